@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, wait
 from functools import partial
-from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lakefmt.arrays import distinct, from_numpy, other_rows
+from lakefmt.arrays import distinct, other_rows
 from lakefmt.config.settings import Settings
 from lakefmt.data_classes import dataclass
 from lakefmt.errors import InternalError
 from lakefmt.filegroups.model import BaseFile, FileSlice
-from lakefmt.filegroups.ordering import to_mask
 from lakefmt.filegroups.reader import KnownFooter
 from lakefmt.filegroups.table_client import TableAt, TableClient
 from lakefmt.formats.names import has_bucket_number
@@ -32,6 +29,7 @@ from lakefmt.index import (
     partitions_to_list,
 )
 from lakefmt.schema import field_at
+from lakefmt.storage.api import SupportsPutBatch
 from lakefmt.transactions.concurrency import is_non_blocking
 from lakefmt.values import InstantTime, PartitionPath, TableType, WriteOperation
 from lakefmt.write._slice_state import (
@@ -49,16 +47,13 @@ from lakefmt.write.assign import (
     Routes,
     assign_placed_rows,
     assign_rows,
-    bundle_logs,
-    joined,
     new_rows,
 )
 from lakefmt.write.bound_context import Announcements, BoundContext
-from lakefmt.write.context import APPENDING, MOVED_AWAY, REPLACING, FileAssignment, WriteStatus
-from lakefmt.write.files.base_file import WorkerPool, results, thread_count, write_assigned
-from lakefmt.write.files.bundles import FEWEST_FILES, bloom_filters_of_small_files, bundle_rewrites, rewrite_together
-from lakefmt.write.files.meta_columns import POSITION
-from lakefmt.write.ingest import KeyedBatch, in_no_partition, pick_rows, record_keys
+from lakefmt.write.context import APPENDING, MOVED_AWAY, REPLACING, WriteStatus
+from lakefmt.write.files.base_file import WorkerPool, results, thread_count
+from lakefmt.write.files.bundles import BundleSource, bundle_limits, plan_bundles
+from lakefmt.write.ingest import KeyedBatch, in_no_partition, record_keys
 from lakefmt.write.mutations import DeleteKeys
 
 __all__ = [
@@ -72,13 +67,10 @@ __all__ = [
     "locate_deletes",
     "locate_rows",
     "place_rows",
-    "route",
     "write_assigned_files",
 ]
 
 Rows = npt.NDArray[np.int64]
-T = TypeVar("T")
-U = TypeVar("U")
 
 _FIRST_GUESS_OF_COMPRESSION = 0.4
 _LEARN_FROM_COMMITS = 10
@@ -371,45 +363,13 @@ def _partitions_of(batch: KeyedBatch) -> list[PartitionPath]:
     return [PartitionPath(name) for name in batch.partitions.dictionary.to_pylist()]  # partitions, not rows
 
 
-def _with_leaving(table: pa.Table, leaving: npt.NDArray[np.bool_]) -> pa.Table:
-    """Mark the rows whose key leaves the file, beside those that bring the deletion of their key."""
-    if MOVED_AWAY in table.column_names:
-        leaving = leaving | to_mask(table.column(MOVED_AWAY))
-        table = table.drop_columns([MOVED_AWAY])
-    return table.append_column(MOVED_AWAY, from_numpy(leaving))
-
-
-def route(batch: KeyedBatch, assigned: Assigned) -> pa.Table:
-    """Return an assignment's rows with their record keys, the way the workers take them."""
-    table = pick_rows(batch, assigned.rows)
-    if assigned.leaving is not None:
-        table = _with_leaving(table, assigned.leaving)
-    if assigned.positions is not None:
-        table = table.append_column(POSITION, from_numpy(assigned.positions))
-    stored = pa.table({}) if assigned.stored is None else assigned.stored
-    for name in stored.column_names:
-        index = table.schema.get_field_index(name)
-        table = (
-            table.append_column(name, stored.column(name))
-            if index < 0
-            else table.set_column(index, name, stored.column(name))
-        )
-    return table
-
-
 def _num_threads(bound: BoundContext, assigned: Sequence[Assigned]) -> int:
-    waits = bound.durable or not bound.store.capabilities.low_latency
     only_logs = all(each.assignment.log for each in assigned)
+    # Logs that are put at once wait for the disk once.
+    waits = bound.durable and not (only_logs and isinstance(bound.store, SupportsPutBatch))
+    waits |= not bound.store.capabilities.low_latency
     rows = sum(len(each.rows) for each in assigned)
     return thread_count(bound.threads, len(assigned), rows, only_logs=only_logs, waits=waits)
-
-
-def _parts_of(
-    batch: KeyedBatch, assigned: Sequence[Assigned], numbers: Sequence[int]
-) -> tuple[list[FileAssignment], list[int], pa.Table]:
-    """Return files that are written together, how many rows each takes, and the rows, one file's behind the other's."""
-    some = [assigned[number] for number in numbers]
-    return [each.assignment for each in some], [len(each.rows) for each in some], route(batch, joined(some))
 
 
 def write_assigned_files(
@@ -419,65 +379,31 @@ def write_assigned_files(
     footer_of: Callable[[BaseFile], KnownFooter | None],
     announcements: Announcements | None = None,
 ) -> list[WriteStatus]:
-    """Write every assigned file; threads run where Arrow lets them.
+    """Write every assigned file, in bundles of which each thread writes one at a time.
 
     Args:
         bound: the write.
         batch: its rows.
-        assigned: the files, and their rows by number.
-        footer_of: tells the footer of a base file, where the look-up has read it.
+        assigned: the files, and the positions of their rows.
+        footer_of: returns the footer of a base file, where the look-up has read it.
         announcements: of a write that writes files in several calls; None: this is the only one.
+
+    Returns:
+        The status of each file, in the order of `assigned`.
     """
-    announcing = announcements or Announcements(bound)
-    new_files = sum(each.assignment.base is None and each.assignment.log is None for each in assigned)
-    blooms = bloom_filters_of_small_files(bound, batch.keys, assigned) if new_files > 1 else {}
-
-    def write(number: int) -> WriteStatus:
-        each, bloom = assigned[number], blooms.get(number)
-        rows, base = route(batch, each), each.assignment.base
-        footer = None if base is None or each.assignment.log is not None else footer_of(base)
-        alone = len(assigned) == 1
-        return write_assigned(
-            bound, each.assignment, [rows], alone=alone, bloom=bloom, known_footer=footer, announced=announced
-        )
-
     announced: bool | None = None
     if announcements is not None or len(assigned) > 1:
-        announced = announcing.announce([each.assignment for each in assigned])
-    if len(assigned) < 2:
-        return [write(number) for number in range(len(assigned))]
+        announced = (announcements or Announcements(bound)).announce([each.assignment for each in assigned])
     threads = _num_threads(bound, assigned)
+    bundles = plan_bundles(assigned, bundle_limits(bound, batch.table, threads))
     if threads > 1:
         pa.default_memory_pool().release_unused()  # what the look-up took
-    works: dict[int, Future[WriteStatus]] = {}
-    bundled_works: list[tuple[Sequence[int], Future[list[WriteStatus]]]] = []
-    parts_of = partial(_parts_of, batch, assigned)
-
-    def rewrite(numbers: Sequence[int]) -> list[WriteStatus]:
-        return rewrite_together(bound, *parts_of(numbers), footer_of, announced=announced)
-
+    source = BundleSource(bound, batch, footer_of, announced, is_alone=len(assigned) == 1)
     with WorkerPool(threads) as workers:
-        together = bundle_rewrites(bound, assigned) if len(assigned) >= FEWEST_FILES else []
-        bundled_works += [(numbers, workers.submit(rewrite, numbers)) for numbers in together]
-        if new_files >= FEWEST_FILES:
-            from lakefmt.write.files.bundles import writes_together  # few writes have many
-
-            for numbers, write_new in writes_together(bound, assigned, parts_of, blooms, announced):
-                bundled_works.append((numbers, workers.submit(write_new)))
-        bundles = bundle_logs(assigned, batch.table)
-        bundled = {number for bundle in (*bundles, *(numbers for numbers, _ in bundled_works)) for number in bundle}
-        for number in range(len(assigned)):
-            if number not in bundled:
-                works[number] = workers.submit(write, number)
-        for bundle in bundles:
-            from lakefmt.write.files.log_payloads import build_log_payloads, log_writes  # with the formats of logs
-
-            payloads = build_log_payloads(bound, *parts_of(bundle))
-            logs = [(some, workers.submit(job)) for some, job in log_writes(bound, bundle, payloads, announced)]
-            wait([work for _, work in logs])  # or else all bundles' records would be held at once
-            bundled_works += logs
-        written = {
-            number: s for numbers, work in bundled_works for number, s in zip(numbers, work.result(), strict=True)
-        }
-        written |= zip(works, results(works.values()), strict=True)
-        return [written[number] for number in range(len(assigned))]
+        works = results([workers.submit(bundle.write, source) for bundle in bundles])
+    statuses = {
+        n: status
+        for bundle, some in zip(bundles, works, strict=True)
+        for n, status in zip(bundle.positions, some, strict=True)
+    }
+    return [statuses[position] for position in range(len(assigned))]
