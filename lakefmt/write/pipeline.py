@@ -9,9 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lakefmt.arrays import distinct, other_rows
-from lakefmt.config.settings import Settings
-from lakefmt.data_classes import dataclass
+from lakefmt.arrays import distinct, from_numpy, other_rows
+from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import InternalError
 from lakefmt.filegroups.model import BaseFile, FileSlice
 from lakefmt.filegroups.reader import KnownFooter
@@ -20,6 +19,7 @@ from lakefmt.formats.names import has_bucket_number
 from lakefmt.index import (
     Index,
     IndexKeys,
+    Located,
     PlacingIndex,
     capabilities_of,
     key_files,
@@ -27,16 +27,18 @@ from lakefmt.index import (
     moves_between_partitions,
     partitions_of_keys,
     partitions_to_list,
+    places_new_keys,
 )
 from lakefmt.schema import field_at
 from lakefmt.storage.api import SupportsPutBatch
 from lakefmt.transactions.concurrency import is_non_blocking
-from lakefmt.values import InstantTime, PartitionPath, TableType, WriteOperation
+from lakefmt.values import FileId, InstantTime, PartitionPath, TableType, WriteOperation
 from lakefmt.write._slice_state import (
     SliceReader,
     apply_log_deletes,
     fetch_missing_columns,
     find_stored,
+    is_compaction_pending,
     log_placing,
     without_dead,
 )
@@ -50,7 +52,8 @@ from lakefmt.write.assign import (
     new_rows,
 )
 from lakefmt.write.bound_context import Announcements, BoundContext
-from lakefmt.write.context import APPENDING, MOVED_AWAY, REPLACING, WriteStatus
+from lakefmt.write.commit.conflict_resolution import Footprint
+from lakefmt.write.context import APPENDING, MOVED_AWAY, OVERWRITES, REPLACING, WriteStatus
 from lakefmt.write.files.base_file import WorkerPool, results, thread_count
 from lakefmt.write.files.bundles import BundleSource, bundle_limits, plan_bundles
 from lakefmt.write.ingest import KeyedBatch, in_no_partition, record_keys
@@ -63,9 +66,8 @@ __all__ = [
     "complete_log_rows",
     "file_sizing",
     "ignores_deleted_keys",
-    "locate_by_index",
+    "locate_batch",
     "locate_deletes",
-    "locate_rows",
     "place_rows",
     "write_assigned_files",
 ]
@@ -80,21 +82,56 @@ _NO_SIZING = FileSizing(1, 0, 1.0)
 
 
 def file_sizing(
-    table_at: TableAt, settings: Settings, sample: pa.Table | None, *, tiered: bool = False, writers: int = 1
+    table_at: TableAt,
+    bound: BoundContext,
+    sample: pa.Table,
+    index: Index | None,
+    is_followed: bool,
+    *,
+    keeps_order: bool,
 ) -> FileSizing:
-    """Return how large files should be; the size of a row is learnt from the latest commits that wrote enough."""
+    """Return how large files should be; the size of a row is learnt from the latest commits that wrote enough.
+
+    Args:
+        table_at: the table, at one moment.
+        bound: the write.
+        sample: some of its rows.
+        index: the index of the write, where it has been chosen.
+        is_followed: what follows a write by this process, such as a merge of small files, can be done after it.
+        keeps_order: every commit opens file groups of its own.
+    """
+    config, settings = table_at.config, bound.settings
     estimate = float(settings.integer("hoodie.copyonwrite.record.size.estimate"))
     if not estimate:
         estimate = _learnt_record_bytes(table_at) or _guessed_record_bytes(sample)
-    merge_on_read = table_at.config.table_type is TableType.MERGE_ON_READ
+    merge_on_read = config.table_type is TableType.MERGE_ON_READ
     candidates = settings.values.get("hoodie.merge.small.file.group.candidates.limit", 1)
+    # New rows of an append table stay out of stored files, so that writers and services beside each other never conflict.
+    writes_only = settings.flag("lakefmt.write.only")
+    never_fills = config.properties.get("lakefmt.table.kind") == "append" and (bound.beside or writes_only)
+    tiered = (
+        is_followed
+        and settings.text("lakefmt.write.small.files") == "tiers"
+        and not settings.flag("lakefmt.write.services.background")
+        and not (writes_only if never_fills else bound.beside)
+        and table_at.timeline.layout > 1
+        and config.populate_meta_fields
+        and bound.cdc is None
+        and not (index is not None and capabilities_of(index).on_commit)
+    )
+    small_bytes = settings.integer("hoodie.parquet.small.file.limit")
+    fills = not (keeps_order or never_fills)
+    # New rows stay out of files that a pending clustering replaces.
+    if (fills and table_at.timeline.pending_clusterings) or not (fills or tiered):
+        small_bytes = 0
     return FileSizing(
         max_bytes=settings.integer("hoodie.parquet.max.file.size"),
-        small_bytes=settings.integer("hoodie.parquet.small.file.limit"),
+        small_bytes=small_bytes,
         record_bytes=estimate,
         candidates=int(str(candidates)) if merge_on_read else None,
         tiered=tiered,
-        writers=writers if tiered else 1,
+        writers=bound.threads if tiered else 1,
+        fills=fills,
     )
 
 
@@ -107,8 +144,8 @@ def _learnt_record_bytes(table_at: TableAt) -> float:
     return 0.0
 
 
-def _guessed_record_bytes(sample: pa.Table | None) -> float:
-    if sample is None or not sample.num_rows:
+def _guessed_record_bytes(sample: pa.Table) -> float:
+    if not sample.num_rows:
         return 1024.0
     # Meta columns and filter bits take about a hundred bytes a row before compression.
     row_bytes = float(sample.nbytes) / float(sample.num_rows)
@@ -126,6 +163,7 @@ class LocatedRows:
         logs: how changes go to logs; None: base files are rewritten.
         sizing: how large files should be.
         placing: the index that decides the file of every row; None: small files are filled, then new ones are opened.
+        footprint: what the rows rely on in other files.
     """
 
     batch: KeyedBatch
@@ -134,6 +172,7 @@ class LocatedRows:
     logs: Logs | None
     sizing: FileSizing
     placing: PlacingIndex | None = None
+    footprint: Footprint = Footprint()
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +183,81 @@ class PlacedRows:
     assigned: Sequence[Assigned]
 
 
-def locate_rows(
+def locate_batch(
+    table_at: TableAt, bound: BoundContext, batch: KeyedBatch, index: Index, sizing: Callable[[pa.Table], FileSizing]
+) -> LocatedRows:
+    """Return where the keys of a batch are stored, unless its rows are only appended.
+
+    Args:
+        table_at: the table, at one moment.
+        bound: the write.
+        batch: the rows.
+        index: the index of the write.
+        sizing: returns how large files of such rows should be.
+    """
+    operation, drops = bound.operation, bound.context.drop_duplicates
+    footprint = Footprint()
+    if (drops or operation not in APPENDING) and not places_new_keys(
+        index
+    ):  # else two writers of a key write to one file group
+        keys_in = None if index.is_global else frozenset(_partitions_of(batch))
+        footprint = Footprint(((record_keys(batch), batch.partitions),), keys_in)
+    if drops:
+        batch, relied_on = _without_stored(table_at, bound, batch, index)
+        footprint += relied_on
+    if places_new_keys(index) and operation is not WriteOperation.DELETE:
+        return replace(_locate_by_index(table_at, bound, batch, index), footprint=footprint)
+    size = sizing(batch.table)
+    if operation in OVERWRITES or operation is WriteOperation.BULK_INSERT:
+        check_unknown_buckets(table_at)
+        return LocatedRows(batch, [], Routes(None), None, size, footprint=footprint)
+    if operation in APPENDING:
+        return replace(_locate_rows(table_at, bound, batch, None, size), footprint=footprint)
+    if bound.config.table_type is TableType.MERGE_ON_READ:
+        forgets = is_compaction_pending(table_at.state) or ignores_deleted_keys(bound, batch)
+        if index.is_global or forgets:
+            footprint += _relied_on_deletes(table_at, bound, index, record_keys(batch), batch.partitions)
+    return replace(_locate_rows(table_at, bound, batch, index, size), footprint=footprint)
+
+
+def _without_stored(
+    table_at: TableAt, bound: BoundContext, batch: KeyedBatch, index: Index
+) -> tuple[KeyedBatch, Footprint]:
+    """Return the rows whose key is not stored, and what that relies on."""
+    wanted = _wanted(batch)
+    slices = table_at.slices(partitions_to_list(index, wanted))
+    located = find_stored(table_at, index, wanted, slices, alive=True)
+    stored = Footprint(read=_groups_of(located, slices))
+    stays = batch.take(from_numpy(other_rows(batch.num_rows, located.rows)))
+    return stays, stored + _relied_on_deletes(table_at, bound, index, wanted.keys, batch.partitions)
+
+
+def _groups_of(located: Located, slices: Sequence[FileSlice]) -> frozenset[tuple[PartitionPath, FileId]]:
+    return frozenset((slices[n].partition, slices[n].file_id) for n in distinct(located.slices))
+
+
+def _relied_on_deletes(
+    table_at: TableAt, bound: BoundContext, index: Index, keys: pa.StringArray, partitions: pa.DictionaryArray | None
+) -> Footprint:
+    """Return the file groups whose logs have deleted keys that a write takes for absent.
+
+    Another write may bring such a key back. A row that goes to such a log counts as an update: that commit does not say
+    that it brought a key.
+    """
+    if not bound.beside or bound.config.table_type is not TableType.MERGE_ON_READ:
+        return Footprint()
+    if places_new_keys(index) or capabilities_of(index).covers_logs:
+        return Footprint()
+    slices, reader = [each for each in table_at.slices() if each.logs], key_files(table_at.client, table_at.state)
+    if partitions is None or index.is_global:
+        located, places = locate_everywhere(index, keys, slices, reader), None
+    else:
+        located, places = index.locate(IndexKeys(keys, partitions), slices, reader), partitions
+    located = apply_log_deletes(table_at, index, keys, places, located, slices, alive=False, until_compacted=False)
+    return Footprint(read=_groups_of(located, slices))
+
+
+def _locate_rows(
     table_at: TableAt, bound: BoundContext, batch: KeyedBatch, index: Index | None, sizing: FileSizing
 ) -> LocatedRows:
     """Return where the keys of a batch are stored; `index` None: rows are appended without a look-up."""
@@ -235,7 +348,7 @@ def check_unknown_buckets(table_at: TableAt) -> None:
         check_no_buckets(slices, {file_slice.partition for file_slice in slices})
 
 
-def locate_by_index(table_at: TableAt, bound: BoundContext, batch: KeyedBatch, index: PlacingIndex) -> LocatedRows:
+def _locate_by_index(table_at: TableAt, bound: BoundContext, batch: KeyedBatch, index: PlacingIndex) -> LocatedRows:
     """Return rows whose files the index decides: stored keys are not looked up."""
     # An overwrite hides the stored file groups under their own ids: new groups are base files with ids of their own.
     replaces = bound.operation in REPLACING
@@ -341,8 +454,8 @@ def complete_log_rows(
 def locate_deletes(table_at: TableAt, bound: BoundContext, delete_keys: DeleteKeys, index: Index) -> LocatedRows:
     """Return where keys to delete are stored."""
     keys, own_partitions = delete_keys.keys, delete_keys.homes
-    listed = partitions_of_keys(index, keys) if delete_keys.listed() is None else delete_keys.listed()
-    slices = table_at.slices(listed)
+    listed = delete_keys.listed()
+    slices = table_at.slices(partitions_of_keys(index, keys) if listed is None else listed)
     if own_partitions is None:
         located = locate_everywhere(index, keys, slices, key_files(table_at.client, table_at.state))
     else:
@@ -350,9 +463,14 @@ def locate_deletes(table_at: TableAt, bound: BoundContext, delete_keys: DeleteKe
     logs = log_placing(table_at, positions=bound.settings.flag("hoodie.write.record.positions"))
     if logs is not None and not capabilities_of(index).covers_logs:
         located = apply_log_deletes(table_at, index, keys, own_partitions, located, slices, alive=True, every=True)
+    footprint = _relied_on_deletes(table_at, bound, index, keys, own_partitions)
+    if not delete_keys.selected:
+        # Given by key they are gone afterwards: no other write may bring one in meanwhile.
+        footprint += Footprint(((keys, own_partitions),), None if listed is None else frozenset(listed))
     # Keys that are nowhere need no file.
     routes = Routes(located, late=other_rows(len(keys), located.rows))
-    return LocatedRows(KeyedBatch(pa.table({}), keys, in_no_partition(len(keys))), slices, routes, logs, _NO_SIZING)
+    batch = KeyedBatch(pa.table({}), keys, in_no_partition(len(keys)))
+    return LocatedRows(batch, slices, routes, logs, _NO_SIZING, footprint=footprint)
 
 
 def _wanted(batch: KeyedBatch) -> IndexKeys:
