@@ -22,7 +22,7 @@ from lakefmt._core.sorting.written_keys import FileKeyChange, WrittenKeys
 from lakefmt._core.storage.api import ObjectInfo
 from lakefmt._core.table import Table
 from lakefmt._core.values import PartitionPath
-from lakefmt._core.write import pipeline
+from lakefmt._core.write.files import bundles
 from lakefmt.lowlevel import assign, begin_write, commit, write_files
 from tests.example_counts import examples
 from tests.metadata.metadata_content import check_metadata_table
@@ -127,13 +127,13 @@ def test_an_upsert_tells_new_keys_and_marked_ones() -> None:
 
 def test_files_that_are_rewritten_together_record_their_own_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     together: list[int] = []
-    original = pipeline.rewrite_together
+    original = bundles.rewrite_together
 
     def counted(bound: Any, assignments: Any, *rest: Any, **named: Any) -> Any:
         together.append(len(assignments))
         return original(bound, assignments, *rest, **named)
 
-    monkeypatch.setattr(pipeline, "rewrite_together", counted)
+    monkeypatch.setattr(bundles, "rewrite_together", counted)
     table = make("cow", 8, FILLS)
     cities = pa.array([f"c{n % 12:02d}" for n in range(60)])
     data = rows(0, 60, 1).set_column(1, "city", cities)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 import pyarrow as pa
 import pytest
@@ -14,7 +15,8 @@ from lakefmt._core.config.settings import resolve_settings
 from lakefmt._core.filegroups.base_writer import new_filter
 from lakefmt._core.formats.bloom.bloom_filter import BloomFilter, add_to_filters
 from lakefmt._core.formats.bloom.murmur import HashChain
-from lakefmt._core.write import pipeline
+from lakefmt._core.write.bound_context import BoundContext
+from lakefmt._core.write.files import bundles
 from tests.example_counts import examples
 
 NUMBERS = itertools.count()
@@ -64,27 +66,29 @@ def test_filters_of_several_rates_are_filled_one_by_one() -> None:
     assert [bloom.num_keys for bloom in blooms] == [2, 1]
 
 
+@pytest.mark.parametrize("deletes", [False, True])
 @pytest.mark.parametrize("table_type", ["cow", "mor"])
-def test_a_write_of_many_small_files(table_type: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_of_many_small_files(table_type: str, deletes: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
-    plain = pipeline.bloom_filters_of_small_files
+    plain = bundles.bloom_filters_of_parts
 
-    def counted(*given: object) -> dict[int, BloomFilter]:
-        found = plain(*given)  # type: ignore[arg-type]
-        made.append(len(found))
+    def counted(bound: BoundContext, parts: Sequence[pa.Table]) -> list[BloomFilter | None]:
+        found = plain(bound, parts)
+        made.append(sum(bloom is not None for bloom in found))
         return found
 
-    monkeypatch.setattr(pipeline, "bloom_filters_of_small_files", counted)
+    monkeypatch.setattr(bundles, "bloom_filters_of_parts", counted)
     table = lakefmt.create_table(
         f"memory://small-filters-{next(NUMBERS)}",
         schema=SCHEMA,
         record_key="id",
         partition_by="day",
         table_type=table_type,
+        options={"lakefmt.write.threads": 1},
     )
-    rows = [{"id": f"k{n}", "day": f"d{n % 5}", "_hoodie_is_deleted": n == 7} for n in range(200)]
+    rows = [{"id": f"k{n}", "day": f"d{n % 5}", "_hoodie_is_deleted": deletes and n == 7} for n in range(200)]
     table.upsert(pa.Table.from_pylist(rows, SCHEMA))
-    assert made == [5]
+    assert made == ([] if deletes else [5])
     found = 0
     for piece in table.file_groups():
         assert piece.base is not None
@@ -93,4 +97,4 @@ def test_a_write_of_many_small_files(table_type: str, monkeypatch: pytest.Monkey
         alone.add(keys)
         assert bloom == alone
         found += len(keys)
-    assert found == 199  # the row that marks itself deleted is in no file, and its key in no filter
+    assert found == 200 - deletes  # the row that marks itself deleted is in no file, and its key in no filter

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 import lakefmt
 from lakefmt import lowlevel
 from lakefmt._core.values import FileId, InstantTime, PartitionPath
-from lakefmt._core.write.assign import Assigned, bundle_logs, joined
 from lakefmt._core.write.bound_context import BoundContext
 from lakefmt._core.write.context import MOVED_AWAY, FileAssignment, LogTarget
 from lakefmt._core.write.files.log_payloads import build_log_payloads
@@ -107,22 +106,3 @@ def test_every_row_goes_where_it_was_assigned() -> None:
     write = bound(9, "upsert")
     with pytest.raises(InternalError, match="3 rows were assigned and 2 came"):
         build_log_payloads(write, [assignment(0, 1), assignment(1, 3)], [1, 2], routed([1, 2], 0, ["id", "v"]))
-
-
-@given(st.lists(st.tuples(st.booleans(), st.integers(0, 40_000)), max_size=12))
-def test_bundles_are_bounded_and_in_order(files: list[tuple[bool, int]]) -> None:
-    assigned = []
-    for number, (is_log, rows) in enumerate(files):
-        one = assignment(number, rows)
-        if not is_log:
-            one = FileAssignment(one.partition, one.file_id, one.file_name, None, True, rows, number)
-        assigned.append(Assigned(one, np.arange(rows)))
-    table = pa.table({"id": pa.nulls(sum(rows for _, rows in files), pa.int8())})
-    bundles = bundle_logs(assigned, table)
-    flat = [number for bundle in bundles for number in bundle]
-    assert flat == sorted(set(flat))
-    assert {number for number, (is_log, rows) in enumerate(files) if is_log and rows <= 1 << 15} == set(flat)
-    for bundle in bundles:
-        some = [assigned[number] for number in bundle]
-        assert sum(len(one.rows) for one in some) <= 1 << 15
-        assert len(joined(some).rows) == sum(len(one.rows) for one in some)

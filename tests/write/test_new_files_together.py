@@ -83,7 +83,7 @@ def test_each_file_is_what_it_would_be_alone(
     first = getattr(together, verb)(rows(0, 1_500))
     assert sum(calls) == PARTITIONS
     for module in ("bulk.bulk_insert", "files.bundles"):
-        monkeypatch.setattr(f"lakefmt.write.{module}.FEWEST_NEW_FILES", 1_000)
+        monkeypatch.setattr(f"lakefmt.write.{module}.MOST_NEW_ROWS", 0)
     alone = made(tmp_path / "alone" / "t", kind)
     other = getattr(alone, verb)(rows(0, 1_500))
     assert sum(calls) == PARTITIONS

@@ -104,7 +104,7 @@ def test_each_file_is_what_it_would_be_alone(make, monkeypatch, tmp_path, verb):
     bundles = []
     bundled = small_rewrites.rewrite_together
     monkeypatch.setattr(
-        "lakefmt._core.write.pipeline.rewrite_together", lambda *a, **k: bundles.append(a) or bundled(*a, **k)
+        "lakefmt._core.write.files.bundles.rewrite_together", lambda *a, **k: bundles.append(a) or bundled(*a, **k)
     )
     result = getattr(table, verb)(change)
     assert sum(len(bundle[1]) for bundle in bundles) == len(PARTITIONS)
@@ -125,7 +125,7 @@ def test_a_second_attempt_adopts_what_the_first_one_wrote(make, monkeypatch):
         seen.extend(zip(first, second, strict=True))
         return second
 
-    monkeypatch.setattr("lakefmt._core.write.pipeline.rewrite_together", twice)
+    monkeypatch.setattr("lakefmt._core.write.files.bundles.rewrite_together", twice)
     table.upsert(rows(2, range(3, 40), range(5, 25), 0.2))
     assert len(seen) == len(PARTITIONS)
     for first, second in seen:

@@ -36,7 +36,6 @@ __all__ = [
     "Routes",
     "assign_placed_rows",
     "assign_rows",
-    "bundle_logs",
     "change_file",
     "choose_files_to_merge",
     "crowded_partitions",
@@ -153,10 +152,6 @@ class FileSizing:
     def room(self, size_bytes: int) -> int:
         """Rows that still fit into a file of that size."""
         return max(0, int((self.max_bytes - size_bytes) / max(self.record_bytes, 1e-3)))
-
-
-#: Rows of logs, and their bytes as Arrow holds them, that are made ready together: they are held twice meanwhile.
-_BUNDLE_ROWS, _BUNDLE_BYTES = 1 << 15, 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -496,30 +491,10 @@ def _split_rows(rows: Rows, size: int) -> Iterable[Rows]:
 # --------------------------------------------------------------------------------------------------------- together
 
 
-def bundle_logs(assigned: Sequence[Assigned], table: pa.Table) -> list[list[int]]:
-    """Return runs of logs whose rows are made ready together, as numbers of `assigned`; a log of many rows is in none.
-
-    Args:
-        assigned: the files to write.
-        table: the batch their rows are of.
-    """
-    most = max(1, min(_BUNDLE_ROWS, int(table.num_rows * _BUNDLE_BYTES / max(1, table.nbytes))))
-    bundles: list[list[int]] = []
-    rows, form = most, None
-    for number, each in enumerate(assigned):
-        if each.assignment.log is None or len(each.rows) > most:
-            continue
-        stored_schema = None if each.stored is None else each.stored.schema
-        if not bundles or rows + len(each.rows) > most or stored_schema != form:
-            bundles.append([])
-            rows, form = 0, stored_schema
-        bundles[-1].append(number)
-        rows += len(each.rows)
-    return bundles
-
-
 def joined(some: Sequence[Assigned]) -> Assigned:
-    """Return a bundle's rows, one assignment's behind the other's, under the first one's name."""
+    """Return the rows of a bundle, those of one file after those of the one before, under the first file's name."""
+    if len(some) == 1:
+        return some[0]
     stored = [each.stored for each in some if each.stored is not None]
     marks = [np.zeros(len(each.rows), bool) if each.leaving is None else each.leaving for each in some]
     places = [np.full(len(each.rows), -1, np.int64) if each.positions is None else each.positions for each in some]

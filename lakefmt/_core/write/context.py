@@ -50,6 +50,7 @@ __all__ = [
     "APPENDING",
     "ARGUMENTS",
     "MOVED_AWAY",
+    "OVERWRITES",
     "REPLACING",
     "AlreadyDone",
     "CommitEntries",
@@ -162,10 +163,10 @@ def skipped_result(state: TableState, done: AlreadyDone, operation: WriteOperati
 MOVED_AWAY = "_lakefmt_moved_away"
 
 
+#: Operations that replace file groups by rows.
+OVERWRITES: Final = frozenset({WriteOperation.INSERT_OVERWRITE, WriteOperation.INSERT_OVERWRITE_TABLE})
 #: Operations that hide file groups.
-REPLACING: Final = frozenset(
-    {WriteOperation.INSERT_OVERWRITE, WriteOperation.INSERT_OVERWRITE_TABLE, WriteOperation.DELETE_PARTITION}
-)
+REPLACING: Final = frozenset({*OVERWRITES, WriteOperation.DELETE_PARTITION})
 #: Operations that add rows without looking for their keys.
 APPENDING: Final = frozenset({WriteOperation.INSERT, WriteOperation.BULK_INSERT, *REPLACING})
 _COMMIT_ACTIONS: Final = frozenset(
@@ -336,6 +337,11 @@ class FileAssignment:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "path", join_path(self.partition, self.file_name))
+
+    @property
+    def opens_file_group(self) -> bool:
+        """True when the file is the first one of its file group."""
+        return self.base is None and (self.log is None or not self.log.older)
 
     @property
     def shown_file(self) -> str:

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, wait
 from functools import partial
-from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from lakefmt._core.arrays import distinct, from_numpy, other_rows
-from lakefmt._core.config.settings import Settings
-from lakefmt._core.data_classes import dataclass
+from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.model import BaseFile, FileSlice
-from lakefmt._core.filegroups.ordering import to_mask
 from lakefmt._core.filegroups.reader import KnownFooter
 from lakefmt._core.filegroups.table_client import TableAt, TableClient
 from lakefmt._core.formats.names import has_bucket_number
 from lakefmt._core.index import (
     Index,
     IndexKeys,
+    Located,
     PlacingIndex,
     capabilities_of,
     key_files,
@@ -29,15 +26,18 @@ from lakefmt._core.index import (
     moves_between_partitions,
     partitions_of_keys,
     partitions_to_list,
+    places_new_keys,
 )
 from lakefmt._core.schema import field_at
+from lakefmt._core.storage.api import SupportsPutBatch
 from lakefmt._core.transactions.concurrency import is_non_blocking
-from lakefmt._core.values import InstantTime, PartitionPath, TableType, WriteOperation
+from lakefmt._core.values import FileId, InstantTime, PartitionPath, TableType, WriteOperation
 from lakefmt._core.write._slice_state import (
     SliceReader,
     apply_log_deletes,
     fetch_missing_columns,
     find_stored,
+    is_compaction_pending,
     log_placing,
     without_dead,
 )
@@ -48,21 +48,14 @@ from lakefmt._core.write.assign import (
     Routes,
     assign_placed_rows,
     assign_rows,
-    bundle_logs,
-    joined,
     new_rows,
 )
 from lakefmt._core.write.bound_context import Announcements, BoundContext
-from lakefmt._core.write.context import APPENDING, MOVED_AWAY, REPLACING, FileAssignment, WriteStatus
-from lakefmt._core.write.files.base_file import WorkerPool, results, thread_count, write_assigned
-from lakefmt._core.write.files.bundles import (
-    FEWEST_FILES,
-    bloom_filters_of_small_files,
-    bundle_rewrites,
-    rewrite_together,
-)
-from lakefmt._core.write.files.meta_columns import POSITION
-from lakefmt._core.write.ingest import KeyedBatch, in_no_partition, pick_rows, record_keys
+from lakefmt._core.write.commit.conflict_resolution import Footprint
+from lakefmt._core.write.context import APPENDING, MOVED_AWAY, OVERWRITES, REPLACING, WriteStatus
+from lakefmt._core.write.files.base_file import WorkerPool, results, thread_count
+from lakefmt._core.write.files.bundles import BundleSource, bundle_limits, plan_bundles
+from lakefmt._core.write.ingest import KeyedBatch, in_no_partition, record_keys
 from lakefmt._core.write.mutations import DeleteKeys
 from lakefmt.errors import InternalError
 
@@ -73,17 +66,13 @@ __all__ = [
     "complete_log_rows",
     "file_sizing",
     "ignores_deleted_keys",
-    "locate_by_index",
+    "locate_batch",
     "locate_deletes",
-    "locate_rows",
     "place_rows",
-    "route",
     "write_assigned_files",
 ]
 
 Rows = npt.NDArray[np.int64]
-T = TypeVar("T")
-U = TypeVar("U")
 
 _FIRST_GUESS_OF_COMPRESSION = 0.4
 _LEARN_FROM_COMMITS = 10
@@ -93,21 +82,56 @@ _NO_SIZING = FileSizing(1, 0, 1.0)
 
 
 def file_sizing(
-    table_at: TableAt, settings: Settings, sample: pa.Table | None, *, tiered: bool = False, writers: int = 1
+    table_at: TableAt,
+    bound: BoundContext,
+    sample: pa.Table,
+    index: Index | None,
+    is_followed: bool,
+    *,
+    keeps_order: bool,
 ) -> FileSizing:
-    """Return how large files should be; the size of a row is learnt from the latest commits that wrote enough."""
+    """Return how large files should be; the size of a row is learnt from the latest commits that wrote enough.
+
+    Args:
+        table_at: the table, at one moment.
+        bound: the write.
+        sample: some of its rows.
+        index: the index of the write, where it has been chosen.
+        is_followed: what follows a write by this process, such as a merge of small files, can be done after it.
+        keeps_order: every commit opens file groups of its own.
+    """
+    config, settings = table_at.config, bound.settings
     estimate = float(settings.integer("hoodie.copyonwrite.record.size.estimate"))
     if not estimate:
         estimate = _learnt_record_bytes(table_at) or _guessed_record_bytes(sample)
-    merge_on_read = table_at.config.table_type is TableType.MERGE_ON_READ
+    merge_on_read = config.table_type is TableType.MERGE_ON_READ
     candidates = settings.values.get("hoodie.merge.small.file.group.candidates.limit", 1)
+    # New rows of an append table stay out of stored files, so that writers and services beside each other never conflict.
+    writes_only = settings.flag("lakefmt.write.only")
+    never_fills = config.properties.get("lakefmt.table.kind") == "append" and (bound.beside or writes_only)
+    tiered = (
+        is_followed
+        and settings.text("lakefmt.write.small.files") == "tiers"
+        and not settings.flag("lakefmt.write.services.background")
+        and not (writes_only if never_fills else bound.beside)
+        and table_at.timeline.layout > 1
+        and config.populate_meta_fields
+        and bound.cdc is None
+        and not (index is not None and capabilities_of(index).on_commit)
+    )
+    small_bytes = settings.integer("hoodie.parquet.small.file.limit")
+    fills = not (keeps_order or never_fills)
+    # New rows stay out of files that a pending clustering replaces.
+    if (fills and table_at.timeline.pending_clusterings) or not (fills or tiered):
+        small_bytes = 0
     return FileSizing(
         max_bytes=settings.integer("hoodie.parquet.max.file.size"),
-        small_bytes=settings.integer("hoodie.parquet.small.file.limit"),
+        small_bytes=small_bytes,
         record_bytes=estimate,
         candidates=int(str(candidates)) if merge_on_read else None,
         tiered=tiered,
-        writers=writers if tiered else 1,
+        writers=bound.threads if tiered else 1,
+        fills=fills,
     )
 
 
@@ -120,8 +144,8 @@ def _learnt_record_bytes(table_at: TableAt) -> float:
     return 0.0
 
 
-def _guessed_record_bytes(sample: pa.Table | None) -> float:
-    if sample is None or not sample.num_rows:
+def _guessed_record_bytes(sample: pa.Table) -> float:
+    if not sample.num_rows:
         return 1024.0
     # Meta columns and filter bits take about a hundred bytes a row before compression.
     row_bytes = float(sample.nbytes) / float(sample.num_rows)
@@ -139,6 +163,7 @@ class LocatedRows:
         logs: how changes go to logs; None: base files are rewritten.
         sizing: how large files should be.
         placing: the index that decides the file of every row; None: small files are filled, then new ones are opened.
+        footprint: what the rows rely on in other files.
     """
 
     batch: KeyedBatch
@@ -147,6 +172,7 @@ class LocatedRows:
     logs: Logs | None
     sizing: FileSizing
     placing: PlacingIndex | None = None
+    footprint: Footprint = Footprint()
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +183,81 @@ class PlacedRows:
     assigned: Sequence[Assigned]
 
 
-def locate_rows(
+def locate_batch(
+    table_at: TableAt, bound: BoundContext, batch: KeyedBatch, index: Index, sizing: Callable[[pa.Table], FileSizing]
+) -> LocatedRows:
+    """Return where the keys of a batch are stored, unless its rows are only appended.
+
+    Args:
+        table_at: the table, at one moment.
+        bound: the write.
+        batch: the rows.
+        index: the index of the write.
+        sizing: returns how large files of such rows should be.
+    """
+    operation, drops = bound.operation, bound.context.drop_duplicates
+    footprint = Footprint()
+    if (drops or operation not in APPENDING) and not places_new_keys(
+        index
+    ):  # else two writers of a key write to one file group
+        keys_in = None if index.is_global else frozenset(_partitions_of(batch))
+        footprint = Footprint(((record_keys(batch), batch.partitions),), keys_in)
+    if drops:
+        batch, relied_on = _without_stored(table_at, bound, batch, index)
+        footprint += relied_on
+    if places_new_keys(index) and operation is not WriteOperation.DELETE:
+        return replace(_locate_by_index(table_at, bound, batch, index), footprint=footprint)
+    size = sizing(batch.table)
+    if operation in OVERWRITES or operation is WriteOperation.BULK_INSERT:
+        check_unknown_buckets(table_at)
+        return LocatedRows(batch, [], Routes(None), None, size, footprint=footprint)
+    if operation in APPENDING:
+        return replace(_locate_rows(table_at, bound, batch, None, size), footprint=footprint)
+    if bound.config.table_type is TableType.MERGE_ON_READ:
+        forgets = is_compaction_pending(table_at.state) or ignores_deleted_keys(bound, batch)
+        if index.is_global or forgets:
+            footprint += _relied_on_deletes(table_at, bound, index, record_keys(batch), batch.partitions)
+    return replace(_locate_rows(table_at, bound, batch, index, size), footprint=footprint)
+
+
+def _without_stored(
+    table_at: TableAt, bound: BoundContext, batch: KeyedBatch, index: Index
+) -> tuple[KeyedBatch, Footprint]:
+    """Return the rows whose key is not stored, and what that relies on."""
+    wanted = _wanted(batch)
+    slices = table_at.slices(partitions_to_list(index, wanted))
+    located = find_stored(table_at, index, wanted, slices, alive=True)
+    stored = Footprint(read=_groups_of(located, slices))
+    stays = batch.take(from_numpy(other_rows(batch.num_rows, located.rows)))
+    return stays, stored + _relied_on_deletes(table_at, bound, index, wanted.keys, batch.partitions)
+
+
+def _groups_of(located: Located, slices: Sequence[FileSlice]) -> frozenset[tuple[PartitionPath, FileId]]:
+    return frozenset((slices[n].partition, slices[n].file_id) for n in distinct(located.slices))
+
+
+def _relied_on_deletes(
+    table_at: TableAt, bound: BoundContext, index: Index, keys: pa.StringArray, partitions: pa.DictionaryArray | None
+) -> Footprint:
+    """Return the file groups whose logs have deleted keys that a write takes for absent.
+
+    Another write may bring such a key back. A row that goes to such a log counts as an update: that commit does not say
+    that it brought a key.
+    """
+    if not bound.beside or bound.config.table_type is not TableType.MERGE_ON_READ:
+        return Footprint()
+    if places_new_keys(index) or capabilities_of(index).covers_logs:
+        return Footprint()
+    slices, reader = [each for each in table_at.slices() if each.logs], key_files(table_at.client, table_at.state)
+    if partitions is None or index.is_global:
+        located, places = locate_everywhere(index, keys, slices, reader), None
+    else:
+        located, places = index.locate(IndexKeys(keys, partitions), slices, reader), partitions
+    located = apply_log_deletes(table_at, index, keys, places, located, slices, alive=False, until_compacted=False)
+    return Footprint(read=_groups_of(located, slices))
+
+
+def _locate_rows(
     table_at: TableAt, bound: BoundContext, batch: KeyedBatch, index: Index | None, sizing: FileSizing
 ) -> LocatedRows:
     """Return where the keys of a batch are stored; `index` None: rows are appended without a look-up."""
@@ -248,7 +348,7 @@ def check_unknown_buckets(table_at: TableAt) -> None:
         check_no_buckets(slices, {file_slice.partition for file_slice in slices})
 
 
-def locate_by_index(table_at: TableAt, bound: BoundContext, batch: KeyedBatch, index: PlacingIndex) -> LocatedRows:
+def _locate_by_index(table_at: TableAt, bound: BoundContext, batch: KeyedBatch, index: PlacingIndex) -> LocatedRows:
     """Return rows whose files the index decides: stored keys are not looked up."""
     # An overwrite hides the stored file groups under their own ids: new groups are base files with ids of their own.
     replaces = bound.operation in REPLACING
@@ -354,8 +454,8 @@ def complete_log_rows(
 def locate_deletes(table_at: TableAt, bound: BoundContext, delete_keys: DeleteKeys, index: Index) -> LocatedRows:
     """Return where keys to delete are stored."""
     keys, own_partitions = delete_keys.keys, delete_keys.homes
-    listed = partitions_of_keys(index, keys) if delete_keys.listed() is None else delete_keys.listed()
-    slices = table_at.slices(listed)
+    listed = delete_keys.listed()
+    slices = table_at.slices(partitions_of_keys(index, keys) if listed is None else listed)
     if own_partitions is None:
         located = locate_everywhere(index, keys, slices, key_files(table_at.client, table_at.state))
     else:
@@ -363,9 +463,14 @@ def locate_deletes(table_at: TableAt, bound: BoundContext, delete_keys: DeleteKe
     logs = log_placing(table_at, positions=bound.settings.flag("hoodie.write.record.positions"))
     if logs is not None and not capabilities_of(index).covers_logs:
         located = apply_log_deletes(table_at, index, keys, own_partitions, located, slices, alive=True, every=True)
+    footprint = _relied_on_deletes(table_at, bound, index, keys, own_partitions)
+    if not delete_keys.selected:
+        # Given by key they are gone afterwards: no other write may bring one in meanwhile.
+        footprint += Footprint(((keys, own_partitions),), None if listed is None else frozenset(listed))
     # Keys that are nowhere need no file.
     routes = Routes(located, late=other_rows(len(keys), located.rows))
-    return LocatedRows(KeyedBatch(pa.table({}), keys, in_no_partition(len(keys))), slices, routes, logs, _NO_SIZING)
+    batch = KeyedBatch(pa.table({}), keys, in_no_partition(len(keys)))
+    return LocatedRows(batch, slices, routes, logs, _NO_SIZING, footprint=footprint)
 
 
 def _wanted(batch: KeyedBatch) -> IndexKeys:
@@ -376,45 +481,13 @@ def _partitions_of(batch: KeyedBatch) -> list[PartitionPath]:
     return [PartitionPath(name) for name in batch.partitions.dictionary.to_pylist()]  # partitions, not rows
 
 
-def _with_leaving(table: pa.Table, leaving: npt.NDArray[np.bool_]) -> pa.Table:
-    """Mark the rows whose key leaves the file, beside those that bring the deletion of their key."""
-    if MOVED_AWAY in table.column_names:
-        leaving = leaving | to_mask(table.column(MOVED_AWAY))
-        table = table.drop_columns([MOVED_AWAY])
-    return table.append_column(MOVED_AWAY, from_numpy(leaving))
-
-
-def route(batch: KeyedBatch, assigned: Assigned) -> pa.Table:
-    """Return an assignment's rows with their record keys, the way the workers take them."""
-    table = pick_rows(batch, assigned.rows)
-    if assigned.leaving is not None:
-        table = _with_leaving(table, assigned.leaving)
-    if assigned.positions is not None:
-        table = table.append_column(POSITION, from_numpy(assigned.positions))
-    stored = pa.table({}) if assigned.stored is None else assigned.stored
-    for name in stored.column_names:
-        index = table.schema.get_field_index(name)
-        table = (
-            table.append_column(name, stored.column(name))
-            if index < 0
-            else table.set_column(index, name, stored.column(name))
-        )
-    return table
-
-
 def _num_threads(bound: BoundContext, assigned: Sequence[Assigned]) -> int:
-    waits = bound.durable or not bound.store.capabilities.low_latency
     only_logs = all(each.assignment.log for each in assigned)
+    # Logs that are put at once wait for the disk once.
+    waits = bound.durable and not (only_logs and isinstance(bound.store, SupportsPutBatch))
+    waits |= not bound.store.capabilities.low_latency
     rows = sum(len(each.rows) for each in assigned)
     return thread_count(bound.threads, len(assigned), rows, only_logs=only_logs, waits=waits)
-
-
-def _parts_of(
-    batch: KeyedBatch, assigned: Sequence[Assigned], numbers: Sequence[int]
-) -> tuple[list[FileAssignment], list[int], pa.Table]:
-    """Return files that are written together, how many rows each takes, and the rows, one file's behind the other's."""
-    some = [assigned[number] for number in numbers]
-    return [each.assignment for each in some], [len(each.rows) for each in some], route(batch, joined(some))
 
 
 def write_assigned_files(
@@ -424,68 +497,31 @@ def write_assigned_files(
     footer_of: Callable[[BaseFile], KnownFooter | None],
     announcements: Announcements | None = None,
 ) -> list[WriteStatus]:
-    """Write every assigned file; threads run where Arrow lets them.
+    """Write every assigned file, in bundles of which each thread writes one at a time.
 
     Args:
         bound: the write.
         batch: its rows.
-        assigned: the files, and their rows by number.
-        footer_of: tells the footer of a base file, where the look-up has read it.
+        assigned: the files, and the positions of their rows.
+        footer_of: returns the footer of a base file, where the look-up has read it.
         announcements: of a write that writes files in several calls; None: this is the only one.
+
+    Returns:
+        The status of each file, in the order of `assigned`.
     """
-    announcing = announcements or Announcements(bound)
-    new_files = sum(each.assignment.base is None and each.assignment.log is None for each in assigned)
-    blooms = bloom_filters_of_small_files(bound, batch.keys, assigned) if new_files > 1 else {}
-
-    def write(number: int) -> WriteStatus:
-        each, bloom = assigned[number], blooms.get(number)
-        rows, base = route(batch, each), each.assignment.base
-        footer = None if base is None or each.assignment.log is not None else footer_of(base)
-        alone = len(assigned) == 1
-        return write_assigned(
-            bound, each.assignment, [rows], alone=alone, bloom=bloom, known_footer=footer, announced=announced
-        )
-
     announced: bool | None = None
     if announcements is not None or len(assigned) > 1:
-        announced = announcing.announce([each.assignment for each in assigned])
-    if len(assigned) < 2:
-        return [write(number) for number in range(len(assigned))]
+        announced = (announcements or Announcements(bound)).announce([each.assignment for each in assigned])
     threads = _num_threads(bound, assigned)
+    bundles = plan_bundles(assigned, bundle_limits(bound, batch.table, threads))
     if threads > 1:
         pa.default_memory_pool().release_unused()  # what the look-up took
-    works: dict[int, Future[WriteStatus]] = {}
-    bundled_works: list[tuple[Sequence[int], Future[list[WriteStatus]]]] = []
-    parts_of = partial(_parts_of, batch, assigned)
-
-    def rewrite(numbers: Sequence[int]) -> list[WriteStatus]:
-        return rewrite_together(bound, *parts_of(numbers), footer_of, announced=announced)
-
+    source = BundleSource(bound, batch, footer_of, announced, is_alone=len(assigned) == 1)
     with WorkerPool(threads) as workers:
-        together = bundle_rewrites(bound, assigned) if len(assigned) >= FEWEST_FILES else []
-        bundled_works += [(numbers, workers.submit(rewrite, numbers)) for numbers in together]
-        if new_files >= FEWEST_FILES:
-            from lakefmt._core.write.files.bundles import writes_together  # few writes have many
-
-            for numbers, write_new in writes_together(bound, assigned, parts_of, blooms, announced):
-                bundled_works.append((numbers, workers.submit(write_new)))
-        bundles = bundle_logs(assigned, batch.table)
-        bundled = {number for bundle in (*bundles, *(numbers for numbers, _ in bundled_works)) for number in bundle}
-        for number in range(len(assigned)):
-            if number not in bundled:
-                works[number] = workers.submit(write, number)
-        for bundle in bundles:
-            from lakefmt._core.write.files.log_payloads import (  # with the formats of logs
-                build_log_payloads,
-                log_writes,
-            )
-
-            payloads = build_log_payloads(bound, *parts_of(bundle))
-            logs = [(some, workers.submit(job)) for some, job in log_writes(bound, bundle, payloads, announced)]
-            wait([work for _, work in logs])  # or else all bundles' records would be held at once
-            bundled_works += logs
-        written = {
-            number: s for numbers, work in bundled_works for number, s in zip(numbers, work.result(), strict=True)
-        }
-        written |= zip(works, results(works.values()), strict=True)
-        return [written[number] for number in range(len(assigned))]
+        works = results([workers.submit(bundle.write, source) for bundle in bundles])
+    statuses = {
+        n: status
+        for bundle, some in zip(bundles, works, strict=True)
+        for n, status in zip(bundle.positions, some, strict=True)
+    }
+    return [statuses[position] for position in range(len(assigned))]

@@ -165,7 +165,7 @@ class TasksTransaction(WriteTransaction):
         Raises:
             CommitConflict: another writer is at work on one of the file groups, or a clustering replaces it.
         """
-        self._check_early([Assigned(group.assignment, np.empty(0, np.int64)) for group in groups])
+        self.check_early([Assigned(group.assignment, np.empty(0, np.int64)) for group in groups])
 
     def take_over(self, null_elements: Iterable[str], covers: frozenset[PartitionPath] | None) -> None:
         """Remember what tasks found, and that no other write may have used a ring that this one has changed."""
@@ -426,13 +426,14 @@ def find_keys(
         partitions: the partition path of each; None: keys to delete wherever they are, each once.
         names: the columns of the rows.
     """
-    transaction.look_up_by_parts()  # no other write may change these partitions: their keys need not be kept
     if partitions is None:
         located = transaction.locate_deletes(DeleteKeys(keys))
     else:
         fields = [field for field in transaction.bound.schema if field.name in names]
         nothing = pa.table([pa.nulls(len(keys), field.type) for field in fields], schema=pa.schema(fields))
         located = transaction.locate(KeyedBatch(nothing, keys, partitions))
+    # No other write may change these partitions: their keys need not be kept.
+    transaction.rely_on(located.footprint.without_keys())
     for group, some, _ in _by_file_group(located):
         yield group, some
 

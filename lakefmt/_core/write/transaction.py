@@ -8,16 +8,14 @@ saved (:func:`resume_transaction`, :mod:`~lakefmt._core.write.commit.saved_write
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from threading import Lock
 from time import perf_counter
 from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 
-from lakefmt._core.arrays import distinct, from_numpy, other_rows
 from lakefmt._core.data_classes import replace
 from lakefmt._core.filegroups.stored_keys import asked_form, stored_key_spec
 from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableState
@@ -28,7 +26,6 @@ from lakefmt._core.index import (
     capabilities_of,
     choose_index,
     key_files,
-    locate_everywhere,
     moves_between_partitions,
     partitions_to_list,
     places_new_keys,
@@ -43,14 +40,12 @@ from lakefmt._core.timeline.markers import saved_write_name
 from lakefmt._core.transactions.client import write_client_of
 from lakefmt._core.transactions.concurrency import check_non_blocking
 from lakefmt._core.transactions.instant import InstantTransaction
-from lakefmt._core.values import CommitResult, FileId, PartitionPath, TableType, WriteOperation
-from lakefmt._core.write._slice_state import SliceReader, apply_log_deletes, find_stored, is_compaction_pending
+from lakefmt._core.values import CommitResult, FileId, PartitionPath, WriteOperation
+from lakefmt._core.write._slice_state import SliceReader, find_stored
 from lakefmt._core.write.assign import (
-    MOST_SMALL_FILES,
     Assigned,
     FileSizing,
     Routes,
-    is_small,
 )
 from lakefmt._core.write.bound_context import Announcements, BoundContext
 from lakefmt._core.write.commit.conflict_resolution import Footprint, check_early
@@ -68,23 +63,19 @@ from lakefmt._core.write.commit.transaction import (
 from lakefmt._core.write.context import (
     APPENDING,
     REPLACING,
-    FileAssignment,
     WriteContext,
     WritePlan,
     WriteRequest,
     WriteStatus,
 )
-from lakefmt._core.write.ingest import KeyedBatch, combine, key_batch, read_all, record_keys, with_stored_keys
+from lakefmt._core.write.ingest import KeyedBatch, combine, key_batch, record_keys
 from lakefmt._core.write.mutations import DeleteKeys
 from lakefmt._core.write.pipeline import (
     LocatedRows,
     PlacedRows,
-    check_unknown_buckets,
     file_sizing,
-    ignores_deleted_keys,
-    locate_by_index,
+    locate_batch,
     locate_deletes,
-    locate_rows,
     place_rows,
     write_assigned_files,
 )
@@ -96,7 +87,6 @@ from lakefmt.errors import (
     LakefmtError,
     LeaseLost,
     StorageError,
-    UnsupportedFeature,
 )
 
 if TYPE_CHECKING:
@@ -112,13 +102,6 @@ __all__ = [
 
 #: Seconds between attempts to undo a write that failed, while the store does not answer.
 _UNDO_PAUSES = (0.05, 0.2, 0.5)
-
-_OVERWRITES = frozenset({WriteOperation.INSERT_OVERWRITE, WriteOperation.INSERT_OVERWRITE_TABLE})
-
-
-def _with_brought_keys(keyed: Callable[[pa.Table], KeyedBatch], table: pa.Table) -> KeyedBatch:
-    batch = keyed(table)
-    return replace(batch, table=with_stored_keys(batch))
 
 
 class WriteTransaction:
@@ -138,11 +121,7 @@ class WriteTransaction:
         self._saved = saved
         self._settings = pending.bound.settings
         self._started = perf_counter()
-        footprint = Footprint() if saved is None else saved.footprint
-        self._keys = list(footprint.keys)
-        self._keys_in = None if footprint.keys_in is None else set(footprint.keys_in)
-        self._read = set(footprint.read)
-        self._covers = footprint.covers
+        self._footprint = Footprint() if saved is None else saved.footprint
         #: Up to which event times the rows of its parts let it promise completeness.
         self._promised = list[int]()
         self._null_elements = set[str]() if saved is None else set(saved.null_elements)
@@ -150,11 +129,8 @@ class WriteTransaction:
         self._files_opened = 0
         #: Whether what follows a write by this process, such as a merge of small files, can be done after it.
         self.is_followed = False
-        #: Whether rows are looked up part by part and written file group by file group.
-        self._is_by_group = False
         self._index: Index | None = None
         self._bucket_copies: BucketCopies | None = None
-        self._has_logs = pending.bound.config.table_type is TableType.MERGE_ON_READ
 
     @property
     def table_at(self) -> TableAt:
@@ -267,7 +243,7 @@ class WriteTransaction:
         """
         operation, partial_rows = self.context.operation, self.context.partial
         spec = self.key_spec
-        batch = self._keyed(spec, table, durable=durable, promises=promises)
+        batch = self.keyed(spec, table, durable=durable, promises=promises)
         if operation not in APPENDING:
             record_keys(batch)
         combines = self.combines
@@ -290,7 +266,7 @@ class WriteTransaction:
             within = None if self.index.is_global else batch.partitions
             check_colliding_keys(spec, batch.table, batch.keys, within)
 
-    def _keyed(self, spec: KeySpec, table: pa.Table, *, durable: bool = False, promises: bool = True) -> KeyedBatch:
+    def keyed(self, spec: KeySpec, table: pa.Table, *, durable: bool = False, promises: bool = True) -> KeyedBatch:
         """Return rows in the table's schema with their keys; remember what the commit's warnings say of them."""
         schema = self.bound.schema
         if self.context.partial:
@@ -342,120 +318,22 @@ class WriteTransaction:
 
     def locate(self, batch: KeyedBatch) -> LocatedRows:
         """Look up where the keys of a batch are stored, unless its rows are only appended."""
-        if self._ordered:
-            rows_per_file = self.sizing(batch.table)
-            return LocatedRows(batch, [], Routes(None), None, rows_per_file)
-        self._record_footprint(batch)
-        if self.context.drop_duplicates:
-            batch = self._without_stored(batch)
-        if places_new_keys(self.index) and self.context.operation is not WriteOperation.DELETE:
-            return locate_by_index(self.table_at, self.bound, batch, self.index)
-        sizing = self.sizing(batch.table)
-        if self.context.operation in _OVERWRITES or self.context.operation is WriteOperation.BULK_INSERT:
-            check_unknown_buckets(self.table_at)
-            return LocatedRows(batch, [], Routes(None), None, sizing)
-        index = None if self.context.operation in APPENDING else self.index
-        if index is not None and self._has_logs:
-            forgets = is_compaction_pending(self.state) or ignores_deleted_keys(self.bound, batch)
-            if index.is_global or forgets:
-                self._rely_on_deletes(record_keys(batch), batch.partitions)
-        return locate_rows(self.table_at, self.bound, batch, index, sizing)
+        if self.keeps_order:
+            return LocatedRows(batch, [], Routes(None), None, self.sizing(batch.table))
+        return locate_batch(self.table_at, self.bound, batch, self.index, self.sizing)
 
     def locate_deletes(self, keys: DeleteKeys) -> LocatedRows:
         """Look up where keys are stored that are to be deleted."""
-        if not keys.selected and not self._is_by_group:
-            # Given by key they are gone afterwards: no other write may bring one in meanwhile.
-            listed = keys.listed()
-            self._keys.append((keys.keys, keys.homes))
-            self._keys_in = None if listed is None else set(listed)
-        located = locate_deletes(self.table_at, self.bound, keys, self.index)
-        self._rely_on_deletes(keys.keys, keys.homes)
-        return located
+        return locate_deletes(self.table_at, self.bound, keys, self.index)
 
-    def _record_footprint(self, batch: KeyedBatch) -> None:
-        """Remember the keys that this write keeps unique, for conflict detection at commit."""
-        if self._is_by_group or (self.context.operation in APPENDING and not self.context.drop_duplicates):
-            return
-        if places_new_keys(self.index):
-            return  # two writers of one key write to one file group
-        self._keys.append((record_keys(batch), batch.partitions))
-        if self._keys_in is None or self.index.is_global:
-            self._keys_in = None
-        else:
-            self._keys_in.update(map(PartitionPath, batch.partitions.dictionary.to_pylist()))  # partitions, not rows
-
-    def _without_stored(self, batch: KeyedBatch) -> KeyedBatch:
-        """Leave out rows whose key is stored already."""
-        index = self.index
-        wanted = IndexKeys(record_keys(batch), batch.partitions)
-        slices = self.table_at.slices(partitions_to_list(index, wanted))
-        located = find_stored(self.table_at, index, wanted, slices, alive=True)
-        self._read |= {(slices[n].partition, slices[n].file_id) for n in distinct(located.slices)}
-        self._rely_on_deletes(wanted.keys, batch.partitions)
-        return batch.take(from_numpy(other_rows(batch.num_rows, located.rows)))
-
-    def _rely_on_deletes(self, keys: pa.StringArray, partitions: pa.DictionaryArray | None) -> None:
-        """Remember the file groups whose logs have deleted keys that this write takes for absent.
-
-        Another write may bring such a key back. A row that goes to such a log counts as an update: that commit does not
-        say that it brought a key.
-        """
-        if not self._pending.rules.beside or not self._has_logs:
-            return
-        index, reader = self.index, key_files(self.client, self.state)
-        if places_new_keys(index) or capabilities_of(index).covers_logs:
-            return
-        slices = [file_slice for file_slice in self.table_at.slices() if file_slice.logs]
-        if partitions is None or index.is_global:
-            located, places = locate_everywhere(index, keys, slices, reader), None
-        else:
-            located, places = index.locate(IndexKeys(keys, partitions), slices, reader), partitions
-        located = apply_log_deletes(
-            self.table_at, index, keys, places, located, slices, alive=False, until_compacted=False
-        )
-        self._read |= {(slices[n].partition, slices[n].file_id) for n in distinct(located.slices)}
+    def rely_on(self, footprint: Footprint) -> None:
+        """Remember what other writers must not change, for the detection of conflicts at the commit."""
+        self._footprint += footprint
 
     def sizing(self, sample: pa.Table) -> FileSizing:
         """Return how large files should be, learnt from commits or guessed from rows."""
-        tiered, writers = self._merges_small_files(), self.bound.threads
-        sizing = file_sizing(self.table_at, self._settings, sample, tiered=tiered, writers=writers)
-        # New rows stay out of files that a pending clustering replaces.
-        if self._ordered or self._never_fills:
-            return replace(sizing, fills=False, small_bytes=sizing.small_bytes if tiered else 0)
-        return replace(sizing, small_bytes=0) if self.state.timeline.pending_clusterings else sizing
-
-    @property
-    def _never_fills(self) -> bool:
-        """Whether new rows stay out of stored files, so that writers and services beside each other never conflict."""
-        is_append = self.state.config.properties.get("lakefmt.table.kind") == "append"
-        return is_append and (self._pending.rules.beside or self._settings.flag("lakefmt.write.only"))
-
-    def _merges_small_files(self) -> bool:
-        """Return whether small files are merged after a write of this kind, so that it may leave them."""
-        return (
-            self.is_followed
-            and not self._ordered
-            and self._settings.text("lakefmt.write.small.files") == "tiers"
-            and not self._settings.flag("lakefmt.write.services.background")
-            and not (self._settings.flag("lakefmt.write.only") if self._never_fills else self._pending.rules.beside)
-            and self.state.timeline.layout > 1
-            and self.state.config.populate_meta_fields
-            and self.bound.cdc is None
-            and not (self._index is not None and capabilities_of(self._index).on_commit)
-        )
-
-    def crowded(self, located: LocatedRows, placed: PlacedRows) -> frozenset[PartitionPath]:
-        """Return the partitions that have too many small files after this write."""
-        sizing = located.sizing
-        if not sizing.tiered or not sizing.small_bytes:
-            return frozenset()
-        opened = [each.assignment.partition for each in placed.assigned if _opens_file_group(each.assignment)]
-        if not opened:
-            return frozenset()
-        from lakefmt._core.write.assign import crowded_partitions  # a change of stored rows needs it not
-
-        small = (each.partition for each in located.slices if is_small(each, sizing.small_bytes))
-        return crowded_partitions(small, opened, MOST_SMALL_FILES)
+        is_followed = self.is_followed and not self.keeps_order
+        return file_sizing(self.table_at, self.bound, sample, self._index, is_followed, keeps_order=self.keeps_order)
 
     # --- place ---------------------------------------------------------------------------------------------------
 
@@ -465,18 +343,17 @@ class WriteTransaction:
         Raises:
             CommitConflict: another writer is at work on one of the file groups, or a clustering replaces it.
         """
-        if self._ordered:
+        self.rely_on(located.footprint)
+        if self.keeps_order:
             return self._placed_by_bucket(located)
         assigned = place_rows(self.table_at, self.bound, located)
         assigned += self._copies(located.batch, assigned)
-        self._check_early(assigned)
+        self.check_early(assigned)
         rings = None if self._index is None else rings_of(self._index)
         if rings is not None:
             if self.bound.inflight is not None:
                 self.bound.inflight()
-            changed = rings.keep(self.context.instant)
-            if self._covers is not None:
-                self._covers |= frozenset(changed)
+            self.rely_on(Footprint(covers=frozenset(rings.keep(self.context.instant))))
         if self._saved is not None:
             self.save_for_others(self._saved)
         return PlacedRows(located.batch, assigned)
@@ -492,7 +369,7 @@ class WriteTransaction:
         return copies.of(batch, assigned)
 
     @property
-    def _ordered(self) -> bool:
+    def keeps_order(self) -> bool:
         """Whether rows keep their order in a bucket: then every commit that brings rows opens file groups of its own."""
         brings = self.bound.operation is not WriteOperation.DELETE
         return brings and self.state.config.properties.get("lakefmt.append.order") == "per_bucket"
@@ -509,9 +386,14 @@ class WriteTransaction:
         self._files_opened += len(assigned)
         return PlacedRows(located.batch, assigned)
 
-    def _check_early(self, assigned: Sequence[Assigned]) -> None:
-        opened = {(a.assignment.partition, a.assignment.file_id) for a in assigned if _opens_file_group(a.assignment)}
-        groups = {(a.assignment.partition, a.assignment.file_id) for a in assigned} - opened
+    def check_early(self, assigned: Sequence[Assigned]) -> None:
+        """Raise when files that are about to be written cannot stand; a clustering is withdrawn where settings say so.
+
+        Raises:
+            CommitConflict: another writer is at work on one of the file groups, or a clustering replaces it.
+        """
+        files = [each.assignment for each in assigned]
+        groups = {(file.partition, file.file_id) for file in files if not file.opens_file_group}
         begun = self._pending.based_on or self.state
         held_lock = held_lock_of(self.client.store.url)
         # While we hold the table lock no other writer can commit, so early conflict detection is unnecessary.
@@ -519,21 +401,15 @@ class WriteTransaction:
         copied = () if self._bucket_copies is None else self._bucket_copies.copied
         check_early(self._pending.write_client.at(begun), self.context, groups, look=look, copied=copied)
 
-    def _footprint(self) -> Footprint:
-        within = None if self._keys_in is None else frozenset(self._keys_in)
-        return Footprint(tuple(self._keys), within, frozenset(self._read), self._covers)
-
     def save_for_others(self, saved: SavedWrite) -> None:
         """Save what the write remembers now and after every placement, so that any process may take it over."""
         self._saved = saved
-        saved.save(self.client.store, self.context, self._footprint(), frozenset(self._null_elements))
+        saved.save(self.client.store, self.context, self._footprint, frozenset(self._null_elements))
 
     # --- write ---------------------------------------------------------------------------------------------------
 
     def write(self, placed: PlacedRows, announcements: Announcements | None = None) -> list[WriteStatus]:
         """Write every file of a placement, which is one of several if there are announcements."""
-        if self._is_by_group:
-            self._check_early(placed.assigned)
         batch, assigned = placed.batch, placed.assigned
         if self.context.operation is WriteOperation.UPSERT and not self.combines:
             from lakefmt._core.write.ingest import combine_in_files  # few upserts ask for it
@@ -543,79 +419,9 @@ class WriteTransaction:
             self.bound, batch, assigned, key_files(self.client, self.state).known, announcements
         )
 
-    def write_stream(self, tables: Iterable[pa.Table], sort: str) -> list[WriteStatus]:
-        """Key, place and write a stream of rows window by window, in bounded memory."""
-        from lakefmt._core.write.bulk.bulk_insert import stream_files
-        from lakefmt._core.write.bulk.grouped_rows import combined_rows, group_names, placed_parts
-
-        spec, operation = self.key_spec, self.context.operation
-        keyed = partial(self._keyed, spec)
-        memory = self._settings.integer("lakefmt.write.window.bytes")
-        if self._ordered:
-            return self._write_ordered(tables, sort)
-        if places_new_keys(self.index):
-            replaces = operation in REPLACING
-            names = partial(group_names, self.table_at, self.index, keyed, replaces)
-            statuses: list[WriteStatus] = []
-            announcements = Announcements(self.bound)
-            for part in placed_parts((keyed(table).table for table in tables), names, memory):
-                placed = self.place(self.locate(self.key(part)))
-                del part
-                statuses += self.write(placed, announcements)
-                del placed
-            return statuses
-        new_files = operation is WriteOperation.BULK_INSERT or operation in _OVERWRITES
-        if new_files and not self.context.drop_duplicates:
-            check_unknown_buckets(self.table_at)
-            if self.combines:
-                tables = combined_rows(self.key, keyed, tables, memory, across_partitions=self.index.is_global)
-            return stream_files(self.client, self.bound, spec, self.bound.schema, tables, keyed, self.sizing, sort)
-        if self.context.partial and moves_between_partitions(self.index):
-            # Some parts of the rows would be completed from stored ones, and others not.
-            rows = read_all(self.bound.schema, tables)
-            return self.write(self.place(self.locate(self.key(rows))))
-        return self._write_by_group(keyed, tables, memory, fills=not new_files)
-
-    def look_up_by_parts(self) -> int:
-        """Prepare for keys that come in parts, and return the bytes that may be held of them."""
-        self._is_by_group = True
-        return self._settings.integer("lakefmt.write.window.bytes")
-
-    def _write_by_group(
-        self, keyed: Callable[[pa.Table], KeyedBatch], tables: Iterable[pa.Table], memory: int, *, fills: bool
-    ) -> list[WriteStatus]:
-        # Imported here: few writes have more rows than a window.
-        from lakefmt._core.write.bulk.grouped_rows import GroupOptions, write_by_group
-
-        appends = self.context.operation in APPENDING and not self.context.drop_duplicates
-        looks_up = self.combines or not appends
-        if self.client.key_spec(
-            self.state.config
-        ).auto_keys:  # rows on the disk have to keep the keys that they brought
-            keyed = partial(_with_brought_keys, keyed)
-        self._is_by_group = True
-        how = GroupOptions(memory, looks_up, self.index.is_global, self.context.operation in APPENDING, fills)
-        statuses, partitions = write_by_group(self, keyed, tables, how)
-        if not appends:
-            # The keys are too many to be held: no other write may have changed anything where they are.
-            self._covers = None if self.index.is_global else partitions
-        return statuses
-
-    def _write_ordered(self, tables: Iterable[pa.Table], sort: str) -> list[WriteStatus]:
-        if sort != "none":
-            raise UnsupportedFeature(
-                "the rows of a bucket of this table stay in the order in which they come: sort nothing"
-            )
-        from lakefmt._core.sorting.external_sort import gather_windows  # few tables keep the order of rows
-
-        statuses: list[WriteStatus] = []
-        for window, _ in gather_windows(tables, self._settings.integer("lakefmt.write.window.bytes")):
-            statuses += self.write(self.place(self.locate(self.key(window))))
-        return statuses
-
     def cover(self, partitions: Sequence[PartitionPath] | None) -> dict[PartitionPath, tuple[FileId, ...]]:
         """Return the file groups of partitions that this write replaces as a whole; None: of all there are."""
-        self._covers = None if partitions is None else frozenset(partitions)
+        self.rely_on(Footprint(covers=None if partitions is None else frozenset(partitions)))
         groups: dict[PartitionPath, list[FileId]] = {}
         for file_slice in self.table_at.slices(partitions):
             groups.setdefault(file_slice.partition, []).append(file_slice.file_id)
@@ -636,7 +442,7 @@ class WriteTransaction:
 
     def plan(self, located: LocatedRows) -> WritePlan:
         """Return what the write would do with rows."""
-        placed = self.place(located).assigned if self._ordered else place_rows(self.table_at, self.bound, located)
+        placed = self.place(located).assigned if self.keeps_order else place_rows(self.table_at, self.bound, located)
         files = tuple(a.assignment for a in placed)
         replaced, rows = self._overwritten(file.partition for file in files), located.batch.num_rows
         return WritePlan(None, operation=self.context.operation, assignments=files, replaced=replaced, rows=rows)
@@ -665,7 +471,7 @@ class WriteTransaction:
             announce_commit(self._index, index_commit(self.table_at, self.context.instant, stats))
         watermark = max(self._promised, default=None)
         result = complete_instant(
-            self._pending, statuses, hidden, self._footprint(), is_saved=self._saved is not None, watermark=watermark
+            self._pending, statuses, hidden, self._footprint, is_saved=self._saved is not None, watermark=watermark
         )
         if result.skipped:
             self._abort_quietly()
@@ -731,18 +537,13 @@ class WriteTransaction:
             covers: partitions in which no other write may have changed anything, since the keys are not known here.
         """
         self._null_elements.update(null_elements)
-        self._covers = covers
+        self.rely_on(Footprint(covers=covers))
 
     @property
     def is_alive(self) -> bool:
         """True while this process keeps the write alive."""
         heartbeat = self._pending.instant.heartbeat
         return heartbeat is not None and heartbeat.is_beating
-
-
-def _opens_file_group(assignment: FileAssignment) -> bool:
-    """Return whether an assignment opens a file group."""
-    return assignment.base is None and (assignment.log is None or not assignment.log.older)
 
 
 #: The transactions that this process keeps alive, by owner.

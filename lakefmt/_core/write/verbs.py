@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import partial
 
 import pyarrow as pa
 
@@ -11,6 +12,7 @@ from lakefmt._core.filegroups.base_writer import named_rows, write_base_file
 from lakefmt._core.filegroups.model import FileSlice
 from lakefmt._core.filegroups.pending_plans import groups_of_plan
 from lakefmt._core.filegroups.table_client import TableClient, TableState
+from lakefmt._core.index import moves_between_partitions, places_new_keys
 from lakefmt._core.schema import reconcile
 from lakefmt._core.values import CommitResult, FileId, PartitionPath, WriteOperation, WriteStat
 from lakefmt._core.write._slice_state import SliceReader
@@ -18,24 +20,21 @@ from lakefmt._core.write.assign import (
     MOST_SMALL_FILES,
     FileSizing,
     choose_files_to_merge,
+    crowded_partitions,
     is_small,
     new_file,
 )
-from lakefmt._core.write.bound_context import prepare
-from lakefmt._core.write.commit.transaction import (
-    FirstSchema,
-)
-from lakefmt._core.write.context import (
-    WriteRequest,
-    WriteStatus,
-)
+from lakefmt._core.write.bound_context import Announcements, prepare
+from lakefmt._core.write.commit.conflict_resolution import Footprint
+from lakefmt._core.write.commit.transaction import FirstSchema
+from lakefmt._core.write.context import APPENDING, OVERWRITES, REPLACING, WriteRequest, WriteStatus
+from lakefmt._core.write.ingest import KeyedBatch, read_all, with_stored_keys
 from lakefmt._core.write.mutations import DeleteKeys
+from lakefmt._core.write.pipeline import LocatedRows, PlacedRows, check_unknown_buckets
 from lakefmt._core.write.transaction import WriteTransaction
-from lakefmt.errors import (
-    LakefmtError,
-)
+from lakefmt.errors import LakefmtError, UnsupportedFeature
 
-__all__ = ["delete_keys", "delete_partitions", "run_write"]
+__all__ = ["delete_keys", "delete_partitions", "run_write", "write_stream"]
 
 
 def run_write(
@@ -63,18 +62,125 @@ def run_write(
     transaction.is_followed = True
     with transaction.aborted_on_error():
         if not isinstance(rows, pa.Table):
-            return transaction.commit_unless_empty(transaction.write_stream(rows, request.sort))
+            return transaction.commit_unless_empty(write_stream(transaction, rows, request.sort))
         keyed = transaction.key(rows)
         located = transaction.locate(keyed)
         placed = transaction.place(located)
         statuses = transaction.write(placed)
         result = transaction.commit_unless_empty(statuses)
-    crowded = transaction.crowded(located, placed)
+    crowded = _crowded_partitions(located, placed)
     if result is None or result.skipped or not crowded:
         return result
 
     failures = _merge_small_files(client, request, crowded, located.sizing)
     return replace(result, warnings=(*result.warnings, *failures)) if failures else result
+
+
+def write_stream(transaction: WriteTransaction, tables: Iterable[pa.Table], sort: str) -> list[WriteStatus]:
+    """Key, place and write a stream of rows in bounded memory.
+
+    A stream is cut into parts, each of which is written as a batch is, where the file of a row follows from the row. New
+    files are written as their rows come, without a sort on the disk, which would double the time of a load. Other rows are
+    looked up in the order of their keys, and written in the order of their file groups.
+
+    Args:
+        transaction: the write.
+        tables: the rows.
+        sort: the order of a bulk insert.
+    """
+    # Imported here: few writes have more rows than a window.
+    from lakefmt._core.write.bulk.bulk_insert import stream_files
+    from lakefmt._core.write.bulk.grouped_rows import combined_rows
+
+    bound, operation, index = transaction.bound, transaction.context.operation, transaction.index
+    keyed = partial(transaction.keyed, transaction.key_spec)
+    parts = _independent_parts(transaction, keyed, tables, sort)
+    if parts is not None:
+        return _write_parts(transaction, parts)
+    new_files = operation is WriteOperation.BULK_INSERT or operation in OVERWRITES
+    if not new_files or transaction.context.drop_duplicates:
+        return _write_by_group(transaction, keyed, tables, fills=not new_files)
+    check_unknown_buckets(transaction.table_at)
+    if transaction.combines:
+        memory = bound.settings.integer("lakefmt.write.window.bytes")
+        tables = combined_rows(transaction.key, keyed, tables, memory, across_partitions=index.is_global)
+    spec, sizing = transaction.key_spec, transaction.sizing
+    return stream_files(transaction.client, bound, spec, bound.schema, tables, keyed, sizing, sort)
+
+
+def _independent_parts(
+    transaction: WriteTransaction, keyed: Callable[[pa.Table], KeyedBatch], tables: Iterable[pa.Table], sort: str
+) -> Iterator[pa.Table] | None:
+    """Return the rows of a stream in parts that can be written one after the other; None: it has to be sorted."""
+    index, memory = transaction.index, transaction.bound.settings.integer("lakefmt.write.window.bytes")
+    if transaction.keeps_order:
+        if sort != "none":
+            raise UnsupportedFeature(
+                "the rows of a bucket of this table stay in the order in which they come: sort nothing"
+            )
+        from lakefmt._core.sorting.external_sort import gather_windows
+
+        return (window for window, _ in gather_windows(tables, memory))
+    if places_new_keys(index):
+        from lakefmt._core.write.bulk.grouped_rows import group_names, placed_parts
+
+        replaces = transaction.context.operation in REPLACING
+        names = partial(group_names, transaction.table_at, index, keyed, replaces)
+        return placed_parts((keyed(table).table for table in tables), names, memory)
+    if transaction.context.partial and moves_between_partitions(index):
+        # Some parts of the rows would be completed from stored ones, and others not.
+        return iter([read_all(transaction.bound.schema, tables)])
+    return None
+
+
+def _write_parts(transaction: WriteTransaction, parts: Iterator[pa.Table]) -> list[WriteStatus]:
+    statuses: list[WriteStatus] = []
+    announcements = Announcements(transaction.bound)
+    for part in parts:
+        placed = transaction.place(transaction.locate(transaction.key(part)))
+        del part
+        statuses += transaction.write(placed, announcements)
+        del placed
+    return statuses
+
+
+def _write_by_group(
+    transaction: WriteTransaction, keyed: Callable[[pa.Table], KeyedBatch], tables: Iterable[pa.Table], *, fills: bool
+) -> list[WriteStatus]:
+    from lakefmt._core.write.bulk.grouped_rows import GroupOptions, write_by_group
+
+    context, index = transaction.context, transaction.index
+    appends = context.operation in APPENDING and not context.drop_duplicates
+    if transaction.key_spec.auto_keys:  # rows on the disk have to keep the keys that they brought
+        keyed = partial(_with_brought_keys, keyed)
+    how = GroupOptions(
+        transaction.bound.settings.integer("lakefmt.write.window.bytes"),
+        looks_up=transaction.combines or not appends,
+        across_partitions=index.is_global,
+        appends=context.operation in APPENDING,
+        fills=fills,
+    )
+    statuses, partitions, footprint = write_by_group(transaction, keyed, tables, how)
+    if not appends:
+        # The keys are too many to be held: no other write may have changed anything where they are.
+        footprint += Footprint(covers=None if index.is_global else partitions)
+    transaction.rely_on(footprint)
+    return statuses
+
+
+def _with_brought_keys(keyed: Callable[[pa.Table], KeyedBatch], table: pa.Table) -> KeyedBatch:
+    batch = keyed(table)
+    return replace(batch, table=with_stored_keys(batch))
+
+
+def _crowded_partitions(located: LocatedRows, placed: PlacedRows) -> frozenset[PartitionPath]:
+    """Return the partitions that have too many small files after a write."""
+    sizing = located.sizing
+    opened = [each.assignment.partition for each in placed.assigned if each.assignment.opens_file_group]
+    if not sizing.tiered or not sizing.small_bytes or not opened:
+        return frozenset()
+    small = (each.partition for each in located.slices if is_small(each, sizing.small_bytes))
+    return crowded_partitions(small, opened, MOST_SMALL_FILES)
 
 
 def delete_keys(

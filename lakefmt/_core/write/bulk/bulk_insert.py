@@ -29,7 +29,6 @@ from lakefmt._core.arguments import parse_member, shown, text_argument
 from lakefmt._core.arrays import from_numpy
 from lakefmt._core.config.table_config import AppendLayout
 from lakefmt._core.filegroups.table_client import TableClient
-from lakefmt._core.formats.bloom.bloom_filter import BloomFilter
 from lakefmt._core.formats.names import queue_file_id
 from lakefmt._core.formats.parquet.dictionary_columns import same_text, with_dictionaries
 from lakefmt._core.formats.parquet.duplicate_columns import equal_column
@@ -49,11 +48,9 @@ from lakefmt._core.values import RECORD_KEY, InstantTime, PartitionPath
 from lakefmt._core.write.assign import Assigned, FileSizing, new_file, open_file_group, rows_by_file_group, stable_order
 from lakefmt._core.write.bound_context import BoundContext, announce, prepare
 from lakefmt._core.write.context import FileAssignment, WriteStatus
-from lakefmt._core.write.files.base_file import FileInProgress, WorkerPool, results
+from lakefmt._core.write.files.base_file import FileInProgress, WorkerPool, append_rows, results
 from lakefmt._core.write.files.bundles import (
-    FEWEST_NEW_FILES,
     MOST_NEW_ROWS,
-    bloom_filters_of_parts,
     can_be_written_together,
     files_at_a_time,
     write_small_files,
@@ -594,12 +591,9 @@ class _PartitionWriter:
         for group in spread.groups(max(1, self._most_open // (_GROUPS_WRITTEN + 1))):
             parts = [part for partition, rows in group for part in _in_lanes(partition, rows, lanes // len(group))]
             self._make_room(parts)
-            new = [(lane, rows) for lane, rows in parts if lane not in self._open]
-            # Of files that get no other rows the filters can be made together.
-            blooms = bloom_filters_of_parts(self._bound, [rows for _, rows in new]) if last else [None] * len(new)
-            for (lane, _), bloom in zip(new, blooms, strict=True):
-                self._open[lane] = self._start(lane[0], bloom)
-            del new, blooms
+            new = [lane for lane, _ in parts if lane not in self._open]
+            for lane in new:
+                self._open[lane] = self._start(lane[0])
             ends = [last or (ordered and lane[0] != going_on) for lane, _ in parts]
             self._running.append([self._give(*part, last=end) for part, end in zip(parts, ends, strict=True)])
             del group, parts
@@ -612,8 +606,7 @@ class _PartitionWriter:
     def _are_small(self, partitions: Sequence[PartitionPath], counts: Sequence[int]) -> list[bool]:
         """Return which partitions of the last window are written together: many with few rows, and without an open file."""
         most, begun = min(MOST_NEW_ROWS, self._sizing.rows_per_file), {partition for partition, _ in self._open}
-        small = [0 < rows <= most and name not in begun for name, rows in zip(partitions, counts, strict=True)]
-        return small if sum(small) >= FEWEST_NEW_FILES else [False] * len(small)
+        return [0 < rows <= most and name not in begun for name, rows in zip(partitions, counts, strict=True)]
 
     def _give_together(self, spread: PartitionSplitter, span: range) -> Future[list[WriteStatus]]:
         with self._starting:
@@ -663,7 +656,7 @@ class _PartitionWriter:
             file = self._open[lane]
             room = self._sizing.room(file.size_bytes) if file.num_rows else self._sizing.rows_per_file
             if room:
-                file.append(rows.slice(0, room))
+                append_rows(file, rows.slice(0, room))
                 rows = rows.slice(room)
             # Filters that are made while others write cost half of those that are made side by side at the end: NumPy's
             # short steps then wait for each other.
@@ -691,11 +684,11 @@ class _PartitionWriter:
         sequence, self._next_sequence = self._next_sequence, self._next_sequence + 1
         return new_file(partition, self._bound.instant, sequence, self._client.ids.new_uuid, rows=None)
 
-    def _start(self, partition: PartitionPath, bloom: BloomFilter | None = None) -> FileInProgress:
+    def _start(self, partition: PartitionPath) -> FileInProgress:
         with self._starting:
             assignment, announced = self._next_file(partition)
             prepare(self._bound, assignment, announced=announced)
-            return FileInProgress(self._bound, assignment, self._stack, bloom)
+            return FileInProgress(self._bound, assignment, self._stack)
 
     def _next_file(self, partition: PartitionPath) -> tuple[FileAssignment, bool | None]:
         """Return a partition's next file, and what announcing it together with others said."""

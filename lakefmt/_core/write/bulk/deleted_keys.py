@@ -11,8 +11,10 @@ import pyarrow as pa
 from lakefmt._core.filegroups.table_client import TableClient, TableState
 from lakefmt._core.index import Index
 from lakefmt._core.values import PARTITION_PATH, RECORD_KEY, CommitResult, PartitionPath, Partitions
+from lakefmt._core.write.assign import Assigned
 from lakefmt._core.write.bound_context import Announcements, BoundContext
 from lakefmt._core.write.bulk.grouped_rows import GroupOptions, write_by_group
+from lakefmt._core.write.commit.conflict_resolution import Footprint
 from lakefmt._core.write.context import WriteStatus
 from lakefmt._core.write.ingest import KeyedBatch, in_no_partition, record_keys
 from lakefmt._core.write.mutations import DeleteKeys, GivenKeys, keys_and_partitions
@@ -33,8 +35,8 @@ class DeleteSteps(Protocol):
         """The index of the write."""
         ...
 
-    def look_up_by_parts(self) -> int:
-        """Prepare for keys that come in parts, and return the bytes that may be held of them."""
+    def rely_on(self, footprint: Footprint) -> None:
+        """Remember what other writers must not change."""
         ...
 
     def aborted_on_error(self) -> AbstractContextManager[None]:
@@ -45,12 +47,12 @@ class DeleteSteps(Protocol):
         """Commit; when there are no files and nothing to remember, abort and return None."""
         ...
 
-    def take_over(self, null_elements: Iterable[str], covers: frozenset[PartitionPath] | None) -> None:
-        """Remember the partitions in which no other write may have changed anything."""
-        ...
-
     def locate_deletes(self, keys: DeleteKeys, /) -> LocatedRows:
         """Return where keys are stored."""
+        ...
+
+    def check_early(self, assigned: Sequence[Assigned], /) -> None:
+        """Raise when files that are about to be written cannot stand."""
         ...
 
     def write(self, placed: PlacedRows, announcements: Announcements, /) -> list[WriteStatus]:
@@ -74,13 +76,13 @@ def delete_key_stream(
         StorageError: the temporary directory could not take the keys, or the store failed.
     """
     with write.aborted_on_error():
-        memory_bytes = write.look_up_by_parts()
+        memory_bytes = write.bound.settings.integer("lakefmt.write.window.bytes")
         listed = None if partitions is None else write.client.at(write.state).chosen_partitions(partitions)
         keys = _DeletedKeys(write, listed, everywhere=write.index.is_global)
         how = GroupOptions(memory_bytes, looks_up=True, across_partitions=True, appends=False, fills=False)
-        statuses, _ = write_by_group(keys, _keyed, map(keys.keys_of, rows), how)
+        statuses, _, footprint = write_by_group(keys, _keyed, map(keys.keys_of, rows), how)
         # The keys are too many to be held: no other write may have changed anything where they are.
-        write.take_over((), keys.covered)
+        write.rely_on(footprint + Footprint(covers=keys.covered))
         return write.commit_unless_empty(statuses)
 
 
@@ -125,6 +127,10 @@ class _DeletedKeys:
         """Return where keys are stored."""
         own_partitions = None if self._everywhere else batch.partitions
         return self._write.locate_deletes(DeleteKeys(record_keys(batch), own_partitions, self._listed))
+
+    def check_early(self, assigned: Sequence[Assigned]) -> None:
+        """Raise when files that are about to be written cannot stand."""
+        self._write.check_early(assigned)
 
     def write(self, placed: PlacedRows, announcements: Announcements) -> list[WriteStatus]:
         """Write every file of a placement."""

@@ -36,6 +36,7 @@ from lakefmt._core.values import RECORD_KEY, FileId, InstantTime, PartitionPath,
 from lakefmt._core.write._slice_state import log_placing
 from lakefmt._core.write.assign import Assigned, FileSizing, Logs, Routes, assign_rows, new_file, new_rows
 from lakefmt._core.write.bound_context import Announcements, BoundContext
+from lakefmt._core.write.commit.conflict_resolution import Footprint
 from lakefmt._core.write.context import MOVED_AWAY, FileAssignment, LogTarget, WriteStatus
 from lakefmt._core.write.files.base_file import write_assigned
 from lakefmt._core.write.files.meta_columns import POSITION
@@ -341,6 +342,10 @@ class GroupSteps(Protocol):
         """Return where the keys of a batch are stored."""
         ...
 
+    def check_early(self, assigned: Sequence[Assigned], /) -> None:
+        """Raise when files that are about to be written cannot stand."""
+        ...
+
     def write(self, placed: PlacedRows, announcements: Announcements, /) -> list[WriteStatus]:
         """Write every file of a placement."""
         ...
@@ -367,7 +372,7 @@ class GroupOptions:
 
 def write_by_group(
     write: GroupSteps, keyed: Callable[[pa.Table], KeyedBatch], tables: Iterable[pa.Table], how: GroupOptions
-) -> tuple[list[WriteStatus], frozenset[PartitionPath]]:
+) -> tuple[list[WriteStatus], frozenset[PartitionPath], Footprint]:
     """Write the rows of a stream.
 
     Args:
@@ -377,7 +382,8 @@ def write_by_group(
         how: what may be held, and what the operation asks for.
 
     Returns:
-        What was written, and the partitions that have rows.
+        What was written, the partitions that have rows, and what these rely on. The keys are too many to be held: who
+        relies on them covers their partitions.
 
     Raises:
         StorageError: the temporary directory could not take the rows, or the store failed.
@@ -396,9 +402,9 @@ def write_by_group(
         ) as ordered:
             first = next(ordered, None)  # all rows have been looked up by then
             if first is None:
-                return [], counted.partitions
+                return [], counted.partitions, counted.footprint
             files = _FilesInOrder(write, counted, how)
-            return files.write(_starting_with([first], ordered)), counted.partitions
+            return files.write(_starting_with([first], ordered)), counted.partitions, counted.footprint
 
 
 def _starting_with(first: list[pa.Table], rest: Iterable[pa.Table]) -> Iterator[pa.Table]:
@@ -415,6 +421,7 @@ class _FoundCounts:
     rows: int = 0
     num_bytes: int = 0
     sizing: FileSizing | None = None
+    footprint: Footprint = Footprint()
 
     @property
     def partitions(self) -> frozenset[PartitionPath]:
@@ -432,6 +439,7 @@ def _located_parts(write: GroupSteps, parts: Iterable[pa.Table], counted: _Found
         located = write.locate(write.key(part))
         del part
         counted.sizing = counted.sizing or located.sizing
+        counted.footprint += located.footprint.without_keys()
         rows = _rows_by_group(located, counted)
         counted.rows += rows.num_rows
         counted.num_bytes += rows.nbytes
@@ -634,6 +642,7 @@ class _FilesInOrder:
             else assigned
         )
         del table
+        self._write.check_early(assigned)
         statuses = self._write.write(PlacedRows(batch, assigned), self._announcements)
         del batch, keys, assigned
         pa.default_memory_pool().release_unused()

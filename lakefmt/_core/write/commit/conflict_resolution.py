@@ -177,6 +177,31 @@ class Footprint:
     read: frozenset[Group] = frozenset()
     covers: frozenset[PartitionPath] | None = frozenset()
 
+    def __add__(self, other: Footprint) -> Footprint:
+        """Return what must not change for both.
+
+        Example:
+            >>> one, other = Footprint(covers=frozenset({"p"})), Footprint(covers=None)
+            >>> (one + one).covers, (one + other).covers
+            (frozenset({'p'}), None)
+        """
+        return Footprint(
+            (*self.keys, *other.keys),
+            _union(self.keys_in, other.keys_in),
+            self.read | other.read,
+            _union(self.covers, other.covers),
+        )
+
+    def without_keys(self) -> Footprint:
+        """Return this without the keys: they are too many to be held, and their partitions are covered in their place."""
+        return Footprint(read=self.read, covers=self.covers)
+
+
+def _union(
+    one: frozenset[PartitionPath] | None, other: frozenset[PartitionPath] | None
+) -> frozenset[PartitionPath] | None:
+    return None if one is None or other is None else one | other
+
 
 def resolve_conflicts(
     write_at: WriteAt,

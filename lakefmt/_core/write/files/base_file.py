@@ -17,7 +17,6 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
@@ -26,12 +25,12 @@ import pyarrow.compute as pc
 
 from lakefmt._core.arrays import from_numpy
 from lakefmt._core.config.merge_rule import MergeRule
-from lakefmt._core.data_classes import replace
+from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.base_writer import grown_filter, new_filter, row_group_bytes, rows_per_row_group
 from lakefmt._core.filegroups.merge.base import Incoming, Merged, merge_in_parts, merge_into_base, sum_of_parts
 from lakefmt._core.filegroups.model import BaseFile, join_path
 from lakefmt._core.filegroups.ordering import has_order
-from lakefmt._core.filegroups.reader import BaseFileReader, FileParts, InSchema, KnownFooter
+from lakefmt._core.filegroups.reader import BaseFileReader, InSchema, KnownFooter
 from lakefmt._core.formats.bloom.bloom_filter import BloomFilter
 from lakefmt._core.formats.names import parse_base_file
 from lakefmt._core.formats.parquet.base_file import (
@@ -61,14 +60,20 @@ if TYPE_CHECKING:
 __all__ = [
     "FileInProgress",
     "KeptColumns",
+    "RowFacts",
     "WorkerPool",
+    "append_rows",
     "cdc_stats",
+    "incoming_rows",
     "key_change_of",
     "log_changes",
     "log_no_changes",
+    "merge_facts",
+    "merge_rows",
     "new_keys",
     "refuse_silent_rewrites",
     "results",
+    "rule_of_rows",
     "store_parts",
     "thread_count",
     "write_assigned",
@@ -94,7 +99,7 @@ def thread_count(most: int, files: int, rows: int, *, only_logs: bool, waits: bo
         >>> [thread_count(8, 4, rows, only_logs=True, waits=False) for rows in (100, 100_000)]
         [1, 4]
     """
-    return 1 if only_logs and rows <= _FEW_ROWS_FOR_THREADS and not waits else min(most, files)
+    return 1 if only_logs and rows <= _FEW_ROWS_FOR_THREADS and not waits else max(1, min(most, files))
 
 
 def results(works: Iterable[Future[U]]) -> list[U]:
@@ -300,8 +305,6 @@ def store_parts(
 _MANY_FILTERED_KEYS = 500_000
 #: From this size on pages are taken from a rewritten file where their column has not changed.
 _LARGE_FILE_BYTES = 1 << 20
-#: With fewer rows a column of one text is as quick without a dictionary.
-_ROWS_FOR_DICTIONARY = 1000
 #: Of a new file no more keys are kept until the commit: reading them again costs little beside writing them.
 _MOST_NEW_KEYS = 100_000
 #: Footer entry by which a second attempt learns what the first one counted.
@@ -316,7 +319,6 @@ def write_assigned(
     batches: Iterable[pa.Table],
     *,
     alone: bool = False,
-    bloom: BloomFilter | None = None,
     known_footer: KnownFooter | None = None,
     announced: bool | None = None,
 ) -> WriteStatus:
@@ -328,7 +330,6 @@ def write_assigned(
         batches: its rows.
         alone: no other file is written beside it, so that its columns may be read by several threads. Otherwise the
             files share the threads: each one's memory is then used again for the next.
-        bloom: of a new file, the filter of all its keys, where it has been made.
         known_footer: the footer of the assigned base file, where it has been read.
         announced: what :func:`~lakefmt._core.write.bound_context.announce` said of the write's files.
 
@@ -337,26 +338,22 @@ def write_assigned(
         StorageError: the store failed; the call may be repeated.
     """
     if assignment.log is not None:
-        from lakefmt._core.write.files.log_payloads import (  # brings the formats of logs along
-            build_log_payloads,
-            write_log,
-        )
+        from lakefmt._core.write.files.log_payloads import write_log_files  # brings the formats of logs along
 
         # It may have rolled over into several files: which of them are there is seen one by one.
         rows = pa.concat_tables(batches)
-        (work,) = build_log_payloads(bound, [assignment], [rows.num_rows], rows)
-        return write_log(bound, work, announced=announced)
+        return write_log_files(bound, [assignment], [rows.num_rows], rows, announced=announced)[0]
     if not prepare(bound, assignment, announced=announced):
         adopted = adopt(bound, assignment)
         if adopted is not None:
             return adopted
     with ExitStack() as stack:
-        file = FileInProgress(bound, assignment, stack, bloom)
+        file = FileInProgress(bound, assignment, stack)
         if assignment.base is None:
             for batch in batches:
-                file.append(batch)
+                append_rows(file, batch)
         else:
-            file.rewrite(pa.concat_tables(batches), use_threads=alone, known_footer=known_footer)
+            merge_rows(file, pa.concat_tables(batches), use_threads=alone, known_footer=known_footer)
         return file.finish()
 
 
@@ -383,38 +380,57 @@ def adopt(bound: BoundContext, assignment: FileAssignment) -> WriteStatus | None
         raise CorruptFile(f"{assignment.path} exists and was not written by this write") from None
 
 
-class FileInProgress:
-    """A base file that is being written; nothing of it is visible before :meth:`finish`."""
+@dataclass(frozen=True, slots=True, eq=False)
+class RowFacts:
+    """What became of rows that were routed to a file, and the keys that it has of them.
 
-    def __init__(
-        self,
-        bound: BoundContext,
-        assignment: FileAssignment,
-        stack: ExitStack,
-        bloom: BloomFilter | None = None,
-    ) -> None:
-        self._bound = bound
-        self._assignment = assignment
-        self._settings = bound.settings
-        self._file_schema = self._schema = bound.file_schema
-        self._virtual_columns = bound.virtual_columns
-        if self._virtual_columns is not None:
-            self._schema = with_meta_columns(self._virtual_columns.schema)
-        self._meta = MetaColumns(bound.instant, assignment)
-        #: Takes the file's bytes, and puts it.
+    Attributes:
+        routed: how many rows were routed.
+        counts: how many of them were inserts, updates and so on.
+        keys: those of the rows that the file has, in its order.
+        key_range: the smallest and the largest of these keys, where that is known.
+        bloom: the filter of all keys of the file, where it has been made.
+        change: the keys that a rewritten file gained and lost, where they are recorded.
+    """
+
+    routed: int
+    counts: Mapping[str, int]
+    keys: pa.ChunkedArray
+    key_range: tuple[str, str] | None = None
+    bloom: BloomFilter | None = None
+    change: FileKeyChange | None = None
+
+
+class FileInProgress:
+    """A base file that is being written; nothing of it is visible before :meth:`finish`.
+
+    Attributes:
+        bound: the write.
+        assignment: the file.
+        schema: the columns of the rows that fill it.
+        meta: completes new rows with their meta columns.
+        sink: takes the bytes of the file, and puts it.
+        has_keys: it has keys, and footers about them; without meta columns it has neither (docs/format.md, Meta columns).
+    """
+
+    def __init__(self, bound: BoundContext, assignment: FileAssignment, stack: ExitStack) -> None:
+        self.bound, self.assignment = bound, assignment
+        self.schema, made = bound.file_schema, bound.virtual_columns
+        if made is not None:
+            self.schema = with_meta_columns(made.schema)
+        self.has_keys = made is None or not made.makes_keys
+        self.meta = MetaColumns(bound.instant, assignment, may_be_coded=made is None)
         self.sink = stack.enter_context(bound.store.create(assignment.path, durable=bound.durable))
-        self._writer = BaseFileWriter(self.sink.file, self._file_schema, bound.codec, bound.codec_level)
+        self._writer = BaseFileWriter(self.sink.file, bound.file_schema, bound.codec, bound.codec_level)
         stack.callback(self._writer.discard)
         self._keys = FileKeys()
         stack.callback(self._keys.close)
         self._rows_in = 0
         self._counts = dict.fromkeys(("inserts", "updates", "deletes", "late", "ignored"), 0)
-        self._bloom = bloom
+        self._bloom: BloomFilter | None = None
         self._key_change: FileKeyChange | None = None
         self._ends: tuple[str, str] | None = None
         self._key_hashes: bytes | None = None
-        #: Meta columns of one text come as dictionaries; the first rows say so for all.
-        self._coded: bool | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -439,198 +455,39 @@ class FileInProgress:
         """
         self._keys.spill()
 
-    def append(self, rows: pa.Table) -> None:
-        """Write new rows; those that mark themselves deleted are counted and left out."""
-        step = rows_per_row_group(rows)
-        for start in range(0, rows.num_rows, step):
-            self._append_group(rows.slice(start, step))
-
-    def store_new(self, complete: pa.Table, traits: ColumnTraits, ends: tuple[str, str]) -> None:
-        """Write all rows of a new file, none of which deletes its key.
+    def fill(
+        self,
+        rows: pa.Table,
+        facts: RowFacts | None = None,
+        *,
+        traits: ColumnTraits | None = None,
+        kept: Mapping[str, Pages] | None = None,
+    ) -> None:
+        """Write the next rows of the file.
 
         Args:
-            complete: the rows, all columns there.
-            traits: what is known of them.
-            ends: the smallest and the largest of their keys.
+            rows: the rows, with all columns of :attr:`schema`.
+            facts: what became of the routed rows; None: :meth:`note` is told of all rows together.
+            traits: what is known of the columns, where these are all rows of the file.
+            kept: pages of the base file, of columns that a merge has left as they are.
         """
-        self._rows_in += complete.num_rows
-        self._counts["inserts"] += complete.num_rows
-        if self._has_keys:
-            self._keys.add(complete.column(RECORD_KEY), ends=ends)
-        self._writer.write(complete, traits=traits)
-
-    def _append_group(self, rows: pa.Table) -> None:
-        self._rows_in += rows.num_rows
-        deletes = routed_deletes(self._bound, rows)
-        if deletes.any():
-            self._counts["ignored"] += int(deletes.sum())
-            rows = rows.filter(from_numpy(~deletes))
-        self._counts["inserts"] += rows.num_rows
-        if self._coded is None:
-            self._coded = self._virtual_columns is None and rows.num_rows >= _ROWS_FOR_DICTIONARY
-        complete = self._meta.complete(rows, self._schema, coded=self._coded)
-        if self._has_keys:
-            self._keys.add(complete.column(RECORD_KEY), copy=True)
-        self._store_rows(complete)
-
-    @property
-    def _has_keys(self) -> bool:
-        # Without meta columns a file holds neither keys nor footers about them (docs/format.md, Meta columns).
-        return self._virtual_columns is None or not self._virtual_columns.makes_keys
-
-    def _store_rows(self, rows: pa.Table, kept: Mapping[str, Pages] | None = None) -> None:
-        if self._virtual_columns is not None:
-            rows = self._virtual_columns.stored(rows, self._assignment.partition, self._file_schema)
-        self._writer.write(rows, kept=kept)
+        if facts is not None:
+            self.note(facts)
+        if self.bound.virtual_columns is not None:
+            rows = self.bound.virtual_columns.stored(rows, self.assignment.partition, self.bound.file_schema)
+        self._writer.write(rows, traits=traits, kept=kept)
         if isinstance(self.sink, SupportsBeginFlush):
             self.sink.begin_flush()  # of a large file, while what follows is encoded
 
-    def rewrite(self, rows: pa.Table, *, use_threads: bool = False, known_footer: KnownFooter | None = None) -> None:
-        """Write the assigned base file's rows with the routed rows merged in."""
-        base_file = self._assignment.base
-        if base_file is None:
-            raise InternalError("there is no base file to rewrite")
-        reader = BaseFileReader(self._bound.store, self._virtual_columns)
-        self._rows_in += rows.num_rows
-        # Every row gets this file's name: the old one need not be read, and is as long as the rest of a row.
-        kept = self._schema.remove(self._schema.get_field_index(FILE_NAME))
-        part_bytes = row_group_bytes() if self._bound.cdc is None and self._may_be_cut else None
-        coded = self._may_be_coded(kept)
-        with reader.in_parts(
-            base_file, kept.names, part_bytes, use_threads=use_threads, coded=coded, known_footer=known_footer
-        ) as parts:
-            store = partial(self._store_named, self._kept_columns(reader, base_file, parts.known))
-            self._merge_and_store(InSchema(kept, parts.parts), parts, rows, store, beside=use_threads)
-
-    def _kept_columns(self, reader: BaseFileReader, base_file: BaseFile, footer: KnownFooter) -> KeptColumns | None:
-        # Pages of other writers may lack checksums; those of a small file are encoded as quickly.
-        if (
-            STAT_KEY not in footer.footer.entries
-            or base_file.size < _LARGE_FILE_BYTES
-            or self._virtual_columns is not None
-        ):
-            return None
-
-        return KeptColumns(reader, base_file, footer, self._file_schema, self._bound.codec)
-
-    def _merge_and_store(
-        self, bases: InSchema, parts: FileParts, rows: pa.Table, store: Callable[[Merged], None], *, beside: bool
-    ) -> None:
-        footer, old_rows = parts.known.footer, parts.known.footer.num_rows
-
-        def with_group(merged: Merged) -> Merged:
-            return replace(merged, group=bases.group)  # of the part that was read last
-
-        if parts.is_cut:
-            merges = merge_in_parts(bases, old_rows, self._incoming(rows), self._rule(rows))
-            merged, keys = store_parts(map(with_group, merges), store, beside=beside)
-            self._take_merged(merged, keys, old_rows, footer, _ends_of_new_keys(merged), {})
-            self._grow_filter(merged, len(keys), old_rows, footer)
-            return
-        base = next(bases)
-        merged = with_group(self._merge(base, rows))
-        cdc = self._bound.cdc
-        change_counts = {} if cdc is None else log_changes(self._bound, self._assignment, base, merged)
-        del base  # what is merged has values of its own
-        self._take_merged(
-            merged, merged.table.column(RECORD_KEY), old_rows, footer, _ends_of_new_keys(merged), change_counts
-        )
-        self._grow_filter(merged, merged.table.num_rows, old_rows, footer)
-        store(merged)
-
-    def store_merged(
-        self,
-        merged: Merged,
-        rows_in: int,
-        footer: BaseFileFooter,
-        bloom: BloomFilter | None,
-        traits: ColumnTraits,
-        new_ends: tuple[str, str] | None,
-    ) -> None:
-        """Write merged rows of the assigned base file, all columns there.
-
-        Args:
-            merged: the rows, and what became of those that were routed.
-            rows_in: how many were routed.
-            footer: that of the base file.
-            bloom: the filter of all keys; None: make one.
-            traits: what is known of the rows.
-            new_ends: the smallest and the largest of the keys that the base file lacks; None: there are none.
-        """
-        self._rows_in += rows_in
-        self._bloom = bloom
-        self._take_merged(merged, merged.table.column(RECORD_KEY), footer.num_rows, footer, new_ends, {})
-        self._writer.write(merged.table, traits=traits)
-
-    def _take_merged(
-        self,
-        merged: Merged,
-        keys: pa.ChunkedArray,
-        old_rows: int,
-        footer: BaseFileFooter,
-        new_ends: tuple[str, str] | None,
-        change_counts: Mapping[str, int],
-    ) -> None:
-        """Keep the counts of merged rows, and what the footer says of their keys."""
-        self._counts = {
-            "inserts": merged.inserted,
-            "updates": merged.updated,
-            "deletes": merged.deleted,
-            "late": merged.late,
-            "ignored": merged.ignored_deletes,
-            **change_counts,
-        }
-        if self._has_keys:
-            if self._bound.written_keys is not None:
-                self._key_change = key_change_of(self._assignment, merged, keys)
-            ends = None if merged.deleted else _ends_or_none(footer.min_key, footer.max_key)
-            self._keys.add(keys, ends=widened(ends, new_ends) if old_rows else None)
-
-    def _grow_filter(self, merged: Merged, num_keys: int, old_rows: int, footer: BaseFileFooter) -> None:
-        if self._has_keys:
-            old_filter = footer.bloom_filter()
-            self._bloom = grown_filter(old_filter, old_rows, num_keys, merged.inserted_keys, self._settings)
-
-    def _store_named(self, old: KeptColumns | None, merged: Merged) -> None:
-        name = same_text(self._assignment.file_name, merged.table.num_rows)
-        name_index = self._schema.get_field_index(FILE_NAME)
-        named = without_unused(merged.table).add_column(name_index, FILE_NAME, name)
-        self._store_rows(named, None if old is None else old.pages(merged))
-
-    @property
-    def _may_be_cut(self) -> bool:
-        # A merge function of one's own is given all rows at once.
-        return self._assignment.match_keys and not self._bound.rule.is_own
-
-    def _may_be_coded(self, schema: pa.Schema) -> set[str]:
-        """Return the columns of text whose values are not needed while rows are merged and stored."""
-        rule = self._bound.rule
-        if rule.is_own or self._virtual_columns is not None or self._bound.cdc is not None:
-            return set()
-        asked = {RECORD_KEY, *(name.split(".", 1)[0] for name in rule.stored.fields)}
-        texts = (f.name for f in schema if pa.types.is_string(f.type) or pa.types.is_binary(f.type))
-        return {name for name in texts if name not in asked}
-
-    def _merge(self, base: pa.Table, rows: pa.Table) -> Merged:
-        incoming = self._incoming(rows)
-        if not self._assignment.match_keys:
-            complete, deletes = incoming.table, incoming.deletes
-            kept = complete.filter(from_numpy(~deletes)) if deletes.any() else complete
-            joined = appended(base, kept.select(base.column_names))
-            ignored = int(deletes.sum())
-            return Merged(joined, kept.num_rows, 0, 0, 0, ignored, kept.column(RECORD_KEY))
-        return merge_into_base(base, incoming, rule=self._rule(rows))
-
-    def _incoming(self, rows: pa.Table) -> Incoming:
-        present = frozenset((*META_COLUMNS, *rows.column_names))
-        columns = None if present.issuperset(self._schema.names) else present
-        return Incoming(self._meta.complete(rows, self._schema), routed_deletes(self._bound, rows), columns)
-
-    def _rule(self, rows: pa.Table) -> MergeRule:
-        rule = self._bound.rule
-        is_delete = self._bound.operation is WriteOperation.DELETE
-        # Without an event time the later write wins.
-        return rule.without_order() if is_delete or not has_order(rule.stored, rows.column_names) else rule
+    def note(self, facts: RowFacts) -> None:
+        """Count routed rows, and take the keys of rows that the file has of them."""
+        self._rows_in += facts.routed
+        for name, count in facts.counts.items():
+            self._counts[name] = self._counts.get(name, 0) + count
+        self._bloom, self._key_change = facts.bloom, facts.change
+        if self.has_keys:
+            # Keys of new rows are part of something larger, which would stay with them.
+            self._keys.add(facts.keys, copy=self.assignment.base is None, ends=facts.key_range)
 
     def finish(self) -> WriteStatus:
         """Give the file its footers and its name.
@@ -650,13 +507,13 @@ class FileInProgress:
         """
         self._check_counts()
         low, high = self._keys.range
-        footers = key_footers(KeySummary(low, high, self._filter()), self._bound.context.file_schema_text)
+        footers = key_footers(KeySummary(low, high, self._filter()), self.bound.context.file_schema_text)
         self._ends, self._key_hashes = _ends_or_none(low, high), self._hashes()
         self._counts = {"rows_in": self._rows_in, "rows": self.num_rows, **self._counts}
-        digest = {} if self._assignment.digest is None else {_DIGEST_FIELD: self._assignment.digest}
+        digest = {} if self.assignment.digest is None else {_DIGEST_FIELD: self.assignment.digest}
         footers[STAT_KEY] = json.dumps({**self._counts, **digest})
         self._writer.close(footers)
-        if self._bound.written_keys is not None and self._assignment.base is None:
+        if self.bound.written_keys is not None and self.assignment.base is None:
             self._key_change = new_keys(self._keys.few(_MOST_NEW_KEYS))
         self._keys.close()
 
@@ -666,47 +523,203 @@ class FileInProgress:
         Raises:
             StorageError: the store does not say whether the file is there.
         """
-        written_keys = self._bound.written_keys
+        written_keys = self.bound.written_keys
         if outcome is PutOutcome.DONE:
             if written_keys is not None and self._key_change is not None:
-                written_keys.keep(self._assignment.path, self._key_change)
+                written_keys.keep(self.assignment.path, self._key_change)
             return _write_status(
-                self._bound, self._assignment, self._counts, self.sink.size, self._ends, self._key_hashes
+                self.bound, self.assignment, self._counts, self.sink.size, self._ends, self._key_hashes
             )
-        adopted = adopt(self._bound, self._assignment)
+        adopted = adopt(self.bound, self.assignment)
         if adopted is None:
-            raise StorageError(f"the store does not say whether {self._assignment.path} was written", transient=True)
+            raise StorageError(f"the store does not say whether {self.assignment.path} was written", transient=True)
         return adopted
 
     def _filter(self) -> BloomFilter | None:
-        if not self._has_keys or not self._bound.writes_filters:
+        if not self.has_keys or not self.bound.writes_filters:
             return None
         # Rows that mark themselves deleted are left out: then the filter that was made is of too many keys.
-        if self._bloom is not None and (self._assignment.base is not None or self._bloom.num_keys == len(self._keys)):
+        if self._bloom is not None and (self.assignment.base is not None or self._bloom.num_keys == len(self._keys)):
             return self._bloom
         if len(self._keys) > _MANY_FILTERED_KEYS:
             pa.default_memory_pool().release_unused()
-        bloom = new_filter(self._settings, len(self._keys))
-        self._keys.add_to(bloom, row_memory(self._settings.integer("lakefmt.write.window.bytes")))
+        bloom = new_filter(self.bound.settings, len(self._keys))
+        self._keys.add_to(bloom, row_memory(self.bound.settings.integer("lakefmt.write.window.bytes")))
         return bloom
 
     def _hashes(self) -> bytes | None:
         """Return the hashes of the keys, when writers beside this one may ask for them (not for generated ones), and they are few."""
-        if not self._bound.beside or not self._bound.config.record_key_fields:
+        if not self.bound.beside or not self.bound.config.record_key_fields:
             return None
         keys = self._keys.few(MOST_HASHES)
         return None if keys is None else hash_keys(keys)
 
     def _check_counts(self) -> None:
-        expected = self._assignment.num_rows
+        expected = self.assignment.num_rows
         if expected is not None and self._rows_in != expected:
             raise InternalError(
-                f"{self._assignment.path}: {expected} rows were assigned and {self._rows_in} came; nothing is written"
+                f"{self.assignment.path}: {expected} rows were assigned and {self._rows_in} came; nothing is written"
             )
 
 
-def _ends_of_new_keys(merged: Merged) -> tuple[str, str] | None:
-    return _ends_or_none(*key_range(merged.inserted_keys)) if merged.inserted else None
+def append_rows(file: FileInProgress, rows: pa.Table) -> None:
+    """Fill a new file with routed rows; those that mark themselves deleted are counted and left out."""
+    step = rows_per_row_group(rows)
+    for start in range(0, rows.num_rows, step):
+        part = rows.slice(start, step)
+        deletes = routed_deletes(file.bound, part)
+        stays = part.filter(from_numpy(~deletes)) if deletes.any() else part
+        complete = file.meta.complete(stays, file.schema)
+        counts = {"inserts": stays.num_rows, "ignored": part.num_rows - stays.num_rows}
+        file.fill(complete, RowFacts(part.num_rows, counts, complete.column(RECORD_KEY)))
+
+
+def merge_rows(
+    file: FileInProgress, rows: pa.Table, *, use_threads: bool = False, known_footer: KnownFooter | None = None
+) -> None:
+    """Fill a file with the rows of its base file, and routed rows merged in."""
+    bound, assignment, base_file = file.bound, file.assignment, file.assignment.base
+    if base_file is None:
+        raise InternalError("there is no base file to rewrite")
+    reader = BaseFileReader(bound.store, bound.virtual_columns)
+    # Every row gets this file's name: the old one need not be read, and is as long as the rest of a row.
+    schema = file.schema.remove(file.schema.get_field_index(FILE_NAME))
+    # A merge function of the table's own is given all rows at once, and change data is made of all of them.
+    may_be_cut = assignment.match_keys and not bound.rule.is_own and bound.cdc is None
+    part_bytes, coded = row_group_bytes() if may_be_cut else None, _coded_columns(bound, schema)
+    with reader.in_parts(
+        base_file, schema.names, part_bytes, use_threads=use_threads, coded=coded, known_footer=known_footer
+    ) as parts:
+        footer, bases = parts.known.footer, InSchema(schema, parts.parts)
+        columns, incoming = _kept_columns(bound, reader, base_file, parts.known), _incoming_of(file, rows)
+
+        def with_group(merged: Merged) -> Merged:
+            return replace(merged, group=bases.group)  # of the part that was read last
+
+        def store(merged: Merged) -> None:
+            file.fill(_named(file, merged), kept=None if columns is None else columns.pages(merged))
+
+        if parts.is_cut:
+            merges = merge_in_parts(bases, footer.num_rows, incoming, rule_of_rows(bound, rows))
+            merged, keys = store_parts(map(with_group, merges), store, beside=use_threads)
+            file.note(_facts_of_merge(file, merged, keys, rows.num_rows, footer))
+            return
+        base = next(bases)
+        merged = with_group(_merged(file, base, rows, incoming))
+        changes = {} if bound.cdc is None else log_changes(bound, assignment, base, merged)
+        del base  # what is merged has values of its own
+        keys = merged.table.column(RECORD_KEY)
+        file.note(_facts_of_merge(file, merged, keys, rows.num_rows, footer, changes))
+        store(merged)
+
+
+def _facts_of_merge(
+    file: FileInProgress,
+    merged: Merged,
+    keys: pa.ChunkedArray,
+    routed: int,
+    footer: BaseFileFooter,
+    changes: Mapping[str, int] | None = None,
+) -> RowFacts:
+    bloom, new_range = None, _ends_or_none(*key_range(merged.inserted_keys)) if merged.inserted else None
+    if file.has_keys:
+        settings = file.bound.settings
+        bloom = grown_filter(footer.bloom_filter(), footer.num_rows, len(keys), merged.inserted_keys, settings)
+    facts = merge_facts(file, merged, keys, routed, footer, bloom, new_range)
+    return replace(facts, counts={**facts.counts, **changes}) if changes else facts
+
+
+def merge_facts(
+    file: FileInProgress,
+    merged: Merged,
+    keys: pa.ChunkedArray,
+    routed: int,
+    footer: BaseFileFooter,
+    bloom: BloomFilter | None,
+    new_range: tuple[str, str] | None,
+) -> RowFacts:
+    """Return what became of rows that were merged into a base file.
+
+    Args:
+        file: the file that replaces the base file.
+        merged: the rows.
+        keys: those of all rows of the file, new ones last.
+        routed: how many rows were routed.
+        footer: that of the base file.
+        bloom: the filter of all keys; None: it is made anew.
+        new_range: the smallest and the largest of the keys that the base file lacks; None: there are none.
+    """
+    counts = {
+        "inserts": merged.inserted,
+        "updates": merged.updated,
+        "deletes": merged.deleted,
+        "late": merged.late,
+        "ignored": merged.ignored_deletes,
+    }
+    records = file.has_keys and file.bound.written_keys is not None
+    change = key_change_of(file.assignment, merged, keys) if records else None
+    old_range = None if merged.deleted else _ends_or_none(footer.min_key, footer.max_key)
+    ends = widened(old_range, new_range) if footer.num_rows else None
+    return RowFacts(routed, counts, keys, ends, bloom, change)
+
+
+def _kept_columns(
+    bound: BoundContext, reader: BaseFileReader, base_file: BaseFile, footer: KnownFooter
+) -> KeptColumns | None:
+    # Pages of other writers may lack checksums; those of a small file are encoded as quickly.
+    own = STAT_KEY in footer.footer.entries
+    if not own or base_file.size < _LARGE_FILE_BYTES or bound.virtual_columns is not None:
+        return None
+    return KeptColumns(reader, base_file, footer, bound.file_schema, bound.codec)
+
+
+def _coded_columns(bound: BoundContext, schema: pa.Schema) -> set[str]:
+    """Return the columns of text whose values are not needed while rows are merged and stored."""
+    rule = bound.rule
+    if rule.is_own or bound.virtual_columns is not None or bound.cdc is not None:
+        return set()
+    needed = {RECORD_KEY, *(name.split(".", 1)[0] for name in rule.stored.fields)}
+    texts = (f.name for f in schema if pa.types.is_string(f.type) or pa.types.is_binary(f.type))
+    return {name for name in texts if name not in needed}
+
+
+def _named(file: FileInProgress, merged: Merged) -> pa.Table:
+    """Return merged rows with the name of the file."""
+    name = same_text(file.assignment.file_name, merged.table.num_rows)
+    return without_unused(merged.table).add_column(file.schema.get_field_index(FILE_NAME), FILE_NAME, name)
+
+
+def _merged(file: FileInProgress, base: pa.Table, rows: pa.Table, incoming: Incoming) -> Merged:
+    if file.assignment.match_keys:
+        return merge_into_base(base, incoming, rule=rule_of_rows(file.bound, rows))
+    complete, deletes = incoming.table, incoming.deletes
+    stays = complete.filter(from_numpy(~deletes)) if deletes.any() else complete
+    joined = appended(base, stays.select(base.column_names))
+    return Merged(joined, stays.num_rows, 0, 0, 0, int(deletes.sum()), stays.column(RECORD_KEY))
+
+
+def _incoming_of(file: FileInProgress, rows: pa.Table) -> Incoming:
+    return incoming_rows(file.bound, file.meta.complete(rows, file.schema), rows)
+
+
+def incoming_rows(bound: BoundContext, complete: pa.Table, rows: pa.Table) -> Incoming:
+    """Return routed rows in the way in which a merge takes them.
+
+    Args:
+        bound: the write.
+        complete: the rows with all columns of the file.
+        rows: the rows as they were routed.
+    """
+    present = frozenset((*META_COLUMNS, *rows.column_names))
+    columns = None if present.issuperset(complete.column_names) else present
+    return Incoming(complete, routed_deletes(bound, rows), columns)
+
+
+def rule_of_rows(bound: BoundContext, rows: pa.Table) -> MergeRule:
+    """Return the rule by which routed rows are merged: without an event time the later write wins."""
+    rule = bound.rule
+    has_times = bound.operation is not WriteOperation.DELETE and has_order(rule.stored, rows.column_names)
+    return rule if has_times else rule.without_order()
 
 
 def _ends_or_none(low: str | None, high: str | None) -> tuple[str, str] | None:

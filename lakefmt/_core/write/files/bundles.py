@@ -1,15 +1,14 @@
-"""Write many small files together: new ones, and rewrites of small base files.
+"""Write the files of a commit in bundles: logs, small new base files, rewrites of small base files; a large one alone.
 
-Rows of small new files are completed as one table, rows of small rewrites are read and merged as one table; then they are
+Rows of logs are encoded as one table, rows of small new files are completed as one table, rows of small rewrites are read and merged as one table; then they are
 cut into files. A file of a hundred rows costs its calls, not its rows; so do key filters of few keys, which are made
 together. Every file has its marker, its name and its commit entry as if it had been written alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from itertools import accumulate
 from types import TracebackType
 
@@ -22,7 +21,6 @@ from lakefmt._core.data_classes import dataclass
 from lakefmt._core.filegroups.base_writer import carried_filter, new_filter, row_group_bytes
 from lakefmt._core.filegroups.merge.base import (
     GROUP_NUMBER,
-    Incoming,
     Merged,
     can_be_together,
     grouped_rows,
@@ -32,60 +30,202 @@ from lakefmt._core.filegroups.merge.base import (
     stored_keys,
 )
 from lakefmt._core.filegroups.model import BaseFile
-from lakefmt._core.filegroups.ordering import has_order
 from lakefmt._core.filegroups.reader import BaseFileReader, KnownFooter
 from lakefmt._core.formats.bloom.bloom_filter import BloomFilter, add_to_filters
 from lakefmt._core.formats.parquet.base_file import BaseFileFooter, ColumnTraits, column_traits, key_ranges
 from lakefmt._core.storage.api import SupportsPutBatch
-from lakefmt._core.values import FILE_NAME, META_COLUMNS, RECORD_KEY, WriteOperation
-from lakefmt._core.write.assign import Assigned
+from lakefmt._core.values import FILE_NAME, RECORD_KEY
+from lakefmt._core.write.assign import Assigned, joined
 from lakefmt._core.write.bound_context import BoundContext, prepare
 from lakefmt._core.write.context import FileAssignment, WriteStatus
-from lakefmt._core.write.files.base_file import FileInProgress, adopt, write_assigned
-from lakefmt._core.write.files.meta_columns import routed_deletes, with_meta_of
+from lakefmt._core.write.files.base_file import (
+    FileInProgress,
+    RowFacts,
+    adopt,
+    incoming_rows,
+    merge_facts,
+    rule_of_rows,
+    write_assigned,
+)
+from lakefmt._core.write.files.meta_columns import route, routed_deletes, with_meta_of
+from lakefmt._core.write.ingest import KeyedBatch
 from lakefmt.errors import InternalError
 
 __all__ = [
     "FEWEST_FILES",
-    "FEWEST_NEW_FILES",
     "MOST_NEW_ROWS",
+    "Bundle",
+    "BundleLimits",
+    "BundleSource",
     "FileBundle",
     "bloom_filters_of_parts",
-    "bloom_filters_of_small_files",
-    "bundle_rewrites",
+    "bundle_limits",
     "can_be_written_together",
     "files_at_a_time",
     "grown_filters",
+    "plan_bundles",
     "rewrite_together",
     "write_small_files",
-    "writes_together",
 ]
 
+#: The most files of a bundle.
+_MOST_FILES = 64
+#: The most rows of a new file that is written with others.
+MOST_NEW_ROWS = 999
+#: Fewer files are rewritten one by one. A file of more bytes is rewritten alone; the most bytes of base files of a bundle.
+FEWEST_FILES, _SMALL_BASE_BYTES, _BUNDLE_BYTES = 8, 512 << 10, 4 << 20
+#: Bundles of rewrites for each thread: the last ones of all threads should end together.
+_BUNDLES_OF_A_THREAD = 4
+#: The most rows of a bundle of logs, and their bytes as Arrow holds them, in all threads.
+_MOST_LOG_ROWS, _MOST_LOG_BYTES = 1 << 15, 32 << 20
 #: Filters of files with more keys are made file by file: there the calls cost less than the hashes.
 _FEW_FILTERED_KEYS = 1000
 #: Keys whose bit positions are worked out together: thirty numbers each.
 _MOST_KEYS_TOGETHER = 1 << 17
 
 
-def bloom_filters_of_small_files(
-    bound: BoundContext, keys: pa.StringArray | None, assigned: Sequence[Assigned]
-) -> dict[int, BloomFilter]:
-    """Return the key filters of new files of few keys, by the number of their assignment."""
-    new = [
-        number
-        for number, each in enumerate(assigned)
-        if each.assignment.base is None and each.assignment.log is None and 0 < len(each.rows) <= _FEW_FILTERED_KEYS
+@dataclass(frozen=True, slots=True)
+class BundleLimits:
+    """What bounds the bundles of a write.
+
+    Attributes:
+        threads: how many threads write them.
+        log_rows: a bundle of logs has no more rows.
+        joins_new: new base files of few rows may be written together.
+        joins_rewrites: small base files may be rewritten together.
+    """
+
+    threads: int
+    log_rows: int
+    joins_new: bool
+    joins_rewrites: bool
+
+
+def bundle_limits(bound: BoundContext, rows: pa.Table, threads: int) -> BundleLimits:
+    """Return what bounds the bundles of a write.
+
+    Args:
+        bound: the write.
+        rows: its rows.
+        threads: how many threads write its files.
+    """
+    # The rows of logs are held twice while they are encoded: by every thread.
+    log_rows = min(_MOST_LOG_ROWS, int(rows.num_rows * _MOST_LOG_BYTES / threads / max(1, rows.nbytes)))
+    joins_new = can_be_written_together(bound)
+    joins_rewrites = joins_new and bound.cdc is None and can_be_together(bound.rule, _MOST_FILES)
+    return BundleLimits(threads, max(1, log_rows), joins_new, joins_rewrites)
+
+
+@dataclass(frozen=True, slots=True)
+class BundleSource:
+    """What every bundle of a write takes its rows from.
+
+    Attributes:
+        bound: the write.
+        batch: its rows.
+        footer_of: returns the footer of a base file, where the look-up has read it.
+        announced: what :func:`~lakefmt._core.write.bound_context.announce` said of the write's files.
+        is_alone: the write has one file, so that its columns may be read by several threads.
+    """
+
+    bound: BoundContext
+    batch: KeyedBatch
+    footer_of: Callable[[BaseFile], KnownFooter | None]
+    announced: bool | None
+    is_alone: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """Files of one type that are written together, by one thread; one file is a bundle of one.
+
+    Attributes:
+        positions: those of the files among all that the write assigns.
+        assigned: the files, and the positions of their rows.
+    """
+
+    positions: tuple[int, ...]
+    assigned: tuple[Assigned, ...]
+
+    def write(self, source: BundleSource) -> list[WriteStatus]:
+        """Write the files, or adopt those that an earlier attempt wrote.
+
+        Raises:
+            StorageError: the store failed; the call may be repeated.
+        """
+        bound, announced = source.bound, source.announced
+        files, counts = [each.assignment for each in self.assigned], [len(each.rows) for each in self.assigned]
+        rows = route(source.batch, joined(self.assigned))
+        file = files[0]
+        if file.log is not None:
+            from lakefmt._core.write.files.log_payloads import write_log_files  # brings the formats of logs along
+
+            return write_log_files(bound, files, counts, rows, announced=announced)
+        if len(files) == 1:
+            footer = None if file.base is None else source.footer_of(file.base)
+            alone = source.is_alone
+            return [write_assigned(bound, file, [rows], alone=alone, known_footer=footer, announced=announced)]
+        if file.base is None:
+            return write_small_files(bound, files, counts, rows, announced=announced)
+        return rewrite_together(bound, files, counts, rows, source.footer_of, announced=announced)
+
+
+def plan_bundles(assigned: Sequence[Assigned], limits: BundleLimits) -> list[Bundle]:
+    """Return the bundles in which files are written; each file is in one of them.
+
+    Args:
+        assigned: the files to write, and the positions of their rows.
+        limits: what bounds a bundle.
+    """
+    by_form: dict[object, list[int]] = {}
+    for position, each in enumerate(assigned):
+        by_form.setdefault(_form_of(each, limits) or position, []).append(position)
+    return [
+        Bundle(tuple(position for position, _ in some), tuple(each for _, each in some))
+        for positions in by_form.values()
+        for some in _cut([(position, assigned[position]) for position in positions], limits)
     ]
-    wanted = bound.config.populate_meta_fields and bound.writes_filters
-    if (
-        keys is None
-        or not wanted
-        or len(new) < 2
-        or sum(len(assigned[number].rows) for number in new) > _MOST_KEYS_TOGETHER
-    ):
-        return {}
-    keys_of_files = [keys.take(from_numpy(assigned[number].rows)) for number in new]
-    return dict(zip(new, _filters_of(bound, keys_of_files), strict=True))
+
+
+def _form_of(each: Assigned, limits: BundleLimits) -> object:
+    """Return what files have in common that may be written together; None: a file is written alone."""
+    file, rows = each.assignment, len(each.rows)
+    if file.log is not None:
+        return ("log", None if each.stored is None else each.stored.schema) if rows <= limits.log_rows else None
+    if each.leaving is not None or each.stored is not None:
+        return None
+    if file.base is None:
+        return ("new",) if limits.joins_new and 0 < rows <= MOST_NEW_ROWS else None
+    joins = limits.joins_rewrites and file.match_keys and file.base.size <= _SMALL_BASE_BYTES
+    return ("rewrite",) if joins else None
+
+
+def _cut(files: Sequence[tuple[int, Assigned]], limits: BundleLimits) -> list[list[tuple[int, Assigned]]]:
+    """Return files of one form in bundles, in their order."""
+    first = files[0][1].assignment
+    most_files, most_weight = files_at_a_time(len(files), limits.threads), limits.log_rows
+    if first.log is None:
+        most_weight = _BUNDLE_BYTES
+        if first.base is not None:
+            share = -(-len(files) // (limits.threads * _BUNDLES_OF_A_THREAD))
+            most_files = min(_MOST_FILES, max(FEWEST_FILES, share)) if len(files) >= FEWEST_FILES else 1
+    bundles: list[list[tuple[int, Assigned]]] = []
+    weight = 0
+    for position, each in files:
+        added = _weight_of(each)
+        weight += added
+        if not bundles or weight > most_weight or len(bundles[-1]) >= most_files:
+            bundles.append([])
+            weight = added
+        bundles[-1].append((position, each))
+    return bundles
+
+
+def _weight_of(each: Assigned) -> int:
+    """Return the rows of a log, or the bytes of a base file that is read; new files are bounded by their number."""
+    if each.assignment.log is not None:
+        return len(each.rows)
+    return 0 if each.assignment.base is None else each.assignment.base.size
 
 
 def bloom_filters_of_parts(bound: BoundContext, parts: Sequence[pa.Table]) -> list[BloomFilter | None]:
@@ -161,23 +301,22 @@ class FileBundle:
         self._stack.__exit__(kind, error, trace)
 
     @contextmanager
-    def file(self, assignment: FileAssignment, bloom: BloomFilter | None = None) -> Iterator[FileInProgress]:
+    def file(self, assignment: FileAssignment) -> Iterator[FileInProgress]:
         """Give a file that takes its rows within this context.
 
         Args:
             assignment: the file.
-            bloom: the filter of all its keys, where it has been made.
 
         Raises:
             StorageError: the store failed.
         """
         if self._batch is None:
             with ExitStack() as stack:
-                file = FileInProgress(self._bound, assignment, stack, bloom)
+                file = FileInProgress(self._bound, assignment, stack)
                 yield file
                 self._statuses.append(file.finish())
             return
-        file = FileInProgress(self._bound, assignment, self._stack, bloom)
+        file = FileInProgress(self._bound, assignment, self._stack)
         yield file
         file.close()
         self._batch.add(file.sink)
@@ -194,14 +333,9 @@ class FileBundle:
         return [file.placed(outcome) for file, outcome in zip(self._closed, self._batch.put_if_absent(), strict=True)]
 
 
-#: Fewer files are written one by one; the most rows of a file that is written with others, and the most files.
-FEWEST_NEW_FILES, MOST_NEW_ROWS = 8, 999
-_MOST_NEW_FILES = 64
-
-
 def can_be_written_together(bound: BoundContext) -> bool:
-    """Return whether new files of a write have all meta columns, and no changes to log."""
-    return bound.cdc is None and bound.virtual_columns is None
+    """Return whether new files of a write store every column, and so can be written together."""
+    return bound.virtual_columns is None
 
 
 def files_at_a_time(files: int, threads: int) -> int:
@@ -209,50 +343,9 @@ def files_at_a_time(files: int, threads: int) -> int:
 
     Example:
         >>> [files_at_a_time(files, 2) for files in (10, 30, 2500)]
-        [8, 15, 64]
+        [5, 15, 64]
     """
-    return min(_MOST_NEW_FILES, max(FEWEST_NEW_FILES, -(-files // threads)))
-
-
-def writes_together(
-    bound: BoundContext,
-    assigned: Sequence[Assigned],
-    parts_of: Callable[[Sequence[int]], tuple[list[FileAssignment], list[int], pa.Table]],
-    blooms: Mapping[int, BloomFilter],
-    announced: bool | None,
-) -> Iterator[tuple[list[int], Callable[[], list[WriteStatus]]]]:
-    """Yield the small new files of a write that are written together, by their numbers, and what writes them.
-
-    Args:
-        bound: the write.
-        assigned: its files.
-        parts_of: tells files by their numbers, how many rows each takes, and the rows, one file's behind the other's.
-        blooms: by number, the filters of all keys of files, where they have been made.
-        announced: what :func:`~lakefmt._core.write.bound_context.announce` said of the write's files.
-    """
-
-    def write(numbers: Sequence[int]) -> list[WriteStatus]:
-        filters = [blooms.get(number) for number in numbers]
-        return write_small_files(bound, *parts_of(numbers), filters, announced=announced)
-
-    for numbers in _bundles_of_new_files(bound, assigned):
-        yield numbers, partial(write, numbers)
-
-
-def _bundles_of_new_files(bound: BoundContext, assigned: Sequence[Assigned]) -> list[list[int]]:
-    small = [
-        number
-        for number, each in enumerate(assigned)
-        if each.assignment.base is None
-        and each.assignment.log is None
-        and each.leaving is None
-        and each.stored is None
-        and 0 < len(each.rows) <= MOST_NEW_ROWS
-    ]
-    if len(small) < FEWEST_NEW_FILES or not can_be_written_together(bound):
-        return []
-    most = files_at_a_time(len(small), bound.threads)
-    return [small[first : first + most] for first in range(0, len(small), most)]
+    return max(1, min(_MOST_FILES, -(-files // threads)))
 
 
 def write_small_files(
@@ -260,7 +353,6 @@ def write_small_files(
     assignments: Sequence[FileAssignment],
     counts: Sequence[int],
     rows: pa.Table,
-    blooms: Sequence[BloomFilter | None] | None = None,
     *,
     announced: bool | None,
 ) -> list[WriteStatus]:
@@ -271,72 +363,36 @@ def write_small_files(
         assignments: the files, none with a base.
         counts: how many of the rows are each one's.
         rows: routed rows with their record keys, one file's behind the other's.
-        blooms: for each file the filter of all its keys, where it has been made; None: they are made here.
         announced: what :func:`~lakefmt._core.write.bound_context.announce` said of the write's files.
 
     Raises:
         StorageError: the store failed; the call may be repeated.
     """
     firsts = [prepare(bound, assignment, announced=announced) for assignment in assignments]
-    starts = list(accumulate(counts, initial=0))
-    if blooms is None:
-        parts = [rows.slice(start, count) for start, count in zip(starts, counts, strict=False)]
-        blooms = bloom_filters_of_parts(bound, parts)
-    cuts = list(zip(assignments, starts, counts, blooms, strict=False))
+    parts = _parts(rows, counts)
     is_repeated = not all(firsts) and any(adopt(bound, assignment) is not None for assignment in assignments)
     if is_repeated or _is_more_than_a_row_group(rows) or routed_deletes(bound, rows).any():
-        return [
-            write_assigned(bound, assignment, [rows.slice(first, count)], bloom=bloom, announced=announced)
-            for assignment, first, count, bloom in cuts
-        ]
+        return _write_one_by_one(bound, assignments, parts, announced)
+    blooms = bloom_filters_of_parts(bound, parts)
     complete = with_meta_of(bound.instant, assignments, counts, rows, bound.file_schema)
     traits, ranges = column_traits(complete, max(counts)), key_ranges(complete.column(RECORD_KEY), counts)
     with FileBundle(bound) as bundle:
-        for (assignment, first, count, bloom), ends in zip(cuts, ranges, strict=True):
-            with bundle.file(assignment, bloom) as file:
-                file.store_new(complete.slice(first, count), traits, ends)
+        for assignment, part, bloom, ends in zip(assignments, _parts(complete, counts), blooms, ranges, strict=True):
+            with bundle.file(assignment) as file:
+                rows_in, keys = part.num_rows, part.column(RECORD_KEY)
+                file.fill(part, RowFacts(rows_in, {"inserts": rows_in}, keys, ends, bloom), traits=traits)
         return bundle.put()
+
+
+def _parts(rows: pa.Table, counts: Sequence[int]) -> list[pa.Table]:
+    """Return the rows of each file."""
+    return [rows.slice(first, count) for first, count in zip(accumulate(counts, initial=0), counts, strict=False)]
 
 
 def _is_more_than_a_row_group(rows: pa.Table) -> bool:
     """Tell whether all rows together take more than a row group, so that one file alone may."""
     # Whole buffers know their size; slices are counted one by one.
     return bool(rows.get_total_buffer_size() > row_group_bytes() and rows.nbytes > row_group_bytes())
-
-
-#: A file of more bytes is rewritten alone; the most bytes of files, and the most files, that are rewritten together.
-_SMALL_BASE_BYTES, _BUNDLE_BYTES, _MOST_REWRITES = 512 << 10, 4 << 20, 64
-#: Fewer files are rewritten one by one.
-FEWEST_FILES = 8
-#: Bundles for each thread: the last ones of all threads should end together.
-_BUNDLES_OF_A_THREAD = 4
-
-
-def bundle_rewrites(bound: BoundContext, assigned: Sequence[Assigned]) -> list[list[int]]:
-    """Return which small files are rewritten together, as numbers of `assigned`."""
-    small = [number for number, each in enumerate(assigned) if _is_small_rewrite(each)]
-    if len(small) < FEWEST_FILES or bound.cdc is not None or bound.virtual_columns is not None:
-        return []
-    if not can_be_together(bound.rule, len(small)):
-        return []
-    most = min(_MOST_REWRITES, max(FEWEST_FILES, -(-len(small) // (bound.threads * _BUNDLES_OF_A_THREAD))))
-    bundles: list[list[int]] = []
-    size = _BUNDLE_BYTES
-    for number in small:
-        base = assigned[number].assignment.base
-        size += 0 if base is None else base.size
-        if not bundles or size > _BUNDLE_BYTES or len(bundles[-1]) >= most:
-            bundles.append([])
-            size = 0 if base is None else base.size
-        bundles[-1].append(number)
-    return bundles
-
-
-def _is_small_rewrite(each: Assigned) -> bool:
-    assignment = each.assignment
-    if assignment.base is None or assignment.log is not None or not assignment.match_keys:
-        return False
-    return assignment.base.size <= _SMALL_BASE_BYTES and each.leaving is None and each.stored is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,7 +427,7 @@ def rewrite_together(
     """
     firsts = [prepare(bound, assignment, announced=announced) for assignment in assignments]
     if not all(firsts) and any(adopt(bound, assignment) is not None for assignment in assignments):
-        return _rewrite_one_by_one(bound, assignments, counts, rows, announced)
+        return _write_one_by_one(bound, assignments, _parts(rows, counts), announced)
     kept = bound.file_schema.remove(bound.file_schema.get_field_index(FILE_NAME))
     reader = BaseFileReader(bound.store)
     bases = [_read_base(reader, assignment, kept, footer_of) for assignment in assignments]
@@ -379,7 +435,7 @@ def rewrite_together(
     stored = joined_in_schema([base.rows for base in bases], kept)
     merged = _merge_bases(bound, assignments, counts, rows, stored, base_rows)
     if merged is None:
-        return _rewrite_one_by_one(bound, assignments, counts, rows, announced)
+        return _write_one_by_one(bound, assignments, _parts(rows, counts), announced)
     parts, traits = merged
     footers = [base.footer for base in bases]
     filters, new_ends = grown_filters(bound, footers, parts), _ends_of_new_keys(parts)
@@ -389,7 +445,8 @@ def rewrite_together(
             assignments, parts, counts, footers, filters, new_ends, strict=True
         ):
             with bundle.file(assignment) as file:
-                file.store_merged(part, count, footer, bloom, traits, ends)
+                facts = merge_facts(file, part, part.table.column(RECORD_KEY), count, footer, bloom, ends)
+                file.fill(part.table, facts, traits=traits)
         return bundle.put()
 
 
@@ -403,14 +460,9 @@ def _ends_of_new_keys(parts: Sequence[Merged]) -> list[tuple[str, str] | None]:
     return [next(ranges) if part.inserted else None for part in parts]
 
 
-def _rewrite_one_by_one(
-    bound: BoundContext,
-    assignments: Sequence[FileAssignment],
-    counts: Sequence[int],
-    rows: pa.Table,
-    announced: bool | None,
+def _write_one_by_one(
+    bound: BoundContext, assignments: Sequence[FileAssignment], parts: Sequence[pa.Table], announced: bool | None
 ) -> list[WriteStatus]:
-    parts = [rows.slice(first, count) for first, count in zip(accumulate(counts, initial=0), counts, strict=False)]
     return [
         write_assigned(bound, assignment, [part], announced=announced)
         for assignment, part in zip(assignments, parts, strict=True)
@@ -439,16 +491,11 @@ def _merge_bases(
     base_rows: Sequence[int],
 ) -> tuple[list[Merged], ColumnTraits] | None:
     """Return each file's merged rows with all columns, and what these have in common; None if a row has no key."""
-    rule = bound.rule
-    if bound.operation is WriteOperation.DELETE or not has_order(rule.stored, rows.column_names):
-        rule = rule.without_order()  # without an event time the later write wins
     incoming = grouped_rows(with_meta_of(bound.instant, assignments, counts, rows, bound.file_schema), counts)
     stored = grouped_rows(base, base_rows)
     if incoming is None or stored is None:
         return None
-    present = frozenset((*META_COLUMNS, *rows.column_names))
-    columns = None if present.issuperset(bound.file_schema.names) else present
-    merged = merge_into_base(stored, Incoming(incoming, routed_deletes(bound, rows), columns), rule=rule)
+    merged = merge_into_base(stored, incoming_rows(bound, incoming, rows), rule=rule_of_rows(bound, rows))
     return _cut_into_files(merged, bound.file_schema, assignments, counts, base_rows)
 
 

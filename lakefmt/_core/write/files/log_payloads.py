@@ -7,8 +7,8 @@ when a log rolls over count on from its version. :mod:`~lakefmt._core.filegroups
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial, reduce
+from collections.abc import Iterator, Sequence
+from functools import reduce
 
 import numpy as np
 import numpy.typing as npt
@@ -49,10 +49,10 @@ from lakefmt._core.write.context import FileAssignment, LogTarget, WriteStatus
 from lakefmt._core.write.files.meta_columns import POSITION, routed_deletes, with_meta_of
 from lakefmt.errors import InternalError
 
-__all__ = ["LogPayload", "build_log_payloads", "holds_whole_rows", "log_writes", "split_deletes", "write_log"]
+__all__ = ["LogPayload", "build_log_payloads", "holds_whole_rows", "split_deletes", "write_log_files"]
 
-#: Fewer logs are put one by one; the most that are put at once.
-_FEWEST_AT_ONCE, _MOST_AT_ONCE = 8, 64
+#: The most logs that are put at once.
+_MOST_AT_ONCE = 64
 
 
 I64 = npt.NDArray[np.int64]
@@ -253,12 +253,23 @@ def _on(form: LogForm, assignment: FileAssignment) -> LogForm:
     return form if assignment.base is None else replace(form, base_instant=assignment.base.instant)
 
 
-def write_log(bound: BoundContext, work: LogPayload, *, announced: bool | None = None) -> WriteStatus:
-    """Write an assigned log, in one file or several, or adopt what is there.
+def write_log_files(
+    bound: BoundContext,
+    files: Sequence[FileAssignment],
+    counts: Sequence[int],
+    rows: pa.Table,
+    *,
+    announced: bool | None = None,
+) -> list[WriteStatus]:
+    """Write assigned logs, each in one file or several, or adopt what is there.
+
+    A durable write waits for the disk once for some of them, not for each.
 
     Args:
         bound: the write.
-        work: the log and its rows.
+        files: the logs.
+        counts: the number of rows of each log.
+        rows: routed rows with their record keys, those of one log after those of the one before.
         announced: what :func:`~lakefmt._core.write.bound_context.announce` said of the write's files.
 
     Raises:
@@ -266,33 +277,19 @@ def write_log(bound: BoundContext, work: LogPayload, *, announced: bool | None =
         CorruptFile: a file of that name is there and was not written by this write.
         StorageError: the store does not say whether a file is there; the call may be repeated.
     """
-    return _status(bound, work, write_logs(bound.store, _announced_log(bound, work, announced)))
-
-
-def log_writes(
-    bound: BoundContext, numbers: Sequence[int], works: Sequence[LogPayload], announced: bool | None
-) -> Iterator[tuple[Sequence[int], Callable[[], list[WriteStatus]]]]:
-    """Yield logs that are put at once, by their numbers, and what writes them; where nothing is gained each alone.
-
-    Args:
-        bound: the write.
-        numbers: those of the logs.
-        works: the logs and their rows.
-        announced: what :func:`~lakefmt._core.write.bound_context.announce` said of the write's files.
-    """
-    many = bound.durable and len(works) >= _FEWEST_AT_ONCE
-    batches = bound.store if many and isinstance(bound.store, SupportsPutBatch) else None
-
-    def write(some: Sequence[LogPayload]) -> list[WriteStatus]:
-        if batches is None or len(some) == 1:
-            return [write_log(bound, work, announced=announced) for work in some]
-        logs = [_announced_log(bound, work, announced) for work in some]
-        written = write_logs_at_once(bound.store, logs, batches.put_batch())
-        return [_status(bound, *each) for each in zip(some, written, strict=True)]
-
-    step = 1 if batches is None else min(_MOST_AT_ONCE, -(-len(works) // bound.threads))
-    for first in range(0, len(works), step):
-        yield numbers[first : first + step], partial(write, works[first : first + step])
+    payloads, store = build_log_payloads(bound, files, counts, rows), bound.store
+    if len(payloads) == 1 or not bound.durable or not isinstance(store, SupportsPutBatch):
+        return [
+            _status(bound, payload, write_logs(store, _announced_log(bound, payload, announced)))
+            for payload in payloads
+        ]
+    statuses: list[WriteStatus] = []
+    for first in range(0, len(payloads), _MOST_AT_ONCE):
+        some = payloads[first : first + _MOST_AT_ONCE]
+        logs = [_announced_log(bound, payload, announced) for payload in some]
+        written = write_logs_at_once(store, logs, store.put_batch())
+        statuses += [_status(bound, *each) for each in zip(some, written, strict=True)]
+    return statuses
 
 
 def _announced_log(bound: BoundContext, work: LogPayload, announced: bool | None) -> LogToWrite:
