@@ -36,8 +36,7 @@ from lakefmt.formats.bloom.bloom_filter import BloomFilter
 from lakefmt.formats.names import base_file_name, has_bucket_number, queue_bucket_of, queue_file_id, queue_position_of
 from lakefmt.formats.parquet.base_file import BaseFileWriter, KeySummary, key_footers
 from lakefmt.index import choose_index
-from lakefmt.index.bucket.consistent import ConsistentBucketIndex
-from lakefmt.index.bucket.ring import HashRing, ring_with
+from lakefmt.index.bucket.ring import HashRing, SplittingIndex, ring_with, splits_buckets
 from lakefmt.index.bucket.ring_files import RingFiles, mark_ring
 from lakefmt.schema import avro_to_arrow, reconcile, with_meta_columns
 from lakefmt.sorting.external_sort import FileKeys, gather_windows, sort_stream
@@ -388,14 +387,14 @@ class _NewFile:
 # ------------------------------------------------------------------------------------------ rings of consistent hashing
 
 
-def index_of_buckets(table_at: TableAt, settings: Settings) -> ConsistentBucketIndex:
+def index_of_buckets(table_at: TableAt, settings: Settings) -> SplittingIndex:
     """Return the index of a table whose buckets a plan splits or merges.
 
     Raises:
         UnsupportedFeature: neither the table nor the call says that it has one.
     """
     index = choose_index(table_at.client, settings, table_at.config, table_at.state)
-    if not isinstance(index, ConsistentBucketIndex):
+    if not splits_buckets(index):
         raise UnsupportedFeature(
             "a pending clustering splits or merges the buckets of consistent hashing: name hoodie.index.type=BUCKET and "
             "hoodie.index.bucket.engine=CONSISTENT_HASHING, which the table does not keep"

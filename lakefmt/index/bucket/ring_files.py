@@ -17,11 +17,11 @@ from lakefmt.errors import CommitConflict, CorruptFile, InternalError, InvalidIn
 from lakefmt.filegroups.pending_plans import PlannedMove, moves_of_plan
 from lakefmt.filegroups.table_client import TableAt
 from lakefmt.formats.names import ring_directory, ring_files
-from lakefmt.index.bucket.consistent import Rings
 from lakefmt.index.bucket.ring import (
     FIRST_RING,
     HashNode,
     HashRing,
+    Rings,
     decode_node_change,
     decode_ring,
     encode_ring,
@@ -257,6 +257,10 @@ class DecidedRings:
             self._store = self._store or self._open_store()
             self._rings[partition] = _read_ring(self._store, partition, self._instants[partition])
         return self._rings[partition]
+
+    def decide(self, partitions: Collection[PartitionPath], instant: InstantTime) -> Decided:
+        """Return the rings of partitions as they were decided."""
+        return {partition: self._instants[partition] for partition in partitions}, []
 
     def replace_all(self) -> None:
         """Do nothing: file groups that are replaced have others in these rings."""
