@@ -25,11 +25,11 @@ from lakefmt.data_classes import dataclass
 from lakefmt.errors import CorruptFile, InvalidInputError, SnapshotExpired, UnsupportedFeature
 from lakefmt.filegroups.model import BaseFile
 from lakefmt.filegroups.reader import reading
-from lakefmt.filegroups.stored_keys import trusts_paths
+from lakefmt.filegroups.stored_keys import paths_tell_times, trusts_paths
 from lakefmt.filegroups.table_client import TableAt, TableClient
 from lakefmt.filegroups.virtual_columns import dropped_values
 from lakefmt.formats.parquet.base_file import check_row_counts
-from lakefmt.keys import partition_guarantee
+from lakefmt.keys import partition_guarantee, time_guarantees
 from lakefmt.read.filters import Filter, computing, filter_columns, keep_rows, parse_filter
 from lakefmt.schema import is_mislabelled, join_tables, reconcile, with_meta_columns
 from lakefmt.schema.avro import unknown_column
@@ -151,9 +151,26 @@ def prune_partitions(table_at: TableAt, partitions: Iterable[PartitionPath], que
     guarantees = [partition_guarantee(spec, path, query.schema) for path in remaining]
     with computing():
         kept = satisfiable(guarantees, query.condition.exact, query.schema)
-    if not kept.all() and not trusts_paths(table_at):
-        return remaining
-    return [remaining[number] for number in np.flatnonzero(kept).tolist()]
+    if not kept.all():
+        if not trusts_paths(table_at):
+            return remaining
+        remaining = [remaining[index] for index in np.flatnonzero(kept).tolist()]
+    return _pruned_by_times(table_at, remaining, query)
+
+
+def _pruned_by_times(table_at: TableAt, partitions: list[PartitionPath], query: Query) -> list[PartitionPath]:
+    """Return the partitions of days, hours, months or years that may have rows with the times of the filter."""
+    from lakefmt.read.filter_terms import satisfiable
+
+    spec, condition = table_at.key_spec(), query.condition
+    names = {field.name.split(".", 1)[0] for field in spec.partition_fields if field.timestamp is not None}
+    if condition is None or not partitions or not names & query.filter_columns:
+        return partitions
+    with computing():
+        kept = satisfiable(time_guarantees(spec, partitions, query.schema), condition.exact, query.schema)
+    if kept.all() or not paths_tell_times(table_at):
+        return partitions
+    return [partitions[index] for index in np.flatnonzero(kept).tolist()]
 
 
 def scan_batches(table_at: TableAt, files: Sequence[BaseFile], query: Query) -> Iterator[pa.RecordBatch]:

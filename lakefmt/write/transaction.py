@@ -29,7 +29,7 @@ from lakefmt.errors import (
     StorageError,
     UnsupportedFeature,
 )
-from lakefmt.filegroups.stored_keys import asked_form, stored_key_spec
+from lakefmt.filegroups.stored_keys import asked_form, note_rows_that_stay, stored_key_spec
 from lakefmt.filegroups.table_client import TableAt, TableClient, TableState
 from lakefmt.index import (
     Index,
@@ -661,6 +661,8 @@ class WriteTransaction:
 
             stats = [stat for status in statuses for stat in status.stats]
             announce_commit(self._index, index_commit(self.table_at, self.context.instant, stats))
+        if self.context.operation not in APPENDING:
+            self._note_rows_that_stay()
         watermark = max(self._promised, default=None)
         result = complete_instant(
             self._pending, statuses, hidden, self._footprint(), is_saved=self._saved is not None, watermark=watermark
@@ -673,6 +675,13 @@ class WriteTransaction:
         if self._saved is not None:
             seconds = max(seconds, self.client.clock.now().timestamp() - self._saved.began)
         return replace(result, seconds=seconds, warnings=(*result.warnings, *self._warnings()))
+
+    def _note_rows_that_stay(self) -> None:
+        """Note when the index leaves rows in their partition whose time is changed: readers go by the paths of times."""
+        if any(field.timestamp is not None for field in self.key_spec.partition_fields):
+            index = choose_index(self.client, self._settings, self.state.config, self.state)
+            if index.is_global and not moves_between_partitions(index):
+                note_rows_that_stay(self.table_at)
 
     def commit_unless_empty(self, statuses: Sequence[WriteStatus]) -> CommitResult | None:
         """Commit; when there are no files and nothing to remember, abort and return None."""
