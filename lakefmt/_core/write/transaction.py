@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from lakefmt._core.arrays import distinct, from_numpy, other_rows
 from lakefmt._core.data_classes import replace
-from lakefmt._core.filegroups.stored_keys import asked_form, stored_key_spec
+from lakefmt._core.filegroups.stored_keys import asked_form, note_rows_that_stay, stored_key_spec
 from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableState
 from lakefmt._core.index import (
     Index,
@@ -27,12 +27,12 @@ from lakefmt._core.index import (
     announce_commit,
     capabilities_of,
     choose_index,
+    keeps_placement,
     key_files,
     locate_everywhere,
     moves_between_partitions,
     partitions_to_list,
     places_new_keys,
-    rings_of,
 )
 from lakefmt._core.keys import KeySpec, check_colliding_keys
 from lakefmt._core.schema import null_element_columns
@@ -333,11 +333,10 @@ class WriteTransaction:
         """The index of this write: the call's, else the table's, else bloom."""
         if self._index is None:
             index = self._index = choose_index(self.client, self._settings, self.state.config, self.state)
-            rings = rings_of(index)
-            places_keys = places_new_keys(index) and rings is None
+            places_keys = places_new_keys(index) and not keeps_placement(index)
             check_non_blocking(self._settings, self.state.config, places_keys=places_keys)
-            if rings is not None and self.context.operation in REPLACING:
-                rings.replace_all()
+            if keeps_placement(index) and self.context.operation in REPLACING:
+                index.on_replace()
         return self._index
 
     def locate(self, batch: KeyedBatch) -> LocatedRows:
@@ -470,11 +469,10 @@ class WriteTransaction:
         assigned = place_rows(self.table_at, self.bound, located)
         assigned += self._copies(located.batch, assigned)
         self._check_early(assigned)
-        rings = None if self._index is None else rings_of(self._index)
-        if rings is not None:
+        if keeps_placement(self._index):
             if self.bound.inflight is not None:
                 self.bound.inflight()
-            changed = rings.keep(self.context.instant)
+            changed = self._index.on_place(self.context.instant)
             if self._covers is not None:
                 self._covers |= frozenset(changed)
         if self._saved is not None:
@@ -663,19 +661,27 @@ class WriteTransaction:
 
             stats = [stat for status in statuses for stat in status.stats]
             announce_commit(self._index, index_commit(self.table_at, self.context.instant, stats))
+        if self.context.operation not in APPENDING:
+            self._note_rows_that_stay()
         watermark = max(self._promised, default=None)
         result = complete_instant(
             self._pending, statuses, hidden, self._footprint(), is_saved=self._saved is not None, watermark=watermark
         )
         if result.skipped:
             self._abort_quietly()
-        rings = None if self._index is None else rings_of(self._index)
-        if rings is not None:
-            rings.mark_completed(self.context.instant)
+        if keeps_placement(self._index):
+            self._index.on_completed(self.context.instant)
         seconds = perf_counter() - self._started
         if self._saved is not None:
             seconds = max(seconds, self.client.clock.now().timestamp() - self._saved.began)
         return replace(result, seconds=seconds, warnings=(*result.warnings, *self._warnings()))
+
+    def _note_rows_that_stay(self) -> None:
+        """Note when the index leaves rows in their partition whose time is changed: readers go by the paths of times."""
+        if any(field.timestamp is not None for field in self.key_spec.partition_fields):
+            index = choose_index(self.client, self._settings, self.state.config, self.state)
+            if index.is_global and not moves_between_partitions(index):
+                note_rows_that_stay(self.table_at)
 
     def commit_unless_empty(self, statuses: Sequence[WriteStatus]) -> CommitResult | None:
         """Commit; when there are no files and nothing to remember, abort and return None."""
