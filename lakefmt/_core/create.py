@@ -23,8 +23,7 @@ from lakefmt._core.config.table_config import (
 )
 from lakefmt._core.filegroups.table_client import NOTES, TableClient
 from lakefmt._core.formats.names import PARTITION_METADATA
-from lakefmt._core.index.api import RECORD_INDEX_NAMES
-from lakefmt._core.index.registry import index_of_new_table
+from lakefmt._core.index.registry import index_kind, index_of_new_table
 from lakefmt._core.keys import (
     GENERATOR_KEYS,
     KeyGeneratorType,
@@ -336,7 +335,7 @@ def run_creation(
     )
     durable = settings.text("lakefmt.durability") == "fsync"
     has_metadata = indexes is not None or _has_metadata(settings, client.store.capabilities)
-    if not has_metadata and index not in RECORD_INDEX_NAMES:
+    if not has_metadata and not index_kind(index).in_metadata:
         _make_files(client, planned, index, mode, durable=durable)
         return
     # Imported here: they bring the metadata table along.
@@ -370,10 +369,9 @@ def _make_files(
     )
     if index.lower() == "bloom" and not config.populate_meta_fields:
         index = "simple"  # the default of a table whose files have no filters
-    if index == "bucket":
-        from lakefmt._core.index.bucket.table_index import save_table_buckets
-
-        save_table_buckets(store, planned, durable=durable)
+    store_index = index_kind(index).on_create
+    if store_index is not None:
+        store_index(store, planned, durable)
     notes = {"index": index} if isinstance(merge, MergeMode) else {"index": index, "merge": merge}
     noted = json.dumps(notes).encode()
     put_if_absent_confirmed(store, NOTES, noted, durable=False)

@@ -29,7 +29,7 @@ from lakefmt.errors import FormatError, NotFoundError, UnsupportedError, Unsuppo
 if TYPE_CHECKING:
     from lakefmt._core.keys.properties import StoredRule
 
-__all__ = ["asked_form", "stored_key_spec", "trusts_paths"]
+__all__ = ["asked_form", "note_rows_that_stay", "paths_tell_times", "stored_key_spec", "trusts_paths"]
 
 _CONSISTENT: Final = "hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled"
 #: Newest commits that are looked at, those only whose metadata is at hand; files of each that are tried; rows of one.
@@ -91,6 +91,38 @@ def trusts_paths(table_at: TableAt) -> bool:
     if spec.unsupported or not spec.partition_fields or table_at.config.drop_partition_columns:
         return True
     return all(rule.path_fits for rule in _known_rules(table_at, spec))
+
+
+#: It is there once a row may lie in another partition than that of its time.
+_ROWS_STAY: Final = ".hoodie/.lakefmt/rows_that_stay"
+
+
+def note_rows_that_stay(table_at: TableAt) -> None:
+    """Note that rows may lie in partitions of other times than their own, before a commit makes such rows visible.
+
+    A global index leaves a row in its partition when its time is changed. Where a path tells the value of a column, the row gets
+    that value; the day of a time does not tell the time.
+    """
+    client = table_at.client
+    if client.cache.rows_stay is not table_at.config:
+        client.store.put_if_absent(_ROWS_STAY, b"{}")
+        client.cache.rows_stay = table_at.config
+
+
+def paths_tell_times(table_at: TableAt) -> bool:
+    """Return whether rows lie in the partitions of their own times (effects: a request where the table cannot tell).
+
+    Writes by a global record index leave rows where they are by default, also those of other engines.
+    """
+    client, config = table_at.client, table_at.config
+    if client.cache.rows_stay is config or not trusts_paths(table_at):
+        return False
+    if "record_index" in config.metadata_partitions and client.load_notes().get("index") != "partitioned_record":
+        return False
+    if client.store.info(_ROWS_STAY) is None:
+        return True
+    client.cache.rows_stay = config
+    return False
 
 
 def _known_rules(table_at: TableAt, spec: KeySpec) -> list[StoredRule]:

@@ -153,6 +153,7 @@ class TableCache:
         cleaned_until: cleaning rules and savepoints → the instant before which a clean found nothing to delete.
         entries_found: the commit from which on back entries of streams and applications were found last, and these.
         stored_rules: how stored rows made their keys and paths, by operation, as long as the properties hold.
+        rows_stay: the properties of the table when rows were known to lie in partitions of other times than their own.
         stored_at: requested files of a LOCAL timeline → when they were stored, in epoch seconds.
     """
 
@@ -167,6 +168,7 @@ class TableCache:
         self.cleaned_until: dict[object, str] = {}
         self.entries_found: tuple[str, Mapping[str, str]] | None = None
         self.stored_rules: tuple[TableConfig, dict[WriteOperation | None, StoredRule]] | None = None
+        self.rows_stay: TableConfig | None = None
         self.stored_at: dict[str, float] = {}
 
     def keep_commit(self, key: tuple[str, int], metadata: CommitMetadata) -> None:

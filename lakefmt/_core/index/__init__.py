@@ -17,9 +17,11 @@ from lakefmt._core.index.api import (
     KeyReader,
     Located,
     LookUpStep,
+    PlacementKeeper,
     PlacingIndex,
     announce_commit,
     capabilities_of,
+    keeps_placement,
     places_new_keys,
 )
 from lakefmt._core.index.key_reader import key_files
@@ -30,7 +32,6 @@ from lakefmt._core.index.registry import (
     choose_index,
     moves_between_partitions,
     open_index,
-    rings_of,
 )
 
 __all__ = [
@@ -47,10 +48,12 @@ __all__ = [
     "KeyReader",
     "Located",
     "LookUpStep",
+    "PlacementKeeper",
     "PlacingIndex",
     "announce_commit",
     "capabilities_of",
     "choose_index",
+    "keeps_placement",
     "key_files",
     "locate_everywhere",
     "moves_between_partitions",
@@ -58,5 +61,4 @@ __all__ = [
     "partitions_of_keys",
     "partitions_to_list",
     "places_new_keys",
-    "rings_of",
 ]

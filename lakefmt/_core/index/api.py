@@ -26,7 +26,6 @@ from lakefmt._core.values import FileId, InstantTime, PartitionPath, WriteStat
 __all__ = [
     "HASH_FIELD",
     "INDEX_TYPE",
-    "RECORD_INDEX_NAMES",
     "FilterTally",
     "Index",
     "IndexCapabilities",
@@ -39,6 +38,7 @@ __all__ = [
     "KeyReader",
     "Located",
     "LookUpStep",
+    "PlacementKeeper",
     "PlacingIndex",
     "PositionalKeyReader",
     "SelectiveKeyReader",
@@ -48,22 +48,13 @@ __all__ = [
     "SupportsKeyLocations",
     "announce_commit",
     "capabilities_of",
+    "keeps_placement",
     "places_new_keys",
 ]
 
 #: The setting that names an index, and the one that names the fields of which a bucket index takes the hash.
 INDEX_TYPE: Final = "hoodie.index.type"
 HASH_FIELD: Final = "hoodie.bucket.index.hash.field"
-
-#: Names of the record index, lakefmt's first, then those of Hudi's releases; and whether it is global.
-RECORD_INDEX_NAMES: Final[Mapping[str, bool]] = {
-    "record": True,
-    "record_index": True,
-    "global_record_level_index": True,
-    "partitioned_record": False,
-    "record_level_index": False,
-    "partitioned_record_index": False,
-}
 
 
 class KeyReader(Protocol):
@@ -225,12 +216,20 @@ class IndexCapabilities:
         needs_file_reader: it reads base files. False: it answers by :class:`SupportsKeyLocations`, from the keys alone,
             and only the partitions that it names are listed.
         on_commit: it is called before a commit completes (:class:`SupportsCommit`).
+        on_place: it stores how it places keys, and is called when a write has placed its rows (:class:`PlacementKeeper`).
+            Of built-in indexes only.
+        splits_buckets: clustering splits and merges its file groups (:class:`lakefmt._core.index.bucket.ring.SplittingIndex`).
+            Of built-in indexes only.
+        in_tasks: other processes may ask it for a part of the keys. Of built-in indexes only.
     """
 
     places_new_keys: bool = False
     covers_logs: bool = False
     needs_file_reader: bool = True
     on_commit: bool = False
+    on_place: bool = False
+    splits_buckets: bool = False
+    in_tasks: bool = True
 
 
 class Index(Protocol):
@@ -255,7 +254,7 @@ class Index(Protocol):
         ...
 
 
-def capabilities_of(index: Index) -> IndexCapabilities:
+def capabilities_of(index: object) -> IndexCapabilities:
     """Return what an index can do; an index that does not say can do nothing beyond the protocol.
 
     Example:
@@ -299,6 +298,34 @@ class PlacingIndex(Index, Protocol):
 def places_new_keys(index: Index) -> TypeGuard[PlacingIndex]:
     """Return whether an index decides the file group of every key."""
     return capabilities_of(index).places_new_keys
+
+
+class PlacementKeeper(PlacingIndex, Protocol):
+    """An index with ``on_place``: it stores in the table how it places keys."""
+
+    def on_replace(self) -> None:
+        """Give every key a new file group from now on: the write replaces what is stored."""
+        ...
+
+    def on_place(self, instant: InstantTime) -> Sequence[PartitionPath]:
+        """Store the placement that a write relies on, before its first file is written.
+
+        Args:
+            instant: the requested time of the write, which is inflight.
+
+        Returns:
+            The partitions whose placement was another one before: no other write may use them meanwhile.
+        """
+        ...
+
+    def on_completed(self, instant: InstantTime) -> None:
+        """Mark the placement of a write that has completed; an error of the store does not fail the write."""
+        ...
+
+
+def keeps_placement(index: object) -> TypeGuard[PlacementKeeper]:
+    """Return whether an index stores in the table how it places keys."""
+    return capabilities_of(index).on_place
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt._core.arrays import distinct
+from lakefmt._core.data_classes import replace
 from lakefmt._core.filegroups.model import FileSlice
 from lakefmt._core.formats.names import base_file_name, parse_base_file
 from lakefmt._core.index.api import (
@@ -149,7 +150,8 @@ class CheckedIndex:
 
     def __init__(self, index: Index) -> None:
         self._index = index
-        self.capabilities = capabilities_of(index)
+        #: What only built-in indexes do is not asked of it.
+        self.capabilities = replace(capabilities_of(index), on_place=False, splits_buckets=False, in_tasks=False)
         self.name = index.name
         self.is_global = index.is_global
         self.update_partition_path = bool(getattr(index, "update_partition_path", True))

@@ -1,49 +1,55 @@
 """Choose and open the index of a call, of a table, or of a new table (effects on reading only).
 
-Further kinds of indexes are added to the table ``_OPENERS``. An index that keeps something of its own is given commits and base
-files of the table (:func:`index_context`, :func:`index_commit`).
+:data:`INDEXES` has the built-in indexes by name. Each kind opens itself, plans what a new table keeps of it, and may guard
+tables whose file groups are its own. An index that keeps something of its own is given commits and base files of the table
+(:func:`index_context`, :func:`index_commit`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pyarrow as pa
 
 from lakefmt._core.config.settings import Settings
 from lakefmt._core.config.table_config import TableConfig
+from lakefmt._core.data_classes import dataclass
 from lakefmt._core.filegroups.model import BaseFile
 from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableState
 from lakefmt._core.formats.names import parse_base_file
-from lakefmt._core.index.api import HASH_FIELD, INDEX_TYPE, RECORD_INDEX_NAMES, Index, IndexCommit, IndexContext
+from lakefmt._core.index.api import HASH_FIELD, INDEX_TYPE, Index, IndexCommit, IndexContext
 from lakefmt._core.index.bloom import BloomIndex, SimpleIndex
 from lakefmt._core.index.custom import INDEX_CLASS, load_index, load_installed_index
 from lakefmt._core.index.key_reader import key_files
 from lakefmt._core.keys import KeySpec
+from lakefmt._core.storage.api import ObjectStore
 from lakefmt._core.storage.redaction import printable_url
 from lakefmt._core.timeline.conflict import adds_rows
 from lakefmt._core.values import FileId, InstantTime, PartitionPath, TableType, TableVersion, WriteStat
 from lakefmt.errors import InvalidInputError, UnknownSetting, UnsupportedFeature
 
-if TYPE_CHECKING:
-    from lakefmt._core.index.bucket.consistent import Rings
-
 __all__ = [
+    "INDEXES",
     "INDEX_NAMES",
     "TABLE_INDEX_NAMES",
+    "IndexCall",
+    "IndexKind",
+    "IndexedTable",
+    "NewTable",
     "choose_index",
     "index_commit",
     "index_context",
+    "index_kind",
     "index_of_new_table",
     "moves_between_partitions",
     "open_index",
-    "rings_of",
 ]
 
 
 Options = Mapping[str, object]
+Properties = Mapping[str, str]
 
 _DEFAULT_INDEX: Final = "bloom"
 _GLOBAL_PREFIX: Final = "global_"
@@ -51,52 +57,322 @@ _THREADS_SETTING: Final = "lakefmt.index.threads"
 _BY_METADATA_SETTING: Final = "hoodie.bloom.index.use.metadata"
 
 
-def _open_bloom(is_global: bool, options: Options) -> Index:
-    return BloomIndex(
-        is_global=is_global,
-        prune_by_ranges=_flag_option(options, "hoodie.bloom.index.prune.by.ranges"),
-        update_partition_path=_flag_option(options, "hoodie.bloom.index.update.partition.path"),
-        threads=_threads_option(options, _THREADS_SETTING),
+@dataclass(frozen=True, slots=True)
+class IndexedTable:
+    """The table that an index is opened for.
+
+    Attributes:
+        client: the table.
+        settings: the call's, the handle's and the table's.
+        config: the table's properties.
+        state: the table as the call sees it; None: as it is when the index is asked.
+        notes: what lakefmt noted of the table when it was created.
+    """
+
+    client: TableClient
+    settings: Settings
+    config: TableConfig
+    state: TableState | None
+    notes: Mapping[str, object]
+
+    def at(self) -> TableAt:
+        """Return the table at the moment that the call sees."""
+        return self.client.at(self.state or self.client.load())
+
+
+@dataclass(frozen=True, slots=True)
+class IndexCall:
+    """What an index is opened for.
+
+    Attributes:
+        name: the index's name as it was given.
+        is_global: look in every partition, whatever partition a row is meant for.
+        options: the settings that have a value.
+        table: None: the index is opened without a table.
+    """
+
+    name: str
+    is_global: bool
+    options: Options
+    table: IndexedTable | None = None
+
+    @property
+    def threads(self) -> int:
+        """How many files the index reads at a time; 0: as many as suits the store."""
+        text = str(self.options.get(_THREADS_SETTING, 0))
+        if not text.isdecimal() or len(text) > 4:
+            raise UnknownSetting(
+                f"{_THREADS_SETTING} does not take {self.options[_THREADS_SETTING]!r}: expected a number of threads, 0 for "
+                "the usual"
+            )
+        return int(text)
+
+    def flag(self, key: str) -> bool:
+        """Return a setting that is true or false; without a value it is true."""
+        text = str(self.options.get(key, True)).lower()
+        if text not in ("true", "false"):
+            raise UnknownSetting(f"{key} does not take {self.options[key]!r}: expected true or false")
+        return text == "true"
+
+
+@dataclass(frozen=True, slots=True)
+class NewTable:
+    """A table that is about to be created with an index.
+
+    Attributes:
+        index: the index's name as it was given.
+        properties: what the caller asks for.
+        settings: those of the call.
+        key_fields: the fields of the record key.
+        table_type: copy-on-write or merge-on-read.
+        version: the table's.
+    """
+
+    index: str
+    properties: Properties
+    settings: Settings
+    key_fields: Sequence[str]
+    table_type: TableType
+    version: TableVersion
+
+    @property
+    def has_meta_columns(self) -> bool:
+        """Whether its files store record keys."""
+        return self.properties.get("hoodie.populate.meta.fields", "true").lower() == "true"
+
+
+def _as_named(table: NewTable) -> tuple[str, Properties]:
+    return table.index, table.properties
+
+
+@dataclass(frozen=True, slots=True)
+class IndexKind:
+    """A built-in index: how it is opened, and what a table keeps of it.
+
+    Attributes:
+        open: makes the index for a call.
+        plan: returns the name and the properties that a new table keeps; raises when the table cannot have the index.
+        guard: raises when a write by the index with this name would break what this kind keeps in the table; None: it
+            keeps nothing.
+        on_create: stores what the table's properties do not have; gets the store, the properties, and whether it must
+            survive a loss of power.
+        in_metadata: it is a partition of the metadata table.
+        needs_table: it cannot be opened without its table.
+    """
+
+    open: Callable[[IndexCall], Index]
+    plan: Callable[[NewTable], tuple[str, Properties]] = _as_named
+    guard: Callable[[IndexedTable, str], None] | None = None
+    on_create: Callable[[ObjectStore, Properties, bool], None] | None = None
+    in_metadata: bool = False
+    needs_table: bool = False
+
+
+# ------------------------------------------------------------------------------------------ indexes that read base files
+
+
+def _open_bloom(call: IndexCall) -> Index:
+    table = call.table
+    if table is not None and not table.config.populate_meta_fields:
+        asked = table.settings.text(INDEX_TYPE)
+        if asked is not None:
+            raise UnsupportedFeature(
+                f"hoodie.index.type={asked}: files of a table with hoodie.populate.meta.fields=false have no key ranges "
+                "and no filters; use SIMPLE or GLOBAL_SIMPLE"
+            )
+        return _open_simple(call)
+    index = BloomIndex(
+        is_global=call.is_global,
+        prune_by_ranges=call.flag("hoodie.bloom.index.prune.by.ranges"),
+        update_partition_path=call.flag("hoodie.bloom.index.update.partition.path"),
+        threads=call.threads,
     )
+    if table is not None and table.settings.values.get(_BY_METADATA_SETTING) is True:
+        _use_metadata(index, table)
+    return index
 
 
-def _open_simple(is_global: bool, options: Options) -> Index:
+def _use_metadata(index: BloomIndex, table: IndexedTable) -> None:
+    """Let a bloom index ask the metadata table for ranges and filters; where it cannot, it says so and asks footers."""
+    from lakefmt._core.index.metadata_footers import FOOTER_PARTITIONS
+    from lakefmt._core.index.record import open_for_look_up, why_missing
+    from lakefmt._core.metadata.manage import wanted_partitions
+
+    reason = why_missing(table.client, table.settings, table.config, FOOTER_PARTITIONS)
+    if reason is None:
+        index.open_metadata = partial(open_for_look_up, table.client, table.state)
+    elif not set(FOOTER_PARTITIONS) <= set(wanted_partitions(table.config, table.settings)):
+        # else this very commit makes them
+        index.notes = (f"{_BY_METADATA_SETTING}: {reason}; ranges and filters were read from the files",)
+
+
+def _plan_bloom(table: NewTable) -> tuple[str, Properties]:
+    if table.index.lower() != "bloom" and not table.has_meta_columns:
+        raise UnsupportedFeature("files without meta columns have no filters: use index='global_simple'")
+    return _as_named(table)
+
+
+def _open_simple(call: IndexCall) -> Index:
     return SimpleIndex(
-        is_global=is_global,
-        update_partition_path=_flag_option(options, "hoodie.simple.index.update.partition.path"),
-        threads=_threads_option(options, _THREADS_SETTING),
+        is_global=call.is_global,
+        update_partition_path=call.flag("hoodie.simple.index.update.partition.path"),
+        threads=call.threads,
     )
 
 
-def _open_bucket(is_global: bool, options: Options) -> Index:
-    from lakefmt._core.index.bucket.counts import BUCKET_ENGINE, CONSISTENT_HASHING, parse_bucket_settings
+# ---------------------------------------------------------------------------------------------------------------- buckets
+
+
+def _open_bucket(call: IndexCall) -> Index:
+    from lakefmt._core.index.bucket.counts import (
+        BUCKET_ENGINE,
+        CONSISTENT_HASHING,
+        check_hash_fields,
+        parse_bucket_settings,
+    )
     from lakefmt._core.index.bucket.fixed import BucketIndex
 
-    if is_global:
+    if call.is_global:
         raise UnsupportedFeature("a bucket index is not global: a key has a bucket in each partition")
-    asked = parse_bucket_settings(options)
+    if call.table is not None:
+        from lakefmt._core.index.bucket.table_index import table_bucket_index
+
+        table, key_fields = call.table, call.table.config.record_key_fields
+        options = {HASH_FIELD: ",".join(key_fields), **call.options}
+        check_hash_fields([field.strip() for field in str(options[HASH_FIELD]).split(",")], key_fields)
+        return table_bucket_index(table.at(), table.settings, options, threads=call.threads)
+    asked = parse_bucket_settings(call.options)
     if asked.engine == CONSISTENT_HASHING:
         raise UnsupportedFeature(f"{BUCKET_ENGINE}={asked.engine} goes with a table: its rings are kept there")
-    return BucketIndex(asked.counts, asked.hash_fields, threads=_threads_option(options, _THREADS_SETTING))
+    return BucketIndex(asked.counts, asked.hash_fields, threads=call.threads)
 
 
-_OPENERS: Final[dict[str, Callable[[bool, Options], Index]]] = {
-    "bloom": _open_bloom,
-    "simple": _open_simple,
-    "bucket": _open_bucket,
+def _plan_bucket(table: NewTable) -> tuple[str, Properties]:
+    from lakefmt._core.index.bucket.counts import asked_bucket_properties, bucket_properties
+
+    asked = {key: text for key, text in asked_bucket_properties(table.settings).items() if key != INDEX_TYPE}
+    properties = bucket_properties({**asked, **table.properties}, table.key_fields, table.table_type)
+    return "bucket", {**table.properties, **properties}
+
+
+def _guard_buckets(table: IndexedTable, name: str) -> None:
+    """Raise when new keys would open file groups that are no buckets beside those that are, or the other way round."""
+    kept = table.config.properties.get(INDEX_TYPE)
+    if kept is not None and kept.upper() == "BUCKET":
+        from lakefmt._core.index.bucket.counts import check_asked_buckets
+
+        check_asked_buckets(table.config, table.settings)
+    other = table.notes.get("index")
+    if kept is None and other and str(table.settings.text(INDEX_TYPE)).lower() == "bucket":
+        raise UnsupportedFeature(
+            f"hoodie.index.type=BUCKET: the table was created with the index {other!r}; a bucket index is chosen "
+            "when a table is created, with create_table(index='bucket')"
+        )
+    if "index" not in table.notes and name != "bucket":
+        from lakefmt._core.index.bucket.table_index import check_no_rings
+
+        check_no_rings(table.client)
+
+
+def _store_buckets(store: ObjectStore, properties: Properties, durable: bool) -> None:
+    from lakefmt._core.index.bucket.table_index import save_table_buckets
+
+    save_table_buckets(store, properties, durable=durable)
+
+
+# ----------------------------------------------------------------------------------------------------------- record index
+
+
+def _open_record(call: IndexCall) -> Index:
+    if call.table is None:
+        raise UnsupportedFeature(f"the index {call.name!r} cannot be asked without its table")
+    from lakefmt._core.index.record import open_record_index
+
+    table = call.table
+    return open_record_index(
+        table.client, table.settings, table.config, table.state, is_global=_own_name(call.name) == "record"
+    )
+
+
+def _plan_record(table: NewTable) -> tuple[str, Properties]:
+    name = _own_name(table.index)
+    if not table.key_fields:
+        raise UnsupportedFeature("a record index needs a record key: generated keys are never looked up")
+    if not table.has_meta_columns:
+        raise UnsupportedFeature("a record index needs files that store keys: use index='global_simple'")
+    if name == "partitioned_record" and table.version is not TableVersion.NINE:
+        raise UnsupportedFeature(
+            f"a record index by partition needs table_version=9: Hudi 1.0 reads tables of version {table.version.value} "
+            "and would look into wrong file groups; use index='record'"
+        )
+    return name, table.properties
+
+
+# ------------------------------------------------------------------------------------------------------------- all of them
+
+_BLOOM: Final = IndexKind(_open_bloom, _plan_bloom)
+_SIMPLE: Final = IndexKind(_open_simple)
+_BUCKET: Final = IndexKind(_open_bucket, _plan_bucket, _guard_buckets, _store_buckets)
+_RECORD: Final = IndexKind(_open_record, _plan_record, in_metadata=True, needs_table=True)
+
+#: The built-in indexes by the names that a table may be created with.
+INDEXES: Final[dict[str, IndexKind]] = {
+    "bloom": _BLOOM,
+    "simple": _SIMPLE,
+    "global_bloom": _BLOOM,
+    "global_simple": _SIMPLE,
+    "bucket": _BUCKET,
+    "record": _RECORD,
+    "partitioned_record": _RECORD,
 }
 
-#: Names that :func:`open_index` takes, in either case of letters.
-INDEX_NAMES: Final = ("bloom", "simple", _GLOBAL_PREFIX + "bloom", _GLOBAL_PREFIX + "simple", "bucket")
-
-#: Those that a table may be made with.
-TABLE_INDEX_NAMES: Final = (*INDEX_NAMES, "record", "partitioned_record")
-
-#: Those of them that ask ranges and filters in footers.
-_NEED_FOOTERS: Final = frozenset({"bloom", _GLOBAL_PREFIX + "bloom"})
+#: Names of other releases of Hudi.
+_ALIASES: Final[Mapping[str, str]] = {
+    "record_index": "record",
+    "global_record_level_index": "record",
+    "record_level_index": "partitioned_record",
+    "partitioned_record_index": "partitioned_record",
+}
 
 #: Names that Hudi knows and lakefmt does not follow.
 _UNSUPPORTED_INDEXES: Final = frozenset({"inmemory", "hbase", "flink_state"})
+
+#: Names of :data:`INDEXES`; those of the first can be opened without a table.
+INDEX_NAMES: Final = tuple(name for name, kind in INDEXES.items() if not kind.needs_table)
+TABLE_INDEX_NAMES: Final = tuple(INDEXES)
+
+
+def index_kind(name: str) -> IndexKind:
+    """Return the kind of the index with a name, in either case of letters; Hudi's other names count, too.
+
+    Raises:
+        UnknownSetting: there is no such index.
+        UnsupportedFeature: Hudi has such an index and lakefmt does not.
+
+    Example:
+        >>> index_kind("RECORD_INDEX").in_metadata
+        True
+    """
+    if name.lower() in _UNSUPPORTED_INDEXES:
+        raise UnsupportedFeature(f"lakefmt has no index {name!r}: use one of {', '.join(TABLE_INDEX_NAMES)}")
+    kind = INDEXES.get(_own_name(name))
+    if kind is None:
+        raise UnknownSetting(f"unknown index {name!r}: expected one of {', '.join(TABLE_INDEX_NAMES)}")
+    return kind
+
+
+def _own_name(name: str) -> str:
+    """Return lakefmt's name of an index.
+
+    Example:
+        >>> _own_name("GLOBAL_RECORD_LEVEL_INDEX")
+        'record'
+    """
+    return _ALIASES.get(name.lower(), name.lower())
+
+
+def _is_index_name(name: str) -> bool:
+    return _own_name(name) in INDEXES or name.lower() in _UNSUPPORTED_INDEXES
 
 
 def open_index(name: str, *, is_global: bool = False, options: Options | None = None) -> Index:
@@ -115,18 +391,15 @@ def open_index(name: str, *, is_global: bool = False, options: Options | None = 
         >>> open_index("BLOOM").name, open_index("global_simple").is_global
         ('bloom', True)
     """
-    options = options or {}
+    return _opened(name, options or {}, is_global=is_global)
+
+
+def _opened(name: str, options: Options, table: IndexedTable | None = None, *, is_global: bool = False) -> Index:
     own = options.get(INDEX_CLASS)
     if own:
         return load_index(str(own))
-    lower = name.lower()
-    if lower in _UNSUPPORTED_INDEXES:
-        raise UnsupportedFeature(f"lakefmt has no index {name!r}: use one of {', '.join(TABLE_INDEX_NAMES)}")
-    if lower in RECORD_INDEX_NAMES:
-        raise UnsupportedFeature(f"the index {name!r} cannot be asked without its table")
-    if lower not in INDEX_NAMES:
-        raise UnknownSetting(f"unknown index {name!r}: expected one of {', '.join(TABLE_INDEX_NAMES)}")
-    return _OPENERS[lower.removeprefix(_GLOBAL_PREFIX)](is_global or lower.startswith(_GLOBAL_PREFIX), options)
+    is_global = is_global or name.lower().startswith(_GLOBAL_PREFIX)
+    return index_kind(name).open(IndexCall(name, is_global, options, table))
 
 
 def choose_index(
@@ -140,100 +413,32 @@ def choose_index(
     Args:
         client: the table.
         settings: the call's, the handle's and the table's.
-        config: the table's properties; None: its files have meta columns.
-        state: the table as the call sees it, for an index of an installed package; None: as it is now.
+        config: the table's properties; None: the index is opened without its table.
+        state: the table as the call sees it; None: as it is now.
 
     Raises:
         UnknownSetting: a setting, or what the table keeps, names no index.
         UnsupportedFeature: it names one that lakefmt does not have, or that the table's files cannot serve.
     """
-    stored = config is None or config.populate_meta_fields
-    asked = settings.text(INDEX_TYPE)
-    if config is not None and config.properties.get(INDEX_TYPE, "").upper() == "BUCKET":
-        from lakefmt._core.index.bucket.counts import check_asked_buckets
-
-        check_asked_buckets(config, settings)
-    if not stored and asked is not None and asked.lower() in _NEED_FOOTERS:
-        raise UnsupportedFeature(
-            f"hoodie.index.type={asked}: files of a table with hoodie.populate.meta.fields=false have no key ranges and "
-            "no filters; use SIMPLE or GLOBAL_SIMPLE"
-        )
-    notes = client.load_notes()
-    if str(asked).lower() == "bucket" and config is not None and INDEX_TYPE not in config.properties:
-        _check_no_other_index(notes)
-    name = str(asked or notes.get("index") or (_DEFAULT_INDEX if stored else "simple"))
-    options = _index_options(settings)
-    if asked is not None and settings.origins.get(INDEX_TYPE) in ("call", "handle") and not _is_index_name(asked):
+    notes, asked = client.load_notes(), settings.text(INDEX_TYPE)
+    table = None if config is None else IndexedTable(client, settings, config, state, notes)
+    usual = _DEFAULT_INDEX if config is None or config.populate_meta_fields else "simple"
+    name = str(asked or notes.get("index") or usual)
+    if table is not None:
+        for kind in dict.fromkeys(INDEXES.values()):
+            if kind.guard is not None:
+                kind.guard(table, name.lower())
+    if asked is not None and settings.origins.get(INDEX_TYPE) in ("call", "handle") and not _is_index_name(name):
         installed = load_installed_index(
-            asked.lower(), lambda: index_context(client.at(state or client.load()), settings.values)
+            name.lower(), lambda: index_context(client.at(state or client.load()), settings.values)
         )
         if installed is not None:
             return installed
-    if config is not None:
-        options.setdefault(HASH_FIELD, ",".join(config.record_key_fields))
-    if config is not None and "index" not in notes and name.lower() != "bucket":
-        from lakefmt._core.index.bucket.table_index import check_no_rings
-
-        check_no_rings(client)
-    if name.lower() in RECORD_INDEX_NAMES and not options.get(INDEX_CLASS):
-        from lakefmt._core.index.record import open_record_index
-
-        properties = client.load_config() if config is None else config
-        return open_record_index(client, settings, properties, state, is_global=RECORD_INDEX_NAMES[name.lower()])
-    if name.lower() == "bucket" and config is not None and not options.get(INDEX_CLASS):
-        from lakefmt._core.index.bucket.counts import check_hash_fields
-        from lakefmt._core.index.bucket.table_index import table_bucket_index
-
-        check_hash_fields([field.strip() for field in str(options[HASH_FIELD]).split(",")], config.record_key_fields)
-        threads = _threads_option(options, _THREADS_SETTING)
-        return table_bucket_index(client.at(state or client.load()), settings, options, threads=threads)
-    index = open_index(name if stored else _without_footers(name), options=options)
-    if isinstance(index, BloomIndex) and settings.values.get(_BY_METADATA_SETTING) is True:
-        _use_metadata(index, client, settings, client.load_config() if config is None else config, state)
-    return index
-
-
-def _use_metadata(
-    index: BloomIndex, client: TableClient, settings: Settings, config: TableConfig, state: TableState | None
-) -> None:
-    """Let a bloom index ask the metadata table for ranges and filters; where it cannot, it says so and asks footers."""
-    from lakefmt._core.index.metadata_footers import FOOTER_PARTITIONS
-    from lakefmt._core.index.record import open_for_look_up, why_missing
-    from lakefmt._core.metadata.manage import wanted_partitions
-
-    reason = why_missing(client, settings, config, FOOTER_PARTITIONS)
-    if reason is None:
-        index.open_metadata = partial(open_for_look_up, client, state)
-    elif not set(FOOTER_PARTITIONS) <= set(wanted_partitions(config, settings)):  # else this very commit makes them
-        index.notes = (f"{_BY_METADATA_SETTING}: {reason}; ranges and filters were read from the files",)
-
-
-def _check_no_other_index(notes: Mapping[str, object]) -> None:
-    """Raise when lakefmt has created the table with another index: its file groups are no buckets, or will not be."""
-    if notes.get("index"):
-        raise UnsupportedFeature(
-            f"hoodie.index.type=BUCKET: the table was created with the index {notes['index']!r}; a bucket index is chosen "
-            "when a table is created, with create_table(index='bucket')"
-        )
-
-
-def _is_index_name(name: str) -> bool:
-    return name.lower() in (*INDEX_NAMES, *RECORD_INDEX_NAMES, *_UNSUPPORTED_INDEXES)
-
-
-def _without_footers(name: str) -> str:
-    """Return the index that finds the same keys without asking footers.
-
-    Example:
-        >>> _without_footers("global_bloom")
-        'global_simple'
-    """
-    lower = name.lower()
-    return lower.replace("bloom", "simple") if lower in _NEED_FOOTERS else name
+    return _opened(name, _index_options(settings), table)
 
 
 def _index_options(settings: Settings) -> dict[str, object]:
-    """Return the settings that :func:`open_index` may see: a class to load only when the caller named it.
+    """Return the settings that an index may see: a class to load only when the caller named it.
 
     Example:
         >>> stored = Settings({"hoodie.index.class": "a:B"}, {"hoodie.index.class": "table"})
@@ -255,34 +460,6 @@ def moves_between_partitions(index: Index) -> bool:
         [False, True, False]
     """
     return index.is_global and bool(getattr(index, "update_partition_path", True))
-
-
-def rings_of(index: Index) -> Rings | None:
-    """Return the rings of a bucket index with consistent hashing; None: the index has none.
-
-    Example:
-        >>> rings_of(open_index("bloom")) is None
-        True
-    """
-    if index.name != "bucket":
-        return None
-    from lakefmt._core.index.bucket.consistent import ConsistentBucketIndex
-
-    return index.rings if isinstance(index, ConsistentBucketIndex) else None
-
-
-def _flag_option(options: Options, key: str) -> bool:
-    text = str(options.get(key, True)).lower()
-    if text not in ("true", "false"):
-        raise UnknownSetting(f"{key} does not take {options[key]!r}: expected true or false")
-    return text == "true"
-
-
-def _threads_option(options: Options, key: str) -> int:
-    text = str(options.get(key, 0))
-    if not text.isdecimal() or len(text) > 4:
-        raise UnknownSetting(f"{key} does not take {options[key]!r}: expected a number of threads, 0 for the usual")
-    return int(text)
 
 
 def index_of_new_table(
@@ -321,42 +498,7 @@ def index_of_new_table(
     if named is not None and index.lower() not in ("bloom", named.lower()):
         raise InvalidInputError(f"hoodie.index.type={named} contradicts index={index!r}")
     index = named or index
-    has_meta_fields = properties.get("hoodie.populate.meta.fields", "true").lower() == "true"
-    record = _record_index_name(index, spec.record_key_fields, version, has_meta_fields=has_meta_fields)
-    if record is not None:
-        return record, properties
-    open_index(index)
-    if index.lower() == "bucket":
-        from lakefmt._core.index.bucket.counts import asked_bucket_properties, bucket_properties
-
-        asked = {key: text for key, text in asked_bucket_properties(settings).items() if key != INDEX_TYPE}
-        return "bucket", {**properties, **bucket_properties({**asked, **properties}, spec.record_key_fields, kind)}
-    if index.lower() == "global_bloom" and not has_meta_fields:
-        raise UnsupportedFeature("files without meta columns have no filters: use index='global_simple'")
-    return index, properties
-
-
-def _record_index_name(
-    name: str, key_fields: Sequence[str], version: TableVersion, *, has_meta_fields: bool
-) -> str | None:
-    """Return lakefmt's name of a record index that a new table is to have; None: `name` is another index.
-
-    Raises:
-        UnsupportedFeature: the table cannot have it.
-    """
-    is_global = RECORD_INDEX_NAMES.get(name.lower())
-    if is_global is None:
-        return None
-    if not key_fields:
-        raise UnsupportedFeature("a record index needs a record key: generated keys are never looked up")
-    if not has_meta_fields:
-        raise UnsupportedFeature("a record index needs files that store keys: use index='global_simple'")
-    if not is_global and version is not TableVersion.NINE:
-        raise UnsupportedFeature(
-            f"a record index by partition needs table_version=9: Hudi 1.0 reads tables of version {version.value} and "
-            "would look into wrong file groups; use index='record'"
-        )
-    return "record" if is_global else "partitioned_record"
+    return index_kind(index).plan(NewTable(index, properties, settings, tuple(spec.record_key_fields), kind, version))
 
 
 def index_context(table_at: TableAt, options: Mapping[str, object]) -> IndexContext:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -31,6 +32,7 @@ __all__ = [
     "parse_partition_values",
     "partition_guarantee",
     "path_tells",
+    "time_guarantees",
     "with_path_values",
 ]
 
@@ -188,6 +190,46 @@ def partition_guarantee(spec: KeySpec, path: str, schema: pa.Schema) -> pc.Expre
     for guarantee in guarantees[1:]:
         whole = whole & guarantee
     return whole
+
+
+def time_guarantees(spec: KeySpec, paths: Sequence[str], schema: pa.Schema) -> list[pc.Expression | None]:
+    """Return for each path a condition on the columns of times that is true for every row in the partition; None without one.
+
+    It holds only where rows lie in the partition of their own time (``filegroups.stored_keys.paths_tell_times``).
+
+    Example:
+        >>> from lakefmt._core.keys import plan_key_spec
+        >>> from lakefmt._core.keys.spec import day
+        >>> schema = pa.schema([("id", pa.int64()), ("on", pa.date32())])
+        >>> spec = plan_key_spec("id", day("on"), schema=schema)
+        >>> str(time_guarantees(spec, ["on=2024%2F01%2F02"], schema)[0])
+        '((on >= 2024-01-02) and (on < 2024-01-03))'
+    """
+    divided = [divide_path(spec, path) for path in paths]
+    guarantees: list[pc.Expression | None] = [None] * len(paths)
+    for field in [] if spec.unsupported else spec.partition_fields:
+        column = field_at(schema, field.name)
+        if field.timestamp is None or column is None:
+            continue
+        from lakefmt._core.keys.timestamp import periods_of_texts  # few tables have partitions of times
+
+        texts = [None if parts is None else _text(field, parts[field.name], spec) for parts in divided]
+        periods = periods_of_texts(pa.array([text or "" for text in texts], pa.string()), field.timestamp, column.type)
+        for index, period in enumerate(periods):  # partitions, not rows
+            if period is not None:
+                known, guarantee = guarantees[index], _between(field.name, period, column.type, schema)
+                guarantees[index] = guarantee if known is None else known & guarantee
+    return guarantees
+
+
+def _between(name: str, period: tuple[int, int], kind: pa.DataType, schema: pa.Schema) -> pc.Expression:
+    column = pc.field(name) if name in schema.names else pc.field(*name.split("."))
+    width = 32 if pt.is_date32(kind) else kind.bit_width
+    first, last = period
+    if not (-(1 << (width - 1)) <= first <= last < 1 << (width - 1)):
+        return pc.scalar(True)  # hardly a partition of such a column
+    stored = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}[width]
+    return (column >= pa.scalar(first, stored).cast(kind)) & (column < pa.scalar(last, stored).cast(kind))
 
 
 def _guarantee(name: str, text: str, schema: pa.Schema) -> pc.Expression | None:

@@ -14,9 +14,9 @@ from lakefmt._core.keys.spec import TimestampSpec
 from lakefmt._core.keys.time_zones import to_instants, to_local
 from lakefmt._core.schema.java_text import distinct_values, plain_array
 from lakefmt._core.schema.types import storage_type
-from lakefmt.errors import InvalidKey
+from lakefmt.errors import InvalidKey, LakefmtError
 
-__all__ = ["time_parts"]
+__all__ = ["periods_of_texts", "time_parts"]
 
 
 #: Hudi reads a null number as 1 and a null text as the first millisecond after the epoch.
@@ -152,3 +152,95 @@ def _missing_text(spec: TimestampSpec) -> str:
     instant = np.array([_MISSING_TIME], np.int64)
     local = to_local(instant, spec.input_timezone or spec.output_timezone or "UTC")
     return str(format_times(instant, local, compile_pattern(spec.input_formats[0]))[0])
+
+
+# ------------------------------------------------------------------------------------------- what a partition path tells
+
+#: Letters of patterns whose times lie side by side in a period, with the NumPy unit of the last one.
+_PERIODS: Final = {
+    "y": "Y",
+    "yM": "M",
+    "yMd": "D",
+    "yD": "D",
+    "yMdH": "h",
+    "yDH": "h",
+    "yMdHm": "m",
+    "yDHm": "m",
+    "yMdHms": "s",
+    "yDHms": "s",
+}
+_HOUR_MILLIS: Final = 3_600_000
+#: A zone's offset from UTC near a moment is one of those at as many hours from it.
+_HOURS_AROUND: Final = np.array([-72, -48, -26, -14, -12, -6, -3, -2, -1, 0, 1, 2, 3, 6, 12, 14, 26, 48, 72])
+#: A missing number is a moment soon after the epoch: partitions of these hours may have such rows.
+_MISSING_FROM, _MISSING_TO = -48 * _HOUR_MILLIS, 72 * _HOUR_MILLIS
+
+
+def periods_of_texts(texts: pa.Array, spec: TimestampSpec, kind: pa.DataType) -> list[tuple[int, int] | None]:
+    """Return for the text of each partition the numbers that its rows have in the column: from the first up to the second.
+
+    None: the text does not tell them, or rows without a number may be there, too. Both numbers are in the unit of the column;
+    the second one is excluded.
+
+    Parameters:
+        texts: decoded texts of partition paths, without nulls.
+        spec: how the texts are made.
+        kind: the column's type.
+
+    Example:
+        >>> from lakefmt._core.keys.spec import TimestampType
+        >>> spec = TimestampSpec("yyyy/MM/dd", TimestampType.EPOCHMICROSECONDS)
+        >>> periods_of_texts(pa.array(["2024/01/02", "x"]), spec, pa.timestamp("us"))
+        [(1704153600000000, 1704240000000000), None]
+    """
+    pattern = compile_pattern(spec.output_format)
+    letters = "".join(letter for letter, _ in pattern.pieces).replace("Y", "y")
+    period, unit = _PERIODS.get(letters), _unit_of_column(spec, kind)
+    if period is None or unit is None:
+        return [None] * len(texts)
+    try:
+        parsed = parse_times(texts, pattern)
+        printed = format_times(parsed.local, parsed.local, pattern)
+        first, last = _instants_of_periods(parsed.local, period, spec.output_timezone or "UTC")
+    except LakefmtError:
+        return [None] * len(texts)  # a text of another rule is among them
+    told = parsed.fits & pc.equal(printed, texts).to_numpy(zero_copy_only=False)
+    told &= (last <= _MISSING_FROM) | (first >= _MISSING_TO)
+    bounds = zip(_first_numbers(first, unit).tolist(), _numbers_before(last, unit).tolist(), told.tolist(), strict=True)
+    return [(low, high) if is_told else None for low, high, is_told in bounds]  # partitions, not rows
+
+
+def _unit_of_column(spec: TimestampSpec, kind: pa.DataType) -> str | None:
+    """Return the unit of a column's numbers where every engine reads them alike; None: it does not."""
+    if pt.is_timestamp(kind):
+        own = {"us": "MICROSECONDS", "ms": "MILLISECONDS"}.get(kind.unit)
+        return own if own == spec.unit else None
+    if pt.is_date32(kind):
+        return "DAYS" if spec.unit == "DAYS" else None
+    return spec.unit if pt.is_signed_integer(kind) else None
+
+
+def _instants_of_periods(local: Times, period: str, zone: str) -> tuple[Times, Times]:
+    """Return the first instants that periods of local time may have, and those after them."""
+    begin = local.astype("datetime64[ms]").astype(f"datetime64[{period}]")
+    starts, ends = (each.astype("datetime64[ms]").astype(np.int64) for each in (begin, begin + 1))
+    return starts - _offsets_around(starts, zone).max(axis=1), ends - _offsets_around(ends, zone).min(axis=1)
+
+
+def _offsets_around(local: Times, zone: str) -> Times:
+    moments = (local[:, None] + _HOURS_AROUND * _HOUR_MILLIS).reshape(-1)
+    return (to_local(moments, zone) - moments).reshape(len(local), len(_HOURS_AROUND))
+
+
+def _first_numbers(millis: Times, unit: str) -> Times:
+    """Return the least numbers of moments not before some: before the epoch Java divides towards zero, others do not."""
+    divisor = _UNITS_PER_MILLI.get(unit)
+    if divisor is None:
+        return _numbers_before(millis, unit)
+    return np.where(millis > 0, millis, millis - 1) * divisor
+
+
+def _numbers_before(millis: Times, unit: str) -> Times:
+    """Return the least numbers that are not before some moments."""
+    divisor = _UNITS_PER_MILLI.get(unit)
+    return millis * divisor if divisor is not None else -(-millis // _MILLIS_PER_UNIT[unit])

@@ -24,11 +24,11 @@ from lakefmt._core.config.table_config import TableConfig
 from lakefmt._core.data_classes import dataclass
 from lakefmt._core.filegroups.model import BaseFile
 from lakefmt._core.filegroups.reader import reading
-from lakefmt._core.filegroups.stored_keys import trusts_paths
+from lakefmt._core.filegroups.stored_keys import paths_tell_times, trusts_paths
 from lakefmt._core.filegroups.table_client import TableAt, TableClient
 from lakefmt._core.filegroups.virtual_columns import dropped_values
 from lakefmt._core.formats.parquet.base_file import check_row_counts
-from lakefmt._core.keys import partition_guarantee
+from lakefmt._core.keys import partition_guarantee, time_guarantees
 from lakefmt._core.read.filters import Filter, computing, filter_columns, keep_rows, parse_filter
 from lakefmt._core.schema import is_mislabelled, join_tables, reconcile, with_meta_columns
 from lakefmt._core.schema.avro import unknown_column
@@ -151,9 +151,26 @@ def prune_partitions(table_at: TableAt, partitions: Iterable[PartitionPath], que
     guarantees = [partition_guarantee(spec, path, query.schema) for path in remaining]
     with computing():
         kept = satisfiable(guarantees, query.condition.exact, query.schema)
-    if not kept.all() and not trusts_paths(table_at):
-        return remaining
-    return [remaining[number] for number in np.flatnonzero(kept).tolist()]
+    if not kept.all():
+        if not trusts_paths(table_at):
+            return remaining
+        remaining = [remaining[index] for index in np.flatnonzero(kept).tolist()]
+    return _pruned_by_times(table_at, remaining, query)
+
+
+def _pruned_by_times(table_at: TableAt, partitions: list[PartitionPath], query: Query) -> list[PartitionPath]:
+    """Return the partitions of days, hours, months or years that may have rows with the times of the filter."""
+    from lakefmt._core.read.filter_terms import satisfiable
+
+    spec, condition = table_at.key_spec(), query.condition
+    names = {field.name.split(".", 1)[0] for field in spec.partition_fields if field.timestamp is not None}
+    if condition is None or not partitions or not names & query.filter_columns:
+        return partitions
+    with computing():
+        kept = satisfiable(time_guarantees(spec, partitions, query.schema), condition.exact, query.schema)
+    if kept.all() or not paths_tell_times(table_at):
+        return partitions
+    return [partitions[index] for index in np.flatnonzero(kept).tolist()]
 
 
 def scan_batches(table_at: TableAt, files: Sequence[BaseFile], query: Query) -> Iterator[pa.RecordBatch]:

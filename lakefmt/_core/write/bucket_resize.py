@@ -17,8 +17,8 @@ from lakefmt._core.filegroups.base_writer import named_rows, write_base_file
 from lakefmt._core.filegroups.model import FileSlice
 from lakefmt._core.filegroups.pending_plans import groups_of_plan
 from lakefmt._core.filegroups.table_client import TableClient
-from lakefmt._core.index.bucket.consistent import ConsistentBucketIndex
 from lakefmt._core.index.bucket.resize import BucketChange, plan_changes, resize_rules, ring_after
+from lakefmt._core.index.bucket.ring import SplittingIndex, splits_buckets
 from lakefmt._core.schema import reconcile
 from lakefmt._core.values import RECORD_KEY, FileId, InstantTime, PartitionPath, WriteOperation, WriteStat
 from lakefmt._core.write._slice_state import SliceReader
@@ -114,9 +114,9 @@ def _moved(changes: Sequence[BucketChange]) -> tuple[FileId, ...]:
     return tuple(file_slice.file_id for change in changes for file_slice in change.slices)
 
 
-def _index_of(transaction: WriteTransaction) -> ConsistentBucketIndex:
+def _index_of(transaction: WriteTransaction) -> SplittingIndex:
     index, bound = transaction.index, transaction.bound
-    if not isinstance(index, ConsistentBucketIndex):
+    if not splits_buckets(index):
         raise UnsupportedFeature(
             "the table has no bucket index with consistent hashing: a fixed number of buckets changes with the rewrite of "
             "the table only; create it with hoodie.index.bucket.engine=CONSISTENT_HASHING"
@@ -129,7 +129,7 @@ def _index_of(transaction: WriteTransaction) -> ConsistentBucketIndex:
 
 
 def _plan(
-    transaction: WriteTransaction, index: ConsistentBucketIndex, partitions: Sequence[PartitionPath] | None
+    transaction: WriteTransaction, index: SplittingIndex, partitions: Sequence[PartitionPath] | None
 ) -> list[BucketChange]:
     client, state = transaction.client, transaction.state
     table_at = client.at(state)
@@ -145,7 +145,7 @@ def _plan(
 
 
 def _move_rows(
-    transaction: WriteTransaction, index: ConsistentBucketIndex, changes: Sequence[BucketChange]
+    transaction: WriteTransaction, index: SplittingIndex, changes: Sequence[BucketChange]
 ) -> list[WriteStatus]:
     """Write the rows of every change into the file groups of its new nodes."""
     schema = transaction.bound.file_schema

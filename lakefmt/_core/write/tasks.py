@@ -24,11 +24,10 @@ from lakefmt._core.arrays import from_numpy
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.table_client import TableClient, TableState
 from lakefmt._core.formats.bloom.murmur import murmur_hadoop
-from lakefmt._core.index import Index, IndexKeys, PlacingIndex, places_new_keys, rings_of
+from lakefmt._core.index import Index, IndexKeys, PlacingIndex, capabilities_of, keeps_placement, places_new_keys
 from lakefmt._core.index.bloom import SimpleIndex
-from lakefmt._core.index.bucket.consistent import ConsistentBucketIndex
 from lakefmt._core.index.bucket.fixed import bucket_of
-from lakefmt._core.index.custom import CheckedIndex
+from lakefmt._core.index.bucket.ring import splits_buckets
 from lakefmt._core.keys import KeySpec
 from lakefmt._core.metadata.reading.listing import ListingByMetadata
 from lakefmt._core.storage.open import open_store
@@ -140,9 +139,9 @@ class TasksTransaction(WriteTransaction):
             CorruptFile: a ring, or a plan that changes one, is damaged.
         """
         shared, index = SharedWrite(self.context, self.state, self.key_spec, anywhere=partitions is None), self.index
-        if isinstance(index, CheckedIndex):
+        if not capabilities_of(index).in_tasks:
             return replace(shared, finds_keys=False)
-        if rings_of(index) is None:
+        if not keeps_placement(index):
             return shared
         if self.bound.inflight is not None:
             self.bound.inflight()
@@ -227,7 +226,7 @@ def split_rows(
         return np.arange(batch.num_rows, dtype=np.int64) * parts // max(1, batch.num_rows)
     if index is None:
         return murmur_hadoop(batch.keys, 1).astype(np.int64) % parts
-    if isinstance(index, ConsistentBucketIndex):
+    if splits_buckets(index):
         return (buckets or SharedBuckets({})).numbers(index, IndexKeys(batch.keys, batch.partitions)) % parts
     placement = index.place(IndexKeys(batch.keys, batch.partitions), [], lambda: f"{'0' * 8}-0000-4000-8000-{'0' * 12}")
     of_groups = np.array([bucket_of(file_id) or 0 for _, file_id in placement.file_groups], np.int64)

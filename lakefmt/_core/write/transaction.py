@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Self
 import pyarrow as pa
 
 from lakefmt._core.data_classes import replace
-from lakefmt._core.filegroups.stored_keys import asked_form, stored_key_spec
+from lakefmt._core.filegroups.stored_keys import asked_form, note_rows_that_stay, stored_key_spec
 from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableState
 from lakefmt._core.index import (
     Index,
@@ -25,11 +25,11 @@ from lakefmt._core.index import (
     announce_commit,
     capabilities_of,
     choose_index,
+    keeps_placement,
     key_files,
     moves_between_partitions,
     partitions_to_list,
     places_new_keys,
-    rings_of,
 )
 from lakefmt._core.keys import KeySpec, check_colliding_keys
 from lakefmt._core.schema import null_element_columns
@@ -309,11 +309,10 @@ class WriteTransaction:
         """The index of this write: the call's, else the table's, else bloom."""
         if self._index is None:
             index = self._index = choose_index(self.client, self._settings, self.state.config, self.state)
-            rings = rings_of(index)
-            places_keys = places_new_keys(index) and rings is None
+            places_keys = places_new_keys(index) and not keeps_placement(index)
             check_non_blocking(self._settings, self.state.config, places_keys=places_keys)
-            if rings is not None and self.context.operation in REPLACING:
-                rings.replace_all()
+            if keeps_placement(index) and self.context.operation in REPLACING:
+                index.on_replace()
         return self._index
 
     def locate(self, batch: KeyedBatch) -> LocatedRows:
@@ -349,11 +348,10 @@ class WriteTransaction:
         assigned = place_rows(self.table_at, self.bound, located)
         assigned += self._copies(located.batch, assigned)
         self.check_early(assigned)
-        rings = None if self._index is None else rings_of(self._index)
-        if rings is not None:
+        if keeps_placement(self._index):
             if self.bound.inflight is not None:
                 self.bound.inflight()
-            self.rely_on(Footprint(covers=frozenset(rings.keep(self.context.instant))))
+            self.rely_on(Footprint(covers=frozenset(self._index.on_place(self.context.instant))))
         if self._saved is not None:
             self.save_for_others(self._saved)
         return PlacedRows(located.batch, assigned)
@@ -469,19 +467,27 @@ class WriteTransaction:
 
             stats = [stat for status in statuses for stat in status.stats]
             announce_commit(self._index, index_commit(self.table_at, self.context.instant, stats))
+        if self.context.operation not in APPENDING:
+            self._note_rows_that_stay()
         watermark = max(self._promised, default=None)
         result = complete_instant(
             self._pending, statuses, hidden, self._footprint, is_saved=self._saved is not None, watermark=watermark
         )
         if result.skipped:
             self._abort_quietly()
-        rings = None if self._index is None else rings_of(self._index)
-        if rings is not None:
-            rings.mark_completed(self.context.instant)
+        if keeps_placement(self._index):
+            self._index.on_completed(self.context.instant)
         seconds = perf_counter() - self._started
         if self._saved is not None:
             seconds = max(seconds, self.client.clock.now().timestamp() - self._saved.began)
         return replace(result, seconds=seconds, warnings=(*result.warnings, *self._warnings()))
+
+    def _note_rows_that_stay(self) -> None:
+        """Note when the index leaves rows in their partition whose time is changed: readers go by the paths of times."""
+        if any(field.timestamp is not None for field in self.key_spec.partition_fields):
+            index = choose_index(self.client, self._settings, self.state.config, self.state)
+            if index.is_global and not moves_between_partitions(index):
+                note_rows_that_stay(self.table_at)
 
     def commit_unless_empty(self, statuses: Sequence[WriteStatus]) -> CommitResult | None:
         """Commit; when there are no files and nothing to remember, abort and return None."""

@@ -29,8 +29,7 @@ from lakefmt import Table, create_table, errors
 from lakefmt._core.compaction.scheduler import run_services
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.formats.bloom.murmur import murmur_hadoop
-from lakefmt._core.index import Index, places_new_keys, rings_of
-from lakefmt._core.index.custom import CheckedIndex
+from lakefmt._core.index import Index, capabilities_of, keeps_placement, places_new_keys
 from lakefmt._core.keys import key_spec_from_properties
 from lakefmt._core.schema import field_at
 from lakefmt._core.storage.open import open_store
@@ -560,7 +559,7 @@ class SparkWrite:
         keeps_keys = request.drop_duplicates or request.operation not in {*APPENDING, *REPLACING}
         combines = planned.combines
         alone = why_alone(table, request.operation, index, self._schema, keeps_keys=keeps_keys, combines=combines)
-        if self._anywhere and rings_of(index) is not None and planned.state.timeline.pending_clusterings:
+        if self._anywhere and keeps_placement(index) and planned.state.timeline.pending_clusterings:
             alone = "a clustering of buckets waits, and the keys to delete do not say their partition"
         places = places_new_keys(index)
         appends = request.operation is WriteOperation.BULK_INSERT and not (keeps_keys or combines or places)
@@ -568,7 +567,7 @@ class SparkWrite:
             request.operation.value.lower(),
             keeps_keys=keeps_keys,
             places=places,
-            asked_here=isinstance(index, CheckedIndex),
+            asked_here=not capabilities_of(index).in_tasks,
             appends=appends and not alone,
             is_global=keeps_keys and index.is_global,
             anywhere=self._anywhere,
@@ -785,7 +784,7 @@ def why_alone(
         return ""
     if combines and not keeps_keys and index.is_global:
         return "the index is global: rows of one key are combined across partition paths before they are inserted"
-    if not isinstance(index, CheckedIndex):
+    if capabilities_of(index).in_tasks:
         return ""
     own = f"the index {index.name} is of your own and"
     if places_new_keys(index):

@@ -41,8 +41,7 @@ from lakefmt._core.formats.names import (
 )
 from lakefmt._core.formats.parquet.base_file import BaseFileWriter, KeySummary, key_footers
 from lakefmt._core.index import choose_index
-from lakefmt._core.index.bucket.consistent import ConsistentBucketIndex
-from lakefmt._core.index.bucket.ring import HashRing, ring_with
+from lakefmt._core.index.bucket.ring import HashRing, SplittingIndex, ring_with, splits_buckets
 from lakefmt._core.index.bucket.ring_files import RingFiles, mark_ring
 from lakefmt._core.schema import avro_to_arrow, reconcile, with_meta_columns
 from lakefmt._core.sorting.external_sort import FileKeys, gather_windows, sort_stream
@@ -402,14 +401,14 @@ class _NewFile:
 # ------------------------------------------------------------------------------------------ rings of consistent hashing
 
 
-def index_of_buckets(table_at: TableAt, settings: Settings) -> ConsistentBucketIndex:
+def index_of_buckets(table_at: TableAt, settings: Settings) -> SplittingIndex:
     """Return the index of a table whose buckets a plan splits or merges.
 
     Raises:
         UnsupportedFeature: neither the table nor the call says that it has one.
     """
     index = choose_index(table_at.client, settings, table_at.config, table_at.state)
-    if not isinstance(index, ConsistentBucketIndex):
+    if not splits_buckets(index):
         raise UnsupportedFeature(
             "a pending clustering splits or merges the buckets of consistent hashing: name hoodie.index.type=BUCKET and "
             "hoodie.index.bucket.engine=CONSISTENT_HASHING, which the table does not keep"

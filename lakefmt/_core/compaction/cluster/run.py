@@ -55,7 +55,7 @@ from lakefmt._core.filegroups.model import FileSlice
 from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableState
 from lakefmt._core.filegroups.virtual_columns import stored_schema
 from lakefmt._core.index import choose_index, places_new_keys
-from lakefmt._core.index.bucket.consistent import ConsistentBucketIndex
+from lakefmt._core.index.bucket.ring import SplittingIndex, splits_buckets
 from lakefmt._core.index.bucket.ring_files import RingFiles
 from lakefmt._core.read.scan import plan_query
 from lakefmt._core.read.skipping.file_selection import select_slices
@@ -321,7 +321,7 @@ class _ClusteringService:
         if not (due or self.force):
             return ClusteringPlan(order=rules.order, due=False)
         index = choose_index(client, self.write_client.settings, state.config, state)
-        if isinstance(index, ConsistentBucketIndex):
+        if splits_buckets(index):
             return self._propose_buckets(state, rules, index, due=due)
         if places_new_keys(index):
             raise UnsupportedFeature(
@@ -357,7 +357,7 @@ class _ClusteringService:
         return plan_queue_clustering(slices, busy, rules, completion_of, all_small=self.force, due=due)
 
     def _propose_buckets(
-        self, state: TableState, rules: ClusteringRules, index: ConsistentBucketIndex, *, due: bool
+        self, state: TableState, rules: ClusteringRules, index: SplittingIndex, *, due: bool
     ) -> ClusteringPlan:
         # Imported here: few tables have buckets that are split and merged.
         from lakefmt._core.compaction.cluster.plan import plan_bucket_clustering

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -19,42 +18,14 @@ from lakefmt._core.filegroups.model import FileSlice
 from lakefmt._core.index.api import IndexCapabilities, IndexKeys, KeyPlacement, KeyReader, Located
 from lakefmt._core.index.bucket.counts import MAX_BUCKETS
 from lakefmt._core.index.bucket.hashes import joined_values, xxhash32
-from lakefmt._core.index.bucket.ring import LARGEST_HASH, HashRing
+from lakefmt._core.index.bucket.ring import LARGEST_HASH, HashRing, Rings
 from lakefmt._core.index.lookup import Candidate, LookUp, look_up_candidates
 from lakefmt._core.values import FileId, InstantTime, PartitionPath
 from lakefmt.errors import UnsupportedFeature
 
-__all__ = ["ConsistentBucketIndex", "Rings"]
+__all__ = ["ConsistentBucketIndex"]
 
 I64 = npt.NDArray[np.int64]
-
-
-class Rings(Protocol):
-    """Where an index has the rings of partitions from."""
-
-    def ring(self, partition: PartitionPath) -> HashRing:
-        """Return the ring by which rows of a partition are placed; a new partition's is made."""
-        ...
-
-    def replace_all(self) -> None:
-        """From now on give every node a new file group: what is stored in the partitions is replaced."""
-        ...
-
-    def change(self, ring: HashRing) -> None:
-        """Use another ring for its partition from now on."""
-        ...
-
-    def keep(self, instant: InstantTime) -> list[PartitionPath]:
-        """Store the rings that were made, before the first file that relies on them is written.
-
-        Returns:
-            The partitions whose ring was another one before.
-        """
-        ...
-
-    def mark_completed(self, instant: InstantTime) -> None:
-        """Mark the rings of an instant that has completed."""
-        ...
 
 
 class ConsistentBucketIndex:
@@ -70,7 +41,7 @@ class ConsistentBucketIndex:
 
     name = "bucket"
     is_global = False
-    capabilities = IndexCapabilities(places_new_keys=True)
+    capabilities = IndexCapabilities(places_new_keys=True, on_place=True, splits_buckets=True)
 
     def __init__(
         self, rings: Rings, num_buckets: int, hash_fields: Sequence[str], *, strict: bool = False, threads: int = 0
@@ -86,6 +57,22 @@ class ConsistentBucketIndex:
         index = copy(self)
         index.rings = rings
         return index
+
+    def on_replace(self) -> None:
+        """Give every node a new file group from now on: what is stored in the partitions is replaced."""
+        self.rings.replace_all()
+
+    def on_place(self, instant: InstantTime) -> list[PartitionPath]:
+        """Store the rings that a write made; returns the partitions whose ring was another one before.
+
+        Raises:
+            CommitConflict: another writer has begun the same partition with another ring.
+        """
+        return self.rings.keep(instant)
+
+    def on_completed(self, instant: InstantTime) -> None:
+        """Mark the rings of an instant that has completed."""
+        self.rings.mark_completed(instant)
 
     def place(self, wanted: IndexKeys, slices: Sequence[FileSlice], new_uuid: Callable[[], str]) -> KeyPlacement:
         """Return the file group of every key: that of its node.

@@ -16,14 +16,17 @@ import json
 import re
 import struct
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Final
+from typing import Final, Protocol, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from lakefmt._core.data_classes import dataclass, replace
+from lakefmt._core.filegroups.model import FileSlice
+from lakefmt._core.index.api import IndexKeys, PlacementKeeper, capabilities_of
 from lakefmt._core.index.bucket.counts import MAX_BUCKETS, NUM_BUCKETS
-from lakefmt._core.values import FileId, PartitionPath
+from lakefmt._core.values import FileId, InstantTime, PartitionPath
 from lakefmt.errors import CorruptFile, InternalError, UnknownSetting, UnsupportedFeature
 
 __all__ = [
@@ -32,12 +35,15 @@ __all__ = [
     "HashNode",
     "HashRing",
     "NodeChange",
+    "Rings",
+    "SplittingIndex",
     "decode_node_change",
     "decode_ring",
     "encode_node_change",
     "encode_ring",
     "first_ring",
     "ring_with",
+    "splits_buckets",
 ]
 
 I64 = npt.NDArray[np.int64]
@@ -411,3 +417,81 @@ def ring_with(
             f"{what} gives hashes of partition {ring.partition!r} to a bucket that does not get their rows"
         )
     return after
+
+
+# ------------------------------------------------------------------------------------------- an index that places by rings
+
+
+class Rings(Protocol):
+    """Where an index has the rings of partitions from."""
+
+    def ring(self, partition: PartitionPath) -> HashRing:
+        """Return the ring by which rows of a partition are placed; a new partition's is made."""
+        ...
+
+    def decide(
+        self, partitions: Collection[PartitionPath], instant: InstantTime
+    ) -> tuple[dict[PartitionPath, str], list[PartitionPath]]:
+        """Store the rings of partitions that other processes are to place rows by.
+
+        Returns:
+            The instant of each partition's ring, and the partitions whose ring was another one before.
+        """
+        ...
+
+    def replace_all(self) -> None:
+        """From now on give every node a new file group: what is stored in the partitions is replaced."""
+        ...
+
+    def change(self, ring: HashRing) -> None:
+        """Use another ring for its partition from now on."""
+        ...
+
+    def keep(self, instant: InstantTime) -> list[PartitionPath]:
+        """Store the rings that were made, before the first file that relies on them is written.
+
+        Returns:
+            The partitions whose ring was another one before.
+        """
+        ...
+
+    def mark_completed(self, instant: InstantTime) -> None:
+        """Mark the rings of an instant that has completed."""
+        ...
+
+
+class SplittingIndex(PlacementKeeper, Protocol):
+    """An index with ``splits_buckets``: it places keys by rings, whose nodes clusterings split and merge.
+
+    Attributes:
+        rings: the ring of each partition.
+        num_buckets: nodes of the ring of a new partition.
+    """
+
+    rings: Rings
+    num_buckets: int
+
+    def with_rings(self, rings: Rings) -> SplittingIndex:
+        """Return the same index with other rings."""
+        ...
+
+    def node_numbers(self, wanted: IndexKeys, later: Mapping[PartitionPath, HashRing]) -> I64:
+        """Return the number of each key's node in its partition, the same one for nodes whose rows move together."""
+        ...
+
+    def ring_of(self, slices: Sequence[FileSlice]) -> HashRing:
+        """Return the ring of the partition that some file slices, one at least, are of."""
+        ...
+
+    def rows_by_file_group(self, keys: pa.StringArray, partition: PartitionPath) -> list[tuple[FileId, I64]]:
+        """Return the file groups of some keys of a partition, each with the indices of its keys."""
+        ...
+
+    def rows_by_node(self, keys: pa.StringArray, ring: HashRing) -> list[tuple[FileId, I64]]:
+        """Return the file groups of a ring that some keys belong to, each with the indices of its keys."""
+        ...
+
+
+def splits_buckets(index: object) -> TypeGuard[SplittingIndex]:
+    """Return whether clustering splits and merges the file groups of an index."""
+    return capabilities_of(index).splits_buckets

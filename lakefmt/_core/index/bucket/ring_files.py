@@ -16,11 +16,11 @@ from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.pending_plans import PlannedMove, moves_of_plan
 from lakefmt._core.filegroups.table_client import TableAt
 from lakefmt._core.formats.names import ring_directory, ring_files
-from lakefmt._core.index.bucket.consistent import Rings
 from lakefmt._core.index.bucket.ring import (
     FIRST_RING,
     HashNode,
     HashRing,
+    Rings,
     decode_node_change,
     decode_ring,
     encode_ring,
@@ -257,6 +257,10 @@ class DecidedRings:
             self._store = self._store or self._open_store()
             self._rings[partition] = _read_ring(self._store, partition, self._instants[partition])
         return self._rings[partition]
+
+    def decide(self, partitions: Collection[PartitionPath], instant: InstantTime) -> Decided:
+        """Return the rings of partitions as they were decided."""
+        return {partition: self._instants[partition] for partition in partitions}, []
 
     def replace_all(self) -> None:
         """Do nothing: file groups that are replaced have others in these rings."""

@@ -25,7 +25,7 @@ from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.named_rows import MOST_TEXTS
 from lakefmt._core.filegroups.stored_keys import stored_key_spec
 from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableState
-from lakefmt._core.index import choose_index, moves_between_partitions
+from lakefmt._core.index import capabilities_of, choose_index, moves_between_partitions
 from lakefmt._core.read.snapshot import Snapshot, scan_slices
 from lakefmt._core.segments.codec import COLUMNS, OPERATOR, SegmentHeader, committed_of, has_segments, read_segments
 from lakefmt._core.segments.names import SegmentPosition
@@ -291,9 +291,9 @@ class SegmentCommit:
         across = key_scope(table_at, options).across
         identities, keys, partitions = row_identities(stored_key_spec(table_at), rows, across=across)
         numbers, distinct = number_keys(identities)
-        # The record index forgets a key with its delete: a row that comes back does not meet what a log remembers.
+        # An index that covers logs forgets a key with its delete: a row that comes back does not meet what a log remembers.
         settings = resolve_settings({**client.options, **options}, None, state.config.properties)
-        forgets = choose_index(client, settings, state.config, state).name in ("record", "partitioned_record")
+        forgets = capabilities_of(choose_index(client, settings, state.config, state)).covers_logs
         has_logs = state.config.table_type is TableType.MERGE_ON_READ and not forgets
         rules = stream_rules(merge_rule(state.config), schema, has_logs=has_logs)
         asks = needs_stored(rows, numbers, rules)

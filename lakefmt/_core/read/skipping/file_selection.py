@@ -1,6 +1,7 @@
 """Choose the file slices that a read opens, and report what left out the others.
 
-In this order: partition values, a record index or a secondary index, the statistics of partitions, those of files,
+Each way to leave something out is a :class:`Skipper`, a value; a read folds them, and its report is the same fold. In this
+order: partition values, a record index or a secondary index, the statistics of partitions, those of files,
 expression indexes, key filters. What Parquet footers say of row groups is left to the scan; :func:`explain_read` opens
 footers, but reads no rows.
 
@@ -12,11 +13,10 @@ they were read.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import field
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
 from math import prod
-from typing import Final, TypeVar
+from typing import Final, Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -25,13 +25,13 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import pyarrow.types as pt
 
-from lakefmt._core.config.settings import Settings, resolve_settings
+from lakefmt._core.config.settings import resolve_settings
 from lakefmt._core.config.table_config import TableConfig, merge_rule
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.listing import FileListing
 from lakefmt._core.filegroups.model import BaseFile, FileSlice
 from lakefmt._core.filegroups.reader import parquet_file, reading
-from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableState
+from lakefmt._core.filegroups.table_client import TableAt, TableClient
 from lakefmt._core.formats.parquet.base_file import check_row_counts
 from lakefmt._core.keys import KeySpec, build_record_keys
 from lakefmt._core.metadata.index_definitions import IndexDefinition
@@ -48,12 +48,15 @@ from lakefmt._core.read.snapshot_files import covers_archived, pinned_slices
 from lakefmt._core.schema.types import field_at
 from lakefmt._core.storage.arrow_filesystem import track_arrow_use
 from lakefmt._core.values import RECORD_KEY, PartitionPath, TableType
-from lakefmt.errors import FormatError, SnapshotExpired, UnsupportedError
+from lakefmt.errors import FormatError, InternalError, SnapshotExpired, UnsupportedError
 
 __all__ = [
     "Groups",
+    "Kept",
+    "NotUsed",
     "ReadReport",
     "Selection",
+    "Skipper",
     "SkippingStep",
     "UnusedIndex",
     "chosen_by_statistics",
@@ -290,6 +293,149 @@ class Selection:
     unused: tuple[UnusedIndex, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class NotUsed:
+    """Why a skipper leaves nothing out; empty: the filter does not concern it, which is not worth telling."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What may have rows of a read, before files are listed.
+
+    Attributes:
+        partitions: their paths; None: all.
+        groups: file groups; None: all of the partitions.
+        by: the index that named the file groups.
+    """
+
+    partitions: list[PartitionPath] | None = None
+    groups: Groups | None = None
+    by: str = ""
+
+    def of(self, slices: list[FileSlice]) -> list[FileSlice]:
+        """Return the slices that are among them."""
+        groups, partitions = self.groups, None if self.partitions is None else frozenset(self.partitions)
+        named = slices if groups is None else [each for each in slices if (each.partition, each.file_id) in groups]
+        return named if partitions is None else [each for each in named if each.partition in partitions]
+
+
+@dataclass(frozen=True, slots=True)
+class Skipper(Generic[T]):
+    """One way to leave out what has no rows of a read.
+
+    Attributes:
+        name: in the steps of a report.
+        choose: returns what is left, a part of what it is given, or why it does not help. What it cannot read is not an error:
+            the read opens more files.
+        in_metadata: it reads the metadata table, and can be turned off.
+        of_newest: it says what is stored now.
+    """
+
+    name: str
+    choose: Callable[[_Read, T], T | NotUsed]
+    in_metadata: bool = True
+    of_newest: bool = False
+
+
+class _Read:
+    """A read of a table at one moment, as skippers see it."""
+
+    def __init__(
+        self, table_at: TableAt, plan: Query, query: str, listing: FileListing | None = None, *, newest: bool = True
+    ) -> None:
+        config = table_at.config
+        self.table_at = table_at
+        self.plan = plan
+        self.condition = plan.condition
+        self.query = query
+        self.listing = table_at.client.listing(config, table_at.timeline) if listing is None else listing
+        #: Partitions of the metadata table that readers may use.
+        self.ready = ready_partitions(config) if isinstance(self.listing, MetadataListing) else ()
+        #: Indexes that say what is stored now say it of this state.
+        self.newest = newest and table_at.timeline.bound is None
+        self.is_mor = config.table_type is TableType.MERGE_ON_READ
+        client = table_at.client
+        self.few_files = FEW_NEAR_FILES if client.store.capabilities.low_latency else FEW_FILES
+
+    @cached_property
+    def settings(self) -> Mapping[str, object]:
+        """The settings of the handle and the table."""
+        return resolve_settings({}, self.table_at.client.options, self.table_at.config.properties).values
+
+    @cached_property
+    def keys(self) -> pa.Array | None:
+        """The record keys that the filter names; None: it names none."""
+        if self.condition is None:
+            return None
+        return record_keys_of_condition(self.condition, self.table_at.key_spec(), self.plan.schema)
+
+    def metadata(self) -> MetadataTable:
+        """Return the metadata table.
+
+        Raises:
+            SnapshotExpired: it was dropped.
+        """
+        table = self.listing.metadata_table() if isinstance(self.listing, MetadataListing) else None
+        if table is None:
+            raise SnapshotExpired("the metadata table was dropped meanwhile")
+        return table
+
+    def attempt(self, name: str, look: Callable[[], T | NotUsed]) -> T | NotUsed:
+        """Return what `look` returns, or why it cannot be read.
+
+        Raises:
+            CorruptFile, UnsupportedFeature: it cannot be read, and that is to be an error.
+        """
+        try:
+            return look()
+        except SnapshotExpired as error:
+            return NotUsed(str(error))  # cleaned meanwhile
+        except (FormatError, UnsupportedError) as error:
+            if self.settings[_FAILURE_SETTING] == "strict":
+                raise
+            url = self.table_at.client.store.url
+            _log.warning("%s: %s is not used, more files are read: %s", url, name, error)
+            return NotUsed(f"it cannot be read: {error}")
+
+    def apply(self, skipper: Skipper[T], left: T) -> T | NotUsed:
+        """Return what a skipper leaves, or why it is not used."""
+        if not skipper.in_metadata:
+            return skipper.choose(self, left)
+        if not self.settings[_SKIPPING_SETTING]:
+            return NotUsed(f"{_SKIPPING_SETTING} is false")
+        if skipper.of_newest and not self.newest:
+            return NotUsed("it is of the newest state, and an earlier one is read")
+        return self.attempt(skipper.name, lambda: skipper.choose(self, left))
+
+    def leaves(self, *, merged: bool) -> list[Leaf] | NotUsed:
+        """Return the columns whose statistics may leave out rows.
+
+        Parameters:
+            merged: rows are merged with those of logs.
+        """
+        config = self.table_at.config
+        if merged and not _keeps_values(config):
+            return NotUsed(_CUSTOM_MERGE)
+        condition = self.condition
+        if condition is not None and condition.may_fail and condition.pruning is None:
+            return NotUsed(_FLOATS)
+        leaves = statistic_columns(condition, self.plan.schema, config, merged=merged)
+        since = alterations(self.table_at, [leaf.name for leaf in leaves])
+        known = [(leaf, since[leaf.name]) for leaf in leaves]
+        unaltered = [leaf._replace(since=each) for leaf, each in known if each is not None]
+        return unaltered or NotUsed(_ALTERED if leaves else _NO_COLUMN)
+
+    def footers_are_nearer(self, slices: list[FileSlice], by: str, *, merged: bool) -> NotUsed | None:
+        """Return why files are chosen without the metadata table; None: they are not."""
+        if by:
+            return NotUsed(f"{by} names the file groups")
+        if len(slices) <= self.few_files and not merged:
+            return NotUsed(f"the footers of {len(slices)} files are read sooner")
+        return None
+
+
 def select_slices(
     table_at: TableAt, plan: Query, query: str, listing: FileListing | None = None, *, explained: bool = False
 ) -> Selection:
@@ -305,17 +451,12 @@ def select_slices(
     Raises:
         SnapshotExpired: files of the snapshot were cleaned.
     """
-    selector = _Selector(table_at.client, table_at.state, plan, query, listing=listing)
-    selection = selector.select(explained=explained)
-    if selector.is_outdated or (selector.relies_on_newest and not _is_newest(table_at)):
-        return _Selector(table_at.client, table_at.state, plan, query, newest=False).select(explained=explained)
+    selection = _selected(_Read(table_at, plan, query, listing), explained=explained)
+    if selection is None:  # what is stored now is of another state: the read does without it
+        selection = _selected(_Read(table_at, plan, query, newest=False), explained=explained)
+    if selection is None:
+        raise InternalError("a read relies on the newest state, of which no index was asked")
     return selection
-
-
-def _is_newest(table_at: TableAt) -> bool:
-    """Return whether nothing was completed since the state was loaded."""
-    now = table_at.client.timeline_store(table_at.config).load()
-    return [(i.time, i.action) for i in now.completed] == [(i.time, i.action) for i in table_at.timeline.completed]
 
 
 def chosen_by_statistics(table_at: TableAt, slices: list[FileSlice], plan: Query) -> list[FileSlice]:
@@ -326,324 +467,223 @@ def chosen_by_statistics(table_at: TableAt, slices: list[FileSlice], plan: Query
         slices: of any snapshot.
         plan: columns and filter.
     """
-    selector = _Selector(table_at.client, table_at.state, plan, "snapshot", newest=False)
-    return selector.by_files(slices)
+    read = _Read(table_at, plan, "snapshot", newest=False)
+    return _folded(read, _by_files(read, ""), slices, [])[0]
 
 
-@dataclass
-class _Selector:
-    """Makes one selection; collects how."""
-
-    client: TableClient
-    state: TableState
-    plan: Query
-    query: str
-    newest: bool = True
-    listing: FileListing | None = None
-    relies_on_newest: bool = False
-    is_outdated: bool = False
-    unused: list[UnusedIndex] = field(default_factory=list)
-    steps: list[tuple[str, Callable[[FileSlice], bool]]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        config = self.state.config
-        self._listing = self.listing or self.client.listing(config, self.state.timeline)
-        self._ready = ready_partitions(config) if isinstance(self._listing, MetadataListing) else ()
-        self._settings: Settings | None = None
-        #: The index that named the file groups.
-        self._by_key = ""
-
-    @property
-    def table_at(self) -> TableAt:
-        """The table as it is read."""
-        return self.client.at(self.state)
-
-    def select(self, *, explained: bool) -> Selection:
-        """Return the selection."""
-        partitions, groups = self._narrowed()
-        prune = partial(prune_partitions, self.table_at, query=self.plan) if partitions is not None else None
-        pin = partial(pinned_slices, self.table_at, listing=self._listing, prune=prune)
-        if not explained:
-            slices = pin(partitions, groups=groups)
-            self._check_places(slices, partitions, groups)
-            return Selection(self.by_files(self._as_queried(slices)))
-        slices = pin(None)
-        self._check_places(slices, partitions, groups)
-        slices = self._as_queried(slices)
-        left = [("stored", slices)]
-        for name, keeps in self.steps:
-            slices = [file_slice for file_slice in slices if keeps(file_slice)]
-            left.append((name, slices))
-        kept = self.by_files(slices, left)
-        return Selection(kept, tuple(left), tuple(self.unused))
-
-    def _check_places(
-        self, slices: list[FileSlice], partitions: list[PartitionPath] | None, groups: Groups | None
-    ) -> None:
-        """Note when an index names a file group that the snapshot does not have: what it says of keys is not current."""
-        kept = frozenset(partitions or ())
-        named = {(path, file_id) for path, file_id in groups or () if path in kept}
-        self.is_outdated = not named <= {(file_slice.partition, file_slice.file_id) for file_slice in slices}
-
-    def _as_queried(self, slices: list[FileSlice]) -> list[FileSlice]:
-        if self.query == "snapshot":
-            return slices
-        return [replace(each, logs=()) for each in slices if each.base is not None]
-
-    # ------------------------------------------------------------------------------------------ before files are listed
-
-    def _narrowed(self) -> tuple[list[PartitionPath] | None, Groups | None]:
-        """Return the partitions and the file groups that may have rows; None: all of them."""
-        if self.plan.condition is None:
-            return None, None
-        partitions: list[PartitionPath] | None = None
-        if self.state.config.is_partitioned:
-            partitions = prune_partitions(self.table_at, self._listing.candidates(), self.plan)
-            self._note_partitions("partition values", partitions)
-        groups = self._groups_by_key(partitions)
-        if groups is not None:
-            paths = {path for path, _ in groups}
-            return sorted(paths if partitions is None else paths.intersection(partitions)), groups
-        return self._by_partition_stats(partitions), None
-
-    def _note_partitions(self, name: str, partitions: list[PartitionPath]) -> None:
-        kept = frozenset(partitions)
-        self.steps.append((name, lambda file_slice: file_slice.partition in kept))
-
-    def _groups_by_key(self, partitions: list[PartitionPath] | None) -> Groups | None:
-        """Return the file groups of the rows with the keys, or the indexed values, that the filter names."""
-        condition, config = self.plan.condition, self.state.config
-        if condition is not None and condition.may_fail and not condition.values and self._is_on(_RECORD_INDEX):
-            self._leave_out(_RECORD_INDEX, _NO_VALUES)
-            return None
-        if condition is None or not condition.values or not self._serves_newest(_RECORD_INDEX):
-            return None
-        if self.query != "snapshot" and config.table_type is TableType.MERGE_ON_READ:
-            # Base files have rows that were deleted or moved since.
-            self._leave_out(_RECORD_INDEX, "base files alone are read")
-            return None
-        keys = record_keys_of_condition(condition, self.client.key_spec(config), self.plan.schema)
-        if keys is not None:
-            return self._looked_up(_RECORD_INDEX, lambda table: groups_of_keys(table, keys, partitions))
-        indexes = self._attempt("secondary indexes", lambda: secondary_indexes(self.table_at)) or ()
-        for number, index in enumerate(indexes):
-            values = indexed_values(condition, index.columns[0], self.plan.schema)
-            if values is None:
-                continue
-            if number and config.table_type is TableType.MERGE_ON_READ:
-                # Hudi 1.2.0 leaves the others as they were when it writes logs: they would lose rows.
-                self._leave_out(index.name, "of a merge-on-read table Hudi keeps the first secondary index only")
-                continue
-            groups = self._looked_up(
-                index.name, partial(_groups_by_values, index=index, values=values, partitions=partitions)
-            )
-            if groups is not None:
-                return groups
+def _selected(read: _Read, *, explained: bool) -> Selection | None:
+    """Return the selection; None: an index says what is stored now, and that is not this state."""
+    unused: list[UnusedIndex] = []
+    kept, narrowed = _folded(read, _by_names(read), Kept(), unused)
+    prune = None if kept.partitions is None else partial(prune_partitions, read.table_at, query=read.plan)
+    pin = partial(pinned_slices, read.table_at, listing=read.listing, prune=prune)
+    slices = pin(None) if explained else pin(kept.partitions, groups=kept.groups)
+    if not _is_current(read, kept, slices, [skipper for skipper, _ in narrowed]):
         return None
+    if read.query != "snapshot":
+        slices = [replace(each, logs=()) for each in slices if each.base is not None]
+    steps = [("stored", slices)] if explained else []
+    for skipper, left in narrowed if explained else ():
+        slices = left.of(slices)
+        steps.append((skipper.name, slices))
+    slices, by_files = _folded(read, _by_files(read, kept.by), slices, unused)
+    steps += [(skipper.name, left) for skipper, left in by_files] if explained else []
+    return Selection(slices, tuple(steps), tuple(unused) if explained else ())
 
-    def _looked_up(self, name: str, look: Callable[[MetadataTable], Groups]) -> Groups | None:
-        groups = self._of_metadata(name, look)
-        if groups is not None:
-            self.relies_on_newest, self._by_key = True, name
-            self.steps.append((name, lambda file_slice: (file_slice.partition, file_slice.file_id) in groups))
-        return groups
 
-    def _by_partition_stats(self, partitions: list[PartitionPath] | None) -> list[PartitionPath] | None:
-        if partitions is None or not self._serves_newest(_PARTITION_STATS):
-            return partitions
-        leaves: list[Leaf] = []
-        merges = self.state.config.table_type is TableType.MERGE_ON_READ
-        reason = f"{len(partitions)} partitions are listed sooner"
-        if len(partitions) > FEW_PARTITIONS:
-            leaves, reason = self._leaves(merged=merges and self.query == "snapshot")
-            # Those of a partition do not say whether they have its older files.
-            leaves = [leaf for leaf in leaves if leaf.since == 0]
-            if leaves and not self.state.config.populate_meta_fields:
-                leaves, reason = [], _NO_META_COLUMNS
-            elif leaves:
-                listed = partial(listed_leaves, self.client, self.state.config, leaves)
-                leaves, reason = self._attempt(_PARTITION_STATS, listed) or [], _NOT_LISTED
-        if not leaves:
-            self._leave_out(_PARTITION_STATS, reason)
-            return partitions
-        kept = self._of_metadata(
-            _PARTITION_STATS, lambda table: partitions_by_statistics(table, partitions, leaves, self.plan)
-        )
-        if kept is None:
-            return partitions
-        self.relies_on_newest = True
-        self._note_partitions(_PARTITION_STATS, kept)
-        return kept
+def _folded(
+    read: _Read, skippers: Iterable[Skipper[T]], left: T, unused: list[UnusedIndex]
+) -> tuple[T, list[tuple[Skipper[T], T]]]:
+    """Apply skippers one after the other.
 
-    # ------------------------------------------------------------------------------------------- after files are listed
+    Returns:
+        What is left, and what was left after each of those that were used; `unused` gets the others.
+    """
+    used: list[tuple[Skipper[T], T]] = []
+    for skipper in skippers:
+        outcome = read.apply(skipper, left)
+        if not isinstance(outcome, NotUsed):
+            left = outcome
+            used.append((skipper, left))
+        elif outcome.reason:
+            unused.append(UnusedIndex(skipper.name, outcome.reason))
+    return left, used
 
-    def by_files(
-        self, slices: list[FileSlice], left: list[tuple[str, list[FileSlice]]] | None = None
-    ) -> list[FileSlice]:
-        """Return the slices that may have rows, by what the metadata table says of their files.
 
-        Parameters:
-            slices: of any snapshot.
-            left: gets what was left after each step.
-        """
-        if self.plan.condition is None:
-            return slices
-        steps = [(_COLUMN_STATS, self.by_column_stats)] if _COLUMN_STATS in self._ready else []
-        steps += [(each.name, partial(self._by_expression, each)) for each in self._expression_indexes()]
-        steps += [(_BLOOM_FILTERS, self._by_key_filters)] if _BLOOM_FILTERS in self._ready else []
-        for name, choose in steps:
-            count = len(self.unused)
-            slices = choose(slices)
-            if left is not None and len(self.unused) == count:
-                left.append((name, slices))
-        return slices
+def _is_current(read: _Read, kept: Kept, slices: list[FileSlice], used: Sequence[Skipper[Kept]]) -> bool:
+    """Return whether what indexes say is stored now is what the state has."""
+    if not any(skipper.of_newest for skipper in used):
+        return True
+    partitions = frozenset(kept.partitions or ())
+    named = {(path, file_id) for path, file_id in kept.groups or () if path in partitions}
+    if not named <= {(file_slice.partition, file_slice.file_id) for file_slice in slices}:
+        return False
+    table_at = read.table_at
+    now = table_at.client.timeline_store(table_at.config).load()
+    return [(i.time, i.action) for i in now.completed] == [(i.time, i.action) for i in table_at.timeline.completed]
 
-    def _expression_indexes(self) -> list[IndexDefinition]:
-        names = [name for name in self._ready if kind_of_partition(name) is PartitionKind.EXPRESSION_INDEX]
-        if not names:
-            return []
+
+# ---------------------------------------------------------------------------------------------- before files are listed
+
+
+def _by_names(read: _Read) -> Iterator[Skipper[Kept]]:
+    """Yield what leaves out partitions and file groups."""
+    condition, is_partitioned = read.condition, read.table_at.config.is_partitioned
+    if condition is None:
+        return
+    if is_partitioned:
+        yield Skipper("partition values", _by_partition_values, in_metadata=False)
+    if _RECORD_INDEX in read.ready and (condition.values or condition.may_fail):
+        yield Skipper(_RECORD_INDEX, _by_record_index, of_newest=True)
+        asks = read.newest and read.settings[_SKIPPING_SETTING] and not (read.is_mor and read.query != "snapshot")
+        if condition.values and read.keys is None and asks:
+            yield from _by_secondary_indexes(read, condition)
+    if is_partitioned and _PARTITION_STATS in read.ready:
+        yield Skipper(_PARTITION_STATS, _by_partition_stats, of_newest=True)
+
+
+def _by_partition_values(read: _Read, kept: Kept) -> Kept:
+    return Kept(prune_partitions(read.table_at, read.listing.candidates(), read.plan))
+
+
+def _by_record_index(read: _Read, kept: Kept) -> Kept | NotUsed:
+    """Return the file groups of the rows with the keys that the filter names."""
+    if read.condition is None or not read.condition.values:
+        return NotUsed(_NO_VALUES)
+    if read.is_mor and read.query != "snapshot":
+        # Base files have rows that were deleted or moved since.
+        return NotUsed("base files alone are read")
+    if read.keys is None:
+        return NotUsed("")
+    return _within(kept, groups_of_keys(read.metadata(), read.keys, kept.partitions), _RECORD_INDEX)
+
+
+def _by_secondary_indexes(read: _Read, condition: Condition) -> Iterator[Skipper[Kept]]:
+    """Yield the secondary indexes of columns of which the filter names values."""
+    indexes = read.attempt("secondary indexes", lambda: secondary_indexes(read.table_at))
+    if isinstance(indexes, NotUsed):
+        yield _left_out("secondary indexes", indexes)
+        return
+    for number, index in enumerate(indexes):
+        values = indexed_values(condition, index.columns[0], read.plan.schema)
+        if values is not None:
+            choose = partial(_by_values, index=index, values=values, is_first=not number)
+            yield Skipper(index.name, choose, of_newest=True)
+
+
+def _left_out(name: str, reason: NotUsed) -> Skipper[T]:
+    def choose(read: _Read, left: T) -> T | NotUsed:
+        return reason
+
+    return Skipper(name, choose, in_metadata=False)
+
+
+def _by_values(read: _Read, kept: Kept, *, index: IndexDefinition, values: pa.Array, is_first: bool) -> Kept | NotUsed:
+    """Return the file groups of the rows with the indexed values that the filter names."""
+    if kept.groups is not None:
+        return NotUsed("")
+    if read.is_mor and not is_first:
+        # Hudi 1.2.0 leaves the others as they were when it writes logs: they would lose rows.
+        return NotUsed("of a merge-on-read table Hudi keeps the first secondary index only")
+    return _within(kept, groups_of_values(read.metadata(), index, values, kept.partitions), index.name)
+
+
+def _within(kept: Kept, groups: Groups, by: str) -> Kept:
+    paths = {path for path, _ in groups}
+    return Kept(sorted(paths if kept.partitions is None else paths.intersection(kept.partitions)), groups, by)
+
+
+def _by_partition_stats(read: _Read, kept: Kept) -> Kept | NotUsed:
+    """Return the partitions that may have rows, by the statistics of partitions."""
+    partitions, config = kept.partitions, read.table_at.config
+    if partitions is None or kept.groups is not None:
+        return NotUsed("")
+    if len(partitions) <= FEW_PARTITIONS:
+        return NotUsed(f"{len(partitions)} partitions are listed sooner")
+    leaves = read.leaves(merged=read.is_mor and read.query == "snapshot")
+    if isinstance(leaves, NotUsed):
+        return leaves
+    # Those of a partition do not say whether they have its older files.
+    leaves = [leaf for leaf in leaves if leaf.since == 0]
+    if not leaves:
+        return NotUsed(_ALTERED)
+    if not config.populate_meta_fields:
+        return NotUsed(_NO_META_COLUMNS)
+    leaves = listed_leaves(read.table_at.client, config, leaves)
+    if not leaves:
+        return NotUsed(_NOT_LISTED)
+    return Kept(partitions_by_statistics(read.metadata(), partitions, leaves, read.plan))
+
+
+# ----------------------------------------------------------------------------------------------- after files are listed
+
+
+def _by_files(read: _Read, by: str) -> Iterator[Skipper[list[FileSlice]]]:
+    """Yield what leaves out file slices.
+
+    Parameters:
+        read: the read.
+        by: the index that has named the file groups.
+    """
+    if read.condition is None:
+        return
+    if _COLUMN_STATS in read.ready:
+        yield Skipper(_COLUMN_STATS, partial(_by_column_stats, by=by))
+    names = [name for name in read.ready if kind_of_partition(name) is PartitionKind.EXPRESSION_INDEX]
+    if names:
         from lakefmt._core.metadata.manage import load_definitions  # needed only for these
 
-        definitions = self._attempt("expression indexes", lambda: load_definitions(self.client, self.state.config))
-        return [] if definitions is None else [definitions[name] for name in names if name in definitions]
+        table_at = read.table_at
+        definitions = read.attempt("expression indexes", lambda: load_definitions(table_at.client, table_at.config))
+        if isinstance(definitions, NotUsed):
+            yield _left_out("expression indexes", definitions)
+        else:
+            known = [definitions[name] for name in names if name in definitions]
+            yield from (Skipper(each.name, partial(_by_expression, definition=each, by=by)) for each in known)
+    if _BLOOM_FILTERS in read.ready:
+        yield Skipper(_BLOOM_FILTERS, partial(_by_key_filters, by=by))
 
-    def _by_expression(self, definition: IndexDefinition, slices: list[FileSlice]) -> list[FileSlice]:
-        # Imported here: few tables have such an index.
-        from lakefmt._core.read.skipping.by_expression import helps, slices_by_expression
 
-        if not self._is_on(definition.name):
-            return slices
-        merged = any(file_slice.logs for file_slice in slices)
-        reason = self._sooner(slices, merged=merged) or self._attempt(
-            definition.name, lambda: helps(definition, self.plan) or ""
-        )
-        if not reason and merged and not _keeps_values(self.state.config):
-            reason = _CUSTOM_MERGE
-        if reason:
-            self._leave_out(definition.name, reason)
-        if reason != "":
-            return slices
-        kept = self._of_metadata(
-            definition.name, lambda table: slices_by_expression(table, definition, slices, self.plan)
-        )
-        return slices if kept is None else kept
+def _by_column_stats(read: _Read, slices: list[FileSlice], *, by: str) -> list[FileSlice] | NotUsed:
+    """Return the slices that may have rows, by the statistics of their files."""
+    if not slices:
+        return slices
+    merged = any(file_slice.logs for file_slice in slices)
+    leaves = read.footers_are_nearer(slices, by, merged=merged) or read.leaves(merged=merged)
+    if isinstance(leaves, NotUsed):
+        return leaves
+    return slices_by_statistics(read.metadata(), slices, leaves, read.plan)
 
-    def _by_key_filters(self, slices: list[FileSlice]) -> list[FileSlice]:
-        """Return the slices that may have rows with the record keys of the filter, by the key filters of base files."""
-        from lakefmt._core.read.skipping.by_expression import MOST_FILTERS, slices_by_filters
 
-        if self.plan.condition is None or not self._is_on(_BLOOM_FILTERS):
-            return slices
-        keys = record_keys_of_condition(self.plan.condition, self.client.key_spec(self.state.config), self.plan.schema)
-        reason = self._sooner(slices, merged=False)
-        if keys is None:
-            reason = _NO_VALUES if self.plan.condition.may_fail else "the filter names no record keys"
-        elif not reason and len(slices) > MOST_FILTERS:
-            reason = f"the filters of {len(slices)} files are too large"
-        if keys is None or reason:
-            self._leave_out(_BLOOM_FILTERS, reason)
-            return slices
-        kept = self._of_metadata(_BLOOM_FILTERS, lambda table: slices_by_filters(table, _BLOOM_FILTERS, slices, keys))
-        return slices if kept is None else kept
+def _by_expression(
+    read: _Read, slices: list[FileSlice], *, definition: IndexDefinition, by: str
+) -> list[FileSlice] | NotUsed:
+    # Imported here: few tables have such an index.
+    from lakefmt._core.read.skipping.by_expression import helps, slices_by_expression
 
-    def _sooner(self, slices: list[FileSlice], *, merged: bool) -> str:
-        """Return why files are chosen without the metadata table; the empty text: they are not."""
-        if self._by_key:
-            return f"{self._by_key} names the file groups"
-        if len(slices) <= self._few_files and not merged:
-            return f"the footers of {len(slices)} files are read sooner"
-        return ""
+    merged = any(file_slice.logs for file_slice in slices)
+    nearer = read.footers_are_nearer(slices, by, merged=merged)
+    if nearer is not None:
+        return nearer
+    reason = helps(definition, read.plan)
+    if reason:
+        return NotUsed(reason)
+    if merged and not _keeps_values(read.table_at.config):
+        return NotUsed(_CUSTOM_MERGE)
+    return slices_by_expression(read.metadata(), definition, slices, read.plan)
 
-    def by_column_stats(self, slices: list[FileSlice]) -> list[FileSlice]:
-        """Return the slices that may have rows, by the statistics of their files."""
-        if self.plan.condition is None or not slices or not self._is_on(_COLUMN_STATS):
-            return slices
-        merged = any(file_slice.logs for file_slice in slices)
-        leaves: list[Leaf] = []
-        reason = self._sooner(slices, merged=merged)
-        if not reason:
-            leaves, reason = self._leaves(merged=merged)
-        if not leaves:
-            self._leave_out(_COLUMN_STATS, reason)
-            return slices
-        kept = self._of_metadata(_COLUMN_STATS, lambda table: slices_by_statistics(table, slices, leaves, self.plan))
-        return slices if kept is None else kept
 
-    def _leaves(self, *, merged: bool) -> tuple[list[Leaf], str]:
-        """Return the columns whose statistics may leave out rows, or why there are none.
+def _by_key_filters(read: _Read, slices: list[FileSlice], *, by: str) -> list[FileSlice] | NotUsed:
+    """Return the slices that may have rows with the record keys of the filter, by the key filters of base files."""
+    from lakefmt._core.read.skipping.by_expression import MOST_FILTERS, slices_by_filters
 
-        Parameters:
-            merged: rows are merged with those of logs.
-        """
-        if merged and not _keeps_values(self.state.config):
-            return [], _CUSTOM_MERGE
-        condition = self.plan.condition
-        if condition is not None and condition.may_fail and condition.pruning is None:
-            return [], _FLOATS
-        leaves = statistic_columns(condition, self.plan.schema, self.state.config, merged=merged)
-        since = alterations(self.table_at, [leaf.name for leaf in leaves])
-        known = [(leaf, since[leaf.name]) for leaf in leaves]
-        return [
-            leaf._replace(since=each) for leaf, each in known if each is not None
-        ], _ALTERED if leaves else _NO_COLUMN
-
-    @property
-    def _few_files(self) -> int:
-        return FEW_NEAR_FILES if self.client.store.capabilities.low_latency else FEW_FILES
-
-    # ------------------------------------------------------------------------------------------------ what may be used
-
-    def _is_on(self, name: str) -> bool:
-        """Return whether the metadata table has an index that readers may use, and data skipping is not turned off."""
-        if name not in self._ready:
-            return False
-        if not self._setting(_SKIPPING_SETTING):
-            self._leave_out(name, f"{_SKIPPING_SETTING} is false")
-        return bool(self._setting(_SKIPPING_SETTING))
-
-    def _serves_newest(self, name: str) -> bool:
-        """Return whether an index may be used that says what is stored now."""
-        if not self._is_on(name):
-            return False
-        if not self.newest or self.state.timeline.bound is not None:
-            self._leave_out(name, "it is of the newest state, and an earlier one is read")
-            return False
-        return True
-
-    def _setting(self, key: str) -> object:
-        if self._settings is None:
-            self._settings = resolve_settings({}, self.client.options, self.state.config.properties)
-        return self._settings.values[key]
-
-    def _leave_out(self, name: str, reason: str) -> None:
-        self.unused.append(UnusedIndex(name, reason))
-
-    def _of_metadata(self, name: str, look: Callable[[MetadataTable], T]) -> T | None:
-        """Return what the metadata table says; None where it cannot be read."""
-
-        def looked() -> T | None:
-            table = self._listing.metadata_table() if isinstance(self._listing, MetadataListing) else None
-            return None if table is None else look(table)
-
-        return self._attempt(name, looked)
-
-    def _attempt(self, name: str, look: Callable[[], T | None]) -> T | None:
-        """Return what `look` returns; what it cannot read is left out, and the read opens more files.
-
-        Raises:
-            CorruptFile, UnsupportedFeature: it cannot be read, and that is to be an error.
-        """
-        try:
-            return look()
-        except SnapshotExpired as error:
-            reason = str(error)  # cleaned meanwhile
-        except (FormatError, UnsupportedError) as error:
-            if self._setting(_FAILURE_SETTING) == "strict":
-                raise
-            _log.warning("%s: %s is not used, more files are read: %s", self.client.store.url, name, error)
-            reason = f"it cannot be read: {error}"
-        self._leave_out(name, reason)
-        return None
+    if read.keys is None:
+        may_fail = read.condition is not None and read.condition.may_fail
+        return NotUsed(_NO_VALUES if may_fail else "the filter names no record keys")
+    nearer = read.footers_are_nearer(slices, by, merged=False)
+    if nearer is None and len(slices) > MOST_FILTERS:
+        nearer = NotUsed(f"the filters of {len(slices)} files are too large")
+    return nearer or slices_by_filters(read.metadata(), _BLOOM_FILTERS, slices, read.keys)
 
 
 def _keeps_values(config: TableConfig) -> bool:
@@ -652,12 +692,6 @@ def _keeps_values(config: TableConfig) -> bool:
         return merge_rule(config).custom is None
     except UnsupportedError:
         return False
-
-
-def _groups_by_values(
-    table: MetadataTable, index: IndexDefinition, values: pa.Array, partitions: list[PartitionPath] | None
-) -> Groups:
-    return groups_of_values(table, index, values, partitions)
 
 
 def explain_read(table_at: TableAt, filter: Filter, query: str) -> ReadReport:

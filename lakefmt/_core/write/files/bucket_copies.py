@@ -15,9 +15,9 @@ import numpy.typing as npt
 from lakefmt._core.arrays import from_numpy
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.table_client import TableAt
-from lakefmt._core.index import Index, IndexKeys, rings_of
-from lakefmt._core.index.bucket.consistent import ConsistentBucketIndex
-from lakefmt._core.index.bucket.ring_files import DecidedRings, RingFiles, WaitingMove, waiting_moves
+from lakefmt._core.index import Index, IndexKeys
+from lakefmt._core.index.bucket.ring import SplittingIndex, splits_buckets
+from lakefmt._core.index.bucket.ring_files import DecidedRings, WaitingMove, waiting_moves
 from lakefmt._core.storage.api import ObjectStore
 from lakefmt._core.values import FileId, InstantTime, PartitionPath
 from lakefmt._core.write.assign import Assigned, joined
@@ -55,7 +55,7 @@ class SharedBuckets:
             index: that of the write.
             store: opens the table's store.
         """
-        return index.with_rings(DecidedRings(store, self.rings)) if isinstance(index, ConsistentBucketIndex) else index
+        return index.with_rings(DecidedRings(store, self.rings)) if splits_buckets(index) else index
 
     def applied(self, write: PendingWrite, index: Index) -> tuple[Index, BucketCopies]:
         """Return the index, and what makes the copies, of a write to these buckets in another process."""
@@ -63,7 +63,7 @@ class SharedBuckets:
         index = self.index_for(index, lambda: client.store)
         return index, BucketCopies(client.at(write.state), index, self.moves, write.context.instant, self.versions)
 
-    def numbers(self, index: ConsistentBucketIndex, wanted: IndexKeys) -> npt.NDArray[np.int64]:
+    def numbers(self, index: SplittingIndex, wanted: IndexKeys) -> npt.NDArray[np.int64]:
         """Return a number for each key of a partition: equal ones where rows go to one file group, copies included."""
         return index.node_numbers(wanted, {partition: move.ring for partition, move in self.moves.items()})
 
@@ -112,7 +112,7 @@ class BucketCopies:
             partition, file_id = each.assignment.partition, each.assignment.file_id
             move = self._moves.get(partition)
             is_moved = move is not None and file_id in move.sources and each.assignment.log is not None
-            if move is None or not is_moved or not isinstance(self._index, ConsistentBucketIndex):
+            if move is None or not is_moved or not splits_buckets(self._index):
                 continue
             self.copied.add((partition, file_id))
             keys = record_keys(batch).take(from_numpy(each.rows))
@@ -173,7 +173,7 @@ def copies_of_write(write: PendingWrite, index: Index) -> BucketCopies:
     """
     client, moves = write.write_client.client, dict[PartitionPath, WaitingMove]()
     wanted = update_strategy(write.write_client.settings) is UpdateStrategy.DUPLICATE
-    if wanted and isinstance(index, ConsistentBucketIndex):
+    if wanted and splits_buckets(index):
         moves = waiting_moves(client.at(write.state), index.rings)
     return BucketCopies(client.at(write.state), index, moves, write.context.instant)
 
@@ -195,10 +195,9 @@ def share_buckets(
         CommitConflict: another writer has begun the same partition with another ring.
         CorruptFile: a ring, or a plan that changes one, is damaged.
     """
-    rings = rings_of(index)
-    if not isinstance(rings, RingFiles):
+    if not splits_buckets(index):
         return None, ()
-    decided, changed = rings.decide(partitions, write.context.instant)
+    decided, changed = index.rings.decide(partitions, write.context.instant)
     if not write.state.timeline.pending_clusterings:
         return SharedBuckets(decided), changed
     return copies_of_write(write, index).shared(decided), changed
