@@ -81,7 +81,8 @@ _ARGUMENTS: Final[dict[str, frozenset[str]]] = {
     name: frozenset(arguments.split())
     for names, arguments in (
         ("Add Sub Mul IntDiv Mod Is NullSafeEQ NullSafeNEQ And Or Nullif Left Right StartsWith", "this expression"),
-        ("EQ NEQ LT LTE GT GTE Like ILike EndsWith Contains Escape Dot", "this expression"),
+        ("EQ NEQ LT LTE GT GTE EndsWith Contains Escape Dot", "this expression"),
+        ("Like ILike", "this expression negate"),
         ("Div", "this expression typed safe"),
         ("DPipe", "this expression safe"),
         ("Paren Not Neg Boolean Null Lower Upper Length Abs Floor Ceil IsNan Date TsOrDsToDate Sqrt", "this"),
@@ -651,7 +652,7 @@ class ExpressionTranslator:
     def _like(self, tree: Any, escape: str | None = None, any_case: bool = False) -> Column:
         text, pattern = self._text(tree.this), self._constant(tree.expression)
         holds = matches_like((text, pa.string()), pattern, escape, tree.this.sql(), any_case=any_case).exact
-        return where_valid([text], holds), pa.bool_()
+        return where_valid([text], ~holds if tree.args.get("negate") else holds), pa.bool_()
 
     def _ilike(self, tree: Any) -> Column:
         return self._like(tree, any_case=True)

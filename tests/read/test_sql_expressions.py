@@ -132,9 +132,12 @@ def answer_of_duckdb(text: str) -> list[object] | None:
 @settings(max_examples=examples(150), deadline=None)
 def test_values_are_those_of_duckdb(text: str) -> None:
     theirs = answer_of_duckdb(text)
+    refused = None
     try:
         ours = compute_expressions(ROWS, {"value": parse_expression(text, SCHEMA)})["value"].to_pylist()
     except InvalidExpression as error:
+        refused = str(error)
+    if refused is not None:
         reasons = (
             "overflow",
             "divide by zero",
@@ -144,7 +147,7 @@ def test_values_are_those_of_duckdb(text: str) -> None:
             "no common",
             "in one place",
         )
-        assert any(reason in str(error) for reason in reasons), (text, str(error))
+        assert any(reason in refused for reason in reasons), (text, refused)
         return
     # Where DuckDB fails, it computes in narrower integers, or what AND and CASE do not need.
     assert theirs is None or ours == theirs, text
