@@ -8,6 +8,7 @@ the depth of values with a type to infer is checked first.
 from __future__ import annotations
 
 import enum
+import importlib
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import chain
@@ -15,7 +16,7 @@ from typing import Any, Final, TypeGuard, TypeVar
 
 import numpy as np
 
-from lakefmt.errors import InvalidInputError, LakefmtError, SchemaMismatch, UnknownSetting
+from lakefmt.errors import InvalidInputError, LakefmtError, SchemaMismatch, UnknownSetting, UnsupportedFeature
 from lakefmt.values import PartitionPath
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "foreign_items",
     "instance_argument",
     "is_encodable",
+    "library",
     "mapping_argument",
     "number_argument",
     "parse_member",
@@ -351,3 +353,21 @@ def parse_member(members: type[Member], name: str, what: str) -> Member:
             return member
     names = ", ".join(str(member.value) for member in members)
     raise UnknownSetting(f"unknown {what} {name!r}: expected one of {names}")
+
+
+def library(name: str, extra: str) -> Any:
+    """Import a library that an extra of lakefmt brings.
+
+    Raises:
+        UnsupportedFeature: it is not installed.
+
+    Example:
+        >>> library("json", "pandas").dumps(1)
+        '1'
+    """
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        if error.name is not None and error.name.partition(".")[0] != name.partition(".")[0]:
+            raise
+        raise UnsupportedFeature(f"{name} is not installed: pip install 'lakefmt[{extra}]'") from None
