@@ -8,10 +8,10 @@ the depth of values with a type to infer is checked first.
 from __future__ import annotations
 
 import enum
-import importlib
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import chain
+from types import ModuleType
 from typing import Any, Final, TypeGuard, TypeVar
 
 import numpy as np
@@ -355,19 +355,19 @@ def parse_member(members: type[Member], name: str, what: str) -> Member:
     raise UnknownSetting(f"unknown {what} {name!r}: expected one of {names}")
 
 
-def library(name: str, extra: str) -> Any:
-    """Import a library that an extra of lakefmt brings.
+def library(load: Callable[[], ModuleType], name: str, extra: str) -> Any:
+    """Return a library that an extra of lakefmt brings, which `load` imports.
 
     Raises:
         UnsupportedFeature: it is not installed.
 
     Example:
-        >>> library("json", "pandas").dumps(1)
-        '1'
+        >>> library(lambda: sys, "sys", "pandas") is sys
+        True
     """
     try:
-        return importlib.import_module(name)
+        return load()
     except ImportError as error:
-        if error.name is not None and error.name.partition(".")[0] != name.partition(".")[0]:
+        if error.name != name:
             raise
         raise UnsupportedFeature(f"{name} is not installed: pip install 'lakefmt[{extra}]'") from None

@@ -26,6 +26,7 @@ from lakefmt.read.scan import BATCH_ROWS, Query, count_files, file_fragments, pl
 from lakefmt.read.snapshot import (
     IncrementPlan,
     Snapshot,
+    pinned_table,
     planned_files,
     read_planned_increment,
     reopen_snapshot,
@@ -84,7 +85,7 @@ class SnapshotRows(DatasetRows):
     @cached_property
     def _everything(self) -> Query:
         """Return the query of all rows."""
-        columns = self.snapshot.table_at.columns()
+        columns = pinned_table(self.snapshot).columns()
         return plan_query(columns, self.columns, self.filter, meta_columns=self.meta_columns)
 
     @property
@@ -104,14 +105,14 @@ class SnapshotRows(DatasetRows):
         files, logged = planned_files(self.snapshot, plan, self.query)
         if not files and not logged:
             return ds.InMemoryDataset(plan.result_schema.empty_table()).scanner()
-        plain = None if logged else plain_scanner(self.snapshot.table_at, files, plan, **options)
+        plain = None if logged else plain_scanner(pinned_table(self.snapshot), files, plan, **options)
         return ds.Scanner.from_batches(scan_files(self.snapshot, plan, files, logged)) if plain is None else plain
 
     def count(self, condition: Condition | None) -> int:
         """Return how many rows fulfil a condition: by footers where no row must be read."""
         plan = self.plan([], condition)
         files, logged = planned_files(self.snapshot, plan, self.query)
-        total = count_files(self.snapshot.table_at, files, plan) if files else 0
+        total = count_files(pinned_table(self.snapshot), files, plan) if files else 0
         for batch in scan_files(self.snapshot, plan, [], logged):
             total += batch.num_rows
         return total
@@ -120,7 +121,9 @@ class SnapshotRows(DatasetRows):
         """Return the fragments of files that Arrow reads as they are; other slices as files that are made when opened."""
         plan = self.plan(self.schema.names, condition)
         files, logged = planned_files(self.snapshot, plan, self.query)
-        plain = {} if self._everything.condition is not None else file_fragments(self.snapshot.table_at, files, plan)
+        plain = (
+            {} if self._everything.condition is not None else file_fragments(pinned_table(self.snapshot), files, plan)
+        )
         others = [FileSlice(each.partition, each.file_id, each.instant, each) for each in files if each not in plain]
         handler = _MergedSlices(self.snapshot, self._everything, [*others, *logged])
         layout, system = ds.IpcFileFormat(), pafs.PyFileSystem(handler)

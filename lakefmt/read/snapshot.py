@@ -43,6 +43,7 @@ __all__ = [
     "IncrementPlan",
     "Snapshot",
     "bound_of",
+    "pinned_table",
     "plan_increment_read",
     "planned_clusterings",
     "planned_files",
@@ -112,7 +113,7 @@ class Snapshot:
         return (reopen_snapshot, (self.client.store.url, dict(self.client.options), self.state))
 
     @property
-    def table_at(self) -> TableAt:
+    def _known_at(self) -> TableAt:
         """The table as it was, with the archived instants that a read needs."""
         return self.client.at(self._known)
 
@@ -123,7 +124,7 @@ class Snapshot:
     @property
     def schema(self) -> pa.Schema:
         """The columns at that moment, without the meta columns."""
-        return self.table_at.schema()
+        return self._known_at.schema()
 
     @property
     def instant(self) -> str | None:
@@ -158,14 +159,14 @@ class Snapshot:
             >>> t.snapshot().read(filter="id > 1")["id"].to_pylist()
             [2]
         """
-        plan = plan_query(self.table_at.columns(), columns, filter, meta_columns=meta_columns)
+        plan = plan_query(self._known_at.columns(), columns, filter, meta_columns=meta_columns)
         files, logged = self._files(plan, query)
-        plain = scan_table(self.table_at, files, plan)
+        plain = scan_table(self._known_at, files, plan)
         if not logged:
             return plain
         from lakefmt.read.mor_scan import merged_tables  # brings the formats of logs along
 
-        merged = merged_tables(self.table_at, logged, plan)
+        merged = merged_tables(self._known_at, logged, plan)
         return join_tables([plain, *merged], plan.result_schema)
 
     def scan(
@@ -195,20 +196,20 @@ class Snapshot:
             >>> [batch.num_rows for batch in t.snapshot().scan()]
             [2]
         """
-        plan = plan_query(self.table_at.columns(), columns, filter, meta_columns=meta_columns)
+        plan = plan_query(self._known_at.columns(), columns, filter, meta_columns=meta_columns)
         return self._scan(plan, *self._files(plan, query))
 
     def _scan(self, plan: Query, files: Sequence[BaseFile], logged: Sequence[FileSlice]) -> pa.RecordBatchReader:
         schema = plan.result_schema
 
         def batches() -> Iterator[pa.RecordBatch]:
-            for batch in scan_batches(self.table_at, files, plan):
+            for batch in scan_batches(self._known_at, files, plan):
                 yield batch if batch.schema.equals(schema) else batch.cast(schema)
             if not logged:
                 return
             from lakefmt.read.mor_scan import merged_tables  # brings the formats of logs along
 
-            for part in merged_tables(self.table_at, logged, plan):
+            for part in merged_tables(self._known_at, logged, plan):
                 yield from cast_rows(part, schema).to_batches(max_chunksize=BATCH_ROWS)
 
         return pa.RecordBatchReader.from_batches(schema, batches())
@@ -230,7 +231,7 @@ class Snapshot:
             >>> [each.partition for each in t.snapshot().file_slices(["city=sf"])]
             ['city=sf']
         """
-        return pinned_slices(self.table_at, partitions_argument(partitions))
+        return pinned_slices(self._known_at, partitions_argument(partitions))
 
     def _files(self, plan: Query, query: str) -> tuple[list[BaseFile], list[FileSlice]]:
         """Return the base files to read directly, and the slices to merge."""
@@ -243,11 +244,16 @@ class Snapshot:
         if plan.condition is not None and isinstance(listing, MetadataListing):
             from lakefmt.read.skipping.file_selection import select_slices  # brings the metadata table along
 
-            return list(select_slices(self.table_at, plan, query, listing).slices)
+            return list(select_slices(self._known_at, plan, query, listing).slices)
         if plan.condition is None or not self.state.config.is_partitioned:
-            return pinned_slices(self.table_at, listing=listing)
+            return pinned_slices(self._known_at, listing=listing)
         prune = partial(prune_partitions, self.client.at(self.state), query=plan)
-        return pinned_slices(self.table_at, prune(listing.candidates()), listing=listing, prune=prune)
+        return pinned_slices(self._known_at, prune(listing.candidates()), listing=listing, prune=prune)
+
+
+def pinned_table(snapshot: Snapshot) -> TableAt:
+    """Return the table as a snapshot has it, with the archived instants that a read needs."""
+    return snapshot._known_at
 
 
 def planned_files(snapshot: Snapshot, plan: Query, query: str = "snapshot") -> tuple[list[BaseFile], list[FileSlice]]:
@@ -276,7 +282,7 @@ def scan_limited(
     if type(snapshot) is not Snapshot:  # what it adds to the rows of files is in its own scan
         whole = snapshot.scan(columns, filter, query, meta_columns=meta_columns)
         return pa.RecordBatchReader.from_batches(whole.schema, _first_rows(whole, limit))
-    plan = plan_query(snapshot.table_at.columns(), columns, filter, meta_columns=meta_columns)
+    plan = plan_query(snapshot._known_at.columns(), columns, filter, meta_columns=meta_columns)
     files, logged = snapshot._files(plan, query)
 
     def parts() -> Iterator[pa.RecordBatch]:

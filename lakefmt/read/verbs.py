@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack, cast, overload
 
 import pyarrow as pa
@@ -94,6 +95,24 @@ def scan_newest(scan: Callable[[], pa.RecordBatchReader]) -> pa.RecordBatchReade
                 raise SnapshotExpired("a column was added while the stream was planned; read again")
 
     return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def _import_duckdb() -> ModuleType:
+    import duckdb
+
+    return duckdb
+
+
+def _import_pandas() -> ModuleType:
+    import pandas
+
+    return pandas
+
+
+def _import_polars() -> ModuleType:
+    import polars
+
+    return polars
 
 
 class _DatasetOptions(TypedDict, total=False):
@@ -519,7 +538,7 @@ class ReadingVerbs(TableVerbs):
             >>> t.scan_polars().filter(polars.col("id") > 1).collect()["id"].to_list()
             [2, 3]
         """
-        library("polars", "polars")
+        library(_import_polars, "polars", "polars")
         from lakefmt.read.polars_scan import scan_polars
 
         names = None if columns is None else tuple(texts_argument(columns, "columns"))
@@ -607,7 +626,7 @@ class ReadingVerbs(TableVerbs):
             >>> [len(frame) for frame in t.to_pandas(batches=1)]
             [1, 1]
         """
-        library("pandas", "pandas")
+        library(_import_pandas, "pandas", "pandas")
         if batches is not None:
             size = int(number_argument(batches, "batches", 1))
             return (rows.to_pandas() for rows in _in_parts_of(self.scan(**call), size))
@@ -631,7 +650,7 @@ class ReadingVerbs(TableVerbs):
             >>> t.to_polars(filter="id > 1")["id"].to_list()
             [2]
         """
-        polars = library("polars", "polars")
+        polars = library(_import_polars, "polars", "polars")
         frame: pl.DataFrame = polars.DataFrame(self.read(**call))
         return frame
 
@@ -664,7 +683,7 @@ class ReadingVerbs(TableVerbs):
             >>> connection.execute("SELECT * FROM rows").fetchall()
             [(2,)]
         """
-        module = library("duckdb", "duckdb")
+        module = library(_import_duckdb, "duckdb", "duckdb")
         view = None if name is None else text_argument(name, "name")
         if call.get("columns") is not None and not list(call["columns"] or ()):
             raise InvalidInputError(

@@ -114,7 +114,7 @@ class UncommittedSnapshot(Snapshot):
             segments = read_segments(self.client.store, self.headers)
         except ObjectNotFound as error:
             raise SnapshotExpired(f"{error} is gone: it was committed meanwhile") from None
-        tables = current_rows(self.table_at, self.headers, segments)
+        tables = current_rows(self._known_at, self.headers, segments)
         spec = self.client.key_spec(self._known.config)
         if spec.auto_keys or not spec.record_key_fields:
             incoming = fitted_together(tables, self.schema)
@@ -129,7 +129,7 @@ class UncommittedSnapshot(Snapshot):
         across = any(header.across for header in self.headers)
         identities, keys, _ = row_identities(spec, joined_rows(list(streams)), across=across)
         distinct = number_keys(identities)[1]
-        stored = _stored_rows(self.table_at, keys)
+        stored = _stored_rows(self._known_at, keys)
         merged = stored.filter(pa.array(codes_in(stored_identities(stored, across=across), distinct) >= 0))
         for incoming in streams:
             merged = self._with_stream(merged, incoming, across=across)
@@ -138,7 +138,7 @@ class UncommittedSnapshot(Snapshot):
     def _with_stream(self, stored: pa.Table, incoming: pa.Table, *, across: bool) -> pa.Table:
         """Return stored rows after the next commit of a stream."""
         config = self._known.config
-        spec, rule = stored_key_spec(self.table_at), merge_rule(config)
+        spec, rule = stored_key_spec(self._known_at), merge_rule(config)
         numbers, distinct = number_keys(row_identities(spec, incoming, across=across)[0])
         rules = stream_rules(rule, self.schema, has_logs=config.table_type is TableType.MERGE_ON_READ)
         below, of_below = None, np.array([], np.int64)
