@@ -77,6 +77,7 @@ class ReadOptions(TypedDict, total=False):
         meta_columns: also the five ``_hoodie_*`` columns. Default: False.
         schema_of: with `as_of`: the columns of ``"then"``, the default, or of ``"now"`` (docs/schema.md).
         include_uncommitted: also rows that streams have flushed and not committed. Default: False.
+        limit: no more rows than this; None: all.
     """
 
     columns: Sequence[str] | None
@@ -86,3 +87,4 @@ class ReadOptions(TypedDict, total=False):
     meta_columns: bool
     schema_of: str
     include_uncommitted: bool
+    limit: int | None

@@ -11,12 +11,13 @@ import enum
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import chain
+from types import ModuleType
 from typing import Any, Final, TypeGuard, TypeVar
 
 import numpy as np
 
 from lakefmt._core.values import PartitionPath
-from lakefmt.errors import InvalidInputError, LakefmtError, SchemaMismatch, UnknownSetting
+from lakefmt.errors import InvalidInputError, LakefmtError, SchemaMismatch, UnknownSetting, UnsupportedFeature
 
 __all__ = [
     "check_flags",
@@ -29,6 +30,7 @@ __all__ = [
     "foreign_items",
     "instance_argument",
     "is_encodable",
+    "library",
     "mapping_argument",
     "number_argument",
     "parse_member",
@@ -351,3 +353,21 @@ def parse_member(members: type[Member], name: str, what: str) -> Member:
             return member
     names = ", ".join(str(member.value) for member in members)
     raise UnknownSetting(f"unknown {what} {name!r}: expected one of {names}")
+
+
+def library(load: Callable[[], ModuleType], name: str, extra: str) -> Any:
+    """Return a library that an extra of lakefmt brings, which `load` imports.
+
+    Raises:
+        UnsupportedFeature: it is not installed.
+
+    Example:
+        >>> library(lambda: sys, "sys", "pandas") is sys
+        True
+    """
+    try:
+        return load()
+    except ImportError as error:
+        if error.name != name:
+            raise
+        raise UnsupportedFeature(f"{name} is not installed: pip install 'lakefmt[{extra}]'") from None

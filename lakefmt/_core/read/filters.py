@@ -2,14 +2,16 @@
 
 All become one condition, which prunes partitions, row groups and rows. sqlglot parses SQL; its tree is translated term by
 term, and everything that is not listed here is refused: no text is evaluated as Python. *Not* is pushed down to the
-terms, which know their opposite under nulls (:mod:`lakefmt._core.read.filter_terms`).
+terms, which know their opposite under nulls (:mod:`lakefmt._core.read.filter_terms`). What compares more than a column with a
+value, such as ``lower(city) = 'sf'``, is computed (:mod:`lakefmt._core.read.sql_expressions`); where a range of a column follows
+from it, as from ``date(ts) = …``, that prunes.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from decimal import Decimal
 from typing import Any, Final
 
@@ -32,7 +34,7 @@ from lakefmt._core.read.filter_terms import (
     parse_number,
 )
 from lakefmt._core.values import Filter
-from lakefmt.errors import InvalidFilter, LakefmtError
+from lakefmt.errors import InvalidExpression, InvalidFilter, LakefmtError
 
 __all__ = [
     "Filter",
@@ -87,9 +89,18 @@ def parse_sql(text: str, schema: pa.Schema) -> Condition:
         return _Translator(schema, text).condition(tree, negated=False)
     except (errors.ParseError, errors.TokenError) as error:
         first = str(error).splitlines()[0]
-        raise InvalidFilter(f"the filter {text!r:.200} is not an SQL condition: {first}") from error
+        what = (
+            "one condition is expected, without clauses such as limit" if first.startswith("Failed to parse") else first
+        )
+        raise InvalidFilter(f"the filter {text!r:.200} is not an SQL condition: {what}") from error
+    except InvalidExpression as error:
+        raise InvalidFilter(f"the filter {text!r:.200}: {error}") from error
     except RecursionError:
         raise InvalidFilter(f"the filter {text!r:.200} is nested too deeply") from None
+
+
+class _NotATerm(Exception):
+    """A tree is more than a comparison of a column: it is computed."""
 
 
 class _Translator:
@@ -98,29 +109,50 @@ class _Translator:
     def __init__(self, schema: pa.Schema, text: str) -> None:
         self._schema = schema
         self._text = text
-
-    def _refuse(self, tree: Any) -> InvalidFilter:
-        return InvalidFilter(
-            f"the filter {self._text!r:.200} holds {tree.sql()!r:.200}, which is not supported: comparisons of a column "
-            "with a literal or a column, in, between, like, is null, and, or, not are"
-        )
+        # What is joined before the tree at hand, and whether all of it must hold.
+        self._before: list[tuple[bool, list[Condition]]] = []
 
     def _check(self, tree: Any) -> None:
-        """Raise for a node of an unknown kind or with an unknown argument."""
+        """Raise for a node of an unknown type or with an unknown argument."""
         allowed = _NODE_ARGUMENTS.get(type(tree).__name__)
         if allowed is None or any(value for name, value in tree.args.items() if name not in allowed):
-            raise self._refuse(tree)
+            raise _NotATerm
 
-    def condition(self, tree: object, *, negated: bool) -> Condition:
+    def condition(self, tree: Any, *, negated: bool) -> Condition:
         """Translate a condition or its negation."""
-        self._check(tree)
-        translate = getattr(self, f"_{type(tree).__name__.lower()}", None)
-        if translate is not None:
-            condition: Condition = translate(tree, negated)
-            return condition
-        if type(tree).__name__ in _SQL_OPERATORS:
-            return self._comparison(tree, negated)
-        raise self._refuse(tree)
+        name = type(tree).__name__
+        if name in ("And", "Or", "Not", "Paren"):
+            self._check(tree)
+            joined: Condition = getattr(self, f"_{name.lower()}")(tree, negated)
+            return joined
+        try:
+            self._check(tree)
+            translate = getattr(self, f"_{name.lower()}", None)
+            if translate is not None:
+                condition: Condition = translate(tree, negated)
+                return condition
+            if name in _SQL_OPERATORS:
+                return self._comparison(tree, negated)
+        except _NotATerm:
+            pass
+        return self._computed(tree, negated)
+
+    def _computed(self, tree: Any, negated: bool) -> Condition:
+        """Return a condition that is computed for every row, with what prunes beside it."""
+        # Imported here: few filters compute.
+        from lakefmt._core.read.sql_expressions import ExpressionTranslator
+        from lakefmt._core.read.sql_pruning import implied_condition
+
+        computing_terms = ExpressionTranslator(self._schema)
+        with ExitStack() as needed:
+            for all_must_hold, conditions in self._before:
+                if conditions:
+                    join = all_of if all_must_hold else any_of
+                    holds = pc.coalesce(join(conditions).exact, pc.scalar(False))
+                    needed.enter_context(computing_terms.needed_where(holds if all_must_hold else ~holds))
+            exact = computing_terms.condition(tree)
+        implied = implied_condition(tree, negated, self._schema)
+        return Condition(~exact if negated else exact, None if implied is None else implied.exact, may_fail=True)
 
     # Each method is named after the node class that it translates.
 
@@ -131,12 +163,18 @@ class _Translator:
         return self.condition(tree.this, negated=not negated)
 
     def _and(self, tree: object, negated: bool) -> Condition:
-        join = any_of if negated else all_of
-        return join([self.condition(each, negated=negated) for each in self._operands(tree)])
+        return self._joined(tree, negated, all_must_hold=not negated)
 
     def _or(self, tree: object, negated: bool) -> Condition:
-        join = all_of if negated else any_of
-        return join([self.condition(each, negated=negated) for each in self._operands(tree)])
+        return self._joined(tree, negated, all_must_hold=negated)
+
+    def _joined(self, tree: object, negated: bool, *, all_must_hold: bool) -> Condition:
+        conditions: list[Condition] = []
+        self._before.append((all_must_hold, conditions))
+        for each in self._operands(tree):
+            conditions += [self.condition(each, negated=negated)]
+        self._before.pop()
+        return (all_of if all_must_hold else any_of)(conditions)
 
     def _operands(self, tree: Any) -> list[Any]:
         """Return the operands of a chain of one operator, in order; a long chain is a deep tree."""
@@ -159,7 +197,7 @@ class _Translator:
     def _column(self, tree: object, negated: bool) -> Condition:
         (field, kind), _ = self._find(tree)
         if not pt.is_boolean(kind):
-            raise self._refuse(tree)
+            raise _NotATerm
         return exactly(~field if negated else field)
 
     def _dot(self, tree: object, negated: bool) -> Condition:
@@ -171,13 +209,13 @@ class _Translator:
         if type(wanted).__name__ == "Null":
             return exactly(field.is_valid() if negated else field.is_null())
         if type(wanted).__name__ != "Boolean" or not pt.is_boolean(kind):
-            raise self._refuse(tree)
+            raise _NotATerm
         holds = (field if wanted.this else ~field) & field.is_valid()
         return exactly(~holds if negated else holds)
 
     def _in(self, tree: Any, negated: bool) -> Condition:
         if not tree.expressions:
-            raise self._refuse(tree)
+            raise _NotATerm
         column, name = self._find(tree.this)
         return is_in(column, [self._value(value) for value in tree.expressions], name, negated=negated)
 
@@ -199,7 +237,7 @@ class _Translator:
     def _escape(self, tree: Any, negated: bool) -> Condition:
         kind = type(tree.this).__name__
         if kind not in ("Like", "ILike"):
-            raise self._refuse(tree)
+            raise _NotATerm
         self._check(tree.this)
         return self._like(tree.this, negated, str(self._value(tree.expression)), any_case=kind == "ILike")
 
@@ -217,7 +255,7 @@ class _Translator:
     def _find(self, tree: object) -> tuple[Column, str]:
         """Return a column's expression and its name."""
         if not _is_column(tree):
-            raise self._refuse(tree)
+            raise _NotATerm
         parts = _column_parts(tree)
         for part in (tree, *parts):
             self._check(part)
@@ -230,7 +268,8 @@ class _Translator:
                 path = (same[0], *path[1:])
                 column = find_column(self._schema, path)
         if column is None:
-            raise InvalidFilter(f"the filter names the column {name!r}; the table has {self._schema.names}")
+            hint = "; a text stands in single quotes" if parts[0].quoted else ""
+            raise InvalidFilter(f"the filter names the column {name!r}; the table has {self._schema.names}{hint}")
         return column, ".".join(path)
 
     def _value(self, tree: Any) -> object:
@@ -252,7 +291,7 @@ class _Translator:
             return self._value(tree.this)
         if kind in ("Cast", "TryCast") and type(tree.this).__name__ == "Literal" and tree.this.is_string:
             return str(tree.this.this)  # date '2026-01-01', timestamp '…': the column's type decides
-        raise self._refuse(tree)
+        raise _NotATerm
 
 
 def _is_column(tree: Any) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -48,6 +48,9 @@ __all__ = [
     "Query",
     "check_query_type",
     "chosen_row_groups",
+    "count_files",
+    "file_fragments",
+    "plain_scanner",
     "plan_query",
     "prune_partitions",
     "scan_batches",
@@ -201,6 +204,54 @@ def scan_table(table_at: TableAt, files: Sequence[BaseFile], query: Query) -> pa
             batches = list(_scanned(table_at.client, files, group, query))
             parts += [pa.Table.from_batches(batches)] if batches else []
     return join_tables(parts, query.result_schema)
+
+
+def plain_scanner(table_at: TableAt, files: Sequence[BaseFile], query: Query, **options: Any) -> ds.Scanner | None:
+    """Return a scanner of Arrow's own over base files; None where the rows of a file need more than Arrow does."""
+    dataset = _only_plain(_groups(table_at, files, query))
+    if dataset is None or not (query.condition is None or query.condition.prunes_exactly):
+        return None
+    exact = None if query.condition is None else query.condition.exact
+    return dataset.scanner(columns=list(query.columns), filter=exact, **options)
+
+
+def count_files(table_at: TableAt, files: Sequence[BaseFile], query: Query) -> int:
+    """Return the number of rows of base files that a query keeps: by footers where no row must be read."""
+    total = 0
+    for group in _groups(table_at, files, query):
+        if isinstance(group, BaseFile):
+            total += sum(rows.num_rows for rows in _reconciled(table_at, group, query))
+        elif query.condition is None or query.condition.prunes_exactly:
+            with _reading_many(table_at.client, files, group, query):
+                total += group.count_rows(filter=None if query.condition is None else query.condition.exact)
+        else:
+            total += sum(batch.num_rows for batch in _scanned(table_at.client, files, group, query))
+    return total
+
+
+def file_fragments(
+    table_at: TableAt, files: Sequence[BaseFile], query: Query
+) -> dict[BaseFile, ds.ParquetFileFragment]:
+    """Return the fragments of those base files that have the columns of a query as they are."""
+    dataset = _only_plain(_groups(table_at, files, query)) if files else None
+    if dataset is None:
+        return {}
+    _, prefix = table_at.client.store.arrow_filesystem()
+    by_path = {prefix + file.path: file for file in files}
+    return {
+        by_path[fragment.path]: fragment
+        for fragment in dataset.get_fragments()
+        if all(
+            fragment.physical_schema.names.count(field.name) == 1
+            and fragment.physical_schema.field(field.name).type.equals(field.type)
+            for field in query.result_schema
+        )
+    }
+
+
+def _only_plain(groups: Sequence[ds.FileSystemDataset | BaseFile]) -> ds.FileSystemDataset | None:
+    only = groups[0] if len(groups) == 1 else None
+    return None if isinstance(only, BaseFile) else only
 
 
 def _named_rows(table_at: TableAt, files: Sequence[BaseFile], query: Query) -> pa.Table | None:

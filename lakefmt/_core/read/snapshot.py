@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, tzinfo
 from functools import cached_property, partial
@@ -43,12 +43,16 @@ __all__ = [
     "IncrementPlan",
     "Snapshot",
     "bound_of",
+    "pinned_table",
     "plan_increment_read",
     "planned_clusterings",
+    "planned_files",
     "read_increment",
     "read_planned_increment",
     "reopen_snapshot",
     "resolve_bound",
+    "scan_files",
+    "scan_limited",
     "with_archived_instants",
     "written_by",
 ]
@@ -245,6 +249,62 @@ class Snapshot:
             return pinned_slices(self._known_at, listing=listing)
         prune = partial(prune_partitions, self.client.at(self.state), query=plan)
         return pinned_slices(self._known_at, prune(listing.candidates()), listing=listing, prune=prune)
+
+
+def pinned_table(snapshot: Snapshot) -> TableAt:
+    """Return the table as a snapshot has it, with the archived instants that a read needs."""
+    return snapshot._known_at
+
+
+def planned_files(snapshot: Snapshot, plan: Query, query: str = "snapshot") -> tuple[list[BaseFile], list[FileSlice]]:
+    """Return the base files of a query to read directly, and the slices to merge."""
+    return snapshot._files(plan, query)
+
+
+def scan_files(
+    snapshot: Snapshot, plan: Query, files: Sequence[BaseFile], logged: Sequence[FileSlice]
+) -> pa.RecordBatchReader:
+    """Stream the rows of base files and merged slices of a snapshot."""
+    return snapshot._scan(plan, files, logged)
+
+
+def scan_limited(
+    snapshot: Snapshot,
+    limit: int,
+    columns: Sequence[str] | None = None,
+    filter: Filter = None,
+    query: str = "snapshot",
+    *,
+    meta_columns: bool = False,
+) -> pa.RecordBatchReader:
+    """Stream the first rows of a snapshot; no more files are opened than they need. Arguments as for ``Table.read``."""
+    check_query_type(query)
+    if type(snapshot) is not Snapshot:  # what it adds to the rows of files is in its own scan
+        whole = snapshot.scan(columns, filter, query, meta_columns=meta_columns)
+        return pa.RecordBatchReader.from_batches(whole.schema, _first_rows(whole, limit))
+    plan = plan_query(snapshot._known_at.columns(), columns, filter, meta_columns=meta_columns)
+    files, logged = snapshot._files(plan, query)
+
+    def parts() -> Iterator[pa.RecordBatch]:
+        start = 0
+        while start < len(files):  # twice as many each time: a filter may keep few rows
+            stop = max(2 * start, 1)
+            yield from snapshot._scan(plan, files[start:stop], [])
+            start = stop
+        for each in logged:
+            yield from snapshot._scan(plan, [], [each])
+
+    return pa.RecordBatchReader.from_batches(plan.result_schema, _first_rows(parts(), limit))
+
+
+def _first_rows(batches: Iterable[pa.RecordBatch], limit: int) -> Iterator[pa.RecordBatch]:
+    if limit <= 0:
+        return
+    for batch in batches:
+        yield batch.slice(0, limit)
+        limit -= batch.num_rows
+        if limit <= 0:
+            return
 
 
 def matching_slices(snapshot: Snapshot, filter: Filter = None, query: str = "snapshot") -> list[FileSlice]:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Final, TypeVar, Unpack
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack, cast, overload
 
 import pyarrow as pa
 
-from lakefmt._core.arguments import flag_argument, foreign, text_argument
+from lakefmt._core.arguments import flag_argument, foreign, library, number_argument, text_argument, texts_argument
 from lakefmt._core.config.settings import Settings, resolve_settings
 from lakefmt._core.config.table_config import TableConfig
 from lakefmt._core.data_classes import replace
 from lakefmt._core.filegroups.model import FileSlice
 from lakefmt._core.filegroups.table_client import TableVerbs
 from lakefmt._core.read.filters import Filter
-from lakefmt._core.read.snapshot import Snapshot, bound_of, read_increment
+from lakefmt._core.read.scan import check_query_type
+from lakefmt._core.read.snapshot import Snapshot, bound_of, plan_increment_read, read_increment, scan_limited
 from lakefmt._core.values import Partitions
 from lakefmt.errors import InvalidInputError, SnapshotExpired
 from lakefmt.options import ReadOptions
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
+    from lakefmt._core.read.dataset import IncrementRows, SnapshotRows, TableDataset
     from lakefmt._core.read.skipping.file_selection import ReadReport
     from lakefmt._core.read.stats import TableStats, TimelineView
 
@@ -92,6 +95,52 @@ def scan_newest(scan: Callable[[], pa.RecordBatchReader]) -> pa.RecordBatchReade
                 raise SnapshotExpired("a column was added while the stream was planned; read again")
 
     return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def _import_duckdb() -> ModuleType:
+    import duckdb
+
+    return duckdb
+
+
+def _import_pandas() -> ModuleType:
+    import pandas
+
+    return pandas
+
+
+def _import_polars() -> ModuleType:
+    import polars
+
+    return polars
+
+
+class _DatasetOptions(TypedDict, total=False):
+    """The options of a read that a dataset has, too."""
+
+    columns: Sequence[str] | None
+    filter: Filter
+    as_of: str | datetime | None
+    query: str
+    meta_columns: bool
+    schema_of: str
+
+
+def _in_parts_of(reader: pa.RecordBatchReader, size: int) -> Iterator[pa.Table]:
+    """Yield the rows of a stream in tables of one size; the last one may be smaller."""
+    held: list[pa.RecordBatch] = []
+    count = 0
+    for batch in reader:
+        while count + batch.num_rows >= size:
+            held.append(batch.slice(0, size - count))
+            batch = batch.slice(size - count)
+            yield pa.Table.from_batches(held)
+            held, count = [], 0
+        if batch.num_rows:
+            held.append(batch)
+            count += batch.num_rows
+    if held:
+        yield pa.Table.from_batches(held)
 
 
 class _Missed:
@@ -175,6 +224,7 @@ class ReadingVerbs(TableVerbs):
         meta_columns: bool = False,
         schema_of: str = _SCHEMA_OF_DEFAULT,
         include_uncommitted: bool = False,
+        limit: int | None = None,
     ) -> pa.Table:
         """Read rows.
 
@@ -186,6 +236,7 @@ class ReadingVerbs(TableVerbs):
             meta_columns: also the five ``_hoodie_*`` columns.
             schema_of: with `as_of`: the columns of ``"then"`` or of ``"now"`` (docs/schema.md).
             include_uncommitted: also rows that streams have flushed and not committed (docs/streams.md).
+            limit: no more rows than this, whichever are found first; None: all. No more files are opened than they need.
 
         Raises:
             InvalidInputError: unknown column or query type.
@@ -199,6 +250,17 @@ class ReadingVerbs(TableVerbs):
             >>> t.read(filter=[("id", ">", 1)]).num_rows
             2
         """
+        if limit is not None:
+            return self.scan(
+                columns,
+                filter,
+                as_of,
+                query,
+                meta_columns=meta_columns,
+                schema_of=schema_of,
+                include_uncommitted=include_uncommitted,
+                limit=limit,
+            ).read_all()
         if as_of is not None:
             taken = self.snapshot(as_of, schema_of=schema_of, include_uncommitted=include_uncommitted)
             return taken.read(columns, filter, query, meta_columns=meta_columns)
@@ -218,6 +280,7 @@ class ReadingVerbs(TableVerbs):
         meta_columns: bool = False,
         schema_of: str = _SCHEMA_OF_DEFAULT,
         include_uncommitted: bool = False,
+        limit: int | None = None,
     ) -> pa.RecordBatchReader:
         """Stream rows in bounded memory, as :meth:`read` reads them.
 
@@ -229,6 +292,7 @@ class ReadingVerbs(TableVerbs):
             meta_columns: also the five ``_hoodie_*`` columns.
             schema_of: with `as_of`: the columns of ``"then"`` or of ``"now"`` (docs/schema.md).
             include_uncommitted: also rows that streams have flushed and not committed (docs/streams.md).
+            limit: no more rows than this, whichever are found first; None: all. No more files are opened than they need.
 
         Raises:
             InvalidInputError: unknown column or query type.
@@ -241,14 +305,15 @@ class ReadingVerbs(TableVerbs):
             >>> sum(batch.num_rows for batch in t.scan(filter="id > 1"))
             2
         """
-        if as_of is not None:
+        most = None if limit is None else int(number_argument(limit, "limit", least=0))
+
+        def planned() -> pa.RecordBatchReader:
             taken = self.snapshot(as_of, schema_of=schema_of, include_uncommitted=include_uncommitted)
-            return taken.scan(columns, filter, query, meta_columns=meta_columns)
-        return scan_newest(
-            lambda: self.snapshot(schema_of=schema_of, include_uncommitted=include_uncommitted).scan(
-                columns, filter, query, meta_columns=meta_columns
-            )
-        )
+            if most is None:
+                return taken.scan(columns, filter, query, meta_columns=meta_columns)
+            return scan_limited(taken, most, columns, filter, query, meta_columns=meta_columns)
+
+        return scan_newest(planned) if as_of is None else planned()
 
     def explain(
         self, filter: Filter = None, as_of: str | datetime | None = None, query: str = "snapshot"
@@ -358,13 +423,195 @@ class ReadingVerbs(TableVerbs):
 
         return read_newest(pull) if end is None else pull()
 
+    # --- lazily --------------------------------------------------------------------------------------------------
+
+    def dataset(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: Filter = None,
+        as_of: str | datetime | None = None,
+        query: str = "snapshot",
+        *,
+        start: str | datetime | None = None,
+        end: str | datetime | None = None,
+        meta_columns: bool = False,
+        schema_of: str = _SCHEMA_OF_DEFAULT,
+    ) -> TableDataset:
+        """Return the table, as it is now or was, as a ``pyarrow.dataset.Dataset``; rows are read when it is scanned.
+
+        DuckDB, Polars, DataFusion and Ibis push columns and filters down into it: only files that may hold rows of the
+        filter are opened. Later commits do not change it; when a clean removes its files, it fails.
+
+        Args:
+            columns: the only ones; None: all.
+            filter: what every row fulfils, as for :meth:`read`.
+            as_of: as for :meth:`read`.
+            query: as for :meth:`read`.
+            start: only rows written after this, as for :meth:`incremental`; None: all rows.
+            end: with `start`: only rows written up to this.
+            meta_columns: also the five ``_hoodie_*`` columns.
+            schema_of: as for :meth:`read`.
+
+        Raises:
+            InvalidInputError: unknown column or query type; `end` without `start`, or `start` beside `as_of`.
+            InvalidFilter: the filter is not valid.
+
+        Example:
+            >>> import lakefmt, pyarrow as pa, pyarrow.compute as pc
+            >>> t = lakefmt.create_table("memory://doc-dataset", schema=pa.schema([("id", pa.int64())]), record_key="id")
+            >>> _ = t.insert(pa.table({"id": [1, 2, 3]}))
+            >>> t.dataset().to_table(filter=pc.field("id") > 1)["id"].to_pylist()
+            [2, 3]
+        """
+        from lakefmt._core.read.dataset import TableDataset  # imports pyarrow.dataset, which is slow
+
+        names = None if columns is None else tuple(texts_argument(columns, "columns"))
+        rows: SnapshotRows | IncrementRows
+        if start is None:
+            rows = self._dataset_rows(names, filter, as_of, query, meta_columns=meta_columns, schema_of=schema_of)
+        else:
+            if as_of is not None or query != "snapshot":
+                raise InvalidInputError("start= reads an increment, which has no as_of= and no other query=")
+            rows = self._increment_rows(names, filter, start, end, meta_columns=meta_columns)
+        if start is None and end is not None:
+            raise InvalidInputError("end= belongs to start=: the table as it was at one moment is as_of=")
+        return TableDataset(rows)
+
+    def _dataset_rows(
+        self,
+        columns: tuple[str, ...] | None = None,
+        filter: Filter = None,
+        as_of: str | datetime | None = None,
+        query: str = "snapshot",
+        *,
+        meta_columns: bool = False,
+        schema_of: str = _SCHEMA_OF_DEFAULT,
+    ) -> SnapshotRows:
+        from lakefmt._core.read.dataset import SnapshotRows
+
+        check_query_type(query)
+        return SnapshotRows(self.snapshot(as_of, schema_of=schema_of), columns, filter, query, meta_columns)
+
+    def _increment_rows(
+        self,
+        columns: tuple[str, ...] | None,
+        filter: Filter,
+        start: str | datetime,
+        end: str | datetime | None,
+        *,
+        meta_columns: bool,
+    ) -> IncrementRows:
+        from lakefmt._core.read.dataset import IncrementRows
+
+        table_at = self.client.at(self.client.load(with_files=end is None))
+        plan = plan_increment_read(table_at, start, end, filter)
+        return IncrementRows(self.client, plan, columns, filter, meta_columns)
+
+    def scan_polars(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: Filter = None,
+        as_of: str | datetime | None = None,
+        query: str = "snapshot",
+        *,
+        meta_columns: bool = False,
+        schema_of: str = _SCHEMA_OF_DEFAULT,
+    ) -> pl.LazyFrame:
+        """Return the table, as it is now or was, as a lazy frame of Polars, which reads only the columns and files it needs.
+
+        Args:
+            columns: the only ones; None: all.
+            filter: what every row fulfils, as for :meth:`read`.
+            as_of: as for :meth:`read`.
+            query: as for :meth:`read`.
+            meta_columns: also the five ``_hoodie_*`` columns.
+            schema_of: as for :meth:`read`.
+
+        Raises:
+            InvalidInputError: unknown column or query type.
+            InvalidFilter: the filter is not valid.
+
+        Example:
+            >>> import lakefmt, polars, pyarrow as pa
+            >>> t = lakefmt.create_table("memory://doc-lazy", schema=pa.schema([("id", pa.int64())]), record_key="id")
+            >>> _ = t.insert(pa.table({"id": [1, 2, 3]}))
+            >>> t.scan_polars().filter(polars.col("id") > 1).collect()["id"].to_list()
+            [2, 3]
+        """
+        library(_import_polars, "polars", "polars")
+        from lakefmt._core.read.polars_scan import scan_polars
+
+        names = None if columns is None else tuple(texts_argument(columns, "columns"))
+        rows = self._dataset_rows(names, filter, as_of, query, meta_columns=meta_columns, schema_of=schema_of)
+        return scan_polars(rows, self.client.store.url)
+
+    def count(self, filter: Filter = None, as_of: str | datetime | None = None, query: str = "snapshot") -> int:
+        """Return the number of rows, from the footers of files where no row must be read.
+
+        Args:
+            filter: only rows that it keeps, as for :meth:`read`.
+            as_of: as for :meth:`read`.
+            query: as for :meth:`read`.
+
+        Raises:
+            InvalidInputError: unknown query type.
+            InvalidFilter: the filter is not valid.
+
+        Example:
+            >>> import lakefmt, pyarrow as pa
+            >>> t = lakefmt.create_table("memory://doc-count", schema=pa.schema([("id", pa.int64())]), record_key="id")
+            >>> _ = t.insert(pa.table({"id": [1, 2, 3]}))
+            >>> t.count(), t.count("id > 1")
+            (3, 2)
+        """
+
+        def counted() -> int:
+            return self._dataset_rows(None, filter, as_of, query).count(None)
+
+        return read_newest(counted) if as_of is None else counted()
+
+    def head(self, limit: int = 5, columns: Sequence[str] | None = None, filter: Filter = None) -> pa.Table:
+        """Return some rows, whichever are found first; no more files are opened than they need.
+
+        Args:
+            limit: how many.
+            columns: as for :meth:`read`.
+            filter: as for :meth:`read`.
+
+        Raises:
+            InvalidInputError: unknown column.
+            InvalidFilter: the filter is not valid.
+
+        Example:
+            >>> import lakefmt, pyarrow as pa
+            >>> t = lakefmt.create_table("memory://doc-head", schema=pa.schema([("id", pa.int64())]), record_key="id")
+            >>> _ = t.insert(pa.table({"id": [1, 2, 3]}))
+            >>> t.head(2).num_rows
+            2
+        """
+        return self.read(columns, filter, limit=limit)
+
+    # --- other libraries -----------------------------------------------------------------------------------------
+
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self.scan().__arrow_c_stream__(requested_schema)
 
-    def to_pandas(self, **call: Unpack[ReadOptions]) -> pd.DataFrame:
-        """Read into pandas.
+    def __arrow_c_schema__(self) -> object:
+        return self.schema.__arrow_c_schema__()
+
+    @overload
+    def to_pandas(self, *, batches: None = None, **call: Unpack[ReadOptions]) -> pd.DataFrame: ...
+
+    @overload
+    def to_pandas(self, *, batches: int, **call: Unpack[ReadOptions]) -> Iterator[pd.DataFrame]: ...
+
+    def to_pandas(
+        self, *, batches: int | None = None, **call: Unpack[ReadOptions]
+    ) -> pd.DataFrame | Iterator[pd.DataFrame]:
+        """Read into pandas: into one frame, or into frames of so many rows, one after the other.
 
         Args:
+            batches: rows of a frame, the last one may have fewer; None: one frame of all rows.
             **call: as for :meth:`read`, by name.
 
         Raises:
@@ -376,12 +623,19 @@ class ReadingVerbs(TableVerbs):
             >>> _ = t.insert(pa.table({"id": [1, 2]}))
             >>> t.to_pandas(filter="id > 1")["id"].tolist()
             [2]
+            >>> [len(frame) for frame in t.to_pandas(batches=1)]
+            [1, 1]
         """
-        frame: pd.DataFrame = self.read(**call).to_pandas()
+        library(_import_pandas, "pandas", "pandas")
+        if batches is not None:
+            size = int(number_argument(batches, "batches", 1))
+            return (rows.to_pandas() for rows in _in_parts_of(self.scan(**call), size))
+        # Each column is released when it has been converted.
+        frame: pd.DataFrame = self.read(**call).to_pandas(self_destruct=True)
         return frame
 
     def to_polars(self, **call: Unpack[ReadOptions]) -> pl.DataFrame:
-        """Read into Polars.
+        """Read into Polars; :meth:`scan_polars` reads lazily.
 
         Args:
             **call: as for :meth:`read`, by name.
@@ -396,17 +650,25 @@ class ReadingVerbs(TableVerbs):
             >>> t.to_polars(filter="id > 1")["id"].to_list()
             [2]
         """
-        import polars
+        polars = library(_import_polars, "polars", "polars")
+        frame: pl.DataFrame = polars.DataFrame(self.read(**call))
+        return frame
 
-        return polars.DataFrame(self.read(**call))
-
-    def to_duckdb(self, connection: duckdb.DuckDBPyConnection, name: str, **call: Unpack[ReadOptions]) -> object:
-        """Register the rows as a view in DuckDB, and return what DuckDB returns.
+    def to_duckdb(
+        self,
+        connection: duckdb.DuckDBPyConnection | None = None,
+        name: str | None = None,
+        **call: Unpack[ReadOptions],
+    ) -> Any:
+        """Return a relation of DuckDB, or register a view; DuckDB reads the columns and files that a query needs.
 
         Args:
-            connection: of DuckDB.
-            name: of the view.
+            connection: of DuckDB; None: its default one.
+            name: of a view to register; None: the relation is returned.
             **call: as for :meth:`read`, by name.
+
+        Returns:
+            The relation; with a name what DuckDB returns for ``connection.register``.
 
         Raises:
             InvalidInputError: no columns are requested (DuckDB has no such views), or DuckDB
@@ -421,12 +683,23 @@ class ReadingVerbs(TableVerbs):
             >>> connection.execute("SELECT * FROM rows").fetchall()
             [(2,)]
         """
-        rows, view = self.read(**call), text_argument(name, "name")
-        if not rows.num_columns:
+        module = library(_import_duckdb, "duckdb", "duckdb")
+        view = None if name is None else text_argument(name, "name")
+        if call.get("columns") is not None and not list(call["columns"] or ()):
             raise InvalidInputError(
-                f"columns=[]: DuckDB has no view without columns; read([]) tells the {rows.num_rows} rows"
+                "columns=[]: DuckDB has no view without columns; count() tells how many rows there are"
             )
-        return foreign(lambda: connection.register(view, rows), f"the view {view!r} cannot be registered")
+        eager = call.get("limit") is not None or call.get("include_uncommitted", False) is not False
+        rows: object = self.read(**call) if eager else self._as_dataset(call)
+        target = module if connection is None else connection
+        if view is None:
+            return foreign(lambda: target.from_arrow(rows), "the table cannot be given to DuckDB")
+        return foreign(lambda: target.register(view, rows), f"the view {view!r} cannot be registered")
+
+    def _as_dataset(self, call: ReadOptions) -> TableDataset:
+        taken = {name: value for name, value in call.items() if name not in ("limit", "include_uncommitted")}
+        options = cast("_DatasetOptions", taken)
+        return self.dataset(**options)
 
     # --- looking inside ------------------------------------------------------------------------------------------
 

@@ -38,6 +38,7 @@ __all__ = [
     "combine_in_files",
     "holds_no_rows",
     "in_no_partition",
+    "is_lazy_frame",
     "is_stream",
     "key_batch",
     "object_values",
@@ -199,6 +200,8 @@ def _open_data(data: Any) -> tuple[pa.Schema, Iterator[pa.Table]]:
         return data.schema, (
             pa.Table.from_batches([batch]) for batch in foreign_items(data.to_batches(), _cannot_read(data))
         )
+    if is_lazy_frame(data):
+        return _open_lazy_frame(data)
     check_frame(data)
     pandas = sys.modules.get("pandas")
     if pandas is not None and isinstance(data, pandas.DataFrame):
@@ -236,17 +239,38 @@ def _is_dataset(data: object) -> bool:
     return module is not None and isinstance(data, module.Dataset)
 
 
+def is_lazy_frame(data: object) -> bool:
+    """Return whether a value is a frame of Polars that is not computed yet."""
+    polars = sys.modules.get("polars")  # who holds a frame has imported its library
+    return polars is not None and isinstance(data, polars.LazyFrame)
+
+
+def _open_lazy_frame(data: Any) -> tuple[pa.Schema, Iterator[pa.Table]]:
+    """Return the schema of a lazy frame and its rows, which Polars computes batch by batch where it can."""
+    polars = sys.modules["polars"]
+    cannot = _cannot_read(data)
+    empty = polars.DataFrame(schema=foreign(data.collect_schema, cannot))
+
+    def frames() -> Iterator[Any]:
+        # Older releases compute all of it at once.
+        return iter(data.collect_batches()) if hasattr(data, "collect_batches") else iter([data.collect()])
+
+    def tables() -> Iterator[pa.Table]:
+        for frame in foreign_items(foreign(frames, cannot), cannot):
+            if frame.height:
+                yield pa.RecordBatchReader.from_stream(frame).read_all()
+
+    return pa.RecordBatchReader.from_stream(empty).schema, tables()
+
+
 def check_frame(data: Any) -> None:
     """Refuse frames that cannot be taken as they are; what is no frame passes.
 
     Raises:
-        InvalidInputError: a frame of Polars that is not computed yet.
         SchemaMismatch: a frame of pandas has a column twice, or values in one another without end.
     """
     # Who holds a frame has imported its library.
-    polars, pandas = sys.modules.get("polars"), sys.modules.get("pandas")
-    if polars is not None and isinstance(data, polars.LazyFrame):
-        raise InvalidInputError("a LazyFrame holds no rows yet: give what its .collect() returns")
+    pandas = sys.modules.get("pandas")
     if pandas is None or not isinstance(data, pandas.DataFrame):
         return
     if not data.columns.is_unique:

@@ -33,6 +33,7 @@ from lakefmt._core.write.ingest import (
     KeyedBatch,
     check_frame,
     in_no_partition,
+    is_lazy_frame,
     is_stream,
     object_values,
     open_stream,
@@ -156,6 +157,8 @@ def take_keys(what: Any, memory_bytes: Callable[[], int] | None = None) -> Given
         SchemaMismatch: rows do not fit together.
         StorageError: the temporary directory could not take the rows.
     """
+    if is_lazy_frame(what):
+        what = open_stream(what, stored_keys=True)[1]
     if memory_bytes is not None and isinstance(what, Iterator | pa.RecordBatchReader):
         return _take_stream(what, memory_bytes)
     if is_filter(what):

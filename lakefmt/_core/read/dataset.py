@@ -1,0 +1,390 @@
+"""A table as a dataset of Arrow, for engines that push columns and filters down: DuckDB, Polars, DataFusion, Ibis (effects).
+
+Engines trust a dataset: they do not apply again a filter that they handed over. So a scan returns exactly the rows that the
+filter keeps, whatever is pruned by partitions, statistics and indexes before; and what reaches the dataset by another way
+than its own methods fails instead of reading something else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any, Final, NoReturn
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.fs as pafs
+
+from lakefmt._core.data_classes import dataclass, replace
+from lakefmt._core.filegroups.model import FileSlice
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.read.filter_terms import Condition
+from lakefmt._core.read.filters import Filter, parse_filter
+from lakefmt._core.read.scan import BATCH_ROWS, Query, count_files, file_fragments, plain_scanner, plan_query
+from lakefmt._core.read.snapshot import (
+    IncrementPlan,
+    Snapshot,
+    pinned_table,
+    planned_files,
+    read_planned_increment,
+    reopen_snapshot,
+    scan_files,
+)
+from lakefmt.errors import InvalidInputError
+
+__all__ = ["DatasetRows", "IncrementRows", "SnapshotRows", "TableDataset"]
+
+#: Options of a scan that are passed on to Arrow.
+_SCAN_OPTIONS: Final = frozenset({"batch_size", "batch_readahead", "fragment_readahead", "use_threads", "memory_pool"})
+
+
+class DatasetRows:
+    """The rows of a dataset: what is read with some columns and a condition. The base of the two below."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns, with the meta columns where they were asked for."""
+        raise NotImplementedError
+
+    def condition(self, filter: Filter) -> Condition | None:
+        """Return the condition of a filter over the columns."""
+        return parse_filter(filter, self.schema)
+
+    def scanner(self, columns: Sequence[str], condition: Condition | None, options: Mapping[str, Any]) -> ds.Scanner:
+        """Return a scanner of the rows that fulfil a condition."""
+        raise NotImplementedError
+
+    def count(self, condition: Condition | None) -> int:
+        """Return how many rows fulfil a condition."""
+        raise NotImplementedError
+
+    def fragments(self, condition: Condition | None) -> list[ds.Fragment]:
+        """Return parts of which every row that fulfils a condition is in one; each has all columns."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class SnapshotRows(DatasetRows):
+    """The rows of a snapshot.
+
+    Attributes:
+        snapshot: the table at one moment.
+        columns: the only ones; None: all.
+        filter: what a row must fulfil in addition to pushed conditions.
+        query: ``"snapshot"`` or ``"read_optimized"``.
+        meta_columns: also the five ``_hoodie_*`` columns.
+    """
+
+    snapshot: Snapshot
+    columns: tuple[str, ...] | None = None
+    filter: Filter = None
+    query: str = "snapshot"
+    meta_columns: bool = False
+
+    @cached_property
+    def _everything(self) -> Query:
+        """Return the query of all rows."""
+        columns = pinned_table(self.snapshot).columns()
+        return plan_query(columns, self.columns, self.filter, meta_columns=self.meta_columns)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns."""
+        return self._everything.result_schema
+
+    def plan(self, columns: Sequence[str], condition: Condition | None) -> Query:
+        """Return the query of some columns of the rows that fulfil a condition."""
+        own = self._everything.condition
+        both = condition if own is None else own if condition is None else own & condition
+        return replace(self._everything, columns=tuple(columns), condition=both)
+
+    def scanner(self, columns: Sequence[str], condition: Condition | None, options: Mapping[str, Any]) -> ds.Scanner:
+        """Return a scanner of Arrow's own where it can read the files, else of merged rows."""
+        plan = self.plan(columns, condition)
+        files, logged = planned_files(self.snapshot, plan, self.query)
+        if not files and not logged:
+            return ds.InMemoryDataset(plan.result_schema.empty_table()).scanner()
+        plain = None if logged else plain_scanner(pinned_table(self.snapshot), files, plan, **options)
+        return ds.Scanner.from_batches(scan_files(self.snapshot, plan, files, logged)) if plain is None else plain
+
+    def count(self, condition: Condition | None) -> int:
+        """Return how many rows fulfil a condition: by footers where no row must be read."""
+        plan = self.plan([], condition)
+        files, logged = planned_files(self.snapshot, plan, self.query)
+        total = count_files(pinned_table(self.snapshot), files, plan) if files else 0
+        for batch in scan_files(self.snapshot, plan, [], logged):
+            total += batch.num_rows
+        return total
+
+    def fragments(self, condition: Condition | None) -> list[ds.Fragment]:
+        """Return the fragments of files that Arrow reads as they are; other slices as files that are made when opened."""
+        plan = self.plan(self.schema.names, condition)
+        files, logged = planned_files(self.snapshot, plan, self.query)
+        plain = (
+            {} if self._everything.condition is not None else file_fragments(pinned_table(self.snapshot), files, plan)
+        )
+        others = [FileSlice(each.partition, each.file_id, each.instant, each) for each in files if each not in plain]
+        handler = _MergedSlices(self.snapshot, self._everything, [*others, *logged])
+        layout, system = ds.IpcFileFormat(), pafs.PyFileSystem(handler)
+        return [*plain.values(), *(layout.make_fragment(name, system) for name in handler.names)]
+
+
+@dataclass(frozen=True)
+class IncrementRows(DatasetRows):
+    """The rows that some commits wrote.
+
+    Attributes:
+        client: the table.
+        plan: the files and commits.
+        columns: the only ones; None: all.
+        filter: what a row must fulfil in addition to pushed conditions.
+        meta_columns: also the five ``_hoodie_*`` columns.
+    """
+
+    client: TableClient
+    plan: IncrementPlan
+    columns: tuple[str, ...] | None = None
+    filter: Filter = None
+    meta_columns: bool = False
+
+    def __reduce__(self) -> tuple[object, ...]:
+        store, options = self.client.store.url, dict(self.client.options)
+        return (_reopen_increment, (store, options, self.plan, self.columns, self.filter, self.meta_columns))
+
+    @cached_property
+    def _everything(self) -> Query:
+        """Return the query of all rows."""
+        columns = self.client.at(self.plan.state).schema()
+        return plan_query(columns, self.columns, self.filter, meta_columns=self.meta_columns)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns."""
+        return self._everything.result_schema
+
+    def _rows(self, columns: Sequence[str], condition: Condition | None) -> pa.Table:
+        own = self._everything.condition
+        both = condition if own is None else own if condition is None else own & condition
+        exact = None if both is None else both.exact
+        return read_planned_increment(self.client, self.plan, self.plan.slices, list(columns), exact)
+
+    def scanner(self, columns: Sequence[str], condition: Condition | None, options: Mapping[str, Any]) -> ds.Scanner:
+        """Return a scanner of the rows of the increment."""
+        sizes = {name: value for name, value in options.items() if name == "batch_size"}
+        return ds.InMemoryDataset(self._rows(columns, condition)).scanner(**sizes)
+
+    def count(self, condition: Condition | None) -> int:
+        """Return how many rows fulfil a condition."""
+        return int(self._rows([], condition).num_rows)
+
+    def fragments(self, condition: Condition | None) -> list[ds.Fragment]:
+        """Return the rows of the increment as one fragment."""
+        return list(ds.InMemoryDataset(self._rows(self.schema.names, condition)).get_fragments())
+
+
+def _reopen_increment(url: str, options: Mapping[str, object], plan: IncrementPlan, *rest: Any) -> IncrementRows:
+    return IncrementRows(reopen_snapshot(url, options, plan.state).client, plan, *rest)
+
+
+class _MergedSlices(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has no types
+    """Files in memory: the rows of file slices, merged when a file is opened."""
+
+    def __init__(self, snapshot: Snapshot, plan: Query, slices: Sequence[FileSlice]) -> None:
+        self._snapshot = snapshot
+        self._plan = plan
+        self._slices = {f"{number}.arrow": each for number, each in enumerate(slices)}
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the files."""
+        return list(self._slices)
+
+    def _bytes(self, path: str) -> pa.Buffer:
+        each = self._slices[path]
+        files = [each.base] if each.base is not None and not each.logs else []
+        rows = scan_files(self._snapshot, self._plan, files, [each] if each.logs else [])
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_file(sink, rows.schema) as writer:
+            for batch in rows:
+                writer.write_batch(batch)
+        return sink.getvalue()
+
+    def open_input_file(self, path: str) -> pa.NativeFile:
+        """Merge a slice."""
+        return pa.PythonFile(pa.BufferReader(self._bytes(path)), mode="r")
+
+    def open_input_stream(self, path: str) -> pa.NativeFile:
+        """Merge a slice."""
+        return self.open_input_file(path)
+
+    def get_type_name(self) -> str:
+        """Name this file system."""
+        return "lakefmt+merged"
+
+    def get_file_info(self, paths: list[str]) -> list[pafs.FileInfo]:
+        """Tell that the files are there; their sizes are not known before they are made."""
+        return [pafs.FileInfo(path, pafs.FileType.File) for path in paths]
+
+    def normalize_path(self, path: str) -> str:
+        """Return the path."""
+        return path
+
+    def _refuse(self, *_arguments: object, **_named: object) -> NoReturn:
+        raise NotImplementedError("merged file slices are only read")
+
+    get_file_info_selector = _refuse
+    create_dir = _refuse
+    delete_dir = _refuse
+    delete_dir_contents = _refuse
+    delete_root_dir_contents = _refuse
+    delete_file = _refuse
+    move = _refuse
+    copy_file = _refuse
+    open_output_stream = _refuse
+    open_append_stream = _refuse
+
+
+class _NoFiles(_MergedSlices):
+    """The files of the part of a dataset that lies in C++: reading them tells to take another way."""
+
+    def __init__(self) -> None:
+        self._slices = {}
+
+    def _bytes(self, path: str) -> pa.Buffer:
+        raise OSError(
+            "a dataset of lakefmt is read by its own methods, such as scanner, to_table, to_batches and get_fragments: "
+            "hand those to what reads it here"
+        )
+
+
+class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow has no types
+    """A table, at one moment, as a dataset of Arrow.
+
+    DuckDB, Polars (``scan_pyarrow_dataset``), DataFusion and Ibis take it. ``Table.dataset`` makes it.
+    """
+
+    def __init__(self, rows: DatasetRows, pushed: pc.Expression | None = None) -> None:
+        schema = rows.schema
+        layout, system = ds.IpcFileFormat(), pafs.PyFileSystem(_NoFiles())
+        super().__init__([layout.make_fragment("dataset.arrow", system)], schema, layout, system)
+        self._rows = rows
+        self._pushed = pushed
+
+    def _condition(self, filter: pc.Expression | None) -> Condition | None:
+        return self._rows.condition(_both(self._pushed, filter))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (TableDataset, (self._rows, self._pushed))
+
+    def __repr__(self) -> str:
+        return f"TableDataset({', '.join(self.schema.names)})"
+
+    @property
+    def files(self) -> list[str]:
+        """The paths of the Parquet files that are read as they are; merged slices have none."""
+        return [
+            each.path
+            for each in self._rows.fragments(self._condition(None))
+            if isinstance(each, ds.ParquetFileFragment)
+        ]
+
+    def scanner(
+        self,
+        columns: Sequence[str] | dict[str, pc.Expression] | None = None,
+        filter: pc.Expression | None = None,
+        **options: Any,
+    ) -> ds.Scanner:
+        """Return a scanner of exactly the rows that a filter keeps.
+
+        Args:
+            columns: names, or expressions by the names of their results; None: all columns.
+            filter: an Arrow expression; its columns need not be among `columns`.
+            **options: of ``pyarrow.dataset.Dataset.scanner``.
+
+        Raises:
+            InvalidInputError: an unknown column.
+            InvalidFilter: the filter does not fit the columns.
+        """
+        condition = self._condition(filter)
+        passed = {name: value for name, value in options.items() if name in _SCAN_OPTIONS and value is not None}
+        passed.setdefault("batch_size", BATCH_ROWS)
+        if isinstance(columns, dict):
+            stored = self._rows.scanner(_named_in(columns.values(), self.schema), condition, passed)
+            return ds.Scanner.from_batches(stored.to_reader(), columns=columns)
+        names = self.schema.names if columns is None else list(columns)
+        unknown = [name for name in names if name not in self.schema.names]
+        if unknown:
+            raise InvalidInputError(f"no column {', '.join(map(repr, unknown))}; the dataset has {self.schema.names}")
+        scanner = self._rows.scanner(names, condition, passed)
+        if len({*names}) < len(names):
+            return ds.Scanner.from_batches(scanner.to_reader(), columns=names)
+        return scanner
+
+    def to_table(self, columns: Any = None, filter: pc.Expression | None = None, **options: Any) -> pa.Table:
+        """Return the rows that a filter keeps; arguments as for :meth:`scanner`."""
+        return self.scanner(columns, filter, **options).to_table()
+
+    def to_batches(
+        self, columns: Any = None, filter: pc.Expression | None = None, **options: Any
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows that a filter keeps; arguments as for :meth:`scanner`."""
+        yield from self.scanner(columns, filter, **options).to_batches()
+
+    def head(self, num_rows: int, columns: Any = None, filter: pc.Expression | None = None, **options: Any) -> pa.Table:
+        """Return the first rows that a filter keeps; arguments as for :meth:`scanner`."""
+        return self.scanner(columns, filter, **{"batch_readahead": 1, "fragment_readahead": 1, **options}).head(
+            num_rows
+        )
+
+    def take(self, indices: Any, columns: Any = None, filter: pc.Expression | None = None, **options: Any) -> pa.Table:
+        """Return rows by their positions; arguments as for :meth:`scanner`."""
+        return self.to_table(columns, filter, **options).take(indices)
+
+    def count_rows(self, filter: pc.Expression | None = None, **_options: Any) -> int:
+        """Return how many rows a filter keeps: by footers where no row must be read."""
+        return self._rows.count(self._condition(filter))
+
+    def get_fragments(self, filter: pc.Expression | None = None) -> Iterator[ds.Fragment]:
+        """Yield parts of the table; a filter leaves out those without a row that it keeps, and no rows of others."""
+        if self._pushed is not None:
+            rows = self.to_table(filter=filter)
+            return iter(ds.InMemoryDataset(rows).get_fragments())
+        return iter(self._rows.fragments(self._condition(filter)))
+
+    def filter(self, expression: pc.Expression) -> TableDataset:
+        """Return the dataset of the rows that a filter keeps."""
+        return TableDataset(self._rows, _both(self._pushed, expression))
+
+    def replace_schema(self, schema: pa.Schema) -> ds.Dataset:
+        """Return the rows, in memory, in a schema."""
+        return ds.InMemoryDataset(self.to_table()).replace_schema(schema)
+
+    def sort_by(self, sorting: Any, **options: Any) -> ds.InMemoryDataset:
+        """Return the rows, in memory, in an order."""
+        return ds.InMemoryDataset(self.to_table()).sort_by(sorting, **options)
+
+    def join(self, right_dataset: Any, *arguments: Any, **options: Any) -> ds.InMemoryDataset:
+        """Join the rows, in memory, with those of another dataset."""
+        return ds.InMemoryDataset(self.to_table()).join(
+            ds.InMemoryDataset(right_dataset.to_table()), *arguments, **options
+        )
+
+    def join_asof(self, right_dataset: Any, *arguments: Any, **options: Any) -> ds.InMemoryDataset:
+        """Join the rows, in memory, with those of another dataset that are nearest."""
+        right = ds.InMemoryDataset(right_dataset.to_table())
+        return ds.InMemoryDataset(self.to_table()).join_asof(right, *arguments, **options)
+
+
+def _both(first: pc.Expression | None, second: pc.Expression | None) -> pc.Expression | None:
+    return second if first is None else first if second is None else first & second
+
+
+def _named_in(expressions: Any, schema: pa.Schema) -> list[str]:
+    """Return the columns that expressions use."""
+    from lakefmt._core.read.filters import filter_columns
+
+    used: set[str] = set()
+    for each in expressions:
+        used |= filter_columns(each.is_valid(), schema)
+    return [name for name in schema.names if name in used]

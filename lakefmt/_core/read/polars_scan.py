@@ -1,0 +1,229 @@
+"""A table as a lazy frame of Polars (effects): columns, predicates and limits are pushed down by its IO sources.
+
+Polars trusts a source with the predicate that it hands over, so every batch is filtered by Polars with all of it. What is
+known of the predicate prunes before: terms that compare a column with a value, whose meaning is the same in SQL. Polars takes
+NaN for the largest number and equal to itself, so of floating point columns only ``<``, ``<=`` and ``=`` take part.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+from collections.abc import Iterator, Sequence
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from lakefmt._core.data_classes import dataclass
+from lakefmt._core.read.dataset import DatasetRows
+from lakefmt._core.read.filter_terms import (
+    Condition,
+    all_of,
+    any_of,
+    compare,
+    exactly,
+    find_column,
+    is_in,
+    matches_like,
+)
+from lakefmt.errors import InvalidFilter
+
+if TYPE_CHECKING:
+    import polars as pl
+
+__all__ = ["implied_condition_of_polars", "scan_polars"]
+
+_OPERATORS: Final = {"Eq": "=", "Lt": "<", "LtEq": "<=", "Gt": ">", "GtEq": ">="}
+_FLIPPED: Final = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_WHOLE_NUMBERS: Final = ("Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32", "UInt64")
+_UNITS: Final = {"Milliseconds": "ms", "Microseconds": "us", "Nanoseconds": "ns"}
+_CLOSED: Final = {"Both": (">=", "<="), "Left": (">=", "<"), "Right": (">", "<="), "None": (">", "<")}
+
+
+def scan_polars(rows: DatasetRows, name: str) -> pl.LazyFrame:
+    """Return the rows of a table at one moment as a lazy frame.
+
+    Args:
+        rows: what is read.
+        name: of the table, for ``LazyFrame.explain``.
+    """
+    import polars as pl
+    from polars.io.plugins import register_io_source
+
+    source = _Source(rows)
+    known = inspect.signature(register_io_source).parameters
+    # The options of newer releases.
+    options: dict[str, Any] = {"is_pure": True, "explain_name": "lakefmt", "explain_detail": name}
+    options = {option: value for option, value in options.items() if option in known}
+    return register_io_source(source, schema=pl.DataFrame(rows.schema.empty_table()).schema, **options)
+
+
+@dataclass(frozen=True)
+class _Source:
+    """What Polars calls for rows; it pickles."""
+
+    rows: DatasetRows
+
+    def __call__(
+        self, columns: list[str] | None, predicate: pl.Expr | None, limit: int | None, batch_size: int | None
+    ) -> Iterator[pl.DataFrame]:
+        """Yield frames of the rows that a predicate keeps, no more than the limit."""
+        import polars as pl
+
+        names = self.rows.schema.names if columns is None else list(columns)
+        condition = None if predicate is None else implied_condition_of_polars(predicate, self.rows.schema)
+        left = math.inf if limit is None else limit
+        options: dict[str, Any] = {} if limit is None else {"batch_readahead": 1, "fragment_readahead": 1}
+        if batch_size:
+            options["batch_size"] = batch_size
+        for batch in self.rows.scanner(names, condition, options).to_reader():
+            if left <= 0:
+                return
+            frame = pl.DataFrame(batch)
+            if predicate is not None:
+                frame = frame.filter(predicate)
+            if frame.height > left:
+                frame = frame.head(int(left))
+            left -= frame.height
+            yield frame
+
+
+def implied_condition_of_polars(predicate: pl.Expr, schema: pa.Schema) -> Condition | None:
+    """Return a condition that holds for every row that a predicate keeps; None: none is known.
+
+    Example:
+        >>> import polars as pl
+        >>> schema = pa.schema([("a", pa.int64()), ("b", pa.string())])
+        >>> implied_condition_of_polars((pl.col("a") > 1) & pl.col("b").str.contains("x"), schema).exact
+        <pyarrow.compute.Expression (a > 1)>
+    """
+    try:
+        return _implied(json.loads(predicate.meta.serialize(format="json")), schema)
+    except (InvalidFilter, ValueError, TypeError, KeyError, AttributeError, RecursionError, pa.ArrowException):
+        return None  # another form than is known here: nothing is pruned
+    except Exception as error:  # of Polars: an expression that does not serialise
+        if type(error).__module__.partition(".")[0] == "polars":
+            return None
+        raise
+
+
+def _implied(tree: Any, schema: pa.Schema) -> Condition | None:
+    (name, body), *_ = tree.items()
+    if name == "BinaryExpr":
+        return _of_binary(body, schema)
+    if name == "Function":
+        return _of_function(body["function"], body["input"], schema)
+    if name == "Column" and pt.is_boolean(schema.field(body).type):
+        return _compared(tree, "=", True, schema)
+    return None
+
+
+def _of_binary(body: Any, schema: pa.Schema) -> Condition | None:
+    left, operator, right = body["left"], body["op"], body["right"]
+    if operator in ("And", "LogicalAnd"):
+        known = [part for side in (left, right) if (part := _implied(side, schema)) is not None]
+        return all_of(known) if known else None
+    if operator in ("Or", "LogicalOr"):
+        both = [_implied(side, schema) for side in (left, right)]
+        known = [part for part in both if part is not None]
+        return any_of(known) if len(known) == 2 else None
+    if operator not in _OPERATORS:
+        return None
+    plain = _OPERATORS[operator]
+    if "Literal" in left:
+        left, right, plain = right, left, _FLIPPED[plain]
+    value = _literal(right)
+    return None if value is None else _compared(left, plain, value, schema)
+
+
+def _of_function(function: Any, inputs: Sequence[Any], schema: pa.Schema) -> Condition | None:
+    (family, name), *_ = function.items()
+    details: Any = None
+    if isinstance(name, dict):
+        ((name, details),) = name.items()
+    if (family, name) in (("Boolean", "IsNull"), ("Boolean", "IsNotNull")):
+        column = find_column(schema, (inputs[0]["Column"],))
+        if column is None:
+            return None
+        return exactly(column[0].is_null() if name == "IsNull" else column[0].is_valid())
+    if (family, name) == ("Boolean", "IsBetween"):
+        ends = zip(_CLOSED[details["closed"]], inputs[1:], strict=True)
+        parts = [_compared(inputs[0], operator, _literal(end), schema) for operator, end in ends]
+        known = [part for part in parts if part is not None]
+        return all_of(known) if known else None
+    if (family, name) == ("Boolean", "IsIn") and details == {"nulls_equal": False}:
+        return _one_of(inputs[0]["Column"], inputs[1], schema)
+    if (family, name) == ("StringExpr", "StartsWith"):
+        prefix, column = _literal(inputs[1]), find_column(schema, (inputs[0]["Column"],))
+        if not isinstance(prefix, str) or column is None:
+            return None
+        pattern = "".join(f"!{letter}" if letter in "%_!" else letter for letter in prefix)
+        return matches_like(column, f"{pattern}%", "!", inputs[0]["Column"], any_case=False)
+    return None
+
+
+def _one_of(name: str, values: Any, schema: pa.Schema) -> Condition | None:
+    stored = pa.ipc.open_stream(bytes(values["Literal"]["Scalar"]["List"])).read_all().column(0).combine_chunks()
+    column = find_column(schema, (name,))
+    if column is None or len(stored) != 1 or pt.is_floating(column[1]):
+        return None
+    items = stored.flatten()
+    if pt.is_string_view(items.type) or pt.is_large_string(items.type):
+        items = items.cast(pa.string())
+    return is_in(column, [value for value in items if value.is_valid], name, negated=False)
+
+
+def _literal(tree: Any) -> object:
+    """Return the value of a literal; None: it is none that is known here."""
+    ((name, value),) = tree["Literal"]["Scalar"].items()
+    if name in _WHOLE_NUMBERS and isinstance(value, int):
+        return value
+    if name == "String" and isinstance(value, str):
+        return value
+    if name == "Boolean" and isinstance(value, bool):
+        return value
+    if name == "Float64" and isinstance(value, float) and math.isfinite(value):
+        return value
+    if name == "Date" and isinstance(value, int):
+        return date(1970, 1, 1) + timedelta(days=value)
+    if name == "Datetime":
+        ticks, unit, zone = value
+        return pa.scalar(ticks, pa.timestamp(_UNITS[unit], None if zone is None else "UTC"))
+    if name == "Decimal":
+        number, _, scale = value
+        return Decimal(number).scaleb(-scale) if abs(number) < 10**27 else None
+    return None
+
+
+def _compared(left: Any, operator: str, value: object, schema: pa.Schema) -> Condition | None:
+    if value is None:
+        return None
+    if "Function" in left and left["Function"]["function"] == {"TemporalExpr": "Date"}:
+        return _of_day(left["Function"]["input"][0]["Column"], operator, value, schema)
+    if "Column" not in left:
+        return None
+    column = find_column(schema, (left["Column"],))
+    if column is None or pt.is_float32(column[1]) or pt.is_float16(column[1]):
+        return None
+    if pt.is_float64(column[1]) and (operator not in ("=", "<", "<=") or not isinstance(value, float)):
+        return None
+    return compare(column, operator, value, left["Column"])
+
+
+def _of_day(name: str, operator: str, value: object, schema: pa.Schema) -> Condition | None:
+    """Return the range of a timestamp whose day compares so with one."""
+    column = find_column(schema, (name,))
+    if column is None or not pt.is_timestamp(column[1]) or column[1].tz not in (None, "UTC"):
+        return None
+    if not isinstance(value, date):
+        return None
+    first = datetime(value.year, value.month, value.day)
+    after = first + timedelta(days=1)
+    ends = {"=": ((">=", first), ("<", after)), "<": (("<", first),), "<=": (("<", after),)}
+    bounds = {**ends, ">": ((">=", after),), ">=": ((">=", first),)}[operator]
+    return reduce(lambda a, b: a & b, [compare(column, end, moment, name) for end, moment in bounds])
