@@ -723,6 +723,18 @@ class WriteTransaction:
         """Columns of lists with null elements among the rows that were keyed."""
         return frozenset(self._null_elements)
 
+    def rely_on(
+        self, groups: Iterable[tuple[PartitionPath, FileId]], covers: frozenset[PartitionPath] | None
+    ) -> None:
+        """Remember what the rows of this write were decided by.
+
+        Args:
+            groups: file groups that no other write may have changed.
+            covers: partitions in which no other write may have changed anything; None: in all.
+        """
+        self._read |= set(groups)
+        self._covers = covers
+
     def take_over(self, null_elements: Iterable[str], covers: frozenset[PartitionPath] | None) -> None:
         """Remember what other processes found in the rows of this write.
 
