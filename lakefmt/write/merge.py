@@ -43,8 +43,9 @@ from lakefmt.keys import KeySpec, build_new_partition_paths, build_partition_pat
 from lakefmt.keys.generate import build_auto_keys
 from lakefmt.read.snapshot import Snapshot, matching_slices, scan_slices
 from lakefmt.schema import reconcile
-from lakefmt.values import PARTITION_PATH, RECORD_KEY, CommitResult, TableType, WriteOperation
-from lakefmt.write._slice_state import apply_log_deletes, find_stored
+from lakefmt.values import PARTITION_PATH, RECORD_KEY, CommitResult, PartitionPath, TableType, WriteOperation
+from lakefmt.write._slice_state import SliceReader, apply_log_deletes, find_stored
+from lakefmt.write.commit.key_stats import slices_with_deletes
 from lakefmt.write.context import MOVED_AWAY, WriteRequest
 from lakefmt.write.ingest import KeyedBatch
 from lakefmt.write.merge_rows import (
@@ -361,8 +362,10 @@ class _Decision:
         self.has_moved |= bool(moved.any())
         found.updated.append(result.updated.take(from_numpy(stays)))
         found.updated_keys.append(new.take(stays))
-        found.moved.append(result.updated.filter(from_numpy(moved)))
-        left = np.concatenate([result.deletes, result.updates[moved]])
+        new_place = np.flatnonzero(moved)
+        new_place = new_place[~self._late_there(result.updated.take(from_numpy(new_place)), new.take(new_place))]
+        found.moved.append(result.updated.take(from_numpy(new_place)))
+        left = np.concatenate([result.deletes, result.updates[new_place]])
         data = window.select(self.plan.stored.names).take(from_numpy(left))
         found.left.append(reconcile(data, self.plan.schema))
         found.left_keys.append(stored.take(left))
@@ -399,6 +402,28 @@ class _Decision:
             rows = np.flatnonzero(moved)
             new = ordering_columns(result.updated, rule.stored, rows)
             late[rows] = ~incoming_wins(new, ordering_columns(window, rule.stored, result.updates[rows]))
+        return late
+
+    def _late_there(self, rows: pa.Table, keys: _Keys) -> Mask:
+        """Return which rows that move would lose against a delete of their key, which the logs of the new place have.
+
+        They would be nowhere then; so they stay where they are, as late rows do.
+        """
+        late, rule = np.zeros(rows.num_rows, bool), merge_rule(self.table_at.config)
+        has_logs = self.table_at.config.table_type is TableType.MERGE_ON_READ
+        if not rows.num_rows or not has_logs or not has_order(rule.stored, self.plan.stored.names):
+            return late
+        paths = [PartitionPath(path) for path in keys.paths.unique().to_pylist()]
+        slices = self.table_at.slices(paths)
+        reader = SliceReader(self.table_at, slices)
+        for number in slices_with_deletes(self.table_at, slices):
+            there = np.flatnonzero(to_mask(pc.equal(keys.paths, str(slices[number].partition))))
+            deleted = reader.deletes(slices[number], keys.keys.take(from_numpy(there)))
+            match = pc.index_in(keys.keys.take(from_numpy(there)), value_set=one_array(deleted.column(RECORD_KEY)))
+            meeting = to_mask(match.is_valid())
+            new = ordering_columns(rows, rule.stored, there[meeting])
+            old = ordering_columns(deleted, rule.stored, match.drop_null().to_numpy().astype(np.int64))
+            late[there[meeting]] |= ~incoming_wins(new, old)
         return late
 
     def _changes(self, found: _Found, inserted: pa.Table) -> _Changes:

@@ -240,9 +240,11 @@ def test_a_merge_leaves_what_a_dictionary_would(
     )
     for batch in (stored, later):
         table.upsert(pa.Table.from_pylist(batch, schema=SCHEMA))
+    seen = list[Row]()
     for source, on, asked in merges:
         before = table.read()
         assert isinstance(before, pa.Table)
+        seen += before.to_pylist()
         try:
             left = expected(before.to_pylist(), source, ONS[on], asked, ordered=ordering is not None, across=across)
         except Refused:
@@ -251,8 +253,55 @@ def test_a_merge_leaves_what_a_dictionary_would(
             left = before.to_pylist()
         else:
             merged(table, source, ONS[on], asked)
-        assert not multiset_difference(table.read(), pa.Table.from_pylist(left, schema=SCHEMA))
+        after = table.read()
+        if table_type == "mor" and ordering is not None:
+            after, left = without_remembered(after, left, before.to_pylist(), seen)
+        assert not multiset_difference(after, pa.Table.from_pylist(left, schema=SCHEMA))
     assert table.check("full").is_clean
+
+
+def without_remembered(
+    after: pa.Table, left: list[Row], before: list[Row], seen: list[Row]
+) -> tuple[pa.Table, list[Row]]:
+    """Leave out keys that come to a place where they were deleted, with a smaller event time: logs may remember the delete.
+
+    A new row of that kind is late, as one that is upserted. One that moves stays where it was: its key is not lost.
+    """
+    stored = {(row["id"], row["city"]) for row in before}
+    times: dict[tuple[str, str], int] = {}
+    for row in seen:
+        place = (row["id"], row["city"])
+        times[place] = max(times.get(place, -1), -1 if row["ts"] is None else row["ts"])
+    doubtful = {
+        row["id"]
+        for row in left
+        if (place := (row["id"], row["city"])) not in stored and (-1 if row["ts"] is None else row["ts"]) < times.get(place, -1)
+    }
+    kept = [row for row in after.to_pylist() if row["id"] not in doubtful]
+    return pa.Table.from_pylist(kept, schema=SCHEMA), [row for row in left if row["id"] not in doubtful]
+
+
+def test_a_row_does_not_move_to_where_logs_remember_its_deletion() -> None:
+    """It would be nowhere: its old place deletes it, and its new one finds it late."""
+    for index, version in itertools.product(["bloom", "bucket"], [6, 8, 9]):
+        table = lakefmt.create_table(
+            f"memory://merge-law-{next(NUMBERS)}",
+            schema=SCHEMA,
+            record_key="id",
+            partition_by="city",
+            ordering="ts",
+            table_type="mor",
+            table_version=version,
+            index=index,
+        )
+        stored = [{"id": "a", "city": "sf", "ts": 1, "v": 1}, {"id": "a", "city": "oslo", "ts": 5, "v": 2}]
+        table.upsert(pa.Table.from_pylist(stored, schema=SCHEMA))
+        table.delete("city = 'oslo'")
+        source = pa.table({"id": ["a"], "city": ["oslo"]})
+        table.merge(source).when_matched({"city": "s.city"}).execute()
+        assert table.read().to_pylist() == stored[:1], (index, version)
+        table.merge(source).when_matched({"city": "s.city", "ts": 6}).execute()
+        assert table.read().to_pylist() == [{"id": "a", "city": "oslo", "ts": 6, "v": 1}], (index, version)
 
 
 @given(
