@@ -65,6 +65,7 @@ from lakefmt.write.transaction import WriteTransaction
 __all__ = ["Merge", "plan_merge_write", "run_merge"]
 
 Mask = npt.NDArray[np.bool_]
+_Codes = npt.NDArray[np.int64]
 
 #: Stored rows that are joined with the source at a time: as many as the source has, and at least these.
 _FEWEST_ROWS = 1 << 18
@@ -145,7 +146,7 @@ class _Changes:
         keyless: how many of them, at the end, get generated keys.
         operation: how they are written.
         read: the file slices that were read.
-        covers_all: whether any other commit meanwhile would change what was decided.
+        read_keys: the source's record keys, by which stored rows were looked up; None: other rows were read, too.
         options: of the call, and what the rows ask for.
     """
 
@@ -154,7 +155,7 @@ class _Changes:
     keyless: int
     operation: WriteOperation
     read: Sequence[FileSlice]
-    covers_all: bool
+    read_keys: tuple[pa.StringArray, pa.DictionaryArray | None] | None
     options: Mapping[str, object]
 
 
@@ -193,8 +194,7 @@ def plan_merge_write(client: TableClient, request: WriteRequest, merge: Merge) -
 
 
 def _located(transaction: WriteTransaction, changes: _Changes) -> LocatedRows:
-    covers = None if changes.covers_all else frozenset[str]()
-    transaction.rely_on(((each.partition, each.file_id) for each in changes.read), covers)
+    transaction.rely_on(((each.partition, each.file_id) for each in changes.read), changes.read_keys)
     keyed = transaction.key(_with_generated_keys(changes, transaction.context.instant), durable=True)
     if keyed.num_rows != changes.rows.num_rows:
         raise DuplicateKey("two rows of the merge have one key")
@@ -231,7 +231,8 @@ class _Decision:
         rule = join_rule(merge.on, key, stored, merge.source.schema)
         self.plan: MergePlan = plan_merge(rule, merge.clauses, stored, merge.source)
         self._check_append_table()
-        self.covers_all = self.has_moved = False
+        self.has_moved = False
+        self.read_keys: tuple[pa.StringArray, pa.DictionaryArray | None] | None = None
         self.options: Mapping[str, object] = request.options
         self.read: Sequence[FileSlice] = []
 
@@ -251,10 +252,10 @@ class _Decision:
             return matching_slices(snapshot), None
         keys = self._source_keys()
         if keys is not None:
-            names = one_array(keys.keys).unique()
+            names = keys.keys.unique()
+            self.read_keys = (names, None) if keys.paths.null_count else (keys.keys, keys.paths.dictionary_encode())
             wanted = [(RECORD_KEY, "in", names)] if len(names) <= _MOST_VALUES else pc.field(RECORD_KEY).isin(names)
             return (self._slices_with(keys) if len(names) else []), (wanted if len(names) else None)
-        self.covers_all = bool(self.plan.actions[When.NOT_MATCHED])
         terms = list(self._terms())
         return matching_slices(snapshot, terms or None), terms or None
 
@@ -444,7 +445,7 @@ class _Decision:
         deletes = np.zeros(rows.num_rows, bool)
         deletes[updated.num_rows : updated.num_rows + left.num_rows] = True
         keyless = arriving.num_rows if self.spec.auto_keys else 0
-        return _Changes(rows, deletes, keyless, operation, self.read, self.covers_all, self.options)
+        return _Changes(rows, deletes, keyless, operation, self.read, self.read_keys, self.options)
 
     def _each_key_once(
         self, updated: pa.Table, updated_keys: _Keys, left: pa.Table, left_keys: _Keys, arriving: pa.Table
@@ -464,6 +465,7 @@ class _Decision:
             raise DuplicateKey(f"rows that the merge inserts would have one record key: {_shown(arriving_keys, of_arriving)}")
         if np.isin(of_left, of_updated).any():
             raise DuplicateKey("the table holds a record key twice, and the merge updates one of its rows and deletes the other")
+        self._check_replaced(arriving, of_arriving, left, of_left)
         new = np.flatnonzero(~np.isin(of_arriving, of_left))
         if len(new) and not self._certainly_new:
             self._check_not_stored(arriving_keys.take(new))
@@ -472,6 +474,26 @@ class _Decision:
         leaving = _last_of_each(of_left)
         leaving = leaving[~np.isin(of_left[leaving], of_arriving)]
         return updated.take(from_numpy(last)), left.take(from_numpy(leaving))
+
+    def _check_replaced(self, arriving: pa.Table, of_arriving: _Codes, left: pa.Table, of_left: _Codes) -> None:
+        """Refuse arriving rows that the table's rule would not let stand in place of the row of their key that leaves.
+
+        Raises:
+            DuplicateKey: there is one.
+        """
+        order = np.argsort(of_left, kind="stable")
+        place = np.minimum(np.searchsorted(of_left[order], of_arriving), max(len(of_left) - 1, 0))
+        taking = np.flatnonzero(np.isin(of_arriving, of_left))
+        rule = merge_rule(self.table_at.config)
+        if not len(taking) or not (rule.needs_stored or has_order(rule.stored, self.plan.stored.names)):
+            return
+        there = order[place[taking]]
+        new = ordering_columns(arriving, rule.stored, taking)
+        if rule.needs_stored or not incoming_wins(new, ordering_columns(left, rule.stored, there)).all():
+            raise DuplicateKey(
+                "the merge inserts a record key that it deletes, and by the table's merge rule the new row would not replace "
+                "the stored one: do it by two merges"
+            )
 
     @property
     def _certainly_new(self) -> bool:
