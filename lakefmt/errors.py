@@ -23,6 +23,7 @@
     │   ├── InvalidKey
     │   ├── DuplicateKey           a stream's strict insert found its key stored
     │   ├── KeyNotFound            a stream's strict update or delete did not find its key
+    │   ├── InvalidExpression      an SQL expression is not understood, or fails for a row
     │   ├── InvalidFilter
     │   ├── MergerFailed           a merge function raised, or returned invalid rows
     │   └── UnknownSetting
@@ -76,6 +77,7 @@ __all__ = [
     "InstantNotFound",
     "InstantNotPending",
     "InternalError",
+    "InvalidExpression",
     "InvalidFilter",
     "InvalidInputError",
     "InvalidKey",
@@ -282,6 +284,12 @@ class KeyNotFound(InvalidInputError):
     """A strict update or delete did not find its key in the table."""
 
     kind = "key_not_found"
+
+
+class InvalidExpression(InvalidInputError):
+    """An SQL expression is not valid, names unknown columns, or cannot be computed for every row."""
+
+    kind = "invalid_expression"
 
 
 class InvalidFilter(InvalidInputError):

@@ -1,0 +1,773 @@
+"""Translate SQL scalar expressions to Arrow compute expressions: arithmetic, functions, casts, CASE (pure).
+
+sqlglot parses the text; every node and every argument that is not listed here is refused by its name, and nothing is
+evaluated as Python. The result is exact, or an error: integers that overflow, a division by zero and a cast that would cut
+digits fail when they are computed. Nulls behave as in SQL, and a comparison with null is null.
+
+CASE, COALESCE, AND and OR do not compute what they do not need: an operation that may fail gets nulls in the rows that
+an earlier branch has decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import reduce
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from lakefmt._core.data_classes import dataclass
+from lakefmt._core.read.filter_terms import Column, compare, find_column, is_in, matches_like
+from lakefmt._core.read.sql_values import (
+    TIMESTAMP,
+    TIMESTAMP_OF,
+    Value,
+    as_decimal,
+    cast_type,
+    converted,
+    interval_of,
+    is_moment,
+    is_number,
+    is_text,
+    joined_numbers,
+    literal_of,
+    null_of,
+    null_value,
+    type_of_literal,
+    where_valid,
+)
+from lakefmt.errors import InvalidExpression, InvalidFilter
+
+__all__ = ["ExpressionTranslator", "SqlExpression", "compute_expressions", "parse_expression"]
+
+_MAX_TEXT: Final = 1_000_000
+_COMPARISONS: Final = {"EQ": "=", "NEQ": "!=", "LT": "<", "LTE": "<=", "GT": ">", "GTE": ">="}
+_FLIPPED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_ARROW_COMPARISONS: Final[dict[str, Callable[[Any, Any], pc.Expression]]] = {
+    "=": lambda a, b: a == b,
+    "!=": lambda a, b: a != b,
+    "<": lambda a, b: a < b,
+    "<=": lambda a, b: a <= b,
+    ">": lambda a, b: a > b,
+    ">=": lambda a, b: a >= b,
+}
+_DATE_PARTS: Final = ("year", "quarter", "month", "day", "hour", "minute", "second")
+_TRUNCATED_UNITS: Final = ("year", "quarter", "month", "week", "day", "hour", "minute", "second")
+_TEXT_FUNCTIONS: Final = {"Lower": pc.utf8_lower, "Upper": pc.utf8_upper}
+_SEARCHES: Final = {"StartsWith": pc.starts_with, "EndsWith": pc.ends_with, "Contains": pc.match_substring}
+#: What an unsupported node is called in a message.
+_NODE_NAMES: Final = {
+    "BitwiseAnd": "& (bitwise and; write: and)",
+    "BitwiseOr": "| (bitwise or; write: or)",
+    "Subquery": "a subquery",
+    "Select": "a subquery",
+    "Exists": "a subquery",
+    "TryCast": "try_cast of a column",
+    "Star": "*",
+    "Any": "any()",
+    "Tuple": "a list of values in parentheses",
+    "Collate": "collate",
+    "Bracket": "access by [ ]",
+    "Interval": "an interval on its own",
+    "CurrentTimestamp": "the time of now (write the moment itself)",
+    "CurrentDate": "the date of today (write the day itself)",
+    "now": "now() (write the moment itself)",
+}
+#: Arguments that a node may have beside its flags without effect; another one is refused.
+_ARGUMENTS: Final[dict[str, frozenset[str]]] = {
+    name: frozenset(arguments.split())
+    for names, arguments in (
+        ("Add Sub Mul IntDiv Mod Is NullSafeEQ NullSafeNEQ And Or Nullif Left Right StartsWith", "this expression"),
+        ("EQ NEQ LT LTE GT GTE Like ILike EndsWith Contains Escape Dot", "this expression"),
+        ("Div", "this expression typed safe"),
+        ("DPipe", "this expression safe"),
+        ("Paren Not Neg Boolean Null Lower Upper Length Abs Floor Ceil IsNan Date TsOrDsToDate Sqrt", "this"),
+        ("Year Month Day Hour Minute Second Quarter", "this"),
+        ("In", "this expressions"),
+        ("Between", "this low high"),
+        ("Cast", "this to"),
+        ("Literal", "this is_string"),
+        ("Case", "this ifs default"),
+        ("If", "this true false"),
+        ("Coalesce", "this expressions"),
+        ("Greatest Least", "this expressions ignore_nulls"),
+        ("Concat", "expressions safe coalesce"),
+        ("Trim", "this position"),
+        ("Substring", "this start length"),
+        ("Replace", "this expression replacement"),
+        ("Round", "this decimals"),
+        ("Extract", "this expression"),
+        ("TimestampTrunc DateTrunc", "this unit"),
+        ("Interval", "this unit"),
+        ("Column", "this table db catalog"),
+        ("Identifier", "this quoted"),
+        ("Anonymous", "this expressions"),
+    )
+    for name in names.split()
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SqlExpression:
+    """A translated expression.
+
+    Attributes:
+        text: the SQL text.
+        expression: of Arrow; it may raise ``pyarrow.ArrowInvalid`` when it is computed.
+        type: of its values.
+    """
+
+    text: str
+    expression: pc.Expression
+    type: pa.DataType
+
+
+#: Returns the expression and type of a column by the parts of its name; None: there is none.
+FindColumn = Callable[[tuple[str, ...]], Column | None]
+
+
+def parse_expression(text: str, schema: pa.Schema, find: FindColumn | None = None) -> SqlExpression:
+    """Return the Arrow expression of an SQL scalar expression over columns.
+
+    Args:
+        text: such as ``"fare * 2"``, ``"case when n > 1 then upper(city) else city end"`` or ``"null"``.
+        schema: the columns, for their types and for messages.
+        find: returns the expression and type of a column by the parts of its name, such as ``("source", "fare")``; None: the
+            column or nested field of `schema`.
+
+    Raises:
+        InvalidExpression: the text is not an expression, or names an unknown column or an unsupported function.
+
+    Example:
+        >>> parsed = parse_expression("fare * 2", pa.schema([("fare", pa.float64())]))
+        >>> parsed.type, compute_expressions(pa.table({"fare": [1.5]}), {"fare": parsed}).to_pylist()
+        (DataType(double), [{'fare': 3.0}])
+    """
+    # Imported on first use: the import is slow and few programs use SQL.
+    import sqlglot
+    from sqlglot import errors, exp
+
+    if len(text) > _MAX_TEXT:
+        raise InvalidExpression(f"the expression has {len(text):,} characters; at most {_MAX_TEXT:,} are read")
+    try:
+        tree = sqlglot.parse_one(text, dialect="duckdb", into=exp.Condition)
+        value = ExpressionTranslator(schema, find).value(tree)
+    except (errors.ParseError, errors.TokenError) as error:
+        first = str(error).splitlines()[0]
+        raise InvalidExpression(f"{text!r:.200} is not an SQL expression: {first}") from error
+    except RecursionError:
+        raise InvalidExpression(f"the expression {text!r:.200} is nested too deeply") from None
+    except InvalidFilter as error:
+        raise InvalidExpression(f"the expression {text!r:.200}: {error}") from error
+    return SqlExpression(text, value.expression, value.type)
+
+
+def compute_expressions(rows: pa.Table, expressions: dict[str, SqlExpression]) -> pa.Table:
+    """Return a table with one column for each expression, computed over rows in their order.
+
+    Raises:
+        InvalidExpression: an expression cannot be computed for every row.
+    """
+    import pyarrow.dataset as ds  # slow import
+
+    columns: dict[str, pa.ChunkedArray] = {}
+    source = ds.InMemoryDataset(rows)
+    for name, each in expressions.items():
+        try:
+            computed = source.to_table(columns={"value": each.expression}, use_threads=False)["value"]
+        except pa.ArrowException as error:
+            first = str(error).splitlines()[0]
+            raise InvalidExpression(
+                f"the expression {each.text!r:.200} cannot be computed for every row: {first}"
+            ) from error
+        columns[name] = computed if computed.type.equals(each.type) else computed.cast(each.type)
+    return pa.table(columns) if columns else rows.select([])
+
+
+class ExpressionTranslator:
+    """Translates the trees of one text; a method is named after the class of the nodes that it translates."""
+
+    def __init__(self, schema: pa.Schema, find: FindColumn | None = None) -> None:
+        self._schema = schema
+        self._find = find or self._in_schema
+        # Rows for which the node at hand is needed; None: all.
+        self._needed: pc.Expression | None = None
+
+    def value(self, tree: Any) -> Value:
+        """Return the value of a tree.
+
+        Raises:
+            InvalidExpression: a node is not supported, or types do not fit.
+        """
+        name = type(tree).__name__
+        allowed = _ARGUMENTS.get(name)
+        if allowed is None:
+            raise InvalidExpression(f"{self._called(tree)} is not supported, in {tree.sql('duckdb')!r:.200}")
+        surplus = [argument for argument, given in tree.args.items() if given and argument not in allowed]
+        if surplus == ["query"]:
+            raise InvalidExpression(f"a subquery is not supported, in {tree.sql('duckdb')!r:.200}")
+        if surplus:
+            raise InvalidExpression(
+                f"{surplus[0]} of {self._called(tree)} is not supported: {tree.sql('duckdb')!r:.200}"
+            )
+        if name in _COMPARISONS:
+            return self._comparison(tree)
+        if name.lower() in _DATE_PARTS:
+            return self._of(tree, *self._part(tree.this, name.lower()))
+        if name in _TEXT_FUNCTIONS:
+            return self._of(tree, _TEXT_FUNCTIONS[name](self._text(tree.this)), pa.string())
+        if name in _SEARCHES:
+            found = _SEARCHES[name](self._text(tree.this), self._constant(tree.expression))
+            return self._of(tree, found, pa.bool_())
+        translate = getattr(self, f"_{name.lower()}", None)
+        if translate is None:
+            raise InvalidExpression(f"{self._called(tree)} is not supported here: {tree.sql('duckdb')!r:.200}")
+        expression, data_type = translate(tree)
+        return self._of(tree, expression, data_type)
+
+    def condition(self, tree: Any) -> pc.Expression:
+        """Return a boolean expression: true, false or null.
+
+        Raises:
+            InvalidExpression: it is of another type.
+        """
+        value = self.value(tree)
+        if not (pt.is_boolean(value.type) or value.is_null):
+            raise InvalidExpression(f"{value.text!r:.200} is of type {value.type}: a condition is expected")
+        return null_of(pa.bool_()) if value.is_null else value.expression
+
+    @contextmanager
+    def needed_where(self, condition: pc.Expression) -> Iterator[None]:
+        """Compute what may fail only in rows in which a condition is true."""
+        before = self._needed
+        certain = pc.coalesce(condition, pc.scalar(False))
+        self._needed = certain if before is None else before & certain
+        try:
+            yield
+        finally:
+            self._needed = before
+
+    # ----------------------------------------------------------------------------------------------- names and literals
+
+    def _called(self, tree: Any) -> str:
+        name = type(tree).__name__
+        if name == "Anonymous":
+            return _NODE_NAMES.get(str(tree.this).lower(), f"the function {str(tree.this).lower()}")
+        if name in _NODE_NAMES:
+            return _NODE_NAMES[name]
+        names = getattr(tree, "sql_names", None)
+        return f"the function {names()[0].lower()}" if names is not None else f"the operator {name.lower()}"
+
+    def _of(self, tree: Any, expression: pc.Expression, data_type: pa.DataType) -> Value:
+        return Value(expression, data_type, literal_of(tree), tree.sql("duckdb"))
+
+    def _literal(self, tree: Any) -> Column:
+        value = literal_of(tree)
+        data_type = type_of_literal(value)
+        return pc.scalar(pa.scalar(value, data_type)), data_type
+
+    def _boolean(self, tree: Any) -> Column:
+        return pc.scalar(bool(tree.this)), pa.bool_()
+
+    def _null(self, _tree: object) -> Column:
+        return pc.scalar(None), pa.null()
+
+    def _paren(self, tree: Any) -> Column:
+        return self.value(tree.this).column
+
+    def _in_schema(self, path: tuple[str, ...]) -> Column | None:
+        return find_column(self._schema, path)
+
+    def _column(self, tree: Any) -> Column:
+        return self._named([str(part.name) for part in tree.parts], quoted=bool(tree.parts[0].args.get("quoted")))
+
+    def _dot(self, tree: Any) -> Column:
+        parts: list[Any] = []
+        while type(tree).__name__ == "Dot":
+            parts.insert(0, tree.expression)
+            tree = tree.this
+        if type(tree).__name__ != "Column":
+            raise InvalidExpression(f"a field of {tree.sql('duckdb')!r:.200} is not supported")
+        parts = [*tree.parts, *parts]
+        return self._named([str(part.name) for part in parts], quoted=bool(parts[0].args.get("quoted")))
+
+    def _named(self, path: Sequence[str], *, quoted: bool) -> Column:
+        column = self._find(tuple(path))
+        if column is None and not quoted:
+            same = [name for name in self._schema.names if name.lower() == path[0].lower()]
+            column = self._find((same[0], *path[1:])) if len(same) == 1 else None
+        if column is None:
+            hint = "; a text stands in single quotes" if quoted else ""
+            raise InvalidExpression(f"there is no column {'.'.join(path)!r}; there are {self._schema.names}{hint}")
+        expression, data_type = column
+        if pt.is_dictionary(data_type):
+            return expression.cast(data_type.value_type), data_type.value_type
+        return expression, data_type
+
+    # ------------------------------------------------------------------------------------------------------- arithmetic
+
+    def _checked(self, value: Value, data_type: pa.DataType) -> pc.Expression:
+        """Return a value in a type; null in rows that do not need it."""
+        expression = self._as(value, data_type)
+        if self._needed is None or value.literal is not None:
+            return expression
+        return pc.if_else(self._needed, expression, null_of(data_type))
+
+    def _numbers(self, tree: Any) -> tuple[Value, Value, pa.DataType]:
+        left, right = self.value(tree.this), self.value(tree.expression)
+        for value in (left, right):
+            if not (is_number(value.type) or value.is_null):
+                raise InvalidExpression(
+                    f"{value.text!r:.200} is of type {value.type}: a number is expected, in {tree.sql()!r:.200}"
+                )
+        common = self._common([left, right], tree)
+        return left, right, pa.int64() if pt.is_integer(common) or pt.is_null(common) else common
+
+    def _arithmetic(self, tree: Any, function: Callable[..., pc.Expression]) -> Column:
+        left, right, common = self._numbers(tree)
+        if pt.is_decimal(common):
+            return self._decimals(tree, left, right, function)
+        return function(self._checked(left, common), self._checked(right, common)), common
+
+    def _decimals(self, tree: Any, left: Value, right: Value, function: Callable[..., pc.Expression]) -> Column:
+        """Add, subtract or multiply decimals, exactly; the result has as many digits as it needs."""
+        types = [as_decimal(value.type) for value in (left, right)]
+        (p1, s1), (p2, s2) = ((each.precision, each.scale) for each in types)
+        if function is pc.multiply_checked:
+            scale, precision = s1 + s2, p1 + p2 + 1
+        else:
+            scale = max(s1, s2)
+            precision = max(p1 - s1, p2 - s2) + scale + 1
+        if precision > 76:
+            raise InvalidExpression(f"{tree.sql()!r:.200} needs {precision} digits; at most 76 are computed with")
+        if precision > 38:
+            types = [pa.decimal256(each.precision, each.scale) for each in types]
+        made = (pa.decimal256 if precision > 38 else pa.decimal128)(precision, scale)
+        return function(*(self._checked(value, kind) for value, kind in zip((left, right), types, strict=True))), made
+
+    def _add(self, tree: Any) -> Column:
+        shifted = self._shifted(tree, 1)
+        return self._arithmetic(tree, pc.add_checked) if shifted is None else shifted
+
+    def _sub(self, tree: Any) -> Column:
+        shifted = self._shifted(tree, -1)
+        return self._arithmetic(tree, pc.subtract_checked) if shifted is None else shifted
+
+    def _shifted(self, tree: Any, sign: int) -> Column | None:
+        """Return a time plus or minus an interval, a date plus or minus days; None: neither."""
+        if type(tree.expression).__name__ == "Interval":
+            moment, amount = self._moment(tree.this), interval_of(tree.expression) * sign
+            unit = moment.type.unit if pt.is_timestamp(moment.type) else "us"
+            data_type = moment.type if pt.is_timestamp(moment.type) else pa.timestamp("us")
+            step = pc.scalar(pa.scalar(amount, pa.duration(unit)))
+            return pc.add_checked(self._checked(moment, data_type), step), data_type
+        left, right = self.value(tree.this), self.value(tree.expression)
+        if pt.is_date32(left.type) and pt.is_integer(right.type):
+            days = self._as(left, pa.date32()).cast(pa.int32()).cast(pa.int64())
+            function = pc.add_checked if sign > 0 else pc.subtract_checked
+            return function(days, self._checked(right, pa.int64())).cast(pa.int32()).cast(pa.date32()), pa.date32()
+        return None
+
+    def _mul(self, tree: Any) -> Column:
+        return self._arithmetic(tree, pc.multiply_checked)
+
+    def _div(self, tree: Any) -> Column:
+        left, right, _ = self._numbers(tree)
+        return pc.divide_checked(*(self._checked(each, pa.float64()) for each in (left, right))), pa.float64()
+
+    def _whole(self, tree: Any) -> tuple[pc.Expression, pc.Expression]:
+        left, right, common = self._numbers(tree)
+        if not pt.is_integer(common):
+            raise InvalidExpression(f"{tree.sql('duckdb')!r:.200} needs whole numbers, not {common}")
+        return self._checked(left, common), self._checked(right, common)
+
+    def _intdiv(self, tree: Any) -> Column:
+        return pc.divide_checked(*self._whole(tree)), pa.int64()
+
+    def _mod(self, tree: Any) -> Column:
+        left, right = self._whole(tree)
+        # The lowest number divided by -1 overflows, and its remainder is that of a division by 1.
+        divisor = pc.if_else(right == pc.scalar(-1), pc.scalar(1), right)
+        return pc.subtract_checked(left, pc.multiply_checked(pc.divide_checked(left, divisor), divisor)), pa.int64()
+
+    def _neg(self, tree: Any) -> Column:
+        value = self._number(tree.this)
+        opposite = literal_of(tree)
+        if opposite is not None:
+            data_type = type_of_literal(opposite)
+            return pc.scalar(pa.scalar(opposite, data_type)), data_type
+        data_type = pa.int64() if pt.is_integer(value.type) else value.type
+        return pc.negate_checked(self._checked(value, data_type)), data_type
+
+    def _number(self, tree: Any) -> Value:
+        value = self.value(tree)
+        if value.is_null:
+            return Value(null_of(pa.int64()), pa.int64(), None, value.text)
+        if not is_number(value.type):
+            raise InvalidExpression(f"{value.text!r:.200} is of type {value.type}: a number is expected")
+        return value
+
+    def _abs(self, tree: Any) -> Column:
+        value = self._number(tree.this)
+        data_type = pa.int64() if pt.is_integer(value.type) else value.type
+        return pc.abs_checked(self._checked(value, data_type)), data_type
+
+    def _sqrt(self, tree: Any) -> Column:
+        return pc.sqrt_checked(self._checked(self._number(tree.this), pa.float64())), pa.float64()
+
+    def _floor(self, tree: Any) -> Column:
+        return self._rounded(tree, pc.floor)
+
+    def _ceil(self, tree: Any) -> Column:
+        return self._rounded(tree, pc.ceil)
+
+    def _rounded(self, tree: Any, function: Callable[..., pc.Expression]) -> Column:
+        value = self._number(tree.this)
+        if pt.is_integer(value.type):
+            return value.column
+        return function(self._checked(value, value.type)), value.type
+
+    def _round(self, tree: Any) -> Column:
+        digits = 0 if tree.args.get("decimals") is None else self._constant_whole(tree.args["decimals"])
+        return self._rounded(tree, lambda each: pc.round(each, digits, "half_towards_infinity"))
+
+    def _isnan(self, tree: Any) -> Column:
+        value = self._number(tree.this)
+        return pc.is_nan(self._as(value, pa.float64())), pa.bool_()
+
+    # ------------------------------------------------------------------------------------------------------------ texts
+
+    def _text(self, tree: Any) -> pc.Expression:
+        value = self.value(tree)
+        if not (is_text(value.type) or value.is_null):
+            raise InvalidExpression(f"{value.text!r:.200} is of type {value.type}: a text is expected")
+        return self._as(value, pa.string())
+
+    def _constant(self, tree: Any) -> str:
+        value = self.value(tree)
+        if not isinstance(value.literal, str):
+            raise InvalidExpression(f"{value.text!r:.200}: a text in quotes is expected here")
+        return value.literal
+
+    def _constant_whole(self, tree: Any) -> int:
+        value = self.value(tree)
+        if not isinstance(value.literal, int) or isinstance(value.literal, bool) or abs(value.literal) > 1 << 30:
+            raise InvalidExpression(f"{value.text!r:.200}: a whole number is expected here")
+        return value.literal
+
+    def _length(self, tree: Any) -> Column:
+        return pc.utf8_length(self._text(tree.this)).cast(pa.int64()), pa.int64()
+
+    def _dpipe(self, tree: Any) -> Column:
+        texts = [self._text(tree.this), self._text(tree.expression)]
+        return pc.binary_join_element_wise(*texts, pc.scalar("")), pa.string()
+
+    def _concat(self, tree: Any) -> Column:
+        texts = [pc.coalesce(self._text(each), pc.scalar("")) for each in tree.expressions]
+        return pc.binary_join_element_wise(*texts, pc.scalar("")), pa.string()
+
+    def _trim(self, tree: Any) -> Column:
+        side = str(tree.args.get("position") or "BOTH").upper()
+        function = {"LEADING": pc.utf8_ltrim, "TRAILING": pc.utf8_rtrim}.get(side, pc.utf8_trim)
+        return function(self._text(tree.this), " "), pa.string()
+
+    def _substring(self, tree: Any) -> Column:
+        start = self._constant_whole(tree.args["start"])
+        length = None if tree.args.get("length") is None else self._constant_whole(tree.args["length"])
+        if start < 1 or (length is not None and length < 0):
+            raise InvalidExpression(
+                f"{tree.sql('duckdb')!r:.200}: a start from 1 on and a length from 0 on are expected"
+            )
+        stop = None if length is None else start - 1 + length
+        return pc.utf8_slice_codeunits(self._text(tree.this), start - 1, stop), pa.string()
+
+    def _left(self, tree: Any) -> Column:
+        length = self._constant_whole(tree.expression)
+        return pc.utf8_slice_codeunits(self._text(tree.this), 0, length), pa.string()
+
+    def _right(self, tree: Any) -> Column:
+        length = self._constant_whole(tree.expression)
+        if length < 1:
+            raise InvalidExpression(f"{tree.sql('duckdb')!r:.200}: a length from 1 on is expected")
+        return pc.utf8_slice_codeunits(self._text(tree.this), -length, None), pa.string()
+
+    def _replace(self, tree: Any) -> Column:
+        text = self._text(tree.this)
+        old, new = self._constant(tree.expression), self._constant(tree.args["replacement"])
+        return (pc.replace_substring(text, old, new) if old else text), pa.string()
+
+    # ------------------------------------------------------------------------------------------------------------ times
+
+    def _moment(self, tree: Any) -> Value:
+        value = self.value(tree)
+        if isinstance(value.literal, str):
+            return Value(self._as(value, TIMESTAMP), TIMESTAMP, None, value.text)
+        if not (pt.is_timestamp(value.type) or pt.is_date32(value.type)):
+            raise InvalidExpression(f"{value.text!r:.200} is of type {value.type}: a date or a timestamp is expected")
+        if pt.is_timestamp(value.type) and value.type.tz not in (None, "UTC"):
+            data_type = pa.timestamp(value.type.unit, "UTC")
+            return Value(value.expression.cast(data_type), data_type, None, value.text)
+        return value
+
+    def _part(self, tree: Any, part: str) -> Column:
+        moment = self._moment(tree)
+        if part in ("hour", "minute", "second") and pt.is_date32(moment.type):
+            return pc.if_else(moment.expression.is_valid(), pc.scalar(0), null_of(pa.int64())), pa.int64()
+        return getattr(pc, part)(moment.expression), pa.int64()
+
+    def _extract(self, tree: Any) -> Column:
+        part = str(tree.this.name).lower()
+        if part not in _DATE_PARTS:
+            raise InvalidExpression(f"extract({part}) is not supported: {', '.join(_DATE_PARTS)} are")
+        return self._part(tree.expression, part)
+
+    def _anonymous(self, tree: Any) -> Column:
+        name, arguments = str(tree.this).lower(), list(tree.expressions)
+        if name == "date_part" and len(arguments) == 2 and self._constant(arguments[0]).lower() in _DATE_PARTS:
+            return self._part(arguments[1], self._constant(arguments[0]).lower())
+        search = _SEARCHES.get(name.title().replace("_", ""))
+        if search is not None and len(arguments) == 2:  # older releases of sqlglot
+            return search(self._text(arguments[0]), self._constant(arguments[1])), pa.bool_()
+        if name == "replace" and len(arguments) == 3:
+            old, new = self._constant(arguments[1]), self._constant(arguments[2])
+            text = self._text(arguments[0])
+            return (pc.replace_substring(text, old, new) if old else text), pa.string()
+        raise InvalidExpression(f"{self._called(tree)} is not supported, in {tree.sql('duckdb')!r:.200}")
+
+    def _timestamptrunc(self, tree: Any) -> Column:
+        unit = str(tree.args["unit"].name).lower()
+        if unit not in _TRUNCATED_UNITS:
+            raise InvalidExpression(f"date_trunc('{unit}') is not supported: {', '.join(_TRUNCATED_UNITS)} are")
+        moment = self._moment(tree.this)
+        data_type = moment.type if pt.is_timestamp(moment.type) else pa.timestamp("us")
+        return pc.floor_temporal(self._as(moment, data_type), 1, unit, week_starts_monday=True), data_type
+
+    def _datetrunc(self, tree: Any) -> Column:
+        return self._timestamptrunc(tree)
+
+    def _date(self, tree: Any) -> Column:
+        return self._cast_to(self.value(tree.this), pa.date32()), pa.date32()
+
+    def _tsordstodate(self, tree: Any) -> Column:
+        return self._date(tree)
+
+    # ------------------------------------------------------------------------------------------------------------ casts
+
+    def _cast(self, tree: Any) -> Column:
+        target = cast_type(tree.args["to"])
+        return self._cast_to(self.value(tree.this), target), target
+
+    def _cast_to(self, value: Value, target: pa.DataType) -> pc.Expression:
+        source = value.type
+        if source.equals(target) or value.is_null or value.literal is not None:
+            return self._as(value, target)
+        if pt.is_nested(source) or (pt.is_binary(target) != pt.is_binary(source) and not is_text(source)):
+            raise InvalidExpression(f"{value.text!r:.200} of type {source} cannot be cast to {target}")
+        checked = self._checked(value, source)
+        if pt.is_timestamp(source) and pt.is_date32(target):
+            return self._as(Value(checked, source, None, value.text), TIMESTAMP_OF[source.unit]).cast(target)
+        if is_text(target) and (pt.is_floating(source) or pt.is_timestamp(source)):
+            raise InvalidExpression(
+                f"{value.text!r:.200}: engines write a {source} as different texts; it is not cast to text"
+            )
+        if pt.is_floating(target):
+            return checked.cast(target, safe=False)
+        if is_number(target) and pt.is_temporal(source):
+            raise InvalidExpression(f"{value.text!r:.200} of type {source} cannot be cast to {target}")
+        return checked.cast(target)
+
+    # ------------------------------------------------------------------------------------------------------- conditions
+
+    def _comparison(self, tree: Any) -> Value:
+        operator = _COMPARISONS[type(tree).__name__]
+        return self._of(
+            tree, self._compared(tree, self.value(tree.this), operator, self.value(tree.expression)), pa.bool_()
+        )
+
+    def _compared(self, tree: Any, left: Value, operator: str, right: Value) -> pc.Expression:
+        if left.is_null or right.is_null:
+            return null_of(pa.bool_())
+        if left.literal is not None and right.literal is None:
+            left, right, operator = right, left, _FLIPPED.get(operator, operator)
+        if left.literal is None and right.literal is not None:
+            holds = compare(left.column, operator, right.literal, left.text).exact
+            return where_valid([left.expression], holds)
+        common = self._common([left, right], tree)
+        if pt.is_nested(common):
+            raise InvalidExpression(f"{tree.sql('duckdb')!r:.200} compares values of type {common}")
+        return _ARROW_COMPARISONS[operator](self._as(left, common), self._as(right, common))
+
+    def _not(self, tree: Any) -> Column:
+        return ~self.condition(tree.this), pa.bool_()
+
+    def _and(self, tree: Any) -> Column:
+        left = self.condition(tree.this)
+        with self.needed_where(pc.coalesce(left, pc.scalar(True))):
+            return left & self.condition(tree.expression), pa.bool_()
+
+    def _or(self, tree: Any) -> Column:
+        left = self.condition(tree.this)
+        with self.needed_where(~pc.coalesce(left, pc.scalar(False))):
+            return left | self.condition(tree.expression), pa.bool_()
+
+    def _is(self, tree: Any) -> Column:
+        value, name = self.value(tree.this), type(tree.expression).__name__
+        if name == "Null":
+            return value.expression.is_null(), pa.bool_()
+        if name != "Boolean":
+            raise InvalidExpression(f"{tree.sql('duckdb')!r:.200}: is null, is true and is false are supported")
+        holds = self.condition(tree.this)
+        return pc.coalesce(holds if tree.expression.this else ~holds, pc.scalar(False)), pa.bool_()
+
+    def _nullsafeeq(self, tree: Any) -> Column:
+        left, right = self.value(tree.this), self.value(tree.expression)
+        both_null = left.expression.is_null() & right.expression.is_null()
+        return pc.coalesce(self._compared(tree, left, "=", right), both_null), pa.bool_()
+
+    def _nullsafeneq(self, tree: Any) -> Column:
+        return ~self._nullsafeeq(tree)[0], pa.bool_()
+
+    def _between(self, tree: Any) -> Column:
+        value = self.value(tree.this)
+        ends = [(">=", self.value(tree.args["low"])), ("<=", self.value(tree.args["high"]))]
+        low, high = (self._compared(tree, value, operator, end) for operator, end in ends)
+        return low & high, pa.bool_()
+
+    def _in(self, tree: Any) -> Column:
+        if not tree.expressions:
+            raise InvalidExpression(f"a subquery is not supported, in {tree.sql('duckdb')!r:.200}")
+        value, items = self.value(tree.this), [self.value(each) for each in tree.expressions]
+        if value.literal is None and all(item.literal is not None or item.is_null for item in items):
+            held = [item.literal for item in items if not item.is_null]
+            found = is_in(value.column, held, value.text, negated=False).exact
+            if len(held) < len(items):
+                found = pc.if_else(pc.coalesce(found, pc.scalar(False)), pc.scalar(True), null_of(pa.bool_()))
+            return where_valid([value.expression], found), pa.bool_()
+        return reduce(lambda a, b: a | b, (self._compared(tree, value, "=", item) for item in items)), pa.bool_()
+
+    def _like(self, tree: Any, escape: str | None = None, any_case: bool = False) -> Column:
+        text, pattern = self._text(tree.this), self._constant(tree.expression)
+        holds = matches_like((text, pa.string()), pattern, escape, tree.this.sql(), any_case=any_case).exact
+        return where_valid([text], holds), pa.bool_()
+
+    def _ilike(self, tree: Any) -> Column:
+        return self._like(tree, any_case=True)
+
+    def _escape(self, tree: Any) -> Column:
+        name = type(tree.this).__name__
+        if name not in ("Like", "ILike"):
+            raise InvalidExpression(f"{tree.sql('duckdb')!r:.200}: escape belongs to like")
+        return self._like(tree.this, self._constant(tree.expression), any_case=name == "ILike")
+
+    # -------------------------------------------------------------------------------------------------------- branches
+
+    def _case(self, tree: Any) -> Column:
+        ifs = tree.args["ifs"]
+        subject = None if tree.this is None else self.value(tree.this)
+        conditions: list[pc.Expression] = []
+        values: list[Value] = []
+
+        def branch(index: int) -> None:
+            if index == len(ifs):
+                default = tree.args.get("default")
+                values.append(null_value() if default is None else self.value(default))
+                return
+            each = ifs[index]
+            if subject is None:
+                holds = self.condition(each.this)
+            else:
+                holds = self._compared(tree, subject, "=", self.value(each.this))
+            holds = pc.coalesce(holds, pc.scalar(False))
+            conditions.append(holds)
+            with self.needed_where(holds):
+                values.append(self.value(each.args["true"]))
+            with self.needed_where(~holds):
+                branch(index + 1)
+
+        branch(0)
+        return self._chosen(tree, conditions, values)
+
+    def _if(self, tree: Any) -> Column:
+        holds = pc.coalesce(self.condition(tree.this), pc.scalar(False))
+        with self.needed_where(holds):
+            first = self.value(tree.args["true"])
+        with self.needed_where(~holds):
+            other = null_value() if tree.args.get("false") is None else self.value(tree.args["false"])
+        return self._chosen(tree, [holds], [first, other])
+
+    def _chosen(self, tree: Any, conditions: Sequence[pc.Expression], values: Sequence[Value]) -> Column:
+        common = self._common(values, tree)
+        if pt.is_null(common):
+            return pc.scalar(None), common
+        chosen = self._as(values[-1], common)
+        for holds, value in zip(reversed(conditions), reversed(values[:-1]), strict=True):
+            chosen = pc.if_else(holds, self._as(value, common), chosen)
+        return chosen, common
+
+    def _coalesce(self, tree: Any) -> Column:
+        values = [self.value(tree.this)]
+        for each in tree.expressions:
+            with self.needed_where(reduce(lambda a, b: a & b, (value.expression.is_null() for value in values))):
+                values.append(self.value(each))
+        common = self._common(values, tree)
+        if pt.is_null(common):
+            return pc.scalar(None), common
+        return pc.coalesce(*(self._as(value, common) for value in values)), common
+
+    def _nullif(self, tree: Any) -> Column:
+        value, other = self.value(tree.this), self.value(tree.expression)
+        if value.is_null:
+            return value.column
+        same = pc.coalesce(self._compared(tree, value, "=", other), pc.scalar(False))
+        return pc.if_else(same, null_of(value.type), value.expression), value.type
+
+    def _greatest(self, tree: Any) -> Column:
+        return self._extreme(tree, pc.max_element_wise)
+
+    def _least(self, tree: Any) -> Column:
+        return self._extreme(tree, pc.min_element_wise)
+
+    def _extreme(self, tree: Any, function: Callable[..., pc.Expression]) -> Column:
+        values = [self.value(each) for each in (tree.this, *tree.expressions)]
+        common = self._common(values, tree)
+        if pt.is_null(common):
+            return pc.scalar(None), common
+        return function(*(self._as(value, common) for value in values)), common
+
+    # ------------------------------------------------------------------------------------------------------------ types
+
+    def _as(self, value: Value, target: pa.DataType) -> pc.Expression:
+        """Return a value in another type of the same values; literals are converted here."""
+        if value.is_null:
+            return null_of(target)
+        if value.literal is not None:
+            return pc.scalar(converted(value, target))
+        if value.type.equals(target):
+            return value.expression
+        return value.expression.cast(target, safe=not pt.is_floating(target))
+
+    def _common(self, values: Sequence[Value], tree: Any) -> pa.DataType:
+        """Return the type that holds all values; a text literal takes the type of a date or a time beside it."""
+        firm = [value for value in values if value.literal is None and not value.is_null]
+        soft = [value for value in values if value.literal is not None]
+        others = [value.type for value in soft if not (firm and isinstance(value.literal, str))]
+        common = reduce(lambda a, b: self._joined(a, b, tree), [*(value.type for value in firm), *others], pa.null())
+        for value in soft:
+            converted(value, common)
+        return common
+
+    def _joined(self, a: pa.DataType, b: pa.DataType, tree: Any) -> pa.DataType:
+        if a.equals(b) or pt.is_null(a):
+            return b
+        if is_number(a) and is_number(b):
+            return joined_numbers(a, b)
+        if is_text(a) and is_text(b):
+            return pa.string()
+        if is_moment(a) and is_moment(b):
+            units = [each.unit for each in (a, b) if pt.is_timestamp(each)]
+            zoned = any(pt.is_timestamp(each) and each.tz for each in (a, b))
+            return pa.timestamp("ns" if "ns" in units else "us", "UTC" if zoned else None)
+        raise InvalidExpression(f"{tree.sql('duckdb')!r:.200} has values of type {a} and of type {b} in one place")
