@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from lakefmt._core.compaction.clean.run import CleanResult
     from lakefmt._core.table_alter import TableAlter
     from lakefmt._core.table_indexes import TableIndexes
+    from lakefmt._core.table_merge import TableMerge
     from lakefmt._core.upgrade.plan import UpgradePlan
     from lakefmt._core.write.context import CommitEntries
 
@@ -452,6 +453,33 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, ConsumerVerbs, ProducerVer
             return updated_rows(self.client.at(state), rows, given), state
 
         return self._write(WriteOperation.UPSERT, StoredRows(changed), call)
+
+    def merge(self, source: object, on: str | Sequence[str] | None = None) -> TableMerge:
+        """Begin a merge: clauses say what happens to rows that match rows of a source and to others (docs/merge.md).
+
+        Nothing is read or written before ``execute()``.
+
+        Args:
+            source: anything that holds Arrow data; it is held in memory.
+            on: which rows match: names of columns that both have; an SQL condition over ``t`` (the table) and ``s`` (the
+                source) such as ``"t.id = s.id and s.day = t.day"``; None: the record key.
+
+        Raises:
+            InvalidInputError: `on` is neither.
+
+        Example:
+            >>> data = pa.table({"id": ["a", "b"], "v": [1, 2]})
+            >>> t = create_table("memory://doc-merge-verb", data=data, record_key="id")
+            >>> _ = t.insert(data)
+            >>> merge = t.merge(pa.table({"id": ["a", "b"], "v": [7, 0]}))
+            >>> _ = merge.when_matched_delete(where="s.v = 0").when_matched().execute()
+            >>> t.read().to_pylist()
+            [{'id': 'a', 'v': 7}]
+        """
+        from lakefmt._core.table_merge import TableMerge  # few programs merge
+
+        names = None if on is None else on if isinstance(on, str) else texts_argument(on, "on")
+        return TableMerge(self.client, self._writing, self._finished, source, names)
 
     def delete(
         self, what: object, *, partitions: Partitions | None = None, **call: Unpack[WriteOptions]

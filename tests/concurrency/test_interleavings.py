@@ -20,6 +20,7 @@ from lakefmt._core.filegroups.table_client import TableClient
 from lakefmt._core.storage import LocalStore, ObjectStore
 from lakefmt._core.storage.memory import MemoryStore
 from lakefmt._core.table import Table
+from lakefmt._core.table_merge import TableMerge
 from lakefmt._core.values import TableType
 from lakefmt.errors import SchemaMismatch
 from lakefmt.testing.invariants import check_invariants, check_no_orphans
@@ -48,11 +49,15 @@ class Verb:
     """A verb of the face and of the model; both are told which of the writers calls."""
 
     call: Callable[[Table, int], Any]
-    model: Callable[[ModelTable, int], None]
+    model: Callable[[ModelTable, int], object]
 
 
 def given(make: Callable[[int], list[Row]], face: str, model: str, **how: Any) -> Verb:
     return Verb(lambda t, n: getattr(t, face)(arrow(make(n)), **how), lambda m, n: getattr(m, model)([*make(n)]))
+
+
+def merged(merge: TableMerge) -> lakefmt.CommitResult:
+    return merge.when_matched_delete(where="s.v < 0").when_matched().when_not_matched(where="s.v >= 0").execute()
 
 
 VERBS: dict[str, Verb] = {
@@ -73,6 +78,27 @@ VERBS: dict[str, Verb] = {
     "update": Verb(
         lambda t, n: t.update("id = 'k0'", {"v": 100 + n}),
         lambda m, n: m.update(lambda r: r["id"] == "k0", {"v": 100 + n}),
+    ),
+    "merge": Verb(
+        lambda t, n: merged(
+            t.merge(arrow(rows(("k0", "sf", 5, 30 + n), ("k2", "sf", 5, -1), ("new", "sf", 5, 30 + n))))
+        ),
+        lambda m, n: [
+            m.delete_where(lambda r: r["id"] == "k2"),
+            m.upsert(rows(("k0", "sf", 5, 30 + n), ("new", "sf", 5, 30 + n))),
+        ],
+    ),
+    "merge_others": Verb(
+        lambda t, n: (
+            t.merge(pa.table({"id": ["k3"]}))
+            .when_not_matched_by_source(update={"v": 40 + n}, where="t.city = 'oslo'")
+            .when_not_matched_by_source(delete=True, where="t.v >= 100")
+            .execute()
+        ),
+        lambda m, n: [
+            m.delete_where(lambda r: r["id"] != "k3" and r["city"] != "oslo" and r["v"] >= 100),
+            m.update(lambda r: r["id"] != "k3" and r["city"] == "oslo", {"v": 40 + n}),
+        ],
     ),
     "overwrite": given(lambda n: rows((f"over{n}", "oslo", 5, n)), "insert_overwrite", "overwrite"),
     "overwrite_table": given(lambda n: rows((f"all{n}", "sf", 5, n)), "insert_overwrite_table", "overwrite_table"),

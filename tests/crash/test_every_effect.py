@@ -66,6 +66,19 @@ class Verb:
 #: Every partition is older.
 LONG_AFTER = datetime(2999, 1, 1, tzinfo=UTC)
 
+
+def merge_everything(table: Table, shift: int = 0) -> lakefmt.CommitResult:
+    """Update, delete, insert and, with `shift`, move rows in one commit."""
+    return (
+        table.merge(rows(3, 9, ts=2, shift=shift))
+        .when_matched_delete(where="s.id = 'k3'")
+        .when_matched()
+        .when_not_matched()
+        .when_not_matched_by_source(update={"ts": "t.ts + 5"}, where="t.id = 'k0'")
+        .execute()
+    )
+
+
 VERBS: dict[str, Verb] = {
     "upsert": Verb("upsert", lambda t: t.upsert(rows(3, 9, ts=2))),
     "upsert_streamed": Verb("upsert", lambda t: t.upsert(iter([rows(3, 9, ts=2)] * 8), options=FEW_BYTES)),
@@ -101,6 +114,8 @@ VERBS: dict[str, Verb] = {
     "delete_there": Verb("delete", lambda t: t.delete(rows(1, 3, ts=1).select(["id", "city"]))),
     "delete_where": Verb("delete", lambda t: t.delete("id = 'k1' or id = 'k2'")),
     "update": Verb("update", lambda t: t.update("id = 'k1'", {"ts": 7})),
+    "merge": Verb("merge", merge_everything),
+    "merge_moving": Verb("merge", lambda t: merge_everything(t, shift=1), index="global_bloom"),
     "insert_overwrite": Verb("insert_overwrite", lambda t: t.insert_overwrite(rows(0, 2, ts=5))),
     "insert_overwrite_table": Verb("insert_overwrite_table", lambda t: t.insert_overwrite_table(rows(0, 2, ts=5))),
     "delete_partitions": Verb("delete_partitions", lambda t: t.delete_partitions(["city=oslo"])),

@@ -199,6 +199,13 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         minimum=1,
     ),
     _honoured(
+        "lakefmt.merge.source.bytes",
+        int,
+        2048 * MIB,
+        "the most bytes of a merge's source that come as a stream: they are held in memory",
+        minimum=1024,
+    ),
+    _honoured(
         "lakefmt.write.window.bytes",
         int,
         128 * MIB,

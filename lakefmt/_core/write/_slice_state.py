@@ -110,7 +110,6 @@ class SliceReader(BaseFileReader):
         base: bool = True,
     ) -> pa.Table:
         """Return a slice's rows, of all keys or those given; with `base` False only of keys that its logs have."""
-        from lakefmt._core.filegroups.logs.reader import read_log_rows
         from lakefmt._core.filegroups.merge.merged_slice import merge_logs
 
         names = self._schema.names if columns is None else [n for n in self._schema.names if n in columns]
@@ -126,8 +125,32 @@ class SliceReader(BaseFileReader):
             rows = rows if keys is None else rows.filter(pc.is_in(rows.column(RECORD_KEY), value_set=keys))
         if not file_slice.logs:
             return rows.select(names)
+        logs = self._log_rows(file_slice, schema)
+        if keys is not None:
+            logs = _of_keys(logs, keys)
+        if not base and logs.is_partial:
+            # Partial rows of keys that are in the base file only complete those.
+            logs = replace(logs, columns=(None,) * len(logs.columns))
+        return merge_logs(rows, logs, self.rule).select(names)
+
+    def deletes(self, file_slice: FileSlice, keys: pa.Array) -> pa.Table:
+        """Return the ordering columns of the deletes that a slice's logs have of some keys, the largest of a key first.
+
+        A delete without an event time is not among them: a row that comes after it is no late one.
+        """
+        order = self.rule.stored
+        needed = {RECORD_KEY, IS_DELETED, *(field.split(".", 1)[0] for field in order.fields)}
+        schema = pa.schema([field for field in self._schema if field.name in needed])
+        logs = _of_keys(self._log_rows(file_slice, schema), keys)
+        found = logs.table.filter(from_numpy(logs.deletes & ~logs.always))
+        ranks = order_ranks(ordering_columns(found, order), found.num_rows)
+        return found.take(from_numpy(np.argsort(-ranks, kind="stable")))
+
+    def _log_rows(self, file_slice: FileSlice, schema: pa.Schema) -> LogRows:
+        from lakefmt._core.filegroups.logs.reader import read_log_rows
+
         timeline = self._state.timeline
-        logs = read_log_rows(
+        return read_log_rows(
             self._client.store,
             file_slice,
             schema,
@@ -136,12 +159,6 @@ class SliceReader(BaseFileReader):
             is_committed=lambda time: timeline.is_committed(InstantTime(time)),
             unstored=self._made,
         )
-        if keys is not None:
-            logs = _of_keys(logs, keys)
-        if not base and logs.is_partial:
-            # Partial rows of keys that are in the base file only complete those.
-            logs = replace(logs, columns=(None,) * len(logs.columns))
-        return merge_logs(rows, logs, self.rule).select(names)
 
 
 def _of_keys(logs: LogRows, keys: pa.Array) -> LogRows:
