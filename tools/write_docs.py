@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from lakefmt.config import settings
+from lakefmt.config import hudi_options, settings
 from lakefmt.producers.append.verbs import paimon_options_markdown
 from lakefmt.spark import options
 from lakefmt.timeline.instant import transitions_table
@@ -79,6 +79,7 @@ def _medians(part: str, work: str) -> dict[str, str]:
 
 GENERATED: dict[str, Callable[[], str]] = {
     "settings": settings.settings_markdown,
+    "hudi-options": hudi_options.published_markdown,
     "spark-options": options.options_markdown,
     "paimon-options": paimon_options_markdown,
     "transitions": transitions_table,

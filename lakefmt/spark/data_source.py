@@ -29,6 +29,7 @@ from lakefmt.errors import (
     InvalidInputError,
     UnsupportedFeature,
 )
+from lakefmt.spark.notes import log_notes
 from lakefmt.spark.options import WriteCall, parse_write_options
 from lakefmt.spark.scan import PlannedScan, PushedFilter, SparkScan, SparkSplit, open_scan, translate_filters
 from lakefmt.spark.streams.sink import QUERY_PROPERTY, BatchLabel, choose_batch, encode_label, take_sink_options
@@ -95,6 +96,7 @@ class LakefmtDataSource(DataSource):
         options = dict(self.options)
         limit = take_limits(options).stage_bytes
         call = parse_write_options(options)
+        log_notes(call.notes)
         path = _path(self.options)
         columns = rows_schema(schema, call, existing_table(path, call))
         return _Writer(path, "overwrite" if overwrite else "append", call, columns, limit)

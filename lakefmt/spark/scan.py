@@ -45,6 +45,7 @@ from lakefmt.read.splits import (
     plan_splits,
 )
 from lakefmt.schema.java_text import java_text
+from lakefmt.spark.notes import log_notes
 from lakefmt.spark.options import ReadCall, parse_read_options
 from lakefmt.spark.types import spark_schema
 from lakefmt.values import META_COLUMNS
@@ -373,6 +374,7 @@ def open_scan(path: str, options: Mapping[str, str]) -> SparkScan:
         UnknownSetting: an option that is not known.
     """
     call = parse_read_options(options)
+    log_notes(call.notes)
     table = open_table(path, options=call.settings, storage_options=call.storage)
     snapshot = table.snapshot(call.as_of)
     if call.query == "cdc":

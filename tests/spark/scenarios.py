@@ -20,6 +20,7 @@ from unittest.mock import patch
 os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 
 import bucket_scenarios  # beside this file
+import guide
 import pyspark
 import same_job
 import stream_scenarios
@@ -399,11 +400,12 @@ def main() -> None:
         *write_scenarios.SCENARIOS,
         *stream_scenarios.SCENARIOS,
         *same_job.SCENARIOS,
+        *guide.SCENARIOS,
         *bucket_scenarios.SCENARIOS,
         connect,
     ]
     if os.environ.get("LAKEFMT_HUDI_BUNDLE"):
-        scenarios += [*same_job.WITH_HUDI, *stream_scenarios.WITH_HUDI, *bucket_scenarios.WITH_HUDI]
+        scenarios += [*same_job.WITH_HUDI, *guide.WITH_HUDI, *stream_scenarios.WITH_HUDI, *bucket_scenarios.WITH_HUDI]
     spark = session()
     spark.sparkContext.setLogLevel("OFF")
     told, begin = {"release": pyspark.__version__}, time.monotonic()
