@@ -13,6 +13,7 @@ from dataclasses import field
 from typing import Any, Final, TypedDict, TypeVar
 
 from lakefmt.config.hudi_options import OptionClass, find_published, similar_names
+from lakefmt.config.merge_rule import is_payload_class
 from lakefmt.config.settings import SETTINGS, raise_problems, resolve_settings
 from lakefmt.config.table_config import STRATEGY_IDS
 from lakefmt.data_classes import dataclass
@@ -21,6 +22,7 @@ from lakefmt.errors import InvalidInputError, UnknownSetting, UnsupportedFeature
 __all__ = [
     "ALIASES",
     "KEEPS_STATE",
+    "NO_CATALOG_TABLE",
     "SPARK_OPTIONS",
     "ReadCall",
     "SparkOption",
@@ -146,10 +148,12 @@ SPARK_OPTIONS: Final[dict[str, SparkOption]] = {
     f"{_WRITE_PREFIX}commitmeta.key.prefix": _honoured("options that begin so go into the commit; default `_`"),
     f"{_WRITE_PREFIX}payload.class": _honoured(
         "`DefaultHoodieRecordPayload` and `EventTimeAvroPayload`: the larger ordering value wins; "
-        "`OverwriteWithLatestAvroPayload`: the later write; `EmptyHoodieRecordPayload`: keys are deleted; others are refused, "
-        "but for the table's own"
+        "`OverwriteWithLatestAvroPayload`: the later write; `EmptyHoodieRecordPayload`: keys are deleted; those of "
+        "[guarantees](guarantees.md#tables-that-merge-by-more-than-a-mode) make such a table; others are refused"
     ),
-    "hoodie.write.record.merge.mode": _honoured("`EVENT_TIME_ORDERING` or `COMMIT_TIME_ORDERING`"),
+    "hoodie.write.record.merge.mode": _honoured(
+        "`EVENT_TIME_ORDERING` or `COMMIT_TIME_ORDERING`; `CUSTOM` with a payload class"
+    ),
     "hoodie.write.record.merge.strategy.id": _honoured("the ids of these two modes; others are refused"),
     "hoodie.write.record.merge.custom.implementation.classes": _honoured(
         "Hudi's own mergers, which say no more than a merge mode; others are refused: Java does not run in Python"
@@ -349,6 +353,12 @@ def options_markdown() -> str:
     return "\n".join(["| option | | meaning |", "|---|---|---|", *lines])
 
 
+#: What SQL can do, for those who ask for more.
+NO_CATALOG_TABLE: Final = (
+    "Spark's catalog cannot hold a lakefmt table, because it hands a data source in Python no options, not even the path: "
+    "save(path) or start(path) makes the table, SELECT and INSERT INTO work on a view of it (CREATE TEMPORARY VIEW name USING "
+    "lakefmt OPTIONS (path '…', 'lakefmt.meta_columns' 'false')), and rows change by the operations upsert and delete"
+)
 #: The mark of a DataFrame that ``load`` gave: its state stays that of its first query, in views of it, too.
 KEEPS_STATE: Final = "lakefmt.spark.keeps.state"
 #: Options that become properties of a table that a write creates, with what Hudi's Spark data source takes by default.
@@ -759,9 +769,13 @@ def _merge_mode_or_payload(given: dict[str, str]) -> str | None:
 
     A class is taken out of the options, but that which deletes.
     """
+    if given.get(_MERGE_MODE, "").upper() == "CUSTOM" and given.get(_PAYLOAD_OPTION, "").strip():
+        del given[_MERGE_MODE]  # so the class says it
     mode = given.get(_MERGE_MODE)
     if mode is not None and mode.upper() not in _MERGE_MODES:
-        raise UnsupportedFeature(f"{_MERGE_MODE}={mode} is not supported: {', '.join(_MERGE_MODES)} are")
+        raise UnsupportedFeature(
+            f"{_MERGE_MODE}={mode} is not supported: {', '.join(_MERGE_MODES)} are, and CUSTOM with a payload class of Hudi's own"
+        )
     stated = {_MERGE_MODE: None if mode is None else mode.upper()}
     for name in (_STRATEGY_OPTION, _MERGERS_OPTION):
         stated[name] = _mode_of_merger(name, given.pop(name, ""))
@@ -815,7 +829,9 @@ def _creation_arguments(given: Mapping[str, str], merging: str | None) -> dict[s
     properties = {name: given.get(name, default) for name, default in _TABLE_PROPERTIES.items()}
     properties |= {kept: given.get(name) for name, kept in _KEY_GENERATORS.items()}
     properties |= {name: value for name, value in given.items() if name.startswith(_TIMEBASED_PREFIX)}
-    ordering = _field_names(given.get("hoodie.datasource.write.precombine.field"))
+    ordering = _field_names(given.get(_ORDERING_OPTION))
+    if merging is not None and is_payload_class(merging):
+        properties["hoodie.compaction.payload.class"] = merging
     # Hudi's default payload class says nothing in a table without an ordering column.
     merge = None if _MERGE_MODE not in given and ordering is None else _MERGE_MODES.get(merging or "")
     kind = given.get("hoodie.datasource.write.table.type", "COPY_ON_WRITE").upper()

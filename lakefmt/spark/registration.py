@@ -8,6 +8,7 @@ straight to Spark's own methods. In sessions of PySpark 4 filters are pushed dow
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from functools import wraps
@@ -16,7 +17,7 @@ from uuid import uuid4
 
 from lakefmt.data_classes import dataclass
 from lakefmt.errors import UnsupportedFeature
-from lakefmt.spark.options import KEEPS_STATE, option_texts
+from lakefmt.spark.options import KEEPS_STATE, NO_CATALOG_TABLE, option_texts
 from lakefmt.spark.reading import native_rows, read_dataframe
 from lakefmt.spark.streams.sink import StreamSink
 from lakefmt.spark.writing.dataframe import write_dataframe
@@ -143,6 +144,8 @@ def restore_sessions() -> None:
 
 
 _FORMAT: Final = "lakefmt"
+_MAKES_TABLE: Final = re.compile(r"\b(create|replace)\b.*\btable\b.*\busing\b.*\blakefmt\b", re.IGNORECASE | re.DOTALL)
+_CATALOG_PLANS: Final = ("CreateTable", "CreateTableAsSelect", "ReplaceTable", "ReplaceTableAsSelect")
 _PARTITION_OPTIONS: Final = ("hoodie.datasource.write.partitionpath.field", "hoodie.table.partition.fields")
 #: Where a reader or writer remembers what was said to it.
 _MEMORY_ATTRIBUTE: Final = "_lakefmt_memory"
@@ -295,7 +298,9 @@ def _saving(_: str, original: Callable[..., Any]) -> Callable[..., Any]:
         if not _is_ours(self, format):
             return original(self, path, format, mode, *partition_by, **options)
         memory = _remembered(self)
-        columns = [each for each in partition_by if each] or options.pop("partitionBy", None) or memory.get("partitionBy")
+        columns = (
+            [each for each in partition_by if each] or options.pop("partitionBy", None) or memory.get("partitionBy")
+        )
         place, settings = _path_and_options(memory, path, options)
         _partition_by(settings, columns)
         write_dataframe(_rows_of(self), place, mode or memory.get("mode") or "error", **settings)
@@ -304,12 +309,34 @@ def _saving(_: str, original: Callable[..., Any]) -> Callable[..., Any]:
     return save
 
 
-def _querying(_: str, original: Callable[..., Any]) -> Callable[..., Any]:
+def _querying(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     def query(self: Any, *given: Any, **named: Any) -> Any:
+        if name == "sql":
+            _refuse_catalog_table(self, str(next(iter(given), named.get("sqlQuery", ""))))
         forget_states_of_views(getattr(self, "_spark", self))
         return original(self, *given, **named)
 
     return query
+
+
+def _refuse_catalog_table(spark: SparkSession, text: str) -> None:
+    """Raise when a statement would make a table in Spark's catalog, which nobody could read or write.
+
+    Raises:
+        UnsupportedFeature: it would; the text says what SQL can do.
+    """
+    state = getattr(spark, "_jsparkSession", None)
+    if state is None or not _MAKES_TABLE.search(text):
+        return
+    try:
+        plan = state.sessionState().sqlParser().parsePlan(text)
+        provider = plan.tableSpec().provider() if plan.nodeName() in _CATALOG_PLANS else None
+        is_ours = provider is not None and provider.isDefined() and str(provider.get()).lower() == _FORMAT
+    except Exception as error:  # noqa: BLE001 - Spark itself says what is wrong with a statement
+        _log.debug("a statement was not understood: %s", error)
+        return
+    if is_ours:
+        raise UnsupportedFeature(NO_CATALOG_TABLE)
 
 
 def _loading(_: str, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -390,9 +417,7 @@ def _partition_by(settings: dict[str, Any], columns: object) -> None:
 def _refusing(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     def refuse(self: Any, *given: Any, **named: Any) -> Any:
         if _is_ours(self, named.get("format")):
-            raise UnsupportedFeature(
-                f"{name}() needs a catalog table, which a Python data source cannot be: use save(path) or start(path)"
-            )
+            raise UnsupportedFeature(f"{name}() needs a catalog table: {NO_CATALOG_TABLE}")
         if name == "toTable":
             _partition_by_deferred(self)
         return original(self, *given, **named)

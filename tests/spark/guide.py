@@ -7,6 +7,7 @@ leaves them out, and where a step needs a time it takes that of this run's commi
 from __future__ import annotations
 
 import datetime as dt
+import json
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -95,7 +96,7 @@ def told(step: Any) -> Any:
         return f"refused: {type(error).__name__} {str(error)[:200]}"
 
 
-def quick_start(guide: Guide) -> dict[str, Any]:
+def quick_start(guide: Guide, with_forms: bool) -> dict[str, Any]:
     """The guide of 1.x: a table without a record key, whose rows bring theirs when they are read and written back."""
     answers: dict[str, Any] = {}
     guide.write(guide.trips(TRIPS), "overwrite")
@@ -129,18 +130,17 @@ def quick_start(guide: Guide) -> dict[str, Any]:
             guide.rows(),
         )[1]
     )
-    for form, value in _date_forms(first[0]).items():
-        answers[f"as of, {form}"] = told(lambda value=value: guide.rows(guide.read(**{AS_OF: value})))
     incremental = {QUERY: "incremental", BEGIN: first[1]}
     answers["since the first"] = guide.rows(guide.read(**incremental))
     answers["from the beginning"] = guide.rows(guide.read(**{QUERY: "incremental", BEGIN: 0}))
     answers["point in time"] = guide.rows(
         guide.read(**{QUERY: "incremental", BEGIN: "000", END: guide.commits()[1][1]})
     )
-    for form, value in _date_forms(first[1]).items():
-        answers[f"since, {form}"] = told(
-            lambda value=value: guide.rows(guide.read(**{QUERY: "incremental", BEGIN: value}))
-        )
+    for form, value in _date_forms(first[0]).items() if with_forms else ():
+        answers[f"as of, {form}"] = told(lambda value=value: guide.rows(guide.read(**{AS_OF: value})))
+    for form, value in _date_forms(first[1]).items() if with_forms else ():
+        since = {QUERY: "incremental", BEGIN: value}
+        answers[f"since, {form}"] = told(lambda since=since: guide.rows(guide.read(**since)))
     return answers
 
 
@@ -214,15 +214,52 @@ def partition_by(guide: Guide) -> dict[str, Any]:
 def sort_modes(guide: Guide) -> dict[str, Any]:
     """The published sort modes of a bulk insert; files are not compared, rows are."""
     answers = {}
-    for mode in (
-        "NONE",
-        "GLOBAL_SORT",
-        "PARTITION_SORT",
-        "PARTITION_PATH_REPARTITION",
-        "PARTITION_PATH_REPARTITION_AND_SORT",
-    ):
+    for mode in ("PARTITION_PATH_REPARTITION", "PARTITION_PATH_REPARTITION_AND_SORT"):
         more = {OPERATION: "bulk_insert", "hoodie.bulkinsert.sort.mode": mode}
         answers[mode] = told(lambda more=more: (guide.write(guide.trips(TRIPS), "overwrite", **more), guide.rows())[1])
+    return answers
+
+
+def payloads(guide: Guide) -> dict[str, Any]:
+    """Payload classes of Hudi's own: a row that is late, one with nulls, and one that is new."""
+    answers = {}
+    late = (1, "334e26e9", "rider-late", None, 1.0, "san_francisco")
+    nulls = (1695999999999, "e96c4396", "rider-newer", None, None, "san_francisco")
+    changes = (
+        guide.trips(TRIPS[:1])
+        .limit(0)
+        .union(guide.spark.createDataFrame([late, nulls, TRIPS[4]], guide.trips(TRIPS).schema))
+    )
+    for name in ("PartialUpdateAvroPayload", "OverwriteNonDefaultsWithLatestAvroPayload", "EventTimeAvroPayload"):
+        more = {"hoodie.datasource.write.payload.class": f"org.apache.hudi.common.model.{name}"}
+        guide.write(guide.trips(TRIPS), "overwrite", **more)
+        guide.write(changes, **more)
+        answers[name] = guide.rows()
+    return answers
+
+
+def streams(guide: Guide, folder: Path) -> dict[str, Any]:
+    """The guides' streams: rows of files into a table, and a table into another one, once each."""
+    folder.mkdir(parents=True)
+    lines = [json.dumps(dict(zip(COLUMNS, row, strict=True))) for row in (*TRIPS, *NEW_TRIPS, (1, *TRIPS[0][1:]))]
+    (folder / "rows.json").write_text("\n".join(lines), "utf-8")
+    schema = "ts long, uuid string, rider string, driver string, fare double, city string"
+
+    def run(rows: Any, path: str, *columns: str) -> str:
+        writer = rows.writeStream.format(guide.name).options(**{**guide.options, "hoodie.table.name": "streamed"})
+        if columns:
+            writer = writer.partitionBy(*columns)
+        writer = writer.outputMode("append").option("path", path).option("checkpointLocation", f"{path}_checkpoint")
+        query = writer.trigger(once=True).start()
+        query.awaitTermination(300)
+        return str(query.exception() or "")
+
+    answers: dict[str, Any] = {"failed": run(guide.spark.readStream.schema(schema).json(str(folder)), guide.path)}
+    answers["written"] = told(guide.rows)
+    source = told(lambda: guide.spark.readStream.format(guide.name).load(guide.path))
+    if not isinstance(source, str):
+        copy = Guide(guide.spark, guide.name, Path(f"{guide.path}_copy"))
+        answers["copied"] = [run(source, copy.path), told(copy.rows)]
     return answers
 
 
@@ -231,20 +268,17 @@ def run_guides(spark: Any, name: str, root: Path) -> dict[str, Any]:
     answers: dict[str, Any] = {}
     mor = {"hoodie.datasource.write.table.type": "MERGE_ON_READ"}
     for kind, options in (("cow", {}), ("mor", mor)):
-        answers[f"quick start, {kind}"] = told(
-            lambda kind=kind, options=options: quick_start(
-                Guide(spark, name, root / f"quick_{kind}", **PARTITION, **options)
-            )
-        )
-        answers[f"keyed, {kind}"] = told(
-            lambda kind=kind, options=options: keyed(
-                Guide(spark, name, root / f"keyed_{kind}", **PARTITION, **KEY, **ORDERING, **TUNING, **options)
-            )
-        )
+        guide = Guide(spark, name, root / f"quick_{kind}", **PARTITION, **options)
+        answers[f"quick start, {kind}"] = told(lambda guide=guide, kind=kind: quick_start(guide, kind == "cow"))
+    answers["keyed"] = told(lambda: keyed(Guide(spark, name, root / "keyed", **PARTITION, **KEY, **ORDERING, **TUNING)))
     cdc = {"hoodie.table.cdc.enabled": "true"}
     answers["changes"] = told(
         lambda: capture(Guide(spark, name, root / "changes", **PARTITION, **KEY, **ORDERING, **cdc))
     )
+    answers["streams"] = told(
+        lambda: streams(Guide(spark, name, root / "streamed", **PARTITION, **KEY, **ORDERING), root / "files")
+    )
+    answers["payloads"] = told(lambda: payloads(Guide(spark, name, root / "payloads", **PARTITION, **KEY, **ORDERING)))
     answers["partitionBy"] = partition_by(Guide(spark, name, root / "by", **KEY, **ORDERING))
     answers["sort modes"] = sort_modes(Guide(spark, name, root / "sorted", **PARTITION, **KEY, **ORDERING))
     return answers
