@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from lakefmt._core.config import settings
+from lakefmt._core.config import hudi_options, settings
 from lakefmt._core.producers.append.verbs import paimon_options_markdown
 from lakefmt._core.timeline.instant import transitions_table
 from lakefmt.spark import options
@@ -79,6 +79,7 @@ def _medians(part: str, work: str) -> dict[str, str]:
 
 GENERATED: dict[str, Callable[[], str]] = {
     "settings": settings.settings_markdown,
+    "hudi-options": hudi_options.published_markdown,
     "spark-options": options.options_markdown,
     "paimon-options": paimon_options_markdown,
     "transitions": transitions_table,

@@ -10,7 +10,14 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from lakefmt._core.arguments import shown, text_argument, texts_argument
-from lakefmt._core.config.merge_rule import MergeFunction, merger_name, strategy_id
+from lakefmt._core.config.merge_rule import (
+    PAYLOAD_MODES,
+    PAYLOAD_STRATEGY,
+    MergeFunction,
+    is_payload_class,
+    merger_name,
+    strategy_id,
+)
 from lakefmt._core.config.settings import Settings
 from lakefmt._core.config.table_config import (
     PAYLOADS,
@@ -53,6 +60,7 @@ _COMMON = {
 _CDC = "hoodie.table.cdc.enabled"
 _CDC_MODE = "hoodie.table.cdc.supplemental.logging.mode"
 _PARTIAL_MODE = "hoodie.table.partial.update.mode"
+_PAYLOAD = "hoodie.compaction.payload.class"
 #: Properties and settings of Hudi that say how rows are merged. A new table has those that its version and arguments ask for.
 _MERGING = frozenset(
     {
@@ -117,6 +125,7 @@ def _plan_properties(
         ),
         **key_properties(spec, version),
         "hoodie.table.create.schema": arrow_to_avro(schema, name),
+        **_of_payload(version, properties.get(_PAYLOAD)),
     }
     if database is not None:
         planned["hoodie.database.name"] = database
@@ -268,6 +277,24 @@ def _of_own(version: TableVersion, name: str, ordering: Sequence[str]) -> dict[s
     }
 
 
+def _of_payload(version: TableVersion, payload: str | None) -> dict[str, str]:
+    """Return the properties by which a table says that it merges by a payload class that is more than a merge mode."""
+    if payload is None or payload in PAYLOAD_MODES or not is_payload_class(payload):
+        return {}
+    if version is TableVersion.NINE:
+        raise InvalidInputError(
+            f"properties: {_PAYLOAD} needs table_version 6 or 8: a table of version 9 says a merge mode and "
+            f"{_PARTIAL_MODE} instead"
+        )
+    if version is TableVersion.SIX:
+        return {_PAYLOAD: payload}
+    return {
+        _PAYLOAD: payload,
+        "hoodie.record.merge.mode": MergeMode.CUSTOM.value,
+        "hoodie.record.merge.strategy.id": PAYLOAD_STRATEGY,
+    }
+
+
 def _check_columns(schema: pa.Schema, spec: KeySpec, ordering: Sequence[str]) -> None:
     named = [
         *(("record_key", f) for f in spec.record_key_fields),
@@ -322,6 +349,8 @@ def run_creation(
     _check_key_types(spec, stored)
     index, properties = index_of_new_table(index, properties, settings, spec, kind, TableVersion.parse(table_version))
     mode = _merge_mode(merge, fields)
+    if merge is not None and _of_payload(TableVersion.parse(table_version), properties.get(_PAYLOAD)):
+        raise InvalidInputError(f"merge= and properties: {_PAYLOAD} both say how rows are merged: give one of them")
     planned = _plan_properties(
         name,
         stored,

@@ -30,7 +30,8 @@ from lakefmt.errors import (
     InvalidInputError,
     UnsupportedFeature,
 )
-from lakefmt.spark.options import WriteCall, parse_write_options
+from lakefmt.spark.notes import log_notes
+from lakefmt.spark.options import NO_CATALOG_TABLE, WriteCall, parse_write_options
 from lakefmt.spark.scan import PlannedScan, PushedFilter, SparkScan, SparkSplit, open_scan, translate_filters
 from lakefmt.spark.streams.sink import QUERY_PROPERTY, BatchLabel, choose_batch, encode_label, take_sink_options
 from lakefmt.spark.types import spark_types
@@ -95,6 +96,7 @@ class LakefmtDataSource(DataSource):
         options = dict(self.options)
         limit = take_limits(options).stage_bytes
         call = parse_write_options(options)
+        log_notes(call.notes)
         path = _path(self.options)
         columns = rows_schema(schema, call, existing_table(path, call))
         return _Writer(path, "overwrite" if overwrite else "append", call, columns, limit)
@@ -106,10 +108,7 @@ class LakefmtDataSource(DataSource):
 def _path(options: Mapping[str, str]) -> str:
     path = options.get("path")
     if not path:
-        raise InvalidInputError(
-            "lakefmt needs a path: save(path), load(path), or OPTIONS (path '…') of a temporary view; Spark gives a "
-            "catalog table of a Python data source no options at all"
-        )
+        raise InvalidInputError(f"lakefmt needs a path: save(path) or load(path). {NO_CATALOG_TABLE}")
     return path
 
 

@@ -8,18 +8,21 @@ to the table's call, which knows them.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field
-from difflib import get_close_matches
-from typing import Any, Final, TypedDict
+from typing import Any, Final, TypedDict, TypeVar
 
-from lakefmt._core.config.settings import SETTINGS
+from lakefmt._core.config.hudi_options import OptionClass, find_published, similar_names
+from lakefmt._core.config.merge_rule import is_payload_class
+from lakefmt._core.config.settings import SETTINGS, raise_problems, resolve_settings
+from lakefmt._core.config.table_config import STRATEGY_IDS
 from lakefmt._core.data_classes import dataclass
 from lakefmt.errors import InvalidInputError, UnknownSetting, UnsupportedFeature
 
 __all__ = [
     "ALIASES",
     "KEEPS_STATE",
+    "NO_CATALOG_TABLE",
     "SPARK_OPTIONS",
     "ReadCall",
     "SparkOption",
@@ -145,12 +148,16 @@ SPARK_OPTIONS: Final[dict[str, SparkOption]] = {
     f"{_WRITE_PREFIX}commitmeta.key.prefix": _honoured("options that begin so go into the commit; default `_`"),
     f"{_WRITE_PREFIX}payload.class": _honoured(
         "`DefaultHoodieRecordPayload` and `EventTimeAvroPayload`: the larger ordering value wins; "
-        "`OverwriteWithLatestAvroPayload`: the later write; `EmptyHoodieRecordPayload`: keys are deleted; others are refused, "
-        "but for the table's own"
+        "`OverwriteWithLatestAvroPayload`: the later write; `EmptyHoodieRecordPayload`: keys are deleted; those of "
+        "[guarantees](guarantees.md#tables-that-merge-by-more-than-a-mode) make such a table; others are refused"
     ),
-    "hoodie.write.record.merge.mode": _honoured("`EVENT_TIME_ORDERING` or `COMMIT_TIME_ORDERING`"),
-    "hoodie.write.record.merge.strategy.id": _refused("name the merge mode"),
-    "hoodie.write.record.merge.custom.implementation.classes": _refused("mergers of Java do not run in Python"),
+    "hoodie.write.record.merge.mode": _honoured(
+        "`EVENT_TIME_ORDERING` or `COMMIT_TIME_ORDERING`; `CUSTOM` with a payload class"
+    ),
+    "hoodie.write.record.merge.strategy.id": _honoured("the ids of these two modes; others are refused"),
+    "hoodie.write.record.merge.custom.implementation.classes": _honoured(
+        "Hudi's own mergers, which say no more than a merge mode; others are refused: Java does not run in Python"
+    ),
     f"{_WRITE_PREFIX}reconcile.schema": _honoured("`true`: columns that the rows lack are filled with null"),
     "hoodie.write.set.null.for.missing.columns": _honoured("the same"),
     f"{_WRITE_PREFIX}secondarykey.column": _refused("make the index: `table.index.create`"),
@@ -234,7 +241,8 @@ SPARK_OPTIONS: Final[dict[str, SparkOption]] = {
         "rows of one partition path that one task takes; of more, keys are looked up first; default 256 MiB"
     ),
     "hoodie.bulkinsert.sort.mode": _honoured(
-        "of a write by functions: `NONE` (default), `PARTITION_SORT` or `GLOBAL_SORT`"
+        "of a write by functions: `NONE` (default), `GLOBAL_SORT`, or `PARTITION_SORT`, `PARTITION_PATH_REPARTITION` and "
+        "`PARTITION_PATH_REPARTITION_AND_SORT`, which all sort the rows of a partition path"
     ),
 }
 #: Names of the same option, older ones first.
@@ -254,6 +262,11 @@ ALIASES: Final = {
     "hoodie.table.keygenerator.class": "hoodie.datasource.write.keygenerator.class",
     "hoodie.table.keygenerator.type": "hoodie.datasource.write.keygenerator.type",
     "hoodie.record.merge.mode": "hoodie.write.record.merge.mode",
+    "hoodie.record.merge.strategy.id": "hoodie.write.record.merge.strategy.id",
+    "hoodie.compaction.record.merger.strategy": "hoodie.write.record.merge.strategy.id",
+    "hoodie.compaction.payload.class": "hoodie.datasource.write.payload.class",
+    "hoodie.table.type": "hoodie.datasource.write.table.type",
+    "hoodie.table.version": "hoodie.write.table.version",
 }
 
 
@@ -340,6 +353,12 @@ def options_markdown() -> str:
     return "\n".join(["| option | | meaning |", "|---|---|---|", *lines])
 
 
+#: What SQL can do, for those who ask for more.
+NO_CATALOG_TABLE: Final = (
+    "Spark's catalog cannot hold a lakefmt table, because it hands a data source in Python no options, not even the path: "
+    "save(path) or start(path) makes the table, SELECT and INSERT INTO work on a view of it (CREATE TEMPORARY VIEW name USING "
+    "lakefmt OPTIONS (path '…', 'lakefmt.meta_columns' 'false')), and rows change by the operations upsert and delete"
+)
 #: The mark of a DataFrame that ``load`` gave: its state stays that of its first query, in views of it, too.
 KEEPS_STATE: Final = "lakefmt.spark.keeps.state"
 #: Options that become properties of a table that a write creates, with what Hudi's Spark data source takes by default.
@@ -350,6 +369,7 @@ _TABLE_PROPERTIES: Final = {
     "hoodie.populate.meta.fields": None,
     "hoodie.table.cdc.enabled": None,
     "hoodie.table.cdc.supplemental.logging.mode": None,
+    "hoodie.table.partial.update.mode": None,
     "hoodie.index.type": None,
     "hoodie.bucket.index.num.buckets": None,
     "hoodie.bucket.index.hash.field": None,
@@ -359,7 +379,10 @@ _KEY_GENERATORS: Final = {
     "hoodie.datasource.write.keygenerator.class": "hoodie.table.keygenerator.class",
     "hoodie.datasource.write.keygenerator.type": "hoodie.table.keygenerator.type",
 }
-_TIMEBASED_PREFIX: Final = "hoodie.keygen.timebased."
+_TIMED_PREFIX: Final = "hoodie.keygen."
+_OLD_TIMED_PREFIX: Final = "hoodie.deltastreamer.keygen."
+_TIMEBASED_PREFIX: Final = f"{_TIMED_PREFIX}timebased."
+_OPERATION_OPTION: Final = "hoodie.datasource.write.operation"
 _MERGE_MODE: Final = "hoodie.write.record.merge.mode"
 _PAYLOAD_OPTION: Final = "hoodie.datasource.write.payload.class"
 #: Payload classes that say no more than a merge mode, and the one that deletes.
@@ -369,6 +392,21 @@ _MERGE_MODE_OF_PAYLOAD: Final = {
     "OverwriteWithLatestAvroPayload": "COMMIT_TIME_ORDERING",
 }
 _DELETING_PAYLOAD: Final = "EmptyHoodieRecordPayload"
+_STRATEGY_OPTION: Final = "hoodie.write.record.merge.strategy.id"
+_MERGERS_OPTION: Final = "hoodie.write.record.merge.custom.implementation.classes"
+#: Mergers of Hudi that say no more than a merge mode; None: than the payload class.
+_MODE_OF_MERGER: Final = {
+    "DefaultSparkRecordMerger": "EVENT_TIME_ORDERING",
+    "HoodieSparkRecordMerger": None,
+    "HoodieAvroRecordMerger": None,
+    "OverwriteWithLatestSparkRecordMerger": "COMMIT_TIME_ORDERING",
+    "OverwriteWithLatestMerger": "COMMIT_TIME_ORDERING",
+}
+_MODE_OF_STRATEGY: Final = {identifier: mode.value for mode, identifier in STRATEGY_IDS.items()}
+#: The strategy of a payload class.
+_PAYLOAD_STRATEGY: Final = "00000000-0000-0000-0000-000000000000"
+_ORDERING_OPTION: Final = "hoodie.datasource.write.precombine.field"
+_UNKNOWN_OPTION: Final = "lakefmt.unknown.options"
 #: Properties that are settings of a call, too: a table's own index is looked after elsewhere.
 _INDEX_PROPERTIES: Final = frozenset(name for name in _TABLE_PROPERTIES if "index" in name)
 _MERGE_MODES: Final = {"EVENT_TIME_ORDERING": "event_time", "COMMIT_TIME_ORDERING": "commit_time"}
@@ -423,6 +461,7 @@ class WriteCall:
         storage: credentials and settings of the store.
         fills_missing: columns that the rows lack are filled with null.
         zoneless: what becomes of times without a zone: ``refuse`` or ``utc``.
+        notes: options that change nothing, each with the reason.
     """
 
     operation: str | None
@@ -435,6 +474,7 @@ class WriteCall:
     storage: Mapping[str, object] = field(default_factory=dict, repr=False)
     fills_missing: bool = False
     zoneless: str = "refuse"
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -455,6 +495,7 @@ class ReadCall:
         filter: SQL text; only rows that it selects are read.
         images: of a query of changes: ``json``, or ``struct``: the form of the rows before and after.
         storage: credentials and settings of the store.
+        notes: options that change nothing, each with the reason.
     """
 
     query: str
@@ -470,6 +511,7 @@ class ReadCall:
     images: str = "json"
     settings: Mapping[str, str] = field(default_factory=dict)
     storage: Mapping[str, object] = field(default_factory=dict, repr=False)
+    notes: tuple[str, ...] = ()
 
 
 def option_texts(options: Mapping[str, object]) -> dict[str, str]:
@@ -481,6 +523,25 @@ def option_texts(options: Mapping[str, object]) -> dict[str, str]:
     }
 
 
+_T = TypeVar("_T")
+
+
+class _Problems:
+    """What is wrong with options, gathered so that one error tells all of it."""
+
+    def __init__(self) -> None:
+        self.found: list[UnknownSetting | UnsupportedFeature | InvalidInputError] = []
+        self.notes: list[str] = []
+
+    def gather(self, step: Callable[[], _T], otherwise: _T) -> _T:
+        """Return what a step gives, or keep what it raises."""
+        try:
+            return step()
+        except (UnsupportedFeature, InvalidInputError) as problem:
+            self.found.append(problem)
+            return otherwise
+
+
 def parse_write_options(options: Mapping[str, str]) -> WriteCall:
     """Return what the options of a write ask for.
 
@@ -488,7 +549,8 @@ def parse_write_options(options: Mapping[str, str]) -> WriteCall:
         options: names in any case of letters.
 
     Raises:
-        UnknownSetting: an option that neither Hudi's data source nor lakefmt knows, or a value that it does not take.
+        UnknownSetting: an option that neither Hudi nor lakefmt knows, or a value that it does not take. All problems are in
+            one error.
         UnsupportedFeature: an option that would break a promise.
 
     Example:
@@ -496,24 +558,30 @@ def parse_write_options(options: Mapping[str, str]) -> WriteCall:
         >>> call.creation["record_key"], call.creation["properties"]["hoodie.datasource.write.hive_style_partitioning"]
         (['id', 'day'], 'false')
     """
-    given, storage = _split_storage(options)
+    problems = _Problems()
+    given, storage = _split_storage(options, problems)
     prefix = given.pop("hoodie.datasource.write.commitmeta.key.prefix", "_")
     metadata = {name: given.pop(name) for name in sorted(given) if prefix and name.startswith(prefix)}
-    operation = given.get("hoodie.datasource.write.operation")
+    operation = given.pop(_OPERATION_OPTION, None)
     if operation is not None:
-        operation = given["hoodie.datasource.write.operation"] = _checked_choice("operation", operation, _OPERATIONS)
+        operation = problems.gather(lambda: _checked_choice("operation", str(operation), _OPERATIONS), "upsert")
+        given[_OPERATION_OPTION] = operation
     partitions = given.pop("hoodie.datasource.write.partitions.to.delete", "")
-    fills = [_take_flag(given, name, False) for name in _FILLING_OPTIONS]
-    policy = given.pop("hoodie.datasource.insert.dup.policy", "none")
-    if _checked_choice("hoodie.datasource.insert.dup.policy", policy, ("none", "drop")) == "drop":
-        given.setdefault("hoodie.datasource.write.insert.drop.duplicates", "true")
-    zoneless = _checked_choice(_ZONELESS_OPTION, given.pop(_ZONELESS_OPTION, "refuse"), ("refuse", "utc"))
-    merging = _merge_mode_or_payload(given)
+    fills = [problems.gather(lambda name=name: _take_flag(given, name, False), False) for name in _FILLING_OPTIONS]  # type: ignore[misc]
+    problems.gather(lambda: _take_duplicates_policy(given), None)
+    zoneless = problems.gather(
+        lambda: _checked_choice(_ZONELESS_OPTION, given.pop(_ZONELESS_OPTION, "refuse"), ("refuse", "utc")), "refuse"
+    )
+    merging = problems.gather(lambda: _merge_mode_or_payload(given), None)
+    problems.gather(lambda: _take_payload_ordering(given), None)
     # Hudi's way, as with every default here: a small file is rewritten with the updates of its rows.
-    settings = {_SMALL_FILES: "fill", **_call_settings(given)}
+    settings = {_SMALL_FILES: "fill", **_call_settings(given, problems)}
+    no_arguments: dict[str, Any] = {}
+    creation = problems.gather(lambda: _creation_arguments(given, merging), no_arguments)
+    raise_problems(problems.found)
     return WriteCall(
         operation,
-        _creation_arguments(given, merging),
+        creation,
         settings,
         _stated_properties(given),
         merging,
@@ -522,62 +590,94 @@ def parse_write_options(options: Mapping[str, str]) -> WriteCall:
         storage,
         any(fills),
         zoneless,
+        tuple(problems.notes),
     )
+
+
+def _take_duplicates_policy(given: dict[str, str]) -> None:
+    policy = given.pop("hoodie.datasource.insert.dup.policy", "none")
+    if _checked_choice("hoodie.datasource.insert.dup.policy", policy, ("none", "drop")) == "drop":
+        given.setdefault("hoodie.datasource.write.insert.drop.duplicates", "true")
+
+
+def _take_payload_ordering(given: dict[str, str]) -> None:
+    """Take the ordering column of the payload out of the options: it is that of the table."""
+    column = given.pop("hoodie.payload.ordering.field", "").strip()
+    ordering = given.get(_ORDERING_OPTION, "").strip()
+    if column and ordering and column != ordering:
+        raise InvalidInputError(
+            f"hoodie.payload.ordering.field={column} and {_ORDERING_OPTION}={ordering} contradict each other: say the second"
+        )
+    if column:
+        given[_ORDERING_OPTION] = column
 
 
 def parse_read_options(options: Mapping[str, str]) -> ReadCall:
     """Return what the options of a read ask for.
 
     Raises:
-        UnknownSetting: an option that is not known, or a value that it does not take.
+        UnknownSetting: an option that is not known, or a value that it does not take. All problems are in one error.
         InvalidInputError: options that contradict each other.
 
     Example:
         >>> parse_read_options({"hoodie.datasource.query.type": "read_optimized"}).query
         'read_optimized'
     """
-    given, storage = _split_storage(options)
-    query = _checked_choice(
-        "hoodie.datasource.query.type", given.pop("hoodie.datasource.query.type", "snapshot"), _QUERY_TYPES
-    )
-    formats = ("latest_state", "cdc")
-    shape = given.pop("hoodie.datasource.query.incremental.format", "latest_state")
-    shape = _checked_choice("hoodie.datasource.query.incremental.format", shape, formats)
+    problems = _Problems()
+    given, storage = _split_storage(options, problems)
+
+    def choice(name: str, default: str, choices: tuple[str, ...]) -> str:
+        return problems.gather(lambda: _checked_choice(name, given.pop(name, default), choices), default)
+
+    def flag(name: str) -> bool:
+        return problems.gather(lambda: _take_flag(given, name, True), True)
+
+    query = choice("hoodie.datasource.query.type", "snapshot", _QUERY_TYPES)
+    shape = choice("hoodie.datasource.query.incremental.format", "latest_state", ("latest_state", "cdc"))
     as_of = _instant_digits(given.pop("as.of.instant", None))
     start = _instant_digits(given.pop("hoodie.datasource.read.begin.instanttime", None))
     end = _instant_digits(given.pop("hoodie.datasource.read.end.instanttime", None))
-    shown = _take_flag(given, _META_COLUMNS, True)
-    falls_back = _take_flag(given, _FALLBACK_OPTION, True)
-    native = _checked_choice(_NATIVE_OPTION, given.pop(_NATIVE_OPTION, "auto"), ("auto", "always", "never"))
-    images = _checked_choice(_IMAGES_OPTION, given.pop(_IMAGES_OPTION, "json"), ("json", "struct"))
+    shown, falls_back = flag(_META_COLUMNS), flag(_FALLBACK_OPTION)
+    native = choice(_NATIVE_OPTION, "auto", ("auto", "always", "never"))
+    images = choice(_IMAGES_OPTION, "json", ("json", "struct"))
     where = given.pop(_FILTER_OPTION, "").strip()
     glob = given.pop("hoodie.datasource.read.incr.path.glob", "")
-    split_bytes = given.pop(_SPLIT_BYTES, "0")
-    if not split_bytes.isdecimal() or len(split_bytes) > 18:
-        raise InvalidInputError(f"{_SPLIT_BYTES} takes a number of bytes, not {split_bytes[:40]!r}")
+    split_bytes = problems.gather(lambda: _take_bytes(given, _SPLIT_BYTES), 0)
     if query != "incremental" and (start or end):
-        raise InvalidInputError(
-            "hoodie.datasource.read.begin.instanttime and end need hoodie.datasource.query.type=incremental"
+        problems.found.append(
+            InvalidInputError(
+                "hoodie.datasource.read.begin.instanttime and end need hoodie.datasource.query.type=incremental"
+            )
         )
     if query == "incremental" and as_of:
-        raise InvalidInputError("as.of.instant and an incremental query do not go together: name an end instead")
-    if query == "incremental" and shape == "cdc":
-        query = "cdc"
+        problems.found.append(
+            InvalidInputError("as.of.instant and an incremental query do not go together: name an end instead")
+        )
+    settings = _call_settings(given, problems)
+    raise_problems(problems.found)
     return ReadCall(
-        query,
+        "cdc" if query == "incremental" and shape == "cdc" else query,
         as_of,
         _start_instant(start),
         end,
         shown,
-        int(split_bytes) or None,
+        split_bytes or None,
         glob or None,
         falls_back,
         native,
         where or None,
         images,
-        _call_settings(given),
+        settings,
         storage,
+        tuple(problems.notes),
     )
+
+
+def _take_bytes(given: dict[str, str], name: str) -> int:
+    text = given.pop(name, "0")
+    if not text.isdecimal() or len(text) > 18:
+        raise InvalidInputError(f"{name} takes a number of bytes, not {text[:40]!r}")
+    return int(text)
 
 
 def _instant_digits(text: str | None) -> str | None:
@@ -601,7 +701,7 @@ def _start_instant(text: str | None) -> str:
     return "000" if text is None or text.lower() == "earliest" else text
 
 
-def _split_storage(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, object]]:
+def _split_storage(options: Mapping[str, str], problems: _Problems) -> tuple[dict[str, str], dict[str, object]]:
     """Return the options under their present names, and those of the store."""
     given: dict[str, str] = {}
     storage: dict[str, object] = {}
@@ -611,8 +711,10 @@ def _split_storage(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str
             storage[written[len(_STORAGE_PREFIX) :]] = value
         elif name not in ("path", "paths", KEEPS_STATE):
             name = _CAPITAL_SETTINGS.get(name) or ALIASES.get(name, name)
+            if name.startswith(_OLD_TIMED_PREFIX):
+                name = _TIMED_PREFIX + name[len(_OLD_TIMED_PREFIX) :]
             if given.get(name, value) != value:
-                raise InvalidInputError(f"the option {name} is given twice, with two values")
+                problems.found.append(InvalidInputError(f"the option {name} is given twice, with two values"))
             given[name] = value
     return given, storage
 
@@ -628,19 +730,38 @@ def _checked_choice(name: str, value: str, choices: tuple[str, ...]) -> str:
     return value.lower()
 
 
-def _call_settings(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the options that are settings of a call of the table."""
+def _call_settings(given: Mapping[str, str], problems: _Problems) -> dict[str, str]:
+    """Return the options that are settings of a call of the table; keep what is wrong with others, and what changes nothing."""
     settings: dict[str, str] = {}
+    leaves_unknown_out = given.get(_UNKNOWN_OPTION, "").lower() == "warn"
     for name, value in given.items():
         option = find_option(name)
         if option is not None and option.refuses(value):
-            raise UnsupportedFeature(f"{name}={value} is not supported: {option.meaning}")
-        if name in SETTINGS and (option is None or option.kind == "honoured"):
+            problems.found.append(UnsupportedFeature(f"{name}={value} is not supported: {option.meaning}"))
+        elif name in SETTINGS and (option is None or option.kind == "honoured"):
             settings[name] = value
-        elif option is None and not (name in _CREATION_OPTIONS or name.startswith(_TIMEBASED_PREFIX)):
-            near = get_close_matches(name, [*SETTINGS, *SPARK_OPTIONS, *ALIASES], 1)
-            raise UnknownSetting(f"unknown option {name!r}{f': did you mean {near[0]!r}?' if near else ''}")
+            resolved = problems.gather(lambda name=name, value=value: resolve_settings({name: value}), None)  # type: ignore[misc]
+            problems.notes += [] if resolved is None else resolved.notes
+        elif option is not None:
+            problems.notes += [f"{name} has no effect: {option.meaning}"] if option.kind == "inert" else []
+        elif not (name in _CREATION_OPTIONS or name.startswith(_TIMED_PREFIX)):
+            _sort_published(name, value, leaves_unknown_out, problems)
     return settings
+
+
+def _sort_published(name: str, value: str, leaves_unknown_out: bool, problems: _Problems) -> None:
+    """Keep what becomes of an option that lakefmt does not have."""
+    published = find_published(name)
+    if published is None and leaves_unknown_out:
+        problems.notes.append(f"{name} has no effect: there is no such option")
+    elif published is None:
+        near = similar_names(name, (*SPARK_OPTIONS, *ALIASES))
+        hint = f"did you mean {near[0]!r}?" if near else f"{_UNKNOWN_OPTION}=warn leaves it out with a warning"
+        problems.found.append(UnknownSetting(f"unknown option {name!r}: {hint}"))
+    elif published.refuses(value):
+        problems.found.append(UnsupportedFeature(f"{name}={value} is not supported: {published.reason}"))
+    elif published.kind is OptionClass.INERT:
+        problems.notes.append(f"{name} has no effect: {published.reason}")
 
 
 def _merge_mode_or_payload(given: dict[str, str]) -> str | None:
@@ -648,20 +769,45 @@ def _merge_mode_or_payload(given: dict[str, str]) -> str | None:
 
     A class is taken out of the options, but that which deletes.
     """
+    if given.get(_MERGE_MODE, "").upper() == "CUSTOM" and given.get(_PAYLOAD_OPTION, "").strip():
+        del given[_MERGE_MODE]  # so the class says it
     mode = given.get(_MERGE_MODE)
     if mode is not None and mode.upper() not in _MERGE_MODES:
-        raise UnsupportedFeature(f"{_MERGE_MODE}={mode} is not supported: {', '.join(_MERGE_MODES)} are")
-    payload = given.get(_PAYLOAD_OPTION, "").strip()
-    name = payload.rsplit(".", 1)[-1]
-    if not payload or name == _DELETING_PAYLOAD:
-        return None if mode is None else mode.upper()
-    del given[_PAYLOAD_OPTION]
-    of_payload = _MERGE_MODE_OF_PAYLOAD.get(name, payload)
-    if mode is not None and mode.upper() != of_payload:
-        raise InvalidInputError(
-            f"{_PAYLOAD_OPTION}={payload} and {_MERGE_MODE}={mode} contradict each other: leave one of them out"
+        raise UnsupportedFeature(
+            f"{_MERGE_MODE}={mode} is not supported: {', '.join(_MERGE_MODES)} are, and CUSTOM with a payload class of Hudi's own"
         )
-    return of_payload
+    stated = {_MERGE_MODE: None if mode is None else mode.upper()}
+    for name in (_STRATEGY_OPTION, _MERGERS_OPTION):
+        stated[name] = _mode_of_merger(name, given.pop(name, ""))
+    payload = given.get(_PAYLOAD_OPTION, "").strip()
+    short = payload.rsplit(".", 1)[-1]
+    if payload and short != _DELETING_PAYLOAD:
+        del given[_PAYLOAD_OPTION]
+        stated[_PAYLOAD_OPTION] = _MERGE_MODE_OF_PAYLOAD.get(short, payload)
+    said = {name: value for name, value in stated.items() if value is not None}
+    if len(set(said.values())) > 1:
+        raise InvalidInputError(
+            f"{' and '.join(f'{name} ({value})' for name, value in said.items())} contradict each other: leave one of them out"
+        )
+    return next(iter(said.values()), None)
+
+
+def _mode_of_merger(name: str, text: str) -> str | None:
+    """Return the merge mode that Hudi's own mergers, or the id of a strategy, ask for; None: none but that of the payload."""
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    modes: set[str | None] = set()
+    for word in words:
+        short = word.rsplit(".", 1)[-1]
+        if word == _PAYLOAD_STRATEGY:
+            modes.add(None)
+        elif word in _MODE_OF_STRATEGY or short in _MODE_OF_MERGER:
+            modes.add(_MODE_OF_STRATEGY.get(word) or _MODE_OF_MERGER.get(short))
+        else:
+            raise UnsupportedFeature(
+                f"{name}={word} is not supported: mergers of Java do not run in Python; name a merge mode, or a merger of your own"
+            )
+    modes.discard(None)
+    return modes.pop() if len(modes) == 1 else None
 
 
 def _stated_properties(given: Mapping[str, str]) -> dict[str, str]:
@@ -683,7 +829,9 @@ def _creation_arguments(given: Mapping[str, str], merging: str | None) -> dict[s
     properties = {name: given.get(name, default) for name, default in _TABLE_PROPERTIES.items()}
     properties |= {kept: given.get(name) for name, kept in _KEY_GENERATORS.items()}
     properties |= {name: value for name, value in given.items() if name.startswith(_TIMEBASED_PREFIX)}
-    ordering = _field_names(given.get("hoodie.datasource.write.precombine.field"))
+    ordering = _field_names(given.get(_ORDERING_OPTION))
+    if merging is not None and is_payload_class(merging):
+        properties["hoodie.compaction.payload.class"] = merging
     # Hudi's default payload class says nothing in a table without an ordering column.
     merge = None if _MERGE_MODE not in given and ordering is None else _MERGE_MODES.get(merging or "")
     kind = given.get("hoodie.datasource.write.table.type", "COPY_ON_WRITE").upper()

@@ -8,6 +8,7 @@ straight to Spark's own methods. In sessions of PySpark 4 filters are pushed dow
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from functools import wraps
@@ -16,7 +17,7 @@ from uuid import uuid4
 
 from lakefmt._core.data_classes import dataclass
 from lakefmt.errors import UnsupportedFeature
-from lakefmt.spark.options import KEEPS_STATE, option_texts
+from lakefmt.spark.options import KEEPS_STATE, NO_CATALOG_TABLE, option_texts
 from lakefmt.spark.reading import native_rows, read_dataframe
 from lakefmt.spark.streams.sink import StreamSink
 from lakefmt.spark.writing.dataframe import write_dataframe
@@ -143,6 +144,9 @@ def restore_sessions() -> None:
 
 
 _FORMAT: Final = "lakefmt"
+_MAKES_TABLE: Final = re.compile(r"\b(create|replace)\b.*\btable\b.*\busing\b.*\blakefmt\b", re.IGNORECASE | re.DOTALL)
+_CATALOG_PLANS: Final = ("CreateTable", "CreateTableAsSelect", "ReplaceTable", "ReplaceTableAsSelect")
+_PARTITION_OPTIONS: Final = ("hoodie.datasource.write.partitionpath.field", "hoodie.table.partition.fields")
 #: Where a reader or writer remembers what was said to it.
 _MEMORY_ATTRIBUTE: Final = "_lakefmt_memory"
 #: The methods as Spark has them, by class and name.
@@ -165,11 +169,12 @@ def register(spark: SparkSession) -> None:
     for kind, names in (
         (classes.writer, ("mode", "partitionBy")),
         (classes.reader, ("schema",)),
-        (classes.stream_writer, ("outputMode", "partitionBy", "queryName")),
+        (classes.stream_writer, ("outputMode", "queryName")),
         (classes.stream_reader, ()),
     ):
         for name in ("format", "option", "options", *names):
             _wrap_method(kind, name, _remembering)
+    _wrap_method(classes.stream_writer, "partitionBy", _deferring)
     _wrap_method(classes.writer, "save", _saving)
     for kind, name in (
         (classes.writer, "saveAsTable"),
@@ -270,6 +275,22 @@ def _remembering(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     return remember
 
 
+def _deferring(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    def defer(self: Any, *columns: Any) -> Any:
+        # A stream whose batches a function takes must not have been told: whether it is ours is known when it starts.
+        _remembered(self)[name] = columns
+        return self
+
+    return defer
+
+
+def _partition_by_deferred(writer: Any) -> None:
+    """Tell Spark what ``partitionBy`` of a stream's writer was told, where the stream is none of ours."""
+    columns = _remembered(writer).pop("partitionBy", None)
+    if columns:
+        _original_methods[type(writer), "partitionBy"](writer, *columns)
+
+
 def _saving(_: str, original: Callable[..., Any]) -> Callable[..., Any]:
     def save(
         self: Any, path: Any = None, format: Any = None, mode: Any = None, *partition_by: Any, **options: Any
@@ -277,20 +298,45 @@ def _saving(_: str, original: Callable[..., Any]) -> Callable[..., Any]:
         if not _is_ours(self, format):
             return original(self, path, format, mode, *partition_by, **options)
         memory = _remembered(self)
-        _check_partitions(any(partition_by) or options.pop("partitionBy", None) or memory.get("partitionBy"))
+        columns = (
+            [each for each in partition_by if each] or options.pop("partitionBy", None) or memory.get("partitionBy")
+        )
         place, settings = _path_and_options(memory, path, options)
+        _partition_by(settings, columns)
         write_dataframe(_rows_of(self), place, mode or memory.get("mode") or "error", **settings)
         return None
 
     return save
 
 
-def _querying(_: str, original: Callable[..., Any]) -> Callable[..., Any]:
+def _querying(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     def query(self: Any, *given: Any, **named: Any) -> Any:
+        if name == "sql":
+            _refuse_catalog_table(self, str(next(iter(given), named.get("sqlQuery", ""))))
         forget_states_of_views(getattr(self, "_spark", self))
         return original(self, *given, **named)
 
     return query
+
+
+def _refuse_catalog_table(spark: SparkSession, text: str) -> None:
+    """Raise when a statement would make a table in Spark's catalog, which nobody could read or write.
+
+    Raises:
+        UnsupportedFeature: it would; the text says what SQL can do.
+    """
+    state = getattr(spark, "_jsparkSession", None)
+    if state is None or not _MAKES_TABLE.search(text):
+        return
+    try:
+        plan = state.sessionState().sqlParser().parsePlan(text)
+        provider = plan.tableSpec().provider() if plan.nodeName() in _CATALOG_PLANS else None
+        is_ours = provider is not None and provider.isDefined() and str(provider.get()).lower() == _FORMAT
+    except Exception as error:  # noqa: BLE001 - Spark itself says what is wrong with a statement
+        _log.debug("a statement was not understood: %s", error)
+        return
+    if is_ours:
+        raise UnsupportedFeature(NO_CATALOG_TABLE)
 
 
 def _loading(_: str, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -323,10 +369,11 @@ def _starting(_: str, original: Callable[..., Any]) -> Callable[..., Any]:
         **options: Any,
     ) -> Any:
         if not _is_ours(self, format):
+            _partition_by_deferred(self)
             return original(self, path, format, outputMode, partitionBy, queryName, **options)
         memory = _remembered(self)
-        _check_partitions(partitionBy or memory.get("partitionBy"))
         place, settings = _path_and_options(memory, path, options)
+        _partition_by(settings, partitionBy or memory.get("partitionBy"))
         named = queryName or memory.get("queryName")
         sink = StreamSink(place, outputMode or memory.get("outputMode") or "append", settings)
         if _is_connect(_session_of(self)):
@@ -358,19 +405,21 @@ def _loading_stream(_: str, original: Callable[..., Any]) -> Callable[..., Any]:
     return load
 
 
-def _check_partitions(columns: object) -> None:
-    if columns:
-        raise UnsupportedFeature(
-            "partitionBy() is not supported: name the columns in hoodie.datasource.write.partitionpath.field"
-        )
+def _partition_by(settings: dict[str, Any], columns: object) -> None:
+    """Let the columns of ``partitionBy`` be those of the option, where it is not given, as Hudi does."""
+    names = [columns] if isinstance(columns, str) else list(columns) if isinstance(columns, list | tuple) else []
+    while any(isinstance(name, list | tuple) for name in names):
+        names = [part for name in names for part in ([name] if isinstance(name, str) else name)]
+    if names and not any(option.lower() in _PARTITION_OPTIONS for option in settings):
+        settings[_PARTITION_OPTIONS[0]] = ",".join(map(str, names))
 
 
 def _refusing(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     def refuse(self: Any, *given: Any, **named: Any) -> Any:
         if _is_ours(self, named.get("format")):
-            raise UnsupportedFeature(
-                f"{name}() needs a catalog table, which a Python data source cannot be: use save(path) or start(path)"
-            )
+            raise UnsupportedFeature(f"{name}() needs a catalog table: {NO_CATALOG_TABLE}")
+        if name == "toTable":
+            _partition_by_deferred(self)
         return original(self, *given, **named)
 
     return refuse

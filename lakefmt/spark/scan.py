@@ -46,6 +46,7 @@ from lakefmt._core.read.splits import (
 )
 from lakefmt._core.schema.java_text import java_text
 from lakefmt._core.values import META_COLUMNS
+from lakefmt.spark.notes import log_notes
 from lakefmt.spark.options import ReadCall, parse_read_options
 from lakefmt.spark.types import spark_schema
 
@@ -373,6 +374,7 @@ def open_scan(path: str, options: Mapping[str, str]) -> SparkScan:
         UnknownSetting: an option that is not known.
     """
     call = parse_read_options(options)
+    log_notes(call.notes)
     table = open_table(path, options=call.settings, storage_options=call.storage)
     snapshot = table.snapshot(call.as_of)
     if call.query == "cdc":

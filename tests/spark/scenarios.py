@@ -20,6 +20,7 @@ from unittest.mock import patch
 os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 
 import bucket_scenarios  # beside this file
+import guide
 import pyspark
 import same_job
 import stream_scenarios
@@ -46,6 +47,12 @@ OPTIONS = {
     "hoodie.upsert.shuffle.parallelism": "2",
     "lakefmt.spark.timestamp_ntz": "utc",
 }
+#: Statements that would make a table in Spark's catalog.
+CATALOG_TABLES = [
+    "create table trips_1 (id string, ts bigint) using lakefmt",
+    "CREATE TABLE IF NOT EXISTS `trips_2`\nUSING LakeFmt AS SELECT 'a' AS id, 1L AS ts",
+    "create table trips_3 using parquet as select 'using lakefmt' as id",
+]
 QUERY = "hoodie.datasource.query.type"
 OPERATION = "hoodie.datasource.write.operation"
 ROWS = """
@@ -316,9 +323,13 @@ def registered(spark: SparkSession, root: Path) -> dict[str, Any]:
         answers = {
             "rows": spark.read.format("lakefmt").load(path).count(),
             "again": again,
-            "partition_by": refusal(
-                lambda: frame.write.partitionBy("city").format("lakefmt").mode("append").save(path)
-            ),
+            "partition_by": [
+                refusal(
+                    lambda column=column: frame.write.partitionBy(column).format("lakefmt").mode("append").save(path)
+                )
+                for column in ("city", "v")
+            ],
+            "sql": [refusal(lambda text=text: spark.sql(text)) for text in CATALOG_TABLES],
             "catalog": refusal(lambda: frame.write.format("lakefmt").mode("append").saveAsTable("catalog_trips")),
             "plain": spark.read.format("parquet").load(plain).count(),
             "last": None if written is None else written.num_inserts,
@@ -399,11 +410,12 @@ def main() -> None:
         *write_scenarios.SCENARIOS,
         *stream_scenarios.SCENARIOS,
         *same_job.SCENARIOS,
+        *guide.SCENARIOS,
         *bucket_scenarios.SCENARIOS,
         connect,
     ]
     if os.environ.get("LAKEFMT_HUDI_BUNDLE"):
-        scenarios += [*same_job.WITH_HUDI, *stream_scenarios.WITH_HUDI, *bucket_scenarios.WITH_HUDI]
+        scenarios += [*same_job.WITH_HUDI, *guide.WITH_HUDI, *stream_scenarios.WITH_HUDI, *bucket_scenarios.WITH_HUDI]
     spark = session()
     spark.sparkContext.setLogLevel("OFF")
     told, begin = {"release": pyspark.__version__}, time.monotonic()

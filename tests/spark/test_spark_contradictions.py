@@ -120,7 +120,7 @@ def test_an_option_that_contradicts_the_table_is_refused(save, options, wrong, n
 
 
 def test_a_payload_class_without_a_meaning_here_makes_no_table(save):
-    with pytest.raises(UnsupportedFeature, match=r"com\.example\.Mine is not supported for a new table"):
+    with pytest.raises(UnsupportedFeature, match=r"com\.example\.Mine is not supported"):
         save({**KEY, f"{WRITE}payload.class": "com.example.Mine"})
     with pytest.raises(InvalidInputError, match="contradict each other"):
         save(

@@ -118,7 +118,13 @@ def check_functions_and_registration(told: dict[str, dict]) -> None:
     """Compare what a release answers."""
     modes, functions = told["registered"], told["functions"]
     assert "TableExists" in modes["again"]
-    assert "partitionpath.field" in modes["partition_by"]
+    same, other = modes["partition_by"]
+    assert same == "nothing was raised"
+    assert "partition" in other
+    of_schema, of_query, parquet = modes["sql"]
+    assert "CREATE TEMPORARY VIEW" in of_schema
+    assert of_query == of_schema
+    assert parquet == "nothing was raised"
     assert "catalog table" in modes["catalog"]
     assert (modes["rows"], modes["plain"], modes["after"], modes["last"]) == (5, 5, 5, 5)
     assert (functions["created"], functions["changed"]) == (30, 3)

@@ -187,6 +187,13 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         "table property",
     ),
     _honoured(
+        "lakefmt.unknown.options",
+        _text,
+        "refuse",
+        "names that neither lakefmt nor Hudi knows: `refuse`: an error; `warn`: a warning in the result",
+        choices=("refuse", "warn"),
+    ),
+    _honoured(
         "lakefmt.write.threads", int, 0, "number of threads that write files; 0: number of cores, at most 8", minimum=0
     ),
     _honoured(
@@ -736,6 +743,12 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
     _inert("hoodie.record.index.use.caching", "there is no shuffle"),
     _inert("hoodie.record.index.input.storage.level", "there is no shuffle"),
     _inert("hoodie.global.simple.index.parallelism", "there is no shuffle"),
+    _honoured(
+        "hoodie.table.services.enabled",
+        _bool,
+        True,
+        "`false`: commits run and plan no service: no clean, no archiving, no compaction, no clustering, whatever else is said",
+    ),
     _honoured("hoodie.clean.automatic", _bool, True, "clean after a commit if file slices have become unneeded"),
     _honoured(
         "hoodie.clean.policy",

@@ -38,6 +38,7 @@ __all__ = [
     "PartialMode",
     "adopt_merger",
     "find_merger",
+    "is_payload_class",
     "merger_name",
     "plan_merge_rule",
     "register_merger",
@@ -231,6 +232,16 @@ def _payload_rule(properties: Mapping[str, str], ordering: tuple[str, ...], dele
             "read, not written; write with Spark"
         )
     return rules[payload]
+
+
+def is_payload_class(name: str) -> bool:
+    """Return whether tables of versions 6 and 8 that merge by a payload class are written here.
+
+    Example:
+        >>> is_payload_class("org.apache.hudi.common.model.PartialUpdateAvroPayload"), is_payload_class("com.shop.Mine")
+        (True, False)
+    """
+    return name in _payload_rules((), None)
 
 
 def _payload_rules(ordering: tuple[str, ...], delete: DeleteMark | None) -> dict[str, MergeRule]:

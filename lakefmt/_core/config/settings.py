@@ -7,16 +7,25 @@ Precedence: call > handle > table > default.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Final
 
 from lakefmt._core.arguments import foreign, is_encodable, mapping_argument, shown
 from lakefmt._core.config.catalog import ALL_SETTINGS, Setting, SettingClass, SettingValue
 from lakefmt._core.data_classes import dataclass
-from lakefmt.errors import UnknownSetting, UnsupportedFeature
+from lakefmt.errors import InvalidInputError, UnknownSetting, UnsupportedFeature
 
-__all__ = ["SETTINGS", "Setting", "SettingClass", "SettingValue", "Settings", "resolve_settings", "settings_markdown"]
+__all__ = [
+    "SETTINGS",
+    "Setting",
+    "SettingClass",
+    "SettingValue",
+    "Settings",
+    "raise_problems",
+    "resolve_settings",
+    "settings_markdown",
+]
 
 #: Every setting lakefmt knows, by key.
 SETTINGS: Final[dict[str, Setting]] = {setting.key: setting for setting in ALL_SETTINGS}
@@ -29,6 +38,20 @@ _DEFAULTS: Final[dict[str, SettingValue]] = {
 }
 
 _LARGEST_NUMBER: Final = 1 << 63
+#: What becomes of a name that is no setting.
+_UNKNOWN: Final = "lakefmt.unknown.options"
+#: The switch of all services, and those that a commit runs or plans.
+_SERVICES: Final = "hoodie.table.services.enabled"
+_SERVICES_OF_COMMITS: Final = (
+    "hoodie.archive.automatic",
+    "hoodie.clean.automatic",
+    "hoodie.clustering.async.enabled",
+    "hoodie.clustering.inline",
+    "hoodie.clustering.schedule.inline",
+    "hoodie.compact.inline",
+    "hoodie.compact.schedule.inline",
+    "hoodie.log.compaction.inline",
+)
 
 #: Properties that settings repeat: those that are on or off, and those whose capitals matter.
 _FLAGS: Final = ("hoodie.datasource.write.hive_style_partitioning", "hoodie.datasource.write.partitionpath.urlencode")
@@ -93,7 +116,7 @@ def resolve_settings(
         table: the table's properties (only keys that are settings count).
 
     Raises:
-        UnknownSetting: no such setting (the nearest is named), or a value it does not take.
+        UnknownSetting: no such setting (the nearest is named), or a value it does not take. All problems are in one error.
         UnsupportedFeature: a setting that lakefmt cannot honour.
 
     Example:
@@ -118,17 +141,52 @@ def _resolved(call: _Given, handle: _Given, table: tuple[tuple[str, str], ...]) 
     values: dict[str, SettingValue] = dict(_DEFAULTS)
     origins = dict.fromkeys(values, "default")
     notes: list[str] = []
+    problems: list[UnknownSetting | UnsupportedFeature] = []
     properties = dict(table)
     for key in values.keys() & properties.keys():
         values[key], origins[key] = _parse(SETTINGS[key], properties[key]), "table"
+    unknown = _unknown_names(handle, call, properties)
     for origin, given in (("handle", handle), ("call", call)):
         for key, _, value in given:
-            setting = _known(key)
-            note = _check_class(setting, _text_of(setting, value), properties)
-            if note is not None:
-                notes.append(note)
-            _take(setting, value, origin, values, origins)
+            try:
+                setting = _known(key)
+                note = _note(key) if setting is None else _check_class(setting, _text_of(setting, value), properties)
+                if setting is None and unknown == "refuse":
+                    raise UnknownSetting(_unknown_text(key))
+                if setting is not None:
+                    _take(setting, value, origin, values, origins)
+            except (UnknownSetting, UnsupportedFeature) as error:
+                problems.append(error)
+            else:
+                notes += [] if note is None else [note]
+    raise_problems(problems)
+    if values[_SERVICES] is False:
+        values.update(dict.fromkeys(_SERVICES_OF_COMMITS, False))
+        origins.update(dict.fromkeys(_SERVICES_OF_COMMITS, origins[_SERVICES]))
     return Settings(values, origins, tuple(notes))
+
+
+def raise_problems(problems: Sequence[UnknownSetting | UnsupportedFeature | InvalidInputError]) -> None:
+    """Raise what is wrong with options, all of it in one error of the first one's type; nothing, if nothing is.
+
+    Raises:
+        UnknownSetting: an option that is not known, or a value that it does not take; or this beside another problem.
+        UnsupportedFeature: options that lakefmt cannot honour.
+        InvalidInputError: options that contradict each other.
+    """
+    if len(problems) < 2:
+        for problem in problems:
+            raise problem
+        return
+    worst = next((each for each in problems if isinstance(each, UnknownSetting)), problems[0])
+    lines = "\n".join(f"  {problem}" for problem in problems)
+    raise type(worst)(f"{len(problems)} options cannot be used:\n{lines}")
+
+
+def _unknown_names(handle: _Given, call: _Given, properties: Mapping[str, str]) -> str:
+    """Return what becomes of unknown names: ``refuse`` or ``warn``."""
+    given = {key: value for key, _, value in (*handle, *call) if key == _UNKNOWN}
+    return str(_parse(SETTINGS[_UNKNOWN], given.get(_UNKNOWN, properties.get(_UNKNOWN, "refuse"))))
 
 
 def _take(
@@ -146,24 +204,37 @@ def _take(
     values[key], origins[key] = parsed, origin
 
 
-def _known(key: str) -> Setting:
+def _known(key: str) -> Setting | None:
+    """Return a setting, or an option that Hudi publishes as one; None: there is no such name."""
     setting = SETTINGS.get(key)
     if setting is None:
-        import difflib
+        from lakefmt._core.config.hudi_options import setting_of  # hundreds of names, which few programs give
 
-        near = difflib.get_close_matches(key, SETTINGS, n=1, cutoff=0.5)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise UnknownSetting(f"unknown setting {key!r}{hint}")
+        return setting_of(key)
     return setting
 
 
+def _note(key: str) -> str:
+    return f"{key} has no effect: there is no such setting"
+
+
+def _unknown_text(key: str) -> str:
+    from lakefmt._core.config.hudi_options import similar_names
+
+    near = similar_names(key)
+    hint = f"; did you mean {near[0]}?" if near else f"; {_UNKNOWN}=warn leaves it out with a warning"
+    return f"unknown setting {key!r}{hint}"
+
+
 def _check_class(setting: Setting, value: str, properties: Mapping[str, str]) -> str | None:
-    if setting.kind is SettingClass.REFUSED and value.lower() not in ("false", ""):
+    if setting.kind is SettingClass.REFUSED and value.lower() not in ("", *(setting.choices or ("false",))):
         raise UnsupportedFeature(f"setting {setting.key}={value} is not supported: {setting.doc}")
     if setting.kind is SettingClass.INERT:
         return f"{setting.key} has no effect: {setting.doc}"
     if setting.table_key is not None and properties:
         stored = properties.get(setting.table_key)
+        if stored is None and isinstance(setting.default, str):
+            stored = setting.default
         if stored is None and setting.table_key == "hoodie.table.precombine.field":
             stored = properties.get("hoodie.table.ordering.fields")
         if not _says_the_same(setting.table_key, value, stored):

@@ -357,8 +357,9 @@ class StreamSink:
         # A batch plans services alone: the tasks of the cluster execute them, beside the stream or before the next batch.
         given = parse_write_options(_write_options(rest)).settings
         self.compacts_inline = given.get(INLINE, "false").lower() == "true"
-        self.compacts = self.compacts_inline or self.options.compacts
-        self.clusters = self.options.clusters and given.get(CLUSTER_INLINE, "false").lower() != "true"
+        serves = given.get("hoodie.table.services.enabled", "true").lower() == "true"
+        self.compacts = serves and (self.compacts_inline or self.options.compacts)
+        self.clusters = serves and self.options.clusters and given.get(CLUSTER_INLINE, "false").lower() != "true"
         if self.compacts:
             rest = {name: value for name, value in rest.items() if name.lower() not in (INLINE, SCHEDULE)}
             rest[SCHEDULE] = "true"

@@ -8,6 +8,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from lakefmt import Table, open_table, write_table
+from lakefmt._core.config.merge_rule import is_payload_class
 from lakefmt._core.config.table_config import TableConfig
 from lakefmt._core.create_and_write import check_agreement, check_properties, write_existing
 from lakefmt._core.data_classes import replace
@@ -52,10 +53,10 @@ def check_creation(table: Table | None, call: WriteCall) -> None:
         UnsupportedFeature: a new table would merge rows by a payload class that has no meaning here.
     """
     if table is None:
-        if call.merging not in (None, *_MERGE_MODES):
+        if call.merging not in (None, *_MERGE_MODES) and not is_payload_class(call.merging or ""):
             raise UnsupportedFeature(
-                f"hoodie.datasource.write.payload.class={call.merging} is not supported for a new table: "
-                "DefaultHoodieRecordPayload, EventTimeAvroPayload and OverwriteWithLatestAvroPayload are (docs/merging.md)"
+                f"hoodie.datasource.write.payload.class={call.merging} is not supported: Java does not run in Python; Hudi's own "
+                "classes are (docs/guarantees.md), and a merger of your own (docs/merging.md)"
             )
         return
     names = ("record_key", "ordering", "partition_by")

@@ -18,6 +18,7 @@ from lakefmt._core.storage.open import open_store
 from lakefmt._core.values import RECORD_KEY, CommitResult, WriteOperation
 from lakefmt._core.write.ingest import STORED_KEY
 from lakefmt.errors import InvalidInputError, TableExists, TableNotFound
+from lakefmt.spark.notes import log_notes, with_notes
 from lakefmt.spark.options import SparkWriteOptions, WriteCall, option_texts, parse_write_options
 from lakefmt.spark.types import dataframe_schema, spark_schema, spark_types
 from lakefmt.spark.workers import check_workers
@@ -143,6 +144,7 @@ def write_dataframe(
     texts = option_texts(options)
     limits, sort = take_limits(texts, _shuffle_partitions(df)), take_sort(texts)
     call = with_commit_metadata(parse_write_options(texts), commit_metadata)
+    log_notes(call.notes)
     table = _existing_table(path, mode, call)
     if table is not None and mode == "ignore":
         return CommitResult(None, operation=WriteOperation((call.operation or "upsert").upper()))
@@ -156,6 +158,7 @@ def write_dataframe(
             result = write.run()
     if result is None:
         result = _stage_and_commit(df, path, mode, call, schema, limits.stage_bytes)
+    result = with_notes(result, call.notes)
     _remember_result(path, result)
     return result
 

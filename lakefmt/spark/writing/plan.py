@@ -278,7 +278,14 @@ def _task_places(
 
 
 SORT_OPTION: Final = "hoodie.bulkinsert.sort.mode"
-_SORT_MODES: Final = {"NONE": "none", "PARTITION_SORT": "partition", "GLOBAL_SORT": "global"}
+#: Hudi brings the rows of a partition path together with and without an order; here they come in that of their keys.
+_SORT_MODES: Final = {
+    "NONE": "none",
+    "PARTITION_SORT": "partition",
+    "PARTITION_PATH_REPARTITION": "partition",
+    "PARTITION_PATH_REPARTITION_AND_SORT": "partition",
+    "GLOBAL_SORT": "global",
+}
 
 #: Option → attribute of :class:`~lakefmt.spark.writing.plan.Limits`.
 LIMIT_OPTIONS: Final = {
