@@ -391,31 +391,32 @@ def _make_files(
     client.keep_config(load_properties(store, lambda *_: data))
 
 
-def unique_index(index: str, unique: str) -> tuple[str, dict[str, str]]:
-    """Return the index of a table in which keys are unique as `unique` says, and the properties that it needs for that.
+def unique_index(index: str, unique: str, properties: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+    """Return the index of a table in which keys are unique as `unique` says, and its properties with what it needs for that.
 
     Args:
         index: as for `create_table`.
         unique: ``"partition"`` or ``"table"``.
+        properties: as for `create_table`.
 
     Raises:
         InvalidInputError: another word, or an index that looks for a key in one partition only.
 
     Example:
-        >>> unique_index("bloom", "table"), unique_index("bloom", "partition")
+        >>> unique_index("bloom", "table", {}), unique_index("bloom", "partition", {})
         (('global_bloom', {}), ('bloom', {}))
     """
     if text_argument(unique, "unique") not in ("partition", "table"):
         raise InvalidInputError(f"unknown unique {unique!r}: expected 'partition' or 'table'")
     named = text_argument(index, "index").lower()
     if unique == "partition" or named in ("global_bloom", "global_simple"):
-        return index, {}
+        return index, {**properties}
     if named == "record":  # by default it keeps a row, and the values of its partition, where the key is stored
-        return index, {"hoodie.record.index.update.partition.path": "true"}
+        return index, {"hoodie.record.index.update.partition.path": "true", **properties}
     if named not in _UNIQUE_INDEXES:
         known = ", ".join(map(repr, _OVER_ALL_PARTITIONS))
         raise InvalidInputError(f"unique='table' needs an index over all partitions ({known}), and {index!r} is none")
-    return _UNIQUE_INDEXES[named], {}
+    return _UNIQUE_INDEXES[named], {**properties}
 
 
 def _check_arguments(schema: object, properties: Mapping[str, str], **texts: str) -> None:

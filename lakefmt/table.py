@@ -145,8 +145,7 @@ def create_table(
     client = TableClient(store, with_merger(handle_options, merge), metadata_listing=ListingByMetadata())
     columns = open_stream(data)[0] if schema is None else without_index(schema)
     keyed = {"record_key": record_key, "ordering": ordering, "merge": merge}
-    index, of_index = unique_index(index, unique)
-    properties = {**of_index, **mapping_argument(properties, "properties")}
+    index, properties = unique_index(index, unique, mapping_argument(properties, "properties"))
     bucketing = {"order": order, "bucket_key": bucket_key, "buckets": buckets}
     try:
         run_creation(

@@ -141,7 +141,8 @@ def test_a_key_is_unique_in_its_partition_or_in_the_table(index: str) -> None:
         for data in (orders, paid):
             lakefmt.write_table(url, data, mode="upsert", unique=unique, **keyed)
         found = lakefmt.open_table(url).read()["status"].to_pylist()
-        assert len(found) == count and "paid" in found
+        assert len(found) == count
+        assert unique == "partition" or found == ["paid"]
     with pytest.raises(InvalidInputError, match="unique='table' needs an index"):
         lakefmt.write_table(place(), orders, unique="table", **{**keyed, "index": "bucket"})
     with pytest.raises(InvalidInputError, match="unknown unique 'key'"):

@@ -66,6 +66,8 @@ T = TypeVar("T")
 #: Makes an error of lakefmt's of what a client library raised, what was being done, and the name.
 Failure = Callable[[Exception, str, str], LakefmtError]
 _log = logging.getLogger("lakefmt.storage")
+#: One record for each request, at DEBUG.
+_requests = logging.getLogger("lakefmt.requests")
 
 _PARQUET_MAGIC: Final = b"PAR1"
 _LENGTH_AND_MAGIC: Final = 8
@@ -625,12 +627,16 @@ class RemoteStore:
 
     def _ask(self, doing: str, name: str, act: Callable[[], T]) -> T:
         """Return what `act` returns; what a client library raises becomes a StorageError without secrets."""
+        began = time.perf_counter() if (noted := _requests.isEnabledFor(logging.DEBUG)) else 0.0
         try:
             return act()
         except LakefmtError:
             raise
         except Exception as error:  # noqa: BLE001 - client libraries raise what they like
             failure = self._failure(error, doing, name)
+        finally:
+            if noted:
+                _requests.debug("%s %r in %s: %.1f ms", doing, name, self.url, (time.perf_counter() - began) * 1000)
         # Raised out here, so that the original, whose text may hold what must not be shown, is not chained to it.
         raise failure
 
