@@ -26,7 +26,13 @@ __all__ = ["dataclass", "replace"]
 _MOST_ITEMS: Final = 8
 _MOST_CHARACTERS: Final = 240
 _MOST_OF_ALL: Final = 1_900
-_BRACKETS: Final[dict[type, Sequence[str]]] = {tuple: "()", list: "[]", dict: "{}", frozenset: ("frozenset({", "})"), set: "{}"}
+_BRACKETS: Final[dict[type, Sequence[str]]] = {
+    tuple: "()",
+    list: "[]",
+    dict: "{}",
+    frozenset: ("frozenset({", "})"),
+    set: "{}",
+}
 _OPTIONS: Final = frozenset(("frozen", "slots", "eq", "repr", "kw_only"))
 #: Attributes by which the standard library knows a data class.
 _FIELDS: Final = "__dataclass_fields__"

@@ -46,6 +46,7 @@ from lakefmt.storage.object_names import (
 from lakefmt.storage.os_errors import is_full, os_failure
 from lakefmt.storage.redaction import Redactor, printable_url
 from lakefmt.storage.remote._upload_body import Payload
+from lakefmt.storage.remote.azure import AzureObjects
 from lakefmt.storage.remote.client_errors import check_length, describe, is_throttled, is_transient, is_transient_word
 from lakefmt.storage.remote.fsspec import FsspecObjects
 from lakefmt.storage.remote.gcs import GcsObjects
@@ -327,6 +328,9 @@ _OBJECTS_OF_SCHEME: Final[Mapping[str, Callable[[AbstractFileSystem, str], Remot
     "s3a": S3Objects,
     "gs": GcsObjects,
     "gcs": GcsObjects,
+    "abfs": AzureObjects,
+    "abfss": AzureObjects,
+    "az": AzureObjects,
 }
 
 
