@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from contextlib import suppress
 from itertools import chain
 from typing import Any, Final, Unpack
@@ -16,11 +16,13 @@ from lakefmt.arguments import flag_argument, mapping_argument, shown, text_argum
 from lakefmt.config.merge_rule import MergeFunction
 from lakefmt.config.settings import resolve_settings
 from lakefmt.create import CREATION_MARK
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import InvalidInputError, LakefmtError, ObjectNotFound, TableExists, TableNotFound
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.formats.names import PARTITION_METADATA_NAMES, parse_base_file, parse_log_file
 from lakefmt.keys import GENERATOR_KEYS, check_generator, key_spec_from_properties, plan_key_spec
 from lakefmt.options import WriteTableOptions
+from lakefmt.schema.safe_names import name_mapping
 from lakefmt.storage.local.process_lock import ProcessName, has_ended, this_process
 from lakefmt.storage.open import location_text, open_store
 from lakefmt.table import Table, create_table, open_table
@@ -66,6 +68,7 @@ def write_table(
     name: str | None = None,
     database: str | None = None,
     properties: Mapping[str, str] | None = None,
+    rename: Mapping[str, str] | bool = False,
     storage_options: Mapping[str, object] | None = None,
     **call: Unpack[WriteTableOptions],
 ) -> CommitResult:
@@ -93,6 +96,9 @@ def write_table(
         name: see `table_type`.
         database: see `table_type`.
         properties: as for :func:`create_table`; must agree with those of a table that exists.
+        rename: new names of columns by those that the data has; True: names that Hudi's engines do not store, such as
+            ``"Order ID"`` and ``"größe"``, become similar ones (``Order_ID``, ``grosse``). `record_key` and the others may
+            use the old names.
         storage_options: credentials and settings of the store; never kept in the table.
         **call: as for :meth:`Table.upsert`, ``options`` among them.
 
@@ -116,6 +122,9 @@ def write_table(
         raise InvalidInputError(f"unknown mode {mode!r}: expected {', '.join(map(repr, _MODES))}")
     _check_operation(operation, mode)
     options = mapping_argument(call.get("options"), "options")
+    if rename:
+        data, names = _renamed(data, rename)
+        record_key, partition_by, ordering = (names.of(each) for each in (record_key, partition_by, ordering))
     table = _existing(path, options, storage_options, merge)
     if table is not None and not call.get("dry_run") and _is_left_over(table.client):
         table = None if _remove_unwritten(table.client) else table
@@ -151,6 +160,30 @@ def write_table(
         updates, data = brought_keys(data)
         operation = "upsert" if updates else "insert"
     return write_existing(table, mode, operation, data, call)
+
+
+@dataclass(frozen=True)
+class _NewNames:
+    """The new names of columns, by the old ones."""
+
+    by_old: Mapping[str, str]
+
+    def of(self, named: str | Sequence[str] | None) -> str | Sequence[str] | None:
+        """Return an argument that names columns, or partitions such as ``"ts:timestamp(yyyy)"``, with the new names."""
+        if isinstance(named, str):
+            column, colon, rest = named.partition(":")
+            return self.by_old.get(named) or f"{self.by_old.get(column, column)}{colon}{rest}"
+        return None if named is None else [str(self.of(each)) for each in named]
+
+
+def _renamed(data: object, rename: Mapping[str, str] | bool) -> tuple[object, _NewNames]:
+    """Return the rows with new names of columns: one table where they are in memory, else a stream; and these names."""
+    schema, tables = open_stream(data)
+    names = name_mapping(schema.names, rename if isinstance(rename, bool) else mapping_argument(rename, "rename"))
+    columns = [names.get(name, name) for name in schema.names]
+    if isinstance(data, Sized) and not isinstance(data, Iterator):
+        return read_all(schema, list(tables)).rename_columns(columns), _NewNames(names)
+    return (table.rename_columns(columns) for table in tables), _NewNames(names)
 
 
 def _check_operation(operation: str | None, mode: str) -> None:

@@ -58,12 +58,14 @@ _GCS: Final[dict[str, _Target]] = {
 _AZURE: Final[dict[str, _Target]] = {
     **_each("azure_storage_account_name", "account_name"),
     **_each(
-        "azure_storage_account_key azure_storage_access_key azure_storage_master_key access_key master_key", "account_key"
+        "azure_storage_account_key azure_storage_access_key azure_storage_master_key access_key master_key",
+        "account_key",
     ),
     **_each("azure_storage_client_id azure_client_id", "client_id"),
     **_each("azure_storage_client_secret azure_client_secret", "client_secret"),
     **_each(
-        "azure_storage_tenant_id azure_storage_authority_id azure_tenant_id azure_authority_id authority_id", "tenant_id"
+        "azure_storage_tenant_id azure_storage_authority_id azure_tenant_id azure_authority_id authority_id",
+        "tenant_id",
     ),
     **_each("azure_storage_sas_token azure_storage_sas_key sas_key", "sas_token"),
     **_each("azure_storage_connection_string", "connection_string"),
@@ -131,6 +133,8 @@ def _with_connection_string(named: dict[str, object]) -> dict[str, object]:
     account, key, token = (named.pop(name, None) for name in ("account_name", "account_key", "sas_token"))
     secret = f"AccountKey={key}" if key is not None else f"SharedAccessSignature={token}"
     if account is None or (key is None and token is None):
-        raise InvalidInputError("storage_options: an endpoint of Azure needs the account's name and its key or SAS token")
+        raise InvalidInputError(
+            "storage_options: an endpoint of Azure needs the account's name and its key or SAS token"
+        )
     named["connection_string"] = f"AccountName={account};{secret};BlobEndpoint={endpoint}"
     return named
