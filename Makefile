@@ -6,7 +6,7 @@ PY := $(VENV)/bin/python
 RUN := $(PY) tools/run_tests.py
 
 .DEFAULT_GOAL := help
-.PHONY: help venv venv-oldest venv-newest spark-env sdk-env demo demo-spark demo-stream test test-all test-fast test-oldest test-newest test-spark test-spark-releases test-real-tables durations \
+.PHONY: help venv venv-oldest venv-newest spark-env azurite-env sdk-env demo demo-spark demo-stream test test-all test-fast test-oldest test-newest test-spark test-spark-releases test-real-tables durations \
         lint format types architecture docs site docs-write extras bench bench-spark bench-parts bench-streams sizes clean bench-choices choices-check choices-results
 
 help: ## list the tasks
@@ -25,6 +25,9 @@ venv-newest: ## make .venv-newest: the newest Python of this machine, pandas, Po
 
 spark-env: venv ## make .venv-spark and find Java and the Hudi bundles
 	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(PY) tools/spark_env.py
+
+azurite-env: ## make .cache/azurite: Azure Blob Storage's API for the tests, with npm
+	@npm install --silent --no-fund --no-audit --prefix .cache/azurite azurite
 
 sdk-env: venv ## make .cache/sdk: the real-time SDK's released client, which tests write with
 	@$(PY) tools/sdk_env.py

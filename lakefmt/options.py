@@ -14,10 +14,9 @@ name is taken, is checked when the verb is called, too.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
 from typing import TypedDict
 
-from lakefmt._core.values import CommitResult, Filter
+from lakefmt._core.values import CommitResult, Filter, Moment
 
 __all__ = ["CommitOptions", "ReadOptions", "WriteOptions", "WriteTableOptions"]
 
@@ -72,7 +71,8 @@ class ReadOptions(TypedDict, total=False):
     Attributes:
         columns: names in the requested order; None: all.
         filter: an Arrow expression, DNF tuples or SQL text; pushed down to partitions, files and row groups.
-        as_of: read the table as it was at an instant, aware datetime or ISO text; None: as it is now.
+        as_of: read the table as it was at an instant, aware datetime or ISO text, or behind what a commit returned; None: as it is
+            now.
         query: ``"snapshot"``, the default, or ``"read_optimized"``.
         meta_columns: also the five ``_hoodie_*`` columns. Default: False.
         schema_of: with `as_of`: the columns of ``"then"``, the default, or of ``"now"`` (docs/schema.md).
@@ -82,7 +82,7 @@ class ReadOptions(TypedDict, total=False):
 
     columns: Sequence[str] | None
     filter: Filter
-    as_of: str | datetime | None
+    as_of: Moment | None
     query: str
     meta_columns: bool
     schema_of: str

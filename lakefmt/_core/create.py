@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
 from pathlib import PurePath
 
 import pyarrow as pa
@@ -28,6 +29,7 @@ from lakefmt._core.config.table_config import (
     merge_rule,
     parse_table_config,
 )
+from lakefmt._core.filegroups.foreign_tables import format_of_directory, table_format_of_directory
 from lakefmt._core.filegroups.table_client import NOTES, TableClient
 from lakefmt._core.formats.names import PARTITION_METADATA
 from lakefmt._core.index.registry import index_kind, index_of_new_table
@@ -50,7 +52,13 @@ from lakefmt._core.timeline.store import put_if_absent_confirmed
 from lakefmt._core.values import MergeMode, TableType, TableVersion
 from lakefmt.errors import InvalidInputError, SchemaMismatch, UnsupportedFeature
 
-__all__ = ["run_creation"]
+__all__ = ["CREATION_MARK", "run_creation", "unique_index"]
+
+#: What the properties of a table that is made in this context say about its making (`load_mark`).
+CREATION_MARK: ContextVar[str] = ContextVar("CREATION_MARK", default="")
+#: The index of a table with one row per key by the index that was named; others take no such request.
+_UNIQUE_INDEXES = {"bloom": "global_bloom", "simple": "global_simple"}
+_OVER_ALL_PARTITIONS = ("global_bloom", "global_simple", "record")
 
 _COMMON = {
     "hoodie.table.timeline.timezone": "UTC",
@@ -405,9 +413,37 @@ def _make_files(
     noted = json.dumps(notes).encode()
     put_if_absent_confirmed(store, NOTES, noted, durable=False)
     client.listed.keep_written(NOTES, noted)
-    data = create_properties(store, planned, client.clock.now(), durable=durable)
+    data = create_properties(store, planned, client.clock.now(), durable=durable, mark=CREATION_MARK.get())
     client.listed.keep_written(PROPERTIES, data)
     client.keep_config(load_properties(store, lambda *_: data))
+
+
+def unique_index(index: str, unique: str, properties: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+    """Return the index of a table in which keys are unique as `unique` says, and its properties with what it needs for that.
+
+    Args:
+        index: as for `create_table`.
+        unique: ``"partition"`` or ``"table"``.
+        properties: as for `create_table`.
+
+    Raises:
+        InvalidInputError: another word, or an index that looks for a key in one partition only.
+
+    Example:
+        >>> unique_index("bloom", "table", {}), unique_index("bloom", "partition", {})
+        (('global_bloom', {}), ('bloom', {}))
+    """
+    if text_argument(unique, "unique") not in ("partition", "table"):
+        raise InvalidInputError(f"unknown unique {unique!r}: expected 'partition' or 'table'")
+    named = text_argument(index, "index").lower()
+    if unique == "partition" or named in ("global_bloom", "global_simple"):
+        return index, {**properties}
+    if named == "record":  # by default it keeps a row, and the values of its partition, where the key is stored
+        return index, {"hoodie.record.index.update.partition.path": "true", **properties}
+    if named not in _UNIQUE_INDEXES:
+        known = ", ".join(map(repr, _OVER_ALL_PARTITIONS))
+        raise InvalidInputError(f"unique='table' needs an index over all partitions ({known}), and {index!r} is none")
+    return _UNIQUE_INDEXES[named], {**properties}
 
 
 def _check_arguments(schema: object, properties: Mapping[str, str], **texts: str) -> None:
@@ -467,7 +503,11 @@ def _check_place(store: ObjectStore) -> None:
 def _foreign_below(store: ObjectStore) -> str | None:
     if store.info(PARTITION_METADATA) is not None:
         return "the directory is a partition of another table, or what is left of a table"
-    for directory in store.list_directories()[:_PLACES_TO_LOOK_AT]:
+    directories = store.list_directories()
+    foreign = format_of_directory(store, directories)
+    if foreign is not None:
+        return f"it is {foreign}"
+    for directory in directories[:_PLACES_TO_LOOK_AT]:
         if store.info(f"{directory}/{PROPERTIES}") is not None:
             return f"there is a table in it, {directory}"
         if store.info(f"{directory}/{PARTITION_METADATA}") is not None:
@@ -479,8 +519,12 @@ def _table_above(store: ObjectStore) -> str | None:
     if not store.capabilities.directories or "://" in store.url:
         return None
     for above in list(PurePath(store.url).parents)[:_PLACES_TO_LOOK_AT]:
-        if LocalStore(str(above)).info(PROPERTIES) is not None:
-            return f"it lies inside the table {above}"
+        store_above = LocalStore(str(above))
+        if store_above.info(PROPERTIES) is not None:
+            return f"it lies inside the Hudi table {above}"
+        foreign = table_format_of_directory(store_above)
+        if foreign is not None:
+            return f"it lies inside {foreign}, {above}"
     return None
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Sized
+from contextlib import suppress
 from itertools import chain
 from typing import Any, Final, Unpack
 from uuid import uuid4
@@ -13,17 +15,28 @@ import pyarrow as pa
 from lakefmt._core.arguments import flag_argument, mapping_argument, shown, text_argument, texts_argument
 from lakefmt._core.config.merge_rule import MergeFunction
 from lakefmt._core.config.settings import resolve_settings
+from lakefmt._core.create import CREATION_MARK
+from lakefmt._core.data_classes import dataclass
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.formats.names import PARTITION_METADATA_NAMES, parse_base_file, parse_log_file
 from lakefmt._core.keys import GENERATOR_KEYS, check_generator, key_spec_from_properties, plan_key_spec
-from lakefmt._core.storage.open import location_text
+from lakefmt._core.schema.safe_names import name_mapping
+from lakefmt._core.storage.local.process_lock import ProcessName, has_ended, this_process
+from lakefmt._core.storage.open import location_text, open_store
 from lakefmt._core.table import Table, create_table, open_table
+from lakefmt._core.timeline.instant import Action
+from lakefmt._core.timeline.properties_store import BACKUP, PROPERTIES, load_mark
+from lakefmt._core.transactions.client import open_write_client
 from lakefmt._core.values import CommitResult, WriteOperation
 from lakefmt._core.write.ingest import brought_keys, handed_out, open_stream, read_all
-from lakefmt.errors import InvalidInputError, TableExists, TableNotFound
+from lakefmt.errors import InvalidInputError, LakefmtError, ObjectNotFound, TableExists, TableNotFound
 from lakefmt.options import WriteTableOptions
 
 __all__ = ["check_agreement", "check_properties", "write_existing", "write_table"]
 
-_MODES: Final = ("error", "append", "overwrite", "ignore")
+_MODES: Final = ("error", "upsert", "append", "overwrite", "ignore")
+#: The calls of this process that are at work on a table that they made.
+_CALLS: Final[set[str]] = set()
 _OPERATIONS: Final = ("upsert", "insert", "bulk_insert", "insert_overwrite")
 #: The prefix of the settings of timestamp-based partitions.
 _TIMED: Final = "hoodie.keygen.timebased."
@@ -48,11 +61,14 @@ def write_table(
     operation: str | None = None,
     table_type: str = "cow",
     table_version: int = 8,
+    index: str = "bloom",
+    unique: str = "partition",
     merge: str | MergeFunction | None = None,
     indexes: Sequence[str | Mapping[str, object]] | None = None,
     name: str | None = None,
     database: str | None = None,
     properties: Mapping[str, str] | None = None,
+    rename: Mapping[str, str] | bool = False,
     storage_options: Mapping[str, object] | None = None,
     **call: Unpack[WriteTableOptions],
 ) -> CommitResult:
@@ -61,7 +77,8 @@ def write_table(
     Args:
         path: a local path (a text or a ``pathlib.Path``) or any fsspec URL.
         data: anything that holds Arrow data. A new table gets its columns.
-        mode: what to do if the table exists: ``"error"`` raises, ``"append"`` writes the rows, ``"overwrite"`` replaces
+        mode: what to do if the table exists: ``"error"`` raises, ``"upsert"`` inserts new keys and updates known ones,
+            ``"append"`` does what `operation` says (as Spark's word, it is an upsert by default), ``"overwrite"`` replaces
             all rows (older states stay readable), ``"ignore"`` writes nothing.
         record_key: as for :func:`create_table`; must agree with a table that exists. The same for `partition_by`
             and `ordering`.
@@ -70,13 +87,18 @@ def write_table(
         operation: ``"upsert"``, ``"insert"``, ``"bulk_insert"`` or ``"insert_overwrite"``; default: upsert, and insert
             where the table has no record key and the rows do not bring ``_hoodie_record_key``, with which they were read.
         table_type: as for :func:`create_table`; of a table that exists nothing is changed. The same for
-            `table_version`, `indexes`, `name` and `database`.
+            `table_version`, `index`, `unique`, `indexes`, `name` and `database`.
         table_version: see `table_type`.
+        index: see `table_type`.
+        unique: see `table_type`.
         merge: as for :func:`create_table` and :func:`open_table`.
         indexes: see `table_type`.
         name: see `table_type`.
         database: see `table_type`.
         properties: as for :func:`create_table`; must agree with those of a table that exists.
+        rename: new names of columns by those that the data has; True: names that Hudi's engines do not store, such as
+            ``"Order ID"`` and ``"größe"``, become similar ones (``Order_ID``, ``grosse``). `record_key` and the others may
+            use the old names.
         storage_options: credentials and settings of the store; never kept in the table.
         **call: as for :meth:`Table.upsert`, ``options`` among them.
 
@@ -84,22 +106,28 @@ def write_table(
         TableExists: there is one, and the mode is ``"error"``.
         InvalidInputError: the table that exists has another record key, other partitions or another ordering, or `properties`
             contradict its own.
-        SchemaMismatch: the data do not fit. No table is created then, unless they are a stream: of a bulk insert, or of more
-            than ``lakefmt.write.window.bytes`` before the row that does not fit.
+        SchemaMismatch: the data do not fit.
+        LakefmtError: the write failed. A table that was created for it is removed again; where the process died, the next
+            call with this path does it.
 
     Example:
         >>> import lakefmt, pyarrow as pa
         >>> rows = pa.table({"id": ["a", "b"], "n": [1, 2]})
         >>> lakefmt.write_table("memory://doc-write", rows, record_key="id").num_inserts
         2
-        >>> lakefmt.write_table("memory://doc-write", rows, record_key="id", mode="append").num_updates
+        >>> lakefmt.write_table("memory://doc-write", rows, record_key="id", mode="upsert").num_updates
         2
     """
     if text_argument(mode, "mode") not in _MODES:
         raise InvalidInputError(f"unknown mode {mode!r}: expected {', '.join(map(repr, _MODES))}")
     _check_operation(operation, mode)
     options = mapping_argument(call.get("options"), "options")
+    if rename:
+        data, names = _renamed(data, rename)
+        record_key, partition_by, ordering = (names.of(each) for each in (record_key, partition_by, ordering))
     table = _existing(path, options, storage_options, merge)
+    if table is not None and not call.get("dry_run") and _is_left_over(table.client):
+        table = None if _remove_unwritten(table.client) else table
     if table is None:
         made = {
             "record_key": record_key,
@@ -107,6 +135,8 @@ def write_table(
             "ordering": ordering,
             "table_type": table_type,
             "table_version": table_version,
+            "index": index,
+            "unique": unique,
             "merge": merge,
             "indexes": indexes,
             "name": (location_text(path).rstrip("/").rsplit("/", 1)[-1] or None) if name is None else name,
@@ -118,18 +148,42 @@ def write_table(
         return _create_and_write(place, made, data, mode, operation, call)
     if mode == "error":
         raise TableExists(
-            f"there is a table at {table.client.store.url}: mode='append' adds to it, 'overwrite' replaces its rows, "
-            "'ignore' leaves it as it is"
+            f"there is a table at {table.client.store.url}: mode='upsert' inserts and updates its rows, 'overwrite' replaces "
+            "them, 'ignore' leaves it as it is"
         )
     if mode == "ignore":
         return CommitResult(None, operation=WriteOperation(_verb(table, mode, operation).upper()))
     check_agreement(table, record_key=record_key, partition_by=partition_by, ordering=ordering)
     check_properties(table, mapping_argument(properties, "properties"))
-    if operation is None and mode == "append" and not table.properties.record_key_fields:
+    if operation is None and mode in ("append", "upsert") and not table.properties.record_key_fields:
         # Rows that were read update what they were read from, as in Hudi; others are new.
         updates, data = brought_keys(data)
         operation = "upsert" if updates else "insert"
     return write_existing(table, mode, operation, data, call)
+
+
+@dataclass(frozen=True)
+class _NewNames:
+    """The new names of columns, by the old ones."""
+
+    by_old: Mapping[str, str]
+
+    def of(self, named: str | Sequence[str] | None) -> str | Sequence[str] | None:
+        """Return an argument that names columns, or partitions such as ``"ts:timestamp(yyyy)"``, with the new names."""
+        if isinstance(named, str):
+            column, colon, rest = named.partition(":")
+            return self.by_old.get(named) or f"{self.by_old.get(column, column)}{colon}{rest}"
+        return None if named is None else [str(self.of(each)) for each in named]
+
+
+def _renamed(data: object, rename: Mapping[str, str] | bool) -> tuple[object, _NewNames]:
+    """Return the rows with new names of columns: one table where they are in memory, else a stream; and these names."""
+    schema, tables = open_stream(data)
+    names = name_mapping(schema.names, rename if isinstance(rename, bool) else mapping_argument(rename, "rename"))
+    columns = [names.get(name, name) for name in schema.names]
+    if isinstance(data, Sized) and not isinstance(data, Iterator):
+        return read_all(schema, list(tables)).rename_columns(columns), _NewNames(names)
+    return (table.rename_columns(columns) for table in tables), _NewNames(names)
 
 
 def _check_operation(operation: str | None, mode: str) -> None:
@@ -139,6 +193,8 @@ def _check_operation(operation: str | None, mode: str) -> None:
         raise InvalidInputError(f"unknown operation {operation!r}: expected {', '.join(map(repr, _OPERATIONS))}")
     if mode == "overwrite":
         raise InvalidInputError("mode='overwrite' replaces all rows: leave out operation=")
+    if mode == "upsert" and operation != "upsert":
+        raise InvalidInputError(f"mode='upsert' and operation={operation!r} contradict each other: use mode='append'")
 
 
 def _existing(
@@ -166,7 +222,7 @@ def _create_and_write(
     """Try the write on an empty table in memory, create the table, and write.
 
     The trial refuses unusable rows before anything exists. Of a stream it has as many rows as memory may take, and of a
-    streamed bulk insert the columns only.
+    streamed bulk insert the columns only. When the write fails, the table that was made for it goes.
     """
     schema, tables = open_stream(data)
     dry_run = flag_argument(call.get("dry_run"), "dry_run")
@@ -185,9 +241,22 @@ def _create_and_write(
     del tried  # the first rows of a stream, which the write lets go one by one
     # Another process may create the table in between.
     if_exists = "error" if mode in ("error", "ignore") else "open"
-    return write_existing(
-        create_table(schema=schema, if_exists=if_exists, **place, **made), mode, operation, rows, call
-    )
+    token = uuid4().hex
+    _CALLS.add(token)
+    try:
+        marked = CREATION_MARK.set(_mark_text(token))
+        try:
+            table = create_table(schema=schema, if_exists=if_exists, **place, **made)
+        finally:
+            CREATION_MARK.reset(marked)
+        return write_existing(table, mode, operation, rows, call)
+    except (Exception, KeyboardInterrupt):
+        with suppress(LakefmtError):  # the error of the write says more; the next call removes what is left
+            store = open_store(location_text(place["path"]), place["storage_options"])
+            _remove_own(TableClient(store, made["options"]), token)
+        raise
+    finally:
+        _CALLS.discard(token)
 
 
 def _first_rows(
@@ -215,7 +284,7 @@ def write_existing(
 
     Args:
         table: the table.
-        mode: ``"append"`` or ``"overwrite"``.
+        mode: ``"append"``, ``"upsert"`` or ``"overwrite"``.
         operation: as for :func:`write_table`.
         rows: anything that holds Arrow data.
         call: as for :meth:`Table.upsert`, ``options`` among them.
@@ -293,3 +362,84 @@ def _names(given: object, argument: str) -> list[str] | None:
     if given is None:
         return None
     return texts_argument([given] if isinstance(given, str) else given, argument)
+
+
+# ------------------------------------------------------------------------------------ tables that were never written to
+
+
+def _mark_text(token: str) -> str:
+    """Return the mark of a table that a call makes: who makes it, so that others can tell whether it is still at work."""
+    process = this_process()
+    names = None if process is None else [process.machine, process.space, process.pid, process.started]
+    return json.dumps({"call": token, "process": names})
+
+
+def _is_left_over(client: TableClient) -> bool:
+    """Return whether a `write_table` made the table, nothing was ever completed in it, and the call is over."""
+    timeline = client.seen().timeline
+    if any(instant.action is not Action.INDEXING for instant in timeline.completed):
+        return False
+    mark = _load_mark(client)
+    if not mark or str(mark.get("call")) in _CALLS:
+        return False
+    maker = _process_of(mark)
+    if maker is not None and (maker == this_process() or has_ended(maker)):
+        return True  # a call of this process that is over, or of one that has ended
+    info = client.store.info(PROPERTIES)
+    age = 0.0 if info is None else client.clock.now().timestamp() - info.modified
+    return age > open_write_client(client).expiry_seconds
+
+
+def _process_of(mark: Mapping[str, Any]) -> ProcessName | None:
+    names = mark.get("process")
+    if not isinstance(names, list) or [type(name) for name in names] != [str, str, int, int]:
+        return None
+    return ProcessName(*names)
+
+
+def _load_mark(client: TableClient) -> dict[str, Any]:
+    try:
+        mark = json.loads(load_mark(client.store) or "{}")
+    except (ObjectNotFound, ValueError):
+        return {}
+    return mark if isinstance(mark, dict) else {}
+
+
+def _remove_own(client: TableClient, token: str) -> None:
+    """Remove the table that this call made, unless something was committed to it."""
+    if client.store.info(PROPERTIES) is not None and _load_mark(client).get("call") == token:
+        _remove_unwritten(client, (Action.INDEXING, Action.ROLLBACK))
+
+
+def _remove_unwritten(client: TableClient, allowed: Sequence[Action] = (Action.INDEXING,)) -> bool:
+    """Remove a table to which nothing was ever committed, under its lock; return whether it is gone.
+
+    Files that are not of a Hudi table stay. The properties go last: until then the next call finds the table and begins again.
+
+    Args:
+        client: the table.
+        allowed: what may have been completed in it.
+    """
+    write_client = open_write_client(client)
+    with write_client.lock.hold():
+        state = client.load()
+        completed = {instant.action for instant in state.timeline.completed}
+        history = client.store.list(state.config.history_directory)
+        if not completed.issubset(allowed) or next(iter(history), None) is not None:
+            return False
+        if any(write_client.writer_liveness(state.config, state.timeline, i).alive for i in state.timeline.pending):
+            return False
+        names = [info.name for info in client.store.list()]
+        hidden = [name for name in names if name.startswith(".hoodie/") and not name.startswith(".hoodie/.locks/")]
+        last = {PROPERTIES, BACKUP}
+        client.store.delete(name for name in names if _is_hudi_file(name))
+        client.store.delete(name for name in hidden if name not in last)
+        client.store.delete([BACKUP])
+        client.store.delete([PROPERTIES])
+    return True
+
+
+def _is_hudi_file(name: str) -> bool:
+    short = name.rpartition("/")[2]
+    is_data = parse_base_file(short) is not None or parse_log_file(short) is not None
+    return not name.startswith(".hoodie/") and (is_data or short in PARTITION_METADATA_NAMES)

@@ -12,8 +12,9 @@ from __future__ import annotations
 import abc
 import dataclasses
 import inspect
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import MISSING, Field, FrozenInstanceError
+from itertools import islice
 from operator import attrgetter
 from reprlib import recursive_repr
 from types import FunctionType
@@ -21,6 +22,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, get_origin
 
 __all__ = ["dataclass", "replace"]
 
+#: How much of a field's value its text shows: notebooks print whatever a cell ends with.
+_MOST_ITEMS: Final = 8
+_MOST_CHARACTERS: Final = 240
+_MOST_OF_ALL: Final = 1_900
+_BRACKETS: Final[dict[type, Sequence[str]]] = {
+    tuple: "()",
+    list: "[]",
+    dict: "{}",
+    frozenset: ("frozenset({", "})"),
+    set: "{}",
+}
 _OPTIONS: Final = frozenset(("frozen", "slots", "eq", "repr", "kw_only"))
 #: Attributes by which the standard library knows a data class.
 _FIELDS: Final = "__dataclass_fields__"
@@ -261,9 +273,27 @@ def _hash(values: Callable[[object], object]) -> Callable[[object], int]:
 def _representation(names: list[str]) -> Callable[[object], str]:
     @recursive_repr()
     def __repr__(self: object) -> str:  # noqa: N807
-        return f"{type(self).__qualname__}({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
+        text = ", ".join(f"{name}={_shortened(getattr(self, name))}" for name in names)
+        return f"{type(self).__qualname__}({text if len(text) <= _MOST_OF_ALL else f'{text[:_MOST_OF_ALL]}…'})"
 
     return __repr__
+
+
+def _shortened(value: object) -> str:
+    """Return the text of a field's value: whole where it is short, else its beginning and how much is missing."""
+    kind = type(value)
+    if kind in _BRACKETS and isinstance(value, Collection) and len(value) > _MOST_ITEMS:
+        first, last = _BRACKETS[kind]
+        items = list(islice(value.items() if isinstance(value, dict) else value, _MOST_ITEMS))
+        texts = (
+            [f"{_shortened(key)}: {_shortened(item)}" for key, item in items]
+            if isinstance(value, dict)
+            else [*map(_shortened, items)]
+        )
+        text = f"{first}{', '.join(texts)}, … {len(value) - _MOST_ITEMS:,} more{last}"
+    else:
+        text = repr(value)
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}…"
 
 
 def _refusal(cls: type, fields: Collection[str], method: str, reason: str) -> Callable[..., None]:

@@ -56,7 +56,7 @@ from lakefmt._core.write.mutations import (
 )
 from lakefmt._core.write.transaction import WriteTransaction
 from lakefmt._core.write.verbs import delete_keys, delete_partitions, run_write
-from lakefmt.errors import InvalidInputError, TableExists, UnsupportedFeature
+from lakefmt.errors import InvalidInputError, TableExists, TableNotFound, UnsupportedFeature
 from lakefmt.options import WriteOptions
 
 if TYPE_CHECKING:
@@ -85,6 +85,7 @@ def create_table(
     table_type: str = "cow",
     table_version: int = 8,
     index: str = "bloom",
+    unique: str = "partition",
     indexes: Sequence[str | Mapping[str, object]] | None = None,
     merge: str | MergeFunction | None = None,
     name: str | None = None,
@@ -113,6 +114,8 @@ def create_table(
         table_version: 6, 8 or 9.
         index: how keys are found: ``"bloom"``, ``"simple"``, ``"global_bloom"``, ``"global_simple"``, ``"bucket"``,
             ``"record"`` or ``"partitioned_record"`` (docs/index.md).
+        unique: where a key has one row: ``"partition"``, as in Hudi: a key whose partition changes has a row in each; or
+            ``"table"``: its row moves. For this the index becomes global.
         indexes: of a metadata table, which the table then has from its beginning: kinds such as ``"column_stats"``,
             ``"record_index"``, or ``{"kind": "secondary_index", "columns": ["city"]}`` (docs/metadata-table.md). None: on an
             object store the list of files and statistics, elsewhere none.
@@ -139,7 +142,7 @@ def create_table(
         >>> t.read().num_rows
         0
     """
-    from lakefmt._core.create import run_creation
+    from lakefmt._core.create import run_creation, unique_index
 
     if text_argument(if_exists, "if_exists") not in ("error", "open"):
         raise InvalidInputError(f"unknown if_exists {if_exists!r}: expected 'error' or 'open'")
@@ -150,6 +153,7 @@ def create_table(
     client = TableClient(store, with_merger(handle_options, merge), metadata_listing=ListingByMetadata())
     columns = open_stream(data)[0] if schema is None else without_index(schema)
     keyed = {"record_key": record_key, "ordering": ordering, "merge": merge}
+    index, properties = unique_index(index, unique, mapping_argument(properties, "properties"))
     bucketing = {"order": order, "bucket_key": bucket_key, "buckets": buckets}
     try:
         run_creation(
@@ -219,7 +223,7 @@ def open_table(
         merge: the function by which the table merges records, or its name; needed for tables made with one.
 
     Raises:
-        TableNotFound: there is none.
+        TableNotFound: there is none; the message says which other format lies there.
         InvalidInputError: the table merges by something else.
         UnsupportedVersion: it is of a version that lakefmt does not know.
 
@@ -232,7 +236,15 @@ def open_table(
     client = TableClient(
         open_store(path, storage_options), with_merger(handle_options, merge), metadata_listing=ListingByMetadata()
     )
-    config = client.open()
+    try:
+        config = client.open()
+    except TableNotFound as error:
+        from lakefmt._core.filegroups.foreign_tables import foreign_hint  # few programs open what is no table
+
+        hint = foreign_hint(client.store)
+        if not hint:
+            raise
+        raise TableNotFound(f"no Hudi table at {client.store.url}: {hint}") from error
     resolve_settings(handle_options, None, config.properties)
     check_merger(config, client.options)
     return Table(client)

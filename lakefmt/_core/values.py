@@ -33,6 +33,7 @@ __all__ = [
     "IdSource",
     "InstantTime",
     "MergeMode",
+    "Moment",
     "PartitionPath",
     "Partitions",
     "RandomIds",
@@ -42,6 +43,7 @@ __all__ = [
     "WriteOperation",
     "WriteStat",
     "check_instant_time",
+    "instant_of",
     "printable",
     "size_text",
 ]
@@ -202,7 +204,17 @@ class WriteStat:
 
 @dataclass(frozen=True, slots=True)
 class CommitResult:
-    """The result of a write; prints as one line."""
+    """The result of a write; prints as one line, and one more for each warning.
+
+    Attributes:
+        instant: the commit's requested time, which ``as_of`` takes; None: there was nothing to commit.
+        completion_time: when it became visible, which ``incremental`` and ``changes`` take as their start. Both verbs take the
+            result itself, too.
+        num_late: rows of an upsert that changed nothing, because the stored row has a larger ordering value. Of logs of
+            merge-on-read tables, of streams larger than memory and beside deletes it is not known and not counted.
+        files: a write stat for each file.
+        skipped: nothing was written, since the commit `instant` has these rows already.
+    """
 
     instant: InstantTime | None
     completion_time: InstantTime | None = None
@@ -215,19 +227,52 @@ class CommitResult:
     bytes_written: int = 0
     seconds: float = 0.0
     warnings: tuple[str, ...] = ()
-    #: True: nothing was written, since the commit `instant` has these rows already.
     skipped: bool = False
+    num_late: int = 0
+
+    def __repr__(self) -> str:
+        return f"CommitResult({self._line()})"
 
     def __str__(self) -> str:
+        return "\n".join([self._line(), *(f"warning: {warning}" for warning in self.warnings)])
+
+    def _line(self) -> str:
         if self.skipped:
             return f"{self.operation.value.lower()}: skipped, instant {self.instant or 'unknown'} has these rows"
         if self.instant is None:
             return f"{self.operation.value.lower()}: no rows, no instant"
         return (
             f"{self.operation.value.lower()} {self.instant}: {self.num_inserts:,} inserted, "
-            f"{self.num_updates:,} updated, {self.num_deletes:,} deleted in {len(self.files)} files, "
+            f"{self.num_updates:,} updated, {self.num_deletes:,} deleted{f', {self.num_late:,} late' if self.num_late else ''} "
+            f"in {len(self.files):,} files, "
             f"{self.bytes_written:,} bytes, {self.seconds:.3f} s"
         )
+
+
+#: A moment of a table's timeline as an argument: the digits of an instant, an aware datetime, ISO text, or what a commit returned.
+Moment: TypeAlias = str | datetime | CommitResult
+
+
+def instant_of(moment: Moment, *, visible: bool = False) -> str | datetime:
+    """Return the instant of what a commit returned; other moments are returned as they are.
+
+    Args:
+        moment: any.
+        visible: the time at which the commit became visible, from which incremental reads count; False: its requested time.
+
+    Raises:
+        InvalidInputError: the call made no commit.
+
+    Example:
+        >>> done = CommitResult(InstantTime("20260101000000000"), InstantTime("20260101000000500"))
+        >>> instant_of(done), instant_of(done, visible=True), instant_of("20260101")
+        ('20260101000000000', '20260101000000500', '20260101')
+    """
+    if not isinstance(moment, CommitResult):
+        return moment
+    if moment.instant is None:
+        raise InvalidInputError(f"the call ({moment}) made no commit, so it names no moment")
+    return (moment.completion_time or moment.instant) if visible else moment.instant
 
 
 class Clock(Protocol):

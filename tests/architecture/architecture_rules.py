@@ -26,6 +26,7 @@ FLOORS: dict[str, int] = {
     "data_classes": 0,
     "errors": 0,
     "arrays": 0,
+    "events": 2,  # log records and hooks
     "values": 3,
     "arguments": 4,
     "options": 4,  # the keyword arguments that verbs share, as types
@@ -54,6 +55,7 @@ FLOORS: dict[str, int] = {
     "table_indexes": 70,  # the verbs of `table.index`
     "table_alter": 70,  # the verbs of `table.alter`
     "table": 80,
+    "telemetry": 82,  # events as metrics of OpenTelemetry
     "create_and_write": 82,  # the two calls of a table in one
     "lowlevel": 82,  # the steps of a write as single calls, begun from an open table
     PACKAGE: 85,  # lakefmt/__init__.py: the public names, gathered from below

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from benchmarks.storage.s3_server import s3_server
+from tests.judges.azure import azure_options, azure_service
 from tests.judges.gcs import gcs_options, gcs_service
 
 #: Sees a request (and the application behind) before the service does; None lets it pass.
@@ -101,3 +102,28 @@ def gcs_bucket(gcs_filesystem):
     bucket = f"bucket-{next(_buckets)}"
     gcs_filesystem.call("POST", "b", json={"name": bucket}, project="made-up", json_out=True)
     return bucket
+
+
+@pytest.fixture(scope="session")
+def azure_endpoint() -> Iterator[str]:
+    """Return the address of Azurite on this machine."""
+    with azure_service() as endpoint:
+        yield endpoint
+
+
+@pytest.fixture(scope="session")
+def azure_filesystem(azure_endpoint):
+    """Return adlfs as open_store makes it."""
+    import adlfs
+
+    return adlfs.AzureBlobFileSystem(
+        **azure_options(azure_endpoint), skip_instance_cache=True, use_listings_cache=False
+    )
+
+
+@pytest.fixture(scope="module")
+def azure_container(azure_filesystem):
+    """Return the name of a new container."""
+    container = f"container-{next(_buckets)}"
+    azure_filesystem.mkdir(container)
+    return container

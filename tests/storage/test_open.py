@@ -83,8 +83,8 @@ ACCESS = {"key": "AKIAMADEUPKEY", "secret": "a-secret-value"}
     ("url", "given_options", "said"),
     [
         ("s3://bucket/t", {"secrt": "a-secret-value"}, r"'secrt'.*did you mean 'secret'\?"),
-        ("s3://bucket/t", {"aws_access_key_id": "a-secret-value"}, "'aws_access_key_id'"),
-        ("s3://bucket/t", {**ACCESS, "endpoint": "http://127.0.0.1:1"}, "'endpoint'"),
+        ("s3://bucket/t", {"aws_acces_key_id": "a-secret-value"}, "'aws_acces_key_id'"),
+        ("s3://bucket/t", {**ACCESS, "endpont": "http://127.0.0.1:1"}, "'endpont'"),
         ("gs://bucket/t", {"tokn": "a-secret-value"}, r"'tokn'.*did you mean 'token'\?"),
         ("s3://bucket/t", {5: "a-secret-value"}, "takes a text"),
         ("s3://bucket/t", ["a-secret-value"], "takes a dict"),

@@ -83,6 +83,13 @@ class TestGcs(StoreSuite):
         return RemoteStore(gcs_filesystem, f"{gcs_bucket}/some/table-{next(numbers)}")
 
 
+@pytest.mark.azure
+class TestAzure(StoreSuite):
+    @pytest.fixture
+    def store(self, azure_filesystem, azure_container):
+        return RemoteStore(azure_filesystem, f"{azure_container}/some/table-{next(numbers)}")
+
+
 class TestWrapperStore(StoreSuite):
     @pytest.fixture
     def store(self, tmp_path):

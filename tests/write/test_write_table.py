@@ -40,7 +40,7 @@ def stored(url: str) -> dict[str, int]:
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from(["error", "append", "overwrite", "ignore"]),
+            st.sampled_from(["error", "append", "upsert", "overwrite", "ignore"]),
             st.lists(
                 st.tuples(st.sampled_from("abc"), st.integers(0, 9)), min_size=1, max_size=4, unique_by=lambda r: r[0]
             ),
@@ -59,7 +59,7 @@ def test_law_modes_do_what_a_dict_does(calls: list[tuple[str, list[tuple[str, in
             lakefmt.write_table(url, rows(*pairs), mode=mode, **_KEYED)
             if expected is None or mode == "overwrite":
                 expected = dict(pairs)
-            elif mode == "append":
+            elif mode in ("append", "upsert"):
                 expected |= {key: value for key, value in pairs if value >= expected.get(key, value)}
         assert stored(url) == expected
 
@@ -116,7 +116,7 @@ def test_a_stream_that_makes_the_table_is_not_held(operation: str) -> None:
     assert pc.sum(lakefmt.open_table(url).read(columns=["v"]).column("v")).as_py() == 1000 * sum(range(20))
 
 
-def test_a_late_row_of_a_stream_that_does_not_fit_leaves_a_table_without_rows() -> None:
+def test_a_late_row_of_a_stream_that_does_not_fit_leaves_no_table() -> None:
     url, few = place(), {"lakefmt.write.window.bytes": 1024}
     batches = [
         rows(*((f"k{n}", n) for n in range(100))),
@@ -125,10 +125,28 @@ def test_a_late_row_of_a_stream_that_does_not_fit_leaves_a_table_without_rows() 
     ]
     with pytest.raises(InvalidKey):
         lakefmt.write_table(url, iter(batches), record_key="id", options=few)
-    assert stored(url) == {}
+    assert list(MemoryStore(url.removeprefix("memory://")).list()) == []
     with pytest.raises(InvalidKey):  # all of them are tried where they fit
         lakefmt.write_table(other := place(), iter(batches), record_key="id")
     assert list(MemoryStore(other.removeprefix("memory://")).list()) == []
+
+
+@pytest.mark.parametrize("index", ["bloom", "simple", "record"])
+def test_a_key_is_unique_in_its_partition_or_in_the_table(index: str) -> None:
+    orders = pa.table({"id": ["1"], "status": ["open"]})
+    paid = pa.table({"id": ["1"], "status": ["paid"]})
+    keyed = {"record_key": "id", "partition_by": "status", "index": index}
+    for unique, count in (("partition", 1 if index == "record" else 2), ("table", 1)):
+        url = place()
+        for data in (orders, paid):
+            lakefmt.write_table(url, data, mode="upsert", unique=unique, **keyed)
+        found = lakefmt.open_table(url).read()["status"].to_pylist()
+        assert len(found) == count
+        assert unique == "partition" or found == ["paid"]
+    with pytest.raises(InvalidInputError, match="unique='table' needs an index"):
+        lakefmt.write_table(place(), orders, unique="table", **{**keyed, "index": "bucket"})
+    with pytest.raises(InvalidInputError, match="unknown unique 'key'"):
+        lakefmt.write_table(place(), orders, unique="key", **keyed)
 
 
 def test_without_a_key_rows_are_inserted() -> None:
@@ -144,7 +162,8 @@ def test_without_a_key_rows_are_inserted() -> None:
         (pa.table({"id": ["a", None], "v": [1, 2]}), _KEYED, InvalidKey),
         (rows(("a", 1)), {"record_key": "gone"}, LakefmtError),
         (rows(("a", 1)), {**_KEYED, "table_version": 7}, LakefmtError),
-        (rows(("a", 1)), {**_KEYED, "mode": "upsert"}, InvalidInputError),
+        (rows(("a", 1)), {**_KEYED, "mode": "replace"}, InvalidInputError),
+        (rows(("a", 1)), {**_KEYED, "mode": "upsert", "operation": "insert"}, InvalidInputError),
         (rows(("a", 1)), {**_KEYED, "operation": "delete"}, InvalidInputError),
         (rows(("a", 1)), {**_KEYED, "mode": "overwrite", "operation": "insert"}, InvalidInputError),
         (5, _KEYED, InvalidInputError),

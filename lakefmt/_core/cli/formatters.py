@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lakefmt._core.arrays import text_offsets
+from lakefmt._core.data_classes import replace
 from lakefmt._core.values import printable, size_text
 from lakefmt.errors import UnsupportedFeature
 
@@ -566,7 +567,7 @@ def print_result(result: CommitResult, as_json: bool) -> None:
     if as_json:
         print_json(result_as_json(result))
         return
-    click.echo(str(result))
+    click.echo(str(replace(result, warnings=())))
     for warning in result.warnings:
         click.echo(f"warning: {warning}", err=True)
 

@@ -11,7 +11,6 @@ import enum
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field
-from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -51,7 +50,16 @@ from lakefmt._core.schema import reconcile
 from lakefmt._core.timeline.commit import CommitMetadata
 from lakefmt._core.timeline.instant import Instant
 from lakefmt._core.timeline.timeline import Timeline
-from lakefmt._core.values import COMMIT_SEQNO, COMMIT_TIME, RECORD_KEY, FileId, InstantTime, PartitionPath, WriteStat
+from lakefmt._core.values import (
+    COMMIT_SEQNO,
+    COMMIT_TIME,
+    RECORD_KEY,
+    FileId,
+    InstantTime,
+    Moment,
+    PartitionPath,
+    WriteStat,
+)
 from lakefmt.errors import CorruptFile, InvalidInputError, SnapshotExpired, UnsupportedFeature
 
 if TYPE_CHECKING:
@@ -309,14 +317,14 @@ _IMAGE_META_COLUMNS = (COMMIT_TIME, COMMIT_SEQNO, RECORD_KEY)
 
 def read_changes(
     table_at: TableAt,
-    start: str | datetime,
-    end: str | datetime | None = None,
+    start: Moment,
+    end: Moment | None = None,
     columns: Sequence[str] | None = None,
     filter: Filter = None,
 ) -> pa.Table:
     """Return the changes of the commits after `start` up to `end`; see ``Table.changes``."""
     first = _first_instant(table_at, start)
-    last = None if end is None else bound_of(table_at, end)
+    last = None if end is None else bound_of(table_at, end, visible=True)
     table_at = table_at.client.at(with_archived_instants(table_at, first))
     work = _ChangesReader(table_at.client, table_at.state, *_plan_images(table_at, columns, filter))
     commits = select_commits(table_at.timeline, first, last, planned_clusterings(table_at))
@@ -345,14 +353,14 @@ class ChangesPlan:
     files: FileHistory
 
 
-def plan_changes_read(table_at: TableAt, start: str | datetime, end: str | datetime | None = None) -> ChangesPlan:
+def plan_changes_read(table_at: TableAt, start: Moment, end: Moment | None = None) -> ChangesPlan:
     """Return what the changes of a range are read from.
 
     Raises:
         UnsupportedFeature: the table has no meta columns.
     """
     first = _first_instant(table_at, start)
-    last = None if end is None else bound_of(table_at, end)
+    last = None if end is None else bound_of(table_at, end, visible=True)
     table_at = table_at.client.at(with_archived_instants(table_at, first))
     commits = select_commits(table_at.timeline, first, last, planned_clusterings(table_at))
     work = _ChangesReader(table_at.client, table_at.state, *_plan_images(table_at, None, None)).planned(commits)
@@ -380,7 +388,7 @@ def read_planned_changes(
         return reader.of_sources(plan.work, plan.files)
 
 
-def _first_instant(table_at: TableAt, start: str | datetime) -> str:
+def _first_instant(table_at: TableAt, start: Moment) -> str:
     """Return the start as an instant time.
 
     Raises:
@@ -388,7 +396,7 @@ def _first_instant(table_at: TableAt, start: str | datetime) -> str:
     """
     if not table_at.config.populate_meta_fields:
         raise UnsupportedFeature("changes need meta columns, and this table does not fill them")
-    return bound_of(table_at, start)
+    return bound_of(table_at, start, visible=True)
 
 
 @contextmanager

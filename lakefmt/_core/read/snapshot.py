@@ -31,7 +31,7 @@ from lakefmt._core.schema import cast_rows, join_tables, with_metadata
 from lakefmt._core.storage.open import open_store
 from lakefmt._core.timeline.instant import Action, State, format_instant_time
 from lakefmt._core.timeline.metadata_codec import BodyKind, decode_body
-from lakefmt._core.values import COMMIT_TIME, InstantTime, PartitionPath, WriteOperation
+from lakefmt._core.values import COMMIT_TIME, InstantTime, Moment, PartitionPath, WriteOperation, instant_of
 from lakefmt.errors import InvalidInputError, SnapshotExpired, UnsupportedFeature
 
 if TYPE_CHECKING:
@@ -64,8 +64,15 @@ _LISTING_INSTEAD_OF = 2
 NEXT_START = b"lakefmt.next_start"
 
 
-def bound_of(table_at: TableAt, bound: str | datetime) -> str:
-    """Return a bound as an instant time of a table; arguments and errors are those of :func:`resolve_bound`."""
+def bound_of(table_at: TableAt, bound: Moment, *, visible: bool = False) -> str:
+    """Return a bound as an instant time of a table; errors are those of :func:`resolve_bound`.
+
+    Args:
+        table_at: the table.
+        bound: as for :func:`resolve_bound`, or what a commit returned.
+        visible: of a commit its completion time, from which incremental reads count (in version 6 the requested time).
+    """
+    bound = instant_of(bound, visible=visible and table_at.config.version.layout > 1)
     if isinstance(bound, str) and bound.isascii() and bound.isdigit():
         return bound
     return resolve_bound(bound, table_at.reading_zone())
@@ -367,8 +374,8 @@ class IncrementPlan:
 
 def read_increment(
     table_at: TableAt,
-    start: str | datetime,
-    end: str | datetime | None,
+    start: Moment,
+    end: Moment | None,
     columns: Sequence[str] | None,
     filter: Filter,
     *,
@@ -382,8 +389,8 @@ def read_increment(
 
 def plan_increment_read(
     table_at: TableAt,
-    start: str | datetime,
-    end: str | datetime | None,
+    start: Moment,
+    end: Moment | None,
     filter: Filter = None,
     *,
     falls_back: bool = False,
@@ -400,8 +407,8 @@ def plan_increment_read(
     """
     if not table_at.config.populate_meta_fields:
         raise UnsupportedFeature("incremental queries need meta columns, and this table does not fill them")
-    first = bound_of(table_at, start)
-    last = None if end is None else bound_of(table_at, end)
+    first = bound_of(table_at, start, visible=True)
+    last = None if end is None else bound_of(table_at, end, visible=True)
     table_at = table_at.client.at(with_archived_instants(table_at, first))
     increment = _planned_increment(table_at, first, last)
     query = plan_query(table_at.schema(), None, filter, meta_columns=False)

@@ -6,11 +6,11 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, overload
 
 from lakefmt._core.arguments import check_flags, instance_argument
 from lakefmt._core.config.settings import resolve_settings
-from lakefmt._core.data_classes import dataclass
+from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.model import FileSlice
 from lakefmt._core.filegroups.pending_plans import is_copied_log
 from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableState
@@ -213,8 +213,21 @@ class TimelineView:
     def __len__(self) -> int:
         return len(self.entries)
 
+    @overload
+    def __getitem__(self, position: int) -> TimelineEntry: ...
+    @overload
+    def __getitem__(self, position: slice) -> TimelineView: ...
+    def __getitem__(self, position: int | slice) -> TimelineEntry | TimelineView:
+        """Return an entry by its position, -1 the newest one, or a view of some of them."""
+        return replace(self, entries=self.entries[position]) if isinstance(position, slice) else self.entries[position]
+
     def __str__(self) -> str:
         return "\n".join(draw_lines(self.entries))
+
+    def __repr__(self) -> str:
+        times = [entry.time for entry in self.entries]
+        span = f", {times[0]} to {times[-1]}" if times else ""
+        return f"TimelineView({len(times):,} instants{span})"
 
 
 def follow_timeline(client: TableClient, seconds: float) -> Iterator[tuple[TimelineEntry, ...]]:

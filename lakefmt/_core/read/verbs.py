@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack, cast, overload
 
@@ -18,7 +17,7 @@ from lakefmt._core.filegroups.table_client import TableVerbs
 from lakefmt._core.read.filters import Filter
 from lakefmt._core.read.scan import check_query_type
 from lakefmt._core.read.snapshot import Snapshot, bound_of, plan_increment_read, read_increment, scan_limited
-from lakefmt._core.values import Partitions
+from lakefmt._core.values import Moment, Partitions
 from lakefmt.errors import InvalidInputError, SnapshotExpired
 from lakefmt.options import ReadOptions
 
@@ -120,7 +119,7 @@ class _DatasetOptions(TypedDict, total=False):
 
     columns: Sequence[str] | None
     filter: Filter
-    as_of: str | datetime | None
+    as_of: Moment | None
     query: str
     meta_columns: bool
     schema_of: str
@@ -168,7 +167,7 @@ class ReadingVerbs(TableVerbs):
 
     def snapshot(
         self,
-        as_of: str | datetime | None = None,
+        as_of: Moment | None = None,
         *,
         schema_of: str = _SCHEMA_OF_DEFAULT,
         include_uncommitted: bool = False,
@@ -176,7 +175,7 @@ class ReadingVerbs(TableVerbs):
         """Return a pinned view that does not change with later commits.
 
         Args:
-            as_of: an instant, an aware datetime or ISO text; None: now.
+            as_of: an instant, an aware datetime, ISO text, or what a commit returned; None: now.
             schema_of: ``"then"``: the columns that the table had at that moment; ``"now"``: those it has now.
             include_uncommitted: also the rows that streams have flushed and not committed (docs/streams.md).
 
@@ -218,7 +217,7 @@ class ReadingVerbs(TableVerbs):
         self,
         columns: Sequence[str] | None = None,
         filter: Filter = None,
-        as_of: str | datetime | None = None,
+        as_of: Moment | None = None,
         query: str = "snapshot",
         *,
         meta_columns: bool = False,
@@ -231,7 +230,7 @@ class ReadingVerbs(TableVerbs):
         Args:
             columns: names in the requested order; None: all; an empty list: rows without columns.
             filter: an Arrow expression, DNF tuples or SQL text; pushed down to partitions, files and row groups.
-            as_of: read the table as it was at an instant, aware datetime or ISO text.
+            as_of: read the table as it was at an instant, aware datetime or ISO text, or behind a commit: what it returned.
             query: ``"snapshot"`` or ``"read_optimized"`` (the same for copy-on-write tables).
             meta_columns: also the five ``_hoodie_*`` columns.
             schema_of: with `as_of`: the columns of ``"then"`` or of ``"now"`` (docs/schema.md).
@@ -274,7 +273,7 @@ class ReadingVerbs(TableVerbs):
         self,
         columns: Sequence[str] | None = None,
         filter: Filter = None,
-        as_of: str | datetime | None = None,
+        as_of: Moment | None = None,
         query: str = "snapshot",
         *,
         meta_columns: bool = False,
@@ -287,7 +286,7 @@ class ReadingVerbs(TableVerbs):
         Args:
             columns: names in the requested order; None: all; an empty list: rows without columns.
             filter: an Arrow expression, DNF tuples or SQL text; pushed down to partitions, files and row groups.
-            as_of: read the table as it was at an instant, aware datetime or ISO text.
+            as_of: read the table as it was at an instant, aware datetime or ISO text, or behind a commit: what it returned.
             query: ``"snapshot"`` or ``"read_optimized"`` (the same for copy-on-write tables).
             meta_columns: also the five ``_hoodie_*`` columns.
             schema_of: with `as_of`: the columns of ``"then"`` or of ``"now"`` (docs/schema.md).
@@ -315,9 +314,7 @@ class ReadingVerbs(TableVerbs):
 
         return scan_newest(planned) if as_of is None else planned()
 
-    def explain(
-        self, filter: Filter = None, as_of: str | datetime | None = None, query: str = "snapshot"
-    ) -> ReadReport:
+    def explain(self, filter: Filter = None, as_of: Moment | None = None, query: str = "snapshot") -> ReadReport:
         """Tell what a read with a filter would open and what leaves out the rest; no row is read. The report prints.
 
         Args:
@@ -347,8 +344,8 @@ class ReadingVerbs(TableVerbs):
 
     def incremental(
         self,
-        start: str | datetime,
-        end: str | datetime | None = None,
+        start: Moment,
+        end: Moment | None = None,
         columns: Sequence[str] | None = None,
         filter: Filter = None,
         *,
@@ -360,7 +357,8 @@ class ReadingVerbs(TableVerbs):
         have the columns that the table has now.
 
         Args:
-            start: exclusive; completion time (requested time in version 6), ``"000"`` for everything.
+            start: exclusive; what a commit returned, or a completion time (in version 6 the requested one); ``"000"``:
+                everything.
             end: inclusive; None: now.
             columns: as for :meth:`read`.
             filter: as for :meth:`read`.
@@ -374,7 +372,7 @@ class ReadingVerbs(TableVerbs):
             >>> import lakefmt, pyarrow as pa
             >>> t = lakefmt.create_table("memory://doc-pull", schema=pa.schema([("id", pa.int64())]), record_key="id")
             >>> first, second = t.insert(pa.table({"id": [1]})), t.insert(pa.table({"id": [2]}))
-            >>> t.incremental(first.completion_time)["id"].to_pylist(), t.incremental("000").num_rows
+            >>> t.incremental(first)["id"].to_pylist(), t.incremental("000").num_rows
             ([2], 2)
         """
 
@@ -386,8 +384,8 @@ class ReadingVerbs(TableVerbs):
 
     def changes(
         self,
-        start: str | datetime,
-        end: str | datetime | None = None,
+        start: Moment,
+        end: Moment | None = None,
         columns: Sequence[str] | None = None,
         filter: Filter = None,
     ) -> pa.Table:
@@ -400,7 +398,8 @@ class ReadingVerbs(TableVerbs):
         ``lakefmt.next_start``, the start of the next pull.
 
         Args:
-            start: exclusive; completion time (requested time in version 6), ``"000"`` for everything.
+            start: exclusive; what a commit returned, or a completion time (in version 6 the requested one); ``"000"``:
+                everything.
             end: inclusive; None: now.
             columns: columns of the images; None: all.
             filter: as for :meth:`read`; applies to the row before or after the change.
@@ -429,11 +428,11 @@ class ReadingVerbs(TableVerbs):
         self,
         columns: Sequence[str] | None = None,
         filter: Filter = None,
-        as_of: str | datetime | None = None,
+        as_of: Moment | None = None,
         query: str = "snapshot",
         *,
-        start: str | datetime | None = None,
-        end: str | datetime | None = None,
+        start: Moment | None = None,
+        end: Moment | None = None,
         meta_columns: bool = False,
         schema_of: str = _SCHEMA_OF_DEFAULT,
     ) -> TableDataset:
@@ -481,7 +480,7 @@ class ReadingVerbs(TableVerbs):
         self,
         columns: tuple[str, ...] | None = None,
         filter: Filter = None,
-        as_of: str | datetime | None = None,
+        as_of: Moment | None = None,
         query: str = "snapshot",
         *,
         meta_columns: bool = False,
@@ -496,8 +495,8 @@ class ReadingVerbs(TableVerbs):
         self,
         columns: tuple[str, ...] | None,
         filter: Filter,
-        start: str | datetime,
-        end: str | datetime | None,
+        start: Moment,
+        end: Moment | None,
         *,
         meta_columns: bool,
     ) -> IncrementRows:
@@ -511,7 +510,7 @@ class ReadingVerbs(TableVerbs):
         self,
         columns: Sequence[str] | None = None,
         filter: Filter = None,
-        as_of: str | datetime | None = None,
+        as_of: Moment | None = None,
         query: str = "snapshot",
         *,
         meta_columns: bool = False,
@@ -545,7 +544,7 @@ class ReadingVerbs(TableVerbs):
         rows = self._dataset_rows(names, filter, as_of, query, meta_columns=meta_columns, schema_of=schema_of)
         return scan_polars(rows, self.client.store.url)
 
-    def count(self, filter: Filter = None, as_of: str | datetime | None = None, query: str = "snapshot") -> int:
+    def count(self, filter: Filter = None, as_of: Moment | None = None, query: str = "snapshot") -> int:
         """Return the number of rows, from the footers of files where no row must be read.
 
         Args:
@@ -737,6 +736,72 @@ class ReadingVerbs(TableVerbs):
             ['city=oslo', 'city=sf']
         """
         return [str(p) for p in self.client.listing().partitions()]
+
+    def history(self, *, archived: bool = False, limit: int | None = None) -> pa.Table:
+        """Return the timeline as an Arrow table, oldest first: one row for each instant.
+
+        Args:
+            archived: also the instants in the archive.
+            limit: the number of newest instants; None: all.
+
+        Example:
+            >>> import lakefmt, pyarrow as pa
+            >>> t = lakefmt.create_table("memory://doc-history", data=pa.table({"id": ["a"]}), record_key="id")
+            >>> _ = t.insert(pa.table({"id": ["a", "b"]}))
+            >>> t.history().select(["action", "operation", "num_inserts"]).to_pylist()
+            [{'action': 'commit', 'operation': 'insert', 'num_inserts': 2}]
+        """
+        from lakefmt._core.read.inspection import history_table
+        from lakefmt._core.read.stats import TimelineView
+
+        view = TimelineView.load(self.client, archived=archived, limit=limit)
+        return history_table(view, self.client.reading_zone(self.client.known_config))
+
+    def files(self, partitions: Partitions | None = None) -> pa.Table:
+        """Return the latest file slices as an Arrow table: one row for each file group, with its base file and logs.
+
+        Args:
+            partitions: as for :meth:`file_groups`.
+
+        Example:
+            >>> import lakefmt, pyarrow as pa
+            >>> t = lakefmt.create_table("memory://doc-files", data=pa.table({"id": ["a"]}), record_key="id")
+            >>> _ = t.insert(pa.table({"id": ["a"]}))
+            >>> t.files().select(["partition", "log_files"]).to_pylist()
+            [{'partition': '', 'log_files': []}]
+        """
+        from lakefmt._core.read.inspection import files_table
+
+        return files_table(self.file_groups(partitions))
+
+    def partition_stats(self) -> pa.Table:
+        """Return the partitions that hold rows as an Arrow table: file groups, logs, bytes, newest instant.
+
+        Example:
+            >>> import lakefmt, pyarrow as pa
+            >>> data = pa.table({"id": ["a", "b"], "city": ["sf", "oslo"]})
+            >>> t = lakefmt.create_table("memory://doc-parts", data=data, record_key="id", partition_by="city")
+            >>> _ = t.insert(data)
+            >>> t.partition_stats().select(["partition", "num_file_groups"]).to_pylist()
+            [{'partition': 'city=oslo', 'num_file_groups': 1}, {'partition': 'city=sf', 'num_file_groups': 1}]
+        """
+        from lakefmt._core.read.inspection import partitions_table
+
+        return partitions_table(self.file_groups())
+
+    def schema_history(self) -> pa.Table:
+        """Return the commits that changed the columns as an Arrow table, oldest first.
+
+        Example:
+            >>> import lakefmt, pyarrow as pa
+            >>> t = lakefmt.create_table("memory://doc-schemas", data=pa.table({"id": ["a"]}), record_key="id")
+            >>> for rows in ({"id": ["a"]}, {"id": ["b"]}, {"id": ["c"], "v": [1]}): _ = t.upsert(pa.table(rows))
+            >>> t.schema_history().select(["columns", "added"]).to_pylist()
+            [{'columns': ['id'], 'added': ['id']}, {'columns': ['id', 'v'], 'added': ['v']}]
+        """
+        from lakefmt._core.read.inspection import schema_history_table
+
+        return schema_history_table(self.client.at(self.client.load()))
 
     def file_groups(self, partitions: Partitions | None = None) -> list[FileSlice]:
         """Return the latest file slice of every file group.

@@ -6,13 +6,13 @@ Every stored type has an Avro counterpart, so the modules for values (``cast``) 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.types as pt
 
+from lakefmt._core.schema.safe_names import is_safe, safe_name
 from lakefmt._core.values import IS_DELETED, META_COLUMNS, OPERATION
 from lakefmt.errors import SchemaMismatch
 
@@ -38,7 +38,6 @@ __all__ = [
 #: Deeper types are refused: readers of nested types recurse.
 MAX_DEPTH: Final = 64
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _META_FIELDS: Final = tuple(pa.field(name, pa.string()) for name in META_COLUMNS)
 #: Extension types whose storage type keeps all information. Other labels cannot be expressed in
 #: Avro.
@@ -145,9 +144,11 @@ def check_avro_names(names: Sequence[str], inside: str) -> None:
     """
     where = f" inside {inside!r}" if inside else ""
     for name in names:
-        if not _NAME.fullmatch(name):
+        if not is_safe(name):
             raise SchemaMismatch(
-                f"column name {name!r}{where} cannot be stored: letters, digits and _ are allowed, not a digit first"
+                f"column name {name!r}{where} cannot be stored for all engines: they agree on the letters a to z, digits and _, "
+                f"not a digit first. Name it {safe_name(name)!r}: write_table(…, rename=True), `lakefmt write --rename`, or a "
+                "mapping of names"
             )
     if len(set(names)) != len(names):
         twice = sorted({name for name in names if list(names).count(name) > 1})

@@ -16,7 +16,7 @@ __all__ = ["check_options", "misspelt", "unknown_option"]
 #: Options of every fsspec driver, though no signature has them.
 _COMMON: Final = frozenset({"listings_expiry_time", "max_paths", "skip_instance_cache", "use_listings_cache"})
 #: Drivers that ignore unknown names, or fail at the first request.
-_STRICT: Final = frozenset({"s3", "s3a", "gs", "gcs"})
+_STRICT: Final = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az"})
 _UNEXPECTED: Final = re.compile(r"unexpected keyword argument '([^']+)'")
 _MAX_DEPTH: Final = 4
 

@@ -27,6 +27,7 @@ _PACKAGES: Final = {
     "gs": "lakefmt[gcs]",
     "gcs": "lakefmt[gcs]",
     "abfs": "lakefmt[azure]",
+    "abfss": "lakefmt[azure]",
     "az": "lakefmt[azure]",
 }
 #: No caching, and no instance shared with other users of fsspec and their settings.
@@ -38,8 +39,8 @@ def open_store(url_or_path: str | os.PathLike[str], storage_options: Mapping[str
 
     `url_or_path` is a local path, ``file:///path``, ``memory://name`` or a URL of any fsspec
     protocol. Paths are not decoded; in ``file:`` URLs ``%20`` is a space. `storage_options` are
-    passed to fsspec's file system unchanged; local paths and memory ignore them. Nothing is read or
-    written; option values are never shown.
+    passed to fsspec's file system, names that deltalake and Polars take under its own names; local paths and memory
+    ignore them. Nothing is read or written; option values are never shown.
 
     Raises:
         InvalidInputError: fsspec does not know the protocol; the URL has no path, or a password, a
@@ -138,6 +139,7 @@ def _check_plain(url: str, shown: str) -> None:
 
 
 def _open_remote(url: str, protocol: str, storage_options: Mapping[str, object]) -> RemoteStore:
+    from lakefmt._core.storage.option_names import with_driver_names
     from lakefmt._core.storage.remote.store import RemoteStore
 
     shown = printable_url(url)
@@ -148,7 +150,7 @@ def _open_remote(url: str, protocol: str, storage_options: Mapping[str, object])
     if has_password(url):
         raise InvalidInputError(f"{shown} was given with a password: passwords belong into storage_options")
     _check_plain(url, shown)
-    options = {**storage_options, **_UNCACHED}
+    options = {**with_driver_names(protocol, storage_options), **_UNCACHED}
     made = _make(url, protocol, shown, options)
     if isinstance(made, LakefmtError):
         # Raised here so that the driver's error, which may contain secrets, is not chained.

@@ -24,11 +24,13 @@ from lakefmt._core.storage.parallel import map_concurrently
 from lakefmt._core.timeline.store import put_if_absent_confirmed
 from lakefmt.errors import CorruptFile, ObjectNotFound, StorageError, TableExists, TableNotFound
 
-__all__ = ["PROPERTIES", "create_properties", "load_properties", "update_properties"]
+__all__ = ["BACKUP", "PROPERTIES", "create_properties", "load_mark", "load_properties", "update_properties"]
 
 PROPERTIES = ".hoodie/hoodie.properties"
 BACKUP = ".hoodie/hoodie.properties.backup"
 _MAX_BYTES = 16 * 1024 * 1024
+#: How the line of a mark begins.
+_MARK = "#lakefmt: "
 
 
 #: Reads an object up to a number of bytes.
@@ -97,13 +99,22 @@ def _decode_valid(data: bytes, name: str) -> Mapping[str, str]:
     return properties
 
 
-def create_properties(store: ObjectStore, properties: Mapping[str, str], now: datetime, *, durable: bool) -> bytes:
+def create_properties(
+    store: ObjectStore, properties: Mapping[str, str], now: datetime, *, durable: bool, mark: str = ""
+) -> bytes:
     """Write the properties of a new table, the last step of its creation; return the content of the file.
+
+    Args:
+        store: the table's store.
+        properties: of the table.
+        now: the present, for a comment in the file.
+        durable: sync to disk.
+        mark: a further comment, for :func:`load_mark`; changes of the properties by lakefmt keep it.
 
     Raises:
         TableExists: the table exists.
     """
-    data = _render(properties, now, "Properties saved on")
+    data = _render(properties, now, "Properties saved on", mark)
     if put_if_absent_confirmed(store, PROPERTIES, data, durable=durable) is PutOutcome.REFUSED:
         raise TableExists(f"there is a table at {store.url} already")
     return data
@@ -133,8 +144,9 @@ def update_properties(
     new = {key: value for key, value in {**old, **changes}.items() if value is not None}
     if new == old:
         return old
-    store.put(BACKUP, store.read(PROPERTIES, _MAX_BYTES), durable=durable)
-    data = _render(new, now, "Updated at")
+    before = store.read(PROPERTIES, _MAX_BYTES)
+    store.put(BACKUP, before, durable=durable)
+    data = _render(new, now, "Updated at", _mark_of(before))
     store.put(PROPERTIES, data, durable=durable)
     written = _read_valid(store.read, PROPERTIES)
     if len(written) < len(new):
@@ -173,7 +185,26 @@ def recover_properties(store: ObjectStore, reads: Sequence[object] = (), *, dura
     return properties
 
 
-def _render(properties: Mapping[str, str], now: datetime, verb: str) -> bytes:
+def load_mark(store: ObjectStore) -> str:
+    """Return the comment that :func:`create_properties` was given; empty: none, or another engine changed the properties.
+
+    Raises:
+        ObjectNotFound: there is no table.
+    """
+    return _mark_of(store.read(PROPERTIES, _MAX_BYTES))
+
+
+def _mark_of(data: bytes) -> str:
+    for line in data.decode("ascii", "replace").splitlines():
+        if not line.startswith("#"):
+            break
+        if line.startswith(_MARK):
+            return line.removeprefix(_MARK)
+    return ""
+
+
+def _render(properties: Mapping[str, str], now: datetime, verb: str, mark: str = "") -> bytes:
     checksum = table_checksum(properties.get("hoodie.database.name"), properties["hoodie.table.name"])
     content = {**properties, CHECKSUM_KEY: checksum}
-    return encode_properties(content, [f"{verb} {now:%Y-%m-%dT%H:%M:%S.%f}Z", properties_comment_date(now)])
+    comments = [f"{verb} {now:%Y-%m-%dT%H:%M:%S.%f}Z", properties_comment_date(now)]
+    return encode_properties(content, [*comments, f"{_MARK[1:]}{mark}"] if mark else comments)

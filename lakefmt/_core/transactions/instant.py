@@ -10,14 +10,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from types import TracebackType
+from typing import Final
 
 from lakefmt._core.config.table_config import TableConfig
 from lakefmt._core.data_classes import dataclass, replace
+from lakefmt._core.events import emit
 from lakefmt._core.sorting.written_keys import WrittenKeys
 from lakefmt._core.storage.table_directory import TableDirectory
 from lakefmt._core.timeline.commit import CommitMetadata
 from lakefmt._core.timeline.heartbeat import Heartbeat, leave
-from lakefmt._core.timeline.instant import Action, Instant, State
+from lakefmt._core.timeline.instant import Action, Instant, State, parse_instant_time
 from lakefmt._core.timeline.locks.api import Lease
 from lakefmt._core.timeline.markers import remove_markers
 from lakefmt._core.timeline.observer import PendingCompletion
@@ -197,7 +199,9 @@ class InstantTransaction:
         completion = next_time()
         if lease is not None:
             lease.check()  # observers may have taken longer than the lease lasts
-        return self.write_client.timeline(config).complete(self.time, self.action, completion, body)
+        done = self.write_client.timeline(config).complete(self.time, self.action, completion, body)
+        _emit_completion(self.write_client.client.store.url, done, self.action, commit)
+        return done
 
     def abandon(self) -> None:
         """Stop the heartbeat and leave everything else, as a process that dies would: the next writer recovers."""
@@ -230,3 +234,29 @@ class InstantTransaction:
                 store.delete(listed)
             if has_markers and listed is None:
                 remove_markers(store, self.time)
+
+
+#: The events of actions; those of commits are written by writers.
+_EVENTS: Final = {
+    Action.COMMIT: "commit",
+    Action.DELTA_COMMIT: "commit",
+    Action.REPLACE_COMMIT: "commit",
+    Action.ROLLBACK: "rollback",
+    Action.RESTORE: "rollback",
+    Action.SAVEPOINT: "savepoint",
+}
+
+
+def _emit_completion(url: str, done: Instant, action: Action, commit: CommitMetadata | None) -> None:
+    facts: dict[str, str | int | float | None] = {"instant": done.time, "action": action.value}
+    if commit is not None:
+        facts["operation"] = commit.operation.value.lower()
+        facts["num_inserts"] = sum(stat.num_inserts for stat in commit.stats)
+        facts["num_updates"] = sum(stat.num_update_writes for stat in commit.stats)
+        facts["num_deletes"] = sum(stat.num_deletes for stat in commit.stats)
+        facts["num_files"] = len(commit.stats)
+        facts["bytes_written"] = sum(stat.file_size_in_bytes for stat in commit.stats)
+    if done.completion is not None:
+        took = parse_instant_time(done.completion) - parse_instant_time(done.time)
+        facts["seconds"] = took.total_seconds()
+    emit(_EVENTS.get(action, "service"), url, **facts)

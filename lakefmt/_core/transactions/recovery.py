@@ -220,8 +220,9 @@ def undo_dead_writes(
 
 def _writer_active(pending: Instant, life: Liveness) -> WriterActive:
     return WriterActive(
-        f"{pending} belongs to a writer that may be alive ({life.reason}); try again later. If it is dead for sure, "
-        f"rollback({str(pending.time)!r}, force=True) undoes it now"
+        f"{pending} belongs to a writer that may be alive ({life.reason}); try again later. If it is dead for sure, such as a "
+        f"failed job, undo it now: table.rollback({str(pending.time)!r}, force=True), or `lakefmt rollback TABLE {pending.time} "
+        "--force`. To write beside others, set hoodie.write.concurrency.mode=optimistic_concurrency_control for every writer"
     )
 
 

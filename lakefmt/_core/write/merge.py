@@ -26,7 +26,7 @@ from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.model import FileSlice
 from lakefmt._core.filegroups.ordering import has_order, incoming_wins, ordering_columns, to_mask
 from lakefmt._core.filegroups.stored_keys import asked_form, stored_key_spec
-from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableState
+from lakefmt._core.filegroups.table_client import TableAt, TableClient
 from lakefmt._core.index import (
     Index,
     IndexKeys,
@@ -44,6 +44,7 @@ from lakefmt._core.read.snapshot import Snapshot, matching_slices, scan_slices
 from lakefmt._core.schema import reconcile
 from lakefmt._core.values import PARTITION_PATH, RECORD_KEY, CommitResult, PartitionPath, TableType, WriteOperation
 from lakefmt._core.write._slice_state import SliceReader, apply_log_deletes, find_stored
+from lakefmt._core.write.commit.conflict_resolution import Footprint
 from lakefmt._core.write.commit.key_stats import slices_with_deletes
 from lakefmt._core.write.context import MOVED_AWAY, WriteRequest
 from lakefmt._core.write.ingest import KeyedBatch
@@ -120,11 +121,12 @@ class _Keys:
 
     def codes(self, *, whole_table: bool) -> npt.NDArray[np.int64]:
         """Return a number for each row, the same for rows that are one: by key, and by partition unless `whole_table`."""
-        codes = self.keys.dictionary_encode().indices.to_numpy().astype(np.int64)
+        codes: npt.NDArray[np.int64] = self.keys.dictionary_encode().indices.to_numpy().astype(np.int64)
         if whole_table:
             return codes
         places = self.paths.dictionary_encode()
-        return codes * max(1, len(places.dictionary)) + places.indices.to_numpy().astype(np.int64)
+        partitions: npt.NDArray[np.int64] = places.indices.to_numpy().astype(np.int64)
+        return codes * max(1, len(places.dictionary)) + partitions
 
 
 @dataclass(slots=True)
@@ -195,8 +197,19 @@ def plan_merge_write(client: TableClient, request: WriteRequest, merge: Merge) -
     return transaction.plan(_located(transaction, changes))
 
 
+def _footprint(changes: _Changes) -> Footprint:
+    """Return what no other write may have changed: the file groups that were read, and the keys that were looked for."""
+    groups = frozenset((each.partition, each.file_id) for each in changes.read)
+    if changes.read_keys is None:
+        return Footprint(read=groups, covers=None)
+    partitions = changes.read_keys[1]
+    # A few partitions, not rows.
+    within = None if partitions is None else frozenset(map(PartitionPath, partitions.dictionary.to_pylist()))
+    return Footprint((changes.read_keys,), within, groups)
+
+
 def _located(transaction: WriteTransaction, changes: _Changes) -> LocatedRows:
-    transaction.rely_on(((each.partition, each.file_id) for each in changes.read), changes.read_keys)
+    transaction.rely_on(_footprint(changes))
     keyed = transaction.key(_with_generated_keys(changes, transaction.context.instant), durable=True)
     if keyed.num_rows != changes.rows.num_rows:
         raise DuplicateKey("two rows of the merge have one key")

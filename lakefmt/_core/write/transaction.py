@@ -535,29 +535,6 @@ class WriteTransaction:
         """Columns of lists with null elements among the rows that were keyed."""
         return frozenset(self._null_elements)
 
-    def rely_on(
-        self,
-        groups: Iterable[tuple[PartitionPath, FileId]],
-        keys: tuple[pa.StringArray, pa.DictionaryArray | None] | None,
-    ) -> None:
-        """Remember what the rows of this write were decided by.
-
-        Args:
-            groups: file groups that no other write may have changed.
-            keys: record keys that no other write may bring in meanwhile, with the partition of each or for any; None: no
-                other write may have changed anything.
-        """
-        self._read |= set(groups)
-        if keys is None:
-            self._covers = None
-            return
-        self._keys.append(keys)
-        partitions = keys[1]
-        if partitions is None or self._keys_in is None:
-            self._keys_in = None
-        else:
-            self._keys_in.update(map(PartitionPath, partitions.dictionary.to_pylist()))  # partitions, not rows
-
     def take_over(self, null_elements: Iterable[str], covers: frozenset[PartitionPath] | None) -> None:
         """Remember what other processes found in the rows of this write.
 

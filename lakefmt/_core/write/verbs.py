@@ -14,7 +14,7 @@ from lakefmt._core.filegroups.pending_plans import groups_of_plan
 from lakefmt._core.filegroups.table_client import TableClient, TableState
 from lakefmt._core.index import moves_between_partitions, places_new_keys
 from lakefmt._core.schema import reconcile
-from lakefmt._core.values import CommitResult, FileId, PartitionPath, WriteOperation, WriteStat
+from lakefmt._core.values import IS_DELETED, CommitResult, FileId, PartitionPath, WriteOperation, WriteStat
 from lakefmt._core.write._slice_state import SliceReader
 from lakefmt._core.write.assign import (
     MOST_SMALL_FILES,
@@ -67,13 +67,26 @@ def run_write(
         located = transaction.locate(keyed)
         placed = transaction.place(located)
         statuses = transaction.write(placed)
-        result = transaction.commit_unless_empty(statuses)
+        result = _with_late_rows(transaction.commit_unless_empty(statuses), transaction, located)
     crowded = _crowded_partitions(located, placed)
     if result is None or result.skipped or not crowded:
         return result
 
     failures = _merge_small_files(client, request, crowded, located.sizing)
     return replace(result, warnings=(*result.warnings, *failures)) if failures else result
+
+
+def _with_late_rows(
+    result: CommitResult | None, transaction: WriteTransaction, located: LocatedRows
+) -> CommitResult | None:
+    """Return the result with the number of rows that lost to stored ones, where the counts of the commit tell it."""
+    if result is None or result.operation is not WriteOperation.UPSERT or result.num_deletes or result.skipped:
+        return result
+    # In logs rows lose when they are merged; marks of deletion are in no count where nothing was stored.
+    ordered = transaction.state.config.ordering_fields and transaction.combines and located.logs is None
+    if not ordered or IS_DELETED in located.batch.table.schema.names:
+        return result
+    return replace(result, num_late=max(0, located.batch.num_rows - result.num_inserts - result.num_updates))
 
 
 def write_stream(transaction: WriteTransaction, tables: Iterable[pa.Table], sort: str) -> list[WriteStatus]:

@@ -228,6 +228,11 @@ def _schema_from_file(place: str, keys: Sequence[str]) -> pa.Schema:
     help="Add new columns to the table, or refuse them.",
 )
 @click.option(
+    "--rename",
+    is_flag=True,
+    help="Give columns whose names engines do not store similar ones: 'Order ID' becomes Order_ID.",
+)
+@click.option(
     "--create", is_flag=True, help="Create the table first if there is none; it gets the columns of the rows."
 )
 @click.option(
@@ -270,6 +275,7 @@ def write(
     sort: str,
     schema_change: str,
     commit_metadata: Mapping[str, str],
+    rename: bool,
     create: bool,
     **new: Any,
 ) -> None:
@@ -290,6 +296,8 @@ def write(
     if creation and not create:
         raise click.UsageError(f"--{next(iter(creation)).replace('_', '-')} needs --create")
     schema = _table_columns(table, options, storage_options, create=create)
+    if rename:  # the inputs do not have the table's names
+        schema = schema.empty_table().select([]).schema
     replaces = operation == "insert_overwrite_table"
     with progress(operation) as count:
         result = write_table(
@@ -301,6 +309,7 @@ def write(
             options=options,
             schema_change=schema_change,
             commit_metadata=commit_metadata,
+            rename=rename,
             **creation,
             **extra,
         )

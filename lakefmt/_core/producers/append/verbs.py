@@ -39,7 +39,7 @@ from lakefmt._core.filegroups.table_client import TableVerbs
 from lakefmt._core.keys.key_buckets import check_bucket_key
 from lakefmt._core.timeline.commit import WATERMARK, decode_entry, encode_entry, milliseconds_of, txn_entry_name
 from lakefmt._core.timeline.instant import parse_instant_time
-from lakefmt._core.values import CommitResult, InstantTime, PartitionPath, Partitions, WriteOperation
+from lakefmt._core.values import CommitResult, InstantTime, Moment, PartitionPath, Partitions, WriteOperation
 from lakefmt._core.write.context import AlreadyDone, EntryView, skipped_result, view_entries
 from lakefmt.errors import (
     InstantNotFound,
@@ -217,7 +217,7 @@ class AppendVerbs(TableVerbs):
         return TableTags(self.client, self._writing)
 
     def as_of(
-        self, when: str | datetime | None = None, *, tag: str | None = None, watermark: int | datetime | None = None
+        self, when: Moment | None = None, *, tag: str | None = None, watermark: int | datetime | None = None
     ) -> Snapshot:
         """Return the table as it was: at a moment, under a name, or when rows were complete up to an event time.
 
@@ -246,7 +246,7 @@ class AppendVerbs(TableVerbs):
 
         state = self.client.load()
         if tag is not None:
-            bound: str | datetime = load_tag(self.client, tag).instant
+            bound: Moment = load_tag(self.client, tag).instant
         else:
             bound = when if when is not None else self._instant_of_watermark(parse_watermark(watermark) or 0)
         return Snapshot(self.client, state.as_of(bound_of(self.client.at(state), bound)))

@@ -45,6 +45,7 @@ from lakefmt._core.storage.object_names import (
 from lakefmt._core.storage.os_errors import is_full, os_failure
 from lakefmt._core.storage.redaction import Redactor, printable_url
 from lakefmt._core.storage.remote._upload_body import Payload
+from lakefmt._core.storage.remote.azure import AzureObjects
 from lakefmt._core.storage.remote.client_errors import (
     check_length,
     describe,
@@ -72,6 +73,8 @@ T = TypeVar("T")
 #: Makes an error of lakefmt's of what a client library raised, what was being done, and the name.
 Failure = Callable[[Exception, str, str], LakefmtError]
 _log = logging.getLogger("lakefmt.storage")
+#: One record for each request, at DEBUG.
+_requests = logging.getLogger("lakefmt.requests")
 
 _PARQUET_MAGIC: Final = b"PAR1"
 _LENGTH_AND_MAGIC: Final = 8
@@ -331,6 +334,9 @@ _OBJECTS_OF_SCHEME: Final[Mapping[str, Callable[[AbstractFileSystem, str], Remot
     "s3a": S3Objects,
     "gs": GcsObjects,
     "gcs": GcsObjects,
+    "abfs": AzureObjects,
+    "abfss": AzureObjects,
+    "az": AzureObjects,
 }
 
 
@@ -631,12 +637,16 @@ class RemoteStore:
 
     def _ask(self, doing: str, name: str, act: Callable[[], T]) -> T:
         """Return what `act` returns; what a client library raises becomes a StorageError without secrets."""
+        began = time.perf_counter() if (noted := _requests.isEnabledFor(logging.DEBUG)) else 0.0
         try:
             return act()
         except LakefmtError:
             raise
         except Exception as error:  # noqa: BLE001 - client libraries raise what they like
             failure = self._failure(error, doing, name)
+        finally:
+            if noted:
+                _requests.debug("%s %r in %s: %.1f ms", doing, name, self.url, (time.perf_counter() - began) * 1000)
         # Raised out here, so that the original, whose text may hold what must not be shown, is not chained to it.
         raise failure
 

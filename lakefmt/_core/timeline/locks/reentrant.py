@@ -9,10 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
+from typing import Final
 
+from lakefmt._core.events import emit
 from lakefmt._core.storage.time_source import SystemTimeSource, TimeSource
 from lakefmt._core.timeline.locks.api import FencedLease, Lease, TableLock
 from lakefmt.errors import CommitConflict
+
+#: A wait for the lock from which on it is an event.
+_NOTED_SECONDS: Final = 0.1
 
 __all__ = ["HeldLock", "expires_after", "held_lock_of", "held_lock_scope"]
 
@@ -21,6 +26,7 @@ class HeldLock:
     """The lock of one table, held longer than for one step when that is wanted.
 
     Attributes:
+        url: of the table.
         keeps: asked when a write meets a conflict under the lock: shall it be kept?
         waited: seconds for which the lock was waited for.
 
@@ -34,8 +40,9 @@ class HeldLock:
         held once, asked for twice None
     """
 
-    def __init__(self, time_source: TimeSource) -> None:
+    def __init__(self, time_source: TimeSource, url: str = "") -> None:
         self.time_source = time_source
+        self.url = url
         self.keeps: Callable[[Lease], bool] = lambda lease: False
         self.waited = 0.0
         self._held = ExitStack()
@@ -48,7 +55,7 @@ class HeldLock:
 
     def over(self, lock: TableLock) -> TableLock:
         """Return a lock that is this turn while it is held, and else `lock`, which may become the turn."""
-        return _Within(self, lock)
+        return _Within(self, lock, self.url)
 
     def take(self, lock: TableLock) -> Lease:
         """Hold `lock` until :meth:`end`.
@@ -76,7 +83,7 @@ _held_locks: ContextVar[tuple[tuple[str, HeldLock], ...]] = ContextVar("lakefmt_
 @contextmanager
 def held_lock_scope(url: str, time_source: TimeSource | None = None) -> Iterator[HeldLock]:
     """Let the locks of the table at `url` that are opened inside the block become a turn, which ends with it."""
-    held_lock = HeldLock(time_source or SystemTimeSource())
+    held_lock = HeldLock(time_source or SystemTimeSource(), url)
     before = _held_locks.set(((url, held_lock), *_held_locks.get()))
     try:
         yield held_lock
@@ -91,9 +98,10 @@ def held_lock_of(url: str) -> HeldLock | None:
 
 
 class _Within:
-    def __init__(self, held_lock: HeldLock, lock: TableLock) -> None:
+    def __init__(self, held_lock: HeldLock, lock: TableLock, url: str) -> None:
         self._turn = held_lock
         self._lock = lock
+        self._url = url
 
     @contextmanager
     def hold(self) -> Iterator[Lease]:
@@ -111,7 +119,10 @@ class _Within:
         with ExitStack() as held:
             asked = self._turn.time_source.monotonic()
             lease = held.enter_context(self._lock.hold())
-            self._turn.waited += self._turn.time_source.monotonic() - asked
+            waited = self._turn.time_source.monotonic() - asked
+            self._turn.waited += waited
+            if waited > _NOTED_SECONDS:
+                emit("lock_wait", self._url, seconds=waited)
             try:
                 yield lease
             except CommitConflict as conflict:

@@ -18,6 +18,7 @@ from typing import IO, Final, TypeVar
 
 import pyarrow as pa
 
+from lakefmt._core.events import emit
 from lakefmt._core.filegroups.table_client import TableClient, TableState
 from lakefmt._core.sorting.external_sort import spilling
 from lakefmt._core.storage.time_source import TimeSource
@@ -255,6 +256,8 @@ def _until_it_stands(
         except (CommitConflict, SnapshotExpired) as error:
             if lease is not None:
                 held_lock.end()  # it lost all the same: against who did not ask for the lock, or cleaned under it
+            other = error.other_instant if isinstance(error, CommitConflict) else None
+            emit("conflict", client.store.url, kind=error.kind, other_instant=other)
             rules = concurrency_of(open_write_client(client, request.options))
             may_help = not isinstance(error, CommitConflict) or error.can_rebase
             if not may_help or rules.retries == 0 or (isinstance(error, SnapshotExpired) and not rules.beside):
@@ -266,6 +269,7 @@ def _until_it_stands(
             if failures == rules.retries:
                 raise _with_hint(error, f"{failures + 1} attempts were made, as often as the settings allow") from None
             failures += 1
+            emit("retry", client.store.url, attempt=failures + 1, operation=request.operation.value.lower())
             if held_lock.lease is None:
                 _wait_for_turn(client, request, held_lock, failures, begun)
 
