@@ -83,7 +83,7 @@ def main() -> None:
         table = create(url)
         served = subprocess.Popen(
             [
-                *(sys.executable, "-m", "lakefmt.cli", "services", url, "--interval", str(asked.interval)),
+                *(sys.executable, "-m", "lakefmt", "services", url, "--interval", str(asked.interval)),
                 *("--status-file", str(page), "--option", "lakefmt.durability=none"),
             ],
             stdout=subprocess.DEVNULL,

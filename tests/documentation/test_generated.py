@@ -28,7 +28,7 @@ def root_command() -> click.Group:
     groups = [
         value for value in (getattr(module, "main", None), *vars(module).values()) if isinstance(value, click.Group)
     ]
-    assert groups, "lakefmt.cli shows no click group"
+    assert groups, "lakefmt._core.cli shows no click group"
     return groups[0]
 
 

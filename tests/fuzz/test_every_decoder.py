@@ -63,7 +63,7 @@ def test_bytes_changed_put_in_and_taken_out(decoder: Decoder, seed: str) -> None
 
 def public_decoders() -> Iterator[str]:
     """Yield every public function and method of the two packages whose name says that it reads stored bytes."""
-    for package in (lakefmt.formats, lakefmt.timeline):
+    for package in (lakefmt._core.formats, lakefmt._core.timeline):
         for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             module = importlib.import_module(found.name)
             for name, one in vars(module).items():
@@ -74,7 +74,7 @@ def public_decoders() -> Iterator[str]:
                     f"{name}.{method}" for method, body in inner.items() if inspect.isfunction(body)
                 ]:
                     if call.rpartition(".")[2].split("_")[0] in VERBS:
-                        yield f"{found.name.removeprefix('lakefmt.')}.{call}"
+                        yield f"{found.name.removeprefix('lakefmt._core.')}.{call}"
 
 
 def test_every_public_decoder_is_registered_or_explained() -> None:
@@ -85,7 +85,7 @@ def test_every_public_decoder_is_registered_or_explained() -> None:
 
 def test_the_register_names_what_there_is() -> None:
     for one in EXEMPT.keys() | {name for decoder in DECODERS for name in decoder.covers}:
-        assert pydoc.locate(f"lakefmt.{one}") is not None, f"{one} is gone or renamed"
+        assert pydoc.locate(f"lakefmt._core.{one}") is not None, f"{one} is gone or renamed"
     assert all(len(reason.split()) > 4 for reason in EXEMPT.values())
     assert len({decoder.name for decoder in DECODERS}) == len(DECODERS)
 

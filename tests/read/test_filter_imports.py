@@ -10,7 +10,7 @@ import pytest
 
 CODE = """
 import sys
-import lakefmt, lakefmt.cli
+import lakefmt, lakefmt._core.cli
 import pyarrow as pa
 table = lakefmt.create_table("memory://imports", data=pa.table({"id": ["a"], "n": [1]}), record_key="id")
 table.upsert(pa.table({"id": ["a", "b"], "n": [1, 2]}))

@@ -209,7 +209,7 @@ def test_any_fsspec_protocol_opens(tmp_path):
 
 def test_local_disks_need_no_fsspec():
     script = (
-        "import sys\nfrom lakefmt.storage import open_store\n"
+        "import sys\nfrom lakefmt._core.storage import open_store\n"
         "open_store('/data/x'); open_store('memory://x')\nassert 'fsspec' not in sys.modules, 'fsspec was imported'\n"
     )
     import subprocess

@@ -57,7 +57,7 @@ without = ("metadata.manage", "metadata.observer", "metadata.writer", "metadata.
     "formats.avro.columnar", "filegroups.logs", "filegroups.cdc", "compaction.compact", "compaction.cluster", "compaction.archive",
     "compaction.service", "index.bucket", "index.record", "storage.remote", "timeline.archive", "timeline.rollback",
     "transactions.rollback_executor", "undo.rollback", "undo.savepoint", "upgrade", "create", "segments", "write.bulk")
-late = [name for name in names if name.startswith(tuple(f"lakefmt.{each}" for each in without))]
+late = [name for name in names if name.startswith(tuple(f"lakefmt._core.{each}" for each in without))]
 print(len(names), *late, *(name for name in SLOW if name in sys.modules))
 """.replace("SLOW", repr(SLOW))
 
