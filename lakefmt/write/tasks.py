@@ -144,8 +144,7 @@ class TasksTransaction(WriteTransaction):
             return replace(shared, finds_keys=False)
         if rings_of(index) is None:
             return shared
-        if self.bound.inflight is not None:
-            self.bound.inflight()
+        self.bound.wait_until_inflight()
         if partitions is None:  # a key may be in every partition with files
             partitions = {file_slice.partition for file_slice in self.client.at(self.state).slices()}
         buckets, changed = share_buckets(self._pending, index, partitions)

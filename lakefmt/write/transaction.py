@@ -351,8 +351,7 @@ class WriteTransaction:
         self.check_early(assigned)
         rings = None if self._index is None else rings_of(self._index)
         if rings is not None:
-            if self.bound.inflight is not None:
-                self.bound.inflight()
+            self.bound.wait_until_inflight()
             self.rely_on(Footprint(covers=frozenset(rings.keep(self.context.instant))))
         if self._saved is not None:
             self.save_for_others(self._saved)

@@ -9,11 +9,11 @@ import pytest
 
 import lakefmt
 from lakefmt.errors import StorageError
+from lakefmt.filegroups.logs.writer import LogToWrite, write_logs
 from lakefmt.formats.names import parse_log_file
+from lakefmt.storage.api import ObjectStore
 from lakefmt.table import Table
-from lakefmt.write.bound_context import BoundContext
 from lakefmt.write.files import base_file
-from lakefmt.write.files.log_payloads import write_log
 
 BUCKETS = 4
 
@@ -67,16 +67,16 @@ def test_a_write_of_few_rows_that_fails_in_the_middle_leaves_nothing(
     table.upsert(rows(0, 100, 1))
     before = {item.name for item in table.client.store.list()}
     calls: list[object] = []
-    original = write_log
+    original = write_logs
 
-    def write(bound: BoundContext, work: object, **given: object) -> object:
-        calls.append(work)
+    def write(store: ObjectStore, log: LogToWrite) -> object:
+        calls.append(log)
         if len(calls) == 3:
             raise StorageError("no space", transient=False)
-        return original(bound, work, **given)  # type: ignore[arg-type]
+        return original(store, log)
 
     with monkeypatch.context() as patch:
-        patch.setattr("lakefmt.write.files.log_payloads.write_log", write)
+        patch.setattr("lakefmt.write.files.log_payloads.write_logs", write)
         with pytest.raises(StorageError):
             table.upsert(rows(0, 100, 2))
     assert len(calls) == 3
