@@ -36,7 +36,7 @@ from lakefmt.storage.open import open_store
 from lakefmt.timeline.instant import Action
 from lakefmt.transactions.client import write_client_of
 from lakefmt.transactions.instant import InstantTransaction
-from lakefmt.values import RECORD_KEY, CommitResult, InstantTime, PartitionPath, WriteOperation
+from lakefmt.values import RECORD_KEY, CommitResult, InstantTime, PartitionPath
 from lakefmt.write._slice_state import log_placing
 from lakefmt.write.assign import Assigned, new_rows, new_rows_by_partition, rows_by_file_group
 from lakefmt.write.bound_context import BoundContext
@@ -55,7 +55,7 @@ from lakefmt.write.ingest import (
     with_stored_keys,
 )
 from lakefmt.write.mutations import DeleteKeys, keys_anywhere
-from lakefmt.write.pipeline import LocatedRows, PlacedRows, complete_log_rows
+from lakefmt.write.pipeline import LocatedRows, PlacedRows, complete_log_rows, key_in_schema
 from lakefmt.write.transaction import WriteTransaction
 
 __all__ = [
@@ -182,16 +182,11 @@ def key_rows(shared: SharedWrite, tables: Iterable[pa.Table]) -> Iterator[KeyedB
     """
     bound = BoundContext(open_store("memory://lakefmt-keys"), shared.context, shared.state.config)
     spec = shared.key_spec
-    allow = bound.settings.text("lakefmt.write.null_list_elements") == "allow"
     for table in tables:
         if shared.anywhere:
             yield keys_anywhere(spec, table, bound.schema)
             continue
-        schema = bound.schema
-        if shared.context.partial:
-            schema = pa.schema([field for field in schema if field.name in table.column_names])
-        stores = shared.context.operation is not WriteOperation.DELETE
-        batch = key_batch(spec, table, schema, allow_null_elements=allow, new_rows=stores)
+        batch = key_in_schema(bound, spec, table)
         # A merge function may want all rows of a key at once, and deletes that it makes have no column to travel in.
         if shared.combines and batch.keys is not None and bound.rule.custom is None:
             combined = combine(

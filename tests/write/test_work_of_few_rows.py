@@ -40,8 +40,10 @@ def make(folder: Path, durability: str) -> Table:
     )
 
 
-@pytest.mark.parametrize(("durability", "count", "threads"), [("none", 100, 1), ("fsync", 100, 4), ("none", 3000, 4)])
-def test_few_rows_of_logs_start_no_thread_where_nothing_is_synced(
+@pytest.mark.parametrize(
+    ("durability", "count", "threads"), [("none", 100, 1), ("fsync", 100, 1), ("none", 3000, 4), ("fsync", 3000, 4)]
+)
+def test_few_rows_of_logs_start_no_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durability: str, count: int, threads: int
 ) -> None:
     table = make(tmp_path, durability)

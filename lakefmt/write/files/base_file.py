@@ -569,7 +569,7 @@ def append_rows(file: FileInProgress, rows: pa.Table) -> None:
         part = rows.slice(start, step)
         deletes = routed_deletes(file.bound, part)
         stays = part.filter(from_numpy(~deletes)) if deletes.any() else part
-        complete = file.meta.complete(stays, file.schema)
+        complete = file.meta.add_to(stays, file.schema)
         counts = {"inserts": stays.num_rows, "ignored": part.num_rows - stays.num_rows}
         file.fill(complete, RowFacts(part.num_rows, counts, complete.column(RECORD_KEY)))
 
@@ -699,7 +699,7 @@ def _merged(file: FileInProgress, base: pa.Table, rows: pa.Table, incoming: Inco
 
 
 def _incoming_of(file: FileInProgress, rows: pa.Table) -> Incoming:
-    return incoming_rows(file.bound, file.meta.complete(rows, file.schema), rows)
+    return incoming_rows(file.bound, file.meta.add_to(rows, file.schema), rows)
 
 
 def incoming_rows(bound: BoundContext, complete: pa.Table, rows: pa.Table) -> Incoming:

@@ -100,7 +100,7 @@ class MetaColumns:
         #: Columns of one text come as dictionaries; the first rows of a new file say so for all.
         self._coded: bool | None = None if may_be_coded and assignment.base is None else False
 
-    def complete(self, rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    def add_to(self, rows: pa.Table, schema: pa.Schema) -> pa.Table:
         """Return the rows with every column of the file; columns that a delete does not carry are null.
 
         Args:
