@@ -40,7 +40,7 @@ from lakefmt.write.context import (
     honour_spark_options,
 )
 from lakefmt.write.files.base_file import write_assigned
-from lakefmt.write.files.meta_columns import route
+from lakefmt.write.files.bundles import route
 from lakefmt.write.ingest import open_stream, read_all
 from lakefmt.write.transaction import WriteTransaction, abort_context, begin_saved, find_transaction, resume_transaction
 

@@ -27,7 +27,7 @@ from lakefmt.errors import (
     StorageError,
 )
 from lakefmt.filegroups.stored_keys import asked_form, stored_key_spec
-from lakefmt.filegroups.table_client import TableAt, TableClient, TableState
+from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.index import (
     Index,
     announce_commit,
@@ -115,6 +115,8 @@ class WriteTransaction:
         self.bound = pending.bound
         self.context = pending.context
         self.state = pending.state
+        #: The table as this write found it.
+        self.table_at = self.client.at(self.state)
         self._pending = pending
         self._saved = saved
         self._started = perf_counter()
@@ -128,11 +130,6 @@ class WriteTransaction:
         self.is_followed = False
         self._index: Index | None = None
         self._bucket_copies: BucketCopies | None = None
-
-    @property
-    def table_at(self) -> TableAt:
-        """The table as this write found it."""
-        return self.client.at(self.state)
 
     @classmethod
     def begin(

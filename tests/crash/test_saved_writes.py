@@ -27,7 +27,7 @@ from lakefmt.values import WriteOperation
 from lakefmt.write import transaction as saved_transaction
 from lakefmt.write.context import WriteRequest
 from lakefmt.write.files.base_file import write_assigned
-from lakefmt.write.files.meta_columns import route
+from lakefmt.write.files.bundles import route
 from lakefmt.write.transaction import abort_context, begin_saved, resume_transaction
 from tests.crash.repeatable import Repeatable
 from tests.crash.sweep import DIES, Ending, endings_of_run, sweep

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from lakefmt.filegroups.model import BaseFile
 from lakefmt.values import FileId, InstantTime, PartitionPath
-from lakefmt.write.assign import Assigned, joined
+from lakefmt.write.assign import Assigned
 from lakefmt.write.context import FileAssignment, LogTarget
-from lakefmt.write.files.bundles import FEWEST_FILES, MOST_NEW_ROWS, BundleLimits, plan_bundles
+from lakefmt.write.files.bundles import FEWEST_FILES, MOST_NEW_ROWS, BundleLimits, joined, plan_bundles
 
 TIME = InstantTime("20260101000000000")
 LOG_ROWS = 1000

@@ -20,10 +20,11 @@ from lakefmt.index.bucket.consistent import ConsistentBucketIndex
 from lakefmt.index.bucket.ring_files import DecidedRings, RingFiles, WaitingMove, waiting_moves
 from lakefmt.storage.api import ObjectStore
 from lakefmt.values import FileId, InstantTime, PartitionPath
-from lakefmt.write.assign import Assigned, joined
+from lakefmt.write.assign import Assigned
 from lakefmt.write.commit.conflict_resolution import UpdateStrategy, update_strategy
 from lakefmt.write.commit.transaction import PendingWrite
 from lakefmt.write.context import FileAssignment, LogTarget
+from lakefmt.write.files.bundles import joined
 from lakefmt.write.ingest import KeyedBatch, record_keys
 
 __all__ = ["BucketCopies", "SharedBuckets", "copies_of_write", "share_buckets"]
