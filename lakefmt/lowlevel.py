@@ -46,7 +46,7 @@ from lakefmt._core.write.context import (
     honour_spark_options,
 )
 from lakefmt._core.write.files.base_file import write_assigned
-from lakefmt._core.write.files.meta_columns import route
+from lakefmt._core.write.files.bundles import route
 from lakefmt._core.write.ingest import open_stream, read_all
 from lakefmt._core.write.transaction import (
     WriteTransaction,

@@ -23,7 +23,7 @@ from lakefmt._core.values import WriteOperation
 from lakefmt._core.write import transaction as saved_transaction
 from lakefmt._core.write.context import WriteRequest
 from lakefmt._core.write.files.base_file import write_assigned
-from lakefmt._core.write.files.meta_columns import route
+from lakefmt._core.write.files.bundles import route
 from lakefmt._core.write.transaction import abort_context, begin_saved, resume_transaction
 from lakefmt.errors import InstantNotPending
 from lakefmt.testing.invariants import check_invariants, check_no_orphans

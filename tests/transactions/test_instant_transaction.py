@@ -327,7 +327,7 @@ def test_a_block_that_raises_abandons_its_instant() -> None:
 
 #: Names of variables and attributes that hold an :class:`InstantTransaction`, and objects whose method of that name completes columns.
 TRANSACTIONS = frozenset({"transaction", "restore", "rollback", "write.instant"})
-COLUMNS = frozenset({"self._meta", "unstored", "self._virtual_columns", "virtual", "made"})
+COLUMNS = frozenset({"unstored", "self._virtual_columns", "virtual", "made"})
 
 
 def callers_of_complete(sources: dict[str, str]) -> Iterator[tuple[str, str]]:

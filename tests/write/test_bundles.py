@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from lakefmt._core.filegroups.model import BaseFile
 from lakefmt._core.values import FileId, InstantTime, PartitionPath
-from lakefmt._core.write.assign import Assigned, joined
+from lakefmt._core.write.assign import Assigned
 from lakefmt._core.write.context import FileAssignment, LogTarget
-from lakefmt._core.write.files.bundles import FEWEST_FILES, MOST_NEW_ROWS, BundleLimits, plan_bundles
+from lakefmt._core.write.files.bundles import FEWEST_FILES, MOST_NEW_ROWS, BundleLimits, joined, plan_bundles
 
 TIME = InstantTime("20260101000000000")
 LOG_ROWS = 1000

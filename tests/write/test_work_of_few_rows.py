@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
+from lakefmt._core.filegroups.logs.writer import LogToWrite, write_logs
 from lakefmt._core.formats.names import parse_log_file
+from lakefmt._core.storage.api import ObjectStore
 from lakefmt._core.table import Table
-from lakefmt._core.write.bound_context import BoundContext
 from lakefmt._core.write.files import base_file
-from lakefmt._core.write.files.log_payloads import write_log
 from lakefmt.errors import StorageError
 
 BUCKETS = 4
@@ -40,8 +40,10 @@ def make(folder: Path, durability: str) -> Table:
     )
 
 
-@pytest.mark.parametrize(("durability", "count", "threads"), [("none", 100, 1), ("fsync", 100, 4), ("none", 3000, 4)])
-def test_few_rows_of_logs_start_no_thread_where_nothing_is_synced(
+@pytest.mark.parametrize(
+    ("durability", "count", "threads"), [("none", 100, 1), ("fsync", 100, 1), ("none", 3000, 4), ("fsync", 3000, 4)]
+)
+def test_few_rows_of_logs_start_no_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durability: str, count: int, threads: int
 ) -> None:
     table = make(tmp_path, durability)
@@ -67,16 +69,16 @@ def test_a_write_of_few_rows_that_fails_in_the_middle_leaves_nothing(
     table.upsert(rows(0, 100, 1))
     before = {item.name for item in table.client.store.list()}
     calls: list[object] = []
-    original = write_log
+    original = write_logs
 
-    def write(bound: BoundContext, work: object, **given: object) -> object:
-        calls.append(work)
+    def write(store: ObjectStore, log: LogToWrite) -> object:
+        calls.append(log)
         if len(calls) == 3:
             raise StorageError("no space", transient=False)
-        return original(bound, work, **given)  # type: ignore[arg-type]
+        return original(store, log)
 
     with monkeypatch.context() as patch:
-        patch.setattr("lakefmt._core.write.files.log_payloads.write_log", write)
+        patch.setattr("lakefmt._core.write.files.log_payloads.write_logs", write)
         with pytest.raises(StorageError):
             table.upsert(rows(0, 100, 2))
     assert len(calls) == 3

@@ -85,7 +85,11 @@ def _was_left(store: ObjectStore, time: InstantTime, *, beats: bool) -> bool:
 
 
 class Heartbeat:
-    """The claim on one instant time, renewed until :meth:`stop`."""
+    """The claim on one instant time, renewed until :meth:`stop`.
+
+    Attributes:
+        time: the instant time.
+    """
 
     def __init__(
         self, store: ObjectStore, time: InstantTime, owner: str, interval_seconds: float, time_source: TimeSource
@@ -93,7 +97,7 @@ class Heartbeat:
         self._store = store
         self._locks = process_locks(store)
         self._time_source = time_source
-        self._name, self._time = heartbeat_name(time), time
+        self._name, self.time = heartbeat_name(time), time
         self._stamp = make_stamp(owner)
         self._interval = interval_seconds
         self._held: ProcessLock | None = None
@@ -116,7 +120,7 @@ class Heartbeat:
         self._begin()
 
     def _begin(self) -> None:
-        _LEFT.pop((self._store.url, self._time), None)
+        _LEFT.pop((self._store.url, self.time), None)
         if self._locks is not None:
             self._held = self._locks.hold(self._name)
         self._stop_beating = self._time_source.schedule_periodic(
@@ -155,12 +159,12 @@ class Heartbeat:
         """Stop renewing and remove the file (after commit or abort), and in the same request other objects."""
         self.abandon()
         self._store.delete([self._name, *with_names])
-        _LEFT.pop((self._store.url, self._time), None)
+        _LEFT.pop((self._store.url, self.time), None)
 
     def leave(self) -> None:
         """Stop renewing and keep the file; this process goes on, and knows that nobody works on the instant."""
         self.abandon()
-        leave(self._store, self._time, self._stamp)
+        leave(self._store, self.time, self._stamp)
 
     def abandon(self) -> None:
         """Stop renewing and keep the file, as a dead process would."""

@@ -12,8 +12,6 @@ from lakefmt._core.config.table_config import TableConfig
 from lakefmt._core.data_classes import dataclass
 from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableState
 from lakefmt._core.metadata.layout import SEEN_KEY
-from lakefmt._core.storage.api import PutOutcome
-from lakefmt._core.storage.parallel import BegunRequest
 from lakefmt._core.timeline.heartbeat import Heartbeat, Liveness, is_alive
 from lakefmt._core.timeline.instant import Action, Instant, State, instant_file_name
 from lakefmt._core.timeline.locks.open import TableLock, lock_options, open_lock
@@ -23,18 +21,15 @@ from lakefmt._core.timeline.properties_store import update_properties
 from lakefmt._core.timeline.store import TimelineStore
 from lakefmt._core.timeline.timeline import Timeline
 from lakefmt._core.values import InstantTime
-from lakefmt.errors import InternalError, LakefmtError, StorageError
+from lakefmt.errors import StorageError
 
 __all__ = [
-    "EarlyClaim",
     "WriteAt",
     "WriteClient",
-    "claim_instant",
     "drop_metadata_table",
     "lost_index_warnings",
     "note_indexes",
     "open_write_client",
-    "take_over_heartbeat",
     "write_client_of",
 ]
 
@@ -45,7 +40,6 @@ _METADATA_KEYS = (
     SEEN_KEY,
 )
 _METADATA_DIRECTORIES = (".hoodie/metadata", ".hoodie/.index_defs")
-_CLAIMS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +104,11 @@ class WriteClient:
             client.store, timeline, pending, config.timeline_directory, client.clock.now, self.expiry_seconds
         )
 
+    def heartbeat(self, time: InstantTime) -> Heartbeat:
+        """Return the heartbeat with which this writer claims an instant time, or takes it over."""
+        interval = self.settings.integer("hoodie.client.heartbeat.interval_in_ms") / 1000
+        return Heartbeat(self.client.store, time, self.owner, interval, self.client.time_source)
+
     def is_claimed(self, config: TableConfig, timeline: Timeline, time: InstantTime) -> bool:
         """Return whether a writer that may be alive has claimed the instant time `time`, requested or not."""
         name = instant_file_name(time, Action.COMMIT, State.REQUESTED, config.version.layout)
@@ -173,104 +172,6 @@ def write_client_of(client: TableClient, settings: Settings, owner: str) -> Writ
     held_lock = held_lock_of(client.store.url)
     durable = settings.text("lakefmt.durability") == "fsync"
     return WriteClient(client, settings, lock if held_lock is None else held_lock.over(lock), owner, durable)
-
-
-class EarlyClaim:
-    """A claim on an instant time that is made beside the listing of the table; without a use for it, it is withdrawn.
-
-    Args:
-        write_client: the writer, which holds the table lock.
-        config: the table's properties, as they were read before.
-    """
-
-    def __init__(self, write_client: WriteClient, config: TableConfig) -> None:
-        seen = write_client.timeline(config).seen
-        zone = write_client.client.writing_zone(config, seen)
-        clock = write_client.client.instant_clock(config)
-        self.time = clock.next(None if seen is None else seen.highest_time, zone)
-        self._heartbeat = _heartbeat(write_client, self.time)
-        self._wait = BegunRequest(write_client.client.store, self._heartbeat.claim)
-        self._is_open = True
-
-    def take(self, timeline: Timeline) -> Heartbeat | None:
-        """Return the heartbeat, for the instant time :attr:`time`; None: it is taken, or not above everything on `timeline`.
-
-        Raises:
-            StorageError: the store does not say whether the time was claimed.
-        """
-        if not self._is_open or not self._wait() or self.time <= (timeline.highest_time or ""):
-            return None
-        self._is_open = False
-        return self._heartbeat
-
-    def withdraw(self) -> None:
-        """Remove a claim that was not taken."""
-        if self._is_open:
-            self._is_open = False
-            with suppress(LakefmtError):  # the next writer removes it
-                if self._wait():
-                    self._heartbeat.stop()
-
-
-def claim_instant(
-    write_client: WriteClient,
-    config: TableConfig,
-    timeline: Timeline,
-    action: Action,
-    body: bytes = b"",
-    early: EarlyClaim | None = None,
-) -> tuple[Heartbeat, InstantTime]:
-    """Claim a new instant time with a heartbeat, and request the instant.
-
-    Args:
-        write_client: the writer.
-        config: the table's properties.
-        timeline: the new time is above everything on it.
-        action: of the instant.
-        body: content of the requested file.
-        early: a claim that was made before the timeline was there; tried first.
-
-    Raises:
-        InternalError: every time that was tried is taken.
-    """
-    next_time = write_client.instant_time_generator(config, timeline)
-    for _ in range(_CLAIMS):
-        claimed = None if early is None else early.take(timeline)
-        if early is not None and claimed is not None:
-            time, heartbeat = early.time, claimed
-        else:
-            time = next_time()
-            heartbeat = _heartbeat(write_client, time)
-            if not heartbeat.claim():
-                continue
-        try:
-            if write_client.timeline(config).request(time, action, body) is PutOutcome.DONE:
-                return heartbeat, time
-        except Exception:
-            heartbeat.leave()
-            raise
-        except BaseException:
-            heartbeat.abandon()
-            raise
-        heartbeat.stop()
-    raise InternalError(f"no free instant time was found in {_CLAIMS} attempts")
-
-
-def take_over_heartbeat(write_client: WriteClient, pending: Instant) -> Heartbeat:
-    """Replace the heartbeat of a pending instant by one of this writer; call under the table lock.
-
-    Args:
-        write_client: the writer.
-        pending: an instant whose writer is dead, or was only to plan it.
-    """
-    heartbeat = _heartbeat(write_client, pending.time)
-    heartbeat.take_over()
-    return heartbeat
-
-
-def _heartbeat(write_client: WriteClient, time: InstantTime) -> Heartbeat:
-    interval = write_client.settings.integer("hoodie.client.heartbeat.interval_in_ms") / 1000
-    return Heartbeat(write_client.client.store, time, write_client.owner, interval, write_client.client.time_source)
 
 
 def drop_metadata_table(write_client: WriteClient, *, is_made_again: bool = False) -> TableConfig:

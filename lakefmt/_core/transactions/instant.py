@@ -16,6 +16,8 @@ from lakefmt._core.config.table_config import TableConfig
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.events import emit
 from lakefmt._core.sorting.written_keys import WrittenKeys
+from lakefmt._core.storage.api import PutOutcome
+from lakefmt._core.storage.parallel import BegunRequest
 from lakefmt._core.storage.table_directory import TableDirectory
 from lakefmt._core.timeline.commit import CommitMetadata
 from lakefmt._core.timeline.heartbeat import Heartbeat, leave
@@ -24,11 +26,61 @@ from lakefmt._core.timeline.locks.api import Lease
 from lakefmt._core.timeline.markers import remove_markers
 from lakefmt._core.timeline.observer import PendingCompletion
 from lakefmt._core.timeline.timeline import Timeline
-from lakefmt._core.transactions.client import EarlyClaim, WriteAt, WriteClient, claim_instant, take_over_heartbeat
+from lakefmt._core.transactions.client import WriteAt, WriteClient
 from lakefmt._core.values import InstantTime
-from lakefmt.errors import InstantNotPending, StorageError
+from lakefmt.errors import InstantNotPending, InternalError, LakefmtError, StorageError
 
-__all__ = ["InstantTransaction"]
+__all__ = ["EarlyClaim", "InstantTransaction"]
+
+
+#: How many instant times are tried.
+_CLAIMS = 1000
+
+
+class EarlyClaim:
+    """A claim on an instant time that is made while the table is listed; at the end of its context it is withdrawn, unless taken.
+
+    On a store with low latency nothing is claimed early: a request is as fast as the listing.
+
+    Args:
+        write_client: the writer, which holds the table lock.
+        config: the table's properties, as they were read before.
+
+    Attributes:
+        time: the instant time; None: nothing is claimed.
+    """
+
+    def __init__(self, write_client: WriteClient, config: TableConfig) -> None:
+        self.time: InstantTime | None = None
+        if write_client.client.store.capabilities.low_latency:
+            return
+        seen = write_client.timeline(config).seen
+        zone = write_client.client.writing_zone(config, seen)
+        clock = write_client.client.instant_clock(config)
+        self.time = clock.next(None if seen is None else seen.highest_time, zone)
+        self._heartbeat = write_client.heartbeat(self.time)
+        self._wait = BegunRequest(write_client.client.store, self._heartbeat.claim)
+
+    def take(self, timeline: Timeline) -> Heartbeat | None:
+        """Return the heartbeat; None: the time is taken, or not above everything on `timeline`.
+
+        Raises:
+            StorageError: the store does not say whether the time was claimed.
+        """
+        if self.time is None or not self._wait() or self.time <= (timeline.highest_time or ""):
+            return None
+        self.time = None
+        return self._heartbeat
+
+    def __enter__(self) -> EarlyClaim:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.time is not None:
+            self.time = None
+            with suppress(LakefmtError):  # the next writer removes it
+                if self._wait():
+                    self._heartbeat.stop()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +130,24 @@ class InstantTransaction:
             from lakefmt._core.metadata.manage import check_kept_indexes  # brings the metadata table along
 
             check_kept_indexes(write_at.client, write_at.config, write_at.timeline, write_at.settings)
-        heartbeat, time = claim_instant(
-            write_at.write_client, write_at.config, write_at.timeline, action, requested_body, early
-        )
-        with cls(write_at.write_client, time, action, heartbeat) as claimed:
-            lease.check()
-            if start:
-                claimed.start(write_at.config)
-                lease.check()  # who has lost the lock meanwhile may have lost the instant to another process, too
-        return claimed
+        write_client, timeline_store = write_at.write_client, write_at.write_client.timeline(write_at.config)
+        next_time = write_client.instant_time_generator(write_at.config, write_at.timeline)
+        for _ in range(_CLAIMS):
+            heartbeat = None if early is None else early.take(write_at.timeline)
+            if heartbeat is None:
+                heartbeat = write_client.heartbeat(next_time())
+                if not heartbeat.claim():
+                    continue
+            with cls(write_client, heartbeat.time, action, heartbeat) as claimed:
+                if timeline_store.request(heartbeat.time, action, requested_body) is not PutOutcome.DONE:
+                    heartbeat.stop()
+                    continue
+                lease.check()
+                if start:
+                    claimed.start(write_at.config)
+                    lease.check()  # who has lost the lock meanwhile may have lost the instant to another process, too
+            return claimed
+        raise InternalError(f"no free instant time was found in {_CLAIMS} attempts")
 
     @classmethod
     def take_over(cls, write_client: WriteClient, pending: Instant, lease: Lease) -> InstantTransaction:
@@ -96,7 +157,9 @@ class InstantTransaction:
             LeaseLost: the lock was lost; nothing was changed.
         """
         lease.check()
-        return cls(write_client, pending.time, pending.action, take_over_heartbeat(write_client, pending))
+        heartbeat = write_client.heartbeat(pending.time)
+        heartbeat.take_over()
+        return cls(write_client, pending.time, pending.action, heartbeat)
 
     def __enter__(self) -> InstantTransaction:
         """Abandon the instant when the block raises."""

@@ -42,7 +42,6 @@ __all__ = [
     "group_positions",
     "is_small",
     "is_worth_filling",
-    "joined",
     "log_file",
     "new_file",
     "new_rows",
@@ -486,22 +485,3 @@ def _only_filling_helps(sizes: Sequence[int], sizing: FileSizing) -> bool:
 def _split_rows(rows: Rows, size: int) -> Iterable[Rows]:
     for start in range(0, len(rows), max(size, 1)):
         yield rows[start : start + size]
-
-
-# --------------------------------------------------------------------------------------------------------- together
-
-
-def joined(some: Sequence[Assigned]) -> Assigned:
-    """Return the rows of a bundle, those of one file after those of the one before, under the first file's name."""
-    if len(some) == 1:
-        return some[0]
-    stored = [each.stored for each in some if each.stored is not None]
-    marks = [np.zeros(len(each.rows), bool) if each.leaving is None else each.leaving for each in some]
-    places = [np.full(len(each.rows), -1, np.int64) if each.positions is None else each.positions for each in some]
-    return Assigned(
-        some[0].assignment,
-        np.concatenate([each.rows for each in some]),
-        np.concatenate(marks) if any(each.leaving is not None for each in some) else None,
-        pa.concat_tables(stored) if stored else None,
-        np.concatenate(places) if any(each.positions is not None for each in some) else None,
-    )

@@ -120,6 +120,15 @@ class BoundContext:
         self.written_keys = WrittenKeys() if has_index else None
         self.writes_filters = values.flag("hoodie.parquet.bloom.filter.enabled")
 
+    def wait_until_inflight(self) -> None:
+        """Wait until the instant is inflight.
+
+        Raises:
+            StorageError: the store does not say whether it is.
+        """
+        if self.inflight is not None:
+            self.inflight()
+
 
 def _column_ids(history: str) -> ColumnIds:
     # Imported here: few tables have column ids.
@@ -192,8 +201,7 @@ def prepare(bound: BoundContext, assignment: FileAssignment, *, announced: bool 
     if not is_first:
         # The earlier attempt may have died with its file half written.
         remove_abandoned(store, assignment.partition, recursive=False)
-    if bound.inflight is not None:
-        bound.inflight()  # a rollback removes no file of an instant that was only requested
+    bound.wait_until_inflight()  # a rollback removes no file of an instant that was only requested
     if assignment.new_partition:
         name = join_path(assignment.partition, PARTITION_METADATA)
         if store.capabilities.low_latency and store.info(name) is not None:

@@ -1,4 +1,4 @@
-"""Three steps of a write: locate (where keys are stored), place (a file for every row), write (the files)."""
+"""Four steps of a write: key (rows in the table's schema, combined), locate (where keys are stored), place (a file for every row), write (the files)."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from lakefmt._core.index import (
     partitions_to_list,
     places_new_keys,
 )
+from lakefmt._core.keys import KeySpec, check_colliding_keys
 from lakefmt._core.schema import field_at
 from lakefmt._core.storage.api import SupportsPutBatch
 from lakefmt._core.transactions.concurrency import is_non_blocking
@@ -55,7 +56,7 @@ from lakefmt._core.write.commit.conflict_resolution import Footprint
 from lakefmt._core.write.context import APPENDING, MOVED_AWAY, OVERWRITES, REPLACING, WriteStatus
 from lakefmt._core.write.files.base_file import WorkerPool, results, thread_count
 from lakefmt._core.write.files.bundles import BundleSource, bundle_limits, plan_bundles
-from lakefmt._core.write.ingest import KeyedBatch, in_no_partition, record_keys
+from lakefmt._core.write.ingest import KeyedBatch, combine, in_no_partition, key_batch, record_keys
 from lakefmt._core.write.mutations import DeleteKeys
 from lakefmt.errors import InternalError
 
@@ -63,9 +64,12 @@ __all__ = [
     "LocatedRows",
     "PlacedRows",
     "check_unknown_buckets",
+    "combine_batch",
+    "combines_keys",
     "complete_log_rows",
     "file_sizing",
     "ignores_deleted_keys",
+    "key_in_schema",
     "locate_batch",
     "locate_deletes",
     "place_rows",
@@ -181,6 +185,78 @@ class PlacedRows:
 
     batch: KeyedBatch
     assigned: Sequence[Assigned]
+
+
+def key_in_schema(bound: BoundContext, spec: KeySpec, table: pa.Table, *, durable: bool = False) -> KeyedBatch:
+    """Return rows in the table's schema with their keys.
+
+    Args:
+        bound: the write.
+        spec: how record keys and partition paths are made.
+        table: the rows.
+        durable: they passed a door before, and are committed whatever partition values new rows may have.
+
+    Raises:
+        SchemaMismatch: the rows do not fit the table.
+        InvalidKey: a key or partition value cannot be used.
+    """
+    schema = bound.schema
+    if bound.context.partial:
+        schema = pa.schema([field for field in schema if field.name in table.column_names])
+    allow = bound.settings.text("lakefmt.write.null_list_elements") == "allow"
+    stores = bound.operation is not WriteOperation.DELETE and not durable
+    return key_batch(spec, table, schema, allow_null_elements=allow, new_rows=stores)
+
+
+def combines_keys(bound: BoundContext, index: Index) -> bool:
+    """Return whether rows of one key become one before they are written."""
+    settings = bound.settings
+    if bound.operation is WriteOperation.DELETE:
+        return settings.flag("hoodie.combine.before.delete")
+    if bound.operation is WriteOperation.UPSERT:  # one row says where a key that moves goes
+        return settings.flag("hoodie.combine.before.upsert") or moves_between_partitions(index)
+    return bound.context.drop_duplicates or settings.flag("hoodie.combine.before.insert")
+
+
+def combine_batch(table_at: TableAt, bound: BoundContext, spec: KeySpec, batch: KeyedBatch, index: Index) -> KeyedBatch:
+    """Return rows of one key combined where the operation asks for it, and partial rows that may move completed.
+
+    Raises:
+        InvalidKey: rows whose keys are looked up have none, or different rows have keys that read the same.
+    """
+    operation, partial_rows = bound.operation, bound.context.partial
+    if operation not in APPENDING:
+        record_keys(batch)
+    combines = combines_keys(bound, index)
+    if combines or operation is WriteOperation.UPSERT:
+        _check_collisions(bound, spec, batch, index)
+    if combines:
+        rule = bound.rule
+        if operation is WriteOperation.DELETE:
+            rule = replace(rule, custom=None)  # keys to delete are no rows
+        batch = combine(batch, rule, across_partitions=index.is_global, whole=not partial_rows)
+    if partial_rows and moves_between_partitions(index):
+        return _completed(table_at, bound, batch, index)
+    return batch
+
+
+def _check_collisions(bound: BoundContext, spec: KeySpec, batch: KeyedBatch, index: Index) -> None:
+    """Refuse different rows that would be merged because their record keys read the same."""
+    if bound.settings.text("lakefmt.write.colliding_keys") == "merge" or batch.keys is None:
+        return
+    if bound.operation is not WriteOperation.DELETE:
+        check_colliding_keys(spec, batch.table, batch.keys, None if index.is_global else batch.partitions)
+
+
+def _completed(table_at: TableAt, bound: BoundContext, batch: KeyedBatch, index: Index) -> KeyedBatch:
+    """Give partial rows the stored values they lack, when some of them move to another partition."""
+    from lakefmt._core.write._partition_path_updates import fill_from_stored, partition_changed
+
+    slices = table_at.slices(partitions_to_list(index, _wanted(batch)))
+    located = find_stored(table_at, index, _wanted(batch), slices, alive=True)
+    if not partition_changed(batch, located, slices).any():
+        return batch
+    return fill_from_stored(batch, located, slices, bound.schema, SliceReader(table_at, slices))
 
 
 def locate_batch(

@@ -34,7 +34,7 @@ from lakefmt._core.storage.open import open_store
 from lakefmt._core.timeline.instant import Action
 from lakefmt._core.transactions.client import write_client_of
 from lakefmt._core.transactions.instant import InstantTransaction
-from lakefmt._core.values import RECORD_KEY, CommitResult, InstantTime, PartitionPath, WriteOperation
+from lakefmt._core.values import RECORD_KEY, CommitResult, InstantTime, PartitionPath
 from lakefmt._core.write._slice_state import log_placing
 from lakefmt._core.write.assign import Assigned, new_rows, new_rows_by_partition, rows_by_file_group
 from lakefmt._core.write.bound_context import BoundContext
@@ -53,7 +53,7 @@ from lakefmt._core.write.ingest import (
     with_stored_keys,
 )
 from lakefmt._core.write.mutations import DeleteKeys, keys_anywhere
-from lakefmt._core.write.pipeline import LocatedRows, PlacedRows, complete_log_rows
+from lakefmt._core.write.pipeline import LocatedRows, PlacedRows, complete_log_rows, key_in_schema
 from lakefmt._core.write.transaction import WriteTransaction
 from lakefmt.errors import InvalidInputError
 
@@ -143,8 +143,7 @@ class TasksTransaction(WriteTransaction):
             return replace(shared, finds_keys=False)
         if not keeps_placement(index):
             return shared
-        if self.bound.inflight is not None:
-            self.bound.inflight()
+        self.bound.wait_until_inflight()
         if partitions is None:  # a key may be in every partition with files
             partitions = {file_slice.partition for file_slice in self.client.at(self.state).slices()}
         buckets, changed = share_buckets(self._pending, index, partitions)
@@ -182,16 +181,11 @@ def key_rows(shared: SharedWrite, tables: Iterable[pa.Table]) -> Iterator[KeyedB
     """
     bound = BoundContext(open_store("memory://lakefmt-keys"), shared.context, shared.state.config)
     spec = shared.key_spec
-    allow = bound.settings.text("lakefmt.write.null_list_elements") == "allow"
     for table in tables:
         if shared.anywhere:
             yield keys_anywhere(spec, table, bound.schema)
             continue
-        schema = bound.schema
-        if shared.context.partial:
-            schema = pa.schema([field for field in schema if field.name in table.column_names])
-        stores = shared.context.operation is not WriteOperation.DELETE
-        batch = key_batch(spec, table, schema, allow_null_elements=allow, new_rows=stores)
+        batch = key_in_schema(bound, spec, table)
         # A merge function may want all rows of a key at once, and deletes that it makes have no column to travel in.
         if shared.combines and batch.keys is not None and bound.rule.custom is None:
             combined = combine(

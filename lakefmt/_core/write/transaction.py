@@ -8,7 +8,7 @@ saved (:func:`resume_transaction`, :mod:`~lakefmt._core.write.commit.saved_write
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from threading import Lock
 from time import perf_counter
@@ -18,20 +18,18 @@ import pyarrow as pa
 
 from lakefmt._core.data_classes import replace
 from lakefmt._core.filegroups.stored_keys import asked_form, note_rows_that_stay, stored_key_spec
-from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableState
+from lakefmt._core.filegroups.table_client import TableClient, TableState
 from lakefmt._core.index import (
     Index,
-    IndexKeys,
     announce_commit,
     capabilities_of,
     choose_index,
     keeps_placement,
     key_files,
     moves_between_partitions,
-    partitions_to_list,
     places_new_keys,
 )
-from lakefmt._core.keys import KeySpec, check_colliding_keys
+from lakefmt._core.keys import KeySpec
 from lakefmt._core.schema import null_element_columns
 from lakefmt._core.timeline.consumers import watermark_of_rows
 from lakefmt._core.timeline.instant import Action
@@ -41,7 +39,6 @@ from lakefmt._core.transactions.client import write_client_of
 from lakefmt._core.transactions.concurrency import check_non_blocking
 from lakefmt._core.transactions.instant import InstantTransaction
 from lakefmt._core.values import CommitResult, FileId, PartitionPath, WriteOperation
-from lakefmt._core.write._slice_state import SliceReader, find_stored
 from lakefmt._core.write.assign import (
     Assigned,
     FileSizing,
@@ -68,12 +65,15 @@ from lakefmt._core.write.context import (
     WriteRequest,
     WriteStatus,
 )
-from lakefmt._core.write.ingest import KeyedBatch, combine, key_batch, record_keys
+from lakefmt._core.write.ingest import KeyedBatch
 from lakefmt._core.write.mutations import DeleteKeys
 from lakefmt._core.write.pipeline import (
     LocatedRows,
     PlacedRows,
+    combine_batch,
+    combines_keys,
     file_sizing,
+    key_in_schema,
     locate_batch,
     locate_deletes,
     place_rows,
@@ -117,9 +117,10 @@ class WriteTransaction:
         self.bound = pending.bound
         self.context = pending.context
         self.state = pending.state
+        #: The table as this write found it.
+        self.table_at = self.client.at(self.state)
         self._pending = pending
         self._saved = saved
-        self._settings = pending.bound.settings
         self._started = perf_counter()
         self._footprint = Footprint() if saved is None else saved.footprint
         #: Up to which event times the rows of its parts let it promise completeness.
@@ -131,11 +132,6 @@ class WriteTransaction:
         self.is_followed = False
         self._index: Index | None = None
         self._bucket_copies: BucketCopies | None = None
-
-    @property
-    def table_at(self) -> TableAt:
-        """The table as this write found it."""
-        return self.client.at(self.state)
 
     @classmethod
     def begin(
@@ -225,7 +221,7 @@ class WriteTransaction:
         Raises:
             UnsupportedFeature: they are stored by another rule.
         """
-        return stored_key_spec(self.table_at, asked_form(self._settings), anywhere=self.index.is_global)
+        return stored_key_spec(self.table_at, asked_form(self.bound.settings), anywhere=self.index.is_global)
 
     # --- key -----------------------------------------------------------------------------------------------------
 
@@ -241,66 +237,23 @@ class WriteTransaction:
             SchemaMismatch: the rows do not fit the table.
             InvalidKey: a key or partition value cannot be used.
         """
-        operation, partial_rows = self.context.operation, self.context.partial
         spec = self.key_spec
         batch = self.keyed(spec, table, durable=durable, promises=promises)
-        if operation not in APPENDING:
-            record_keys(batch)
-        combines = self.combines
-        if combines or operation is WriteOperation.UPSERT:
-            self._check_collisions(spec, batch)
-        if combines:
-            rule = self.bound.rule
-            if operation is WriteOperation.DELETE:
-                rule = replace(rule, custom=None)  # keys to delete are no rows
-            batch = combine(batch, rule, across_partitions=self.index.is_global, whole=not partial_rows)
-        if partial_rows and moves_between_partitions(self.index):
-            return self._completed(batch)
-        return batch
-
-    def _check_collisions(self, spec: KeySpec, batch: KeyedBatch) -> None:
-        """Refuse different rows that would be merged because their record keys read the same."""
-        if self._settings.text("lakefmt.write.colliding_keys") == "merge" or batch.keys is None:
-            return
-        if self.context.operation is not WriteOperation.DELETE:
-            within = None if self.index.is_global else batch.partitions
-            check_colliding_keys(spec, batch.table, batch.keys, within)
+        return combine_batch(self.table_at, self.bound, spec, batch, self.index)
 
     def keyed(self, spec: KeySpec, table: pa.Table, *, durable: bool = False, promises: bool = True) -> KeyedBatch:
-        """Return rows in the table's schema with their keys; remember what the commit's warnings say of them."""
-        schema = self.bound.schema
-        if self.context.partial:
-            schema = pa.schema([field for field in schema if field.name in table.column_names])
-        allow = self._settings.text("lakefmt.write.null_list_elements") == "allow"
-        stores = self.context.operation is not WriteOperation.DELETE and not durable
-        batch = key_batch(spec, table, schema, allow_null_elements=allow, new_rows=stores)
+        """Return rows in the table's schema with their keys; remember what the commit and its warnings say of them."""
+        batch = key_in_schema(self.bound, spec, table, durable=durable)
         self._null_elements.update(null_element_columns(batch.table))
         if promises and self.context.operation not in REPLACING:
             promised = watermark_of_rows(self.state.config.properties, batch.table)
             self._promised += [] if promised is None else [promised]
         return batch
 
-    def _completed(self, batch: KeyedBatch) -> KeyedBatch:
-        """Give partial rows the stored values they lack, when some of them move to another partition."""
-        from lakefmt._core.write._partition_path_updates import fill_from_stored, partition_changed
-
-        wanted = IndexKeys(record_keys(batch), batch.partitions)
-        slices = self.table_at.slices(partitions_to_list(self.index, wanted))
-        located = find_stored(self.table_at, self.index, wanted, slices, alive=True)
-        if not partition_changed(batch, located, slices).any():
-            return batch
-        reader = SliceReader(self.table_at, slices)
-        return fill_from_stored(batch, located, slices, self.bound.schema, reader)
-
     @property
     def combines(self) -> bool:
         """True when rows of one key become one before they are written."""
-        operation = self.context.operation
-        if operation is WriteOperation.DELETE:
-            return self._settings.flag("hoodie.combine.before.delete")
-        if operation is WriteOperation.UPSERT:  # one row says where a key that moves goes
-            return self._settings.flag("hoodie.combine.before.upsert") or moves_between_partitions(self.index)
-        return self.context.drop_duplicates or self._settings.flag("hoodie.combine.before.insert")
+        return combines_keys(self.bound, self.index)
 
     # --- locate --------------------------------------------------------------------------------------------------
 
@@ -308,9 +261,9 @@ class WriteTransaction:
     def index(self) -> Index:
         """The index of this write: the call's, else the table's, else bloom."""
         if self._index is None:
-            index = self._index = choose_index(self.client, self._settings, self.state.config, self.state)
+            index = self._index = choose_index(self.client, self.bound.settings, self.state.config, self.state)
             places_keys = places_new_keys(index) and not keeps_placement(index)
-            check_non_blocking(self._settings, self.state.config, places_keys=places_keys)
+            check_non_blocking(self.bound.settings, self.state.config, places_keys=places_keys)
             if keeps_placement(index) and self.context.operation in REPLACING:
                 index.on_replace()
         return self._index
@@ -349,8 +302,7 @@ class WriteTransaction:
         assigned += self._copies(located.batch, assigned)
         self.check_early(assigned)
         if keeps_placement(self._index):
-            if self.bound.inflight is not None:
-                self.bound.inflight()
+            self.bound.wait_until_inflight()
             self.rely_on(Footprint(covers=frozenset(self._index.on_place(self.context.instant))))
         if self._saved is not None:
             self.save_for_others(self._saved)
@@ -480,12 +432,14 @@ class WriteTransaction:
         seconds = perf_counter() - self._started
         if self._saved is not None:
             seconds = max(seconds, self.client.clock.now().timestamp() - self._saved.began)
-        return replace(result, seconds=seconds, warnings=(*result.warnings, *self._warnings()))
+        notes = (*self.bound.settings.notes, *getattr(self._index, "notes", ()))
+        warnings = (*result.warnings, *notes, *_widened_columns(self._pending), *_null_warning(self._null_elements))
+        return replace(result, seconds=seconds, warnings=warnings)
 
     def _note_rows_that_stay(self) -> None:
         """Note when the index leaves rows in their partition whose time is changed: readers go by the paths of times."""
         if any(field.timestamp is not None for field in self.key_spec.partition_fields):
-            index = choose_index(self.client, self._settings, self.state.config, self.state)
+            index = choose_index(self.client, self.bound.settings, self.state.config, self.state)
             if index.is_global and not moves_between_partitions(index):
                 note_rows_that_stay(self.table_at)
 
@@ -495,30 +449,6 @@ class WriteTransaction:
             return self.commit(statuses)
         self.abort()
         return None
-
-    def _warnings(self) -> tuple[str, ...]:
-        notes = (*self._settings.notes, *getattr(self._index, "notes", ()), *self._widened())
-        if not self._null_elements:
-            return notes
-        names = ", ".join(sorted(self._null_elements))
-        return (
-            *notes,
-            f"lists with null elements were written ({names}): Hudi on Spark rewrites such a file only with "
-            "parquet.avro.write-old-list-structure=false in its Hadoop configuration; "
-            "lakefmt.write.null_list_elements=refuse refuses such rows",
-        )
-
-    def _widened(self) -> list[str]:
-        """Return what this write made of the types of columns."""
-        before, after = self._pending.before, self.bound.schema
-        if before is None or before is after:
-            return []
-        return [
-            f"column {name!r} is {after.field(name).type} from now on, and was {before.field(name).type}, which does not hold all "
-            "values of these rows: cast them to keep a column's type"
-            for name in before.names
-            if name in after.names and after.field(name).type != before.field(name).type
-        ]
 
     def abort(self) -> None:
         """Undo the write; twice is fine."""
@@ -550,6 +480,29 @@ class WriteTransaction:
         """True while this process keeps the write alive."""
         heartbeat = self._pending.instant.heartbeat
         return heartbeat is not None and heartbeat.is_beating
+
+
+def _null_warning(null_elements: Collection[str]) -> list[str]:
+    if not null_elements:
+        return []
+    return [
+        f"lists with null elements were written ({', '.join(sorted(null_elements))}): Hudi on Spark rewrites such a file only "
+        "with parquet.avro.write-old-list-structure=false in its Hadoop configuration; "
+        "lakefmt.write.null_list_elements=refuse refuses such rows"
+    ]
+
+
+def _widened_columns(pending: PendingWrite) -> list[str]:
+    """Return what a write made of the types of columns."""
+    before, after = pending.before, pending.bound.schema
+    if before is None or before is after:
+        return []
+    return [
+        f"column {name!r} is {after.field(name).type} from now on, and was {before.field(name).type}, which does not hold all "
+        "values of these rows: cast them to keep a column's type"
+        for name in before.names
+        if name in after.names and after.field(name).type != before.field(name).type
+    ]
 
 
 #: The transactions that this process keeps alive, by owner.

@@ -32,7 +32,6 @@ from lakefmt._core.timeline.metadata_codec import BodyKind, encode_body
 from lakefmt._core.timeline.properties_store import recover_properties
 from lakefmt._core.timeline.timeline import Timeline
 from lakefmt._core.transactions.client import (
-    EarlyClaim,
     WriteAt,
     WriteClient,
     drop_metadata_table,
@@ -41,7 +40,7 @@ from lakefmt._core.transactions.client import (
     open_write_client,
 )
 from lakefmt._core.transactions.concurrency import Concurrency, check_concurrency
-from lakefmt._core.transactions.instant import InstantTransaction
+from lakefmt._core.transactions.instant import EarlyClaim, InstantTransaction
 from lakefmt._core.transactions.recovery import read_under_lock, remove_marked_files, undo_dead_writes
 from lakefmt._core.values import (
     CommitResult,
@@ -208,8 +207,8 @@ def begin_instant(
     while True:
         pending = _begin_if_current(client, request, incoming, first, expected)
         if pending is not None:
-            if waits and pending.bound.inflight is not None:
-                pending.bound.inflight()
+            if waits:
+                pending.bound.wait_until_inflight()
             return pending
         expected = client.load_config()
 
@@ -226,33 +225,23 @@ def _begin_if_current(
     _check_generator_option(write_client, expected)
     rules = concurrency_of(write_client)
     later: list[Callable[[], object]] = []
-    with ExitStack() as held:
-        with write_client.lock.hold() as lease:
-            early = None
-            if not client.store.capabilities.low_latency:
-                early = EarlyClaim(write_client, expected)
-                held.callback(early.withdraw)
+    with ExitStack() as until_begun:
+        with write_client.lock.hold() as lease, EarlyClaim(write_client, expected) as claim:
             look = read_under_lock(write_client, expected, properties=True)
             properties, _ = cast("tuple[dict[str, str], str]", look.properties[0])
             if properties != expected.properties:
                 return None
             config = open_for_writing(write_client, look.properties)
-            own = None if early is None else early.time
-            timeline = undo_dead_writes(write_client, config, rules, lease, look, later, own=own)
+            timeline = undo_dead_writes(write_client, config, rules, lease, look, later, own=claim.time)
             state = TableState(config, timeline)
             schema = _evolved(write_client.at(state), request, incoming, first)
             action = _action(request, config)
             body = _requested_body(action, request.operation)
-            instant = held.enter_context(
-                InstantTransaction.claim(write_client.at(state), action, lease, body, start=False, early=early)
-            )
-        # The instant is on the timeline now: other writers need not wait for the rest.
-        inflight = None
-        if early is None:
-            instant.start(config)
-        else:
-            inflight = BegunRequest(client.store, partial(instant.start, config))
-            held.push(inflight.end)
+            requested = InstantTransaction.claim(write_client.at(state), action, lease, body, start=False, early=claim)
+            instant = until_begun.enter_context(requested)
+        # The instant is on the timeline now: other writers need not wait for the rest, nor does this one before it writes a file.
+        inflight = BegunRequest(client.store, partial(instant.start, config))
+        until_begun.push(inflight.end)
         for sweep in later:
             sweep()
         pending = _pending_write(request, state, schema, rules, instant)
@@ -468,8 +457,7 @@ def complete_instant(
         extra_metadata={**_notes(write, statuses), "schema": context.schema_text},
         compacted=False,
     )
-    if write.bound.inflight is not None:
-        write.bound.inflight()
+    write.bound.wait_until_inflight()
     # Done before the lock is taken: files of failed attempts are this write's own.
     own = write.bound.own_markers
     knows = not is_saved and own.tell([stat.path for stat in metadata.stats])

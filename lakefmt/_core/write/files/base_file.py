@@ -569,7 +569,7 @@ def append_rows(file: FileInProgress, rows: pa.Table) -> None:
         part = rows.slice(start, step)
         deletes = routed_deletes(file.bound, part)
         stays = part.filter(from_numpy(~deletes)) if deletes.any() else part
-        complete = file.meta.complete(stays, file.schema)
+        complete = file.meta.add_to(stays, file.schema)
         counts = {"inserts": stays.num_rows, "ignored": part.num_rows - stays.num_rows}
         file.fill(complete, RowFacts(part.num_rows, counts, complete.column(RECORD_KEY)))
 
@@ -591,7 +591,8 @@ def merge_rows(
         base_file, schema.names, part_bytes, use_threads=use_threads, coded=coded, known_footer=known_footer
     ) as parts:
         footer, bases = parts.known.footer, InSchema(schema, parts.parts)
-        columns, incoming = _kept_columns(bound, reader, base_file, parts.known), _incoming_of(file, rows)
+        columns = _kept_columns(bound, reader, base_file, parts.known)
+        incoming = incoming_rows(bound, file.meta.add_to(rows, file.schema), rows)
 
         def with_group(merged: Merged) -> Merged:
             return replace(merged, group=bases.group)  # of the part that was read last
@@ -599,34 +600,22 @@ def merge_rows(
         def store(merged: Merged) -> None:
             file.fill(_named(file, merged), kept=None if columns is None else columns.pages(merged))
 
+        changes: Mapping[str, int] = {}
         if parts.is_cut:
             merges = merge_in_parts(bases, footer.num_rows, incoming, rule_of_rows(bound, rows))
             merged, keys = store_parts(map(with_group, merges), store, beside=use_threads)
-            file.note(_facts_of_merge(file, merged, keys, rows.num_rows, footer))
-            return
-        base = next(bases)
-        merged = with_group(_merged(file, base, rows, incoming))
-        changes = {} if bound.cdc is None else log_changes(bound, assignment, base, merged)
-        del base  # what is merged has values of its own
-        keys = merged.table.column(RECORD_KEY)
-        file.note(_facts_of_merge(file, merged, keys, rows.num_rows, footer, changes))
-        store(merged)
-
-
-def _facts_of_merge(
-    file: FileInProgress,
-    merged: Merged,
-    keys: pa.ChunkedArray,
-    routed: int,
-    footer: BaseFileFooter,
-    changes: Mapping[str, int] | None = None,
-) -> RowFacts:
-    bloom, new_range = None, _ends_or_none(*key_range(merged.inserted_keys)) if merged.inserted else None
-    if file.has_keys:
-        settings = file.bound.settings
-        bloom = grown_filter(footer.bloom_filter(), footer.num_rows, len(keys), merged.inserted_keys, settings)
-    facts = merge_facts(file, merged, keys, routed, footer, bloom, new_range)
-    return replace(facts, counts={**facts.counts, **changes}) if changes else facts
+        else:
+            base = next(bases)
+            merged = with_group(_merged(file, base, rows, incoming))
+            keys = merged.table.column(RECORD_KEY)
+            changes = changes if bound.cdc is None else log_changes(bound, assignment, base, merged)
+            del base  # what is merged has values of its own
+            store(merged)
+        bloom, new_range = None, _ends_or_none(*key_range(merged.inserted_keys)) if merged.inserted else None
+        if file.has_keys:
+            inserted = merged.inserted_keys
+            bloom = grown_filter(footer.bloom_filter(), footer.num_rows, len(keys), inserted, bound.settings)
+        file.note(merge_facts(file, merged, keys, rows.num_rows, footer, bloom, new_range, changes))
 
 
 def merge_facts(
@@ -637,6 +626,7 @@ def merge_facts(
     footer: BaseFileFooter,
     bloom: BloomFilter | None,
     new_range: tuple[str, str] | None,
+    changes: Mapping[str, int] | None = None,
 ) -> RowFacts:
     """Return what became of rows that were merged into a base file.
 
@@ -648,6 +638,7 @@ def merge_facts(
         footer: that of the base file.
         bloom: the filter of all keys; None: it is made anew.
         new_range: the smallest and the largest of the keys that the base file lacks; None: there are none.
+        changes: what counts of the change file.
     """
     counts = {
         "inserts": merged.inserted,
@@ -655,6 +646,7 @@ def merge_facts(
         "deletes": merged.deleted,
         "late": merged.late,
         "ignored": merged.ignored_deletes,
+        **(changes or {}),
     }
     records = file.has_keys and file.bound.written_keys is not None
     change = key_change_of(file.assignment, merged, keys) if records else None
@@ -696,10 +688,6 @@ def _merged(file: FileInProgress, base: pa.Table, rows: pa.Table, incoming: Inco
     stays = complete.filter(from_numpy(~deletes)) if deletes.any() else complete
     joined = appended(base, stays.select(base.column_names))
     return Merged(joined, stays.num_rows, 0, 0, 0, int(deletes.sum()), stays.column(RECORD_KEY))
-
-
-def _incoming_of(file: FileInProgress, rows: pa.Table) -> Incoming:
-    return incoming_rows(file.bound, file.meta.complete(rows, file.schema), rows)
 
 
 def incoming_rows(bound: BoundContext, complete: pa.Table, rows: pa.Table) -> Incoming:

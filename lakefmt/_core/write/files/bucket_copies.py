@@ -20,10 +20,11 @@ from lakefmt._core.index.bucket.ring import SplittingIndex, splits_buckets
 from lakefmt._core.index.bucket.ring_files import DecidedRings, WaitingMove, waiting_moves
 from lakefmt._core.storage.api import ObjectStore
 from lakefmt._core.values import FileId, InstantTime, PartitionPath
-from lakefmt._core.write.assign import Assigned, joined
+from lakefmt._core.write.assign import Assigned
 from lakefmt._core.write.commit.conflict_resolution import UpdateStrategy, update_strategy
 from lakefmt._core.write.commit.transaction import PendingWrite
 from lakefmt._core.write.context import FileAssignment, LogTarget
+from lakefmt._core.write.files.bundles import joined
 from lakefmt._core.write.ingest import KeyedBatch, record_keys
 
 __all__ = ["BucketCopies", "SharedBuckets", "copies_of_write", "share_buckets"]

@@ -30,14 +30,15 @@ from lakefmt._core.filegroups.merge.base import (
     stored_keys,
 )
 from lakefmt._core.filegroups.model import BaseFile
+from lakefmt._core.filegroups.ordering import to_mask
 from lakefmt._core.filegroups.reader import BaseFileReader, KnownFooter
 from lakefmt._core.formats.bloom.bloom_filter import BloomFilter, add_to_filters
 from lakefmt._core.formats.parquet.base_file import BaseFileFooter, ColumnTraits, column_traits, key_ranges
 from lakefmt._core.storage.api import SupportsPutBatch
 from lakefmt._core.values import FILE_NAME, RECORD_KEY
-from lakefmt._core.write.assign import Assigned, joined
+from lakefmt._core.write.assign import Assigned
 from lakefmt._core.write.bound_context import BoundContext, prepare
-from lakefmt._core.write.context import FileAssignment, WriteStatus
+from lakefmt._core.write.context import MOVED_AWAY, FileAssignment, WriteStatus
 from lakefmt._core.write.files.base_file import (
     FileInProgress,
     RowFacts,
@@ -47,8 +48,8 @@ from lakefmt._core.write.files.base_file import (
     rule_of_rows,
     write_assigned,
 )
-from lakefmt._core.write.files.meta_columns import route, routed_deletes, with_meta_of
-from lakefmt._core.write.ingest import KeyedBatch
+from lakefmt._core.write.files.meta_columns import POSITION, routed_deletes, with_meta_of
+from lakefmt._core.write.ingest import KeyedBatch, pick_rows
 from lakefmt.errors import InternalError
 
 __all__ = [
@@ -63,8 +64,10 @@ __all__ = [
     "can_be_written_together",
     "files_at_a_time",
     "grown_filters",
+    "joined",
     "plan_bundles",
     "rewrite_together",
+    "route",
     "write_small_files",
 ]
 
@@ -168,6 +171,48 @@ class Bundle:
         if file.base is None:
             return write_small_files(bound, files, counts, rows, announced=announced)
         return rewrite_together(bound, files, counts, rows, source.footer_of, announced=announced)
+
+
+def joined(some: Sequence[Assigned]) -> Assigned:
+    """Return the rows of a bundle, those of one file after those of the one before, under the first file's name."""
+    if len(some) == 1:
+        return some[0]
+    stored = [each.stored for each in some if each.stored is not None]
+    marks = [np.zeros(len(each.rows), bool) if each.leaving is None else each.leaving for each in some]
+    places = [np.full(len(each.rows), -1, np.int64) if each.positions is None else each.positions for each in some]
+    return Assigned(
+        some[0].assignment,
+        np.concatenate([each.rows for each in some]),
+        np.concatenate(marks) if any(each.leaving is not None for each in some) else None,
+        pa.concat_tables(stored) if stored else None,
+        np.concatenate(places) if any(each.positions is not None for each in some) else None,
+    )
+
+
+def _with_leaving(table: pa.Table, leaving: npt.NDArray[np.bool_]) -> pa.Table:
+    """Mark the rows whose key leaves the file, beside those that bring the deletion of their key."""
+    if MOVED_AWAY in table.column_names:
+        leaving = leaving | to_mask(table.column(MOVED_AWAY))
+        table = table.drop_columns([MOVED_AWAY])
+    return table.append_column(MOVED_AWAY, from_numpy(leaving))
+
+
+def route(batch: KeyedBatch, assigned: Assigned) -> pa.Table:
+    """Return an assignment's rows with their record keys, the way the workers take them."""
+    table = pick_rows(batch, assigned.rows)
+    if assigned.leaving is not None:
+        table = _with_leaving(table, assigned.leaving)
+    if assigned.positions is not None:
+        table = table.append_column(POSITION, from_numpy(assigned.positions))
+    stored = pa.table({}) if assigned.stored is None else assigned.stored
+    for name in stored.column_names:
+        index = table.schema.get_field_index(name)
+        table = (
+            table.append_column(name, stored.column(name))
+            if index < 0
+            else table.set_column(index, name, stored.column(name))
+        )
+    return table
 
 
 def plan_bundles(assigned: Sequence[Assigned], limits: BundleLimits) -> list[Bundle]:

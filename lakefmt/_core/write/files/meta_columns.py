@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -25,12 +24,10 @@ from lakefmt._core.values import (
     RECORD_KEY,
     WriteOperation,
 )
-from lakefmt._core.write.assign import Assigned
 from lakefmt._core.write.bound_context import BoundContext
 from lakefmt._core.write.context import MOVED_AWAY, FileAssignment
-from lakefmt._core.write.ingest import KeyedBatch, pick_rows
 
-__all__ = ["POSITION", "MetaColumns", "deletes_among", "route", "routed_deletes", "with_meta_of"]
+__all__ = ["POSITION", "MetaColumns", "deletes_among", "routed_deletes", "with_meta_of"]
 
 #: A column of routed rows, never stored as such: the row of the base file that a log's row changes.
 POSITION = "_lakefmt_position"
@@ -58,32 +55,6 @@ def deletes_among(rows: pa.Table, rule: MergeRule) -> Mask:
     return flags
 
 
-def _with_leaving(table: pa.Table, leaving: npt.NDArray[np.bool_]) -> pa.Table:
-    """Mark the rows whose key leaves the file, beside those that bring the deletion of their key."""
-    if MOVED_AWAY in table.column_names:
-        leaving = leaving | to_mask(table.column(MOVED_AWAY))
-        table = table.drop_columns([MOVED_AWAY])
-    return table.append_column(MOVED_AWAY, from_numpy(leaving))
-
-
-def route(batch: KeyedBatch, assigned: Assigned) -> pa.Table:
-    """Return an assignment's rows with their record keys, the way the workers take them."""
-    table = pick_rows(batch, assigned.rows)
-    if assigned.leaving is not None:
-        table = _with_leaving(table, assigned.leaving)
-    if assigned.positions is not None:
-        table = table.append_column(POSITION, from_numpy(assigned.positions))
-    stored = pa.table({}) if assigned.stored is None else assigned.stored
-    for name in stored.column_names:
-        index = table.schema.get_field_index(name)
-        table = (
-            table.append_column(name, stored.column(name))
-            if index < 0
-            else table.set_column(index, name, stored.column(name))
-        )
-    return table
-
-
 class MetaColumns:
     """Completes routed rows with the meta columns of one file; sequence numbers count on over batches.
 
@@ -100,7 +71,7 @@ class MetaColumns:
         #: Columns of one text come as dictionaries; the first rows of a new file say so for all.
         self._coded: bool | None = None if may_be_coded and assignment.base is None else False
 
-    def complete(self, rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    def add_to(self, rows: pa.Table, schema: pa.Schema) -> pa.Table:
         """Return the rows with every column of the file; columns that a delete does not carry are null.
 
         Args:
