@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefmt.cli.inputs import parse_schema
 from lakefmt.errors import InvalidInputError
+from lakefmt.schema.text import parse_schema
 
 
 @pytest.mark.parametrize(
