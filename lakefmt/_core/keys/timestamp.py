@@ -229,7 +229,8 @@ def _instants_of_periods(local: Times, period: str, zone: str) -> tuple[Times, T
 
 def _offsets_around(local: Times, zone: str) -> Times:
     moments = (local[:, None] + _HOURS_AROUND * _HOUR_MILLIS).reshape(-1)
-    return (to_local(moments, zone) - moments).reshape(len(local), len(_HOURS_AROUND))
+    offsets: Times = (to_local(moments, zone) - moments).reshape(len(local), len(_HOURS_AROUND))
+    return offsets
 
 
 def _first_numbers(millis: Times, unit: str) -> Times:
