@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from lakefmt._core.check.vacuum import VacuumResult
     from lakefmt._core.compaction.archive import ArchiveResult
     from lakefmt._core.compaction.clean.run import CleanResult
+    from lakefmt._core.compaction.scheduler import BackgroundServices
     from lakefmt._core.table_alter import TableAlter
     from lakefmt._core.table_indexes import TableIndexes
     from lakefmt._core.table_merge import TableMerge
@@ -250,7 +251,11 @@ def open_table(
     return Table(client)
 
 
-class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, ConsumerVerbs, ProducerVerbs, AppendVerbs):
+class StreamVerbs(ConsumerVerbs, ProducerVerbs):
+    """Streams of rows out of a table and into it."""
+
+
+class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, StreamVerbs, AppendVerbs):
     """One Hudi table. Reading is safe from many threads; writes of one handle queue."""
 
     def __init__(self, client: TableClient, creation_warnings: tuple[str, ...] = ()) -> None:
@@ -616,7 +621,7 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, ConsumerVerbs, ProducerVer
         if result.instant is None:
             return result
         with self._writing:
-            failures = run_services(self.client, request.options, beside=self.services)
+            failures = run_services(self.client, request.options, beside=self._background_services)
         return replace(result, warnings=(*result.warnings, *failures)) if failures else result
 
     def clean(
@@ -669,6 +674,29 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, ConsumerVerbs, ProducerVer
             return ArchiveResult(plan_archive_of(self.client, options))
         with self._writing:
             return run_archive(self.client, options)
+
+    @property
+    def services(self) -> TableServices:
+        """The table services: ``compact``, ``cluster``, ``clean``, ``archive``, ``vacuum``; called, those in the background.
+
+        Example:
+            >>> t = create_table("memory://doc-services-of", schema=pa.schema([("id", pa.string())]), record_key="id")
+            >>> t.services.clean(dry_run=True).files_deleted
+            0
+            >>> with t.services():
+            ...     _ = t.upsert(pa.table({"id": ["a"]}))
+        """
+        return TableServices(self)
+
+    @property
+    def streams(self) -> StreamVerbs:
+        """Streams of rows: ``stream`` reads, ``open_stream`` writes, ``consumers`` are the registered readers."""
+        return self
+
+    @property
+    def undo(self) -> UndoVerbs:
+        """What goes back: ``rollback``, ``savepoint``, ``restore`` and their like."""
+        return self
 
     @property
     def index(self) -> TableIndexes:
@@ -818,3 +846,26 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, ConsumerVerbs, ProducerVer
 
 def _reopen(url: str, options: Mapping[str, object]) -> Table:
     return open_table(url, options=options)
+
+
+class TableServices:
+    """The services of a table, each as the verb of the table with its name; see :attr:`Table.services`."""
+
+    def __init__(self, table: Table) -> None:
+        self.compact = table.compact
+        self.cluster = table.cluster
+        self.clean = table.clean
+        self.archive = table.archive
+        self.vacuum = table.vacuum
+        self._background = table._background_services
+
+    def __call__(self) -> BackgroundServices:
+        """Return the background services of the handle, which compact, clean and archive; start them if necessary.
+
+        Commits of the handle only plan services; a thread executes them, as the settings say. The end of a ``with`` block
+        waits for what is due. ``lakefmt.write.services.background=true`` does the same without a block.
+
+        Raises:
+            ServicesFailed: at the end of the block: a service failed, and no commit has reported it.
+        """
+        return self._background()

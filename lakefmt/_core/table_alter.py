@@ -83,7 +83,7 @@ class TableAlter:
     def add_column(
         self,
         name: str,
-        type: pa.DataType,
+        type: pa.DataType | str,
         after: str | None = None,
         *,
         before: str | None = None,
@@ -94,7 +94,7 @@ class TableAlter:
 
         Args:
             name: the new column.
-            type: its type.
+            type: its type, of Arrow or as text: ``"long"``, ``"list<string>"``.
             after: the column behind which it goes; default: the end.
             before: the column before which it goes.
             comment: what it holds.
@@ -169,7 +169,7 @@ class TableAlter:
         self,
         name: str,
         *,
-        type: pa.DataType | None = None,
+        type: pa.DataType | str | None = None,
         nullable: bool | None = None,
         comment: str | None = None,
         after: str | None = None,
@@ -180,7 +180,7 @@ class TableAlter:
 
         Args:
             name: the column.
-            type: a wider type: ``int`` → ``long`` → ``float`` → ``double`` → text, a decimal with more digits, and what
+            type: a wider type, of Arrow or as text: ``int`` → ``long`` → ``float`` → ``double`` → text, a decimal with more digits, and what
                 else keeps every value (docs/schema.md).
             nullable: True lets a required column hold nulls; the reverse is refused.
             comment: what it holds.
@@ -241,6 +241,10 @@ def _position(after: str | None, before: str | None) -> Position:
 
 
 def _type_argument(kind: object) -> pa.DataType:
+    if isinstance(kind, str):
+        from lakefmt._core.schema.text import parse_type
+
+        return parse_type(kind)
     if not isinstance(kind, pa.DataType):
-        raise InvalidInputError(f"type takes an Arrow type, such as pyarrow.int64(), not {type(kind).__name__}")
+        raise InvalidInputError(f'type takes an Arrow type or its name, such as "long", not {type(kind).__name__}')
     return kind

@@ -29,6 +29,7 @@ from lakefmt._core.arguments import mapping_argument
 from lakefmt._core.compaction.operations import ServiceOperations, run_operation
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.table_client import TableClient, TableState
+from lakefmt._core.find_tables import find_tables
 from lakefmt._core.storage.api import remove_abandoned, with_versions
 from lakefmt._core.storage.redaction import printable_url
 from lakefmt._core.storage.time_source import TimeSource
@@ -272,7 +273,9 @@ class ServiceLoop:
         self._workers = workers
         self._stop = stop or threading.Event()
         self._time_source = time_source
-        self._served = [_ServedTable(each, TableStatus(_name_of_table(each))) for each in given]
+        given = [each if isinstance(each, Table) else os.fspath(each) for each in given]
+        self._paths = [each for each in given if isinstance(each, str)]
+        self._served = {each: _ServedTable(each, TableStatus(_name_of_table(each))) for each in given}
         self._owner = ""
         self._rounds = 0
 
@@ -280,7 +283,7 @@ class ServiceLoop:
     def status(self) -> ServicesStatus:
         """What was done so far."""
         return ServicesStatus(
-            self._owner, self._rounds, tuple(each.status for each in self._served), self._stop.is_set()
+            self._owner, self._rounds, tuple(each.status for each in self._served.values()), self._stop.is_set()
         )
 
     def stop(self) -> None:
@@ -297,7 +300,8 @@ class ServiceLoop:
         storage_options = None if self._storage_options is None else dict(self._storage_options)
         with OperationPool(self._workers, storage_options) as pool:
             while not self._stop.is_set():
-                for served in self._served:
+                self._look_for_tables()
+                for served in list(self._served.values()):
                     if not self._stop.is_set():
                         self._serve(served, pool)
                 self._rounds += 1
@@ -313,6 +317,24 @@ class ServiceLoop:
             return self._stop.wait(self._interval)
         self._time_source.sleep(self._interval)
         return self._stop.is_set()
+
+    def _look_for_tables(self) -> None:
+        """Take the tables below folders that were given, also those that came since the last round."""
+        for path in self._paths:
+            served = self._served.get(path)
+            if served is not None and served.table is not None:
+                continue
+            found = self._tables_below(path)
+            if found and path not in found:
+                self._served.pop(path, None)
+                for each in found:
+                    self._served.setdefault(each, _ServedTable(each, TableStatus(_name_of_table(each))))
+
+    def _tables_below(self, path: str) -> list[str]:
+        try:
+            return [place for place, _ in find_tables(path, storage_options=self._storage_options)]
+        except LakefmtError:
+            return []  # whoever opens it says why
 
     def _serve(self, served: _ServedTable, pool: OperationPool) -> None:
         served.status = replace(served.status, state="working", message="")

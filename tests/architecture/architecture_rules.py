@@ -62,6 +62,7 @@ FLOORS: dict[str, int] = {
     "locks": 85,  # the protocol of a lock, for those who write one
     "builders": 90,  # reads and writes under the names of Paimon's Python package
     "realtime": 90,  # streams under the names of the real-time SDK
+    "find_tables": 60,  # the tables below a folder
     "services": 90,  # one process that runs the table services of many tables
     "spark": 90,
     "bench": 90,

@@ -12,6 +12,7 @@ import click
 
 from lakefmt import __version__
 from lakefmt._core.cli.commands.bench import advise, bench
+from lakefmt._core.cli.commands.catalog import sql, tables
 from lakefmt._core.cli.commands.change import alter, create, delete, write
 from lakefmt._core.cli.commands.check import check, vacuum
 from lakefmt._core.cli.commands.index import index
@@ -82,7 +83,7 @@ def main() -> None:
     """
 
 
-_READING = (read, incremental, changes, stream, timeline, files, stats, explain, check, advise, bench)
+_READING = (read, sql, tables, incremental, changes, stream, timeline, files, stats, explain, check, advise, bench)
 _WRITING = (
     create,
     write,

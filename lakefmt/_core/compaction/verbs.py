@@ -158,7 +158,7 @@ class CompactionVerbs(TableVerbs):
         with self._writing:
             return cluster_table(self.client, call, options)
 
-    def services(self) -> BackgroundServices:
+    def _background_services(self) -> BackgroundServices:
         """Return the background services of this handle, which compact, clean and archive; start them if necessary.
 
         Commits of the handle only plan services; a thread executes them, as the settings say. The end of a ``with`` block

@@ -72,7 +72,13 @@ _comment_option = click.option("--comment", metavar="TEXT", help="What the colum
     help="Ordering field: of two rows with the same key, the larger value wins. Repeatable.",
 )
 @click.option(
-    "--type", "table_type", default="cow", show_default=True, metavar="cow|mor", help="Copy-on-write or merge-on-read."
+    "--type",
+    "--table-type",
+    "table_type",
+    default="cow",
+    show_default=True,
+    metavar="cow|mor",
+    help="Copy-on-write or merge-on-read.",
 )
 @click.option("--table-version", type=int, default=8, show_default=True, help="Hudi's table version: 6, 8 or 9.")
 @click.option(
@@ -157,7 +163,7 @@ def create(
 
 
 def _schema_from_text(text: str) -> pa.Schema:
-    from lakefmt._core.cli.inputs import parse_schema
+    from lakefmt._core.schema.text import parse_schema
     from lakefmt.errors import InvalidInputError
 
     try:
@@ -254,6 +260,7 @@ def _schema_from_file(place: str, keys: Sequence[str]) -> pa.Schema:
 )
 @click.option(
     "--type",
+    "--table-type",
     "table_type",
     type=click.Choice(["cow", "mor"]),
     help="--create: copy-on-write (default) or merge-on-read.",
@@ -494,7 +501,7 @@ def add_column_command(
 ) -> None:
     """Add the column NAME of TYPE, such as `int`, `decimal(10,2)` or `list<string>`, to TABLE; it is null in all rows."""
     made = open_for(table, options, storage_options).alter
-    print_result(made.add_column(name, _parsed_type(kind), after, before=before, comment=comment), as_json)
+    print_result(made.add_column(name, kind, after, before=before, comment=comment), as_json)
 
 
 @alter.command("drop-column", short_help="Drop a column.")
@@ -556,17 +563,10 @@ def update_column_command(
     """Change the column NAME of TABLE."""
     result = open_for(table, options, storage_options).alter.update_column(
         name,
-        type=None if kind is None else _parsed_type(kind),
+        type=kind,
         nullable=True if nullable else None,
         comment=comment,
         after=after,
         before=before,
     )
     print_result(result, as_json)
-
-
-def _parsed_type(text: str) -> pa.DataType:
-    # Imported here: pyarrow takes long to import, and `--help` need not wait for it.
-    from lakefmt._core.cli.inputs import parse_schema
-
-    return parse_schema(f"column:{text}").field(0).type

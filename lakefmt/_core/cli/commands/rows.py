@@ -29,14 +29,43 @@ __all__ = [
     "changes",
     "explain",
     "files",
+    "format_options",
     "incremental",
     "read",
     "stats",
     "timeline",
+    "write_output",
 ]
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _FORMAT_OF_SUFFIX = {".parquet": "parquet", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+
+
+def format_options(command: _Command) -> _Command:
+    """Add the options of what is printed: ``--output``, ``--format``, ``--limit``."""
+    for add in (
+        click.option(
+            "--output",
+            "-O",
+            type=click.Path(dir_okay=False, path_type=Path),
+            metavar="FILE",
+            help="Write to FILE; it appears when it is complete.",
+        ),
+        click.option(
+            "--format",
+            "how",
+            type=click.Choice(["table", "csv", "jsonl", "parquet"]),
+            help="Output format; default: from the name of --output, else table.",
+        ),
+        click.option(
+            "--limit",
+            "-n",
+            type=click.IntRange(min=0),
+            help="Maximum number of rows; default: 20 for format table, else no limit.",
+        ),
+    ):
+        command = add(command)
+    return command
 
 
 def _row_options(command: _Command) -> _Command:
@@ -60,25 +89,7 @@ def _image_options(command: _Command) -> _Command:
     """Add the options of `_row_options`, without meta columns."""
     for add in (
         table_options,
-        click.option(
-            "--output",
-            "-O",
-            type=click.Path(dir_okay=False, path_type=Path),
-            metavar="FILE",
-            help="Write to FILE; it appears when it is complete.",
-        ),
-        click.option(
-            "--format",
-            "how",
-            type=click.Choice(["table", "csv", "jsonl", "parquet"]),
-            help="Output format; default: from the name of --output, else table.",
-        ),
-        click.option(
-            "--limit",
-            "-n",
-            type=click.IntRange(min=0),
-            help="Maximum number of rows; default: 20 for format table, else no limit.",
-        ),
+        format_options,
         click.option(
             "--filter", "-f", "condition", metavar="SQL", help="Condition, such as \"city = 'sf' and fare > 10\"."
         ),
@@ -126,7 +137,7 @@ def read(
     reader = opened.scan(
         _column_names(columns), condition, as_of, query, meta_columns=meta_columns, schema_of=schema_of
     )
-    _write_output(reader.schema, reader, as_json=as_json, **out)
+    write_output(reader.schema, reader, as_json=as_json, **out)
 
 
 @click.command(short_help="Read what was written since an instant.")
@@ -153,9 +164,7 @@ def incremental(
 
     opened = open_for(table, options, storage_options)
     rows = opened.incremental(start, end, _column_names(columns), condition, meta_columns=meta_columns)
-    _write_output(
-        rows.schema.remove_metadata(), rows.replace_schema_metadata(None).to_batches(), as_json=as_json, **out
-    )
+    write_output(rows.schema.remove_metadata(), rows.replace_schema_metadata(None).to_batches(), as_json=as_json, **out)
     click.echo(f"next start: {rows.schema.metadata[NEXT_START].decode()}", err=True)
 
 
@@ -187,7 +196,7 @@ def changes(
     rows = changed_rows.replace_schema_metadata(None)
     if _output_format(how, output, as_json=as_json) == "csv":
         rows = rows.flatten()
-    _write_output(rows.schema, rows.to_batches(), as_json=as_json, how=how, output=output, limit=limit)
+    write_output(rows.schema, rows.to_batches(), as_json=as_json, how=how, output=output, limit=limit)
     click.echo(f"next start: {changed_rows.schema.metadata[NEXT_START].decode()}", err=True)
 
 
@@ -195,7 +204,7 @@ def _column_names(columns: str | None) -> list[str] | None:
     return None if columns is None else [name.strip() for name in columns.split(",")]
 
 
-def _write_output(
+def write_output(
     schema: pa.Schema,
     batches: Iterable[pa.RecordBatch],
     *,
@@ -204,6 +213,7 @@ def _write_output(
     output: Path | None,
     limit: int | None,
 ) -> None:
+    """Print rows, or write them to a file, in the format that the options say."""
     from lakefmt._core.cli.formatters import write_rows
 
     chosen = _output_format(how, output, as_json=as_json)

@@ -375,6 +375,8 @@ def services(
 ) -> None:
     """Recover streams, compact, cluster, clean and archive TABLES, each by its own settings, beside their writers.
 
+    A folder stands for the tables below it, also for those that are created later.
+
     Safe to run twice: a lease per table lets one process at a time serve it. SIGTERM or Ctrl-C lets the service that runs
     finish; a second one ends at once, and what had begun is finished by the next run. Status 1 when a service failed.
     """

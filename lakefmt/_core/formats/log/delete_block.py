@@ -3,10 +3,8 @@
 Content version 3 is one Avro array; an ordering value is a union of wrappers, one per type, so
 values of a block may differ in type. They are one Arrow column per type.
 
-Records have no stored length. A record is parsed byte by byte and its form noted: the bytes that
-give text lengths and the type of its ordering value, and where its numbers end. Most records of a
-block follow each other in one form; runs of one form are found at once, others are parsed one by
-one (:func:`record_starts`).
+Records have no stored length: :func:`record_starts` computes where a record would end from every byte
+with which one may begin.
 
 Versions 1 and 2 are Java objects of Kryo 4, which Hudi wrote up to table version 5: ``HoodieKey[]``
 (key, partition) and ``DeleteRecord[]`` (key, partition, ordering value). Kryo names each class
@@ -37,7 +35,7 @@ from lakefmt._core.formats.avro.columnar.encode import encode_segments, even_byt
 from lakefmt._core.formats.avro.columnar.plan import Node, plan_rows
 from lakefmt._core.formats.avro.columnar.segments import Segment
 from lakefmt._core.formats.avro.columnar.varint import I64, U8
-from lakefmt._core.formats.avro.reader import read_block_count, read_long, read_span
+from lakefmt._core.formats.avro.reader import read_block_count
 from lakefmt._core.formats.avro.writer import encode_long
 from lakefmt._core.formats.log.blocks import CONTENT_VERSION, BlockKind, encode_block
 from lakefmt._core.formats.log.data_block import BlockHeader
@@ -504,27 +502,37 @@ def _from_kryo_values(keys: list[str], partitions: list[str], values: Mapping[st
 
 # -------------------------------------------------------------------------------------------------- where records begin
 
-_NUMBER_BRANCHES = frozenset({2, 3, 8, 10, 11})
-_SPAN_BRANCHES = frozenset({6, 7, 9})
-_FIXED_BRANCHES = {1: 1, 4: 4, 5: 8}
+#: What follows the byte of a branch: this many bytes, or a length and as many bytes, one number, or several ordering values.
+_SPAN, _NUMBER, _SEVERAL, _DAMAGED = -1, -2, -3, -4
+_BRANCHES = {0: 0, 1: 1, 4: 4, 5: 8, 6: _SPAN, 7: _SPAN, 9: _SPAN, **dict.fromkeys((2, 3, 8, 10, 11), _NUMBER)}
+#: Offsets whose ends are computed at a time.
+_CHUNK = 1 << 16
 #: The branch of the non-null wrapper.
 _NON_NULL_BRANCH = 2
-#: Bits of a form's byte that all records share: all bits, or only the continuation bit of a varint.
-_ALL_BITS, _CONTINUATION_BIT = 0xFF, 0x80
-#: Number of records compared first, and at most, with the one before them.
-_FIRST_GUESS, _LAST_GUESS = 64, 1 << 14
-#: A shorter run is not worth a guess; then this number of records is parsed before the next guess.
-_SHORT_RUN, _MOST_WALKED = 8, 1 << 12
-#: Offsets of the bytes of a record's form, and which of their bits belong to it.
-_RecordForm = list[tuple[int, int]]
+#: More ordering fields are damage.
+_MOST_FIELDS = 1000
+
+
+def _by_first_byte(branches: Mapping[int, int]) -> I64:
+    table = np.full(256, _DAMAGED, np.int64)
+    table[[2 * branch for branch in branches]] = list(branches.values())
+    return table
+
+
+_TEXT = _by_first_byte({0: 0, 1: _SPAN})
+_ORDERING = _by_first_byte({**_BRANCHES, SEVERAL: _SEVERAL})
+_ORDERING_INSIDE = _by_first_byte({**_BRANCHES, LOCAL_DATE: _NUMBER})
 
 
 def record_starts(data: bytes) -> I64:
     """Return the start offsets of the records of an Avro array of delete records.
 
+    A record begins with the branch of its key. For every byte that may be one, the end of such a record is computed; then each
+    record begins at the end of the one before it.
+
     Raises:
         ValueError: the bytes are not such an array.
-        IndexError: the bytes end inside of a record.
+        IndexError: the bytes end before the records do.
 
     Source: docs/format.md, Delete blocks.
 
@@ -533,107 +541,75 @@ def record_starts(data: bytes) -> I64:
         [1, 6, 11]
     """
     raw = np.frombuffer(data, np.uint8)
-    starts: list[I64] = []
+    padded = np.append(raw, np.uint8(0xFF))  # a branch that there is not: records that are damaged end there
+    ends = np.full(len(padded), len(raw), np.int32)
+    possible = np.flatnonzero(_TEXT[raw] != _DAMAGED)
+    for first in range(0, len(possible), _CHUNK):
+        offsets = possible[first : first + _CHUNK]
+        partition = _ends(padded, offsets, _TEXT)
+        ends[offsets] = _ends(padded, _ends(padded, partition, _TEXT), _ORDERING)
+    starts, end_of = array("q"), memoryview(ends.data)
     count, offset = read_block_count(data, 0, "records")
     while count:
-        offset = _walk_block(data, raw, offset, count, starts)
+        for _ in range(count):
+            starts.append(offset)
+            offset = end_of[offset]
+        if offset == len(raw):
+            raise ValueError("a record is damaged, or ends behind the block")
         count, offset = read_block_count(data, offset, "records")
     if offset != len(data):
         raise ValueError(f"{len(data) - offset} bytes behind the last record")
-    return np.concatenate(starts) if starts else np.empty(0, np.int64)
+    return np.array(starts, np.int64)
 
 
-def _walk_block(data: bytes, raw: U8, offset: int, count: int, starts: list[I64]) -> int:
-    """Append the offsets of `count` records from `offset` on; return the end of the last one."""
-    walked = 1
-    while count:
-        form: _RecordForm = []
-        end = _skip_record(data, offset, form)
-        alike = _count_same_form(raw, offset, end - offset, form, count)
-        starts.append(np.arange(offset, offset + alike * (end - offset), end - offset))
-        offset, count = offset + alike * (end - offset), count - alike
-        walked = 1 if alike >= _SHORT_RUN else min(2 * walked, _MOST_WALKED)
-        if walked > 1 and count:
-            singly = array("q")
-            for _ in range(min(walked, count)):
-                singly.append(offset)
-                offset = _skip_record(data, offset, None)
-            count -= len(singly)
-            starts.append(np.array(singly, np.int64))
-    return offset
+def _ends(data: U8, offsets: I64, table: I64) -> I64:
+    """Return the ends of values of a union; the last offset where there is no such value."""
+    last = len(data) - 1
+    form = table[data[offsets]]
+    ends = np.where(form == _DAMAGED, last, offsets + 1 + np.maximum(form, 0))
+    for each, ends_of in ((_SPAN, _ends_of_spans), (_NUMBER, _ends_of_numbers), (_SEVERAL, _ends_of_several)):
+        here = np.flatnonzero(form == each)
+        if len(here):
+            ends[here] = ends_of(data, offsets[here] + 1)
+    return np.minimum(ends, last)
 
 
-def _count_same_form(raw: U8, offset: int, length: int, form: _RecordForm, most: int) -> int:
-    """Return how many consecutive records, at most `most`, have the form of the first one, at `offset`."""
-    offsets, bits = (np.array(column, kind) for column, kind in zip(zip(*form, strict=True), "lB", strict=True))
-    wanted = raw[offset + offsets] & bits
-    most = min(most, (len(raw) - offset) // length)
-    matched, guess = 1, _FIRST_GUESS
-    while matched < most:
-        guess = min(guess, most - matched)
-        begin = offset + matched * length
-        rows = raw[begin : begin + guess * length].reshape(guess, length)
-        other = ((rows.take(offsets, axis=1) & bits) != wanted).any(axis=1)
-        first = int(other.argmax())
-        if other[first]:
-            return matched + first
-        matched, guess = matched + guess, min(2 * guess, _LAST_GUESS)
-    return matched
+def _ends_of_spans(data: U8, offsets: I64) -> I64:
+    last = len(data) - 1
+    lengths, begins = _numbers(data, offsets)
+    return np.where((lengths >= 0) & (lengths <= last - begins), begins + lengths, last)
 
 
-def _skip_record(data: bytes, offset: int, form: _RecordForm | None) -> int:
-    """Return the end offset of a record, and note its form."""
-    begin = offset
-    for _text in range(2):
-        _note_form(form, range(offset - begin, offset - begin + 1))
-        offset = _skip_span(data, offset + 1, begin, form) if data[offset] else offset + 1
-    return _skip_ordering(data, offset, begin, form)
+def _ends_of_numbers(data: U8, offsets: I64) -> I64:
+    return _numbers(data, offsets)[1]
 
 
-def _skip_ordering(data: bytes, offset: int, begin: int, form: _RecordForm | None, inside: bool = False) -> int:
-    """Return the end offset of an ordering value."""
-    _note_form(form, range(offset - begin, offset - begin + 1))
-    branch, offset = data[offset] >> 1, offset + 1
-    if branch == 0:
-        return offset
-    if branch in _NUMBER_BRANCHES or (inside and branch == LOCAL_DATE):
-        behind = read_long(data, offset)[1]
-        _note_form(form, range(offset - begin, behind - begin), _CONTINUATION_BIT)
-        return behind
-    if branch in _SPAN_BRANCHES:
-        return _skip_span(data, offset, begin, form)
-    if branch in _FIXED_BRANCHES:
-        return offset + _FIXED_BRANCHES[branch]
-    if branch != SEVERAL:
-        raise ValueError(f"branch {branch} of the ordering values")
-    return _skip_several(data, offset, begin, form)
+def _ends_of_several(data: U8, offsets: I64) -> I64:
+    """Return the ends of arrays of ordering values, which have one block."""
+    last = len(data) - 1
+    counts, ends = _numbers(data, np.minimum(offsets + 1, last))
+    counts[(data[offsets] != _NON_NULL_BRANCH) | (counts > _MOST_FIELDS)] = -1
+    for field in range(int(counts.max(initial=0))):
+        going = np.flatnonzero(counts > field)
+        ends[going] = _ends(data, ends[going], _ORDERING_INSIDE)
+    ends = np.where(counts == 0, ends, np.where(data[ends] == 0, ends + 1, last))
+    return np.where(counts < 0, last, ends)
 
 
-def _skip_several(data: bytes, offset: int, begin: int, form: _RecordForm | None) -> int:
-    if data[offset] != _NON_NULL_BRANCH:
-        raise ValueError("several ordering values that are none")
-    count, behind = read_block_count(data, offset + 1)
-    _note_form(form, range(offset - begin, behind - begin))
-    offset = behind
-    for _ in range(count):
-        offset = _skip_ordering(data, offset, begin, form, inside=True)
-    if not count:
-        return offset
-    if data[offset]:
-        raise ValueError("several ordering values in several blocks")
-    _note_form(form, range(offset - begin, offset - begin + 1))
-    return offset + 1
-
-
-def _skip_span(data: bytes, offset: int, begin: int, form: _RecordForm | None) -> int:
-    first, behind = read_span(data, offset)
-    _note_form(form, range(offset - begin, first - begin))
-    return behind
-
-
-def _note_form(form: _RecordForm | None, offsets: range, bits: int = _ALL_BITS) -> None:
-    if form is not None:
-        form.extend((offset, bits) for offset in offsets)
+def _numbers(data: U8, offsets: I64) -> tuple[I64, I64]:
+    """Return the numbers at some offsets and their ends; the last offset where a number is too long."""
+    values, ends = data[offsets].astype(np.int64), offsets + 1
+    longer = np.flatnonzero(values >= 0x80)
+    values &= 0x7F
+    for shift in range(7, 70, 7):
+        if not len(longer):
+            break
+        byte = data[np.minimum(ends[longer], len(data) - 1)].astype(np.int64)
+        values[longer] |= (byte & 0x7F) << shift
+        ends[longer] += 1
+        longer = longer[byte >= 0x80]
+    ends[longer] = len(data) - 1
+    return (values >> 1) ^ -(values & 1), np.minimum(ends, len(data) - 1)
 
 
 # ----------------------------------------------------------------------------------------------------- versions 1 and 2

@@ -1,0 +1,102 @@
+"""`lakefmt tables` lists the tables below a folder, `lakefmt sql` asks them by SQL of DuckDB. Both are read-only."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+
+from lakefmt._core.cli.commands.rows import format_options, write_output
+from lakefmt._core.cli.formatters import plain_console, print_json, printable
+from lakefmt._core.cli.options import open_for, table_options
+from lakefmt.errors import InvalidInputError, UnsupportedFeature
+
+__all__ = ["sql", "tables"]
+
+
+@click.command(short_help="List the tables below a folder.")
+@click.argument("path", default=".")
+@click.option("--rows", "count_rows", is_flag=True, help="Also count rows of base files: every footer is read.")
+@table_options
+def tables(
+    path: str, as_json: bool, options: Mapping[str, str], storage_options: Mapping[str, object], count_rows: bool
+) -> None:
+    """List the tables below the folder or URL PATH with type, version and newest commit; default: the working directory."""
+    from lakefmt._core.find_tables import list_tables
+
+    found = list_tables(path, storage_options=storage_options, count_rows=count_rows)
+    if as_json:
+        print_json([dataclasses.asdict(each) for each in found])
+        return
+    if not found:
+        click.echo(f"no tables below {printable(path)}")
+        return
+    from rich.table import Table as DrawnTable
+
+    drawn = DrawnTable(box=None, pad_edge=False)
+    for title in ("table", "type", "version", *(["rows"] if count_rows else []), "newest commit"):
+        drawn.add_column(title, justify="right" if title == "rows" else "left")
+    for each in found:
+        rows = [f"{each.rows:,}" if each.rows is not None else ""] if count_rows else []
+        newest = printable(each.problem) if each.problem else each.latest_commit or "none"
+        drawn.add_row(printable(each.name), each.table_type or "", str(each.version or ""), *rows, newest)
+    plain_console().print(drawn)
+
+
+@click.command(short_help="Ask tables by SQL.")
+@click.argument("query")
+@click.argument("places", metavar="[[NAME=]TABLE]...", nargs=-1)
+@format_options
+@table_options
+def sql(
+    query: str,
+    as_json: bool,
+    options: Mapping[str, str],
+    storage_options: Mapping[str, object],
+    places: tuple[str, ...],
+    how: str | None,
+    output: Path | None,
+    limit: int | None,
+) -> None:
+    """Run QUERY, SQL of DuckDB, over tables, and print what it returns; --json prints one object per line.
+
+    One TABLE is `t` in the query, others have the name before `=`. Without any, the tables below the working directory have
+    the names of their folders.
+    """
+    try:
+        import duckdb
+    except ModuleNotFoundError:
+        raise UnsupportedFeature("lakefmt sql needs DuckDB: pip install 'lakefmt[duckdb]'") from None
+    with duckdb.connect() as connection:
+        for name, path in _named_tables(places, storage_options).items():
+            if name.lower() in query.lower():  # what the query does not name is not read
+                open_for(path, options, storage_options).to_duckdb(connection, name)
+        try:
+            answer = connection.sql(query)
+            rows = None if answer is None else answer.to_arrow_table()
+        except duckdb.Error as error:
+            raise InvalidInputError(f"DuckDB: {error}") from None
+        if rows is not None:
+            write_output(rows.schema, rows.to_batches(), as_json=as_json, how=how, output=output, limit=limit)
+
+
+def _named_tables(places: tuple[str, ...], storage_options: Mapping[str, object]) -> dict[str, str]:
+    """Return the path of each table by its name in the query."""
+    if not places:
+        from lakefmt._core.find_tables import find_tables
+
+        found = list(find_tables(".", storage_options=storage_options))
+        return {name.rpartition("/")[2]: path for path, name in found}
+    named = [_name_and_path(place, alone=len(places) == 1) for place in places]
+    if len(dict(named)) < len(named):
+        raise click.UsageError("give each table a name of its own: trips=./trips")
+    return dict(named)
+
+
+def _name_and_path(place: str, *, alone: bool) -> tuple[str, str]:
+    name, sign, path = place.partition("=")
+    if sign and name.isidentifier():
+        return name, path
+    return ("t" if alone else place.rstrip("/").rpartition("/")[2]), place
