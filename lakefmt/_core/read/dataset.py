@@ -7,9 +7,9 @@ than its own methods fails instead of reading something else.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -33,10 +33,63 @@ from lakefmt._core.read.snapshot import (
 )
 from lakefmt.errors import InvalidInputError
 
-__all__ = ["DatasetRows", "IncrementRows", "SnapshotRows", "TableDataset"]
+__all__ = ["AnyScanner", "BatchScanner", "DatasetRows", "IncrementRows", "SnapshotRows", "TableDataset"]
 
 #: Options of a scan that are passed on to Arrow.
 _SCAN_OPTIONS: Final = frozenset({"batch_size", "batch_readahead", "fragment_readahead", "use_threads", "memory_pool"})
+
+
+class BatchScanner:
+    """What ``pyarrow.dataset.Scanner`` offers, over batches that are read one after the other.
+
+    Arrow's own scanner of a stream reads ahead in a thread. One that is not read to its end, as a LIMIT leaves it, would run
+    Python code in that thread while the interpreter ends.
+    """
+
+    def __init__(self, open_reader: Callable[[], pa.RecordBatchReader]) -> None:
+        self._open = open_reader
+
+    @cached_property
+    def projected_schema(self) -> pa.Schema:
+        """The columns of the rows."""
+        return self._open().schema
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """Stream the rows."""
+        return self._open()
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows."""
+        return iter(self._open())
+
+    def to_table(self) -> pa.Table:
+        """Return the rows."""
+        return self._open().read_all()
+
+    def head(self, num_rows: int) -> pa.Table:
+        """Return the first rows."""
+        reader = self._open()
+        parts: list[pa.RecordBatch] = []
+        for batch in reader:
+            if num_rows <= 0:
+                break
+            parts.append(batch.slice(0, num_rows))
+            num_rows -= batch.num_rows
+        return pa.Table.from_batches(parts, reader.schema)
+
+    def take(self, indices: Any) -> pa.Table:
+        """Return rows by their positions."""
+        return self.to_table().take(indices)
+
+    def count_rows(self) -> int:
+        """Return the number of rows."""
+        return sum(batch.num_rows for batch in self._open())
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self._open().__arrow_c_stream__(requested_schema)
+
+
+AnyScanner: TypeAlias = "ds.Scanner | BatchScanner"
 
 
 class DatasetRows:
@@ -51,7 +104,7 @@ class DatasetRows:
         """Return the condition of a filter over the columns."""
         return parse_filter(filter, self.schema)
 
-    def scanner(self, columns: Sequence[str], condition: Condition | None, options: Mapping[str, Any]) -> ds.Scanner:
+    def scanner(self, columns: Sequence[str], condition: Condition | None, options: Mapping[str, Any]) -> AnyScanner:
         """Return a scanner of the rows that fulfil a condition."""
         raise NotImplementedError
 
@@ -99,14 +152,14 @@ class SnapshotRows(DatasetRows):
         both = condition if own is None else own if condition is None else own & condition
         return replace(self._everything, columns=tuple(columns), condition=both)
 
-    def scanner(self, columns: Sequence[str], condition: Condition | None, options: Mapping[str, Any]) -> ds.Scanner:
+    def scanner(self, columns: Sequence[str], condition: Condition | None, options: Mapping[str, Any]) -> AnyScanner:
         """Return a scanner of Arrow's own where it can read the files, else of merged rows."""
         plan = self.plan(columns, condition)
         files, logged = planned_files(self.snapshot, plan, self.query)
         if not files and not logged:
             return ds.InMemoryDataset(plan.result_schema.empty_table()).scanner()
         plain = None if logged else plain_scanner(pinned_table(self.snapshot), files, plan, **options)
-        return ds.Scanner.from_batches(scan_files(self.snapshot, plan, files, logged)) if plain is None else plain
+        return BatchScanner(lambda: scan_files(self.snapshot, plan, files, logged)) if plain is None else plain
 
     def count(self, condition: Condition | None) -> int:
         """Return how many rows fulfil a condition: by footers where no row must be read."""
@@ -169,7 +222,7 @@ class IncrementRows(DatasetRows):
         exact = None if both is None else both.exact
         return read_planned_increment(self.client, self.plan, self.plan.slices, list(columns), exact)
 
-    def scanner(self, columns: Sequence[str], condition: Condition | None, options: Mapping[str, Any]) -> ds.Scanner:
+    def scanner(self, columns: Sequence[str], condition: Condition | None, options: Mapping[str, Any]) -> AnyScanner:
         """Return a scanner of the rows of the increment."""
         sizes = {name: value for name, value in options.items() if name == "batch_size"}
         return ds.InMemoryDataset(self._rows(columns, condition)).scanner(**sizes)
@@ -294,7 +347,7 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow has n
         columns: Sequence[str] | dict[str, pc.Expression] | None = None,
         filter: pc.Expression | None = None,
         **options: Any,
-    ) -> ds.Scanner:
+    ) -> AnyScanner:
         """Return a scanner of exactly the rows that a filter keeps.
 
         Args:
@@ -311,14 +364,14 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow has n
         passed.setdefault("batch_size", BATCH_ROWS)
         if isinstance(columns, dict):
             stored = self._rows.scanner(_named_in(columns.values(), self.schema), condition, passed)
-            return ds.Scanner.from_batches(stored.to_reader(), columns=columns)
+            return BatchScanner(lambda: _projected(stored.to_reader(), columns))
         names = self.schema.names if columns is None else list(columns)
         unknown = [name for name in names if name not in self.schema.names]
         if unknown:
             raise InvalidInputError(f"no column {', '.join(map(repr, unknown))}; the dataset has {self.schema.names}")
         scanner = self._rows.scanner(names, condition, passed)
         if len({*names}) < len(names):
-            return ds.Scanner.from_batches(scanner.to_reader(), columns=names)
+            return BatchScanner(lambda: _projected(scanner.to_reader(), names))
         return scanner
 
     def to_table(self, columns: Any = None, filter: pc.Expression | None = None, **options: Any) -> pa.Table:
@@ -378,6 +431,17 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow has n
 
 def _both(first: pc.Expression | None, second: pc.Expression | None) -> pc.Expression | None:
     return second if first is None else first if second is None else first & second
+
+
+def _projected(reader: pa.RecordBatchReader, columns: Any) -> pa.RecordBatchReader:
+    """Compute columns, or name some more than once, batch by batch."""
+    empty = ds.InMemoryDataset(reader.schema.empty_table()).to_table(columns=columns)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for batch in reader:
+            yield from ds.InMemoryDataset(batch).to_table(columns=columns, use_threads=False).to_batches()
+
+    return pa.RecordBatchReader.from_batches(empty.schema, batches())
 
 
 def _named_in(expressions: Any, schema: pa.Schema) -> list[str]:
