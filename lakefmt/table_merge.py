@@ -167,7 +167,9 @@ class TableMerge:
             (1, 1)
         """
         if not self.clauses:
-            raise InvalidInputError("the merge has no clause: say what happens, such as when_matched() and when_not_matched()")
+            raise InvalidInputError(
+                "the merge has no clause: say what happens, such as when_matched() and when_not_matched()"
+            )
         started = perf_counter()
         request, observer = parse_call(WriteOperation.UPSERT, call)
         merge = Merge(self._source_rows(request), self.on, self.clauses)

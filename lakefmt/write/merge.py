@@ -27,7 +27,7 @@ from lakefmt.errors import DuplicateKey, UnsupportedFeature
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.filegroups.ordering import has_order, incoming_wins, ordering_columns, to_mask
 from lakefmt.filegroups.stored_keys import asked_form, stored_key_spec
-from lakefmt.filegroups.table_client import TableAt, TableClient, TableState
+from lakefmt.filegroups.table_client import TableAt, TableClient
 from lakefmt.index import (
     Index,
     IndexKeys,
@@ -52,10 +52,10 @@ from lakefmt.write.merge_rows import (
     Clause,
     MergePlan,
     When,
+    WindowResult,
     join_rule,
     merge_window,
-    plan_merge,
-    WindowResult,
+    plan_pairs,
     unmatched_inserts,
 )
 from lakefmt.write.mutations import slices_of_keys
@@ -105,7 +105,9 @@ class _Keys:
     def joined(cls, many: Sequence[_Keys]) -> _Keys:
         """Return those of several tables, one after another."""
         empty = pa.array([], pa.string())
-        return cls(pa.concat_arrays([empty, *(e.keys for e in many)]), pa.concat_arrays([empty, *(e.paths for e in many)]))
+        return cls(
+            pa.concat_arrays([empty, *(e.keys for e in many)]), pa.concat_arrays([empty, *(e.paths for e in many)])
+        )
 
     @classmethod
     def none(cls, rows: int) -> _Keys:
@@ -118,11 +120,12 @@ class _Keys:
 
     def codes(self, *, whole_table: bool) -> npt.NDArray[np.int64]:
         """Return a number for each row, the same for rows that are one: by key, and by partition unless `whole_table`."""
-        codes = self.keys.dictionary_encode().indices.to_numpy().astype(np.int64)
+        codes: npt.NDArray[np.int64] = self.keys.dictionary_encode().indices.to_numpy().astype(np.int64)
         if whole_table:
             return codes
         places = self.paths.dictionary_encode()
-        return codes * max(1, len(places.dictionary)) + places.indices.to_numpy().astype(np.int64)
+        codes = codes * max(1, len(places.dictionary)) + places.indices.to_numpy().astype(np.int64)
+        return codes
 
 
 @dataclass(slots=True)
@@ -229,7 +232,7 @@ class _Decision:
         key = () if self.spec.auto_keys else self.spec.record_key_fields
         stored = table_at.schema()
         rule = join_rule(merge.on, key, stored, merge.source.schema)
-        self.plan: MergePlan = plan_merge(rule, merge.clauses, stored, merge.source)
+        self.plan: MergePlan = plan_pairs(rule, merge.clauses, stored, merge.source)
         self._check_append_table()
         self.has_moved = False
         self.read_keys: tuple[pa.StringArray, pa.DictionaryArray | None] | None = None
@@ -414,7 +417,7 @@ class _Decision:
         has_logs = self.table_at.config.table_type is TableType.MERGE_ON_READ
         if not rows.num_rows or not has_logs or not has_order(rule.stored, self.plan.stored.names):
             return late
-        paths = [PartitionPath(path) for path in keys.paths.unique().to_pylist()]
+        paths = [PartitionPath(path) for path in keys.paths.dictionary_encode().dictionary.to_pylist()]  # partitions, not rows
         slices = self.table_at.slices(paths)
         reader = SliceReader(self.table_at, slices)
         for number in slices_with_deletes(self.table_at, slices):
@@ -462,9 +465,13 @@ class _Decision:
         codes = _Keys.joined([updated_keys, left_keys, arriving_keys]).codes(whole_table=self.index.is_global)
         of_updated, of_left, of_arriving = np.split(codes, counts)
         if len(np.unique(of_arriving)) < len(of_arriving) or np.isin(of_arriving, of_updated).any():
-            raise DuplicateKey(f"rows that the merge inserts would have one record key: {_shown(arriving_keys, of_arriving)}")
+            raise DuplicateKey(
+                f"rows that the merge inserts would have one record key: {_shown(arriving_keys, of_arriving)}"
+            )
         if np.isin(of_left, of_updated).any():
-            raise DuplicateKey("the table holds a record key twice, and the merge updates one of its rows and deletes the other")
+            raise DuplicateKey(
+                "the table holds a record key twice, and the merge updates one of its rows and deletes the other"
+            )
         self._check_replaced(arriving, of_arriving, left, of_left)
         new = np.flatnonzero(~np.isin(of_arriving, of_left))
         if len(new) and not self._certainly_new:
@@ -499,9 +506,14 @@ class _Decision:
     def _certainly_new(self) -> bool:
         """Whether a source row without a partner has a key that is stored nowhere, and no updated row gets another key."""
         keys = {".".join(ours) for ours, _ in self.plan.rule.equal}
-        inserts_key = all(action.is_plain(self.spec.record_key_fields) for action in self.plan.actions[When.NOT_MATCHED])
+        inserts_key = all(
+            action.is_plain(self.spec.record_key_fields) for action in self.plan.actions[When.NOT_MATCHED]
+        )
         return (
-            self.plan.condition is None and keys == set(self.spec.record_key_fields) and inserts_key and not self.has_moved
+            self.plan.condition is None
+            and keys == set(self.spec.record_key_fields)
+            and inserts_key
+            and not self.has_moved
         )
 
     def _check_not_stored(self, arriving: _Keys) -> None:
@@ -512,7 +524,7 @@ class _Decision:
         if len(located.rows):
             raise DuplicateKey(
                 f"the merge would insert a record key that is stored, in a row that its condition does not match: "
-                f"{arriving.keys[int(located.rows[0])].as_py()!r:.200}"
+                f"{str(arriving.keys[int(located.rows[0])])!r:.200}"
             )
 
 
@@ -525,7 +537,7 @@ def _last_of_each(codes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 def _shown(keys: _Keys, codes: npt.NDArray[np.int64]) -> str:
     values, counts = np.unique(codes, return_counts=True)
     first = int(np.flatnonzero(codes == values[np.argmax(counts)])[0])
-    return repr(keys.keys[first].as_py())[:200]
+    return repr(str(keys.keys[first]))[:200]
 
 
 def _nested(columns: Mapping[str, pa.ChunkedArray]) -> dict[str, pa.Array | pa.ChunkedArray]:

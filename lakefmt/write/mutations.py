@@ -403,7 +403,10 @@ def updated_rows(
     if expressions:
         from lakefmt.read.sql_expressions import parse_expression  # few programs update by SQL
 
-        values = {**values, **{name: parse_expression(text, rows.schema).expression for name, text in expressions.items()}}
+        values = {
+            **values,
+            **{name: parse_expression(text, rows.schema).expression for name, text in expressions.items()},
+        }
     projection = {
         name: _new_value(values[name], rows.schema.field(name)) if name in values else pc.field(name) for name in names
     }

@@ -41,6 +41,7 @@ CLASSES = (
     "lakefmt.read.snapshot.Snapshot",
     "lakefmt.table_alter.TableAlter",
     "lakefmt.table_indexes.TableIndexes",
+    "lakefmt.table_merge.TableMerge",
     "lakefmt.producers.append.tags.TableTags",
     "lakefmt.producers.stream.stream.Stream",
     "lakefmt.producers.stream.stream.AsyncStream",

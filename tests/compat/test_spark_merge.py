@@ -1,8 +1,8 @@
 """Hudi's MERGE INTO and a merge by lakefmt, of tables alike: equal rows; and Spark reads what a merge has written.
 
 Where Hudi is stricter or contradicts itself is no case here (docs/merge.md): it joins by the record key alone, wants the
-ordering column set by every update, leaves rows without a source row as they are, and deletes late matches in copy-on-write
-tables only.
+ordering column set by every update, tries updates before deletes in whatever order they stand, leaves rows without a source
+row as they are, and deletes late matches in copy-on-write tables only.
 """
 
 from __future__ import annotations
@@ -62,21 +62,22 @@ CASES = {
         reads_target=True,
     ),
     "delete first": Case(
-        "when matched and s.v < 3 and s.ts >= t.ts then delete when matched then update set * "
+        "when matched and s.v < 3 and s.ts >= t.ts then delete "
+        "when matched and not (s.v < 3 and s.ts >= t.ts) then update set * "
         "when not matched then insert (id, city, ts, v) values (s.id, s.city, s.ts, s.v * 2)",
         lambda m: (
             m.when_matched_delete(where="s.v < 3 and s.ts >= t.ts")
-            .when_matched()
+            .when_matched(where="not (s.v < 3 and s.ts >= t.ts)")
             .when_not_matched({"id": "s.id", "city": "s.city", "ts": "s.ts", "v": "s.v * 2"})
         ),
         reads_target=True,
     ),
     "delete some": Case(
-        "when matched and s.v < 3 then delete when matched then update set * "
+        "when matched and s.v < 3 then delete when matched and s.v >= 3 then update set * "
         "when not matched then insert (id, city, ts, v) values (s.id, s.city, s.ts, s.v * 2)",
         lambda m: (
             m.when_matched_delete(where="s.v < 3")
-            .when_matched()
+            .when_matched(where="s.v >= 3")
             .when_not_matched({"id": "s.id", "city": "s.city", "ts": "s.ts", "v": "s.v * 2"})
         ),
         late=False,
@@ -103,7 +104,9 @@ CASES = {
 
 def drawn(generator: np.random.Generator, size: int) -> pa.Table:
     keys = generator.choice(12, size, replace=False)
-    cities = ["sf" if key % 2 else "oslo" for key in keys]  # the partition of a key does not change: Hudi would add a row
+    cities = [
+        "sf" if key % 2 else "oslo" for key in keys
+    ]  # the partition of a key does not change: Hudi would add a row
     columns = [[f"k{key}" for key in keys], cities, generator.integers(0, 4, size), generator.integers(0, 6, size)]
     return pa.table([pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
 
@@ -172,6 +175,10 @@ def test_what_hudi_does_with_late_rows_and_rows_that_match_twice(tmp_path: Path,
         "late update": ("'a', 1, 10", "when matched then update set *"),
         "late delete": ("'a', 1, 10", "when matched then delete"),
         "twice": ("'a', 6, 10), ('a', 7, 11", "when matched then update set *"),
+        "a delete before an update": (
+            "'a', 6, 10",
+            "when matched and s.v = 10 then delete when matched then update set *",
+        ),
         "no source row": ("'a', 6, 10", "when not matched by source then delete"),
     }
     columns = pa.schema([("id", pa.string()), ("ts", pa.int32()), ("v", pa.int32())])
@@ -198,6 +205,8 @@ def test_what_hudi_does_with_late_rows_and_rows_that_match_twice(tmp_path: Path,
         ("late delete", "mor"): stored,
         ("twice", "cow"): [("a", 7, 11), stored[1]],
         ("twice", "mor"): [("a", 7, 11), stored[1]],
+        ("a delete before an update", "cow"): [("a", 6, 10), stored[1]],
+        ("a delete before an update", "mor"): [("a", 6, 10), stored[1]],
         ("no source row", "cow"): stored,
         ("no source row", "mor"): stored,
     }

@@ -80,7 +80,9 @@ VERBS: dict[str, Verb] = {
         lambda m, n: m.update(lambda r: r["id"] == "k0", {"v": 100 + n}),
     ),
     "merge": Verb(
-        lambda t, n: merged(t.merge(arrow(rows(("k0", "sf", 5, 30 + n), ("k2", "sf", 5, -1), ("new", "sf", 5, 30 + n))))),
+        lambda t, n: merged(
+            t.merge(arrow(rows(("k0", "sf", 5, 30 + n), ("k2", "sf", 5, -1), ("new", "sf", 5, 30 + n))))
+        ),
         lambda m, n: [
             m.delete_where(lambda r: r["id"] == "k2"),
             m.upsert(rows(("k0", "sf", 5, 30 + n), ("new", "sf", 5, 30 + n))),

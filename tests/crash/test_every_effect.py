@@ -66,6 +66,7 @@ class Verb:
 #: Every partition is older.
 LONG_AFTER = datetime(2999, 1, 1, tzinfo=UTC)
 
+
 def merge_everything(table: Table, shift: int = 0) -> lakefmt.CommitResult:
     """Update, delete, insert and, with `shift`, move rows in one commit."""
     return (

@@ -49,8 +49,12 @@ def _less(a: int | None, b: int | None) -> bool:
 ONS = {
     "key": Condition(None, lambda t, s: t["id"] == s["id"]),
     "name": Condition("id", lambda t, s: t["id"] == s["id"]),
-    "key and city": Condition("t.id = s.id and s.city = t.city", lambda t, s: (t["id"], t["city"]) == (s["id"], s["city"])),
-    "more than the key": Condition("t.id = s.id and t.v < s.v", lambda t, s: t["id"] == s["id"] and _less(t["v"], s["v"])),
+    "key and city": Condition(
+        "t.id = s.id and s.city = t.city", lambda t, s: (t["id"], t["city"]) == (s["id"], s["city"])
+    ),
+    "more than the key": Condition(
+        "t.id = s.id and t.v < s.v", lambda t, s: t["id"] == s["id"] and _less(t["v"], s["v"])
+    ),
     "no key": Condition("t.v = s.v", lambda t, s: t["v"] is not None and t["v"] == s["v"]),
     "no equation": Condition("t.v + 1 < s.v", lambda t, s: t["v"] is not None and _less(t["v"] + 1, s["v"])),
 }
@@ -86,8 +90,13 @@ OWN_UPDATES = [
 ]
 INSERTS = [
     Change("all", lambda t, s: dict(s)),
-    Change({"id": "s.id", "city": "s.city", "v": "s.v * 2"}, lambda t, s: {**s, "ts": None, "v": _plus(s["v"], s["v"])}),
-    Change({"id": "s.id || '!'", "city": "'sf'", "ts": 1}, lambda t, s: {"id": s["id"] + "!", "city": "sf", "ts": 1, "v": None}),
+    Change(
+        {"id": "s.id", "city": "s.city", "v": "s.v * 2"}, lambda t, s: {**s, "ts": None, "v": _plus(s["v"], s["v"])}
+    ),
+    Change(
+        {"id": "s.id || '!'", "city": "'sf'", "ts": 1},
+        lambda t, s: {"id": s["id"] + "!", "city": "sf", "ts": 1, "v": None},
+    ),
 ]
 
 
@@ -133,7 +142,14 @@ class Refused(Exception):
 
 
 def expected(
-    stored: Sequence[Row], source: Sequence[Row], on: Condition, asked: Sequence[Clause], *, ordered: bool, across: bool, keyed: bool = True
+    stored: Sequence[Row],
+    source: Sequence[Row],
+    on: Condition,
+    asked: Sequence[Clause],
+    *,
+    ordered: bool,
+    across: bool,
+    keyed: bool = True,
 ) -> list[Row]:
     """What a merge leaves: the law in the simplest way.
 
@@ -275,7 +291,8 @@ def without_remembered(
     doubtful = {
         row["id"]
         for row in left
-        if (place := (row["id"], row["city"])) not in stored and (-1 if row["ts"] is None else row["ts"]) < times.get(place, -1)
+        if (place := (row["id"], row["city"])) not in stored
+        and (-1 if row["ts"] is None else row["ts"]) < times.get(place, -1)
     }
     kept = [row for row in after.to_pylist() if row["id"] not in doubtful]
     return pa.Table.from_pylist(kept, schema=SCHEMA), [row for row in left if row["id"] not in doubtful]
