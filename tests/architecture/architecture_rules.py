@@ -53,6 +53,7 @@ FLOORS: dict[str, int] = {
     "advice": 70,  # which index, table type and services a table should have
     "table_indexes": 70,  # the verbs of `table.index`
     "table_alter": 70,  # the verbs of `table.alter`
+    "table_merge": 70,  # the clauses of `table.merge`
     "table": 80,
     "create_and_write": 82,  # the two calls of a table in one
     "lowlevel": 82,  # the steps of a write as single calls, begun from an open table
