@@ -437,16 +437,25 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, StreamVerbs, AppendVerbs):
             result = retried(self.client, request, functools.partial(delete_partitions, self.client, request, paths))
         return self._finished(result, request, observer)
 
-    def update(self, filter: Filter, values: Mapping[str, object], **call: Unpack[WriteOptions]) -> CommitResult:
+    def update(
+        self,
+        filter: Filter,
+        values: Mapping[str, object] | None = None,
+        *,
+        expressions: Mapping[str, str] | None = None,
+        **call: Unpack[WriteOptions],
+    ) -> CommitResult:
         """Set columns of the rows that a filter selects.
 
         Args:
             filter: as for :meth:`read`.
-            values: column → new value, a literal or an Arrow expression over the row.
+            values: column → new value, a literal or an Arrow expression over the row. A text is stored as it is.
+            expressions: column → SQL expression over the row, such as ``"fare * 2"``.
             **call: as for :meth:`upsert`.
 
         Raises:
-            InvalidInputError: a key or partition column is among the values, or a column is not there.
+            InvalidInputError: a key or partition column is among the columns, a column is not there, or is named twice.
+            InvalidExpression: an expression cannot be understood.
             UnsupportedFeature: it is an append table.
 
         Example:
@@ -454,10 +463,18 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, StreamVerbs, AppendVerbs):
             >>> _ = t.insert(pa.table({"id": ["a", "b"], "v": [1, 2]}))
             >>> t.update("v = 2", {"v": 3}).num_updates
             1
+            >>> _ = t.update("v > 1", expressions={"v": "v * 10"})
+            >>> t.read()["v"].to_pylist()
+            [1, 30]
         """
         given = mapping_argument(values, "values")
-        if not given:
+        texts = mapping_argument(expressions, "expressions")
+        for name, text in texts.items():
+            text_argument(text, f"expressions[{name!r}]")
+        if not given and not texts:
             raise InvalidInputError("update needs the columns to set and their new values, such as {'price': 5}")
+        if both := sorted(given.keys() & texts.keys()):
+            raise InvalidInputError(f"update is given a value and an expression for {both[0]!r}")
 
         def changed() -> tuple[pa.Table, TableState]:
             state = self.client.load()
@@ -467,7 +484,7 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, StreamVerbs, AppendVerbs):
                 )
             by_stored_key = self.client.key_spec(state.config).auto_keys
             rows = Snapshot(self.client, state).read(filter=filter, meta_columns=by_stored_key)
-            return updated_rows(self.client.at(state), rows, given), state
+            return updated_rows(self.client.at(state), rows, given, texts), state
 
         return self._write(WriteOperation.UPSERT, StoredRows(changed), call)
 

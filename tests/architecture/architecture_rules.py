@@ -54,6 +54,7 @@ FLOORS: dict[str, int] = {
     "advice": 70,  # which index, table type and services a table should have
     "table_indexes": 70,  # the verbs of `table.index`
     "table_alter": 70,  # the verbs of `table.alter`
+    "table_merge": 70,  # the clauses of `table.merge`
     "table": 80,
     "telemetry": 82,  # events as metrics of OpenTelemetry
     "create_and_write": 82,  # the two calls of a table in one

@@ -423,3 +423,22 @@ def test_a_late_row_whose_key_is_stored_in_two_partitions_changes_nothing_elsewh
         *(("k0", "sf", 2), ("k1", "oslo", 2), ("k2", "sf", 2), ("k3", "oslo", 2)),
         *(("k0", "oslo", 3), ("k1", "sf", 3)),
     }
+
+
+def test_an_update_takes_sql_expressions_and_keeps_texts_as_they_are() -> None:
+    columns = pa.schema([("id", pa.string()), ("v", pa.int32()), ("note", pa.string())])
+    table = lakefmt.create_table("memory://update-sql", schema=columns, record_key="id")
+    table.upsert(pa.table({"id": ["a", "b"], "v": [1, 2], "note": ["x", None]}, schema=columns))
+    table.update("v = 1", {"note": "v * 2"}, expressions={"v": "v * 2 + 1"})
+    assert table.read().to_pylist() == [{"id": "a", "v": 3, "note": "v * 2"}, {"id": "b", "v": 2, "note": None}]
+    table.update(None, expressions={"note": "upper(coalesce(note, id))"})
+    assert table.read()["note"].to_pylist() == ["V * 2", "B"]
+    for values, expressions, error in (
+        ({"v": 1}, {"v": "2"}, "a value and an expression for 'v'"),
+        ({}, {"v": "w + 1"}, "'w'"),
+        ({}, {"id": "'z'"}, "makes the row's key"),
+        ({}, {"v": 3}, "expressions"),
+        ({}, {"v": "2.5"}, "v"),
+    ):
+        with pytest.raises(lakefmt.errors.InvalidInputError, match=error):
+            table.update("v = 2", values, expressions=expressions)  # type: ignore[arg-type]

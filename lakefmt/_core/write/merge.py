@@ -55,7 +55,7 @@ from lakefmt._core.write.merge_rows import (
     WindowResult,
     join_rule,
     merge_window,
-    plan_merge,
+    plan_pairs,
     unmatched_inserts,
 )
 from lakefmt._core.write.mutations import slices_of_keys
@@ -244,7 +244,7 @@ class _Decision:
         key = () if self.spec.auto_keys else self.spec.record_key_fields
         stored = table_at.schema()
         rule = join_rule(merge.on, key, stored, merge.source.schema)
-        self.plan: MergePlan = plan_merge(rule, merge.clauses, stored, merge.source)
+        self.plan: MergePlan = plan_pairs(rule, merge.clauses, stored, merge.source)
         self._check_append_table()
         self.has_moved = False
         self.read_keys: tuple[pa.StringArray, pa.DictionaryArray | None] | None = None
@@ -429,7 +429,9 @@ class _Decision:
         has_logs = self.table_at.config.table_type is TableType.MERGE_ON_READ
         if not rows.num_rows or not has_logs or not has_order(rule.stored, self.plan.stored.names):
             return late
-        paths = [PartitionPath(path) for path in keys.paths.unique().to_pylist()]
+        paths = [
+            PartitionPath(path) for path in keys.paths.dictionary_encode().dictionary.to_pylist()
+        ]  # partitions, not rows
         slices = self.table_at.slices(paths)
         reader = SliceReader(self.table_at, slices)
         for number in slices_with_deletes(self.table_at, slices):
@@ -536,7 +538,7 @@ class _Decision:
         if len(located.rows):
             raise DuplicateKey(
                 f"the merge would insert a record key that is stored, in a row that its condition does not match: "
-                f"{arriving.keys[int(located.rows[0])].as_py()!r:.200}"
+                f"{str(arriving.keys[int(located.rows[0])])!r:.200}"
             )
 
 
@@ -549,7 +551,7 @@ def _last_of_each(codes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 def _shown(keys: _Keys, codes: npt.NDArray[np.int64]) -> str:
     values, counts = np.unique(codes, return_counts=True)
     first = int(np.flatnonzero(codes == values[np.argmax(counts)])[0])
-    return repr(keys.keys[first].as_py())[:200]
+    return repr(str(keys.keys[first]))[:200]
 
 
 def _nested(columns: Mapping[str, pa.ChunkedArray]) -> dict[str, pa.Array | pa.ChunkedArray]:

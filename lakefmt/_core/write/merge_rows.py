@@ -42,7 +42,7 @@ __all__ = [
     "column_at",
     "join_rule",
     "merge_window",
-    "plan_merge",
+    "plan_pairs",
     "unmatched_inserts",
 ]
 
@@ -247,7 +247,7 @@ def column_at(table: pa.Table, path: Path) -> pa.ChunkedArray:
 # -------------------------------------------------------------------------------------------------------- the plan
 
 
-def plan_merge(rule: JoinRule, clauses: Sequence[Clause], stored: pa.Schema, source: pa.Table) -> MergePlan:
+def plan_pairs(rule: JoinRule, clauses: Sequence[Clause], stored: pa.Schema, source: pa.Table) -> MergePlan:
     """Return a merge whose clauses fit the columns.
 
     Args:
@@ -354,7 +354,7 @@ def _value(value: object, column: pa.Field, structs: pa.Schema) -> pc.Expression
     if isinstance(value, str):
         return _parsed(value, structs).expression
     if isinstance(value, pa.Scalar):
-        value = value.as_py()
+        value = value.as_py()  # one value that the caller gave
     return pc.scalar(arrow_scalar(value, column.type, column.name))
 
 

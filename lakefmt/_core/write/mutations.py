@@ -374,21 +374,25 @@ def _values(what: Any, kind: pa.DataType | None, name: str) -> pa.Array | pa.Chu
     return what if isinstance(what, pa.ChunkedArray) else arrow_array(what, kind, name)
 
 
-def updated_rows(table_at: TableAt, rows: pa.Table, values: Mapping[str, object]) -> pa.Table:
+def updated_rows(
+    table_at: TableAt, rows: pa.Table, values: Mapping[str, object], expressions: Mapping[str, str] | None = None
+) -> pa.Table:
     """Return rows with columns set to new values.
 
     Args:
         table_at: the table, at one moment.
         rows: every column of the rows to change.
         values: column → literal or Arrow expression over the row.
+        expressions: column → SQL expression over the row.
 
     Raises:
         InvalidInputError: a column is not there, or makes the key or the partition path.
+        InvalidExpression: an expression cannot be understood.
         SchemaMismatch: a value does not fit its column.
     """
     spec = table_at.key_spec()
     fixed = {name.split(".", 1)[0] for name in (*spec.record_key_fields, *(f.name for f in spec.partition_fields))}
-    for name in values:
+    for name in (*values, *(expressions or ())):
         if name not in rows.column_names or name in META_COLUMNS:
             there = [each for each in rows.column_names if each not in META_COLUMNS]
             raise InvalidInputError(f"no column {name!r}; the table has {there}")
@@ -399,6 +403,13 @@ def updated_rows(table_at: TableAt, rows: pa.Table, values: Mapping[str, object]
     # Where keys are generated the rows bring their own.
     names = [name for name in rows.column_names if name not in META_COLUMNS or name in STORED_KEY]
     rows = rows.select(names)
+    if expressions:
+        from lakefmt._core.read.sql_expressions import parse_expression  # few programs update by SQL
+
+        values = {
+            **values,
+            **{name: parse_expression(text, rows.schema).expression for name, text in expressions.items()},
+        }
     projection = {
         name: _new_value(values[name], rows.schema.field(name)) if name in values else pc.field(name) for name in names
     }
