@@ -356,9 +356,7 @@ def run_creation(
     _check_millisecond_partitions(spec, given, stored)
     _check_key_types(spec, stored)
     index, properties = index_of_new_table(index, properties, settings, spec, kind, TableVersion.parse(table_version))
-    mode = _merge_mode(merge, fields)
-    if merge is not None and _of_payload(TableVersion.parse(table_version), properties.get(_PAYLOAD)):
-        raise InvalidInputError(f"merge= and properties: {_PAYLOAD} both say how rows are merged: give one of them")
+    mode = _merge_mode(merge, fields, properties)
     planned = _plan_properties(
         name,
         stored,
@@ -532,8 +530,16 @@ def _stated(properties: Mapping[str, str], key: str) -> bool:
     return properties.get(key, "true").lower() == "true"
 
 
-def _merge_mode(merge: str | MergeFunction | None, ordering: Sequence[str]) -> MergeMode | str:
+def _merge_mode(
+    merge: str | MergeFunction | None, ordering: Sequence[str], properties: Mapping[str, str]
+) -> MergeMode | str:
     """Return the merge mode asked for, or the name of a merger of one's own."""
+    if (
+        merge is not None
+        and is_payload_class(properties.get(_PAYLOAD, ""))
+        and properties[_PAYLOAD] not in PAYLOAD_MODES
+    ):
+        raise InvalidInputError(f"merge= and properties: {_PAYLOAD} both say how rows are merged: give one of them")
     if merge is None:
         return MergeMode.EVENT_TIME_ORDERING if ordering else MergeMode.COMMIT_TIME_ORDERING
     names = {"event_time": MergeMode.EVENT_TIME_ORDERING, "commit_time": MergeMode.COMMIT_TIME_ORDERING}

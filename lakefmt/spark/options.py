@@ -7,6 +7,7 @@ to the table's call, which knows them.
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import field
@@ -83,7 +84,9 @@ SPARK_OPTIONS: Final[dict[str, SparkOption]] = {
     # --- what is read
     "hoodie.datasource.query.type": _honoured("`snapshot` (default), `read_optimized` or `incremental`"),
     "hoodie.datasource.query.incremental.format": _honoured("`latest_state` (default) or `cdc`"),
-    "as.of.instant": _honoured("the table as of an instant"),
+    "as.of.instant": _honoured(
+        "the table as of an instant: its digits, a date, a date and time with a blank or `T`, seconds or milliseconds since 1970"
+    ),
     f"{_READ_PREFIX}begin.instanttime": _honoured(
         "start of an incremental query, exclusive; `earliest` and `000`: all"
     ),
@@ -431,6 +434,8 @@ _FILTER_OPTION: Final = "lakefmt.spark.read.filter"
 _NATIVE_OPTION: Final = "lakefmt.spark.read.native"
 _FALLBACK_OPTION: Final = "hoodie.datasource.read.incr.fallback.fulltablescan.enable"
 _FILLING_OPTIONS: Final = ("hoodie.datasource.write.reconcile.schema", "hoodie.write.set.null.for.missing.columns")
+_EPOCH: Final = re.compile(r"([0-9]{10})([0-9]{3})?")
+_FIRST_SECOND: Final = dt.datetime(1970, 1, 1)
 _DATE_AND_TIME: Final = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})(?:[ T]([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{1,3}))?)?"
 )
@@ -681,14 +686,19 @@ def _take_bytes(given: dict[str, str], name: str) -> int:
 
 
 def _instant_digits(text: str | None) -> str | None:
-    """Return a date, or a date and time, without a zone as the digits of an instant; any other text as it is.
+    """Return a date, a date and time, or seconds or milliseconds since 1970, as the digits of an instant; other text as it is.
 
     So does Hudi: what has no zone is in that of the table's timeline, which is UTC in tables of lakefmt.
 
     Example:
         >>> _instant_digits("2021-07-28 14:11:08.200"), _instant_digits("2021-07-28"), _instant_digits("earliest")
         ('20210728141108200', '20210728000000000', 'earliest')
+        >>> _instant_digits("1627481468"), _instant_digits("1627481468200")
+        ('20210728141108000', '20210728141108200')
     """
+    if text is not None and (since := _EPOCH.fullmatch(text.strip())):
+        seconds, milliseconds = since.groups(default="000")
+        return f"{_FIRST_SECOND + dt.timedelta(seconds=int(seconds)):%Y%m%d%H%M%S}{milliseconds}"
     match = None if text is None else _DATE_AND_TIME.fullmatch(text.strip())
     if match is None:
         return text

@@ -35,6 +35,8 @@ OLDEST = (
     "same_job_of_lakefmt",
     "same_job_of_hudi",
     "each_goes_on",
+    "guides_of_lakefmt",
+    "guides_of_hudi",
     "buckets_by_turns",
     "sinks",
     "takeovers",
@@ -52,7 +54,7 @@ def run_scenarios(python: str, folder: Path, *names: str) -> dict[str, dict]:
     variables |= {"JAVA_HOME": str(environment.java), "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONWARNINGS": "ignore"}
     # This tree's lakefmt, in Spark's workers, too; the processes that fork them import pyarrow before.
     variables |= {"PYTHONPATH": os.pathsep.join(map(str, (ROOT, HERE / "preloaded")))}
-    if "same_job_of_hudi" in names:
+    if {"same_job_of_hudi", "guides_of_hudi"} & set(names):
         variables["LAKEFMT_HUDI_BUNDLE"] = environment.bundles["1.2.0"]
         variables["HUDI_CONF_DIR"] = str(hudi_defaults(folder))
     if "connect" in names:

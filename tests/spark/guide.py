@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from collections.abc import Callable
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -84,7 +85,8 @@ def _date_forms(instant: str) -> dict[str, str]:
         "blank, seconds": (time + dt.timedelta(seconds=1)).strftime("%Y-%m-%d %H:%M:%S"),
         "tomorrow": (time + dt.timedelta(days=1)).strftime("%Y-%m-%d"),
         "T": time.strftime("%Y-%m-%dT%H:%M:%S.") + instant[-3:],
-        "Z": time.strftime("%Y-%m-%dT%H:%M:%S.") + instant[-3:] + "Z",
+        "epoch": str(int(time.replace(tzinfo=dt.UTC).timestamp()) + 1),
+        "epoch, milliseconds": str(round(time.replace(tzinfo=dt.UTC).timestamp() * 1000)),
     }
 
 
@@ -188,27 +190,29 @@ def capture(guide: Guide) -> dict[str, Any]:
     guide.write(changed)
     guide.write(guide.read().filter(col("rider") == "rider-J").drop(*META), **{OPERATION: "delete"})
     changes = guide.read(**{QUERY: "incremental", FORMAT: "cdc", BEGIN: 0})
-    return {"changes": sorted(str(list(row)) for row in changes.drop("ts_ms").collect())}
+    return {"changes": [list(row) for row in changes.select("op", "before", "after").collect()]}
 
 
-def partition_by(guide: Guide) -> dict[str, Any]:
-    """Columns that ``partitionBy`` names."""
+def partition_by(make: Callable[[str], Guide]) -> dict[str, Any]:
+    """Columns that ``partitionBy`` names: of a new table, of one that is there, and beside the option that says the same."""
 
-    def save(*columns: str, mode: str = "append", **more: object) -> Any:
+    def save(name: str, rows: list[tuple[object, ...]], *columns: str, **more: object) -> Any:
         def run() -> Any:
-            writer = (
-                guide.trips(TRIPS if mode == "overwrite" else NEW_TRIPS).write.format(guide.name).partitionBy(*columns)
-            )
-            writer.options(**{**guide.options, **more}).mode(mode).save(guide.path)
+            guide = make(name)
+            writer = guide.trips(rows).write.format(guide.name).partitionBy(*columns)
+            writer.options(**{**guide.options, **more}).mode("append").save(guide.path)
             return guide.rows(columns=["_hoodie_partition_path", "uuid"])
 
         return told(run)
 
-    answers = {"created": save("city", mode="overwrite"), "appended": save("city")}
-    answers["other column"] = save("rider")
-    answers["both, other"] = save("city", mode="overwrite", **{"hoodie.datasource.write.partitionpath.field": "rider"})
-    answers["two"] = save("city", "rider", mode="overwrite")
-    return answers
+    option = {"hoodie.datasource.write.partitionpath.field": "rider"}
+    return {
+        "created": save("by_city", TRIPS, "city"),
+        "appended": save("by_city", NEW_TRIPS, "city"),
+        "other column": save("by_city", NEW_TRIPS, "rider"),
+        "option": save("by_rider", TRIPS, "city", **option),
+        "two": save("by_two", TRIPS, "city", "rider"),
+    }
 
 
 def sort_modes(guide: Guide) -> dict[str, Any]:
@@ -279,7 +283,7 @@ def run_guides(spark: Any, name: str, root: Path) -> dict[str, Any]:
         lambda: streams(Guide(spark, name, root / "streamed", **PARTITION, **KEY, **ORDERING), root / "files")
     )
     answers["payloads"] = told(lambda: payloads(Guide(spark, name, root / "payloads", **PARTITION, **KEY, **ORDERING)))
-    answers["partitionBy"] = partition_by(Guide(spark, name, root / "by", **KEY, **ORDERING))
+    answers["partitionBy"] = partition_by(lambda table: Guide(spark, name, root / table, **KEY, **ORDERING))
     answers["sort modes"] = sort_modes(Guide(spark, name, root / "sorted", **PARTITION, **KEY, **ORDERING))
     return answers
 
