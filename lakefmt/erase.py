@@ -10,7 +10,8 @@ import io
 import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, Protocol
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,7 +24,12 @@ from lakefmt.data_classes import dataclass
 from lakefmt.errors import ObjectNotFound, StateError
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.storage.api import ObjectStore
-from lakefmt.values import RECORD_KEY, CommitResult, TableType, printable
+from lakefmt.values import RECORD_KEY, CommitResult, Filter, TableType, printable
+
+if TYPE_CHECKING:
+    from lakefmt.check.vacuum import VacuumResult
+    from lakefmt.compaction.clean.run import CleanResult
+    from lakefmt.undo.savepoint import Savepoint
 
 __all__ = ["ErasureReport", "erase_rows", "find_traces"]
 
@@ -47,12 +53,29 @@ class _Verbs(Protocol):
 
     client: TableClient
 
-    def read(self, *positional: Any, **call: Any) -> pa.Table: ...
-    def delete(self, what: object, **call: Any) -> CommitResult: ...
-    def compact(self, **call: Any) -> object: ...
-    def clean(self, **call: Any) -> Any: ...
-    def vacuum(self, **call: Any) -> Any: ...
-    def savepoints(self) -> Sequence[Any]: ...
+    def read(self, *, filter: Filter = ..., meta_columns: bool = ...) -> pa.Table:
+        """Read rows."""
+        ...
+
+    def delete(self, what: object, *, options: Mapping[str, object] | None = ...) -> CommitResult:
+        """Delete rows."""
+        ...
+
+    def compact(self) -> object:
+        """Merge logs."""
+        ...
+
+    def clean(self, *, options: Mapping[str, object] | None = ...) -> CleanResult:
+        """Remove older file slices."""
+        ...
+
+    def vacuum(self, *, orphans: bool = ..., older_than: str | float = ...) -> VacuumResult:
+        """Remove orphan files."""
+        ...
+
+    def savepoints(self) -> tuple[Savepoint, ...]:
+        """Return the savepoints."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +133,7 @@ def erase_rows(table: _Verbs, what: object, traces: Sequence[str] | None) -> Era
     result = table.delete(what, options=_ALONE)
     if client.load_config().table_type is TableType.MERGE_ON_READ:
         table.compact()
-    removed: int = table.clean(options=_NO_HISTORY).files_deleted
+    removed = table.clean(options=_NO_HISTORY).files_deleted
     removed += table.vacuum(orphans=True, older_than=0).files_deleted
     names = client.load_config().metadata_partitions
     if names:
@@ -132,7 +155,9 @@ def _keys_of(table: _Verbs, what: object) -> Iterator[str]:
         rows = table.read(filter=what, meta_columns=True)
         yield from (str(key) for key in rows[RECORD_KEY].unique().to_pylist() if key is not None)
         return
-    if isinstance(what, Sequence) and all(isinstance(each, str | int) for each in what):
+    if isinstance(what, pa.Array | pa.ChunkedArray):
+        yield from (str(key) for key in what.unique().to_pylist() if key is not None)
+    elif isinstance(what, Sequence) and all(isinstance(each, str | int) for each in what):
         yield from map(str, what)
 
 
@@ -185,10 +210,8 @@ def _unpacked(data: bytes) -> Iterator[bytes]:
     yield data
     start = data.find(_GZIP)
     while start >= 0:
-        try:
+        with suppress(zlib.error):  # these three bytes begin something else
             yield zlib.decompressobj(31).decompress(data[start:])
-        except zlib.error:
-            pass  # these three bytes begin something else
         start = data.find(_GZIP, start + 1)
 
 

@@ -736,7 +736,8 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, ConsumerVerbs, ProducerVer
 
         Args:
             what: as for :meth:`delete`.
-            traces: texts that must be nowhere afterwards, such as a mail address; None: the keys of the rows.
+            traces: texts that must be nowhere afterwards, such as a mail address; None: the keys of the rows, where a
+                filter, a list or an array names them.
 
         Raises:
             StateError: a savepoint keeps older files; nothing was changed.

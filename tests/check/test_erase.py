@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import zlib
 from collections.abc import Iterator
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 
 import lakefmt
+from lakefmt.cli.root import main
 from lakefmt.erase import find_traces
 from lakefmt.errors import LakefmtError, StateError
 from lakefmt.filegroups.table_client import TableClient
@@ -98,7 +102,9 @@ def test_law_a_call_that_fails_or_dies_is_made_again(ending: Ending) -> None:
         store = copy()
         faulty = FaultStore(store, fail_at(number, ending.mode, crash=ending.crash))
         with contextlib.suppress(LakefmtError, SimulatedCrash):
-            Table(TableClient(faulty, options, metadata_listing=ListingByMetadata())).erase([f"user-{ANN}"], traces=[ANN])
+            Table(TableClient(faulty, options, metadata_listing=ListingByMetadata())).erase(
+                [f"user-{ANN}"], traces=[ANN]
+            )
         made = Table(TableClient(store, options, metadata_listing=ListingByMetadata()))
         report = made.erase([f"user-{ANN}"], traces=[ANN])
         story = f"effect {number} ({healthy.effects[number - 1]}): {report}"
@@ -149,3 +155,21 @@ def test_short_texts_are_compared_with_whole_values() -> None:
     store.put("a.parquet", sink.getvalue().to_pybytes())
     assert find_traces(store, {"7"})[0] == ["a.parquet"]
     assert find_traces(store, {"1"})[0] == []
+
+
+def test_the_shell_erases(tmp_path: Path) -> None:
+    rows = pa.table({"id": [f"user-{ANN}", f"user-{BOB}"], "mail": [ANN, BOB]})
+    for _ in range(3):
+        lakefmt.write_table(tmp_path / "t", rows, record_key="id", mode="upsert")
+    place = str(tmp_path / "t")
+    asked = CliRunner().invoke(main, ["erase", place, "--key", f"user-{ANN}"])
+    assert asked.exit_code != 0
+    assert lakefmt.open_table(place).read().num_rows == 2
+    done = CliRunner().invoke(main, ["erase", place, "--key", f"user-{ANN}", "--trace", ANN, "--yes", "--json"])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.output)["clean"] is True
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and ANN.encode() in path.read_bytes()]
+    (tmp_path / "t" / "left.txt").write_text(BOB)
+    left = CliRunner().invoke(main, ["erase", place, "--filter", f"mail = '{BOB}'", "--trace", BOB, "--yes"])
+    assert left.exit_code == 1
+    assert "still holds one: left.txt" in left.output

@@ -40,7 +40,15 @@ def azure_service() -> Iterator[str]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     endpoint = f"http://127.0.0.1:{port}"
-    told = ["--blobHost", "127.0.0.1", "--blobPort", str(port), "--inMemoryPersistence", "--silent", "--skipApiVersionCheck"]
+    told = [
+        "--blobHost",
+        "127.0.0.1",
+        "--blobPort",
+        str(port),
+        "--inMemoryPersistence",
+        "--silent",
+        "--skipApiVersionCheck",
+    ]
     environment = {**os.environ, "AZURITE_DISABLE_TELEMETRY": "true"}
     with subprocess.Popen(
         [program, *told, "--disableTelemetry"],
@@ -59,7 +67,7 @@ def _wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + SECONDS_TO_START
     while True:
         try:
-            urllib.request.urlopen(url, timeout=1)  # noqa: S310 - the loopback address
+            urllib.request.urlopen(url, timeout=1)
         except urllib.error.HTTPError:
             return  # it answers
         except OSError:

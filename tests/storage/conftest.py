@@ -116,7 +116,9 @@ def azure_filesystem(azure_endpoint):
     """Return adlfs as open_store makes it."""
     import adlfs
 
-    return adlfs.AzureBlobFileSystem(**azure_options(azure_endpoint), skip_instance_cache=True, use_listings_cache=False)
+    return adlfs.AzureBlobFileSystem(
+        **azure_options(azure_endpoint), skip_instance_cache=True, use_listings_cache=False
+    )
 
 
 @pytest.fixture(scope="module")
