@@ -29,7 +29,7 @@ from lakefmt.values import RECORD_KEY, CommitResult, Filter, TableType, printabl
 if TYPE_CHECKING:
     from lakefmt.check.vacuum import VacuumResult
     from lakefmt.compaction.clean.run import CleanResult
-    from lakefmt.undo.savepoint import Savepoint
+    from lakefmt.timeline.savepoint import Savepoint
 
 __all__ = ["ErasureReport", "erase_rows", "find_traces"]
 
