@@ -67,7 +67,7 @@ def _wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + SECONDS_TO_START
     while True:
         try:
-            urllib.request.urlopen(url, timeout=1)  # noqa: S310 - the loopback address
+            urllib.request.urlopen(url, timeout=1)
         except urllib.error.HTTPError:
             return  # it answers
         except OSError:

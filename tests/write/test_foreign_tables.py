@@ -91,7 +91,7 @@ def test_object_stores_are_looked_at_too() -> None:
 def test_other_files_are_no_table(tmp_path: Path, name: str) -> None:
     (tmp_path / "t" / name).parent.mkdir(parents=True)
     (tmp_path / "t" / name).write_text("x")
-    with pytest.raises(TableNotFound, match="hoodie.properties is missing"):
+    with pytest.raises(TableNotFound, match=r"hoodie\.properties is missing"):
         lakefmt.open_table(tmp_path / "t")
     lakefmt.write_table(tmp_path / "t", ROWS, record_key="id")
     assert lakefmt.open_table(tmp_path / "t").read().num_rows == 1

@@ -6,7 +6,6 @@ Every stored type has an Avro counterpart, so the modules for values (``cast``) 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
