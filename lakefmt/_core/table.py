@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from lakefmt._core.compaction.archive import ArchiveResult
     from lakefmt._core.compaction.clean.run import CleanResult
     from lakefmt._core.compaction.scheduler import BackgroundServices
+    from lakefmt._core.erase import ErasureReport
     from lakefmt._core.table_alter import TableAlter
     from lakefmt._core.table_indexes import TableIndexes
     from lakefmt._core.table_merge import TableMerge
@@ -805,6 +806,33 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, StreamVerbs, AppendVerbs):
             return vacuum_table(self.client, seconds, dry_run=True)
         with self._writing:
             return vacuum_table(self.client, seconds)
+
+    def erase(self, what: object, *, traces: Sequence[str] | None = None) -> ErasureReport:
+        """Delete rows and everything that older states, logs, indexes and temporary files hold of them; then prove it.
+
+        Rows are deleted, logs compacted, all file slices but the newest cleaned, orphan files removed and the metadata
+        table's indexes made anew. Then every file is searched. The table cannot be read as of earlier moments afterwards.
+        Nobody else may write meanwhile (docs/erase.md).
+
+        Args:
+            what: as for :meth:`delete`.
+            traces: texts that must be nowhere afterwards, such as a mail address; None: the keys of the rows, where a
+                filter, a list or an array names them.
+
+        Raises:
+            StateError: a savepoint keeps older files; nothing was changed.
+
+        Example:
+            >>> rows = pa.table({"id": ["ann-1", "bob-2"]})
+            >>> t = create_table("memory://doc-erase", data=rows, record_key="id")
+            >>> for _ in range(3): _ = t.upsert(rows)
+            >>> report = t.erase(["ann-1"])
+            >>> report.num_deletes, report.is_clean
+            (1, True)
+        """
+        from lakefmt._core.erase import erase_rows  # few programs erase
+
+        return erase_rows(self, what, traces)
 
     def advise(self, *, reads_per_commit: float = 1.0, filter_columns: Sequence[str] | None = None) -> TableAdvice:
         """Return which index, table type, services and file sizes are expected to cost least; nothing is changed.

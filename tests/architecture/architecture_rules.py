@@ -52,6 +52,7 @@ FLOORS: dict[str, int] = {
     "upgrade": 60,
     "producers": 65,  # streams of rows into a table, append tables
     "advice": 70,  # which index, table type and services a table should have
+    "erase": 70,  # rows for good, and the proof
     "table_indexes": 70,  # the verbs of `table.index`
     "table_alter": 70,  # the verbs of `table.alter`
     "table_merge": 70,  # the clauses of `table.merge`

@@ -167,6 +167,7 @@ READING = frozenset(
 
 #: Methods whose crash tests stand beside the rest of their tests: each effect of many kinds of repair, of compactions.
 ELSEWHERE = {
+    "erase": "tests/check/test_erase.py",
     "repair": "tests/check/test_repair_dies.py",
     "vacuum": "tests/check/test_vacuum.py",
     "compact": "tests/compaction/test_compact.py",

@@ -13,7 +13,7 @@ import click
 from lakefmt import __version__
 from lakefmt._core.cli.commands.bench import advise, bench
 from lakefmt._core.cli.commands.catalog import sql, tables
-from lakefmt._core.cli.commands.change import alter, create, delete, write
+from lakefmt._core.cli.commands.change import alter, create, delete, erase, write
 from lakefmt._core.cli.commands.check import check, vacuum
 from lakefmt._core.cli.commands.index import index
 from lakefmt._core.cli.commands.rows import changes, explain, files, incremental, read, stats, timeline
@@ -88,6 +88,7 @@ _WRITING = (
     create,
     write,
     delete,
+    erase,
     alter,
     rollback,
     savepoint,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -23,6 +24,7 @@ __all__ = [
     "alter",
     "create",
     "delete",
+    "erase",
     "write",
 ]
 
@@ -415,6 +417,51 @@ def delete(
             what = _keys_of_file(opened, _source_of_place(keys_file, how)) if keys_file is not None else what
             result = opened.delete(what, partitions=list(partitions) or None, commit_metadata=commit_metadata)
     print_result(result, as_json)
+
+
+@click.command(short_help="Erase rows for good, and prove it.")
+@table_argument
+@click.option(
+    "--key", "keys", multiple=True, help="Record key; with several key columns a JSON object of them. Repeatable."
+)
+@click.option("--filter", "-f", "condition", metavar="SQL", help="Condition, such as \"mail = 'ann@example.org'\".")
+@click.option(
+    "--trace",
+    "traces",
+    multiple=True,
+    metavar="TEXT",
+    help="Text that must be nowhere afterwards; default: the keys of the rows. Repeatable.",
+)
+@yes_option
+@table_options
+def erase(
+    table: str,
+    as_json: bool,
+    options: Mapping[str, str],
+    storage_options: Mapping[str, object],
+    keys: tuple[str, ...],
+    condition: str | None,
+    traces: tuple[str, ...],
+    yes: bool,
+) -> None:
+    """Delete rows of TABLE, and everything that older states, logs, indexes and temporary files hold of them.
+
+    Afterwards every file is searched; exit status 1 if something is left. Earlier states cannot be read any more.
+    """
+    if bool(keys) == (condition is not None):
+        raise click.UsageError("give one of --key and --filter")
+    opened = open_for(table, options, storage_options)
+    if not yes:
+        click.echo("erase: the rows, and with them every earlier state of the table")
+        confirm()
+    with progress("erase"):
+        report = opened.erase(_typed_keys(opened, keys) if keys else condition, traces=list(traces or keys) or None)
+    if as_json:
+        print_json({**{each.name: getattr(report, each.name) for each in fields(report)}, "clean": report.is_clean})
+    else:
+        click.echo(str(report))
+    if not report.is_clean:
+        raise click.exceptions.Exit(1)
 
 
 def _typed_keys(table: Table, keys: tuple[str, ...]) -> pa.Table | pa.Array:
