@@ -82,7 +82,10 @@ def requirements_of(project: str, group: str) -> tuple[list[str], list[str]]:
 
 def digest(folder: Path, python: str, group: str, constraints: Path | None) -> str:
     """Return what the environment is made from, as one hexadecimal digest."""
-    project = (ROOT / "pyproject.toml").read_text("utf-8").split("\n[tool.")[0]  # how tools are set up installs nothing
+    # How tools are set up installs nothing: what comes from the first table of a tool on is left out.
+    project = (ROOT / "pyproject.toml").read_text("utf-8").split("\n[tool.")[0]
+    if "[dependency-groups]" not in project:
+        raise SetupError("pyproject.toml names the dependency groups behind a table of a tool: put them before it")
     parts = [str(folder), os.path.realpath(python), group, project]
     if constraints is not None:
         parts.append(constraints.read_text("utf-8"))
