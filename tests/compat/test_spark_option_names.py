@@ -10,7 +10,6 @@ import pytest
 
 from tests.judges.spark import spark_environment
 
-pytestmark = pytest.mark.judge_spark
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -25,6 +24,7 @@ def tool() -> ModuleType:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("spark_judge")
 @pytest.mark.parametrize(("release", "least"), [("0.15.0", 550), ("1.2.0", 700)])
 def test_every_published_option_is_known(release, least):
     environment, asked = spark_environment(), tool()
