@@ -84,8 +84,6 @@ def digest(folder: Path, python: str, group: str, constraints: Path | None) -> s
     """Return what the environment is made from, as one hexadecimal digest."""
     # How tools are set up installs nothing: what comes from the first table of a tool on is left out.
     project = (ROOT / "pyproject.toml").read_text("utf-8").split("\n[tool.")[0]
-    if "[dependency-groups]" not in project:
-        raise SetupError("pyproject.toml names the dependency groups behind a table of a tool: put them before it")
     parts = [str(folder), os.path.realpath(python), group, project]
     if constraints is not None:
         parts.append(constraints.read_text("utf-8"))

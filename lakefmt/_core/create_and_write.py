@@ -122,7 +122,7 @@ def write_table(
         raise InvalidInputError(f"unknown mode {mode!r}: expected {', '.join(map(repr, _MODES))}")
     _check_operation(operation, mode)
     options = mapping_argument(call.get("options"), "options")
-    if rename:
+    if rename is not False and (rename is True or mapping_argument(rename, "rename")):
         data, names = _renamed(data, rename)
         record_key, partition_by, ordering = (names.of(each) for each in (record_key, partition_by, ordering))
     table = _existing(path, options, storage_options, merge)

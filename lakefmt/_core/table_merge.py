@@ -13,6 +13,8 @@ from lakefmt._core.arguments import flag_argument, mapping_argument, shown
 from lakefmt._core.config.settings import resolve_settings
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.schema.cast import conform
+from lakefmt._core.schema.types import normalise_field
 from lakefmt._core.values import CommitResult, Filter, WriteOperation
 from lakefmt._core.write.commit.retry import retried
 from lakefmt._core.write.context import OnCommit, WriteRequest, parse_call
@@ -192,7 +194,14 @@ class TableMerge:
                     f"the source of the merge has more than {most:,} bytes, and is held in memory: merge it part by part, or "
                     "raise lakefmt.merge.source.bytes"
                 )
-        return read_all(schema, held)
+        return _without_views(read_all(schema, held))
+
+
+def _without_views(rows: pa.Table) -> pa.Table:
+    """Return rows whose strings and bytes are no views, as Polars hands them over: Arrow cannot take rows of views."""
+    fields = [normalise_field(field, field.name) if "_view" in str(field.type) else field for field in rows.schema]
+    schema = pa.schema(fields)
+    return rows if schema.equals(rows.schema) else conform(rows, schema, allow_null_list_elements=True)
 
 
 def _values(given: MergeValues, name: str) -> Values:

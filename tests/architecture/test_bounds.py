@@ -90,6 +90,12 @@ def test_no_extra_wants_boto3():
     assert len(bounds) == 1, "one bound for both extras"
 
 
+def test_what_environments_are_made_from_stands_before_the_tables_of_tools():
+    """The stamp of an environment is a digest of what comes before them."""
+    project = (ROOT / "pyproject.toml").read_text("utf-8").split("\n[tool.")[0]
+    assert {"dependency-groups", "project"} <= tomllib.loads(project).keys()
+
+
 def test_every_extra_is_installed_by_the_check():
     module = runpy.run_path(str(ROOT / "tools" / "extras.py"))
     found = module["sets_of_extras"]((ROOT / "pyproject.toml").read_text("utf-8"))

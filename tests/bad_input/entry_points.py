@@ -124,6 +124,27 @@ def _drained(entry: EntryPoint) -> EntryPoint:
     return EntryPoint(lambda place, **given: entry.call(place, **given).read_all(), entry.good, entry.rows)  # type: ignore[attr-defined]
 
 
+def _gathered(entry: EntryPoint, method: str) -> EntryPoint:
+    """Return the entry point of a verb whose answer does nothing before `method` is called."""
+    return EntryPoint(lambda place, **given: getattr(entry.call(place, **given), method)(), entry.good, entry.rows)
+
+
+def _merged(place: Place, **given: Any) -> object:
+    return place.table.merge(**given).when_matched().when_not_matched().execute()
+
+
+def _erased(place: Place, **given: Any) -> object:
+    """Erase rows of the table without its savepoint, which comes back when the call is refused."""
+    place.table.delete_savepoint(place.first)
+    alone = place.look()
+    try:
+        return place.table.erase(**given)
+    except lakefmt.LakefmtError:
+        if place.look() == alone:
+            place.restore()
+        raise
+
+
 def _table(place: Place) -> Table:
     return place.table
 
@@ -304,9 +325,14 @@ ENTRY_POINTS: dict[str, EntryPoint] = {
     "Table.delete_partitions": _verb("delete_partitions", {"partitions": lambda place: ["city=sf"]}),
     **{
         f"Table.{name}": _verb(name)
-        for name in ("snapshot", "read", "explain", "file_groups", "check", "savepoint", "clean")
+        for name in ("snapshot", "read", "explain", "file_groups", "check", "savepoint", "clean", "count", "head")
     },
-    **{f"Table.{name}": _verb(name) for name in ("archive", "to_pandas", "to_polars")},
+    **{f"Table.{name}": _verb(name) for name in ("archive", "to_pandas", "to_polars", "files", "history")},
+    "Table.dataset": _gathered(_verb("dataset"), "to_table"),
+    "Table.scan_polars": _gathered(_verb("scan_polars"), "collect"),
+    "Table.schema_history": _verb("schema_history"),
+    "Table.merge": EntryPoint(_merged, {"source": _ROWS}, ("source",)),
+    "Table.erase": EntryPoint(_erased, {"what": lambda place: ["k1"]}, ("what",)),
     "Table.scan": _drained(_verb("scan")),
     "Table.incremental": _verb("incremental", {"start": lambda place: "000"}),
     "Table.changes": _verb("changes", {"start": lambda place: "000"}),
@@ -323,10 +349,10 @@ ENTRY_POINTS: dict[str, EntryPoint] = {
     "Table.recover_streams": _verb("recover_streams"),
     "Table.vacuum": _verb("vacuum", {"orphans": lambda place: True}),
     "Table.sort_on_write": _verb("sort_on_write", {**_DATA, "columns": lambda place: ["ts"]}, ("data",)),
-    **{f"Table.{name}": _verb(name) for name in ("partitions", "stats", "savepoints", "services")},
+    **{f"Table.{name}": _verb(name) for name in ("partitions", "partition_stats", "stats", "savepoints", "services")},
     **{
         f"Table.{name}": _shown(_table, name)
-        for name in ("schema", "config", "properties", "timeline", "index", "alter", "client")
+        for name in ("schema", "config", "properties", "timeline", "index", "alter", "client", "streams", "undo")
     },
     **{f"Snapshot.{name}": _shown(_snapshot, name) for name in ("schema", "instant", "client", "state")},
     "Snapshot.read": _on(_snapshot, "read"),

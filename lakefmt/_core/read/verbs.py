@@ -684,7 +684,8 @@ class ReadingVerbs(TableVerbs):
         """
         module = library(_import_duckdb, "duckdb", "duckdb")
         view = None if name is None else text_argument(name, "name")
-        if call.get("columns") is not None and not list(call["columns"] or ()):
+        columns = call.get("columns")
+        if columns is not None and not texts_argument(columns, "columns"):
             raise InvalidInputError(
                 "columns=[]: DuckDB has no view without columns; count() tells how many rows there are"
             )
