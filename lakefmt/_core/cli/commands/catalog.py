@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -74,7 +75,7 @@ def sql(
             if name.lower() in query.lower():  # what the query does not name is not read
                 open_for(path, options, storage_options).to_duckdb(connection, name)
         try:
-            answer = connection.sql(query)
+            answer: Any = connection.sql(query)  # None: it returns no rows
             rows = None if answer is None else answer.to_arrow_table()
         except duckdb.Error as error:
             raise InvalidInputError(f"DuckDB: {error}") from None
