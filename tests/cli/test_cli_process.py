@@ -73,3 +73,26 @@ def test_help_loads_neither_rich_nor_the_roads_of_the_command_line(tmp_path):
         [sys.executable, "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=SECONDS_FOR_A_CHILD
     )
     assert done.returncode == 0, done.stderr
+
+
+WITHOUT = "import sys; sys.modules['click'] = sys.modules['rich'] = None; "
+
+
+@pytest.mark.parametrize(
+    "start",
+    ["from lakefmt._core.cli import main; main()", "import runpy; runpy.run_module('lakefmt', run_name='__main__')"],
+)
+def test_without_the_extra_the_command_names_it(start):
+    done = subprocess.run([sys.executable, "-c", WITHOUT + start], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "lakefmt: the command line needs click and rich: pip install 'lakefmt[cli]'\n"
+
+
+def test_without_the_extra_tables_are_written_and_read():
+    work = (
+        "import lakefmt, pyarrow as pa; rows = pa.table({'id': ['a', 'b']}); "
+        "table = lakefmt.create_table('memory://bare', schema=rows.schema, record_key='id'); table.upsert(rows); "
+        "print(table.read(filter=\"id > 'a'\").num_rows, table.explain(filter=\"id > 'a'\") and 'told')"
+    )
+    done = subprocess.run([sys.executable, "-c", WITHOUT + work], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("1 told\n", "")

@@ -1,4 +1,4 @@
-"""Shows the plan of a command, asks for confirmation where data is removed, and runs it, with a progress bar (effects).
+"""Shows the plan of a command, asks for confirmation where data is removed, and shows a progress bar (effects).
 
 The bar is on stderr, for commands that take more than a second.
 """
@@ -9,11 +9,11 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
-from lakefmt._core.cli.formatters import print_json, printable
+from lakefmt._core.cli.formatters import printable
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -22,14 +22,12 @@ __all__ = [
     "confirm",
     "dry_run_option",
     "progress",
-    "run_plan",
     "show_plan",
     "unneeded_yes_option",
     "yes_option",
 ]
 
 _BAR_DELAY_SECONDS = 1.0
-_Result = TypeVar("_Result")
 yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 #: For commands that remove nothing and so do not ask: scripts may pass --yes to every command.
 unneeded_yes_option = click.option(
@@ -121,41 +119,3 @@ def confirm() -> None:
 
     if not (sys.stdin.isatty() and click.confirm("Proceed?", err=True)):
         raise StateError("aborted, nothing was changed: confirm, or pass --yes")
-
-
-def run_plan(
-    name: str,
-    plan: object,
-    run: Callable[[], _Result],
-    *,
-    as_json: bool,
-    only_plan: bool,
-    asks: bool,
-    shown: Callable[[], dict[str, object]],
-    is_empty: bool = False,
-) -> _Result | None:
-    """Show a plan, ask for confirmation, and run it; None if nothing was run.
-
-    Args:
-        name: the title of the progress bar.
-        plan: anything whose text is the plan, one step per line.
-        run: runs the plan.
-        as_json: print nothing for people.
-        only_plan: exit after the plan.
-        asks: ask before running; False with ``--yes``, and for commands that remove nothing.
-        shown: returns what is printed as JSON if nothing was run.
-        is_empty: the plan has no steps.
-
-    Raises:
-        StateError: the user did not confirm.
-    """
-    if not as_json:
-        show_plan(plan)
-    if only_plan or is_empty:
-        if as_json:
-            print_json(shown())
-        return None
-    if asks:
-        confirm()
-    with progress(name):
-        return run()

@@ -14,7 +14,7 @@ import dataclasses
 import json
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Protocol
@@ -33,7 +33,6 @@ from lakefmt.errors import UnsupportedFeature
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from lakefmt._core.compaction.operations import RewriteResult
     from lakefmt._core.filegroups.model import FileSlice
     from lakefmt._core.read.stats import TimelineEntry
     from lakefmt._core.values import CommitResult
@@ -49,10 +48,9 @@ __all__ = [
     "json_lines",
     "json_texts",
     "plain_console",
-    "print_abandoned",
     "print_json",
+    "print_lines",
     "print_result",
-    "print_rewrite",
     "printable",
     "result_as_json",
     "size_text",
@@ -572,33 +570,8 @@ def print_result(result: CommitResult, as_json: bool) -> None:
         click.echo(f"warning: {warning}", err=True)
 
 
-def print_rewrite(
-    result: RewriteResult[object], service: str, plan: Mapping[str, object], *, schedule: bool, as_json: bool
-) -> None:
-    """Print what a service that rewrites file slices did.
-
-    Args:
-        service: its name: ``compaction`` or ``clustering``.
-        plan: the plan for JSON.
-        schedule: whether it was only to be requested.
-        as_json: print one JSON object.
-    """
-    if as_json:
-        summary = {
-            "instant": result.instant,
-            "finished": list(result.finished),
-            "files": [s.path for s in result.files],
-        }
-        print_json({"plan": plan, **summary, "rows": result.num_rows, "bytes": result.bytes_written})
-        return
-    for time in result.finished:
-        click.echo(f"pending {service} {time} is completed")
-    if result.instant is None:
-        return
-    requested = f"{service} {result.instant} is requested; the next {service} runs it"
-    click.echo(requested if schedule else str(result))
-
-
-def print_abandoned(service: str, instant: str, *, as_json: bool) -> None:
-    """Print that the plan of a pending service was removed."""
-    print_json({"abandoned": instant}) if as_json else click.echo(f"plan of {service} {instant} removed")
+def print_lines(text: str) -> None:
+    """Print lines as they are indented, without control characters."""
+    for line in text.split("\n"):
+        inner = line.lstrip(" ")
+        click.echo(" " * (len(line) - len(inner)) + printable(inner))

@@ -262,9 +262,9 @@ class WriteTransaction:
         """The index of this write: the call's, else the table's, else bloom."""
         if self._index is None:
             index = self._index = choose_index(self.client, self.bound.settings, self.state.config, self.state)
-            places_keys = places_new_keys(index) and not keeps_placement(index)
-            check_non_blocking(self.bound.settings, self.state.config, places_keys=places_keys)
-            if keeps_placement(index) and self.context.operation in REPLACING:
+            keeps = keeps_placement(index)
+            check_non_blocking(self.bound.settings, self.state.config, places_keys=not keeps and places_new_keys(index))
+            if self.context.operation in REPLACING and keeps_placement(index):
                 index.on_replace()
         return self._index
 

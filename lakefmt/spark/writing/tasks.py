@@ -10,6 +10,7 @@ import pickle
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, Final
 
@@ -79,10 +80,13 @@ class WriteSteps(SilentSteps):
     @contextmanager
     def step(self, spark: SparkSession, text: str) -> Iterator[None]:
         """Run a step of the write; a bar shows how many of its tasks are done, with Connect only that it runs."""
+        self.say(text)
+        if find_spec("rich") is None:  # it comes with the extra `cli`
+            yield
+            return
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-        self.say(text)
         console = self._console or Console(stderr=True)
         if not (console.is_terminal or console.is_jupyter):
             yield

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import Any
 
 import click
 
@@ -13,9 +13,6 @@ from lakefmt._core.cli.commands.rows import format_options, write_output
 from lakefmt._core.cli.formatters import plain_console, print_json, printable
 from lakefmt._core.cli.options import open_for, table_options
 from lakefmt.errors import InvalidInputError, UnsupportedFeature
-
-if TYPE_CHECKING:
-    import duckdb
 
 __all__ = ["sql", "tables"]
 
@@ -78,8 +75,7 @@ def sql(
             if name.lower() in query.lower():  # what the query does not name is not read
                 open_for(path, options, storage_options).to_duckdb(connection, name)
         try:
-            # None for a statement without rows, which DuckDB's types do not tell.
-            answer = cast("duckdb.DuckDBPyRelation | None", connection.sql(query))
+            answer: Any = connection.sql(query)  # None: it returns no rows
             rows = None if answer is None else answer.to_arrow_table()
         except duckdb.Error as error:
             raise InvalidInputError(f"DuckDB: {error}") from None

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lakefmt._core.cli.confirm import confirm, dry_run_option, progress, run_plan, yes_option
-from lakefmt._core.cli.formatters import print_json, printable
-from lakefmt._core.cli.options import Partition, open_for, table_argument, table_options
+from lakefmt._core.cli.confirm import confirm, progress
+from lakefmt._core.cli.formatters import print_json, print_lines
+from lakefmt._core.cli.options import Partition, table_argument, table_options
+from lakefmt._core.cli.plans import PlannedCall, planned
 
 if TYPE_CHECKING:
     from lakefmt._core.check.findings import CheckReport, Finding, RepairPlan, RepairReport, Step
-    from lakefmt._core.check.vacuum import VacuumPlan
     from lakefmt._core.filegroups.table_client import TableClient
 
 __all__ = [
@@ -63,9 +63,9 @@ def check(
         report = check_table(client, "full" if full else "fast", list(partitions) or None)
     plan = report.plan
     if not as_json:
-        _print_lines(str(report))
+        print_lines(str(report))
         if (repair or only_plan) and not report.is_clean:
-            _print_lines(str(plan))
+            print_lines(str(plan))
     if only_plan or not repair or plan.is_empty:
         if as_json:
             print_json({**_report_as_json(report), "plan": _repair_as_json(plan)})
@@ -76,7 +76,7 @@ def check(
         outcomes = [{"state": o.state, "why": o.why, **_step_as_json(o.step)} for o in done.outcomes]
         print_json({**_report_as_json(report), "outcomes": outcomes, "after": _report_as_json(done.after)})
     else:
-        _print_lines(str(done))
+        print_lines(str(done))
     _exit_unless_clean(done.after)
 
 
@@ -96,12 +96,6 @@ def _run_repair(client: TableClient, plan: RepairPlan, yes: bool, accept_loss: b
         confirm()
     with progress("repair"):
         return repair_table(client, plan, check_table, accept_loss=accept_loss)
-
-
-def _print_lines(text: str) -> None:
-    for line in text.split("\n"):
-        inner = line.lstrip(" ")
-        click.echo(" " * (len(line) - len(inner)) + printable(inner))
 
 
 def _exit_unless_clean(report: CheckReport) -> None:
@@ -142,7 +136,7 @@ def _step_as_json(step: Step) -> dict[str, object]:
 
 
 @click.command(short_help="Remove files that nothing needs.")
-@table_argument
+@planned(asks=True)
 @click.option("--orphans", is_flag=True, help="Remove orphan files: what failed writes left. Has to be said.")
 @click.option(
     "--older-than",
@@ -151,19 +145,7 @@ def _step_as_json(step: Step) -> dict[str, object]:
     metavar="AGE",
     help="Least age of a file: seconds, or 90m, 12h, 1d.",
 )
-@yes_option
-@dry_run_option
-@table_options
-def vacuum(
-    table: str,
-    as_json: bool,
-    options: Mapping[str, str],
-    storage_options: Mapping[str, object],
-    orphans: bool,
-    older_than: str,
-    yes: bool,
-    only_plan: bool,
-) -> None:
+def vacuum(call: PlannedCall, orphans: bool, older_than: str) -> None:
     """Remove files of TABLE that failed writes and dead processes left, and that nothing names.
 
     Kept is what commits of the active and archived timeline, the metadata table, savepoints, tags, pending instants, saved
@@ -172,26 +154,11 @@ def vacuum(
     """
     if not orphans:
         raise click.UsageError("say --orphans: vacuum removes nothing else")
-    opened = open_for(table, options, storage_options)
-    plan = opened.vacuum(orphans=True, older_than=older_than, dry_run=True).plan
-    result = run_plan(
-        "vacuum",
+    plan = call.table.vacuum(orphans=True, older_than=older_than, dry_run=True).plan
+    call.run(
         plan,
-        lambda: opened.vacuum(orphans=True, older_than=older_than),
-        as_json=as_json,
-        only_plan=only_plan,
-        asks=not yes,
-        shown=lambda: {"plan": _vacuum_as_json(plan), "deleted": None},
+        lambda: call.table.vacuum(orphans=True, older_than=older_than),
+        undone={"deleted": None},
+        done=lambda result: {"deleted": result.files_deleted},
         is_empty=not plan.items,
     )
-    if result is None:
-        return
-    if as_json:
-        print_json({"plan": _vacuum_as_json(result.plan), "deleted": result.files_deleted})
-    else:
-        click.echo(str(result))
-
-
-def _vacuum_as_json(plan: VacuumPlan) -> dict[str, object]:
-    files = [{"path": item.path, "bytes": item.size, "why": item.why} for item in plan.items]
-    return {"files": files, "bytes": plan.num_bytes, "younger": plan.younger}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from lakefmt._core.cli.confirm import confirm, dry_run_option, progress, show_plan, unneeded_yes_option, yes_option
-from lakefmt._core.cli.formatters import print_json, printable
+from lakefmt._core.cli.formatters import print_json, print_lines, printable
 from lakefmt._core.cli.options import Pair, Partition, as_mapping, open_for, table_argument, table_options
 
 if TYPE_CHECKING:
@@ -253,24 +253,18 @@ def check_command(
     with progress("check"):
         report = view.check()
     if not as_json:
-        _print_lines(str(report))
+        print_lines(str(report))
     if repair and not only_plan and report.plan:
         if not yes:
             confirm()
         with progress("repair"):
             report = view.check(repair=True)
         if not as_json:
-            _print_lines(str(report))
+            print_lines(str(report))
     if as_json:
         print_json(_report_as_json(report))
     if not report.is_clean:
         click.get_current_context().exit(1)
-
-
-def _print_lines(text: str) -> None:
-    for line in text.split("\n"):
-        inner = line.lstrip(" ")
-        click.echo(" " * (len(line) - len(inner)) + printable(inner))
 
 
 def _index_as_json(each: MetadataIndex) -> dict[str, object]:

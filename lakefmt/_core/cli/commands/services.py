@@ -9,24 +9,23 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from lakefmt._core.cli.confirm import dry_run_option, progress, run_plan, unneeded_yes_option, yes_option
-from lakefmt._core.cli.formatters import print_abandoned, print_json, print_rewrite
-from lakefmt._core.cli.options import open_for, table_argument, table_options
+from lakefmt._core.cli.confirm import progress
+from lakefmt._core.cli.formatters import print_json
+from lakefmt._core.cli.options import table_options
+from lakefmt._core.cli.plans import PlannedCall, plan_as_json, planned
 from lakefmt._core.config.table_config import KIND
 from lakefmt.errors import UnsupportedFeature
 
 if TYPE_CHECKING:
-    from lakefmt._core.compaction.clean.plan import CleanPlan
-    from lakefmt._core.compaction.cluster.plan import ClusteringPlan
-    from lakefmt._core.compaction.compact.plan import CompactionPlan
-    from lakefmt._core.timeline.archive.plan import ArchivePlan
+    from lakefmt._core.compaction.operations import RewriteResult
     from lakefmt.services import ServicesStatus
 
 __all__ = [
@@ -39,19 +38,9 @@ __all__ = [
 
 
 @click.command(short_help="Move old instants to the archived timeline.")
-@table_argument
+@planned(asks=False)
 @click.option("--keep", type=click.IntRange(1), help="Completed commits to leave on the active timeline; default: 20.")
-@unneeded_yes_option
-@dry_run_option
-@table_options
-def archive(
-    table: str,
-    as_json: bool,
-    options: Mapping[str, str],
-    storage_options: Mapping[str, object],
-    keep: int | None,
-    only_plan: bool,
-) -> None:
+def archive(call: PlannedCall, keep: int | None) -> None:
     """Move old instants of TABLE from the active timeline to the archived one, where reads still find them.
 
     Instants stay active if a pending write, a savepoint, the last clean, or a replacecommit whose replaced files still
@@ -60,32 +49,18 @@ def archive(
     asked: dict[str, object] = {}
     if keep is not None:
         asked = {"hoodie.keep.min.commits": keep, "hoodie.keep.max.commits": max(30, keep + 1)}
-    opened = open_for(table, options, storage_options)
-    plan = opened.archive(dry_run=True, options=asked).plan
-    result = run_plan(
-        "archive",
+    plan = call.table.archive(dry_run=True, options=asked).plan
+    call.run(
         plan,
-        lambda: opened.archive(options=asked),
-        as_json=as_json,
-        only_plan=only_plan,
-        asks=False,
-        shown=lambda: {"plan": _archive_plan_as_json(plan), "done": False},
+        lambda: call.table.archive(options=asked),
+        undone={"done": False},
+        done=lambda _: {"done": True},
         is_empty=not plan.instants,
     )
-    if result is None:
-        return
-    if as_json:
-        print_json({"plan": _archive_plan_as_json(result.plan), "done": True})
-    else:
-        click.echo(str(result))
-
-
-def _archive_plan_as_json(plan: ArchivePlan) -> dict[str, object]:
-    return {"instants": [str(i.time) for i in plan.instants], "commits": plan.num_commits, "barrier": plan.barrier}
 
 
 @click.command(short_help="Remove old file slices.")
-@table_argument
+@planned(asks=True)
 @click.option(
     "--retain-commits", metavar="N", type=click.IntRange(1), help="Keep the file slices of the latest N commits."
 )
@@ -94,20 +69,12 @@ def _archive_plan_as_json(plan: ArchivePlan) -> dict[str, object]:
 )
 @click.option("--retain-hours", metavar="N", type=click.IntRange(1), help="Keep the file slices of the last N hours.")
 @click.option("--schedule", is_flag=True, help="Only request the clean: write its plan to the timeline.")
-@yes_option
-@dry_run_option
-@table_options
 def clean(
-    table: str,
-    as_json: bool,
-    options: Mapping[str, str],
-    storage_options: Mapping[str, object],
+    call: PlannedCall,
     retain_commits: int | None,
     retain_versions: int | None,
     retain_hours: int | None,
     schedule: bool,
-    yes: bool,
-    only_plan: bool,
 ) -> None:
     """Remove old file slices of TABLE. Time travel can no longer read the states that need them.
 
@@ -115,28 +82,15 @@ def clean(
     confirmation. Without --retain-… the table's settings decide (10 commits).
     """
     asked = _clean_settings(retain_commits, retain_versions, retain_hours)
-    opened = open_for(table, options, storage_options)
-    plan = opened.clean(dry_run=True, options=asked).plan
-    result = run_plan(
-        "clean",
+    plan = call.table.clean(dry_run=True, options=asked).plan
+    call.run(
         plan,
-        lambda: opened.clean(schedule=schedule, options=asked),
-        as_json=as_json,
-        only_plan=only_plan,
-        asks=not yes,
-        shown=lambda: {"plan": _clean_plan_as_json(plan), "instant": None},
+        lambda: call.table.clean(schedule=schedule, options=asked),
+        undone={"instant": None},
+        done=lambda result: {"instant": result.instant, "deleted": result.files_deleted},
+        says=lambda result: f"clean {result.instant} is requested; the next clean runs it" if schedule else str(result),
         is_empty=not plan.num_files,
     )
-    if result is None:
-        return
-    if as_json:
-        print_json(
-            {"plan": _clean_plan_as_json(result.plan), "instant": result.instant, "deleted": result.files_deleted}
-        )
-    elif schedule:
-        click.echo(f"clean {result.instant} is requested; the next clean runs it")
-    else:
-        click.echo(str(result))
 
 
 def _clean_settings(commits: int | None, versions: int | None, hours: int | None) -> dict[str, object]:
@@ -149,17 +103,8 @@ def _clean_settings(commits: int | None, versions: int | None, hours: int | None
     return {**asked, "hoodie.clean.policy": policies[0]} if policies else {}
 
 
-def _clean_plan_as_json(plan: CleanPlan) -> dict[str, object]:
-    return {
-        "policy": plan.rules.policy.value,
-        "earliest": None if plan.earliest is None else plan.earliest.time,
-        "files": plan.paths,
-        "bytes": plan.num_bytes,
-    }
-
-
 @click.command(short_help="Pack small files of a table, and put their rows in an order.")
-@table_argument
+@planned(asks=False)
 @click.option("--column", "columns", metavar="COLUMN", multiple=True, help="Order rows by COLUMN. Repeatable.")
 @click.option(
     "--order",
@@ -173,14 +118,8 @@ def _clean_plan_as_json(plan: CleanPlan) -> dict[str, object]:
     "--run", metavar="INSTANT", help="Only run the pending clustering INSTANT, also one that Spark requested."
 )
 @click.option("--abandon", metavar="INSTANT", help="Only remove the plan of the pending clustering INSTANT.")
-@unneeded_yes_option
-@dry_run_option
-@table_options
 def cluster(
-    table: str,
-    as_json: bool,
-    options: Mapping[str, str],
-    storage_options: Mapping[str, object],
+    call: PlannedCall,
     columns: tuple[str, ...],
     order: str | None,
     where: str | None,
@@ -188,63 +127,19 @@ def cluster(
     schedule: bool,
     run: str | None,
     abandon: str | None,
-    only_plan: bool,
 ) -> None:
     """Pack small files of TABLE into larger ones: run pending clusterings, then plan and run a new one.
 
     No row is lost or changed, so the command does not ask.
     """
-    if sum((schedule, run is not None, abandon is not None, only_plan)) > 1:
-        raise click.UsageError("give one of --schedule, --run, --abandon and --plan")
-    opened = open_for(table, options, storage_options)
-    if abandon is not None:
-        opened.cluster(abandon=abandon)
-        print_abandoned("clustering", abandon, as_json=as_json)
-        return
-    if run is not None:
-        with progress("cluster"):
-            result = opened.cluster(run=run)
-        print_rewrite(result, "clustering", _clustering_plan_as_json(result.plan), schedule=False, as_json=as_json)
-        return
-    by = list(columns) or None
-    chosen = list(partitions) or None
-    plan = opened.cluster(by, order=order, where=where, partitions=chosen, dry_run=True).plan
-    done = run_plan(
-        "cluster",
-        plan,
-        lambda: opened.cluster(by, order=order, where=where, partitions=chosen, schedule=schedule),
-        as_json=as_json,
-        only_plan=only_plan,
-        asks=False,
-        shown=lambda: {"plan": _clustering_plan_as_json(plan), "instant": None},
+    verb = partial(
+        call.table.cluster, list(columns) or None, order=order, where=where, partitions=list(partitions) or None
     )
-    if done is not None:
-        print_rewrite(done, "clustering", _clustering_plan_as_json(done.plan), schedule=schedule, as_json=as_json)
-
-
-def _clustering_plan_as_json(plan: ClusteringPlan) -> dict[str, object]:
-    return {
-        "groups": [
-            {
-                "partition": group.partition,
-                "slices": [
-                    {"file_id": each.file_id, "base": each.base_name, "logs": list(each.log_names)}
-                    for each in group.slices
-                ],
-                "bytes": group.num_bytes,
-                "files": group.num_outputs,
-            }
-            for group in plan.groups
-        ],
-        "columns": list(plan.order.columns),
-        "order": plan.order.layout.value,
-        "left": plan.left,
-        "due": plan.due,
-    }
+    _rewrite(call, "clustering", call.table.cluster, verb, verb, schedule=schedule, run=run, abandon=abandon)
 
 
 @click.command(short_help="Merge the log files of a merge-on-read table into base files.")
-@table_argument
+@planned(asks=False)
 @click.option("--schedule", is_flag=True, help="Only request the compaction: write its plan to the timeline.")
 @click.option(
     "--run", metavar="INSTANT", help="Only run the pending compaction INSTANT, also one that Spark requested."
@@ -256,75 +151,87 @@ def _clustering_plan_as_json(plan: ClusteringPlan) -> dict[str, object]:
     help="Log compaction: merge the log files of each file slice into one log file; base files stay.",
 )
 @click.option("--verify", is_flag=True, help="Compare each new base file with its file slice before the commit.")
-@unneeded_yes_option
-@dry_run_option
-@table_options
 def compact(
-    table: str,
-    as_json: bool,
-    options: Mapping[str, str],
-    storage_options: Mapping[str, object],
+    call: PlannedCall,
     schedule: bool,
     run: str | None,
     abandon: str | None,
     log: bool,
     verify: bool,
-    only_plan: bool,
 ) -> None:
     """Merge the log files of TABLE into base files: run pending compactions, then plan and run a new one.
 
     No row is lost or changed, so the command does not ask.
     """
-    if sum((schedule, run is not None, abandon is not None, only_plan)) > 1:
+    if call.table.client.load_config().properties.get(KIND) == "append":
+        raise UnsupportedFeature(f"{call.path} is an append table: lakefmt cluster packs its small files")
+    one, plan = partial(call.table.compact, verify=verify), partial(call.table.compact, log=log)
+    _rewrite(call, "compaction", one, plan, partial(one, log=log), schedule=schedule, run=run, abandon=abandon)
+
+
+def _rewrite(
+    call: PlannedCall,
+    service: str,
+    one: Callable[..., RewriteResult[Any]],
+    plan: Callable[..., RewriteResult[Any]],
+    verb: Callable[..., RewriteResult[Any]],
+    *,
+    schedule: bool,
+    run: str | None,
+    abandon: str | None,
+) -> None:
+    """Do what the options of a service that rewrites file slices say.
+
+    Args:
+        call: the call of the command.
+        service: its name in messages.
+        one: runs or abandons one pending plan.
+        plan: returns the plan.
+        verb: plans and runs.
+        schedule: only request.
+        run: the pending instant to run.
+        abandon: the pending instant whose plan is removed.
+    """
+    if sum((schedule, run is not None, abandon is not None, call.only_plan)) > 1:
         raise click.UsageError("give one of --schedule, --run, --abandon and --plan")
-    opened = open_for(table, options, storage_options)
-    if opened.client.load_config().properties.get(KIND) == "append":
-        raise UnsupportedFeature(f"{table} is an append table: lakefmt cluster packs its small files")
     if abandon is not None:
-        opened.compact(abandon=abandon)
-        print_abandoned("compaction", abandon, as_json=as_json)
+        one(abandon=abandon)
+        print_json({"abandoned": abandon}) if call.as_json else click.echo(f"plan of {service} {abandon} removed")
         return
     if run is not None:
-        with progress("compact"):
-            result = opened.compact(run=run, verify=verify)
-        print_rewrite(
-            result,
-            "compaction",
-            _compaction_plan_as_json(cast("CompactionPlan", result.plan)),
-            schedule=False,
-            as_json=as_json,
-        )
+        with progress(call.name):
+            result = one(run=run)
+        line = _rewrite_text(result, service, schedule=False)
+        if call.as_json:
+            print_json({"plan": plan_as_json(result.plan), **_rewrite_as_json(result)})
+        elif line:
+            click.echo(line)
         return
-    plan = cast("CompactionPlan", opened.compact(dry_run=True, log=log).plan)
-    done = run_plan(
-        "compact",
-        plan,
-        lambda: opened.compact(schedule=schedule, verify=verify, log=log),
-        as_json=as_json,
-        only_plan=only_plan,
-        asks=False,
-        shown=lambda: {"plan": _compaction_plan_as_json(plan), "instant": None},
+    call.run(
+        plan(dry_run=True).plan,
+        lambda: verb(schedule=schedule),
+        undone={"instant": None},
+        done=_rewrite_as_json,
+        says=lambda result: _rewrite_text(result, service, schedule=schedule),
     )
-    if done is not None:
-        print_rewrite(
-            done,
-            "compaction",
-            _compaction_plan_as_json(cast("CompactionPlan", done.plan)),
-            schedule=schedule,
-            as_json=as_json,
-        )
 
 
-def _compaction_plan_as_json(plan: CompactionPlan) -> dict[str, object]:
+def _rewrite_as_json(result: RewriteResult[Any]) -> dict[str, object]:
     return {
-        "operations": [
-            {"partition": o.partition, "file_id": o.file_id, "base": o.base_name, "logs": list(o.log_names)}
-            for o in plan.operations
-        ],
-        "log_bytes": plan.log_bytes,
-        "left": plan.left,
-        "due": plan.due,
+        "instant": result.instant,
+        "finished": list(result.finished),
+        "files": [stat.path for stat in result.files],
+        "rows": result.num_rows,
+        "bytes": result.bytes_written,
     }
+
+
+def _rewrite_text(result: RewriteResult[Any], service: str, *, schedule: bool) -> str:
+    lines = [f"pending {service} {time} is completed" for time in result.finished]
+    if result.instant is not None:
+        requested = f"{service} {result.instant} is requested; the next {service} runs it"
+        lines.append(requested if schedule else str(result))
+    return "\n".join(lines)
 
 
 @click.command(short_help="Run the table services of many tables until stopped.")

@@ -51,8 +51,8 @@ from lakefmt._core.values import RECORD_KEY, PartitionPath, TableType
 from lakefmt.errors import FormatError, InternalError, SnapshotExpired, UnsupportedError
 
 __all__ = [
+    "Candidates",
     "Groups",
-    "Kept",
     "NotUsed",
     "ReadReport",
     "Selection",
@@ -301,7 +301,7 @@ class NotUsed:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class Candidates:
     """What may have rows of a read, before files are listed.
 
     Attributes:
@@ -474,7 +474,7 @@ def chosen_by_statistics(table_at: TableAt, slices: list[FileSlice], plan: Query
 def _selected(read: _Read, *, explained: bool) -> Selection | None:
     """Return the selection; None: an index says what is stored now, and that is not this state."""
     unused: list[UnusedIndex] = []
-    kept, narrowed = _folded(read, _by_names(read), Kept(), unused)
+    kept, narrowed = _folded(read, _by_names(read), Candidates(), unused)
     prune = None if kept.partitions is None else partial(prune_partitions, read.table_at, query=read.plan)
     pin = partial(pinned_slices, read.table_at, listing=read.listing, prune=prune)
     slices = pin(None) if explained else pin(kept.partitions, groups=kept.groups)
@@ -510,7 +510,7 @@ def _folded(
     return left, used
 
 
-def _is_current(read: _Read, kept: Kept, slices: list[FileSlice], used: Sequence[Skipper[Kept]]) -> bool:
+def _is_current(read: _Read, kept: Candidates, slices: list[FileSlice], used: Sequence[Skipper[Candidates]]) -> bool:
     """Return whether what indexes say is stored now is what the state has."""
     if not any(skipper.of_newest for skipper in used):
         return True
@@ -526,7 +526,7 @@ def _is_current(read: _Read, kept: Kept, slices: list[FileSlice], used: Sequence
 # ---------------------------------------------------------------------------------------------- before files are listed
 
 
-def _by_names(read: _Read) -> Iterator[Skipper[Kept]]:
+def _by_names(read: _Read) -> Iterator[Skipper[Candidates]]:
     """Yield what leaves out partitions and file groups."""
     condition, is_partitioned = read.condition, read.table_at.config.is_partitioned
     if condition is None:
@@ -542,11 +542,11 @@ def _by_names(read: _Read) -> Iterator[Skipper[Kept]]:
         yield Skipper(_PARTITION_STATS, _by_partition_stats, of_newest=True)
 
 
-def _by_partition_values(read: _Read, kept: Kept) -> Kept:
-    return Kept(prune_partitions(read.table_at, read.listing.candidates(), read.plan))
+def _by_partition_values(read: _Read, kept: Candidates) -> Candidates:
+    return Candidates(prune_partitions(read.table_at, read.listing.candidates(), read.plan))
 
 
-def _by_record_index(read: _Read, kept: Kept) -> Kept | NotUsed:
+def _by_record_index(read: _Read, kept: Candidates) -> Candidates | NotUsed:
     """Return the file groups of the rows with the keys that the filter names."""
     if read.condition is None or not read.condition.values:
         return NotUsed(_NO_VALUES)
@@ -558,7 +558,7 @@ def _by_record_index(read: _Read, kept: Kept) -> Kept | NotUsed:
     return _within(kept, groups_of_keys(read.metadata(), read.keys, kept.partitions), _RECORD_INDEX)
 
 
-def _by_secondary_indexes(read: _Read, condition: Condition) -> Iterator[Skipper[Kept]]:
+def _by_secondary_indexes(read: _Read, condition: Condition) -> Iterator[Skipper[Candidates]]:
     """Yield the secondary indexes of columns of which the filter names values."""
     indexes = read.attempt("secondary indexes", lambda: secondary_indexes(read.table_at))
     if isinstance(indexes, NotUsed):
@@ -578,7 +578,9 @@ def _left_out(name: str, reason: NotUsed) -> Skipper[T]:
     return Skipper(name, choose, in_metadata=False)
 
 
-def _by_values(read: _Read, kept: Kept, *, index: IndexDefinition, values: pa.Array, is_first: bool) -> Kept | NotUsed:
+def _by_values(
+    read: _Read, kept: Candidates, *, index: IndexDefinition, values: pa.Array, is_first: bool
+) -> Candidates | NotUsed:
     """Return the file groups of the rows with the indexed values that the filter names."""
     if kept.groups is not None:
         return NotUsed("")
@@ -588,12 +590,12 @@ def _by_values(read: _Read, kept: Kept, *, index: IndexDefinition, values: pa.Ar
     return _within(kept, groups_of_values(read.metadata(), index, values, kept.partitions), index.name)
 
 
-def _within(kept: Kept, groups: Groups, by: str) -> Kept:
+def _within(kept: Candidates, groups: Groups, by: str) -> Candidates:
     paths = {path for path, _ in groups}
-    return Kept(sorted(paths if kept.partitions is None else paths.intersection(kept.partitions)), groups, by)
+    return Candidates(sorted(paths if kept.partitions is None else paths.intersection(kept.partitions)), groups, by)
 
 
-def _by_partition_stats(read: _Read, kept: Kept) -> Kept | NotUsed:
+def _by_partition_stats(read: _Read, kept: Candidates) -> Candidates | NotUsed:
     """Return the partitions that may have rows, by the statistics of partitions."""
     partitions, config = kept.partitions, read.table_at.config
     if partitions is None or kept.groups is not None:
@@ -612,7 +614,7 @@ def _by_partition_stats(read: _Read, kept: Kept) -> Kept | NotUsed:
     leaves = listed_leaves(read.table_at.client, config, leaves)
     if not leaves:
         return NotUsed(_NOT_LISTED)
-    return Kept(partitions_by_statistics(read.metadata(), partitions, leaves, read.plan))
+    return Candidates(partitions_by_statistics(read.metadata(), partitions, leaves, read.plan))
 
 
 # ----------------------------------------------------------------------------------------------- after files are listed
