@@ -369,7 +369,7 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow has n
         unknown = [name for name in names if name not in self.schema.names]
         if unknown:
             raise InvalidInputError(f"no column {', '.join(map(repr, unknown))}; the dataset has {self.schema.names}")
-        scanner = self._rows.scanner(names, condition, passed)
+        scanner = self._rows.scanner(list(dict.fromkeys(names)), condition, passed)
         if len({*names}) < len(names):
             return BatchScanner(lambda: _projected(scanner.to_reader(), names))
         return scanner
