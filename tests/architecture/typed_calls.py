@@ -69,7 +69,7 @@ def create_open_and_write(rows: pa.Table) -> None:
 def read_in_every_way(table: lakefmt.Table, connection: Any, **call: Unpack[ReadOptions]) -> None:
     table.to_pandas(columns=["a"], filter=[("a", ">", 1)], as_of="20260101000000000", query="read_optimized")
     table.to_pandas(meta_columns=True, schema_of="now", include_uncommitted=True)
-    table.to_pandas(column=["a"])  # type: ignore[call-arg]
+    table.to_pandas(column=["a"])  # type: ignore[call-overload]
     table.to_polars(filter="a > 1")
     table.to_polars(**call)
     table.to_polars(filer="a > 1")  # type: ignore[call-arg]
