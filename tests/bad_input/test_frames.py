@@ -148,7 +148,6 @@ REFUSED: dict[str, str] = {
     "pandas, mixed objects": "extra",
     "pandas, sparse": "Sparse",
     "polars, Int128": "the rows of this DataFrame cannot be read",
-    "polars, lazy": ".collect()",
     "column with a half name": "utf-8",
     "numpy texts": "str_",
 }

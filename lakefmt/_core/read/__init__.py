@@ -2,5 +2,6 @@
 
 ``verbs`` are the methods of a table; ``snapshot`` is a table at one moment and ``snapshot_files`` the files of a query.
 ``scan`` and ``mor_scan`` read their rows, ``splits`` cuts them into parts. ``filters`` parses filters, which are conditions of
-``filter_terms``. ``incremental`` and ``changes`` read what happened since an instant; ``stats`` describes a table.
+``filter_terms``; what they compute are ``sql_expressions``. ``dataset`` and ``polars_scan`` hand a table to engines that push
+filters down. ``incremental`` and ``changes`` read what happened since an instant; ``stats`` describes a table.
 """

@@ -369,7 +369,7 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow has n
         unknown = [name for name in names if name not in self.schema.names]
         if unknown:
             raise InvalidInputError(f"no column {', '.join(map(repr, unknown))}; the dataset has {self.schema.names}")
-        scanner = self._rows.scanner(names, condition, passed)
+        scanner = self._rows.scanner(list(dict.fromkeys(names)), condition, passed)
         if len({*names}) < len(names):
             return BatchScanner(lambda: _projected(scanner.to_reader(), names))
         return scanner
@@ -435,13 +435,17 @@ def _both(first: pc.Expression | None, second: pc.Expression | None) -> pc.Expre
 
 def _projected(reader: pa.RecordBatchReader, columns: Any) -> pa.RecordBatchReader:
     """Compute columns, or name some more than once, batch by batch."""
-    empty = ds.InMemoryDataset(reader.schema.empty_table()).to_table(columns=columns)
+
+    def of(batch: pa.RecordBatch | pa.Table) -> pa.Table:
+        if isinstance(columns, dict):
+            return ds.InMemoryDataset(batch).to_table(columns=columns, use_threads=False)
+        return pa.table([batch.column(name) for name in columns], names=columns)
 
     def batches() -> Iterator[pa.RecordBatch]:
         for batch in reader:
-            yield from ds.InMemoryDataset(batch).to_table(columns=columns, use_threads=False).to_batches()
+            yield from of(batch).to_batches()
 
-    return pa.RecordBatchReader.from_batches(empty.schema, batches())
+    return pa.RecordBatchReader.from_batches(of(reader.schema.empty_table()).schema, batches())
 
 
 def _named_in(expressions: Any, schema: pa.Schema) -> list[str]:

@@ -170,9 +170,9 @@ def _of_function(function: Any, inputs: Sequence[Any], schema: pa.Schema) -> Con
 def _one_of(name: str, values: Any, schema: pa.Schema) -> Condition | None:
     stored = pa.ipc.open_stream(bytes(values["Literal"]["Scalar"]["List"])).read_all().column(0).combine_chunks()
     column = find_column(schema, (name,))
-    if column is None or len(stored) != 1 or pt.is_floating(column[1]):
+    if column is None or pt.is_floating(column[1]) or pt.is_nested(stored.type):
         return None
-    items = stored.flatten()
+    items = stored
     if pt.is_string_view(items.type) or pt.is_large_string(items.type):
         items = items.cast(pa.string())
     return is_in(column, [value for value in items if value.is_valid], name, negated=False)
