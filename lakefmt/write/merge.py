@@ -120,12 +120,12 @@ class _Keys:
 
     def codes(self, *, whole_table: bool) -> npt.NDArray[np.int64]:
         """Return a number for each row, the same for rows that are one: by key, and by partition unless `whole_table`."""
-        codes: npt.NDArray[np.int64] = self.keys.dictionary_encode().indices.to_numpy().astype(np.int64)
+        codes: _Codes = self.keys.dictionary_encode().indices.to_numpy().astype(np.int64)
         if whole_table:
             return codes
         places = self.paths.dictionary_encode()
-        codes = codes * max(1, len(places.dictionary)) + places.indices.to_numpy().astype(np.int64)
-        return codes
+        numbers: _Codes = places.indices.to_numpy().astype(np.int64)
+        return codes * max(1, len(places.dictionary)) + numbers
 
 
 @dataclass(slots=True)
@@ -417,7 +417,9 @@ class _Decision:
         has_logs = self.table_at.config.table_type is TableType.MERGE_ON_READ
         if not rows.num_rows or not has_logs or not has_order(rule.stored, self.plan.stored.names):
             return late
-        paths = [PartitionPath(path) for path in keys.paths.dictionary_encode().dictionary.to_pylist()]  # partitions, not rows
+        paths = [
+            PartitionPath(path) for path in keys.paths.dictionary_encode().dictionary.to_pylist()
+        ]  # partitions, not rows
         slices = self.table_at.slices(paths)
         reader = SliceReader(self.table_at, slices)
         for number in slices_with_deletes(self.table_at, slices):

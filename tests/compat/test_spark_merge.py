@@ -152,8 +152,8 @@ def test_hudi_merges_alike(
     spark_judge.sql(f"create table {view} using hudi location '{tmp_path / 'theirs'}'", settings=KEEP)
     newest = 0
     for case in CASES.values():
-        if case.reads_target and table_type == "mor":
-            continue
+        if (case.reads_target and table_type == "mor") or (case is CASES["insert only"] and ordering is None):
+            continue  # without an ordering column Hudi inserts what is stored already
         source = drawn(generator, 6)
         newest += 5
         if not case.late or table_type == "mor":  # a delete in a log would be met by late rows
