@@ -13,6 +13,7 @@ from lakefmt.spark.services import cluster_by_tasks as cluster
 from lakefmt.spark.services import compact_table as compact
 from lakefmt.spark.streams.sink import stream_batch
 from lakefmt.spark.writing.dataframe import explain_write, last_commit
+from lakefmt.spark.writing.dataframe import merge_dataframe as merge
 from lakefmt.spark.writing.dataframe import write_dataframe as write
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "compact",
     "explain_write",
     "last_commit",
+    "merge",
     "read",
     "register",
     "stream_batch",

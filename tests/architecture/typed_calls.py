@@ -45,6 +45,11 @@ def write_by_every_verb(table: lakefmt.Table, rows: pa.Table, options: dict[str,
     table.delete_partitions(["city=sf"], force=True)  # type: ignore[call-arg]
     table.update("v = 2", {"v": 3}, options={})
     table.update("v = 2", {"v": 3}, where="v = 2")  # type: ignore[call-arg]
+    table.update("v = 2", expressions={"v": "v * 2"}, dry_run=True)
+    table.merge(rows, "id").when_matched({"v": "s.v"}).when_not_matched(True).execute(options={}, dry_run=True)
+    table.merge(rows, ["id"]).when_not_matched_by_source(delete=True, where="t.v = 1").execute(commit_metadata={})
+    table.merge(rows).when_matched(where="s.v > 1").execute(option={})  # type: ignore[call-arg]
+    table.merge(rows).when_matched("every")  # type: ignore[arg-type]
     table.delete("v = 2", partitions="sf", commit_metadata={"why": "asked"})
     table.delete("v = 2", partition="sf")  # type: ignore[call-arg]
     table.append(rows, txn=("loader", 1), watermark=5, options={})

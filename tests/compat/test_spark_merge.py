@@ -61,6 +61,23 @@ CASES = {
         ),
         reads_target=True,
     ),
+    "insert only": Case("when not matched then insert *", lambda m: m.when_not_matched()),
+    "case": Case(
+        "when matched then update set v = case when s.v > 2 then s.v else t.v end, ts = greatest(t.ts, s.ts)",
+        lambda m: m.when_matched({"v": "case when s.v > 2 then s.v else t.v end", "ts": "greatest(t.ts, s.ts)"}),
+        reads_target=True,
+    ),
+    "conditions on both": Case(
+        "when matched and s.v > t.v then update set v = s.v * 10, ts = s.ts when matched and s.v = 1 then delete "
+        "when not matched and s.city = 'sf' then insert *",
+        lambda m: (
+            m.when_matched({"v": "s.v * 10", "ts": "s.ts"}, where="s.v > t.v")
+            .when_matched_delete(where="s.v = 1")
+            .when_not_matched(where="s.city = 'sf'")
+        ),
+        reads_target=True,
+        late=False,
+    ),
     "delete first": Case(
         "when matched and s.v < 3 and s.ts >= t.ts then delete "
         "when matched and not (s.v < 3 and s.ts >= t.ts) then update set * "
@@ -80,23 +97,6 @@ CASES = {
             .when_matched(where="s.v >= 3")
             .when_not_matched({"id": "s.id", "city": "s.city", "ts": "s.ts", "v": "s.v * 2"})
         ),
-        late=False,
-    ),
-    "insert only": Case("when not matched then insert *", lambda m: m.when_not_matched()),
-    "case": Case(
-        "when matched then update set v = case when s.v > 2 then s.v else t.v end, ts = greatest(t.ts, s.ts)",
-        lambda m: m.when_matched({"v": "case when s.v > 2 then s.v else t.v end", "ts": "greatest(t.ts, s.ts)"}),
-        reads_target=True,
-    ),
-    "conditions on both": Case(
-        "when matched and s.v > t.v then update set v = s.v * 10, ts = s.ts when matched and s.v = 1 then delete "
-        "when not matched and s.city = 'sf' then insert *",
-        lambda m: (
-            m.when_matched({"v": "s.v * 10", "ts": "s.ts"}, where="s.v > t.v")
-            .when_matched_delete(where="s.v = 1")
-            .when_not_matched(where="s.city = 'sf'")
-        ),
-        reads_target=True,
         late=False,
     ),
 }
@@ -128,7 +128,10 @@ def test_hudi_merges_alike(
     table_type: str,
     table_version: int,
 ) -> None:
-    """Every case once, one after another, on two tables alike; at the end Spark and lakefmt read both."""
+    """Every case once, one after another, on two tables alike; at the end Spark and lakefmt read both.
+
+    Deletes come last: in a merge-on-read table Hudi takes a key for matched that a log has deleted, and inserts it no more.
+    """
     generator = np.random.default_rng([table_version, len(table_type), ordering is None])
     tables = {}
     first, second = drawn(generator, 8), drawn(generator, 4)
@@ -149,8 +152,8 @@ def test_hudi_merges_alike(
     spark_judge.sql(f"create table {view} using hudi location '{tmp_path / 'theirs'}'", settings=KEEP)
     newest = 0
     for case in CASES.values():
-        if case.reads_target and table_type == "mor":
-            continue
+        if (case.reads_target and table_type == "mor") or (case is CASES["insert only"] and ordering is None):
+            continue  # without an ordering column Hudi inserts what is stored already
         source = drawn(generator, 6)
         newest += 5
         if not case.late or table_type == "mor":  # a delete in a log would be met by late rows

@@ -28,6 +28,7 @@ MONTHS = (2, 9)
 #: What PySpark 3.5 is asked, in a session that has Hudi's JAR, too.
 OLDEST = (
     "functions",
+    "merges",
     "registered",
     "keyless",
     "written_by_tasks",

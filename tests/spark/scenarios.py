@@ -371,6 +371,32 @@ def functions(spark: SparkSession, root: Path) -> dict[str, Any]:
     return answers
 
 
+def merges(spark: SparkSession, root: Path) -> dict[str, Any]:
+    """Merge a DataFrame: every clause, values of every type, and a source without rows."""
+    path = str(root / "merges")
+    frame = spark.sql(ROWS.format(rows=6))
+    lakefmt_spark.write(frame.where("ts < 4"), path, **OPTIONS)
+    source = frame.selectExpr("*").where("ts > 1")
+    settings = {"lakefmt.spark.timestamp_ntz": "utc", "lakefmt.write.threads": 1}
+    merge = lakefmt_spark.merge(source, path, **settings)
+    result = (
+        merge.when_matched_delete(where="s.ts = 3")
+        .when_matched({"v": "t.v * 100", "at": "s.at"})
+        .when_not_matched()
+        .when_not_matched_by_source(update={"nothing": 7}, where="t.id = 'k0'")
+        .execute(commit_metadata={"job": "merge"})
+    )
+    nothing = lakefmt_spark.merge(source.where("ts > 99"), path, "id", **settings).when_matched().execute()
+    read = lakefmt_spark.read(spark, path)
+    stored = read.where("id = 'k4'").drop(*[name for name in read.columns if name.startswith("_hoodie")])
+    return {
+        "counts": [result.num_inserts, result.num_updates, result.num_deletes, nothing.instant],
+        "rows": rows_of(read, "id", "v", "nothing"),
+        "alike": same_job.shown(stored) == same_job.shown(frame.where("id = 'k4'").select(*stored.columns)),
+        "missing": refusal(lambda: lakefmt_spark.merge(source, str(root / "no table"))),
+    }
+
+
 def plan_of(frame: Any) -> str:
     """Return how Spark runs a query."""
     return frame._jdf.queryExecution().executedPlan().toString().lower()
@@ -404,6 +430,7 @@ def main() -> None:
         refusals,
         registered,
         functions,
+        merges,
         flights,
     ]
     scenarios += [

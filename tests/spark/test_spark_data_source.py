@@ -136,6 +136,17 @@ def check_functions_and_registration(told: dict[str, dict]) -> None:
     assert functions["filled"] == [["k9", None, "2026-01-02"]]
     assert "Spark's workers run lakefmt 0.1.0, this process 9.9.9" in functions["release"]
     assert functions["after"] == 30
+    merged = told["merges"]
+    assert merged["counts"] == [2, 2, 1, None], merged
+    assert merged["rows"] == [
+        ["k0", 0.0, 7],
+        ["k1", 1.5, None],
+        ["k2", 300.0, None],
+        ["k4", 6.0, None],
+        ["k5", 7.5, None],
+    ]
+    assert merged["alike"] is True
+    assert "TableNotFound" in merged["missing"]
 
 
 def test_functions_and_registered_formats(pyspark_4):

@@ -121,12 +121,12 @@ class _Keys:
 
     def codes(self, *, whole_table: bool) -> npt.NDArray[np.int64]:
         """Return a number for each row, the same for rows that are one: by key, and by partition unless `whole_table`."""
-        codes: npt.NDArray[np.int64] = self.keys.dictionary_encode().indices.to_numpy().astype(np.int64)
+        codes: _Codes = self.keys.dictionary_encode().indices.to_numpy().astype(np.int64)
         if whole_table:
             return codes
         places = self.paths.dictionary_encode()
-        partitions: npt.NDArray[np.int64] = places.indices.to_numpy().astype(np.int64)
-        return codes * max(1, len(places.dictionary)) + partitions
+        numbers: _Codes = places.indices.to_numpy().astype(np.int64)
+        return codes * max(1, len(places.dictionary)) + numbers
 
 
 @dataclass(slots=True)

@@ -6,18 +6,18 @@ What must hold of the rows that Spark hands over is checked before anything is c
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, Final, Unpack
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 import pyarrow as pa
 
-from lakefmt import Table
+from lakefmt import Table, open_table
 from lakefmt._core.data_classes import replace
 from lakefmt._core.storage.open import open_store
 from lakefmt._core.values import RECORD_KEY, CommitResult, WriteOperation
 from lakefmt._core.write.ingest import STORED_KEY
-from lakefmt.errors import InvalidInputError, TableExists, TableNotFound
+from lakefmt.errors import InvalidInputError, TableExists, TableNotFound, UnsupportedFeature
 from lakefmt.spark.notes import log_notes, with_notes
 from lakefmt.spark.options import SparkWriteOptions, WriteCall, option_texts, parse_write_options
 from lakefmt.spark.types import dataframe_schema, spark_schema, spark_types
@@ -32,10 +32,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
+    from lakefmt._core.table_merge import TableMerge
+
 __all__ = [
+    "CollectedRows",
     "accept_rows",
     "explain_write",
     "last_commit",
+    "merge_dataframe",
     "rows_schema",
     "shape_rows",
     "write_dataframe",
@@ -70,6 +74,60 @@ def shape_rows(df: DataFrame, call: WriteCall, table: Table | None) -> tuple[Dat
         df = _with_lacking_columns(df, spark_schema(table.schema))
         schema = rows_schema(df.schema, call, table)
     return df, schema
+
+
+class CollectedRows:
+    """The rows of a DataFrame, which Spark computes when they are asked for, in this process (``__arrow_c_stream__``).
+
+    Args:
+        df: the DataFrame.
+        schema: its columns as Arrow has them.
+    """
+
+    def __init__(self, df: DataFrame, schema: pa.Schema) -> None:
+        self._df, self._schema = df, schema
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Return the rows as an Arrow stream capsule."""
+        frame: Any = self._df
+        if hasattr(frame, "toArrow"):
+            rows = frame.toArrow()
+        else:
+            batches = frame._collect_as_arrow()
+            rows = pa.Table.from_batches(batches) if batches else self._schema.empty_table()
+        return rows.select(self._schema.names).cast(self._schema).__arrow_c_stream__(requested_schema)
+
+
+def merge_dataframe(
+    df: DataFrame, path: str, on: str | Sequence[str] | None = None, **options: Unpack[SparkWriteOptions]
+) -> TableMerge:
+    """Begin a merge of a DataFrame into a table; clauses and ``execute()`` are those of ``table.merge``.
+
+    The rows come to this process when the merge is executed, and are no more than ``lakefmt.merge.source.bytes``. Stored rows
+    are read and written by this process, too.
+
+    Args:
+        df: the source.
+        path: the table.
+        on: which rows match: names of columns, an SQL condition over ``t`` and ``s``, or None: the record key.
+        **options: settings by their names, and ``storage.…`` for the store.
+
+    Raises:
+        TableNotFound: there is none.
+        UnsupportedFeature: this session hands no rows to Arrow (Connect of Spark 3.5), or a column holds times without a zone.
+
+    Example::
+
+        merge = lakefmt.spark.merge(df, "/data/trips", "t.id = s.id and t.city = s.city")
+        merge.when_matched_delete(where="s.op = 'd'").when_matched().when_not_matched().execute()
+    """
+    if not can_collect(df):
+        raise UnsupportedFeature(
+            "Spark Connect of 3.5 hands no rows to Arrow: merge in a classic session, or with Spark 4"
+        )
+    call = parse_write_options(option_texts(options))
+    table = open_table(path, options=call.settings, storage_options=call.storage)
+    return table.merge(CollectedRows(df, rows_schema(df.schema, call, table)), on)
 
 
 def rows_schema(schema: StructType, call: WriteCall, table: Table | None) -> pa.Schema:
