@@ -118,16 +118,12 @@ def write_table(
         >>> lakefmt.write_table("memory://doc-write", rows, record_key="id", mode="upsert").num_updates
         2
     """
-    if text_argument(mode, "mode") not in _MODES:
-        raise InvalidInputError(f"unknown mode {mode!r}: expected {', '.join(map(repr, _MODES))}")
     _check_operation(operation, mode)
     options = mapping_argument(call.get("options"), "options")
     if rename is not False and (rename is True or mapping_argument(rename, "rename")):
         data, names = _renamed(data, rename)
         record_key, partition_by, ordering = (names.of(each) for each in (record_key, partition_by, ordering))
-    table = _existing(path, options, storage_options, merge)
-    if table is not None and not call.get("dry_run") and _is_left_over(table.client):
-        table = None if _remove_unwritten(table.client) else table
+    table = _existing(path, options, storage_options, merge, removes=not call.get("dry_run"))
     if table is None:
         made = {
             "record_key": record_key,
@@ -187,6 +183,8 @@ def _renamed(data: object, rename: Mapping[str, str] | bool) -> tuple[object, _N
 
 
 def _check_operation(operation: str | None, mode: str) -> None:
+    if text_argument(mode, "mode") not in _MODES:
+        raise InvalidInputError(f"unknown mode {mode!r}: expected {', '.join(map(repr, _MODES))}")
     if operation is None:
         return
     if text_argument(operation, "operation") not in _OPERATIONS:
@@ -202,13 +200,17 @@ def _existing(
     options: Mapping[str, object],
     storage_options: Mapping[str, object] | None,
     merge: str | MergeFunction | None,
+    *,
+    removes: bool,
 ) -> Table | None:
+    """Return the table that is there; what a call left that is over is removed, if `removes`, and counts as none."""
     # create_table takes the two words; a table that exists says them itself.
     function = None if isinstance(merge, str) and merge in ("event_time", "commit_time") else merge
     try:
-        return open_table(path, options=options, storage_options=storage_options, merge=function)
+        table = open_table(path, options=options, storage_options=storage_options, merge=function)
     except TableNotFound:
         return None
+    return None if removes and _is_left_over(table.client) and _remove_unwritten(table.client) else table
 
 
 def _create_and_write(
