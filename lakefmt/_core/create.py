@@ -502,15 +502,13 @@ def _foreign_below(store: ObjectStore) -> str | None:
     if store.info(PARTITION_METADATA) is not None:
         return "the directory is a partition of another table, or what is left of a table"
     directories = store.list_directories()
-    foreign = format_of_directory(store, directories)
-    if foreign is not None:
-        return f"it is {foreign}"
     for directory in directories[:_PLACES_TO_LOOK_AT]:
         if store.info(f"{directory}/{PROPERTIES}") is not None:
             return f"there is a table in it, {directory}"
         if store.info(f"{directory}/{PARTITION_METADATA}") is not None:
             return f"{directory} in it is a partition of a table whose {PROPERTIES} is gone"
-    return None
+    foreign = format_of_directory(store, directories)
+    return None if foreign is None else f"it is {foreign}"
 
 
 def _table_above(store: ObjectStore) -> str | None:

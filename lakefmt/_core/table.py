@@ -246,7 +246,9 @@ def open_table(
         hint = foreign_hint(client.store)
         if not hint:
             raise
-        raise TableNotFound(f"no Hudi table at {client.store.url}: {hint}") from error
+        raise TableNotFound(
+            f"no Hudi table at {client.store.url}: {hint}; create_table makes one in a directory of its own"
+        ) from error
     resolve_settings(handle_options, None, config.properties)
     check_merger(config, client.options)
     return Table(client)

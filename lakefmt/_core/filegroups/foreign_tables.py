@@ -83,7 +83,8 @@ def foreign_hint(store: ObjectStore) -> str:
     Raises:
         StorageError: the store failed.
     """
-    foreign = format_of_directory(store, store.list_directories())
+    directories = store.list_directories()
+    foreign = None if ".hoodie" in directories else format_of_directory(store, directories)
     if foreign is None:
         return ""
     reader = next((reader for name, reader in _BY_DIRECTORY.values() if name == foreign), None)
