@@ -162,6 +162,12 @@ READING = frozenset(
         "check",
         "savepoints",
         "advise",
+        "count",
+        "dataset",
+        "head",
+        "scan_polars",
+        "streams",
+        "undo",
     ]
 )
 

@@ -290,9 +290,8 @@ class SupportsVersions(Protocol):
     def put_if_match(self, name: str, data: Buffer, mark: str | None) -> CasResult:
         """Replace an object if its version is `mark`; None: create it unless the name is taken.
 
-        If a client library repeated the request, the result may be REFUSED although the first one
-            succeeded: read the object to find out.
-        reads the object.
+        If a client library repeated the request, the result may be REFUSED although the first one succeeded: read the
+        object to find out.
         """
         ...
 
