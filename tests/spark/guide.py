@@ -224,20 +224,16 @@ def sort_modes(guide: Guide) -> dict[str, Any]:
     return answers
 
 
-def payloads(guide: Guide) -> dict[str, Any]:
-    """Payload classes of Hudi's own: a row that is late, one with nulls, and one that is new."""
+def payloads(make: Callable[[str], Guide]) -> dict[str, Any]:
+    """Payload classes of Hudi's own, each in a table of its own: a row that is late, one with nulls, and one as it is stored."""
     answers = {}
     late = (1, "334e26e9", "rider-late", None, 1.0, "san_francisco")
     nulls = (1695999999999, "e96c4396", "rider-newer", None, None, "san_francisco")
-    changes = (
-        guide.trips(TRIPS[:1])
-        .limit(0)
-        .union(guide.spark.createDataFrame([late, nulls, TRIPS[4]], guide.trips(TRIPS).schema))
-    )
     for name in ("PartialUpdateAvroPayload", "OverwriteNonDefaultsWithLatestAvroPayload", "EventTimeAvroPayload"):
-        more = {"hoodie.datasource.write.payload.class": f"org.apache.hudi.common.model.{name}"}
-        guide.write(guide.trips(TRIPS), "overwrite", **more)
-        guide.write(changes, **more)
+        guide, more = make(name), {"hoodie.datasource.write.payload.class": f"org.apache.hudi.common.model.{name}"}
+        trips = guide.trips(TRIPS)
+        guide.write(trips, "overwrite", **more)
+        guide.write(guide.spark.createDataFrame([late, nulls, TRIPS[4]], trips.schema), **more)
         answers[name] = guide.rows()
     return answers
 
@@ -282,7 +278,9 @@ def run_guides(spark: Any, name: str, root: Path) -> dict[str, Any]:
     answers["streams"] = told(
         lambda: streams(Guide(spark, name, root / "streamed", **PARTITION, **KEY, **ORDERING), root / "files")
     )
-    answers["payloads"] = told(lambda: payloads(Guide(spark, name, root / "payloads", **PARTITION, **KEY, **ORDERING)))
+    answers["payloads"] = told(
+        lambda: payloads(lambda table: Guide(spark, name, root / table, **PARTITION, **KEY, **ORDERING))
+    )
     answers["partitionBy"] = partition_by(lambda table: Guide(spark, name, root / table, **KEY, **ORDERING))
     answers["sort modes"] = sort_modes(Guide(spark, name, root / "sorted", **PARTITION, **KEY, **ORDERING))
     return answers
