@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-from lakefmt._core.events import Event, subscribe
 from lakefmt.errors import CommitConflict
+from lakefmt.events import Event, subscribe
 from tests.kit import SECONDS_FOR_A_CHILD
 
 ROWS = pa.table({"id": ["a", "b"], "v": [1, 2]})
@@ -94,7 +94,7 @@ def test_events_become_metrics() -> None:
     from opentelemetry.sdk.metrics import MeterProvider
     from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
-    from lakefmt._core.telemetry import instrument
+    from lakefmt.telemetry import instrument
 
     reader = InMemoryMetricReader()
     end = instrument(MeterProvider([reader]).get_meter("test"))

@@ -14,7 +14,6 @@ from typing import Final
 
 from lakefmt._core.config.table_config import TableConfig
 from lakefmt._core.data_classes import dataclass, replace
-from lakefmt._core.events import emit
 from lakefmt._core.sorting.written_keys import WrittenKeys
 from lakefmt._core.storage.api import PutOutcome
 from lakefmt._core.storage.parallel import BegunRequest
@@ -29,6 +28,7 @@ from lakefmt._core.timeline.timeline import Timeline
 from lakefmt._core.transactions.client import WriteAt, WriteClient
 from lakefmt._core.values import InstantTime
 from lakefmt.errors import InstantNotPending, InternalError, LakefmtError, StorageError
+from lakefmt.events import emit
 
 __all__ = ["EarlyClaim", "InstantTransaction"]
 

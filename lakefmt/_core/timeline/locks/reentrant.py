@@ -11,10 +11,10 @@ from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from typing import Final
 
-from lakefmt._core.events import emit
 from lakefmt._core.storage.time_source import SystemTimeSource, TimeSource
 from lakefmt._core.timeline.locks.api import FencedLease, Lease, TableLock
 from lakefmt.errors import CommitConflict
+from lakefmt.events import emit
 
 #: A wait for the lock from which on it is an event.
 _NOTED_SECONDS: Final = 0.1

@@ -18,7 +18,6 @@ from typing import IO, Final, TypeVar
 
 import pyarrow as pa
 
-from lakefmt._core.events import emit
 from lakefmt._core.filegroups.table_client import TableClient, TableState
 from lakefmt._core.sorting.external_sort import spilling
 from lakefmt._core.storage.time_source import TimeSource
@@ -29,6 +28,7 @@ from lakefmt._core.write.commit.transaction import concurrency_of
 from lakefmt._core.write.context import WriteRequest
 from lakefmt._core.write.ingest import open_stream, read_all
 from lakefmt.errors import CommitConflict, LakefmtError, SchemaMismatch, SnapshotExpired
+from lakefmt.events import emit
 
 __all__ = [
     "GivenRows",

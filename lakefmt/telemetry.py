@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from lakefmt._core.events import Event, subscribe
 from lakefmt.errors import UnsupportedFeature
+from lakefmt.events import Event, subscribe
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import Meter
@@ -38,8 +38,8 @@ def instrument(meter: Meter | None = None) -> Callable[[], None]:
         UnsupportedFeature: ``opentelemetry-api`` is not installed.
 
     Example:
-        >>> import lakefmt._core.telemetry
-        >>> end = lakefmt._core.telemetry.instrument()
+        >>> import lakefmt.telemetry
+        >>> end = lakefmt.telemetry.instrument()
         >>> end()
     """
     if meter is None:
