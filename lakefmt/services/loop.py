@@ -29,7 +29,6 @@ from lakefmt._core.arguments import mapping_argument
 from lakefmt._core.compaction.operations import ServiceOperations, run_operation
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.table_client import TableClient, TableState
-from lakefmt._core.find_tables import find_tables
 from lakefmt._core.storage.api import remove_abandoned, with_versions
 from lakefmt._core.storage.redaction import printable_url
 from lakefmt._core.storage.time_source import TimeSource
@@ -38,6 +37,7 @@ from lakefmt._core.timeline.locks.lease import TimedLease
 from lakefmt._core.timeline.locks.storage import StorageLockBackend
 from lakefmt._core.values import WriteStat
 from lakefmt.errors import InvalidInputError, LakefmtError, ServicesFailed
+from lakefmt.find_tables import find_tables
 from lakefmt.services.round import QUIET_SECONDS, TableRound, needed_services
 from lakefmt.services.status import ServicesStatus, ServiceStep, TableStatus, with_steps
 

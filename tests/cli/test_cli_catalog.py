@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-from lakefmt._core.find_tables import find_tables, list_tables
+from lakefmt.find_tables import find_tables, list_tables
 from lakefmt.services import ServiceLoop
 
 ROWS = pa.table({"id": ["a", "b"], "city": ["sf", "nyc"], "n": [1, 2]})

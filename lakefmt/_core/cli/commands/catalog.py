@@ -25,7 +25,7 @@ def tables(
     path: str, as_json: bool, options: Mapping[str, str], storage_options: Mapping[str, object], count_rows: bool
 ) -> None:
     """List the tables below the folder or URL PATH with type, version and newest commit; default: the working directory."""
-    from lakefmt._core.find_tables import list_tables
+    from lakefmt.find_tables import list_tables
 
     found = list_tables(path, storage_options=storage_options, count_rows=count_rows)
     if as_json:
@@ -86,7 +86,7 @@ def sql(
 def _named_tables(places: tuple[str, ...], storage_options: Mapping[str, object]) -> dict[str, str]:
     """Return the path of each table by its name in the query."""
     if not places:
-        from lakefmt._core.find_tables import find_tables
+        from lakefmt.find_tables import find_tables
 
         found = list(find_tables(".", storage_options=storage_options))
         return {name.rpartition("/")[2]: path for path, name in found}
