@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from threading import RLock
 from time import perf_counter
@@ -706,7 +706,7 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, StreamVerbs, AppendVerbs):
             >>> with t.services():
             ...     _ = t.upsert(pa.table({"id": ["a"]}))
         """
-        return TableServices(self)
+        return TableServices(self, self._background_services)
 
     @property
     def streams(self) -> StreamVerbs:
@@ -898,13 +898,13 @@ def _reopen(url: str, options: Mapping[str, object]) -> Table:
 class TableServices:
     """The services of a table, each as the verb of the table with its name; see :attr:`Table.services`."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: Table, background: Callable[[], BackgroundServices]) -> None:
         self.compact = table.compact
         self.cluster = table.cluster
         self.clean = table.clean
         self.archive = table.archive
         self.vacuum = table.vacuum
-        self._background = table._background_services
+        self._background = background
 
     def __call__(self) -> BackgroundServices:
         """Return the background services of the handle, which compact, clean and archive; start them if necessary.
