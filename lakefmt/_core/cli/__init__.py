@@ -1,6 +1,6 @@
 """The command line ``lakefmt``: one command for each verb of a table.
 
-A command imports rich and the table when it runs, not before. Both click and rich come with the extra ``cli``.
+A command imports rich and the table when it runs, not before. Both click and rich come with the extra `cli`.
 """
 
 from __future__ import annotations
