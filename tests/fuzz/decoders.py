@@ -70,7 +70,7 @@ from lakefmt._core.timeline.locks.filesystem import decode_stamp
 from lakefmt._core.timeline.locks.storage import decode_lock_record
 from lakefmt._core.timeline.markers import list_marked, marker_directory
 from lakefmt._core.timeline.metadata_codec import BodyKind, body_kind, decode_body, decode_commit_rows, encode_body
-from lakefmt._core.timeline.properties_store import BACKUP, PROPERTIES, load_properties
+from lakefmt._core.timeline.properties_store import BACKUP, PROPERTIES, load_mark, load_properties
 from lakefmt._core.timeline.restore import RestorePlan, parse_restore_record, restore_record
 from lakefmt._core.timeline.rollback import (
     RollbackPlan,
@@ -188,6 +188,12 @@ def decode_stored_properties(data: bytes, name: str = PROPERTIES) -> None:
     store = MemoryStore()
     store.put(name, data)
     parse_table_config(load_properties(store))
+
+
+def decode_stored_mark(data: bytes) -> None:
+    store = MemoryStore()
+    store.put(PROPERTIES, data)
+    assert isinstance(load_mark(store), str)
 
 
 def decode_archive(data: bytes, layout: int, name: str, others: Mapping[str, bytes]) -> None:
@@ -535,6 +541,13 @@ DECODERS: tuple[Decoder, ...] = (
         decode_stored_properties,
         _PROPERTIES,
         (*FILE, InvalidInputError),
+    ),
+    Decoder(
+        "mark in the properties",
+        ("timeline.properties_store.load_mark",),
+        decode_stored_mark,
+        {"mark": b"#Properties saved on 2026-01-01\n#lakefmt: made\nhoodie.table.name=t\n"},
+        refuses=False,
     ),
     Decoder(
         "backup of properties",
