@@ -180,7 +180,11 @@ def _one_of(name: str, values: Any, schema: pa.Schema) -> Condition | None:
 
 def _literal(tree: Any) -> object:
     """Return the value of a literal; None: it is none that is known here."""
-    ((name, value),) = tree["Literal"]["Scalar"].items()
+    literal = tree["Literal"]
+    if "Dyn" in literal:  # a number of Python, before Polars has given it a type
+        number = literal["Dyn"].get("Int")
+        return number if isinstance(number, int) else None
+    ((name, value),) = literal["Scalar"].items()
     if name in _WHOLE_NUMBERS and isinstance(value, int):
         return value
     if name == "String" and isinstance(value, str):
