@@ -46,6 +46,7 @@
     │   ├── CorruptFile
     │   ├── CompletedFileMissing   the completed file of an instant is missing
     │   └── UnsafePath             a stored path leaves the table
+    ├── ServicesFailed           look at the services: commits stay valid
     ├── StorageError             wait and retry, or look at the store (``transient`` says which)
     └── InternalError            report it: an invariant was broken; nothing was committed
 

@@ -11,12 +11,15 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from lakefmt._core.config import hudi_options, settings
-from lakefmt._core.producers.append.verbs import paimon_options_markdown
-from lakefmt._core.timeline.instant import transitions_table
-from lakefmt.spark import options
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))  # this tree, whatever is installed
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
+from lakefmt._core.config import hudi_options, settings  # noqa: E402
+from lakefmt._core.producers.append.verbs import paimon_options_markdown  # noqa: E402
+from lakefmt._core.timeline.instant import transitions_table  # noqa: E402
+from lakefmt.spark import options  # noqa: E402
+
+DOCS = ROOT / "docs"
 
 #: The rows of the README's table: its text, the work in docs/dev/speed.md, and lakefmt's name there.
 _SPEED_ROWS = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 import tomllib
 import types
 from pathlib import Path
@@ -143,3 +144,8 @@ def test_a_mute_name_is_seen():
     face = types.SimpleNamespace(Loud=Loud, quiet=quiet)
     assert undocumented(face, ["Loud", "quiet"]) == ["Loud.mute"]
     assert without_example(face, ["Loud", "quiet"]) == {"quiet"}
+
+
+def test_the_tree_of_errors_names_every_one() -> None:
+    tree = re.findall(r"─ (\w+)", errors.__doc__ or "")
+    assert sorted(tree) == sorted(name for name in errors.__all__ if name != "LakefmtError")

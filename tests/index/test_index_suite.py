@@ -15,6 +15,7 @@ import pytest
 import lakefmt
 from lakefmt._core.filegroups.model import FileSlice
 from lakefmt._core.index import IndexCapabilities, IndexKeys, KeyPlacement, KeyReader, Located, open_index
+from lakefmt._core.index.registry import INDEXES
 from lakefmt._core.values import FileId, PartitionPath
 from lakefmt.errors import InvalidInputError
 from lakefmt.testing.indexes import IndexSuite
@@ -83,6 +84,24 @@ class TestBloom(IndexSuite):
 
 
 @pytest.mark.slow
+class TestSimple(IndexSuite):
+    effects_apart = 9
+
+    @pytest.fixture
+    def index_arguments(self) -> Mapping[str, Any]:
+        return {"index": "simple"}
+
+
+@pytest.mark.slow
+class TestGlobalBloom(IndexSuite):
+    effects_apart = 9
+
+    @pytest.fixture
+    def index_arguments(self) -> Mapping[str, Any]:
+        return {"index": "global_bloom"}
+
+
+@pytest.mark.slow
 class TestGlobalSimple(IndexSuite):
     effects_apart = 5
 
@@ -107,6 +126,11 @@ class TestPartitionedRecord(IndexSuite):
     @pytest.fixture
     def index_arguments(self) -> Mapping[str, Any]:
         return {"index": "partitioned_record", "options": FEW_FILE_GROUPS, "table_version": 9}
+
+
+def test_the_suite_runs_over_every_built_in_index() -> None:
+    classes = {name.removeprefix("Test") for name, value in globals().items() if isinstance(value, type)}
+    assert {name.title().replace("_", "") for name in INDEXES} <= classes
 
 
 # ----------------------------------------------------------------------------------------- what the suite must refuse

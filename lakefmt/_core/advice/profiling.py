@@ -17,7 +17,7 @@ from lakefmt._core.formats.parquet.base_file import BaseFileFooter
 from lakefmt._core.timeline.commit import CommitMetadata
 from lakefmt._core.timeline.instant import Action, Instant, parse_instant_time
 from lakefmt._core.values import TableType, WriteOperation
-from lakefmt.errors import InvalidInputError
+from lakefmt.errors import InvalidInputError, UnsupportedFeature
 
 __all__ = ["profile_table"]
 
@@ -42,6 +42,7 @@ _KNOWN_INDEXES: Final = {
     "global_record_level_index": "record",
     "partitioned_record": "partitioned_record",
     "record_level_index": "partitioned_record",
+    "partitioned_record_index": "partitioned_record",
 }
 
 
@@ -191,7 +192,12 @@ def _choice_of_today(table_at: TableAt, bodies: Sequence[tuple[Instant, CommitMe
 
 def _index_of_today(client: TableClient, config: TableConfig, settings: Settings) -> str:
     asked = settings.text("hoodie.index.type") or client.load_notes().get("index") or "bloom"
-    return _KNOWN_INDEXES.get(str(asked).lower(), "bloom")
+    known = _KNOWN_INDEXES.get(str(asked).lower())
+    if known is None:
+        raise UnsupportedFeature(
+            f"advice knows no costs of the index {asked!r} of this table: it knows {', '.join(sorted(set(_KNOWN_INDEXES.values())))}"
+        )
+    return known
 
 
 def _compacted_after(settings: Settings, bodies: Sequence[tuple[Instant, CommitMetadata]]) -> int:

@@ -87,7 +87,8 @@ class _Work:
     """What the merges of one read share.
 
     Attributes:
-        table_at: the table, at one moment.
+        client: the table.
+        state: its properties and timeline, at one moment.
         schema: the columns to read.
         rule: the table's merge rule.
         query: columns and filter.

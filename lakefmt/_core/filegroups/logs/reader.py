@@ -651,8 +651,8 @@ def _delete_rows(records: DeleteRecords, schema: pa.Schema, rule: MergeRule) -> 
         made[f.name].cast(f.type) if f.name in made else _with_ordering(f, ordering, count)
         for f in _all_nullable(schema)
     ]
-    # A delete without an ordering value, or with int 0, deletes any stored row (docs/format.md,
-    # Delete blocks).
+    # A delete without an ordering value, or with int 0, which `DeleteRecords.ordering` makes null, deletes any stored row
+    # (docs/format.md, Delete blocks).
     always = np.ones(count, dtype=bool)
     for values in () if rule.blocks_win else ordering.values():
         always &= values.is_null().to_numpy(zero_copy_only=False)
