@@ -89,17 +89,6 @@ class Google(Bucket):
             self._create(rpath, file.read(), mode == "create", metadata)
 
 
-class Azure(Bucket):
-    protocol = ("abfs", "az", "abfss")
-
-    def pipe_file(self, path, value, overwrite=True, **_):
-        self._create(path, value, not overwrite, None)
-
-    def put_file(self, lpath, rpath, overwrite=True, **_):
-        with open(lpath, "rb") as file:
-            self._create(rpath, file.read(), not overwrite, None)
-
-
 class OldGoogle(Google):
     """A release that does not know the argument yet, and takes anything."""
 
@@ -111,41 +100,6 @@ class TestGoogleLikeStore(StoreSuite):
     @pytest.fixture
     def store(self):
         return RemoteStore(Google(), f"bucket/table-{next(numbers)}")
-
-
-class TestAzureLikeStore(StoreSuite):
-    """It has no stamp: a refusal by an object of equal size may be our own put, repeated by the client."""
-
-    @pytest.fixture
-    def store(self):
-        return RemoteStore(Azure(), f"container/table-{next(numbers)}")
-
-    def test_an_empty_object_is_an_object(self, store):
-        assert store.put_if_absent("empty", b"") is PutOutcome.DONE
-        assert store.put_if_absent("empty", b"") is PutOutcome.UNKNOWN
-        assert store.read("empty") == b""
-
-    @pytest.mark.parametrize("test", ["put_if_absent", "sink"])
-    def test_of_eight_that_put_if_absent_one_is_done(self, store, test):
-        done = store.put_if_absent("a", b"first")
-        assert (done, store.put_if_absent("a", b"other")) == (PutOutcome.DONE, PutOutcome.UNKNOWN)
-        assert store.put_if_absent("a", b"longer than that") is PutOutcome.REFUSED
-        assert store.read("a") == b"first"
-
-    def test_of_eight_sinks_one_is_done(self, store):
-        for body, outcome in ((b"x", PutOutcome.DONE), (b"y", PutOutcome.UNKNOWN), (b"zz", PutOutcome.REFUSED)):
-            with store.create("a") as sink:
-                sink.file.write(body)
-                assert sink.put_if_absent() is outcome
-        assert store.read("a") == b"x"
-
-    def test_durable_is_accepted(self, store):
-        assert store.put_if_absent("d/a", b"1", durable=True) is PutOutcome.DONE
-
-    @pytest.mark.parametrize("name", ["plain", "50%/100%25"])
-    def test_an_odd_name_is_kept_letter_by_letter(self, store, name):
-        assert store.put_if_absent(name, b"one") is PutOutcome.DONE
-        assert listed_names(store) == [name]
 
 
 def test_a_repetition_by_the_client_is_told_from_a_refusal():

@@ -40,6 +40,7 @@ class AzureObjects(FsspecObjects):
     def __init__(self, fs: AbstractFileSystem, root: str) -> None:
         super().__init__(fs, root)
         self._fs: Any = fs  # what adlfs has beyond fsspec
+        self.directories = False
         self.conditional = self.versioned = hasattr(fs, "service_client")
 
     def pages(self, prefix: str, recursive: bool) -> Iterator[tuple[list[ObjectInfo], list[str]]]:

@@ -35,19 +35,15 @@ _TIMES: Final = ("LastModified", "mtime", "last_modified", "updated", "modified"
 
 @dataclass(frozen=True)
 class _Condition:
-    """How a file system is asked to create only: the argument, and whether user metadata can carry a stamp."""
+    """How a file system is asked to create only."""
 
     argument: str
     value: object
-    stamped: bool
 
 
 _CONDITIONS: Final[Mapping[str, _Condition]] = {
-    "gs": _Condition("mode", "create", stamped=True),
-    "gcs": _Condition("mode", "create", stamped=True),
-    "abfs": _Condition("overwrite", False, stamped=False),
-    "abfss": _Condition("overwrite", False, stamped=False),
-    "az": _Condition("overwrite", False, stamped=False),
+    "gs": _Condition("mode", "create"),
+    "gcs": _Condition("mode", "create"),
 }
 
 
@@ -133,26 +129,17 @@ class FsspecObjects:
 
     def _create_if(self, condition: _Condition, name: str, payload: Payload) -> PutOutcome:
         stamp = secrets.token_hex(16)
-        arguments: dict[str, object] = {condition.argument: condition.value}
-        if condition.stamped:
-            arguments["metadata"] = {PUT_STAMP: stamp}
+        arguments: dict[str, object] = {condition.argument: condition.value, "metadata": {PUT_STAMP: stamp}}
         try:
             self._upload(self._base + name, payload, arguments)
         except FileExistsError:
-            return self._refused_or_ours(condition, name, stamp, payload.size)
+            return self._after_refusal(name, stamp)[0]
         except Exception as error:
             if not may_have_happened(error):
                 raise
             _log.warning("the answer to a put of %r was lost (%s)", name, type(error).__name__)
             return PutOutcome.UNKNOWN
         return PutOutcome.DONE
-
-    def _refused_or_ours(self, condition: _Condition, name: str, stamp: str, size: int) -> PutOutcome:
-        outcome, info = self._after_refusal(name, stamp)
-        if condition.stamped or outcome is PutOutcome.UNKNOWN:
-            return outcome
-        # Without a stamp an object of our size may be ours: only its reader can tell.
-        return PutOutcome.UNKNOWN if info.get("size") == size else PutOutcome.REFUSED
 
     def _after_refusal(self, name: str, stamp: str) -> tuple[PutOutcome, Mapping[str, Any]]:
         """Tell a refusal from a repetition, by the client, of a put of ours that had arrived; return what is there, too."""
@@ -164,7 +151,7 @@ class FsspecObjects:
             _log.debug("cannot look at %r: %s", name, type(error).__name__)
             return PutOutcome.UNKNOWN, {}
         is_ours = (info.get("metadata") or {}).get(PUT_STAMP) == stamp
-        return (PutOutcome.DONE if is_ours else PutOutcome.REFUSED), info
+        return PutOutcome.DONE if is_ours else PutOutcome.REFUSED
 
     def _upload(self, path: str, payload: Payload, arguments: Mapping[str, object]) -> None:
         try:
