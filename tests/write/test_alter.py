@@ -206,7 +206,7 @@ REFUSED: dict[str, tuple[Callable[[Table], object], type[LakefmtError], str]] = 
         "not both",
     ),
     "nothing": (lambda t: t.alter.update_column("b"), InvalidInputError, "what to change"),
-    "a type in words": (lambda t: t.alter.add_column("x", "int"), InvalidInputError, "an Arrow type"),
+    "a type of no name": (lambda t: t.alter.add_column("x", "whole number"), InvalidInputError, "unknown type .whole."),
     "no type for a table": (
         lambda t: t.alter.add_column("x", pa.map_(pa.int32(), pa.int32())),
         SchemaMismatch,

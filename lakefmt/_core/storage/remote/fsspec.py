@@ -151,7 +151,7 @@ class FsspecObjects:
             _log.debug("cannot look at %r: %s", name, type(error).__name__)
             return PutOutcome.UNKNOWN, {}
         is_ours = (info.get("metadata") or {}).get(PUT_STAMP) == stamp
-        return PutOutcome.DONE if is_ours else PutOutcome.REFUSED
+        return (PutOutcome.DONE if is_ours else PutOutcome.REFUSED), info
 
     def _upload(self, path: str, payload: Payload, arguments: Mapping[str, object]) -> None:
         try:
