@@ -128,6 +128,7 @@ def answer_of_duckdb(text: str) -> list[object] | None:
             return None
 
 
+@pytest.mark.newest_only("the oldest sqlglot knows fewer functions; they are refused by name")
 @given(text=st.one_of(WHOLES, OTHERS, TEXTS, CONDITIONS))
 @settings(max_examples=examples(150), deadline=None)
 def test_values_are_those_of_duckdb(text: str) -> None:

@@ -150,7 +150,13 @@ def partitions_read(report: ReadReport) -> tuple[int, int]:
         ("ts >= '2024-01-10' and ts < '2024-01-12'", 2),
         ("ts = '2024-01-10 06:00:00'", 1),
         ("ts > '2024-01-30 12:00:00'", 2),
-        ("ts in ('2024-01-01', '2024-01-31 18:00:00')", 2),
+        pytest.param(
+            "ts in ('2024-01-01', '2024-01-31 18:00:00')",
+            2,
+            marks=pytest.mark.newest_only(
+                "the oldest sqlglot reads other literals there: nothing is left out, no row is lost"
+            ),
+        ),
         ("not (ts < '2024-01-31')", 1),
         ("ts < '2024-01-02' or ts >= '2024-01-31'", 2),
         ("ts is null", 0),

@@ -75,17 +75,26 @@ class Guide:
         return sorted((first, second) for first, _, second in (name.partition("_") for name in names) if second)
 
 
-def _date_forms(instant: str) -> dict[str, str]:
-    """Return the forms in which the guide writes an instant."""
-    time = dt.datetime.strptime(instant + "000", "%Y%m%d%H%M%S%f")
+def _time_of(instant: str) -> dt.datetime:
+    return dt.datetime.strptime(instant + "000", "%Y%m%d%H%M%S%f")
+
+
+def _date_forms(instant: str, second: dt.datetime) -> dict[str, str]:
+    """Return the forms in which the guide writes an instant.
+
+    Args:
+        instant: of a commit.
+        second: of the forms without milliseconds: several commits may lie in one second, so it lies before all or after all.
+    """
+    time = _time_of(instant)
     return {
         "digits": instant,
-        "seconds": (time + dt.timedelta(seconds=1)).strftime("%Y%m%d%H%M%S"),
+        "seconds": second.strftime("%Y%m%d%H%M%S"),
         "blank": time.strftime("%Y-%m-%d %H:%M:%S.") + instant[-3:],
-        "blank, seconds": (time + dt.timedelta(seconds=1)).strftime("%Y-%m-%d %H:%M:%S"),
+        "blank, seconds": second.strftime("%Y-%m-%d %H:%M:%S"),
         "tomorrow": (time + dt.timedelta(days=1)).strftime("%Y-%m-%d"),
         "T": time.strftime("%Y-%m-%dT%H:%M:%S.") + instant[-3:],
-        "epoch": str(int(time.replace(tzinfo=dt.UTC).timestamp()) + 1),
+        "epoch": str(int(second.replace(tzinfo=dt.UTC).timestamp())),
         "epoch, milliseconds": str(round(time.replace(tzinfo=dt.UTC).timestamp() * 1000)),
     }
 
@@ -138,9 +147,13 @@ def quick_start(guide: Guide, with_forms: bool) -> dict[str, Any]:
     answers["point in time"] = guide.rows(
         guide.read(**{QUERY: "incremental", BEGIN: "000", END: guide.commits()[1][1]})
     )
-    for form, value in _date_forms(first[0]).items() if with_forms else ():
+    before, after = (
+        _time_of(first[0]) - dt.timedelta(seconds=2),
+        _time_of(guide.commits()[-1][1]) + dt.timedelta(seconds=2),
+    )
+    for form, value in _date_forms(first[0], after).items() if with_forms else ():
         answers[f"as of, {form}"] = told(lambda value=value: guide.rows(guide.read(**{AS_OF: value})))
-    for form, value in _date_forms(first[1]).items() if with_forms else ():
+    for form, value in _date_forms(first[1], before).items() if with_forms else ():
         since = {QUERY: "incremental", BEGIN: value}
         answers[f"since, {form}"] = told(lambda since=since: guide.rows(guide.read(**since)))
     return answers

@@ -31,7 +31,7 @@ from lakefmt._core.read.filter_terms import (
     is_in,
     matches_like,
 )
-from lakefmt.errors import InvalidFilter
+from lakefmt.errors import InvalidFilter, UnsupportedFeature
 
 if TYPE_CHECKING:
     import polars as pl
@@ -53,7 +53,13 @@ def scan_polars(rows: DatasetRows, name: str) -> pl.LazyFrame:
         name: of the table, for ``LazyFrame.explain``.
     """
     import polars as pl
-    from polars.io.plugins import register_io_source
+
+    try:
+        from polars.io.plugins import register_io_source
+    except ModuleNotFoundError:
+        raise UnsupportedFeature(
+            f"Polars {pl.__version__} takes no sources of other libraries: install a newer one, or use to_polars()"
+        ) from None
 
     source = _Source(rows)
     known = inspect.signature(register_io_source).parameters

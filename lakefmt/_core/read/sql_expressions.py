@@ -529,6 +529,8 @@ class ExpressionTranslator:
         name, arguments = str(tree.this).lower(), list(tree.expressions)
         if name == "date_part" and len(arguments) == 2 and self._constant(arguments[0]).lower() in _DATE_PARTS:
             return self._part(arguments[1], self._constant(arguments[0]).lower())
+        if name in _DATE_PARTS and len(arguments) == 1:  # older releases of sqlglot
+            return self._part(arguments[0], name)
         search = _SEARCHES.get(name.title().replace("_", ""))
         if search is not None and len(arguments) == 2:  # older releases of sqlglot
             return search(self._text(arguments[0]), self._constant(arguments[1])), pa.bool_()
