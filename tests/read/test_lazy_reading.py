@@ -22,9 +22,7 @@ from lakefmt._core.read import polars_scan, verbs
 from lakefmt._core.read.polars_scan import implied_condition_of_polars
 from lakefmt.errors import InvalidInputError, UnsupportedFeature
 
-pytestmark = pytest.mark.newest_only(
-    "the oldest Polars takes no sources of others, the oldest DuckDB hands over fewer filters"
-)
+pytestmark = pytest.mark.newest_only("older releases of Polars and DuckDB hand over other filters")
 
 ROWS = pa.table(
     {

@@ -258,9 +258,15 @@ def _open_lazy_frame(data: Any) -> tuple[pa.Schema, Iterator[pa.Table]]:
     def tables() -> Iterator[pa.Table]:
         for frame in foreign_items(foreign(frames, cannot), cannot):
             if frame.height:
-                yield pa.RecordBatchReader.from_stream(frame).read_all()
+                yield _arrow_of_polars(polars, frame)
 
-    return pa.RecordBatchReader.from_stream(empty).schema, tables()
+    return _arrow_of_polars(polars, empty).schema, tables()
+
+
+def _arrow_of_polars(polars: Any, frame: Any) -> pa.Table:
+    """Return a frame without views of strings, which the oldest PyArrow cannot cut."""
+    level = getattr(polars, "CompatLevel", None)  # releases before it give no views
+    return frame.to_arrow() if level is None else frame.to_arrow(compat_level=level.oldest())
 
 
 def check_frame(data: Any) -> None:
