@@ -102,7 +102,7 @@ class ErasureReport:
 
     @property
     def is_clean(self) -> bool:
-        """True when something was looked for, every file was read, and none holds it."""
+        """True when every file was searched for at least one trace and none has it."""
         return bool(self.traces) and not self.found and not self.unread
 
     def __str__(self) -> str:

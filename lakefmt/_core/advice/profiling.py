@@ -14,6 +14,7 @@ from lakefmt._core.config.table_config import TableConfig
 from lakefmt._core.filegroups.model import BaseFile
 from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableState
 from lakefmt._core.formats.parquet.base_file import BaseFileFooter
+from lakefmt._core.index.registry import INDEXES, own_name
 from lakefmt._core.timeline.commit import CommitMetadata
 from lakefmt._core.timeline.instant import Action, Instant, parse_instant_time
 from lakefmt._core.values import TableType, WriteOperation
@@ -31,19 +32,6 @@ _LOADS: Final = frozenset(
 )
 _SERVICES: Final = frozenset({WriteOperation.COMPACT, WriteOperation.CLUSTER})
 _BUCKETS: Final = "hoodie.bucket.index.num.buckets"
-_KNOWN_INDEXES: Final = {
-    "bloom": "bloom",
-    "simple": "simple",
-    "bucket": "bucket",
-    "global_bloom": "global_bloom",
-    "global_simple": "global_simple",
-    "record": "record",
-    "record_index": "record",
-    "global_record_level_index": "record",
-    "partitioned_record": "partitioned_record",
-    "record_level_index": "partitioned_record",
-    "partitioned_record_index": "partitioned_record",
-}
 
 
 def profile_table(
@@ -192,12 +180,12 @@ def _choice_of_today(table_at: TableAt, bodies: Sequence[tuple[Instant, CommitMe
 
 def _index_of_today(client: TableClient, config: TableConfig, settings: Settings) -> str:
     asked = settings.text("hoodie.index.type") or client.load_notes().get("index") or "bloom"
-    known = _KNOWN_INDEXES.get(str(asked).lower())
-    if known is None:
+    name = own_name(str(asked))
+    if name not in INDEXES:
         raise UnsupportedFeature(
-            f"advice knows no costs of the index {asked!r} of this table: it knows {', '.join(sorted(set(_KNOWN_INDEXES.values())))}"
+            f"advice knows no costs of the index {asked!r} of this table: it knows {', '.join(sorted(INDEXES))}"
         )
-    return known
+    return name
 
 
 def _compacted_after(settings: Settings, bodies: Sequence[tuple[Instant, CommitMetadata]]) -> int:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
+from functools import partial
 from typing import Generic, TypeVar
 
 from lakefmt._core.compaction.cluster.plan import ClusteringPlan
@@ -22,6 +23,7 @@ from lakefmt._core.config.settings import resolve_settings
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.table_client import TableClient, TableState
 from lakefmt._core.index.bucket.ring import HashRing
+from lakefmt._core.storage.api import ObjectStore
 from lakefmt._core.storage.open import open_store
 from lakefmt._core.timeline.heartbeat import read_stamp
 from lakefmt._core.values import InstantTime, PartitionPath, WriteStat
@@ -96,6 +98,13 @@ def operations_of(merge: SliceMerge | LogMerge, plan: CompactionPlan, owner: str
     )
 
 
+def _check_owner(store: ObjectStore, time: InstantTime, owner: str, service: str) -> None:
+    """Raise when the process that planned is dead, or another one has taken the plan over."""
+    stamp = read_stamp(store, time)
+    if stamp is None or stamp.get("owner") != owner:
+        raise InstantNotPending(f"the {service} {time} has ended, or another process has taken it over")
+
+
 def run_operation(
     operations: ServiceOperations, number: int, storage_options: Mapping[str, object] | None = None
 ) -> tuple[WriteStat, ...]:
@@ -118,11 +127,7 @@ def run_operation(
     client = TableClient(store, operations.options)
     state, operation = operations.state, operations.plan.operations[number]
 
-    def check() -> None:
-        stamp = read_stamp(store, operations.time)
-        if stamp is None or stamp.get("owner") != operations.owner:
-            raise InstantNotPending(f"the service {operations.time} has ended, or another process has taken it over")
-
+    check = partial(_check_owner, store, operations.time, operations.owner, "service")
     check()
     bases, logs = client.storage_listing(state.config).files([operation.partition])
     files: SliceFiles = {base.name: base for base in bases}, {log.name: log for log in logs}
@@ -220,11 +225,7 @@ def run_clustering_operation(
     client = TableClient(store, operations.options)
     state, group = operations.state, operations.plan.groups[number]
 
-    def check() -> None:
-        stamp = read_stamp(store, operations.time)
-        if stamp is None or stamp.get("owner") != operations.owner:
-            raise InstantNotPending(f"the clustering {operations.time} has ended, or another process has taken it over")
-
+    check = partial(_check_owner, store, operations.time, operations.owner, "clustering")
     check()
     bases, logs = client.storage_listing(state.config).files([group.partition])
     rewrite = GroupRewrite(

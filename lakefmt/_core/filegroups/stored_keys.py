@@ -98,7 +98,7 @@ _ROWS_STAY: Final = ".hoodie/.lakefmt/rows_that_stay"
 
 
 def note_rows_that_stay(table_at: TableAt) -> None:
-    """Note that rows may lie in partitions of other times than their own, before a commit makes such rows visible.
+    """Record that rows may lie in the partition of another time, before a commit makes such rows visible.
 
     A global index leaves a row in its partition when its time is changed. Where a path tells the value of a column, the row gets
     that value; the day of a time does not tell the time.

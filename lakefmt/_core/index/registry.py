@@ -290,12 +290,12 @@ def _open_record(call: IndexCall) -> Index:
 
     table = call.table
     return open_record_index(
-        table.client, table.settings, table.config, table.state, is_global=_own_name(call.name) == "record"
+        table.client, table.settings, table.config, table.state, is_global=own_name(call.name) == "record"
     )
 
 
 def _plan_record(table: NewTable) -> tuple[str, Properties]:
-    name = _own_name(table.index)
+    name = own_name(table.index)
     if not table.key_fields:
         raise UnsupportedFeature("a record index needs a record key: generated keys are never looked up")
     if not table.has_meta_columns:
@@ -355,24 +355,24 @@ def index_kind(name: str) -> IndexKind:
     """
     if name.lower() in _UNSUPPORTED_INDEXES:
         raise UnsupportedFeature(f"lakefmt has no index {name!r}: use one of {', '.join(TABLE_INDEX_NAMES)}")
-    kind = INDEXES.get(_own_name(name))
+    kind = INDEXES.get(own_name(name))
     if kind is None:
         raise UnknownSetting(f"unknown index {name!r}: expected one of {', '.join(TABLE_INDEX_NAMES)}")
     return kind
 
 
-def _own_name(name: str) -> str:
+def own_name(name: str) -> str:
     """Return lakefmt's name of an index.
 
     Example:
-        >>> _own_name("GLOBAL_RECORD_LEVEL_INDEX")
+        >>> own_name("GLOBAL_RECORD_LEVEL_INDEX")
         'record'
     """
     return _ALIASES.get(name.lower(), name.lower())
 
 
 def _is_index_name(name: str) -> bool:
-    return _own_name(name) in INDEXES or name.lower() in _UNSUPPORTED_INDEXES
+    return own_name(name) in INDEXES or name.lower() in _UNSUPPORTED_INDEXES
 
 
 def open_index(name: str, *, is_global: bool = False, options: Options | None = None) -> Index:

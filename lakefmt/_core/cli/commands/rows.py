@@ -213,7 +213,7 @@ def write_output(
     output: Path | None,
     limit: int | None,
 ) -> None:
-    """Print rows, or write them to a file, in the format that the options say."""
+    """Print rows or write them to a file, in the chosen format."""
     from lakefmt._core.cli.formatters import write_rows
 
     chosen = _output_format(how, output, as_json=as_json)
