@@ -42,6 +42,11 @@
     │   ├── FlushFailed            rows could not be made durable; failed_rows() has them
     │   ├── CommitFailed           every row is durable and not committed: do not send them again
     │   └── StreamUnavailable      another process opened a stream of this writer
+    ├── SourceError              look at the database that a table follows
+    │   ├── SourceUnavailable      it cannot be reached now; nothing is lost, try again
+    │   ├── SourceRefused          a setting, a right or a table of it: the message says what mends it
+    │   ├── SourceChanged          its columns changed so that the table cannot follow
+    │   └── PositionLost           it does not have the changes behind the stored position any more
     ├── FormatError              repair the table: stored bytes are not what they should be
     │   ├── CorruptFile
     │   ├── CompletedFileMissing   the completed file of an instant is missing
@@ -91,10 +96,15 @@ __all__ = [
     "MetadataTablePresent",
     "NotFoundError",
     "ObjectNotFound",
+    "PositionLost",
     "SchemaChanged",
     "SchemaMismatch",
     "ServicesFailed",
     "SnapshotExpired",
+    "SourceChanged",
+    "SourceError",
+    "SourceRefused",
+    "SourceUnavailable",
     "StateError",
     "StorageError",
     "StreamClosed",
@@ -410,6 +420,36 @@ class StreamUnavailable(StreamError):
     """Another process opened a stream of the same writer; this one must not write any more."""
 
     kind = "stream_unavailable"
+
+
+class SourceError(LakefmtError):
+    """A database that a table follows cannot be followed any further; what came before is committed or comes again."""
+
+    kind = "source"
+
+
+class SourceUnavailable(SourceError):
+    """The database cannot be reached, or ended the connection; nothing is lost, and a later attempt goes on."""
+
+    kind = "source_unavailable"
+
+
+class SourceRefused(SourceError):
+    """A setting, a right, a table or an event of the database does not allow it to be followed without loss."""
+
+    kind = "source_refused"
+
+
+class SourceChanged(SourceError):
+    """The columns of a table of the database changed so that the table here cannot follow; both types are named."""
+
+    kind = "source_changed"
+
+
+class PositionLost(SourceError):
+    """The database does not have the changes behind the stored position any more, or is not the one they came from."""
+
+    kind = "position_lost"
 
 
 class FormatError(LakefmtError):

@@ -1,0 +1,273 @@
+"""The events of a source, and the protocol of a source (pure).
+
+Every source converts at its edge: rows are Arrow columns, and what happened to each row is a :class:`RowKind`. Positions are JSON values
+whose meaning only the source knows. docs/cdc.md describes what becomes of the events.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import field
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+
+import pyarrow as pa
+
+from lakefmt._core.arguments import shown
+from lakefmt._core.data_classes import dataclass
+from lakefmt.errors import InternalError, InvalidInputError
+
+__all__ = [
+    "Border",
+    "ChangeSource",
+    "Event",
+    "RowChanges",
+    "RowKind",
+    "SourceFinding",
+    "SourceName",
+    "SourceTable",
+    "TableChanged",
+    "TableGone",
+    "TableTruncated",
+]
+
+#: A position in a source, as a JSON value.
+Position: TypeAlias = Any
+
+
+class RowKind(enum.Enum):
+    """What a change did to its row; the values are Hudi's and Flink's codes.
+
+    Example:
+        >>> RowKind.UPDATE_AFTER.value, RowKind.UPDATE_AFTER.short, RowKind.UPDATE_AFTER.hudi
+        (2, '+U', 'U')
+    """
+
+    INSERT = 0
+    #: The row before an update.
+    UPDATE_BEFORE = 1
+    #: The row after an update.
+    UPDATE_AFTER = 2
+    DELETE = 3
+
+    @property
+    def short(self) -> str:
+        """Flink's short form: ``+I``, ``-U``, ``+U``, ``-D``."""
+        return _SHORT_FORMS[self.value]
+
+    @property
+    def hudi(self) -> str:
+        """Hudi's text in ``_hoodie_operation``: ``I``, ``-U``, ``U``, ``D``."""
+        return _HUDI_FORMS[self.value]
+
+    @classmethod
+    def parse(cls, text: object) -> RowKind:
+        """Return the kind of a name, a short form, a code, a Hudi text or an operation of Debezium.
+
+        Args:
+            text: such as ``"INSERT"``, ``"+U"``, ``2``, ``"-U"``, ``"c"``.
+
+        Raises:
+            InvalidInputError: it is none of them.
+
+        Example:
+            >>> [RowKind.parse(text).name for text in ("update_after", "+I", 3, "c", "-U")]
+            ['UPDATE_AFTER', 'INSERT', 'DELETE', 'INSERT', 'UPDATE_BEFORE']
+        """
+        if isinstance(text, RowKind):
+            return text
+        if isinstance(text, int) and not isinstance(text, bool) and 0 <= text <= 3:
+            return cls(text)
+        kind = _KINDS_BY_TEXT.get(text.strip().upper()) if isinstance(text, str) else None
+        if kind is None:
+            raise InvalidInputError(f"{shown(text)} is no kind of a row: give one of {', '.join(cls.__members__)}")
+        return kind
+
+
+_SHORT_FORMS: Final = ("+I", "-U", "+U", "-D")
+_HUDI_FORMS: Final = ("I", "-U", "U", "D")
+#: Debezium's `u` has both images; where one kind is asked for, it is the row after the update.
+_DEBEZIUM: Final = {"C": RowKind.INSERT, "R": RowKind.INSERT, "U": RowKind.UPDATE_AFTER, "D": RowKind.DELETE}
+_KINDS_BY_TEXT: Final = {
+    **{kind.name: kind for kind in RowKind},
+    **{kind.short: kind for kind in RowKind},
+    **{kind.hudi: kind for kind in RowKind},
+    **_DEBEZIUM,
+}
+
+
+class SourceName(NamedTuple):
+    """The name of a table in its source.
+
+    Attributes:
+        schema: the database of MySQL and MariaDB, the schema of PostgreSQL.
+        table: the table.
+    """
+
+    schema: str
+    table: str
+
+    def __str__(self) -> str:
+        return f"{self.schema}.{self.table}"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTable:
+    """A table of the source as its events show it from some position on.
+
+    Attributes:
+        name: its name.
+        columns: its columns, with the types that values have here; the nullability is the source's.
+        keys: the columns of its primary key, in order; empty: it has none.
+    """
+
+    name: SourceName
+    columns: pa.Schema
+    keys: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RowChanges:
+    """Changes of rows of one table, in the order of the source.
+
+    A row before an update stands directly before the row after it, in the same batch. A source that does not have the row before
+    leaves it out, unless the key changed: then it has at least the key. A deleted row has at least its key.
+
+    Attributes:
+        name: the table.
+        rows: a row for each image, with the columns of the newest :class:`TableChanged` of the table.
+        kinds: the code of each row's :class:`RowKind`, int8.
+        sent: which columns the source sent of a row after an update, as a JSON list of names; null: all. A column that is not among
+            them keeps its stored value. None: all rows have all columns.
+        times: when each change was committed in the source, timestamp of microseconds in UTC; None: not known.
+        positions: a text for each row that sorts as the changes of its key happened; None: not known.
+        transactions: the id of each row's transaction in the source; None: not known.
+        is_snapshot: the rows were read from the table, not from its log. Changes of the log may repeat them.
+    """
+
+    name: SourceName
+    rows: pa.Table
+    kinds: pa.Array
+    sent: pa.Array | None = None
+    times: pa.Array | None = None
+    positions: pa.Array | None = None
+    transactions: pa.Array | None = None
+    is_snapshot: bool = False
+
+    def __post_init__(self) -> None:
+        described = (self.kinds, self.sent, self.times, self.positions, self.transactions)
+        if any(array is not None and len(array) != self.rows.num_rows for array in described):
+            raise InternalError(f"changes of {self.name}: arrays of different lengths")
+
+
+@dataclass(frozen=True, slots=True)
+class TableChanged:
+    """The columns of a table from here on; comes before its first changes, and whenever they differ from those before.
+
+    Attributes:
+        table: the table.
+        before: what it was; None: its first appearance since the source was opened.
+        renamed: columns that the source says were renamed: the old name → the new one.
+    """
+
+    table: SourceTable
+    before: SourceTable | None = None
+    renamed: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TableTruncated:
+    """All rows of a table are gone, and no event tells which.
+
+    Attributes:
+        name: the table.
+    """
+
+    name: SourceName
+
+
+@dataclass(frozen=True, slots=True)
+class TableGone:
+    """A table was dropped, or has another name now.
+
+    Attributes:
+        name: the table.
+        new_name: its name now; None: it was dropped.
+    """
+
+    name: SourceName
+    new_name: SourceName | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Border:
+    """A point between two transactions, where what came before may be committed. A source that waits gives one every second.
+
+    Attributes:
+        position_of: returns the position that a table's commit stores, when all events before are in it: a JSON value, of at most some
+            hundred thousand characters.
+        at: when the last change before was committed in the source, in seconds since 1970; None: not known.
+        caught_up: nothing was left to read when this came.
+    """
+
+    position_of: Callable[[SourceName], Position]
+    at: float | None = None
+    caught_up: bool = False
+
+
+Event: TypeAlias = RowChanges | TableChanged | TableTruncated | TableGone | Border
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFinding:
+    """What a source lacks.
+
+    Attributes:
+        message: what is wrong, in one sentence.
+        mend: the SQL statement or the setting that mends it; empty: there is none.
+        stops: it cannot be followed like this; False: a warning.
+    """
+
+    message: str
+    mend: str = ""
+    stops: bool = True
+
+
+class ChangeSource(Protocol):
+    """Where changes come from. One thread uses it; :meth:`close` may be called by another.
+
+    Errors: :class:`lakefmt.errors.SourceUnavailable` when the connection is lost, of which nothing is lost: the caller opens a new source
+    at the positions that were committed; :class:`lakefmt.errors.SourceRefused` when the source cannot be followed;
+    :class:`lakefmt.errors.PositionLost` when it does not have the changes behind a position any more.
+    """
+
+    @property
+    def identity(self) -> str:
+        """What tells this source from others of its type, without a secret, such as ``mariadb://db.example:3306``."""
+
+    def preflight(self) -> Sequence[SourceFinding]:
+        """Return what the server and the tables lack."""
+
+    def tables(self) -> Sequence[SourceTable]:
+        """Return the tables that are followed, as they are now."""
+
+    def events(self, positions: Mapping[SourceName, Position], *, logs: bool, until_now: bool) -> Iterator[Event]:
+        """Return the events from some positions on, in order; a table without a position begins with its rows of now.
+
+        Changes that a table's position covers do not come for that table.
+
+        Args:
+            positions: what the newest commit of each table stores.
+            logs: every change is kept, so none may come twice or be left out, also while a table's rows of now are read. False: the
+                last state of each row is enough, and rows may repeat.
+            until_now: end when everything came that was committed in the source when this was called.
+        """
+
+    def confirm(self, positions: Mapping[SourceName, Position]) -> None:
+        """Take note of what is committed: the source may forget what is before all of these positions."""
+
+    def lag(self) -> Mapping[str, float]:
+        """Return what the source knows of how far behind the reader is, by name: bytes of log, chunks left and read."""
+
+    def close(self) -> None:
+        """Close the connections; :meth:`events` ends. A second call does nothing."""
