@@ -19,12 +19,12 @@ from lakefmt.errors import InternalError, InvalidInputError
 
 __all__ = [
     "Border",
-    "ChangeSource",
     "Event",
     "RowChanges",
     "RowKind",
     "SourceFinding",
     "SourceName",
+    "SourceReader",
     "SourceTable",
     "TableChanged",
     "TableGone",
@@ -233,7 +233,7 @@ class SourceFinding:
     stops: bool = True
 
 
-class ChangeSource(Protocol):
+class SourceReader(Protocol):
     """Where changes come from. One thread uses it; :meth:`close` may be called by another.
 
     Errors: :class:`lakefmt.errors.SourceUnavailable` when the connection is lost, of which nothing is lost: the caller opens a new source
