@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakefmt._core.segments.codec import COLUMNS, OPERATOR, Claim, Committed, SegmentHeader
-from lakefmt._core.segments.names import RowOperator, SegmentPosition
+from lakefmt._core.segments.names import UPDATES, RowOperator, SegmentPosition
 from lakefmt._core.segments.pending import plan_stream
 from lakefmt._core.segments.resolve import resolve_rows, strict_violations
 from tests.example_counts import examples
@@ -30,7 +30,7 @@ def by_rows(rows: list, stored: set[int]) -> dict[int, tuple[object, object]]:
         value = f"r{number}"
         if operator in (RowOperator.DELETE, RowOperator.DELETE_IGNORE):
             state.pop(key, None)
-        elif operator is RowOperator.UPDATE:
+        elif operator in UPDATES:
             if key in state:
                 old = state[key]
                 state[key] = tuple(  # type: ignore[assignment]
@@ -44,7 +44,7 @@ def by_rows(rows: list, stored: set[int]) -> dict[int, tuple[object, object]]:
 @settings(max_examples=examples(300), derandomize=True)
 @given(ROWS, STORED)
 def test_columns_and_rows_agree(rows: list, stored: set[int]) -> None:
-    rows = [(op, key, names if op is RowOperator.UPDATE else None) for op, key, names in rows]
+    rows = [(op, key, names if op in UPDATES else None) for op, key, names in rows]
     incoming = pa.table(
         {
             "id": [key for _, key, _ in rows],
@@ -84,7 +84,7 @@ def test_strict_operators_refuse_what_they_would_one_by_one(rows: list, stored: 
         refused.append(wrong)
         if not wrong and operator in (RowOperator.DELETE, RowOperator.DELETE_IGNORE):
             state.discard(key)
-        elif not wrong and operator is not RowOperator.UPDATE:
+        elif not wrong and operator not in UPDATES:
             state.add(key)
     assert strict_violations(operators, codes, present).tolist() == refused
 

@@ -55,7 +55,7 @@ STEPS = st.tuples(
         ]
     ),
     st.sampled_from(NAMES),
-    st.sampled_from(["upsert", "insert_ignore", "delete_ignore", "insert", "update", "delete"]),
+    st.sampled_from(["upsert", "insert_ignore", "update_ignore", "delete_ignore", "insert", "update", "delete"]),
     st.lists(
         st.tuples(st.sampled_from(["k0", "k1", "k2", "k3"]), st.sampled_from(["p0", "p1"])), min_size=1, max_size=4
     ),
@@ -98,7 +98,7 @@ class Model:
             key, there = self.key(row), self.key(row) in rows
             if operator in ("upsert", "insert") or (operator == "insert_ignore" and not there):
                 rows[key] = {**dict.fromkeys(SCHEMA.names), **row}
-            elif operator == "update" and there:
+            elif operator.startswith("update") and there:
                 rows[key] = {**rows[key], **row}
             elif operator.startswith("delete"):
                 rows.pop(key, None)
@@ -168,7 +168,7 @@ class Play:
         for key, place in places:
             row: Row = {"id": key, "p": place}
             if not operator.startswith("delete"):
-                row |= {"v": next(self.values)} | ({} if operator == "update" else {"s": operator})
+                row |= {"v": next(self.values)} | ({} if operator.startswith("update") else {"s": operator})
             given.buffer.append((operator, row))
             given.stream.extend([row], operator)
             if len(given.buffer) >= FULL:

@@ -17,6 +17,7 @@ __all__ = [
     "DELETES",
     "STREAMS",
     "STRICT",
+    "UPDATES",
     "WHOLE_ROWS",
     "RowOperator",
     "SegmentPosition",
@@ -49,10 +50,14 @@ class RowOperator(enum.Enum):
     DELETE = 5
     #: Delete if the key is stored.
     DELETE_IGNORE = 6
+    #: Replace the columns that were set, if the key is stored.
+    UPDATE_IGNORE = 7
 
 
 #: They carry key columns only.
 DELETES: Final = frozenset({RowOperator.DELETE, RowOperator.DELETE_IGNORE})
+#: They carry the columns that were set.
+UPDATES: Final = frozenset({RowOperator.UPDATE, RowOperator.UPDATE_IGNORE})
 #: They look their key up at the flush, which costs a read of the table.
 STRICT: Final = frozenset({RowOperator.INSERT, RowOperator.UPDATE, RowOperator.DELETE})
 #: They carry every column.

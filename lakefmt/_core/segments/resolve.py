@@ -189,6 +189,7 @@ def _with_new_names(rows: pa.Table, names: Mapping[str, str | None]) -> pa.Table
 
 
 _INSERT, _INSERT_IGNORE, _UPDATE = RowOperator.INSERT.value, RowOperator.INSERT_IGNORE.value, RowOperator.UPDATE.value
+_UPDATES = (RowOperator.UPDATE.value, RowOperator.UPDATE_IGNORE.value)
 _DELETES = (RowOperator.DELETE.value, RowOperator.DELETE_IGNORE.value)
 
 
@@ -279,7 +280,7 @@ def needs_stored(incoming: pa.Table, codes: Numbers, rules: StreamRules) -> Mask
         [False, False, True, True]
     """
     operators = operators_of(incoming)
-    asks = np.isin(operators, (_INSERT_IGNORE, _UPDATE))
+    asks = np.isin(operators, (_INSERT_IGNORE, *_UPDATES))
     if not rules.is_plain:
         deletes = np.isin(operators, _DELETES)
         timed = _timed_deletes(incoming, deletes, rules.merge)
@@ -430,9 +431,11 @@ class _KeyStates:
         there = self._present[keys]
         timed = self._timed[rows]
         removes = np.isin(operators, _DELETES) & ~timed
-        changes = (operators == _UPDATE) & there
+        changes = np.isin(operators, _UPDATES) & there
         brings = (
-            timed | ~np.isin(operators, (_UPDATE, _INSERT_IGNORE, *_DELETES)) | ((operators == _INSERT_IGNORE) & ~there)
+            timed
+            | ~np.isin(operators, (*_UPDATES, _INSERT_IGNORE, *_DELETES))
+            | ((operators == _INSERT_IGNORE) & ~there)
         )
         taken = {name: brings | (changes & self._sets[name][rows]) for name in self._sources}
         wins = self._wins(rows, keys, taken) | self._always[rows + self._offset]
@@ -604,7 +607,7 @@ def strict_violations(operators: npt.NDArray[np.int8], codes: Numbers, present: 
         )
         wrong &= rows >= first
         refused[rows[wrong]] = True
-        inserts = ~wrong & ~np.isin(kinds, (_UPDATE, *_DELETES))
+        inserts = ~wrong & ~np.isin(kinds, (*_UPDATES, *_DELETES))
         present[keys[inserts]] = True
         present[keys[~wrong & np.isin(kinds, _DELETES)]] = False
     return refused

@@ -29,7 +29,7 @@ TIMES = st.one_of(st.none(), st.integers(-2, 4))
 VALUES = st.one_of(st.none(), st.integers(0, 9))
 STEPS = st.one_of(
     st.tuples(
-        st.sampled_from(["upsert", "upsert", "insert", "insert_ignore", "update", "delete"]),
+        st.sampled_from(["upsert", "upsert", "insert", "insert_ignore", "update", "update_ignore", "delete"]),
         st.sampled_from(KEYS),
         TIMES,
         VALUES,
@@ -115,9 +115,9 @@ def applied_by_verbs(table: Table, step: tuple[Any, ...], row: dict[str, Any]) -
     rows = pa.Table.from_pylist([row], schema=table.schema)
     if operator == "delete":
         table.delete([key])
-    elif operator == "update":
+    elif operator.startswith("update"):
         if not there:
-            return None
+            return None if operator == "update" else str(operator)
         sets = {name: row[name] for name in sorted(step[5])}
         table.update([("id", "=", key)], {name: pa.scalar(value, pa.int64()) for name, value in sets.items()})
     elif operator == "insert" and there:
@@ -162,12 +162,13 @@ def check(rule: str, shape: dict[str, Any], steps: list[Any], stored: list[tuple
             operator = applied_by_verbs(by_verbs, step, row)
             if operator is None:
                 continue
-            alive = alive - {key} if operator == "delete" else alive | {key}
+            if operator != "update_ignore":
+                alive = alive - {key} if operator == "delete" else alive | {key}
             if operator == "delete":
                 deleted.add(key)
                 stream.delete({"id": key, "p": "p"})
-            elif operator == "update":
-                stream.update({"id": key, "p": "p", **{name: row[name] for name in sets}})
+            elif operator.startswith("update"):
+                stream.extend([{"id": key, "p": "p", **{name: row[name] for name in sets}}], operator)
             else:
                 stream.apply_rows(operator, [row])
     assert rows_of(streamed) == rows_of(by_verbs)

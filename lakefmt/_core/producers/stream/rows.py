@@ -31,7 +31,7 @@ from lakefmt._core.schema import conform
 from lakefmt._core.schema.python_values import value_converter
 from lakefmt._core.schema.types import field_at
 from lakefmt._core.segments.codec import COLUMNS, OPERATOR
-from lakefmt._core.segments.names import STRICT, WHOLE_ROWS
+from lakefmt._core.segments.names import STRICT, UPDATES, WHOLE_ROWS
 from lakefmt._core.segments.resolve import columns_since, key_columns_of
 from lakefmt.errors import InvalidInputError, InvalidKey, SchemaMismatch
 
@@ -213,7 +213,7 @@ class RowChecker:
     def _checked(self, operator: RowOperator, row: Mapping[str, object]) -> tuple[list[object], tuple[str, ...] | None]:
         if operator in DELETES:
             return self._delete(row), None
-        if operator is RowOperator.UPDATE:
+        if operator in UPDATES:
             return self._update(row)
         get = row.get
         if len(row) < len(self.names) and self._strict:
@@ -352,7 +352,7 @@ def _refuse_paths(spec: KeySpec, rows: pa.Table, deletes: Mask) -> None:
 
 Numbers: TypeAlias = npt.NDArray[np.int8]
 
-_PARTIAL_OPERATORS: Final = DELETES | {RowOperator.UPDATE}
+_PARTIAL_OPERATORS: Final = DELETES | UPDATES
 
 
 def operator_numbers(column: pa.ChunkedArray, default: RowOperator) -> Numbers:
@@ -422,10 +422,10 @@ def arrow_rows(
         conform(rows.filter(pa.array(whole)), _needed_columns(checker, partial=False), allow_null_list_elements=allow)
     checker.refuse_odd_table(made, np.isin(numbers, [each.value for each in DELETES]))
     made = made.cast(nullable(made.schema)).append_column(OPERATOR, pa.array(numbers))
-    if RowOperator.UPDATE not in kinds:
+    if not kinds & UPDATES:
         return made
     text = encode_columns([name for name in checker.names if name in rows.column_names])
-    is_update = pa.array(numbers == RowOperator.UPDATE.value)
+    is_update = pa.array(np.isin(numbers, [kind.value for kind in UPDATES]))
     texts = pc.if_else(is_update, pa.scalar(text), pa.scalar(None, pa.string()))
     return made.append_column(COLUMNS, texts if named is None else pc.coalesce(named, texts))
 
