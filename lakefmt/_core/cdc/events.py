@@ -28,6 +28,7 @@ __all__ = [
     "SourceTable",
     "TableChanged",
     "TableGone",
+    "TableRead",
     "TableTruncated",
 ]
 
@@ -143,6 +144,8 @@ class RowChanges:
         positions: a text for each row that sorts as the changes of its key happened; None: not known.
         transactions: the id of each row's transaction in the source; None: not known.
         is_snapshot: the rows were read from the table, not from its log. Changes of the log may repeat them.
+        precedes_snapshot: changes of the log that came before all rows of the table were read: a row that an update completes may be
+            read later.
     """
 
     name: SourceName
@@ -153,6 +156,7 @@ class RowChanges:
     positions: pa.Array | None = None
     transactions: pa.Array | None = None
     is_snapshot: bool = False
+    precedes_snapshot: bool = False
 
     def __post_init__(self) -> None:
         described = (self.kinds, self.sent, self.times, self.positions, self.transactions)
@@ -173,6 +177,17 @@ class TableChanged:
     table: SourceTable
     before: SourceTable | None = None
     renamed: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TableRead:
+    """All rows of a table that began without a position have been read.
+
+    Attributes:
+        name: the table.
+    """
+
+    name: SourceName
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +230,7 @@ class Border:
     caught_up: bool = False
 
 
-Event: TypeAlias = RowChanges | TableChanged | TableTruncated | TableGone | Border
+Event: TypeAlias = RowChanges | TableChanged | TableRead | TableTruncated | TableGone | Border
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +277,9 @@ class SourceReader(Protocol):
                 last state of each row is enough, and rows may repeat.
             until_now: end when everything came that was committed in the source when this was called.
         """
+
+    def latest(self) -> Position:
+        """Return the position of now, behind everything that was committed in the source so far."""
 
     def confirm(self, positions: Mapping[SourceName, Position]) -> None:
         """Take note of what is committed: the source may forget what is before all of these positions."""
