@@ -1,0 +1,407 @@
+"""Follow a database: events of a source go to the tables, which commit at borders between transactions (effects).
+
+Every table stores its own position with its own commits. After a lost connection, or a crash, the source begins at the positions that are
+stored, so what was not committed comes again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
+from fnmatch import fnmatchcase
+from typing import Any, Final
+
+from lakefmt._core.cdc.events import (
+    Border,
+    RowChanges,
+    RowKind,
+    SourceFinding,
+    SourceName,
+    SourceReader,
+    TableChanged,
+    TableGone,
+    TableRead,
+    TableTruncated,
+)
+from lakefmt._core.cdc.options import CdcOptions, TableSettings, effective_values, table_settings
+from lakefmt._core.cdc.sink import TableSink
+from lakefmt._core.data_classes import dataclass
+from lakefmt._core.storage.time_source import SystemTimeSource, TimeSource
+from lakefmt._core.values import SystemClock
+from lakefmt.errors import (
+    ConflictError,
+    InvalidInputError,
+    LakefmtError,
+    PositionLost,
+    SourceChanged,
+    SourceRefused,
+    SourceUnavailable,
+)
+
+__all__ = ["CdcProgress", "Follower", "TableProgress"]
+
+_log = logging.getLogger("lakefmt.cdc")
+
+_LONGEST_PAUSE: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class TableProgress:
+    """What a follower has done for one table since it began.
+
+    Attributes:
+        path: where the table lies.
+        rows: changes taken.
+        kinds: how many of them of each kind, by its name.
+        rejected_rows: rows that could not be stored.
+        commits: commits.
+        schema_changes: alterations of columns.
+        position: what the newest commit stores.
+    """
+
+    path: str
+    rows: int
+    kinds: Mapping[str, int]
+    rejected_rows: int
+    commits: int
+    schema_changes: int
+    position: Any
+
+
+@dataclass(frozen=True, slots=True)
+class CdcProgress:
+    """What a follower has done since it began.
+
+    Attributes:
+        tables: by the table's name in the source.
+        lag_seconds: how old the newest change was when it was taken; 0: everything was read; None: not known.
+        transactions: borders with changes before them.
+        reconnects: connections that were lost.
+        source: what the source tells: bytes of log behind, chunks read and left.
+        commit_seconds: time spent in commits.
+    """
+
+    tables: Mapping[str, TableProgress] = field(default_factory=dict)
+    lag_seconds: float | None = None
+    transactions: int = 0
+    reconnects: int = 0
+    source: Mapping[str, float] = field(default_factory=dict)
+    commit_seconds: float = 0.0
+
+    def as_dict(self) -> dict[str, float | int | None]:
+        """Return the numbers by the names that users of Flink CDC and Debezium know, tables added up."""
+        kinds = {kind.name: sum(table.kinds[kind.name] for table in self.tables.values()) for kind in RowKind}
+        return {
+            "currentFetchEventTimeLag": self.lag_seconds,
+            "events": sum(table.rows for table in self.tables.values()),
+            **{f"events.{name.lower()}": count for name, count in kinds.items()},
+            "commits": sum(table.commits for table in self.tables.values()),
+            "schema_changes": sum(table.schema_changes for table in self.tables.values()),
+            "dead_letter_rows": sum(table.rejected_rows for table in self.tables.values()),
+            "transactions": self.transactions,
+            "reconnects": self.reconnects,
+            "commit_seconds": self.commit_seconds,
+            **self.source,
+        }
+
+
+class Follower:
+    """Carries the events of a source to tables.
+
+    Args:
+        open_source: opens the source; called again after a lost connection.
+        base_path: the folder of tables without a path of their own; None: each has one.
+        tables: what is said of tables: names or patterns of names such as ``"shop.*"`` → settings.
+        options: of the follower.
+        storage_options: credentials of the store.
+        time_source: the clock.
+        on_commit: called with the progress after commits.
+    """
+
+    def __init__(
+        self,
+        open_source: Callable[[], SourceReader],
+        base_path: str | None,
+        tables: Mapping[str, object],
+        options: CdcOptions,
+        *,
+        storage_options: Mapping[str, object] | None = None,
+        time_source: TimeSource | None = None,
+        on_commit: Callable[[CdcProgress], None] | None = None,
+    ) -> None:
+        self._open_source, self._base_path, self._options = open_source, base_path, options
+        self._tables = {name: table_settings(given, name) for name, given in tables.items()}
+        self._storage_options, self._time = storage_options, time_source or SystemTimeSource()
+        self._clock = SystemClock()
+        self._on_commit = on_commit
+        self._stop = threading.Event()
+        self._source: SourceReader | None = None
+        self._sinks: dict[SourceName, TableSink] = {}
+        self._ended: set[SourceName] = set()
+        self._read: list[SourceName] = []
+        self._done: dict[SourceName, TableProgress] = {}
+        self._lag: float | None = None
+        self._transactions = self._reconnects = 0
+        self._commit_seconds = 0.0
+        self._has_rows = False
+        self._attempts = 0
+
+    def stop(self) -> None:
+        """Let :meth:`run` commit at the next border and return; another thread or a signal handler may call it."""
+        self._stop.set()
+
+    def run(self, *, until_now: bool = False) -> CdcProgress:
+        """Follow the source until it ends, or :meth:`stop` is called.
+
+        Args:
+            until_now: end when everything that was committed in the source at the beginning is committed here.
+
+        Raises:
+            SourceRefused: the source cannot be followed.
+            SourceUnavailable: it cannot be reached, after all attempts.
+            SourceChanged: a table cannot follow.
+            PositionLost: the source does not have what comes next.
+            LakefmtError: a table cannot be written.
+        """
+        _log.info("options: %s", ", ".join(effective_values(self._options)) or "defaults")
+        lost: PositionLost | None = None
+        while True:
+            try:
+                self._run_once(until_now=until_now, lost=lost)
+                return self.progress()
+            except (SourceUnavailable, ConflictError) as error:
+                lost = None
+                self._pause(error)
+            except PositionLost as error:
+                if lost is not None or self._options.on_position_lost == "fail":
+                    raise
+                lost = error
+                _log.warning("%s; on_position_lost=%s", error, self._options.on_position_lost)
+
+    def _pause(self, error: LakefmtError) -> None:
+        """Wait before the next attempt.
+
+        Raises:
+            LakefmtError: there were too many attempts.
+        """
+        self._attempts += 1
+        self._reconnects += 1
+        if self._attempts > self._options.reconnect_attempts or self._stop.is_set():
+            raise error
+        seconds = min(_LONGEST_PAUSE, self._options.reconnect_interval * 2.0 ** (self._attempts - 1))
+        _log.warning("%s; next attempt in %.1f s", error, seconds)
+        self._time.sleep(seconds)
+
+    def _run_once(self, *, until_now: bool, lost: PositionLost | None) -> None:
+        source = self._source = self._open_source()
+        clean = False
+        try:
+            self._check(source.preflight())
+            for table in source.tables():
+                self._sink(table.name)
+            if lost is not None:
+                self._skip_lost(source)
+            positions = {name: sink.position for name, sink in self._sinks.items() if sink.position is not None}
+            events = source.events(positions, logs=self._options.logs, until_now=until_now)
+            self._carry(source, events)
+            clean = True
+        finally:
+            self._close_sinks(discard=not clean)
+            source.close()
+            self._source = None
+
+    def _close_sinks(self, *, discard: bool) -> None:
+        """Close all tables; the first failure is raised when all are closed, unless another error is on its way."""
+        failure: BaseException | None = None
+        for name, sink in self._sinks.items():
+            try:
+                sink.close(discard=discard)
+            except Exception as error:  # noqa: BLE001  (the others are closed all the same)
+                failure = failure or error
+            self._done[name] = self._table_progress(sink)
+        self._sinks = {}
+        if failure is not None and not discard:
+            raise failure
+
+    def _check(self, findings: Sequence[SourceFinding]) -> None:
+        """Refuse a source that would lose changes; say what else is wrong.
+
+        Raises:
+            SourceRefused: so it would.
+        """
+        sentences = [f"{each.message}{f' ({each.mend})' if each.mend else ''}" for each in findings if each.stops]
+        for finding in findings:
+            if not finding.stops:
+                _log.warning("%s", finding.message)
+        if sentences:
+            raise SourceRefused("; ".join(sentences))
+
+    def _skip_lost(self, source: SourceReader) -> None:
+        """Let tables begin anew, or at the position of now."""
+        if self._options.on_position_lost == "resnapshot":
+            for sink in self._sinks.values():
+                sink.begin_again()
+            return
+        latest = source.latest()
+        for sink in self._sinks.values():
+            if sink.position is not None:
+                sink.mark(latest)
+                sink.commit()
+
+    # --- tables ----------------------------------------------------------------------------------------------------------
+
+    def _sink(self, name: SourceName) -> TableSink:
+        """Return the sink of a table, opened if the table is there."""
+        sink = self._sinks.get(name)
+        if sink is None:
+            settings = self._settings_of(name)
+            sink = TableSink(name, self._path(name, settings), settings, self._options, self._storage_options)
+            sink.open()
+            self._sinks[name] = sink
+        return sink
+
+    def _settings_of(self, name: SourceName) -> TableSettings:
+        """Return what is said of a table: under its name, or under the first pattern that matches it."""
+        given = self._tables.get(str(name))
+        if given is not None:
+            return given
+        return next(
+            (each for pattern, each in self._tables.items() if fnmatchcase(str(name), pattern)), TableSettings()
+        )
+
+    def _path(self, name: SourceName, settings: TableSettings) -> str:
+        """Return where a table lies.
+
+        Raises:
+            InvalidInputError: neither it nor the base path is given, or the name is no name of a folder.
+        """
+        if settings.path is not None:
+            return settings.path.format(schema=name.schema, table=name.table)
+        if self._base_path is None:
+            raise InvalidInputError(f"{name} has no path, and there is no base_path")
+        for part in name:
+            if not part or part in (".", "..") or "/" in part or "\\" in part or part.startswith("."):
+                raise InvalidInputError(f"{name} makes no name of a folder: give the table a path")
+        return f"{self._base_path.rstrip('/')}/{name.schema}/{name.table}"
+
+    # --- events ----------------------------------------------------------------------------------------------------------
+
+    def _carry(self, source: SourceReader, events: Any) -> None:
+        """Carry events to the tables until there are no more, or the follower is to stop, and commit the rest."""
+        last_commit = last_idle = self._time.monotonic()
+        border: Border | None = None
+        for event in events:
+            self._attempts = 0
+            if not isinstance(event, Border):
+                border = None
+                self._take(event)
+                continue
+            border = event
+            self._pass_border(event)
+            now = self._time.monotonic()
+            if self._stop.is_set():
+                break
+            if now - last_commit >= self._options.commit_interval:
+                idle = now - last_idle >= self._options.idle_interval
+                self._commit(source, event, idle=idle)
+                last_commit = self._time.monotonic()
+                last_idle = last_commit if idle else last_idle
+        if border is not None:
+            self._commit(source, border, idle=True)
+        elif any(sink.is_dirty for sink in self._sinks.values()):
+            raise SourceUnavailable("the source ended in the middle of a transaction")
+
+    def _take(self, event: RowChanges | TableChanged | TableRead | TableTruncated | TableGone) -> None:
+        """Hand an event to its table."""
+        name = event.table.name if isinstance(event, TableChanged) else event.name
+        if name in self._ended:
+            return
+        sink = self._sink(name)
+        if isinstance(event, RowChanges):
+            self._has_rows = True
+            sink.write(event)
+        elif isinstance(event, TableChanged):
+            sink.follow_columns(event)
+        elif isinstance(event, TableTruncated):
+            sink.truncate()
+        elif isinstance(event, TableRead):
+            self._read.append(name)
+        elif isinstance(event, TableGone):
+            self._end_table(event)
+
+    def _end_table(self, event: TableGone) -> None:
+        what = "was dropped" if event.new_name is None else f"was renamed to {event.new_name}"
+        if self._options.on_table_gone == "fail":
+            raise SourceChanged(f"{event.name} {what}")
+        _log.warning("%s %s: the table here stays as it is", event.name, what)
+        self._ended.add(event.name)
+
+    def _pass_border(self, border: Border) -> None:
+        """Note the position in the tables that changed since the last border."""
+        self._lag = None if border.at is None else max(0.0, self._clock.now().timestamp() - border.at)
+        if border.caught_up:
+            self._lag = 0.0
+        self._transactions += self._has_rows
+        self._has_rows = False
+        for name, sink in self._sinks.items():
+            if sink.is_dirty and sink.is_open:
+                sink.mark(border.position_of(name))
+        read, self._read = self._read, []
+        for name in read:
+            self._sinks[name].end_reading()
+
+    def _commit(self, source: SourceReader, border: Border, *, idle: bool) -> None:
+        """Commit the tables with changes, and tell the source what it may forget.
+
+        Args:
+            source: the source.
+            border: the border that was passed last.
+            idle: tables without changes commit the position, too.
+        """
+        begun = self._time.monotonic()
+        committed = False
+        for name, sink in self._sinks.items():
+            position = border.position_of(name)
+            if not sink.is_open or name in self._ended or not (sink.is_dirty or (idle and position != sink.position)):
+                continue
+            sink.mark(position)
+            sink.commit()
+            committed = True
+        self._commit_seconds += self._time.monotonic() - begun
+        if committed:
+            positions = {name: sink.position for name, sink in self._sinks.items() if sink.position is not None}
+            source.confirm(positions)
+            if self._on_commit is not None:
+                self._on_commit(self.progress())
+
+    # --- progress --------------------------------------------------------------------------------------------------------
+
+    def progress(self) -> CdcProgress:
+        """Return what was done since the follower began."""
+        tables = {str(name): progress for name, progress in self._done.items()}
+        tables |= {str(name): self._table_progress(sink) for name, sink in self._sinks.items()}
+        source = {} if self._source is None else dict(self._source.lag())
+        return CdcProgress(
+            tables, self._lag, self._transactions, self._reconnects, source, round(self._commit_seconds, 6)
+        )
+
+    def _table_progress(self, sink: TableSink) -> TableProgress:
+        """Return the progress of a table: of its sink, and of those before a lost connection."""
+        kinds = {kind.name: int(sink.rows_of_kinds[kind.value]) for kind in RowKind}
+        own = TableProgress(
+            sink.path, sink.rows, kinds, sink.rejected_rows, sink.commits, sink.schema_changes, sink.position
+        )
+        before = self._done.get(sink.name)
+        if before is None:
+            return own
+        return TableProgress(
+            own.path,
+            before.rows + own.rows,
+            {name: before.kinds[name] + count for name, count in kinds.items()},
+            before.rejected_rows + own.rejected_rows,
+            before.commits + own.commits,
+            before.schema_changes + own.schema_changes,
+            own.position,
+        )

@@ -1,0 +1,490 @@
+"""One table that follows a table of a source: its changes become rows of a stream (effects).
+
+The stream does the rest: rows of one key in order, buffers, dead letters, and a position that is committed together with the rows, so that
+no change is lost or repeated. Nothing is flushed between two borders of the source unless it may be repeated.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakefmt._core.cdc.events import Position, RowChanges, RowKind, SourceName, SourceTable, TableChanged
+from lakefmt._core.cdc.options import CdcOptions, TableSettings
+from lakefmt._core.cdc.shape import ColumnMap, first_schema, plan_shape
+from lakefmt._core.producers.stream.committing import commit_options
+from lakefmt._core.segments.codec import COLUMNS, encode_segment
+from lakefmt._core.table import Table, create_table, open_table
+from lakefmt._core.timeline.store import put_if_absent_confirmed
+from lakefmt._core.values import COMMIT_TIME, CommitResult
+from lakefmt.errors import InvalidInputError, KeyNotFound, LakefmtError, SchemaMismatch, SourceChanged, TableNotFound
+
+if TYPE_CHECKING:
+    from lakefmt._core.producers.stream.stream import Stream
+
+__all__ = ["TableSink"]
+
+_log = logging.getLogger("lakefmt.cdc")
+
+#: The column that names each row's operator on its way into the stream.
+_OPERATOR: Final = "_lakefmt_cdc_operator"
+#: The operator of each kind of row, by its code; rows before updates have none of their own.
+_OPERATORS: Final = np.array(["UPSERT", "DELETE_IGNORE", "UPSERT", "DELETE_IGNORE"], object)
+#: A part of rejected rows is asked for from so many rows on.
+_ROWS_OF_A_RATIO: Final = 1_000
+#: Intervals of the stream, which commits when it is told to.
+_NEVER_MS: Final = 10**12
+
+Mask = npt.NDArray[np.bool_]
+
+
+class TableSink:
+    """Writes the changes of one table of a source.
+
+    Args:
+        name: of the table in its source.
+        path: where the table lies.
+        settings: of the table.
+        options: of the follower.
+        storage_options: credentials of the store.
+    """
+
+    def __init__(
+        self,
+        name: SourceName,
+        path: str,
+        settings: TableSettings,
+        options: CdcOptions,
+        storage_options: Mapping[str, object] | None,
+    ) -> None:
+        self.name, self.path, self._settings, self._options = name, path, settings, options
+        self._storage_options = storage_options
+        self._table: Table | None = None
+        self._stream: Stream | None = None
+        self._columns = ColumnMap({}, {})
+        self._letters = 0
+        self._since: str | None = None
+        #: What the newest commit stores; None: nothing.
+        self.position: Position = None
+        self._marked: Position = None
+        #: Something came since the last commit.
+        self.is_dirty = False
+        self.rows = 0
+        self.rejected_rows = 0
+        self.schema_changes = 0
+        self.commits = 0
+        self.rows_of_kinds = np.zeros(len(RowKind), np.int64)
+
+    # --- open and close --------------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Open the table if it is there, commit what an earlier run left, and read the position.
+
+        Raises:
+            LakefmtError: the table cannot be opened.
+        """
+        try:
+            table = open_table(self.path, storage_options=self._storage_options)
+        except TableNotFound:
+            return
+        self._use(table)
+
+    def _use(self, table: Table) -> None:
+        """Open the stream, and write with its settings: beside other writers, unless somebody says otherwise."""
+        settings = commit_options(table.client, self._options.settings)
+        self._table = open_table(self.path, storage_options=self._storage_options, options=settings)
+        self._open_stream(self._table)
+
+    def _open_stream(self, table: Table) -> None:
+        options = self._options
+        self._stream = table.open_stream(
+            writer_id=options.name,
+            flush_interval=0,
+            commit_interval=_NEVER_MS,
+            commit_bytes=0,
+            mutation_buffer_lines_num=options.buffer_rows,
+            mutation_buffer_space=options.buffer_bytes,
+            mutation_buffer_max_num=options.buffers,
+            grpc_max_message_length=max(25 * 1024 * 1024, options.buffer_bytes),
+            properties=dict(options.settings),
+        )
+        stored = self._stream.last_committed
+        offset: Any = None if stored is None else stored.offset
+        if offset is None:
+            # From here on what is sealed before its mark is dropped with the process.
+            self._stream.mark(None)
+            return
+        if not isinstance(offset, dict) or "position" not in offset:
+            raise InvalidInputError(
+                f"{self.path}: writer {options.name!r} is no follower: give the follower another name"
+            )
+        self.position, self._since = offset["position"], offset.get("since")
+
+    @property
+    def table(self) -> Table:
+        """The table."""
+        if self._table is None:
+            raise SourceChanged(f"{self.name}: changes came before the table's columns")
+        return self._table
+
+    @property
+    def stream(self) -> Stream:
+        """The stream into the table."""
+        if self._stream is None:
+            raise SourceChanged(f"{self.name}: changes came before the table's columns")
+        return self._stream
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the table is there."""
+        return self._stream is not None
+
+    def close(self, *, discard: bool) -> None:
+        """Close the stream.
+
+        Args:
+            discard: drop what came since the last border.
+        """
+        if self._stream is None:
+            return
+        stream, self._stream = self._stream, None
+        stream.close(discard=discard)
+
+    # --- columns ---------------------------------------------------------------------------------------------------------
+
+    def follow_columns(self, changed: TableChanged) -> None:
+        """Make the table, or give it the columns of its source; each alteration is a commit of its own.
+
+        Raises:
+            SourceChanged: the table cannot follow.
+            InvalidInputError: the table cannot be made.
+        """
+        if self._table is None:
+            self._make_table(changed.table)
+        table = self.table
+        spec = table.client.at(table.client.load()).key_spec()
+        keys = () if spec.auto_keys else tuple(spec.record_key_fields)
+        shape = plan_shape(table.schema, keys, changed.table, self._settings, self._options)
+        for name, column_type in shape.added.items():
+            self._altered(f"column {name!r} was added", lambda n=name, t=column_type: table.alter.add_column(n, t))
+        for name, column_type in shape.widened.items():
+            try:
+                self._altered(
+                    f"column {name!r} is {column_type} now",
+                    lambda n=name, t=column_type: table.alter.update_column(n, type=t),
+                )
+            except SchemaMismatch as error:
+                raise SourceChanged(f"{self.name}: {error}") from error
+        for name in shape.dropped:
+            self._altered(f"column {name!r} was dropped", lambda n=name: table.alter.drop_column(n))
+        self._columns = shape.columns
+        self.stream.refresh_schema()
+
+    def _altered(self, what: str, alter: Any) -> None:
+        alter()
+        self.schema_changes += 1
+        _log.info("%s: %s", self.path, what)
+
+    def _make_table(self, source: SourceTable) -> None:
+        options = self._options
+        schema, keys = first_schema(source, self._settings, options)
+        keyed: dict[str, Any] = (
+            {"kind": "append"} if options.logs else {"record_key": list(keys), "index": options.index}
+        )
+        partition_by = self._settings.partition_by
+        table = create_table(
+            self.path,
+            schema=schema,
+            partition_by=list(partition_by) if isinstance(partition_by, tuple) else partition_by,
+            table_type="cow" if options.logs else options.table_type,
+            table_version=options.table_version,
+            name=self.name.table,
+            database=self.name.schema,
+            properties=dict(options.properties),
+            storage_options=self._storage_options,
+            if_exists="open",
+            **keyed,
+        )
+        self._use(table)
+
+    # --- changes ---------------------------------------------------------------------------------------------------------
+
+    def write(self, changes: RowChanges) -> None:
+        """Take changes; those of a table that mirrors its source are reduced to the last one of each key by the commit.
+
+        Raises:
+            InvalidInputError: a row cannot be stored, and rejected rows end the follower.
+            FlushFailed: rows could not be made durable.
+        """
+        if not changes.rows.num_rows:
+            return
+        self.is_dirty = True
+        self.rows += changes.rows.num_rows
+        kinds = changes.kinds.to_numpy(zero_copy_only=False)
+        self.rows_of_kinds += np.bincount(kinds, minlength=len(RowKind))
+        rows = self._columns.rows(changes.rows)
+        if self._options.logs:
+            self._apply(self._log_rows(rows, changes, kinds))
+            return
+        before_updates = _are_before_updates(kinds, self.name)
+        moved = before_updates.copy()
+        moved[before_updates] = self._differ(rows, np.flatnonzero(before_updates))
+        sent = (
+            np.zeros(len(kinds), bool)
+            if changes.sent is None
+            else changes.sent.is_valid().to_numpy(zero_copy_only=False)
+        )
+        first = 0
+        # A row whose key changed gets what the source did not send from the row of its old key, before that one is deleted.
+        for place in np.flatnonzero(moved[:-1] & sent[1:]):
+            self._mirror(rows, changes, moved, slice(first, int(place)))
+            self._move_incomplete(rows, changes, int(place))
+            first = int(place) + 2
+        self._mirror(rows, changes, moved, slice(first, len(kinds)))
+
+    def _differ(self, rows: pa.Table, places: npt.NDArray[np.int64]) -> Mask:
+        """Return which rows before updates have another key or partition than the rows after."""
+        differ = np.zeros(len(places), bool)
+        before, after = rows.take(pa.array(places)), rows.take(pa.array(places + 1))
+        for name in self.stream.key_columns:
+            equal = pc.fill_null(pc.equal(before.column(name), after.column(name)), False)
+            # A source may send the key alone: a partition column that is null in one of both tells nothing.
+            unknown = pc.is_null(before.column(name))
+            differ |= ~pc.or_(equal, unknown).to_numpy()
+        return differ
+
+    def _mirror(self, rows: pa.Table, changes: RowChanges, moved: Mask, part: slice) -> None:
+        """Take rows of a table that mirrors its source."""
+        kinds = changes.kinds.to_numpy(zero_copy_only=False)[part]
+        if not len(kinds):
+            return
+        rows = rows.slice(part.start, part.stop - part.start)
+        operators = _OPERATORS[kinds]
+        sent = None if changes.sent is None else changes.sent.slice(part.start, part.stop - part.start)
+        partial = np.zeros(len(kinds), bool)
+        if sent is not None:
+            partial = sent.is_valid().to_numpy(zero_copy_only=False) & (operators == "UPSERT")
+            operators[partial] = "UPDATE_IGNORE" if changes.precedes_snapshot else "UPDATE"
+        if partial.any() and sent is not None:
+            rows = rows.append_column(COLUMNS, self._sent_columns(sent, partial))
+        if self._options.delete_mode == "soft":
+            rows, operators = self._soft_deletes(rows, operators, changes, part)
+        stays = pa.array((kinds != RowKind.UPDATE_BEFORE.value) | moved[part])
+        self._apply(rows.append_column(_OPERATOR, pa.array(operators, pa.string())).filter(stays))
+
+    def _sent_columns(self, sent: pa.Array, partial: Mask) -> pa.Array:
+        """Return the names of the columns that partial rows set, as a segment has them."""
+        coded = pc.if_else(pa.array(partial), sent, pa.scalar(None, pa.string())).dictionary_encode()
+        # Sets of columns, not rows.
+        texts = [
+            json.dumps([self._columns.targets.get(name, name) for name in json.loads(text)], separators=(",", ":"))
+            for text in coded.dictionary.to_pylist()
+        ]
+        return pa.array(texts, pa.string()).take(coded.indices)
+
+    def _soft_deletes(
+        self, rows: pa.Table, operators: npt.NDArray[np.object_], changes: RowChanges, part: slice
+    ) -> tuple[pa.Table, npt.NDArray[np.object_]]:
+        """Return rows whose deletes set a column: the rest of a deleted row stays as it is."""
+        name, deletes = self._options.deleted_at_column, operators == "DELETE_IGNORE"
+        now = pa.repeat(pa.scalar(self.table.client.clock.now(), pa.timestamp("us", "UTC")), rows.num_rows)
+        times = now if changes.times is None else pc.coalesce(changes.times.slice(part.start, rows.num_rows), now)
+        mask = pa.array(deletes)
+        rows = rows.append_column(name, pc.if_else(mask, times, pa.scalar(None, times.type)))
+        if not deletes.any():
+            return rows, operators
+        text = json.dumps([*self.stream.key_columns, name], separators=(",", ":"))
+        others = rows.column(COLUMNS) if COLUMNS in rows.column_names else pa.nulls(rows.num_rows, pa.string())
+        columns = pc.if_else(mask, pa.scalar(text), others)
+        rows = rows.drop_columns([COLUMNS]) if COLUMNS in rows.column_names else rows
+        return rows.append_column(COLUMNS, columns), np.where(deletes, "UPDATE_IGNORE", operators)
+
+    def _move_incomplete(self, rows: pa.Table, changes: RowChanges, place: int) -> None:
+        """Take a change of a key whose row after it lacks columns: they come from the stored row of the old key.
+
+        A row may be moved already when it comes again after a crash: then the stored row has the new key.
+        """
+        assert changes.sent is not None  # noqa: S101  (the caller has looked)
+        sent = set(json.loads(changes.sent[place + 1].as_py()))
+        sent = {self._columns.targets.get(name, name) for name in sent}
+        self.stream.flush()
+        before, after = rows.slice(place, 1), rows.slice(place + 1, 1)
+        stored = self._stored_row(before)
+        if not stored.num_rows:
+            stored = self._stored_row(after)
+        whole = pa.array([None], pa.string())
+        if not stored.num_rows:
+            self._reject(
+                after, KeyNotFound(f"{self.name}: a row lacks columns, and there is no stored row that has them")
+            )
+            after = after.slice(0, 0)
+            whole = whole.slice(0, 0)
+        for name in after.column_names if after.num_rows else ():
+            if name not in sent:
+                index = after.schema.get_field_index(name)
+                after = after.set_column(
+                    index, after.schema.field(name), stored.column(name).cast(after.schema.field(name).type)
+                )
+        both = pa.concat_tables([before, after])
+        kinds = pa.array([RowKind.DELETE.value, RowKind.UPDATE_AFTER.value][: both.num_rows], pa.int8())
+        times = None if changes.times is None else changes.times.slice(place, both.num_rows)
+        moved = RowChanges(self.name, both, kinds, times=times)
+        self._mirror(both, moved, np.zeros(both.num_rows, bool), slice(0, both.num_rows))
+
+    def _stored_row(self, row: pa.Table) -> pa.Table:
+        """Return what the table, with what is not committed yet, has of a row's key."""
+        terms = [(name, "=", row.column(name)[0]) for name in self.stream.key_columns if row.column(name)[0].is_valid]
+        return self.table.read(filter=terms, include_uncommitted=True)
+
+    def _log_rows(self, rows: pa.Table, changes: RowChanges, kinds: npt.NDArray[np.int8]) -> pa.Table:
+        """Return rows of a table that keeps every change.
+
+        Raises:
+            InvalidInputError: there is no column for the operation, and deletes are not to be stored without it.
+        """
+        options = self._options
+        if options.operation_column is not None:
+            names = pa.array(list(RowKind.__members__), pa.string())
+            rows = rows.append_column(options.operation_column, names.take(changes.kinds))
+        for name, values, column_type in (
+            (options.event_time_column, changes.times, pa.timestamp("us", "UTC")),
+            (options.position_column, changes.positions, pa.string()),
+            (options.transaction_column, changes.transactions, pa.string()),
+        ):
+            if name is not None:
+                rows = rows.append_column(name, pa.nulls(rows.num_rows, column_type) if values is None else values)
+        if options.operation_column is not None or options.log_without_operation:
+            return rows
+        if (kinds == RowKind.DELETE.value).any():
+            raise InvalidInputError(
+                f"{self.name}: a log without operation_column cannot tell a deleted row; name the column, or set log_without_operation"
+            )
+        return rows.filter(pa.array(kinds != RowKind.UPDATE_BEFORE.value))
+
+    def _apply(self, rows: pa.Table) -> None:
+        """Hand rows to the stream; where some cannot be stored, halves are tried until each bad row stands alone."""
+        if not rows.num_rows:
+            return
+        column = _OPERATOR if _OPERATOR in rows.column_names else None
+        try:
+            self.stream.write_arrow(rows, operator_column=column)
+        except InvalidInputError as error:
+            if self._options.error_handler == "terminate":
+                raise
+            if rows.num_rows == 1:
+                self._reject(rows, error)
+                return
+            half = rows.num_rows // 2
+            self._apply(rows.slice(0, half))
+            self._apply(rows.slice(half))
+
+    def _reject(self, row: pa.Table, error: LakefmtError) -> None:
+        """Write a row that cannot be stored to the dead letters.
+
+        Raises:
+            InvalidInputError: rejected rows end the follower, or there are too many.
+        """
+        options = self._options
+        if options.error_handler == "terminate":
+            raise error
+        self.rejected_rows += 1
+        ratio = self.rejected_rows / max(self.rows, 1)
+        too_many = options.max_error_rows is not None and self.rejected_rows > options.max_error_rows
+        if options.max_error_ratio is not None and self.rows >= _ROWS_OF_A_RATIO:
+            too_many |= ratio > options.max_error_ratio
+        if too_many:
+            raise InvalidInputError(
+                f"{self.name}: {self.rejected_rows} of {self.rows} rows cannot be stored: {error}"
+            ) from error
+        _log.warning("%s: a row cannot be stored: %s", self.name, error)
+        if options.dead_letters is None:
+            return
+        from lakefmt._core.producers.stream.flushing import DEAD_LETTERS
+
+        client = self.table.client
+        self._letters += 1
+        name = f"{DEAD_LETTERS}/{options.dead_letters}/{options.name}-{client.ids.new_uuid()}-{self._letters:08d}.arrow"
+        letter = row.append_column("_error", pa.array([str(error)]))
+        put_if_absent_confirmed(client.store, name, encode_segment(letter), durable=True)
+
+    # --- borders ---------------------------------------------------------------------------------------------------------
+
+    def mark(self, position: Position) -> None:
+        """Note the position up to which everything was taken; the next commit stores it."""
+        self.stream.mark({"position": position, **({} if self._since is None else {"since": self._since})})
+        self._marked = position
+
+    def commit(self) -> CommitResult | None:
+        """Commit what came up to the last mark; None: there was nothing. Call it at a border.
+
+        Raises:
+            FlushFailed: rows could not be made durable.
+            CommitFailed: the commit failed; a new sink goes on with its rows.
+        """
+        result = self.stream.commit()
+        self.position, self.is_dirty = self._marked, False
+        self.commits += 1
+        return result
+
+    def truncate(self) -> None:
+        """Remove all rows, or do what the options say.
+
+        Raises:
+            SourceChanged: a TRUNCATE ends the follower.
+        """
+        options = self._options
+        if options.on_truncate == "fail":
+            raise SourceChanged(
+                f"{self.name} was truncated (on_truncate='apply' empties the table here, 'ignore' goes on)"
+            )
+        if options.on_truncate == "ignore" or options.logs:
+            _log.warning("%s was truncated; the rows stay", self.name)
+            return
+        self.stream.commit()
+        if options.delete_mode == "soft":
+            self.table.update(
+                f"{options.deleted_at_column} is null", {options.deleted_at_column: self.table.client.clock.now()}
+            )
+        else:
+            self.table.insert_overwrite_table(self.table.schema.empty_table())
+
+    def begin_again(self) -> None:
+        """Read all rows of the source anew: at the end, rows that are not among them go (:meth:`end_reading`)."""
+        self.position = None
+        if not self.is_open or self._options.logs or self._since is not None:
+            return
+        latest = self.table.client.load().timeline.latest_commit
+        self._since = "0" if latest is None else latest.time
+
+    def end_reading(self) -> None:
+        """Remove the rows that the source did not have any more; call it when all rows were read and their border has passed."""
+        if self._since is None:
+            return
+        since, options = self._since, self._options
+        self.stream.commit()
+        gone = f"{COMMIT_TIME} <= '{since}'"
+        if options.delete_mode == "soft":
+            now = self.table.client.clock.now()
+            self.table.update(f"{gone} and {options.deleted_at_column} is null", {options.deleted_at_column: now})
+        else:
+            self.table.delete(gone)
+        self._since = None
+        self.mark(self._marked)
+        self.is_dirty = True
+
+
+def _are_before_updates(kinds: npt.NDArray[np.int8], name: SourceName) -> Mask:
+    """Return which rows stand before updates; each has to be followed by the row after."""
+    before: Mask = kinds == RowKind.UPDATE_BEFORE.value
+    after = np.zeros(len(kinds), bool)
+    after[:-1] = kinds[1:] == RowKind.UPDATE_AFTER.value
+    if (before & ~after).any():
+        raise SourceChanged(f"{name}: the source sent a row before an update without the row after it")
+    return before

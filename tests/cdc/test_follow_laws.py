@@ -1,0 +1,175 @@
+"""Tables that follow a database are equal to it, wherever the follower, the connection or the store fails."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import lakefmt._core.cdc.sink as sinks
+from lakefmt._core.cdc.events import SourceName
+from lakefmt._core.cdc.follow import Follower
+from lakefmt._core.cdc.options import CdcOptions
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.table import Table, create_table, open_table
+from lakefmt.errors import LakefmtError
+from lakefmt.testing.stores import Fault, FaultMode, FaultStore, SimulatedCrash
+from lakefmt.testing.virtual_time import Process, VirtualTime
+from tests.cdc.scripted_source import ITEMS, ORDERS, Database, ScriptedSource
+from tests.example_counts import examples
+from tests.producers.stream.stream_kit import Clock, kill
+
+NUMBERS = itertools.count()
+KEYS = st.integers(0, 5)
+NAMES = st.sampled_from([ORDERS, ITEMS])
+STEP = st.one_of(
+    st.tuples(st.just("put"), NAMES, KEYS, st.integers(0, 99)),
+    st.tuples(st.just("put"), NAMES, KEYS, st.integers(0, 99)),
+    st.tuples(st.just("delete"), NAMES, KEYS),
+    st.tuples(st.just("move"), NAMES, KEYS, KEYS),
+)
+TRANSACTION = st.lists(STEP, min_size=1, max_size=4)
+#: A run of the follower: it ends well, loses its connection after some events, or dies at an effect of the store.
+RUN = st.one_of(
+    st.just(("well", 0)),
+    st.tuples(st.just("lost"), st.integers(0, 12)),
+    st.tuples(st.just("dies"), st.integers(0, 12)),
+    st.tuples(st.just("store"), st.integers(1, 60)),
+)
+STORY = st.lists(st.one_of(TRANSACTION, TRANSACTION, st.sampled_from(["alter", "more"]), RUN), min_size=1, max_size=10)
+
+
+@pytest.fixture(autouse=True)
+def _threads_die_quietly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream writes in a thread of its own, which dies with its store."""
+    told = threading.excepthook
+    quiet = lambda what: None if what.exc_type is SimulatedCrash else told(what)  # noqa: E731
+    monkeypatch.setattr(threading, "excepthook", quiet)
+
+
+class Faults:
+    """The stores of all tables of a run: the effect of that number dies, and every effect after it."""
+
+    def __init__(self, number: int | None) -> None:
+        self.left, self.dead = number, False
+
+    def plan(self, effect: object) -> Fault | None:
+        if self.left is None:
+            return None
+        self.left -= 1
+        if self.left > 0:
+            return None
+        self.dead = True
+        return Fault(FaultMode.BEFORE if self.left else FaultMode.AFTER, crash=True)
+
+
+def run(
+    database: Database, base: str, options: CdcOptions, what: tuple[str, int], time: VirtualTime | None = None
+) -> None:
+    """Run the follower once, with the fault of a story; a process that dies closes nothing."""
+    kind, number = what
+    faults = Faults(number if kind == "store" else None)
+
+    def over(table: Table) -> Table:
+        client = table.client
+        given = {**client.options, "lakefmt.durability": "none", "lakefmt.write.threads": 1}
+        faulty = TableClient(FaultStore(client.store, faults.plan), given)
+        process = Process(time or VirtualTime())
+        faulty.time_source, faulty.clock = process, Clock(process)  # type: ignore[misc]
+        return Table(faulty)
+
+    source = ScriptedSource(database, lost_after=number if kind in ("lost", "dies") else None)
+    if kind == "dies":
+        source.dies = SimulatedCrash
+    follower = Follower(lambda: source, base, {}, options)
+    died = True
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sinks, "open_table", lambda *a, **k: over(open_table(*a, **k)))
+        patch.setattr(sinks, "create_table", lambda *a, **k: over(create_table(*a, **k)))
+        closes = follower._close_sinks
+
+        def close(*, discard: bool) -> None:
+            if not discard or (kind == "lost" and not faults.dead):
+                closes(discard=discard)
+                return
+            for sink in follower._sinks.values():
+                if sink.is_open:
+                    kill(sink.stream)
+            follower._sinks = {}
+
+        patch.setattr(follower, "_close_sinks", close)
+        with suppress(SimulatedCrash, *([LakefmtError] if kind != "well" else [])):
+            follower.run(until_now=True)
+            died = False
+    assert died or not faults.dead
+    if time is not None:
+        time.now += 3600.0  # what the run has left is dead for sure
+
+
+def rows_here(base: str, name: SourceName, **more: Any) -> list[dict[str, Any]]:
+    return sorted(open_table(f"{base}/{name.schema}/{name.table}").read(**more).to_pylist(), key=lambda row: row["id"])
+
+
+def check_mirror(database: Database, base: str) -> None:
+    for name, rows in database.tables.items():
+        expected = [{**dict.fromkeys(database.columns[name].names), **rows[key]} for key in sorted(rows)]
+        assert rows_here(base, name) == expected, name
+
+
+def check_log(database: Database, base: str) -> None:
+    """Every image of every row is there once, in the order of the source for each key."""
+    for name, history in database.history.items():
+        table = open_table(f"{base}/{name.schema}/{name.table}").read()
+        found = sorted(table.to_pylist(), key=lambda row: (row["_position"], row["id"]))
+        by_key = dict[int, list[tuple[str, Any]]]()
+        for row in found:
+            by_key.setdefault(row["id"], []).append((row["_operation"], row["v"]))
+        expected = dict[int, list[tuple[str, Any]]]()
+        for kind, row in history:
+            expected.setdefault(row["id"], []).append((kind, row["v"]))
+        assert by_key == expected, name
+
+
+def play(story: list[Any], options: CdcOptions, check: Any, *, sends_part: bool = False, first: int = 0) -> None:
+    time = VirtualTime()
+    database, base = Database(sends_part=sends_part), f"memory://cdc-{next(NUMBERS)}"
+    for key in range(first):
+        database.commit([("put", ORDERS, key, key)])
+    if options.logs:
+        run(database, base, options, ("well", 0), time)  # what was there before the log begins has no history
+    for step in story:
+        if isinstance(step, list):
+            database.commit(step)
+        elif step == "alter":
+            column = f"c{len(database.columns[ORDERS])}"
+            database.add_column(ORDERS, column)
+        elif step == "more":
+            database.commit([("put", ITEMS, key, 7) for key in range(5)])
+        else:
+            run(database, base, options, step, time)
+    run(database, base, options, ("well", 0), time)
+    check(database, base)
+
+
+QUICK: dict[str, Any] = {"commit_interval": 0, "reconnect_attempts": 0, "settings": {"lakefmt.durability": "none"}}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("table_type", ["mor", "cow"])
+@pytest.mark.parametrize("sends_part", [False, True])
+@settings(max_examples=examples(100), derandomize=True, deadline=None)
+@given(story=STORY, first=st.integers(0, 5))
+def test_a_mirror_is_equal_to_its_source(table_type: str, sends_part: bool, story: list[Any], first: int) -> None:
+    play(story, CdcOptions(**QUICK, table_type=table_type), check_mirror, sends_part=sends_part, first=first)
+
+
+@pytest.mark.slow
+@settings(max_examples=examples(100), derandomize=True, deadline=None)
+@given(story=STORY)
+def test_a_log_has_every_change_once_and_in_order(story: list[Any]) -> None:
+    play(story, CdcOptions(**QUICK, mode="append_log"), check_log)

@@ -1,0 +1,502 @@
+"""What a table makes of the events of its source: modes, deletes, columns, errors, positions."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import lakefmt
+from lakefmt._core.table import open_table
+from lakefmt.cdc import (
+    Border,
+    CdcOptions,
+    Follower,
+    RowChanges,
+    RowKind,
+    SourceFinding,
+    SourceName,
+    SourceTable,
+    TableChanged,
+    TableGone,
+    TableTruncated,
+    connector_options,
+    follow,
+)
+from lakefmt.errors import (
+    InvalidInputError,
+    PositionLost,
+    SourceChanged,
+    SourceRefused,
+    SourceUnavailable,
+    UnknownSetting,
+)
+from tests.cdc.scripted_source import ITEMS, ORDERS, Database, ScriptedSource
+
+NUMBERS = itertools.count()
+T = SourceName("s", "t")
+NAMED = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string(), nullable=False)])
+QUICK: dict[str, Any] = {"commit_interval": 0, "reconnect_interval": 0.0, "settings": {"lakefmt.durability": "none"}}
+
+
+def changes(
+    kinds: str, rows: Sequence[Mapping[str, Any]], schema: pa.Schema = NAMED, name: SourceName = T, **more: Any
+) -> RowChanges:
+    """Return changes; `kinds` has the short forms of their kinds."""
+    codes = [RowKind.parse(text).value for text in kinds.split()]
+    nullable = pa.schema([field.with_nullable(True) for field in schema])
+    return RowChanges(name, pa.Table.from_pylist(list(rows), schema=nullable), pa.array(codes, pa.int8()), **more)
+
+
+class Events:
+    """A source that hands out some events; positions are numbers of borders."""
+
+    identity = "events://tests"
+
+    def __init__(self, events: Sequence[Any], tables: Sequence[SourceTable] = ()) -> None:
+        self.given, self.listed = events, tables
+        self.began_at: dict[SourceName, Any] | None = None
+
+    def preflight(self) -> Sequence[SourceFinding]:
+        return ()
+
+    def tables(self) -> Sequence[SourceTable]:
+        return self.listed
+
+    def latest(self) -> Any:
+        return 99
+
+    def confirm(self, positions: Mapping[SourceName, Any]) -> None:
+        pass
+
+    def lag(self) -> Mapping[str, float]:
+        return {}
+
+    def close(self) -> None:
+        pass
+
+    def events(self, positions: Mapping[SourceName, Any], *, logs: bool, until_now: bool) -> Iterator[Any]:
+        self.began_at = dict(positions)
+        for number, event in enumerate(self.given):
+            yield Border(lambda name, n=number: n) if event == "border" else event
+
+
+def run(
+    *events: Any, schema: pa.Schema = NAMED, keys: tuple[str, ...] = ("id",), base: str = "", **options: Any
+) -> str:
+    """Let a table take events, and return its path."""
+    base = base or f"memory://follow-{next(NUMBERS)}"
+    tables = options.pop("tables", {})
+    first = TableChanged(SourceTable(T, schema, keys))
+    Follower(lambda: Events([first, *events, "border"]), base, tables, CdcOptions(**{**QUICK, **options})).run()
+    return f"{base}/s/t"
+
+
+def rows(path: str, *columns: str) -> list[dict[str, Any]]:
+    table = open_table(path).read(columns=list(columns) or None)
+    return sorted(table.to_pylist(), key=lambda row: str(list(row.values())))
+
+
+GUIDE = (
+    changes("+I +I +I", [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}, {"id": 3, "name": "c"}]),
+    "border",
+    changes("-U +U", [{"id": 1, "name": "a"}, {"id": 1, "name": "A"}]),
+)
+
+
+def test_the_connector_guide_gets_its_mirror() -> None:
+    assert rows(run(*GUIDE)) == [{"id": 1, "name": "A"}, {"id": 2, "name": "b"}, {"id": 3, "name": "c"}]
+
+
+def test_the_connector_guide_gets_its_log() -> None:
+    options, notes = connector_options(
+        {"connector": "igs-dynamic-table-append-only", "mapping.operation.type.to": "op", "workspace": "w"}
+    )
+    path = run(*GUIDE, mode=options.mode, operation_column=options.operation_column)
+    assert rows(path, "id", "name", "op") == [
+        {"id": 1, "name": "A", "op": "UPDATE_AFTER"},
+        {"id": 1, "name": "a", "op": "INSERT"},
+        {"id": 1, "name": "a", "op": "UPDATE_BEFORE"},
+        {"id": 2, "name": "b", "op": "INSERT"},
+        {"id": 3, "name": "c", "op": "INSERT"},
+    ]
+    assert notes == ("workspace has no effect: there is none",)
+
+
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [
+        ({"connector": "kafka"}, "connector='kafka' is not valid"),
+        ({"mutation.buffer.space": "much"}, "mutation.buffer.space='much' is not valid"),
+        ({"sink.speed": "1"}, "'sink.speed' is no option of the connectors"),
+        ({"error.type.handler": "x.Other"}, "expected a TerminateErrorTypeHandler"),
+    ],
+)
+def test_an_option_of_the_guide_that_means_nothing_is_refused(given: dict[str, str], error: str) -> None:
+    with pytest.raises(UnknownSetting, match=error):
+        connector_options(given)
+
+
+def test_a_key_only_delete_meets_required_columns() -> None:
+    path = run(changes("+I", [{"id": 1, "name": "a"}]), "border", changes("-D", [{"id": 1}]))
+    assert rows(path) == []
+
+
+def test_a_delete_of_a_row_that_is_not_there_does_nothing() -> None:
+    assert rows(run(changes("-D", [{"id": 1}]))) == []
+
+
+@pytest.mark.parametrize("kinds", ["-D +I", "-D -D +I"])
+def test_a_row_that_is_deleted_and_comes_back_in_one_transaction_is_there(kinds: str) -> None:
+    images = [{"id": 1, "name": "a"}] * (len(kinds.split()) - 1) + [{"id": 1, "name": "b"}]
+    path = run(changes("+I", [{"id": 1, "name": "a"}]), "border", changes(kinds, images))
+    assert rows(path) == [{"id": 1, "name": "b"}]
+
+
+def test_a_key_update_is_a_delete_and_an_insert() -> None:
+    path = run(
+        changes("+I", [{"id": 1, "name": "a"}]),
+        "border",
+        changes("-U +U", [{"id": 1, "name": "a"}, {"id": 2, "name": "a"}]),
+    )
+    assert rows(path) == [{"id": 2, "name": "a"}]
+    assert open_table(path).read().num_rows == 1
+
+
+def test_a_partition_move_is_one_commit() -> None:
+    base = f"memory://follow-{next(NUMBERS)}"
+    path = run(
+        changes("+I", [{"id": 1, "name": "a"}]),
+        "border",
+        changes("-U +U", [{"id": 1, "name": "a"}, {"id": 1, "name": "b"}]),
+        base=base,
+        tables={"s.*": {"partition_by": "name"}},
+    )
+    table = open_table(path)
+    assert rows(path) == [{"id": 1, "name": "b"}]
+    assert len(table.client.load().timeline.commits) == 2
+
+
+def test_a_key_update_without_a_large_value_keeps_it() -> None:
+    schema = pa.schema([*NAMED, ("big", pa.string())])
+    sent = pa.array([None, json.dumps(["id", "name"])])
+    path = run(
+        changes("+I", [{"id": 1, "name": "a", "big": "x" * 9}], schema),
+        "border",
+        changes("-U +U", [{"id": 1}, {"id": 2, "name": "b"}], schema, sent=sent),
+        schema=schema,
+    )
+    assert rows(path) == [{"id": 2, "name": "b", "big": "x" * 9}]
+
+
+def test_soft_deletes_keep_the_row_and_a_new_insert_clears_the_mark() -> None:
+    at = pa.array([datetime(2026, 1, 2, tzinfo=UTC)], pa.timestamp("us", "UTC"))
+    base = f"memory://follow-{next(NUMBERS)}"
+    path = run(
+        changes("+I +I", [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}]),
+        "border",
+        changes("-D", [{"id": 1}], times=at),
+        changes("-D", [{"id": 7}], times=at),
+        base=base,
+        delete_mode="soft",
+    )
+    assert rows(path) == [
+        {"id": 1, "name": "a", "_deleted_at": at[0].as_py()},
+        {"id": 2, "name": "b", "_deleted_at": None},
+    ]
+    run(changes("+I", [{"id": 1, "name": "again"}]), base=base, delete_mode="soft")
+    assert rows(path)[0] == {"id": 1, "name": "again", "_deleted_at": None}
+
+
+def changed(*fields: Any) -> TableChanged:
+    return TableChanged(SourceTable(T, pa.schema([NAMED.field("id"), *fields]), ("id",)))
+
+
+def test_columns_that_are_added_widened_and_dropped_are_followed() -> None:
+    path = run(
+        changes("+I", [{"id": 1, "v": 1}], pa.schema([NAMED.field("id"), ("v", pa.int32())])),
+        "border",
+        changed(("v", pa.int64()), ("w", pa.string())),
+        changes(
+            "+I",
+            [{"id": 2, "v": 2**40, "w": "x"}],
+            pa.schema([("id", pa.int64()), ("v", pa.int64()), ("w", pa.string())]),
+        ),
+        "border",
+        changed(("w", pa.string())),
+        changes("+I", [{"id": 3, "w": "y"}], pa.schema([("id", pa.int64()), ("w", pa.string())])),
+        schema=pa.schema([NAMED.field("id"), ("v", pa.int32())]),
+    )
+    assert rows(path) == [
+        {"id": 1, "v": 1, "w": None},
+        {"id": 2, "v": 2**40, "w": "x"},
+        {"id": 3, "v": None, "w": "y"},
+    ]
+
+
+def test_a_dropped_column_goes_where_it_is_to() -> None:
+    path = run(changes("+I", [{"id": 1, "name": "a"}]), "border", changed(), on_column_dropped="drop")
+    assert rows(path) == [{"id": 1}]
+
+
+def test_a_type_that_no_type_holds_ends_the_follower_and_both_are_named() -> None:
+    with pytest.raises(SourceChanged, match=r"column 'name' was string and is int64"):
+        run(changes("+I", [{"id": 1, "name": "a"}]), "border", changed(("name", pa.int64())))
+
+
+def test_a_type_that_no_type_holds_gets_a_column_of_texts() -> None:
+    base = f"memory://follow-{next(NUMBERS)}"
+    schema = pa.schema([("id", pa.int64()), ("name", pa.int64())])
+    path = run(
+        changes("+I", [{"id": 1, "name": "a"}]),
+        "border",
+        changed(("name", pa.int64())),
+        changes("+I", [{"id": 2, "name": 5}], schema),
+        base=base,
+        on_type_changed="new_column",
+    )
+    run(changes("+I", [{"id": 3, "name": 6}], schema), schema=schema, base=base, on_type_changed="new_column")
+    assert rows(path) == [
+        {"id": 1, "name": "a", "name__v2": None},
+        {"id": 2, "name": None, "name__v2": "5"},
+        {"id": 3, "name": None, "name__v2": "6"},
+    ]
+
+
+def test_another_key_ends_the_follower() -> None:
+    other = TableChanged(SourceTable(T, NAMED, ("name",)))
+    with pytest.raises(SourceChanged, match=r"the key was \(id\) and is \(name\)"):
+        run(changes("+I", [{"id": 1, "name": "a"}]), "border", other)
+
+
+def test_a_table_without_a_key_needs_one_or_is_a_log() -> None:
+    with pytest.raises(InvalidInputError, match="has no primary key"):
+        run(changes("+I", [{"id": 1, "name": "a"}]), keys=())
+    path = run(changes("+I", [{"id": 1, "name": "a"}]), keys=(), tables={"s.t": {"record_key": "id"}})
+    assert rows(path) == [{"id": 1, "name": "a"}]
+    assert rows(run(changes("+I", [{"id": 1, "name": "a"}]), keys=(), mode="append_log"), "id") == [{"id": 1}]
+
+
+def test_columns_get_other_names() -> None:
+    path = run(changes("+I", [{"id": 1, "name": "a"}]), tables={"s.t": {"rename": {"name": "label", "id": "key"}}})
+    assert rows(path) == [{"key": 1, "label": "a"}]
+
+
+def test_a_truncate_ends_the_follower_or_empties_the_table_or_does_nothing() -> None:
+    events = (
+        changes("+I", [{"id": 1, "name": "a"}]),
+        "border",
+        TableTruncated(T),
+        changes("+I", [{"id": 2, "name": "b"}]),
+    )
+    with pytest.raises(SourceChanged, match=r"s\.t was truncated"):
+        run(*events)
+    assert rows(run(*events, on_truncate="apply"), "id") == [{"id": 2}]
+    assert rows(run(*events, on_truncate="ignore"), "id") == [{"id": 1}, {"id": 2}]
+    soft = rows(run(*events, on_truncate="apply", delete_mode="soft"), "id", "_deleted_at")
+    assert [row["_deleted_at"] is None for row in soft] == [False, True]
+
+
+def test_a_table_that_is_gone_stays_here_or_ends_the_follower() -> None:
+    events = (changes("+I", [{"id": 1, "name": "a"}]), "border", TableGone(T), changes("+I", [{"id": 2, "name": "b"}]))
+    assert rows(run(*events), "id") == [{"id": 1}]
+    with pytest.raises(SourceChanged, match=r"s\.t was dropped"):
+        run(*events, on_table_gone="fail")
+
+
+BAD = changes(
+    "+I +I +I +I",
+    [{"id": 1, "name": "a"}, {"id": None, "name": "b"}, {"id": 3, "name": "c"}, {"id": None, "name": "d"}],
+)
+
+
+def test_a_row_that_cannot_be_stored_ends_the_follower() -> None:
+    with pytest.raises(InvalidInputError, match="id"):
+        run(BAD)
+
+
+def test_a_row_that_cannot_be_stored_goes_to_the_dead_letters_alone() -> None:
+    path = run(BAD, error_handler="tolerate", dead_letters="rejected")
+    assert rows(path, "id") == [{"id": 1}, {"id": 3}]
+    store = open_table(path).client.store
+    letters = [found.name for found in store.list(".hoodie/.lakefmt/dead-letters/rejected")]
+    found = pa.concat_tables([pa.ipc.open_stream(store.read(name)).read_all() for name in letters])
+    assert sorted(found["name"].to_pylist()) == ["b", "d"]
+    assert all(found["_error"].is_valid().to_pylist())
+
+
+def test_too_many_rejected_rows_end_the_follower_all_the_same() -> None:
+    with pytest.raises(InvalidInputError, match="2 of 4 rows cannot be stored"):
+        run(BAD, error_handler="tolerate", dead_letters="rejected", max_error_rows=1)
+
+
+def test_losing_rejected_rows_has_to_be_asked_for() -> None:
+    with pytest.raises(InvalidInputError, match="needs dead_letters"):
+        CdcOptions(error_handler="tolerate")
+    assert rows(run(BAD, error_handler="tolerate", lose_rejected_rows=True), "id") == [{"id": 1}, {"id": 3}]
+
+
+def test_a_log_without_the_operation_refuses_deletes_unless_told() -> None:
+    events = (*GUIDE, "border", changes("-D", [{"id": 2, "name": "b"}]))
+    with pytest.raises(InvalidInputError, match="cannot tell a deleted row"):
+        run(*events, mode="append_log", operation_column=None)
+    path = run(*GUIDE, mode="append_log", operation_column=None)
+    assert len(rows(path)) == 4
+    assert len(rows(run(*events, mode="append_log", operation_column=None, log_without_operation=True))) == 6
+
+
+def test_a_column_of_the_log_must_not_be_one_of_the_source() -> None:
+    with pytest.raises(InvalidInputError, match="has a column 'name' itself"):
+        run(*GUIDE, mode="append_log", operation_column="name")
+
+
+def test_a_source_begins_where_the_newest_commit_is_whoever_wrote_since() -> None:
+    base = f"memory://follow-{next(NUMBERS)}"
+    path = run(*GUIDE, base=base)
+    table = open_table(path)
+    for number in range(30):
+        table.upsert(pa.table({"id": [100 + number], "name": ["other"]}))
+    table.archive(options={"hoodie.keep.min.commits": 2, "hoodie.keep.max.commits": 3})
+    source = Events(["border"], [SourceTable(T, NAMED, ("id",))])
+    Follower(lambda: source, base, {}, CdcOptions(**QUICK)).run()
+    assert source.began_at == {T: 4}
+
+
+def test_two_followers_of_one_table_have_positions_of_their_own() -> None:
+    base = f"memory://follow-{next(NUMBERS)}"
+    run(*GUIDE, base=base, name="first")
+    source = Events(["border"], [SourceTable(T, NAMED, ("id",))])
+    Follower(lambda: source, base, {}, CdcOptions(**QUICK, name="second")).run()
+    assert source.began_at == {}
+
+
+def test_a_table_without_changes_commits_the_position_alone() -> None:
+    base = f"memory://follow-{next(NUMBERS)}"
+    path = run(*GUIDE, base=base)
+    before = open_table(path).read()
+    source = Events(["border", "border", "border"], [SourceTable(T, NAMED, ("id",))])
+    Follower(lambda: source, base, {}, CdcOptions(**QUICK)).run()
+    again = Events(["border"], [SourceTable(T, NAMED, ("id",))])
+    Follower(lambda: again, base, {}, CdcOptions(**QUICK)).run()
+    assert again.began_at == {T: 2}
+    assert open_table(path).read().equals(before)
+
+
+def test_a_source_that_would_lose_changes_is_refused_with_what_mends_it(caplog: pytest.LogCaptureFixture) -> None:
+    findings = (
+        SourceFinding("binlog_format is MIXED", "SET GLOBAL binlog_format = ROW"),
+        SourceFinding("foreign keys cascade", stops=False),
+    )
+    source = ScriptedSource(Database(), findings=findings)
+    with caplog.at_level(logging.WARNING, "lakefmt.cdc"), pytest.raises(SourceRefused) as error:
+        follow(lambda: source, f"memory://follow-{next(NUMBERS)}")
+    assert str(error.value) == "binlog_format is MIXED (SET GLOBAL binlog_format = ROW)"
+    assert "foreign keys cascade" in caplog.text
+
+
+def test_a_lost_connection_is_made_again_and_nothing_is_lost() -> None:
+    database, base = Database(), f"memory://follow-{next(NUMBERS)}"
+    database.commit([("put", ORDERS, key, key) for key in range(5)])
+    sources = iter([ScriptedSource(database, lost_after=number) for number in (0, 3, 5)])
+    progress = Follower(lambda: next(sources, ScriptedSource(database)), base, {}, CdcOptions(**QUICK)).run(
+        until_now=True
+    )
+    assert rows(f"{base}/shop/orders", "id") == [{"id": key} for key in range(5)]
+    assert progress.reconnects == 3
+
+
+def test_after_too_many_attempts_the_error_is_raised() -> None:
+    sources = ScriptedSource(Database(), lost_after=0)
+    with pytest.raises(SourceUnavailable):
+        Follower(lambda: sources, "memory://never", {}, CdcOptions(**QUICK, reconnect_attempts=2)).run()
+
+
+def lost(**options: Any) -> tuple[Database, str]:
+    """Follow a database, and let it forget what comes next: a row was deleted, another one changed."""
+    database, base = Database(), f"memory://follow-{next(NUMBERS)}"
+    database.commit([("put", ORDERS, key, key) for key in range(5)])
+    Follower(lambda: ScriptedSource(database), base, {}, CdcOptions(**QUICK)).run(until_now=True)
+    database.commit([("delete", ORDERS, 1), ("put", ORDERS, 2, 20)])
+    database.purged = len(database.log)
+    Follower(lambda: ScriptedSource(database), base, {}, CdcOptions(**QUICK, **options)).run(until_now=True)
+    return database, base
+
+
+def test_a_lost_position_ends_the_follower() -> None:
+    with pytest.raises(PositionLost):
+        lost()
+
+
+@pytest.mark.parametrize("table_type", ["mor", "cow"])
+def test_a_lost_position_can_begin_again_and_rows_that_are_gone_go(table_type: str) -> None:
+    database, base = lost(on_position_lost="resnapshot", table_type=table_type)
+    assert rows(f"{base}/shop/orders", "id", "v") == [
+        {"id": key, "v": row["v"]} for key, row in sorted(database.tables[ORDERS].items())
+    ]
+    database.commit([("put", ORDERS, 9, 9)])
+    Follower(lambda: ScriptedSource(database), base, {}, CdcOptions(**QUICK)).run(until_now=True)
+    assert {"id": 9} in rows(f"{base}/shop/orders", "id")
+
+
+def test_a_follower_that_dies_while_it_begins_again_goes_on_with_it() -> None:
+    for number in range(1, 9):
+        database, base = Database(), f"memory://follow-{next(NUMBERS)}"
+        database.commit([("put", ORDERS, key, key) for key in range(5)])
+        Follower(lambda d=database: ScriptedSource(d), base, {}, CdcOptions(**QUICK)).run(until_now=True)
+        database.commit([("delete", ORDERS, 1), ("put", ORDERS, 2, 20)])
+        database.purged = len(database.log)
+        options = CdcOptions(**QUICK, on_position_lost="resnapshot", reconnect_attempts=0)
+        source = ScriptedSource(database, lost_after=number)
+        try:
+            Follower(lambda s=source: s, base, {}, options).run(until_now=True)
+        except SourceUnavailable:
+            Follower(lambda d=database: ScriptedSource(d), base, {}, options).run(until_now=True)
+        assert rows(f"{base}/shop/orders", "id") == [{"id": key} for key in sorted(database.tables[ORDERS])], number
+
+
+def test_a_lost_position_can_be_skipped() -> None:
+    database, base = lost(on_position_lost="latest")
+    assert rows(f"{base}/shop/orders", "id", "v")[1:3] == [{"id": 1, "v": 1}, {"id": 2, "v": 2}]
+    database.commit([("put", ITEMS, 9, 9)])
+    Follower(lambda: ScriptedSource(database), base, {}, CdcOptions(**QUICK)).run(until_now=True)
+    assert rows(f"{base}/shop/items", "id") == [{"id": 9}]
+
+
+def test_tables_lie_where_they_are_told() -> None:
+    database, base = Database(), f"memory://follow-{next(NUMBERS)}"
+    database.commit([("put", ORDERS, 1, 1), ("put", ITEMS, 1, 1)])
+    tables = {"shop.orders": f"{base}/mine", "shop.*": f"{base}/all/{{table}}"}
+    follow(lambda: ScriptedSource(database), tables=tables, until_now=True, **QUICK)
+    assert rows(f"{base}/mine", "id") == rows(f"{base}/all/items", "id") == [{"id": 1}]
+    with pytest.raises(InvalidInputError, match="has no path"):
+        follow(lambda: ScriptedSource(database), until_now=True, **QUICK)
+
+
+def test_progress_counts_by_kind_and_names_the_lag() -> None:
+    database, base = Database(), f"memory://follow-{next(NUMBERS)}"
+    seen = []
+    follow(lambda: ScriptedSource(database), base, until_now=True, on_commit=seen.append, **QUICK)
+    database.commit([("put", ORDERS, 1, 1), ("put", ORDERS, 1, 2), ("delete", ORDERS, 1)])
+    progress = follow(lambda: ScriptedSource(database), base, until_now=True, on_commit=seen.append, **QUICK)
+    numbers = progress.as_dict()
+    assert (numbers["events.insert"], numbers["events.update_after"], numbers["events.delete"]) == (1, 1, 1)
+    assert numbers["currentFetchEventTimeLag"] == 0.0
+    assert progress.tables["shop.orders"].position == {"log": 1}
+    assert len(seen) >= 2
+
+
+def test_a_password_in_the_url_is_refused_and_not_shown() -> None:
+    with pytest.raises(InvalidInputError) as error:
+        follow("mysql://root:geheim@localhost/shop", "memory://x")
+    assert "geheim" not in str(error.value)
+
+
+def test_the_table_is_hudis_table() -> None:
+    table = lakefmt.open_table(run(*GUIDE))
+    assert table.client.load().config.table_type.value == "MERGE_ON_READ"
