@@ -6,7 +6,7 @@ PY := $(VENV)/bin/python
 RUN := $(PY) tools/run_tests.py
 
 .DEFAULT_GOAL := help
-.PHONY: help venv venv-oldest venv-newest spark-env azurite-env sdk-env demo demo-spark demo-stream test test-all test-fast test-oldest test-newest test-spark test-spark-releases test-real-tables durations \
+.PHONY: help venv venv-oldest venv-newest spark-env azurite-env sdk-env cdc-env fast-env demo demo-spark demo-stream test test-all test-fast test-oldest test-newest test-spark test-spark-releases test-real-tables durations \
         lint format types architecture docs site docs-write extras bench bench-spark bench-parts bench-streams sizes clean bench-choices choices-check choices-results
 
 help: ## list the tasks
@@ -31,6 +31,11 @@ azurite-env: ## make .cache/azurite: Azure Blob Storage's API for the tests, wit
 
 sdk-env: venv ## make .cache/sdk: the real-time SDK's released client, which tests write with
 	@$(PY) tools/sdk_env.py
+
+cdc-env: venv ## install MariaDB for the tests of change data capture, where root can
+	@$(PY) tools/cdc_env.py
+
+fast-env: sdk-env cdc-env ## what the tests without a JVM need beside .venv
 
 # ------------------------------------------------------------------ what one does
 

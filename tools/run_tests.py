@@ -129,7 +129,7 @@ def stages(workers: str) -> dict[str, Stage]:
             venv,
             (*spread, "-m", "not judge_spark"),
             2700,
-            environment="sdk-env",
+            environment="fast-env",
         ),
         Stage(
             "oldest",

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from tests.judges.hudi_rs import HudiRsJudge, hudi_rs_missing
+from tests.judges.mariadb import MariaServer, mariadb_missing, mariadb_server
 from tests.judges.spark import SparkJudge, spark_environment
 
 BUNDLE_OF = {"spark_judge": "1.2.0", "spark_judge_102": "1.0.2", "spark_judge_0150": "0.15.0"}
@@ -143,6 +144,17 @@ def spark_judge_102(request: pytest.FixtureRequest) -> Iterator[SparkJudge]:
 def spark_judge_0150(request: pytest.FixtureRequest) -> Iterator[SparkJudge]:
     """Apache Hudi 0.15.0 on Spark (table version 6); its first request ends the JVM before it."""
     yield from _spark(request, BUNDLE_OF["spark_judge_0150"])
+
+
+@pytest.fixture(scope="session")
+def mariadb(request: pytest.FixtureRequest) -> Iterator[MariaServer]:
+    """A MariaDB server; a test that uses it makes a database of its own."""
+    lacking = mariadb_missing()
+    if lacking:
+        _refuse(request.config, "MARIADB", lacking)
+    with mariadb_server() as server:
+        yield server
+        request.config.stash[LEDGER].add("MARIADB", str(server.execute("select version()")[0][0]), 1)
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,570 @@
+"""The loop that joins the log and the rows of now.
+
+The law that positions rest on: at a border with the transactions P, a table that is not read to its end has exactly its rows up to
+`last_key`, as they were at P. So a chunk that was read at a place S of the log goes out when the log has come to S; changes of rows
+behind `last_key` are left out, because a later chunk has them. Where the last state of each row is enough they go out, too: whole rows,
+which a later chunk repeats.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import struct
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from lakefmt._core.cdc.events import Border, Event, RowChanges, RowKind, SourceName, TableGone, TableRead, TableTruncated
+from lakefmt._core.cdc.mysql.connection import Account, Session
+from lakefmt._core.cdc.mysql.log import LogStream
+from lakefmt._core.cdc.mysql.log_events import (
+    ROWS,
+    SILENT,
+    EventHeader,
+    EventType,
+    GtidEvent,
+    Query,
+    RowsEvent,
+    read_gtid,
+    read_query,
+    read_rotate,
+    read_rows,
+    read_xa_prepare,
+)
+from lakefmt._core.cdc.mysql.positions import (
+    Gtid,
+    Gtids,
+    TablePosition,
+    covers,
+    is_covered,
+    joined,
+    lowest,
+    parse_gtids,
+)
+from lakefmt._core.cdc.mysql.snapshot import Chunk, describe, keys_read, take_chunk
+from lakefmt._core.cdc.mysql.statements import (
+    Altered,
+    Created,
+    DatabaseDropped,
+    Dropped,
+    Meaning,
+    Renamed,
+    RowsAsText,
+    Truncated,
+    read_statement,
+)
+from lakefmt._core.cdc.mysql.table_map import TableMap, read_table_map, read_table_name
+from lakefmt._core.cdc.mysql.tables import FollowedTable, Place
+from lakefmt.errors import LakefmtError, SourceRefused
+
+__all__ = ["Follower", "Settings", "list_tables", "matches", "server_name"]
+
+#: Rows and bytes of the log that wait at most, and for how long, while the log has more.
+_WAITING_ROWS: Final = 20_000
+_WAITING_BYTES: Final = 32 << 20
+_WAITING_SECONDS: Final = 0.2
+_IGNORABLE: Final = 0x80
+_MOST_MAPS: Final = 10_000
+
+
+class Settings(NamedTuple):
+    """What a follower is told.
+
+    Attributes:
+        account: of the reader.
+        patterns: names of tables as `schema.table`, with `*`, `?` and `[…]`.
+        server_id: of this reader, unlike all servers and readers.
+        chunk_rows: most rows of a chunk.
+        logs: every change goes out once.
+        until_now: end at what is committed when the loop begins.
+    """
+
+    account: Account
+    patterns: tuple[str, ...]
+    server_id: int
+    chunk_rows: int
+    logs: bool = False
+    until_now: bool = False
+
+
+class _Transaction(NamedTuple):
+    """The transaction that is being read: how it began, the server, and when."""
+
+    begin: GtidEvent
+    server: int
+    time: int
+
+    @property
+    def text(self) -> str:
+        return f"{self.begin.domain}-{self.server}-{self.begin.number}"
+
+
+class _Held(NamedTuple):
+    """Rows of a prepared transaction, and what was read before it."""
+
+    before: Gtids
+    rows: list[tuple[FollowedTable, TableMap, RowsEvent, int, int]]
+
+
+def matches(name: SourceName, patterns: Sequence[str]) -> bool:
+    """Return whether a table is followed."""
+    return any(fnmatch.fnmatchcase(str(name), pattern) for pattern in patterns)
+
+
+def list_tables(session: Session, patterns: Sequence[str]) -> list[SourceName]:
+    """Return the tables of now that are followed, by name."""
+    rows = session.rows(
+        "select table_schema, table_name from information_schema.tables where table_type in ('BASE TABLE', 'SYSTEM VERSIONED') "
+        "and table_schema not in ('mysql', 'information_schema', 'performance_schema', 'sys')"
+    )
+    return sorted(name for name in (SourceName(*row) for row in rows) if matches(name, patterns))
+
+
+def server_name(session: Session) -> str:
+    """Return how a server names itself; it has no secret."""
+    rows = dict(session.rows("show global variables where variable_name in ('server_id', 'server_uid')"))
+    return f"{rows['server_id']} {rows.get('server_uid', '')}".strip()
+
+
+class Follower:
+    """Reads the log and the tables of one server; :meth:`events` is called once."""
+
+    def __init__(self, settings: Settings, positions: Mapping[SourceName, Any]) -> None:
+        self._settings = settings
+        self._session = Session(settings.account)
+        self._stream: LogStream | None = None
+        self._is_closed = False
+        self._server = server_name(self._session)
+        self._charsets = {
+            int(id): str(name)
+            for id, name in self._session.rows("select id, character_set_name from information_schema.collations where id is not null")
+        }
+        self._tables: dict[SourceName, FollowedTable] = {}
+        self._gtids: Gtids = {}
+        self._file, self._file_name = 0, ""
+        self._transaction: _Transaction | None = None
+        self._held: dict[bytes, _Held] = {}
+        self._numbers: dict[int, tuple[SourceName, bytes]] = {}
+        self._maps: dict[bytes, TableMap] = {}
+        self._waits_since: float | None = None
+        self._last_time: float | None = None
+        self._is_border_due = False
+        self.latest = parse_gtids(self._session.value("@@gtid_binlog_pos"))
+        self._open_tables(positions)
+
+    def _open_tables(self, positions: Mapping[SourceName, Any]) -> None:
+        stored = {name: TablePosition.of_json(value) for name, value in positions.items()}
+        now = int(time.time())
+        names = list_tables(self._session, self._settings.patterns)
+        for name in (*stored, *(name for name in names if name not in stored)):
+            position = stored.get(name)
+            epoch = now
+            if position is not None:
+                epoch = position.epoch if position.server == self._server else max(position.epoch + 1, now)
+            table = self._tables[name] = FollowedTable(name, epoch, position)
+            self._look_at(table)
+
+    def _look_at(self, table: FollowedTable) -> None:
+        # What the log cannot say of the table's columns.
+        found = describe(self._session, table.name)
+        if found is not None:
+            table.take_hints(found.columns)
+
+    # --- the loop -------------------------------------------------------------------------------------------------
+
+    def events(self) -> Iterator[Event]:
+        """Return the events; see :class:`~lakefmt._core.cdc.events.SourceReader`."""
+        target = self.latest if self._settings.until_now else None
+        self._begin()
+        for table in self._tables.values():
+            if table.shape is not None:
+                yield from table.changed(table.shape)
+        if self._is_closed:
+            return
+        self._stream = LogStream(self._settings.account, self._gtids, self._settings.server_id)
+        for header, body in self._stream.events():
+            try:
+                yield from self._event(header, body)
+            except (IndexError, KeyError, ValueError, struct.error) as error:
+                if isinstance(error, LakefmtError):
+                    raise
+                raise SourceRefused(f"an event of the log cannot be read ({type(error).__name__}: {error})") from error
+            if self._transaction is not None:
+                continue
+            yield from self._next_chunks()
+            is_idle = header.type == EventType.HEARTBEAT
+            is_done = target is not None and covers(self._gtids, target) and self._is_all_read()
+            if is_done or is_idle or self._is_time():
+                yield from self._take_waiting()
+                if is_done or is_idle or self._is_border_due:
+                    yield self._border(caught_up=is_done or is_idle)
+            if is_done:
+                return
+
+    def _begin(self) -> None:
+        # Where the log is read from: before whatever a table lacks.
+        stored = [table.stored.read_from for table in self._tables.values() if table.stored is not None]
+        if stored:
+            self._gtids = lowest(stored)
+            return
+        self._gtids = self.latest
+        for table in self._tables.values():
+            if self._take_chunk(table):
+                assert table.chunk is not None
+                self._gtids = table.chunk.gtids
+                return
+
+    def _is_all_read(self) -> bool:
+        return all(table.is_read or table.is_missing for table in self._tables.values())
+
+    def _is_time(self) -> bool:
+        # Rows wait while more come, so that batches are large where much is to be done.
+        assert self._stream is not None
+        if self._waits_since is None and not self._is_border_due:
+            return False
+        if not self._stream.has_more():
+            return True
+        rows = sum(table.waiting_rows for table in self._tables.values())
+        is_late = self._waits_since is not None and time.monotonic() - self._waits_since >= _WAITING_SECONDS
+        return is_late or rows >= _WAITING_ROWS
+
+    def _take_waiting(self) -> Iterator[RowChanges]:
+        for table in self._tables.values():
+            yield from self._taken(table)
+        self._waits_since = None
+
+    def _taken(self, table: FollowedTable) -> Iterator[RowChanges]:
+        changes = table.take()
+        if changes is not None and self._settings.logs and not table.is_read:
+            changes = self._only_read(table, changes)
+        if changes is not None and changes.rows.num_rows:
+            yield changes
+
+    def _border(self, *, caught_up: bool) -> Border:
+        self._is_border_due = False
+        gtids = dict(self._gtids)
+        read_from = lowest([gtids, *(held.before for held in self._held.values())])
+        of_tables = {name: self._position(table, gtids, read_from) for name, table in self._tables.items()}
+        return Border(_looked_up(of_tables), self._last_time, caught_up)
+
+    def _position(self, table: FollowedTable, gtids: Gtids, read_from: Gtids) -> TablePosition:
+        if table.stored is not None and not covers(gtids, table.stored.gtids):
+            return table.stored
+        columns, keys = table.shape or ((), ())
+        return TablePosition(
+            gtids, read_from, self._server, table.epoch, table.is_read, table.last_key, columns, keys
+        )
+
+    # --- events of the log ----------------------------------------------------------------------------------------
+
+    def _event(self, header: EventHeader, body: bytes) -> Iterator[Event]:
+        type = header.type
+        if type in ROWS:
+            yield from self._rows(header, body)
+        elif type == EventType.TABLE_MAP:
+            number, name, _ = read_table_name(body)
+            self._numbers[number] = name, body
+        elif type == EventType.GTID:
+            self._transaction = _Transaction(read_gtid(body), header.server, header.time)
+        elif type in (EventType.QUERY, EventType.QUERY_COMPRESSED):
+            yield from self._query(read_query(body, compressed=type == EventType.QUERY_COMPRESSED))
+        elif type == EventType.XID:
+            self._end()
+        elif type == EventType.XA_PREPARE:
+            if read_xa_prepare(body) and self._transaction is not None:
+                yield from self._release(self._transaction.begin.xid)
+            self._end()
+        elif type == EventType.ROTATE:
+            self._file_name, _ = read_rotate(body)
+            self._file = _file_number(self._file_name)
+            self._numbers.clear()
+        elif type in (EventType.FORMAT, EventType.HEARTBEAT) or type in SILENT or header.flags & _IGNORABLE:
+            return
+        else:
+            raise SourceRefused(f"the log has an event of the type {type} at {self._file_name}:{header.end}, which is not known here")
+
+    def _end(self) -> None:
+        transaction = self._transaction
+        self._transaction = None
+        if transaction is None:
+            return
+        self._gtids = {**self._gtids, transaction.begin.domain: Gtid(transaction.server, transaction.begin.number)}
+        self._last_time = float(transaction.time)
+        self._is_border_due = True
+
+    def _is_new(self, table: FollowedTable) -> bool:
+        # Whether the table lacks the transaction that is being read.
+        begin = self._transaction.begin if self._transaction is not None else None
+        return begin is None or not is_covered(table.floor, begin.domain, begin.number)
+
+    def _rows(self, header: EventHeader, body: bytes) -> Iterator[Event]:
+        transaction = self._transaction
+        name, map_body = self._numbers.get(int.from_bytes(body[:6], "little"), (None, b""))
+        table = self._tables.get(name) if name is not None else None
+        if table is None or transaction is None:
+            return
+        is_held = transaction.begin.prepares
+        if not is_held and not self._is_new(table):
+            return
+        event = read_rows(header.type, body)
+        map = self._map(table, map_body)
+        if not event.is_complete or event.columns != len(map.columns):
+            raise SourceRefused(
+                f"a change of {table.name} in the log has not all columns: a session has binlog_row_image = MINIMAL or NOBLOB; "
+                "SET GLOBAL binlog_row_image = FULL, end sessions that set it, and read the table anew"
+            )
+        if is_held:
+            held = self._held.setdefault(transaction.begin.xid, _Held(self._gtids, []))
+            held.rows.append((table, map, event, self._file, header.end))
+            return
+        yield from self._add(table, map, event, self._file, header.end)
+
+    def _map(self, table: FollowedTable, body: bytes) -> TableMap:
+        map = self._maps.get(body)
+        if map is None:
+            if len(self._maps) >= _MOST_MAPS:
+                self._maps.clear()
+            map = self._maps[body] = read_table_map(body, table.hints)
+        return map
+
+    def _add(self, table: FollowedTable, map: TableMap, event: RowsEvent, file: int, end: int) -> Iterator[Event]:
+        if not table.is_read and table.last_key is None:
+            return  # the first chunk has it
+        if not table.fits(map):
+            yield from self._taken(table)
+            yield from table.changed(map.shape)
+            table.fit(map, self._charsets)
+            yield from self._told_as_read(table)
+        assert self._transaction is not None
+        table.add(event, Place(self._transaction.text, self._transaction.time, file, end))
+        if self._waits_since is None:
+            self._waits_since = time.monotonic()
+        if table.waiting_bytes >= _WAITING_BYTES:
+            yield from self._taken(table)
+
+    def _told_as_read(self, table: FollowedTable) -> Iterator[TableRead]:
+        if table.is_begun and table.is_read:
+            table.is_begun = False
+            yield TableRead(table.name)
+
+    def _release(self, xid: bytes) -> Iterator[Event]:
+        held = self._held.pop(xid, None)
+        if held is None:
+            if any(self._is_new(table) for table in self._tables.values()):
+                raise SourceRefused(
+                    "the log commits an XA transaction that was prepared before the log was read: its rows are missing; "
+                    "read the tables anew"
+                )
+            return
+        for table, map, event, file, end in held.rows:
+            if self._tables.get(table.name) is table and self._is_new(table):
+                yield from self._add(table, map, event, file, end)
+
+    # --- statements -----------------------------------------------------------------------------------------------
+
+    def _query(self, query: Query) -> Iterator[Event]:
+        transaction = self._transaction
+        text = query.text.strip()
+        word = text[:12].upper()
+        if word == "COMMIT":
+            self._end()
+            return
+        if transaction is not None and transaction.begin.completes:
+            if word.startswith("XA COMMIT"):
+                yield from self._release(transaction.begin.xid)
+            else:
+                self._held.pop(transaction.begin.xid, None)
+            self._end()
+            return
+        meanings = read_statement(text, query.database)
+        # Tables whose names are given to others in the same statement: such a name goes on with other rows.
+        replaced = {meaning.new_name for meaning in meanings if isinstance(meaning, Renamed)}
+        for meaning in meanings:
+            yield from self._meaning(meaning, text, replaced)
+        if transaction is not None and (transaction.begin.stands_alone or word == "ROLLBACK"):
+            self._end()
+
+    def _meaning(self, meaning: Meaning, text: str, replaced: Set[SourceName]) -> Iterator[Event]:
+        if isinstance(meaning, RowsAsText):
+            self._refuse_text(meaning, text)
+        elif isinstance(meaning, Created):
+            yield from self._created(meaning)
+        elif isinstance(meaning, DatabaseDropped):
+            for name in [name for name in self._tables if name.schema == meaning.schema]:
+                yield from self._gone(name, None)
+        elif isinstance(meaning, Dropped):
+            yield from self._gone(meaning.name, None)
+        elif isinstance(meaning, Renamed):
+            yield from self._renamed(meaning, replaced)
+        else:
+            yield from self._altered(meaning)
+
+    def _refuse_text(self, meaning: RowsAsText, text: str) -> None:
+        if meaning.only is not None and meaning.only not in self._tables:
+            return
+        if not any(self._is_new(table) for table in self._tables.values()):
+            return
+        if meaning.word == "ROLLBACK" and not any(table.waiting_rows for table in self._tables.values()):
+            return
+        raise SourceRefused(
+            f"the log has a change as a statement and not as rows ({meaning.word} …, {len(text)} characters, in {self._file_name}): a session has "
+            "binlog_format = STATEMENT or MIXED; SET GLOBAL binlog_format = ROW, end sessions that set it, and read the tables anew"
+        )
+
+    def _altered(self, meaning: Altered | Truncated) -> Iterator[Event]:
+        table = self._tables.get(meaning.name)
+        if table is None or not self._is_new(table):
+            return
+        if isinstance(meaning, Truncated):
+            yield from self._taken(table)
+            if table.announced is not None:
+                yield TableTruncated(table.name)
+            return
+        if meaning.is_versioned:
+            raise SourceRefused(_VERSIONED.format(name=table.name))
+        self._maps.clear()
+        self._look_at(table)
+        table.rename_columns(meaning.renamed)
+        if meaning.moves_rows:
+            yield from self._read_anew(table)
+
+    def _created(self, meaning: Created) -> Iterator[Event]:
+        table = self._tables.get(meaning.name)
+        if table is None:
+            if matches(meaning.name, self._settings.patterns):
+                self._join(meaning.name, is_read=True)
+        elif table.is_missing or (meaning.replaces and self._is_new(table)):
+            yield from self._gone(meaning.name, None)
+            self._join(meaning.name, is_read=True)
+
+    def _join(self, name: SourceName, *, is_read: bool) -> FollowedTable:
+        # A table that the log created has no rows yet; one that got its name has.
+        table = self._tables[name] = FollowedTable(name, int(time.time()))
+        table.is_read = is_read
+        self._look_at(table)
+        self._maps.clear()
+        return table
+
+    def _gone(self, name: SourceName, new_name: SourceName | None) -> Iterator[Event]:
+        table = self._tables.get(name)
+        if table is None or not self._is_new(table):
+            return
+        yield from self._taken(table)
+        table.drop_chunk()
+        del self._tables[name]
+        if table.announced is not None:
+            yield TableGone(name, new_name)
+
+    def _renamed(self, meaning: Renamed, replaced: Set[SourceName]) -> Iterator[Event]:
+        table = self._tables.get(meaning.name)
+        if table is not None and not self._is_new(table):
+            return
+        if table is not None and meaning.name in replaced:
+            yield from self._read_anew(table)
+        else:
+            yield from self._gone(meaning.name, meaning.new_name)
+        other = self._tables.get(meaning.new_name)
+        if other is None and matches(meaning.new_name, self._settings.patterns):
+            self._join(meaning.new_name, is_read=False)
+
+    def _read_anew(self, table: FollowedTable) -> Iterator[Event]:
+        # Rows came or went without events: begin with the rows of now.
+        yield from self._taken(table)
+        table.drop_chunk()
+        if table.announced is not None:
+            yield TableTruncated(table.name)
+        table.is_read, table.last_key, table.is_begun = False, None, True
+
+    # --- rows of now ----------------------------------------------------------------------------------------------
+
+    def _take_chunk(self, table: FollowedTable) -> bool:
+        table.chunk = take_chunk(
+            self._settings.account, self._session, table.name, table.last_key, self._settings.chunk_rows
+        )
+        table.is_missing = table.chunk is None
+        return table.chunk is not None
+
+    def _next_chunks(self) -> Iterator[Event]:
+        for table in list(self._tables.values()):
+            while not table.is_read and not table.is_missing:
+                if table.chunk is None and not self._take_chunk(table):
+                    break
+                assert table.chunk is not None
+                if not covers(self._gtids, table.chunk.gtids):
+                    return  # the log comes to it
+                yield from self._chunk(table, table.chunk)
+                yield from self._take_waiting()
+                yield self._border(caught_up=False)
+
+    def _chunk(self, table: FollowedTable, chunk: Chunk) -> Iterator[Event]:
+        yield from self._taken(table)
+        yield from table.changed(chunk.table.shape)
+        table.take_hints(chunk.table.columns)
+        count, last_key = 0, table.last_key
+        file = _file_number(chunk.file)
+        for rows, last in chunk.batches():
+            count, last_key = count + rows.num_rows, last
+            yield table.selected(rows, file, chunk.place)
+        table.drop_chunk()
+        table.last_key = last_key
+        table.is_read = chunk.rows is None or count < chunk.rows
+        if table.is_read:
+            table.last_key = None
+            yield from self._told_as_read(table)
+
+    def _only_read(self, table: FollowedTable, changes: RowChanges) -> RowChanges | None:
+        # The changes of rows that were read so far; half of an update may be of a row that was not.
+        assert table.last_key is not None
+        now = describe(self._session, table.name)
+        if now is None:
+            return None
+        read = np.array(keys_read(self._session, now, changes.rows, table.last_key), bool)
+        kinds = changes.kinds.to_numpy(zero_copy_only=False).copy()
+        befores = np.flatnonzero(kinds == RowKind.UPDATE_BEFORE.value)
+        kinds[befores[~read[befores + 1]]] = RowKind.DELETE.value
+        kinds[befores[~read[befores]] + 1] = RowKind.INSERT.value
+        kept = pa.array(read)
+        return RowChanges(
+            changes.name,
+            changes.rows.filter(kept),
+            pa.array(kinds).filter(kept),
+            times=None if changes.times is None else changes.times.filter(kept),
+            positions=None if changes.positions is None else changes.positions.filter(kept),
+            transactions=None if changes.transactions is None else changes.transactions.filter(kept),
+            precedes_snapshot=True,
+        )
+
+    def lag(self) -> Mapping[str, float]:
+        """Return how many tables are still being read, and what waits."""
+        tables = list(self._tables.values())
+        return {
+            "tables_to_read": float(sum(not table.is_read for table in tables)),
+            "rows_waiting": float(sum(table.waiting_rows for table in tables)),
+            "prepared_transactions": float(len(self._held)),
+        }
+
+    def close(self) -> None:
+        """End the loop; another thread may call this."""
+        self._is_closed = True
+        if self._stream is not None:
+            self._stream.close()
+        for table in list(self._tables.values()):
+            table.drop_chunk()
+        self._session.close()
+
+
+_VERSIONED: Final = (
+    "{name} is system-versioned: the log shows its old rows as rows; ALTER TABLE … DROP SYSTEM VERSIONING, or leave the table out"
+)
+
+
+def _file_number(name: str) -> int:
+    digits = name.rpartition(".")[2]
+    return int(digits) if digits.isdigit() else 0
+
+
+def _looked_up(positions: Mapping[SourceName, TablePosition]) -> Callable[[SourceName], Any]:
+    return lambda name: positions[name].to_json()

@@ -1,0 +1,149 @@
+"""Where a table is in the log of its server, and where the reading of its rows is (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from lakefmt._core.arguments import shown
+from lakefmt._core.cdc.mysql.columns import Column
+from lakefmt.errors import InvalidInputError
+
+__all__ = ["Gtids", "TablePosition", "covers", "is_covered", "joined", "lowest", "parse_gtids", "text_of"]
+
+_VERSION: Final = 1
+
+
+class Gtid(NamedTuple):
+    """The newest transaction of a domain: which server wrote it, and its number."""
+
+    server: int
+    number: int
+
+
+#: The newest transaction of each domain.
+Gtids = Mapping[int, Gtid]
+
+
+def parse_gtids(text: str) -> dict[int, Gtid]:
+    """Return the transactions that a text of the server names.
+
+    Raises:
+        InvalidInputError: it is no such text.
+
+    Example:
+        >>> parse_gtids("0-1-5,7-1-12")[7].number
+        12
+    """
+    found = {}
+    try:
+        for part in filter(None, (part.strip() for part in text.split(","))):
+            domain, server, number = map(int, part.split("-"))
+            found[domain] = Gtid(server, number)
+    except ValueError:
+        raise InvalidInputError(f"{shown(text)} is no list of transactions such as 0-1-5") from None
+    return found
+
+
+def text_of(gtids: Gtids) -> str:
+    """Return the text that :func:`parse_gtids` reads."""
+    return ",".join(f"{domain}-{gtid.server}-{gtid.number}" for domain, gtid in sorted(gtids.items()))
+
+
+def covers(gtids: Gtids, others: Gtids) -> bool:
+    """Return whether everything in `others` came before `gtids`, or with it."""
+    return all(is_covered(gtids, domain, gtid.number) for domain, gtid in others.items())
+
+
+def is_covered(gtids: Gtids, domain: int, number: int) -> bool:
+    """Return whether a transaction came before `gtids`, or with it."""
+    newest = gtids.get(domain)
+    return newest is not None and newest.number >= number
+
+
+def joined(gtids: Gtids, others: Gtids) -> dict[int, Gtid]:
+    """Return the newest of both in each domain."""
+    found = dict(gtids)
+    for domain, gtid in others.items():
+        if not is_covered(found, domain, gtid.number):
+            found[domain] = gtid
+    return found
+
+
+def lowest(all_gtids: Iterable[Gtids]) -> dict[int, Gtid]:
+    """Return the oldest of all in each domain; a domain that one of them lacks has to be read from its begin."""
+    first, *others = all_gtids
+    found = dict(first)
+    for gtids in others:
+        found = {
+            domain: min(gtid, gtids[domain], key=lambda each: each.number)
+            for domain, gtid in found.items()
+            if domain in gtids
+        }
+    return found
+
+
+class TablePosition(NamedTuple):
+    """A table up to a transaction.
+
+    Attributes:
+        gtids: the newest transactions that the table has.
+        read_from: where the log must be read from: before `gtids` if a prepared transaction was open.
+        server: which server it was read from, as it names itself.
+        epoch: sorts before positions in the files of another server; seconds since 1970.
+        is_read: all rows were read from the table.
+        last_key: else the key of the last row that was read; None: none was.
+        columns: of the table at `gtids`; empty: not known.
+        keys: of its primary key.
+    """
+
+    gtids: Gtids
+    read_from: Gtids
+    server: str
+    epoch: int
+    is_read: bool
+    last_key: tuple[Any, ...] | None
+    columns: tuple[Column, ...]
+    keys: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the value that a commit stores."""
+        value: dict[str, Any] = {
+            "source": "mariadb",
+            "version": _VERSION,
+            "server": self.server,
+            "epoch": self.epoch,
+            "gtid": text_of(self.gtids),
+            "schema": {"columns": [column.to_json() for column in self.columns], "keys": list(self.keys)},
+        }
+        if dict(self.read_from) != dict(self.gtids):
+            value["read_from"] = text_of(self.read_from)
+        if not self.is_read:
+            value["snapshot"] = {"last_key": None if self.last_key is None else list(self.last_key)}
+        return value
+
+    @classmethod
+    def of_json(cls, value: Any) -> TablePosition:
+        """Return the position that a commit stored.
+
+        Raises:
+            InvalidInputError: it is none.
+        """
+        try:
+            if value["source"] != "mariadb" or value["version"] != _VERSION:
+                raise InvalidInputError(f"the stored position is not one of a MariaDB server: {shown(value)}")
+            gtids = parse_gtids(value["gtid"])
+            snapshot = value.get("snapshot")
+            last = None if snapshot is None else snapshot["last_key"]
+            return cls(
+                gtids,
+                parse_gtids(value["read_from"]) if "read_from" in value else gtids,
+                str(value["server"]),
+                int(value["epoch"]),
+                snapshot is None,
+                None if last is None else tuple(last),
+                tuple(Column.of_json(column) for column in value["schema"]["columns"]),
+                tuple(map(str, value["schema"]["keys"])),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise InvalidInputError(f"the stored position cannot be read: {shown(value)}") from None

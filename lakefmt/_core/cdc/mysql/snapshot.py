@@ -1,0 +1,271 @@
+"""The rows of a table at a moment, in chunks of its primary key.
+
+Each chunk is read in a transaction of its own, which sees the table as it was at one place of the log, and ends with the chunk: a long
+transaction would hold up the statements that alter the table. Which key comes before another one is the server's to say: its
+collations are not known here.
+"""
+
+from __future__ import annotations
+
+import decimal
+import importlib
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from lakefmt._core.arguments import library, shown
+from lakefmt._core.cdc.events import SourceName
+from lakefmt._core.cdc.mysql.columns import Column, arrow_type, column_of_server
+from lakefmt._core.cdc.mysql.connection import Account, Session, translated
+from lakefmt._core.cdc.mysql.positions import Gtids, parse_gtids
+from lakefmt._core.cdc.mysql.selected import expression, quoted, selected_column
+from lakefmt.errors import InvalidInputError, SourceUnavailable
+
+__all__ = ["Chunk", "ServerTable", "describe", "keys_read", "take_chunk"]
+
+#: What a chunk may come to in memory, by the server's own estimate of a row.
+_CHUNK_BYTES: Final = 64 << 20
+_BATCH_ROWS: Final = 20_000
+_ATTEMPTS: Final = 20
+#: A statement altered the table since the transaction began.
+_ALTERED: Final = frozenset((1412, 1054, 1146))
+#: Types of keys that literals can be written of; a table with another key is one chunk.
+_LITERAL_TYPES: Final = frozenset(
+    ("tinyint", "smallint", "mediumint", "int", "bigint", "string", "binary", "date", "datetime", "timestamp", "uuid", "inet4", "inet6")
+)
+
+
+class KeyColumn(NamedTuple):
+    """A column of the primary key: with its character set and collation, "" where it has none."""
+
+    name: str
+    type: str
+    charset: str
+    collation: str
+
+
+class ServerTable(NamedTuple):
+    """A table as the server describes it now."""
+
+    columns: tuple[Column, ...]
+    keys: tuple[KeyColumn, ...]
+    bytes_per_row: int
+
+    @property
+    def shape(self) -> tuple[tuple[Column, ...], tuple[str, ...]]:
+        """The columns and the key, as :class:`~lakefmt._core.cdc.mysql.table_map.TableMap` has them."""
+        return self.columns, tuple(key.name for key in self.keys)
+
+
+class Chunk(NamedTuple):
+    """Rows of a table as they were at a place of the log; :meth:`close` ends its transaction.
+
+    Attributes:
+        gtids: the newest transactions that the rows have.
+        file: of the log.
+        place: in the file.
+        table: as it was there.
+        rows: how many are asked for; None: all that there are.
+        cursor: of the client.
+        session: the transaction's.
+    """
+
+    gtids: Gtids
+    file: str
+    place: int
+    table: ServerTable
+    rows: int | None
+    cursor: Any
+    session: Session
+
+    def batches(self) -> Iterator[tuple[pa.Table, tuple[Any, ...]]]:
+        """Return the rows, each batch with the key of its last one."""
+        names = [column.name for column in self.table.columns]
+        fields = [pa.field(column.name, arrow_type(column.type), column.is_nullable) for column in self.table.columns]
+        places = [names.index(key.name) for key in self.table.keys]
+        while True:
+            with translated(self.session.account):
+                rows = self.cursor.fetchmany(_BATCH_ROWS)
+            if not rows:
+                return
+            arrays = [selected_column(column.type, values) for column, values in zip(self.table.columns, zip(*rows), strict=True)]
+            last = tuple(_key_value(rows[-1][place]) for place in places)
+            yield pa.Table.from_arrays(arrays, schema=pa.schema(fields)), last
+
+    def close(self) -> None:
+        """End the transaction."""
+        self.session.close()
+
+
+def _key_value(value: Any) -> Any:
+    return {"hex": value.hex()} if isinstance(value, bytes) else value
+
+
+def describe(session: Session, name: SourceName) -> ServerTable | None:
+    """Return a table as it is now; None: there is none."""
+    keys = session.rows(
+        "select column_name from information_schema.statistics where table_schema = %s and table_name = %s "
+        "and index_name = 'PRIMARY' order by seq_in_index",
+        name,
+    )
+    rows = session.rows(
+        "select column_name, data_type, column_type, is_nullable, ifnull(character_set_name, ''), ifnull(collation_name, '') "
+        "from information_schema.columns where table_schema = %s and table_name = %s order by ordinal_position",
+        name,
+    )
+    if not rows:
+        return None
+    columns = tuple(column_of_server(row[0], row[1], row[2], is_nullable=row[3] == "YES") for row in rows)
+    by_name = {column.name: (column, row) for column, row in zip(columns, rows, strict=True)}
+    found = []
+    for (key,) in keys:
+        column, row = by_name[key]
+        found.append(KeyColumn(key, column.type, row[4], row[5]))
+    sizes = session.rows(
+        "select ifnull(avg_row_length, 0) from information_schema.tables where table_schema = %s and table_name = %s", name
+    )
+    return ServerTable(columns, tuple(found), int(sizes[0][0]) if sizes else 0)
+
+
+def take_chunk(
+    account: Account, session: Session, name: SourceName, last_key: Sequence[Any] | None, chunk_rows: int
+) -> Chunk | None:
+    """Begin to read the rows behind a key; None: the table is not there any more.
+
+    Args:
+        account: for the connection of the chunk.
+        session: a connection for questions.
+        name: of the table.
+        last_key: of the rows that were read; None: none was.
+        chunk_rows: most rows of a chunk.
+
+    Raises:
+        SourceUnavailable: the table is altered all the time, or the connection is lost.
+    """
+    for _ in range(_ATTEMPTS):
+        table = describe(session, name)
+        if table is None:
+            return None
+        own = Session(account)
+        chunk = None
+        try:
+            chunk = _begin(own, name, table, last_key, chunk_rows)
+        finally:
+            if chunk is None:
+                own.close()
+        # From its first statement on, the transaction holds back statements that alter the table.
+        now = describe(session, name)
+        if chunk is not None and now is not None and now.shape == table.shape:
+            return chunk
+        own.close()
+    raise SourceUnavailable(f"{name} is altered again and again while its rows are read")
+
+
+def _begin(
+    session: Session, name: SourceName, table: ServerTable, last_key: Sequence[Any] | None, chunk_rows: int
+) -> Chunk | None:
+    session.rows("start transaction with consistent snapshot, read only")
+    status = dict(session.rows("show status like 'binlog_snapshot_%'"))
+    file, place = str(status["Binlog_snapshot_file"]), int(status["Binlog_snapshot_position"])
+    ((gtids,),) = session.rows("select binlog_gtid_pos(%s, %s)", (file, place))
+    columns = ", ".join(expression(column.name, column.type) for column in table.columns)
+    statement = f"select {columns} from {quoted(name.schema)}.{quoted(name.table)}"
+    rows = None
+    if table.keys and all(_has_literals(key.type) for key in table.keys):
+        rows = max(1, min(chunk_rows, _CHUNK_BYTES // max(1, table.bytes_per_row)))
+        if last_key is not None:
+            statement += f" where {_behind(table.keys, last_key)}"
+        statement += f" order by {', '.join(quoted(key.name) for key in table.keys)} limit {rows}"
+    cursors = library(lambda: importlib.import_module("pymysql.cursors"), "pymysql", "mysql")
+    errors = importlib.import_module("pymysql.err")
+    with translated(session.account):
+        cursor = session.raw.cursor(cursors.SSCursor)
+        try:
+            cursor.execute(statement)
+        except errors.MySQLError as error:
+            if error.args and error.args[0] in _ALTERED:
+                return None
+            raise
+    return Chunk(parse_gtids(gtids or ""), file, place, table, rows, cursor, session)
+
+
+def _has_literals(type: str) -> bool:
+    return type.removesuffix(" unsigned") in _LITERAL_TYPES or type.startswith("decimal(")
+
+
+def _behind(keys: Sequence[KeyColumn], last_key: Sequence[Any]) -> str:
+    """The rows behind a key, written so that the server finds them by the index."""
+    values = [literal(key, value) for key, value in zip(keys, last_key, strict=True)]
+    choices = []
+    for i, key in enumerate(keys):
+        same = [f"{quoted(other.name)} = {value}" for other, value in zip(keys[:i], values[:i], strict=True)]
+        choices.append(" and ".join([*same, f"{quoted(key.name)} > {values[i]}"]))
+    return f"{quoted(keys[0].name)} >= {values[0]} and ({' or '.join(f'({choice})' for choice in choices)})"
+
+
+_TIME: Final = re.compile(r"\d{4}-\d\d-\d\d( \d\d:\d\d:\d\d(\.\d{1,6})?)?")
+
+
+def literal(key: KeyColumn, value: Any) -> str:
+    """Return a value of a key as SQL writes it.
+
+    Raises:
+        InvalidInputError: it is no value of the key's type.
+    """
+    type = key.type.removesuffix(" unsigned")
+    try:
+        if isinstance(value, dict):
+            return f"x'{bytes.fromhex(value['hex']).hex()}'"
+        if type in ("tinyint", "smallint", "mediumint", "int", "bigint"):
+            return str(int(value))
+        if type.startswith("decimal("):
+            return format(decimal.Decimal(value), "f")
+        if type == "string":
+            text = f"convert(_utf8mb4 x'{value.encode().hex()}' using {key.charset})"
+            return f"{text} collate {key.collation}"
+        if type in ("date", "datetime", "timestamp") and _TIME.fullmatch(value):
+            return f"cast('{value}' as datetime(6))"
+        if type in ("uuid", "inet4", "inet6"):
+            return f"cast(_utf8mb4 x'{value.encode().hex()}' as {type})"
+    except (ValueError, TypeError, KeyError, AttributeError, decimal.InvalidOperation):
+        pass
+    raise InvalidInputError(f"{shown(value)} is no value of the key {key.name} ({key.type})")
+
+
+def keys_read(session: Session, table: ServerTable, rows: pa.Table, last_key: Sequence[Any]) -> list[bool]:
+    """Return for each row whether its key is not behind the last one that was read.
+
+    The server compares: it knows its collations.
+    """
+    names = [f"k{i}" for i in range(len(table.keys))]
+    columns = [_literals(key, rows[key.name]) for key in table.keys]
+    selects = [
+        f"select {place} n, {', '.join(f'{value} {name}' for value, name in zip(values, names, strict=True))}"
+        for place, values in enumerate(zip(*columns, strict=True))
+    ]
+    bounds = [literal(key, value) for key, value in zip(table.keys, last_key, strict=True)]
+    found = [False] * rows.num_rows
+    for begin in range(0, len(selects), 1000):
+        statement = f"select n, {_not_behind(names, bounds)} from ({' union all '.join(selects[begin : begin + 1000])}) t"
+        for place, is_read in session.rows(statement):
+            found[int(place)] = is_read == "1"
+    return found
+
+
+def _not_behind(names: Sequence[str], bounds: Sequence[str]) -> str:
+    first, *others = names
+    if not others:
+        return f"{first} <= {bounds[0]}"
+    return f"({first} < {bounds[0]} or ({first} = {bounds[0]} and {_not_behind(others, bounds[1:])}))"
+
+
+def _literals(key: KeyColumn, values: pa.ChunkedArray) -> list[str]:
+    if values.type in (pa.date32(), pa.timestamp("us"), pa.timestamp("us", "UTC")):
+        values = values.cast(pa.timestamp("us")).cast(pa.string())
+    elif not pa.types.is_binary(values.type):
+        values = values.cast(pa.string())
+    return [literal(key, _key_value(value)) for value in values.to_pylist()]
+
+
