@@ -6,7 +6,7 @@ PY := $(VENV)/bin/python
 RUN := $(PY) tools/run_tests.py
 
 .DEFAULT_GOAL := help
-.PHONY: help venv venv-oldest venv-newest spark-env azurite-env sdk-env cdc-env fast-env demo demo-spark demo-stream test test-all test-fast test-oldest test-newest test-spark test-spark-releases test-real-tables durations \
+.PHONY: help venv venv-oldest venv-newest spark-env azurite-env sdk-env cdc-env fast-env demo demo-spark demo-stream demo-cdc test test-all test-fast test-oldest test-newest test-spark test-spark-releases test-real-tables durations \
         lint format types architecture docs site docs-write extras bench bench-spark bench-parts bench-streams sizes clean bench-choices choices-check choices-results
 
 help: ## list the tasks
@@ -44,6 +44,9 @@ demo: venv ## set up, then the main job on real input: 336,776 flights
 
 demo-spark: venv ## set up, then the same flights through PySpark without a JAR, read by four readers
 	@$(PY) -m examples.spark
+
+demo-cdc: cdc-env ## set up, then a shop in a private MariaDB, followed into three tables by a process that is killed in the middle
+	@$(PY) -m examples.shop
 
 demo-stream: venv ## set up, then a year of flights as events through a stream; its writer is killed in the middle
 	@$(PY) -m examples.stream $(ARGS)

@@ -14,7 +14,7 @@ from lakefmt.errors import InvalidInputError
 __all__ = ["PASSWORD_VARIABLE", "source_opener"]
 
 #: The environment variable that has the password of a source.
-PASSWORD_VARIABLE: Final = "LAKEFMT_CDC_PASSWORD"
+PASSWORD_VARIABLE: Final = "LAKEFMT_CDC_PASSWORD"  # noqa: S105  (a name)
 _SCHEMES: Final = ("mysql", "mariadb", "postgres", "postgresql")
 
 
@@ -37,10 +37,11 @@ def source_opener(url: str, tables: Sequence[str], password: str | None) -> Call
             f"a URL with a password ends up in logs: give it as password=, or in the environment variable {PASSWORD_VARIABLE}"
         )
     secret = password if password is not None else os.environ.get(PASSWORD_VARIABLE, "")
+    patterns = list(tables) or ["*"]
     if parts.scheme in ("mysql", "mariadb"):
         from lakefmt._core.cdc.mysql.source import MySQLSource
 
-        return lambda: MySQLSource.from_url(url, password=secret, tables=tables)
+        return lambda: MySQLSource.from_url(url, password=secret, tables=patterns)
     from lakefmt._core.cdc.postgres.source import PostgresSource
 
-    return lambda: PostgresSource.from_url(url, password=secret, tables=tables)
+    return lambda: PostgresSource.from_url(url, password=secret, tables=patterns)

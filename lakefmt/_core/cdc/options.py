@@ -11,7 +11,15 @@ from lakefmt._core.arguments import shown
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt.errors import InvalidInputError, UnknownSetting
 
-__all__ = ["CdcOptions", "CdcSettings", "TableSettings", "connector_options", "table_settings"]
+__all__ = [
+    "CdcOptions",
+    "CdcSettings",
+    "TableSettings",
+    "connector_options",
+    "effective_values",
+    "parse_options",
+    "table_settings",
+]
 
 _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "mode": ("upsert", "append_log"),
@@ -285,7 +293,7 @@ def connector_options(given: Mapping[str, str]) -> tuple[CdcOptions, tuple[str, 
         >>> options.mode, options.operation_column, notes
         ('append_log', 'op', ())
     """
-    values: dict[str, Any] = {"operation_column": None}
+    values: dict[str, Any] = {}
     notes = []
     for name, text in given.items():
         if name == "connector":
@@ -302,9 +310,48 @@ def connector_options(given: Mapping[str, str]) -> tuple[CdcOptions, tuple[str, 
             notes.append(f"{name} has no effect: {_WITHOUT_EFFECT[name]}")
         else:
             raise UnknownSetting(f"{shown(name)} is no option of the connectors")
-    if values.get("mode", "upsert") == "upsert" and values["operation_column"] is not None:
+    if values.get("mode") == "append_log":
+        values.setdefault("operation_column", None)
+    elif "operation_column" in values:
         notes.append("mapping.operation.type.to has no effect: an upsert table has no column of operations")
     return CdcOptions(**values), tuple(notes)
+
+
+def parse_options(given: Mapping[str, str]) -> tuple[CdcOptions, tuple[str, ...]]:
+    """Return the options of a follower from texts, and what had no effect.
+
+    Args:
+        given: names of options, names of the connector guide, and settings that begin with ``hoodie.`` or ``lakefmt.``.
+
+    Raises:
+        UnknownSetting: there is no such option, or its text has no meaning.
+        InvalidInputError: a value is not valid.
+
+    Example:
+        >>> options, _ = parse_options({"commit_interval": "5", "connector": "upsert", "hoodie.clean.automatic": "false"})
+        >>> options.commit_interval, options.settings["hoodie.clean.automatic"]
+        (5.0, 'false')
+    """
+    usual = CdcOptions()
+    fields_by_name = usual.to_dict()
+    values: dict[str, Any] = {}
+    settings = {name: text for name, text in given.items() if name.startswith(("hoodie.", "lakefmt."))}
+    guide = {name: text for name, text in given.items() if name not in settings and name not in fields_by_name}
+    for name, text in given.items():
+        if name in fields_by_name and name not in ("properties", "settings"):
+            values[name] = _parsed(name, text, _parser(fields_by_name[name], name))
+    options, notes = connector_options(guide) if guide else (usual, ())
+    return replace(options, **values, settings=settings), notes
+
+
+def _parser(usual: object, name: str) -> Any:
+    if isinstance(usual, bool):
+        return {"true": True, "false": False}.__getitem__
+    if isinstance(usual, float) or name == "max_error_ratio":
+        return float
+    if isinstance(usual, int) or name == "max_error_rows":
+        return int
+    return lambda text: text or None
 
 
 def _error_handler(name: str, text: str) -> dict[str, object]:
@@ -330,5 +377,8 @@ def effective_values(options: CdcOptions) -> list[str]:
         >>> effective_values(CdcOptions(commit_interval=5))
         ['commit_interval=5']
     """
-    usual = replace(CdcOptions())
-    return [f"{name}={value}" for name, value in options.to_dict().items() if value != usual.to_dict()[name]]
+    usual = CdcOptions().to_dict()
+    values = {name: value for name, value in options.to_dict().items() if value != usual[name]}
+    # A setting may be the credential of a lock's store.
+    shown_values = {**values, **({"settings": sorted(options.settings)} if options.settings else {})}
+    return [f"{name}={value}" for name, value in shown_values.items()]

@@ -16,6 +16,8 @@ import pyarrow.types as pt
 from lakefmt._core.cdc.events import SourceTable
 from lakefmt._core.cdc.options import CdcOptions, TableSettings
 from lakefmt._core.data_classes import dataclass
+from lakefmt._core.schema import normalise_schema
+from lakefmt._core.schema.types import with_spark_types
 from lakefmt.errors import InvalidInputError, SourceChanged
 
 __all__ = ["ColumnMap", "TableShape", "first_schema", "plan_shape"]
@@ -155,8 +157,9 @@ def plan_shape(
         )
     targets = _target_names(table, settings)
     added, widened = dict[str, pa.DataType](), dict[str, pa.DataType]()
+    types_here = with_spark_types(normalise_schema(wanted))
     for name in wanted.names:
-        new_type = wanted.field(name).type
+        new_type = types_here.field(name).type
         if name not in stored.names:
             added[name] = new_type
             continue

@@ -13,6 +13,7 @@ import click
 from lakefmt import __version__
 from lakefmt._core.cli.commands.bench import advise, bench
 from lakefmt._core.cli.commands.catalog import sql, tables
+from lakefmt._core.cli.commands.cdc import cdc
 from lakefmt._core.cli.commands.change import alter, create, delete, erase, write
 from lakefmt._core.cli.commands.check import check, vacuum
 from lakefmt._core.cli.commands.index import index
@@ -99,6 +100,7 @@ _WRITING = (
     archive,
     upgrade,
     index,
+    cdc,
     consumers,
     services,
     vacuum,

@@ -20,7 +20,16 @@ _MOST_DIGITS: Final = 38
 _STRINGS: Final = frozenset(("char", "varchar", "tinytext", "text", "mediumtext", "longtext", "json"))
 _BINARIES: Final = frozenset(("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"))
 _GEOMETRIES: Final = frozenset(
-    ("geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon", "geometrycollection")
+    (
+        "geometry",
+        "point",
+        "linestring",
+        "polygon",
+        "multipoint",
+        "multilinestring",
+        "multipolygon",
+        "geometrycollection",
+    )
 )
 _INTEGERS: Final = frozenset(("tinyint", "smallint", "mediumint", "int", "bigint"))
 _ARROW_TYPES: Final = {

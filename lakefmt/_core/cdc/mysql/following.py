@@ -17,7 +17,16 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from lakefmt._core.cdc.events import Border, Event, RowChanges, RowKind, SourceName, TableGone, TableRead, TableTruncated
+from lakefmt._core.cdc.events import (
+    Border,
+    Event,
+    RowChanges,
+    RowKind,
+    SourceName,
+    TableGone,
+    TableRead,
+    TableTruncated,
+)
 from lakefmt._core.cdc.mysql.connection import Account, Session
 from lakefmt._core.cdc.mysql.log import LogStream
 from lakefmt._core.cdc.mysql.log_events import (
@@ -140,7 +149,9 @@ class Follower:
         self._server = server_name(self._session)
         self._charsets = {
             int(id): str(name)
-            for id, name in self._session.rows("select id, character_set_name from information_schema.collations where id is not null")
+            for id, name in self._session.rows(
+                "select id, character_set_name from information_schema.collations where id is not null"
+            )
         }
         self._tables: dict[SourceName, FollowedTable] = {}
         self._gtids: Gtids = {}
@@ -254,9 +265,7 @@ class Follower:
         if table.stored is not None and not covers(gtids, table.stored.gtids):
             return table.stored
         columns, keys = table.shape or ((), ())
-        return TablePosition(
-            gtids, read_from, self._server, table.epoch, table.is_read, table.last_key, columns, keys
-        )
+        return TablePosition(gtids, read_from, self._server, table.epoch, table.is_read, table.last_key, columns, keys)
 
     # --- events of the log ----------------------------------------------------------------------------------------
 
@@ -284,7 +293,9 @@ class Follower:
         elif type in (EventType.FORMAT, EventType.HEARTBEAT) or type in SILENT or header.flags & _IGNORABLE:
             return
         else:
-            raise SourceRefused(f"the log has an event of the type {type} at {self._file_name}:{header.end}, which is not known here")
+            raise SourceRefused(
+                f"the log has an event of the type {type} at {self._file_name}:{header.end}, which is not known here"
+            )
 
     def _end(self) -> None:
         transaction = self._transaction
@@ -556,9 +567,7 @@ class Follower:
         self._session.close()
 
 
-_VERSIONED: Final = (
-    "{name} is system-versioned: the log shows its old rows as rows; ALTER TABLE … DROP SYSTEM VERSIONING, or leave the table out"
-)
+_VERSIONED: Final = "{name} is system-versioned: the log shows its old rows as rows; ALTER TABLE … DROP SYSTEM VERSIONING, or leave the table out"
 
 
 def _file_number(name: str) -> int:

@@ -68,7 +68,9 @@ def _set(text: pa.Array) -> pa.Array:
 def _time(type: str, text: pa.Array) -> pa.Array:
     nulls = text.is_null().to_numpy(zero_copy_only=False)
     if type == "time":
-        pieces = pc.extract_regex(text, r"^(?P<sign>-?)(?P<hour>\d+):(?P<minute>\d+):(?P<second>\d+)\.?(?P<fraction>\d*)$")
+        pieces = pc.extract_regex(
+            text, r"^(?P<sign>-?)(?P<hour>\d+):(?P<minute>\d+):(?P<second>\d+)\.?(?P<fraction>\d*)$"
+        )
         part = {name: pc.struct_field(pieces, name) for name in ("sign", "hour", "minute", "second", "fraction")}
         hours, minutes, seconds = (_numbers(part[name]) for name in ("hour", "minute", "second"))
         fraction = _numbers(pc.utf8_rpad(pc.fill_null(part["fraction"], "0"), 6, "0"))

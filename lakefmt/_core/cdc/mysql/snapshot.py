@@ -33,7 +33,21 @@ _ATTEMPTS: Final = 20
 _ALTERED: Final = frozenset((1412, 1054, 1146))
 #: Types of keys that literals can be written of; a table with another key is one chunk.
 _LITERAL_TYPES: Final = frozenset(
-    ("tinyint", "smallint", "mediumint", "int", "bigint", "string", "binary", "date", "datetime", "timestamp", "uuid", "inet4", "inet6")
+    (
+        "tinyint",
+        "smallint",
+        "mediumint",
+        "int",
+        "bigint",
+        "string",
+        "binary",
+        "date",
+        "datetime",
+        "timestamp",
+        "uuid",
+        "inet4",
+        "inet6",
+    )
 )
 
 
@@ -90,7 +104,10 @@ class Chunk(NamedTuple):
                 rows = self.cursor.fetchmany(_BATCH_ROWS)
             if not rows:
                 return
-            arrays = [selected_column(column.type, values) for column, values in zip(self.table.columns, zip(*rows), strict=True)]
+            arrays = [
+                selected_column(column.type, values)
+                for column, values in zip(self.table.columns, zip(*rows), strict=True)
+            ]
             last = tuple(_key_value(rows[-1][place]) for place in places)
             yield pa.Table.from_arrays(arrays, schema=pa.schema(fields)), last
 
@@ -124,7 +141,8 @@ def describe(session: Session, name: SourceName) -> ServerTable | None:
         column, row = by_name[key]
         found.append(KeyColumn(key, column.type, row[4], row[5]))
     sizes = session.rows(
-        "select ifnull(avg_row_length, 0) from information_schema.tables where table_schema = %s and table_name = %s", name
+        "select ifnull(avg_row_length, 0) from information_schema.tables where table_schema = %s and table_name = %s",
+        name,
     )
     return ServerTable(columns, tuple(found), int(sizes[0][0]) if sizes else 0)
 
@@ -248,7 +266,9 @@ def keys_read(session: Session, table: ServerTable, rows: pa.Table, last_key: Se
     bounds = [literal(key, value) for key, value in zip(table.keys, last_key, strict=True)]
     found = [False] * rows.num_rows
     for begin in range(0, len(selects), 1000):
-        statement = f"select n, {_not_behind(names, bounds)} from ({' union all '.join(selects[begin : begin + 1000])}) t"
+        statement = (
+            f"select n, {_not_behind(names, bounds)} from ({' union all '.join(selects[begin : begin + 1000])}) t"
+        )
         for place, is_read in session.rows(statement):
             found[int(place)] = is_read == "1"
     return found
@@ -267,5 +287,3 @@ def _literals(key: KeyColumn, values: pa.ChunkedArray) -> list[str]:
     elif not pa.types.is_binary(values.type):
         values = values.cast(pa.string())
     return [literal(key, _key_value(value)) for value in values.to_pylist()]
-
-

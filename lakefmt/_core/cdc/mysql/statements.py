@@ -13,7 +13,17 @@ from typing import Final, NamedTuple, TypeAlias
 from lakefmt._core.cdc.events import SourceName
 from lakefmt._core.data_classes import dataclass
 
-__all__ = ["Altered", "Created", "DatabaseDropped", "Dropped", "Meaning", "Renamed", "RowsAsText", "Truncated", "read_statement"]
+__all__ = [
+    "Altered",
+    "Created",
+    "DatabaseDropped",
+    "Dropped",
+    "Meaning",
+    "Renamed",
+    "RowsAsText",
+    "Truncated",
+    "read_statement",
+]
 
 
 class Truncated(NamedTuple):
@@ -94,7 +104,14 @@ _OTHER_OBJECTS: Final = frozenset(
     "AGGREGATE ALGORITHM CATALOG DEFINER EVENT FULLTEXT FUNCTION INDEX LOGFILE PACKAGE PREPARE PROCEDURE ROLE SEQUENCE SERVER "
     "SPATIAL SQL TABLESPACE TRIGGER UNIQUE USER VIEW".split()
 )
-_MOVES_ROWS: Final = ("DROP PARTITION", "TRUNCATE PARTITION", "EXCHANGE PARTITION", "CONVERT PARTITION", "CONVERT TABLE", "IMPORT TABLESPACE")
+_MOVES_ROWS: Final = (
+    "DROP PARTITION",
+    "TRUNCATE PARTITION",
+    "EXCHANGE PARTITION",
+    "CONVERT PARTITION",
+    "CONVERT TABLE",
+    "IMPORT TABLESPACE",
+)
 
 
 class _Token(NamedTuple):

@@ -49,7 +49,9 @@ _SIGNS, _DEFAULT_CHARSET, _CHARSETS, _NAMES, _SETS, _ENUMS, _KEYS, _PREFIX_KEYS 
 _LABELS_DEFAULT_CHARSET, _LABELS_CHARSETS = 10, 11
 #: The id of the character set of bytes.
 BINARY: Final = 63
-_OLD: Final = "has a column in the format of MySQL 5.5 for times: ALTER TABLE … FORCE with mysql56_temporal_format=ON mends it"
+_OLD: Final = (
+    "has a column in the format of MySQL 5.5 for times: ALTER TABLE … FORCE with mysql56_temporal_format=ON mends it"
+)
 
 
 class LogColumn(NamedTuple):
