@@ -143,7 +143,9 @@ class LogStream:
         if code in _SAME_READER:
             raise SourceRefused(f"another reader of the log has the same server_id: give each its own ({message})")
         if code != _NO_POSITION:
-            raise SourceUnavailable(f"MariaDB at {self._account.host}:{self._account.port} ended the log: {message} ({code})")
+            raise SourceUnavailable(
+                f"MariaDB at {self._account.host}:{self._account.port} ended the log: {message} ({code})"
+            )
         raise self._position_lost(message)
 
     def _position_lost(self, message: str) -> PositionLost:
@@ -174,5 +176,3 @@ class LogStream:
             self._socket.shutdown(socket.SHUT_RDWR)
         with contextlib.suppress(Exception):
             self._session.raw._force_close()
-
-

@@ -36,13 +36,13 @@ def _of_version(version: str) -> Iterator[SourceFinding]:
 
 
 def _of_settings(session: Session) -> Iterator[SourceFinding]:
-    names = (
-        "log_bin binlog_format binlog_row_image binlog_row_metadata gtid_strict_mode expire_logs_days binlog_expire_logs_seconds"
-    )
+    names = "log_bin binlog_format binlog_row_image binlog_row_metadata gtid_strict_mode expire_logs_days binlog_expire_logs_seconds"
     quoted = ", ".join(f"'{name}'" for name in names.split())
     has = dict(session.rows(f"show global variables where variable_name in ({quoted})"))
     if has.get("log_bin") != "ON":
-        yield SourceFinding("the server writes no log", "[mariadb] log_bin in the server's configuration, and a restart")
+        yield SourceFinding(
+            "the server writes no log", "[mariadb] log_bin in the server's configuration, and a restart"
+        )
         return
     for name, value, what in (
         ("binlog_format", "ROW", "the log has statements where it needs rows"),
@@ -85,11 +85,13 @@ def _of_tables(session: Session, tables: Sequence[SourceName], patterns: Sequenc
         yield SourceFinding(f"no table is called {' or '.join(patterns)}, or the account may not read it", stops=False)
     described = {
         SourceName(row[0], row[1]): (row[2], row[3])
-        for row in session.rows("select table_schema, table_name, table_type, ifnull(engine, '') from information_schema.tables")
+        for row in session.rows(
+            "select table_schema, table_name, table_type, ifnull(engine, '') from information_schema.tables"
+        )
     }
     for name in tables:
-        type, engine = described.get(name, ("", ""))
-        if type == "SYSTEM VERSIONED":
+        table_type, engine = described.get(name, ("", ""))
+        if table_type == "SYSTEM VERSIONED":
             mend = f"ALTER TABLE {name} DROP SYSTEM VERSIONING"
             yield SourceFinding(f"{name} is system-versioned: the log shows its old rows as rows", mend)
         if engine.lower() != "innodb":

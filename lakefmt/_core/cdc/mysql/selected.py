@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt._core.cdc.mysql.columns import arrow_type
-from lakefmt._core.cdc.mysql.values import calendar_days, set_lists, times_of_day
+from lakefmt._core.cdc.mysql.values import calendar_days, times_of_day
 
 __all__ = ["expression", "quoted", "selected_column"]
 
@@ -68,7 +68,9 @@ def _set(text: pa.Array) -> pa.Array:
 def _time(type: str, text: pa.Array) -> pa.Array:
     nulls = text.is_null().to_numpy(zero_copy_only=False)
     if type == "time":
-        pieces = pc.extract_regex(text, r"^(?P<sign>-?)(?P<hour>\d+):(?P<minute>\d+):(?P<second>\d+)\.?(?P<fraction>\d*)$")
+        pieces = pc.extract_regex(
+            text, r"^(?P<sign>-?)(?P<hour>\d+):(?P<minute>\d+):(?P<second>\d+)\.?(?P<fraction>\d*)$"
+        )
         part = {name: pc.struct_field(pieces, name) for name in ("sign", "hour", "minute", "second", "fraction")}
         hours, minutes, seconds = (_numbers(part[name]) for name in ("hour", "minute", "second"))
         fraction = _numbers(pc.utf8_rpad(pc.fill_null(part["fraction"], "0"), 6, "0"))
@@ -88,7 +90,8 @@ def _time(type: str, text: pa.Array) -> pa.Array:
 
 
 def _numbers(text: pa.Array) -> npt.NDArray[np.int64]:
-    return pc.fill_null(text, "0").cast(pa.int64()).to_numpy(zero_copy_only=False)
+    numbers: npt.NDArray[np.int64] = pc.fill_null(text, "0").cast(pa.int64()).to_numpy(zero_copy_only=False)
+    return numbers
 
 
 _LONGEST: Final = "0000-00-00 00:00:00.000000"
