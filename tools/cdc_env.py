@@ -51,12 +51,11 @@ def run(command: list[str]) -> str | None:
 
 def install(programs: list[str]) -> str | None:
     """Install the packages of programs; return None or why that failed."""
+    packages = [package for name in programs for package in SERVERS[name]]
     if shutil.which("apt-get") is None or os.getuid() != 0:
-        packages = " ".join(package for name in programs for package in SERVERS[name])
-        return f"install {packages} (Debian's names), which root can"
+        return f"install {' '.join(packages)} (Debian's names), which root can"
     begin = time.monotonic()
     print(f"cdc_env: installing {', '.join(programs)} (half a minute)", file=sys.stderr, flush=True)
-    packages = [package for name in programs for package in SERVERS[name]]
     failed = run(["apt-get", "-qq", "update"])
     failed = failed or run(["apt-get", "-qq", "install", "--yes", "--no-install-recommends", *packages])
     if failed is None:

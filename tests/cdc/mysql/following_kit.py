@@ -119,7 +119,9 @@ def key_of(row: dict[str, Any], keys: tuple[str, ...]) -> Any:
     return tuple(map(repr, (row[name] for name in keys or row)))
 
 
-def follow(source: MySQLSource, sink: Sink, *, logs: bool = False, kill_after: int | None = None, until_now: bool = True) -> bool:
+def follow(
+    source: MySQLSource, sink: Sink, *, logs: bool = False, kill_after: int | None = None, until_now: bool = True
+) -> bool:
     """Read into a sink; end after so many events as a killed process would; return whether all was read."""
     events = source.events(dict(sink.positions), logs=logs, until_now=until_now)
     for count, event in enumerate(events):

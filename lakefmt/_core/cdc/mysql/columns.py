@@ -69,8 +69,8 @@ class Column(NamedTuple):
     @classmethod
     def of_json(cls, value: Sequence[Any]) -> Column:
         """Return the column of a position."""
-        name, type, is_nullable = value
-        return cls(str(name), str(type), bool(is_nullable))
+        name, shown, is_nullable = value
+        return cls(str(name), str(shown), bool(is_nullable))
 
 
 def arrow_type(type: str) -> pa.DataType:
@@ -98,21 +98,21 @@ def column_of_server(name: str, data_type: str, column_type: str, *, is_nullable
         >>> column_of_server("n", "int", "int(8) unsigned zerofill", is_nullable=False).type
         'int unsigned'
     """
-    type = data_type.lower()
-    if type in _INTEGERS:
-        type += " unsigned" * ("unsigned" in column_type.lower())
-    elif type in ("decimal", "bit"):
+    shown = data_type.lower()
+    if shown in _INTEGERS:
+        shown += " unsigned" * ("unsigned" in column_type.lower())
+    elif shown in ("decimal", "bit"):
         numbers = re.search(r"\(([\d,]+)\)", column_type)
-        type += f"({numbers[1] if numbers else '1'})"
-    elif type in _STRINGS:
-        type = "string"
-    elif type in _BINARIES:
-        type = "binary"
-    elif type in _GEOMETRIES:
-        type = "geometry"
-    elif type not in _ARROW_TYPES:
+        shown += f"({numbers[1] if numbers else '1'})"
+    elif shown in _STRINGS:
+        shown = "string"
+    elif shown in _BINARIES:
+        shown = "binary"
+    elif shown in _GEOMETRIES:
+        shown = "geometry"
+    elif shown not in _ARROW_TYPES:
         raise SourceRefused(f"column {name} has the type {column_type}, which cannot be read")
-    return Column(name, type, is_nullable)
+    return Column(name, shown, is_nullable)
 
 
 def source_table(name: SourceName, columns: Sequence[Column], keys: Sequence[str]) -> SourceTable:

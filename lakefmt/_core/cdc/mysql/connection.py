@@ -85,6 +85,7 @@ class Session:
                 connect_timeout=_SECONDS_TO_CONNECT,
                 read_timeout=_SECONDS_TO_ANSWER,
                 ssl=_context(account.tls),
+                ssl_disabled=account.tls is False,
                 program_name="lakefmt",
             )
         for statement in _SESSION:

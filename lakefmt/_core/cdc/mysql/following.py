@@ -49,7 +49,6 @@ from lakefmt._core.cdc.mysql.positions import (
     TablePosition,
     covers,
     is_covered,
-    joined,
     lowest,
     parse_gtids,
 )
@@ -111,11 +110,21 @@ class _Transaction(NamedTuple):
         return f"{self.begin.domain}-{self.server}-{self.begin.number}"
 
 
+class _RowsOf(NamedTuple):
+    """An event of rows: its table as it was then, and where its end is."""
+
+    table: FollowedTable
+    described: TableMap
+    event: RowsEvent
+    file: int
+    end: int
+
+
 class _Held(NamedTuple):
     """Rows of a prepared transaction, and what was read before it."""
 
     before: Gtids
-    rows: list[tuple[FollowedTable, TableMap, RowsEvent, int, int]]
+    rows: list[_RowsOf]
 
 
 def matches(name: SourceName, patterns: Sequence[str]) -> bool:
@@ -148,8 +157,8 @@ class Follower:
         self._is_closed = False
         self._server = server_name(self._session)
         self._charsets = {
-            int(id): str(name)
-            for id, name in self._session.rows(
+            int(number): str(name)
+            for number, name in self._session.rows(
                 "select id, character_set_name from information_schema.collations where id is not null"
             )
         }
@@ -208,7 +217,7 @@ class Follower:
             yield from self._next_chunks()
             is_idle = header.type == EventType.HEARTBEAT
             is_done = target is not None and covers(self._gtids, target) and self._is_all_read()
-            if is_done or is_idle or self._is_time():
+            if is_done or is_idle or self._is_time(self._stream):
                 yield from self._take_waiting()
                 if is_done or is_idle or self._is_border_due:
                     yield self._border(caught_up=is_done or is_idle)
@@ -223,20 +232,19 @@ class Follower:
             return
         self._gtids = self.latest
         for table in self._tables.values():
-            if self._take_chunk(table):
-                assert table.chunk is not None
-                self._gtids = table.chunk.gtids
+            chunk = self._take_chunk(table)
+            if chunk is not None:
+                self._gtids = chunk.gtids
                 return
 
     def _is_all_read(self) -> bool:
         return all(table.is_read or table.is_missing for table in self._tables.values())
 
-    def _is_time(self) -> bool:
+    def _is_time(self, stream: LogStream) -> bool:
         # Rows wait while more come, so that batches are large where much is to be done.
-        assert self._stream is not None
         if self._waits_since is None and not self._is_border_due:
             return False
-        if not self._stream.has_more():
+        if not stream.has_more():
             return True
         rows = sum(table.waiting_rows for table in self._tables.values())
         is_late = self._waits_since is not None and time.monotonic() - self._waits_since >= _WAITING_SECONDS
@@ -270,31 +278,31 @@ class Follower:
     # --- events of the log ----------------------------------------------------------------------------------------
 
     def _event(self, header: EventHeader, body: bytes) -> Iterator[Event]:
-        type = header.type
-        if type in ROWS:
+        code = header.type
+        if code in ROWS:
             yield from self._rows(header, body)
-        elif type == EventType.TABLE_MAP:
+        elif code == EventType.TABLE_MAP:
             number, name, _ = read_table_name(body)
             self._numbers[number] = name, body
-        elif type == EventType.GTID:
+        elif code == EventType.GTID:
             self._transaction = _Transaction(read_gtid(body), header.server, header.time)
-        elif type in (EventType.QUERY, EventType.QUERY_COMPRESSED):
-            yield from self._query(read_query(body, compressed=type == EventType.QUERY_COMPRESSED))
-        elif type == EventType.XID:
+        elif code in (EventType.QUERY, EventType.QUERY_COMPRESSED):
+            yield from self._query(read_query(body, compressed=code == EventType.QUERY_COMPRESSED))
+        elif code == EventType.XID:
             self._end()
-        elif type == EventType.XA_PREPARE:
+        elif code == EventType.XA_PREPARE:
             if read_xa_prepare(body) and self._transaction is not None:
-                yield from self._release(self._transaction.begin.xid)
+                yield from self._release(self._transaction)
             self._end()
-        elif type == EventType.ROTATE:
+        elif code == EventType.ROTATE:
             self._file_name, _ = read_rotate(body)
             self._file = _file_number(self._file_name)
             self._numbers.clear()
-        elif type in (EventType.FORMAT, EventType.HEARTBEAT) or type in SILENT or header.flags & _IGNORABLE:
+        elif code in (EventType.FORMAT, EventType.HEARTBEAT) or code in SILENT or header.flags & _IGNORABLE:
             return
         else:
             raise SourceRefused(
-                f"the log has an event of the type {type} at {self._file_name}:{header.end}, which is not known here"
+                f"the log has an event of the type {code} at {self._file_name}:{header.end}, which is not known here"
             )
 
     def _end(self) -> None:
@@ -321,36 +329,36 @@ class Follower:
         if not is_held and not self._is_new(table):
             return
         event = read_rows(header.type, body)
-        map = self._map(table, map_body)
-        if not event.is_complete or event.columns != len(map.columns):
+        described = self._map(table, map_body)
+        if not event.is_complete or event.columns != len(described.columns):
             raise SourceRefused(
                 f"a change of {table.name} in the log has not all columns: a session has binlog_row_image = MINIMAL or NOBLOB; "
                 "SET GLOBAL binlog_row_image = FULL, end sessions that set it, and read the table anew"
             )
+        rows = _RowsOf(table, described, event, self._file, header.end)
         if is_held:
-            held = self._held.setdefault(transaction.begin.xid, _Held(self._gtids, []))
-            held.rows.append((table, map, event, self._file, header.end))
+            self._held.setdefault(transaction.begin.xid, _Held(self._gtids, [])).rows.append(rows)
             return
-        yield from self._add(table, map, event, self._file, header.end)
+        yield from self._add(transaction, rows)
 
     def _map(self, table: FollowedTable, body: bytes) -> TableMap:
-        map = self._maps.get(body)
-        if map is None:
+        described = self._maps.get(body)
+        if described is None:
             if len(self._maps) >= _MOST_MAPS:
                 self._maps.clear()
-            map = self._maps[body] = read_table_map(body, table.hints)
-        return map
+            described = self._maps[body] = read_table_map(body, table.hints)
+        return described
 
-    def _add(self, table: FollowedTable, map: TableMap, event: RowsEvent, file: int, end: int) -> Iterator[Event]:
+    def _add(self, transaction: _Transaction, rows: _RowsOf) -> Iterator[Event]:
+        table, described, event, file, end = rows
         if not table.is_read and table.last_key is None:
             return  # the first chunk has it
-        if not table.fits(map):
+        if not table.fits(described):
             yield from self._taken(table)
-            yield from table.changed(map.shape)
-            table.fit(map, self._charsets)
+            yield from table.changed(described.shape)
+            table.fit(described, self._charsets)
             yield from self._told_as_read(table)
-        assert self._transaction is not None
-        table.add(event, Place(self._transaction.text, self._transaction.time, file, end))
+        table.add(event, Place(transaction.text, transaction.time, file, end))
         if self._waits_since is None:
             self._waits_since = time.monotonic()
         if table.waiting_bytes >= _WAITING_BYTES:
@@ -361,8 +369,8 @@ class Follower:
             table.is_begun = False
             yield TableRead(table.name)
 
-    def _release(self, xid: bytes) -> Iterator[Event]:
-        held = self._held.pop(xid, None)
+    def _release(self, transaction: _Transaction) -> Iterator[Event]:
+        held = self._held.pop(transaction.begin.xid, None)
         if held is None:
             if any(self._is_new(table) for table in self._tables.values()):
                 raise SourceRefused(
@@ -370,9 +378,9 @@ class Follower:
                     "read the tables anew"
                 )
             return
-        for table, map, event, file, end in held.rows:
-            if self._tables.get(table.name) is table and self._is_new(table):
-                yield from self._add(table, map, event, file, end)
+        for rows in held.rows:
+            if self._tables.get(rows.table.name) is rows.table and self._is_new(rows.table):
+                yield from self._add(transaction, rows)
 
     # --- statements -----------------------------------------------------------------------------------------------
 
@@ -385,7 +393,7 @@ class Follower:
             return
         if transaction is not None and transaction.begin.completes:
             if word.startswith("XA COMMIT"):
-                yield from self._release(transaction.begin.xid)
+                yield from self._release(transaction)
             else:
                 self._held.pop(transaction.begin.xid, None)
             self._end()
@@ -491,22 +499,22 @@ class Follower:
 
     # --- rows of now ----------------------------------------------------------------------------------------------
 
-    def _take_chunk(self, table: FollowedTable) -> bool:
+    def _take_chunk(self, table: FollowedTable) -> Chunk | None:
         table.chunk = take_chunk(
             self._settings.account, self._session, table.name, table.last_key, self._settings.chunk_rows
         )
         table.is_missing = table.chunk is None
-        return table.chunk is not None
+        return table.chunk
 
     def _next_chunks(self) -> Iterator[Event]:
         for table in list(self._tables.values()):
             while not table.is_read and not table.is_missing:
-                if table.chunk is None and not self._take_chunk(table):
+                chunk = table.chunk or self._take_chunk(table)
+                if chunk is None:
                     break
-                assert table.chunk is not None
-                if not covers(self._gtids, table.chunk.gtids):
+                if not covers(self._gtids, chunk.gtids):
                     return  # the log comes to it
-                yield from self._chunk(table, table.chunk)
+                yield from self._chunk(table, chunk)
                 yield from self._take_waiting()
                 yield self._border(caught_up=False)
 
@@ -528,9 +536,8 @@ class Follower:
 
     def _only_read(self, table: FollowedTable, changes: RowChanges) -> RowChanges | None:
         # The changes of rows that were read so far; half of an update may be of a row that was not.
-        assert table.last_key is not None
         now = describe(self._session, table.name)
-        if now is None:
+        if now is None or table.last_key is None:
             return None
         read = np.array(keys_read(self._session, now, changes.rows, table.last_key), bool)
         kinds = changes.kinds.to_numpy(zero_copy_only=False).copy()

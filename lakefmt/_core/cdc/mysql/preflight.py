@@ -90,8 +90,8 @@ def _of_tables(session: Session, tables: Sequence[SourceName], patterns: Sequenc
         )
     }
     for name in tables:
-        type, engine = described.get(name, ("", ""))
-        if type == "SYSTEM VERSIONED":
+        table_type, engine = described.get(name, ("", ""))
+        if table_type == "SYSTEM VERSIONED":
             mend = f"ALTER TABLE {name} DROP SYSTEM VERSIONING"
             yield SourceFinding(f"{name} is system-versioned: the log shows its old rows as rows", mend)
         if engine.lower() != "innodb":

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt._core.cdc.mysql.columns import arrow_type
-from lakefmt._core.cdc.mysql.values import calendar_days, set_lists, times_of_day
+from lakefmt._core.cdc.mysql.values import calendar_days, times_of_day
 
 __all__ = ["expression", "quoted", "selected_column"]
 
@@ -90,7 +90,8 @@ def _time(type: str, text: pa.Array) -> pa.Array:
 
 
 def _numbers(text: pa.Array) -> npt.NDArray[np.int64]:
-    return pc.fill_null(text, "0").cast(pa.int64()).to_numpy(zero_copy_only=False)
+    numbers: npt.NDArray[np.int64] = pc.fill_null(text, "0").cast(pa.int64()).to_numpy(zero_copy_only=False)
+    return numbers
 
 
 _LONGEST: Final = "0000-00-00 00:00:00.000000"

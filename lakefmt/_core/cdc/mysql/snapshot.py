@@ -106,7 +106,7 @@ class Chunk(NamedTuple):
                 return
             arrays = [
                 selected_column(column.type, values)
-                for column, values in zip(self.table.columns, zip(*rows), strict=True)
+                for column, values in zip(self.table.columns, zip(*rows, strict=True), strict=True)
             ]
             last = tuple(_key_value(rows[-1][place]) for place in places)
             yield pa.Table.from_arrays(arrays, schema=pa.schema(fields)), last
@@ -189,7 +189,7 @@ def _begin(
     file, place = str(status["Binlog_snapshot_file"]), int(status["Binlog_snapshot_position"])
     ((gtids,),) = session.rows("select binlog_gtid_pos(%s, %s)", (file, place))
     columns = ", ".join(expression(column.name, column.type) for column in table.columns)
-    statement = f"select {columns} from {quoted(name.schema)}.{quoted(name.table)}"
+    statement = f"select {columns} from {quoted(name.schema)}.{quoted(name.table)}"  # noqa: S608 (names are quoted, keys are literals)
     rows = None
     if table.keys and all(_has_literals(key.type) for key in table.keys):
         rows = max(1, min(chunk_rows, _CHUNK_BYTES // max(1, table.bytes_per_row)))
@@ -232,21 +232,21 @@ def literal(key: KeyColumn, value: Any) -> str:
     Raises:
         InvalidInputError: it is no value of the key's type.
     """
-    type = key.type.removesuffix(" unsigned")
+    shown_type = key.type.removesuffix(" unsigned")
     try:
         if isinstance(value, dict):
             return f"x'{bytes.fromhex(value['hex']).hex()}'"
-        if type in ("tinyint", "smallint", "mediumint", "int", "bigint"):
+        if shown_type in ("tinyint", "smallint", "mediumint", "int", "bigint"):
             return str(int(value))
-        if type.startswith("decimal("):
+        if shown_type.startswith("decimal("):
             return format(decimal.Decimal(value), "f")
-        if type == "string":
+        if shown_type == "string":
             text = f"convert(_utf8mb4 x'{value.encode().hex()}' using {key.charset})"
             return f"{text} collate {key.collation}"
-        if type in ("date", "datetime", "timestamp") and _TIME.fullmatch(value):
+        if shown_type in ("date", "datetime", "timestamp") and _TIME.fullmatch(value):
             return f"cast('{value}' as datetime(6))"
-        if type in ("uuid", "inet4", "inet6"):
-            return f"cast(_utf8mb4 x'{value.encode().hex()}' as {type})"
+        if shown_type in ("uuid", "inet4", "inet6"):
+            return f"cast(_utf8mb4 x'{value.encode().hex()}' as {shown_type})"
     except (ValueError, TypeError, KeyError, AttributeError, decimal.InvalidOperation):
         pass
     raise InvalidInputError(f"{shown(value)} is no value of the key {key.name} ({key.type})")
@@ -266,9 +266,8 @@ def keys_read(session: Session, table: ServerTable, rows: pa.Table, last_key: Se
     bounds = [literal(key, value) for key, value in zip(table.keys, last_key, strict=True)]
     found = [False] * rows.num_rows
     for begin in range(0, len(selects), 1000):
-        statement = (
-            f"select n, {_not_behind(names, bounds)} from ({' union all '.join(selects[begin : begin + 1000])}) t"
-        )
+        of_rows = " union all ".join(selects[begin : begin + 1000])
+        statement = f"select n, {_not_behind(names, bounds)} from ({of_rows}) t"  # noqa: S608 (all are literals)
         for place, is_read in session.rows(statement):
             found[int(place)] = is_read == "1"
     return found

@@ -97,12 +97,52 @@ _TOKEN: Final = re.compile(
 )
 #: Statements that change no row of a table: what they are about is looked at below, or does not matter.
 _HARMLESS: Final = frozenset(
-    "ANALYZE BEGIN CHECK COMMIT DENY FLUSH GRANT INSTALL OPTIMIZE RELEASE REPAIR REVOKE SAVEPOINT SET START UNINSTALL XA".split()
+    (
+        "ANALYZE",
+        "BEGIN",
+        "CHECK",
+        "COMMIT",
+        "DENY",
+        "FLUSH",
+        "GRANT",
+        "INSTALL",
+        "OPTIMIZE",
+        "RELEASE",
+        "REPAIR",
+        "REVOKE",
+        "SAVEPOINT",
+        "SET",
+        "START",
+        "UNINSTALL",
+        "XA",
+    )
 )
 #: Things whose creation and removal do not matter.
 _OTHER_OBJECTS: Final = frozenset(
-    "AGGREGATE ALGORITHM CATALOG DEFINER EVENT FULLTEXT FUNCTION INDEX LOGFILE PACKAGE PREPARE PROCEDURE ROLE SEQUENCE SERVER "
-    "SPATIAL SQL TABLESPACE TRIGGER UNIQUE USER VIEW".split()
+    [
+        "AGGREGATE",
+        "ALGORITHM",
+        "CATALOG",
+        "DEFINER",
+        "EVENT",
+        "FULLTEXT",
+        "FUNCTION",
+        "INDEX",
+        "LOGFILE",
+        "PACKAGE",
+        "PREPARE",
+        "PROCEDURE",
+        "ROLE",
+        "SEQUENCE",
+        "SERVER",
+        "SPATIAL",
+        "SQL",
+        "TABLESPACE",
+        "TRIGGER",
+        "UNIQUE",
+        "USER",
+        "VIEW",
+    ]
 )
 _MOVES_ROWS: Final = (
     "DROP PARTITION",
@@ -123,14 +163,14 @@ class _Token(NamedTuple):
 def _tokens(text: str) -> list[_Token]:
     found, depth = [], 0
     for match in _TOKEN.finditer(text):
-        type = match.lastgroup
-        if type in ("space", "open", "close"):
+        group = match.lastgroup
+        if group in ("space", "open", "close"):
             continue
-        if type == "name":
+        if group == "name":
             found.append(_Token("", match["name"].replace("``", "`"), depth))
-        elif type == "word":
+        elif group == "word":
             found.append(_Token(match["word"].upper(), match["word"], depth))
-        elif type == "string":
+        elif group == "string":
             quoted = match["string"]
             found.append(_Token("", quoted[1:-1].replace('""', '"') if quoted[0] == '"' else "", depth))
         else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from lakefmt._core.cdc.events import SourceName
 from lakefmt._core.cdc.mysql.columns import HINTS, Column
@@ -117,7 +117,7 @@ def read_table_map(body: bytes, hints: Mapping[str, str]) -> TableMap:
     count, at = read_length(body, at)
     types = body[at : at + count]
     length, at = read_length(body, at + count)
-    described, _ = _descriptions(name, types, body[at : at + length])
+    described = _descriptions(types, body[at : at + length])
     at += length
     width = (count + 7) // 8
     nullable = int.from_bytes(body[at : at + width], "little")
@@ -125,38 +125,38 @@ def read_table_map(body: bytes, hints: Mapping[str, str]) -> TableMap:
     if _NAMES not in fields:
         raise SourceRefused(f"the log does not name the columns of {name}: SET GLOBAL binlog_row_metadata = FULL")
     names = _strings(fields[_NAMES])
-    real_types = [type for type, _ in described]
+    real_types = [code for code, _ in described]
     unsigned = _unsigned(real_types, fields.get(_SIGNS, b""))
     charsets = _charsets(
-        [i for i, type in enumerate(real_types) if type in _WITH_CHARSET],
+        [i for i, code in enumerate(real_types) if code in _WITH_CHARSET],
         fields.get(_DEFAULT_CHARSET),
         fields.get(_CHARSETS),
     )
     charsets |= _charsets(
-        [i for i, type in enumerate(real_types) if type in (_ENUM, _SET)],
+        [i for i, code in enumerate(real_types) if code in (_ENUM, _SET)],
         fields.get(_LABELS_DEFAULT_CHARSET),
         fields.get(_LABELS_CHARSETS),
     )
     labels = _labels(real_types, fields)
     columns = []
-    for i, (type, description) in enumerate(described):
+    for i, (code, description) in enumerate(described):
         named = names[i].decode("utf-8")
-        column = _column(name, named, type, description, i in unsigned, charsets.get(i, BINARY), labels.get(i, ()))
+        column = _column(name, named, code, description, i in unsigned, charsets.get(i, BINARY), labels.get(i, ()))
         hint = hints.get(named) if column.padded in (4, 16) else None
         shown = hint if hint in HINTS else column.column.type
         columns.append(column._replace(column=Column(named, str(shown), bool(nullable >> i & 1))))
     return TableMap(name, tuple(columns), tuple(names[i].decode("utf-8") for i in _keys(fields)))
 
 
-def _descriptions(name: SourceName, types: bytes, data: bytes) -> tuple[list[tuple[int, bytes]], int]:
+def _descriptions(types: bytes, data: bytes) -> list[tuple[int, bytes]]:
     # The real type of each column and what describes it: strings, enums and sets share one type.
     at, found = 0, []
-    for type in types:
-        width = _DESCRIPTIONS.get(type, 0)
+    for code in types:
+        width = _DESCRIPTIONS.get(code, 0)
         description = data[at : at + width]
         at += width
-        real = type
-        if type == _STRING:
+        real = code
+        if code == _STRING:
             real, low = description
             if real & 0x30 != 0x30:  # a CHAR of more than 255 bytes
                 description = bytes((low, ((real & 0x30) ^ 0x30) >> 4))
@@ -164,7 +164,7 @@ def _descriptions(name: SourceName, types: bytes, data: bytes) -> tuple[list[tup
             else:
                 description = bytes((low, 0))
         found.append((real, description))
-    return found, at
+    return found
 
 
 def _fields(body: bytes, at: int) -> dict[int, bytes]:
@@ -194,7 +194,7 @@ def _numbers(data: bytes) -> list[int]:
 
 
 def _unsigned(types: Sequence[int], bits: bytes) -> set[int]:
-    numeric = [i for i, type in enumerate(types) if type in _WITH_SIGN]
+    numeric = [i for i, code in enumerate(types) if code in _WITH_SIGN]
     return {i for place, i in enumerate(numeric) if bits and bits[place // 8] >> (7 - place % 8) & 1}
 
 
@@ -211,9 +211,9 @@ def _charsets(places: Sequence[int], default: bytes | None, each: bytes | None) 
 
 def _labels(types: Sequence[int], fields: Mapping[int, bytes]) -> dict[int, tuple[bytes, ...]]:
     found = {}
-    for type, field in ((_ENUM, _ENUMS), (_SET, _SETS)):
+    for code, field in ((_ENUM, _ENUMS), (_SET, _SETS)):
         data, at = fields.get(field, b""), 0
-        for i in (i for i, each in enumerate(types) if each == type):
+        for i in (i for i, each in enumerate(types) if each == code):
             count, at = read_length(data, at)
             labels = []
             for _ in range(count):
@@ -242,42 +242,42 @@ def decimal_width(digits: int, scale: int) -> int:
 def _column(
     table: SourceName,
     name: str,
-    type: int,
+    code: int,
     description: bytes,
     is_unsigned: bool,
     charset: int,
     labels: tuple[bytes, ...],
 ) -> LogColumn:
-    def of(shown: str, width: int = 0, **more: object) -> LogColumn:
-        return LogColumn(Column(name, shown, True), width, **more)  # type: ignore[arg-type]
+    def of(shown: str, width: int = 0, **more: Any) -> LogColumn:
+        return LogColumn(Column(name, shown, True), width, **more)
 
     text = "binary" if charset == BINARY else "string"
-    if type in _INTEGERS:
-        shown, width = _INTEGERS[type]
+    if code in _INTEGERS:
+        shown, width = _INTEGERS[code]
         return of(shown + " unsigned" * is_unsigned, width)
-    if type in (_TIMESTAMP, _DATETIME, _TIME):
-        shown, width = {_TIMESTAMP: ("timestamp", 4), _DATETIME: ("datetime", 5), _TIME: ("time", 3)}[type]
+    if code in (_TIMESTAMP, _DATETIME, _TIME):
+        shown, width = {_TIMESTAMP: ("timestamp", 4), _DATETIME: ("datetime", 5), _TIME: ("time", 3)}[code]
         return of(shown, width + (description[0] + 1) // 2, fraction=description[0])
-    if type in (_FLOAT, _DOUBLE, _DATE, _YEAR):
-        shown, width = {_FLOAT: ("float", 4), _DOUBLE: ("double", 8), _DATE: ("date", 3), _YEAR: ("year", 1)}[type]
+    if code in (_FLOAT, _DOUBLE, _DATE, _YEAR):
+        shown, width = {_FLOAT: ("float", 4), _DOUBLE: ("double", 8), _DATE: ("date", 3), _YEAR: ("year", 1)}[code]
         return of(shown, width)
-    if type == _NEWDECIMAL:
+    if code == _NEWDECIMAL:
         digits, scale = description
         return of(f"decimal({digits},{scale})", decimal_width(digits, scale))
-    if type in (_ENUM, _SET):
-        return of("enum" if type == _ENUM else "set", description[0], charset=charset, labels=labels)
-    if type == _BIT:
+    if code in (_ENUM, _SET):
+        return of("enum" if code == _ENUM else "set", description[0], charset=charset, labels=labels)
+    if code == _BIT:
         bits = description[0] + 8 * description[1]
         return of(f"bit({bits})", (bits + 7) // 8)
-    if type in (_VARCHAR, _VAR_STRING, _STRING, _VARCHAR_COMPRESSED):
+    if code in (_VARCHAR, _VAR_STRING, _STRING, _VARCHAR_COMPRESSED):
         most = int.from_bytes(description, "little")
-        padded = most if type == _STRING and text == "binary" else 0
+        padded = most if code == _STRING and text == "binary" else 0
         prefix = 1 if most < 256 else 2
-        return of(text, prefix=prefix, charset=charset, padded=padded, is_compressed=type == _VARCHAR_COMPRESSED)
-    if type in (_BLOB, _TINY_BLOB, _MEDIUM_BLOB, _LONG_BLOB, _BLOB_COMPRESSED):
-        return of(text, prefix=description[0], charset=charset, is_compressed=type == _BLOB_COMPRESSED)
-    if type == _GEOMETRY:
+        return of(text, prefix=prefix, charset=charset, padded=padded, is_compressed=code == _VARCHAR_COMPRESSED)
+    if code in (_BLOB, _TINY_BLOB, _MEDIUM_BLOB, _LONG_BLOB, _BLOB_COMPRESSED):
+        return of(text, prefix=description[0], charset=charset, is_compressed=code == _BLOB_COMPRESSED)
+    if code == _GEOMETRY:
         return of("geometry", prefix=description[0])
-    if type in (_OLD_TIMESTAMP, _OLD_DATETIME, _OLD_TIME):
+    if code in (_OLD_TIMESTAMP, _OLD_DATETIME, _OLD_TIME):
         raise SourceRefused(f"{table}.{name} {_OLD}")
-    raise SourceRefused(f"{table}.{name} has the type {type} in the log, which is not known here")
+    raise SourceRefused(f"{table}.{name} has the type {code} in the log, which is not known here")

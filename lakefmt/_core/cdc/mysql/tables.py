@@ -16,6 +16,7 @@ from lakefmt._core.cdc.mysql.positions import Gtids, TablePosition
 from lakefmt._core.cdc.mysql.row_bytes import RowBuffer
 from lakefmt._core.cdc.mysql.snapshot import Chunk
 from lakefmt._core.cdc.mysql.table_map import LogColumn, TableMap
+from lakefmt.errors import InternalError
 
 __all__ = ["FollowedTable", "Place", "Shape"]
 
@@ -118,25 +119,24 @@ class FollowedTable:
         """How many bytes of the log wait."""
         return self._buffer.bytes if self._buffer is not None else 0
 
-    def fits(self, map: TableMap) -> bool:
+    def fits(self, described: TableMap) -> bool:
         """Return whether rows of this description may wait beside those that do."""
-        return self._layout == map.columns and self.announced is not None and map.shape == self.shape
+        return self._layout == described.columns and self.announced is not None and described.shape == self.shape
 
-    def fit(self, map: TableMap, charsets: dict[int, str]) -> None:
+    def fit(self, described: TableMap, charsets: dict[int, str]) -> None:
         """Take rows of this description from here on; none may wait."""
-        self._layout, self._buffer = map.columns, RowBuffer(map.columns, charsets)
+        self._layout, self._buffer = described.columns, RowBuffer(described.columns, charsets)
 
     def add(self, event: RowsEvent, place: Place) -> None:
         """Let the rows of an event wait."""
-        assert self._buffer is not None, "fit comes first"
+        if self._buffer is None:
+            raise InternalError(f"rows of {self.name} before their description")
         self._events.append(_Event(self._buffer.add(event.body, event.begin), event.kind, place))
 
     def take(self) -> RowChanges | None:
         """Return the rows that wait, in one batch."""
-        if not self._events:
+        if self._buffer is None or self.announced is None or not self._events:
             return None
-        assert self._buffer is not None
-        assert self.announced is not None
         events, self._events = self._events, []
         counts = np.array([event.rows for event in events])
         indices = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)

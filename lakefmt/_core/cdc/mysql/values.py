@@ -67,24 +67,24 @@ def codec_of(charset: str) -> str | None:
 
 def decode_fixed(column: LogColumn, data: _Bytes, nulls: _Mask, charsets: Mapping[int, str]) -> pa.Array:
     """Return the values of a column whose values have one width: a row of bytes each."""
-    type = column.column.type
-    if type == "enum":
+    type_name = column.column.type
+    if type_name == "enum":
         labels = ["", *_texts(column.labels, column.charset, charsets)]
         places = np.minimum(_little(data), len(labels) - 1)
         return pc.take(pa.array(labels, pa.string()), pa.array(places, mask=nulls))
-    if type == "set":
+    if type_name == "set":
         return _set(column, data, nulls, charsets)
-    if type.startswith("decimal("):
-        digits, scale = map(int, type[8:-1].split(","))
+    if type_name.startswith("decimal("):
+        digits, scale = map(int, type_name[8:-1].split(","))
         return decimals(data, digits, scale, nulls)
-    if type.startswith("bit("):
-        return _bits(data, nulls, type == "bit(1)")
-    if type in ("float", "double"):
-        shown = np.dtype("<f4" if type == "float" else "<f8")
-        return pa.array(_contiguous(data).view(shown).reshape(-1), arrow_type(type), mask=nulls)
-    if type in _TIMES:
-        return _TIMES[type](column, data, nulls)
-    return _integers(type, data, nulls)
+    if type_name.startswith("bit("):
+        return _bits(data, nulls, type_name == "bit(1)")
+    if type_name in ("float", "double"):
+        shown = np.dtype("<f4" if type_name == "float" else "<f8")
+        return pa.array(_contiguous(data).view(shown).reshape(-1), arrow_type(type_name), mask=nulls)
+    if type_name in _TIMES:
+        return _TIMES[type_name](column, data, nulls)
+    return _integers(type_name, data, nulls)
 
 
 def _contiguous(data: _Bytes) -> _Bytes:
@@ -102,16 +102,16 @@ def _big(data: _Bytes) -> _Integers:
     return _little(data[:, ::-1])
 
 
-def _integers(type: str, data: _Bytes, nulls: _Mask) -> pa.Array:
+def _integers(type_name: str, data: _Bytes, nulls: _Mask) -> pa.Array:
     numbers = _little(data)
-    if type == "bigint unsigned":
+    if type_name == "bigint unsigned":
         return _decimal_of_halves(numbers, np.zeros_like(numbers), 20, 0, nulls)
     width = 8 * data.shape[1]
-    if type != "year" and not type.endswith("unsigned") and width < 64:
+    if type_name != "year" and not type_name.endswith("unsigned") and width < 64:
         numbers = (numbers << (64 - width)) >> (64 - width)
-    if type == "year":
+    if type_name == "year":
         numbers = np.where(numbers == 0, 0, numbers + 1900)
-    return pa.array(numbers, mask=nulls).cast(arrow_type(type))
+    return pa.array(numbers, mask=nulls).cast(arrow_type(type_name))
 
 
 def _decimal_of_halves(low: _Integers, high: _Integers, digits: int, scale: int, nulls: _Mask) -> pa.Array:
@@ -254,13 +254,13 @@ def decode_variable(column: LogColumn, values: list[bytes | None], charsets: Map
     """Return the values of a column whose values have lengths of their own."""
     if column.is_compressed:
         values = [None if value is None else _plain(value) for value in values]
-    type = column.column.type
+    type_name = column.column.type
     if column.padded:
         values = [None if value is None else value.ljust(column.padded, b"\0") for value in values]
-    if type in _NETWORK:
-        return pa.array([None if value is None else _NETWORK[type](value) for value in values], pa.string())
+    if type_name in _NETWORK:
+        return pa.array([None if value is None else _NETWORK[type_name](value) for value in values], pa.string())
     raw = pa.array(values, pa.binary())
-    if type != "string":
+    if type_name != "string":
         return raw
     charset = charsets.get(column.charset, "")
     if charset in _UTF8:
