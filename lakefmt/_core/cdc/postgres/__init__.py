@@ -1,0 +1,1 @@
+"""Tables of PostgreSQL as a source of changes: logical replication with the plug-in ``pgoutput``."""

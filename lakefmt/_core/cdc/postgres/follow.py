@@ -1,0 +1,428 @@
+"""One run through the changes of a database: the rows that tables have, then the log.
+
+A table's position says before which place of the log every transaction is in it. While its rows are read by parts, a run that dies
+leaves a table of which some pages are there as of one place of the log. The next run takes a new snapshot, behind that place. Rows that
+changed between both places are deleted and read anew from the new snapshot; all others of the pages that were read are as they were; and
+the pages that were not read come from the new snapshot. So changes never meet rows that are newer than they.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from lakefmt._core.cdc.events import Border, Event, SourceName, TableChanged, TableGone, TableTruncated
+from lakefmt._core.cdc.postgres.log import LogStream
+from lakefmt._core.cdc.postgres.pgoutput import (
+    Begin,
+    Commit,
+    Delete,
+    Insert,
+    Message,
+    Relation,
+    Truncate,
+    Update,
+    decode_message,
+)
+from lakefmt._core.cdc.postgres.positions import Origin, Progress, TablePosition, decode_position, encode_position
+from lakefmt._core.cdc.postgres.rows import RowBuffer, TableShape, snapshot_changes
+from lakefmt._core.cdc.postgres.server import Catalog, ColumnRow, TableRow, ask, lsn_number
+from lakefmt._core.cdc.postgres.settings import Settings
+from lakefmt._core.cdc.postgres.slots import ensure_publication, ensure_slot
+from lakefmt._core.cdc.postgres.snapshot import Snapshot, TableReader
+from lakefmt._core.cdc.postgres.touched import TouchedRows
+from lakefmt.errors import FormatError, PositionLost, SourceRefused
+
+__all__ = ["Follower"]
+
+#: A border at least so often.
+_BORDER_SECONDS: Final = 1.0
+#: Rows that came wait so long for others, or each would be a batch of its own.
+_GATHER_SECONDS: Final = 0.05
+#: How often tables are looked for that joined or left.
+_LOOK_SECONDS: Final = 5.0
+#: A server that has nothing to write may not write out the last bytes of its log; after this time it is made to.
+_NUDGE_SECONDS: Final = 0.5
+_TOUCHED_KEYS: Final = 5_000
+
+
+class Tracked:
+    """A table that is followed."""
+
+    def __init__(self, row: TableRow, lsn: int, progress: Progress | None) -> None:
+        self.row = row
+        #: The place in the log before which every transaction is in what came.
+        self.lsn = lsn
+        #: How far its rows were read; None: all.
+        self.progress = progress
+        #: What its newest TableChanged said.
+        self.shape: TableShape | None = None
+        self.buffer: RowBuffer | None = None
+        #: The keys of changes between two snapshots, of a table whose rows were read in part.
+        self.touched: TouchedRows | None = None
+
+    @property
+    def name(self) -> SourceName:
+        """Its name."""
+        return self.row.name
+
+    def announce(self, shape: TableShape) -> list[Event]:
+        """Return what has to come before rows of a shape: rows of the shape before, and the change of columns."""
+        if self.shape is not None and self.shape.table == shape.table:
+            return []
+        events: list[Event] = self.take()
+        events.append(TableChanged(shape.table, self.shape.table if self.shape is not None else None))
+        self.shape, self.buffer = shape, None
+        return events
+
+    def take(self) -> list[Event]:
+        """Return the changes gathered so far."""
+        return [self.buffer.take()] if self.buffer is not None and len(self.buffer) else []
+
+    def take_touched(self) -> Iterator[Event]:
+        """Yield the rows that changed between two snapshots, as the newer one has them."""
+        if self.touched:
+            yield from self.announce(self.touched.shape)
+            yield from self.touched.take()
+
+
+class Follower:
+    """One run, from some positions on."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        log: LogStream,
+        connection: Any,
+        *,
+        logs: bool,
+        opened: Callable[[Any], None],
+        is_closed: Callable[[], bool],
+    ) -> None:
+        self._settings = settings
+        self._log = log
+        self._connection = connection
+        self._logs = logs
+        self._opened = opened
+        self._is_closed = is_closed
+        self._catalog = Catalog(connection, settings.as_text)
+        self._origin = Origin(log.identify(), settings.server.database, settings.slot)
+        self._tracked: dict[int, Tracked] = {}
+        self._shapes: dict[int, TableShape] = {}
+        self._snapshot: Snapshot | None = None
+        #: Tables that are gone once the log was read up to a place.
+        self._leaving: dict[int, tuple[int, TableGone]] = {}
+        self._lsn = 0
+        self._at: float | None = None
+        self._begin: Begin | None = None
+        self._number = 0
+        self._border_time = self._look_time = time.monotonic()
+        self.chunks_read = self.chunks_left = 0
+
+    # -------------------------------------------------------------------------------------------------- the whole run
+
+    def events(self, positions: Mapping[SourceName, Any], *, until_now: bool) -> Iterator[Event]:
+        """Yield the events from some positions on."""
+        settings = self._settings
+        stored = {name: decode_position(value, self._origin) for name, value in positions.items() if value is not None}
+        self._check_not_ahead(stored)
+        ensure_publication(self._connection, settings)
+        ensure_slot(self._connection, self._log, settings, has_positions=bool(stored))
+        target = self._written() if until_now else None
+        try:
+            yield from self._track_all(stored)
+            if not any(each.touched is not None for each in self._tracked.values()):
+                yield from self._read_pending()
+            begin = min((each.lsn for each in self._tracked.values()), default=0)
+            self._log.start(settings.slot, settings.publication, begin)
+            yield from self._follow(target)
+        finally:
+            if self._snapshot is not None:
+                self._snapshot.close()
+
+    def lag(self) -> dict[str, float]:
+        """Return how far behind this is."""
+        behind = max(0, self._written() - self._lsn) if self._lsn else 0
+        return {"bytes": behind, "chunks_left": self.chunks_left, "chunks_read": self.chunks_read}
+
+    def _written(self) -> int:
+        return lsn_number(ask(self._connection, "SELECT pg_current_wal_flush_lsn()::text")[0][0])
+
+    def _check_not_ahead(self, stored: Mapping[SourceName, TablePosition]) -> None:
+        newest = max((position.lsn for position in stored.values()), default=0)
+        if newest > self._written():
+            raise PositionLost(
+                "PostgreSQL: the stored position lies ahead of the server's log: it was restored from a backup, or fell back"
+            )
+
+    # ------------------------------------------------------------------------------------------------- tables and rows
+
+    def _track_all(self, stored: Mapping[SourceName, TablePosition]) -> Iterator[Event]:
+        rows = self._published()
+        there = {row.name for row in rows.values()}
+        for name in stored:
+            if name not in there:
+                yield TableGone(name)
+        for row in rows.values():
+            position = stored.get(row.name)
+            if position is not None and position.table_id != row.id:
+                yield TableTruncated(row.name)  # dropped and made again
+                position = None
+            self._tracked[row.id] = self._tracked_at(row, position)
+        self._take_snapshot()
+
+    def _published(self) -> dict[int, TableRow]:
+        rows = self._catalog.published(self._settings.publication)
+        return {number: row for number, row in rows.items() if self._settings.matches(row.name)}
+
+    def _tracked_at(self, row: TableRow, position: TablePosition | None) -> Tracked:
+        if position is None or (position.progress is not None and position.progress.page == 0):
+            return Tracked(row, 0, Progress(0, row.file))
+        if position.progress is not None and (self._logs or not row.keys):
+            raise SourceRefused(
+                f"{row.name}: its rows were read in part for a table of last states, and cannot be read on as a log of changes"
+            )
+        return Tracked(row, position.lsn, position.progress)
+
+    def _take_snapshot(self) -> None:
+        """Take a snapshot for the tables whose rows are still to come."""
+        pending = [each for each in self._tracked.values() if each.progress is not None]
+        if not pending:
+            return
+        self._snapshot = Snapshot(self._settings.server, self._catalog, self._opened)
+        rows = self._snapshot.catalog.tables([each.row.id for each in pending])
+        for each in pending:
+            if each.row.id not in rows:
+                del self._tracked[each.row.id]
+                continue
+            each.row = rows[each.row.id]
+            if each.progress is not None and each.progress.page:
+                position = _snapshot_position(self._snapshot.lsn)
+                each.touched = TouchedRows(self._reader(each.row), self._settings.odd_values, position)
+            else:
+                each.lsn = self._snapshot.lsn
+
+    def _reader(self, row: TableRow) -> TableReader:
+        assert self._snapshot is not None  # noqa: S101  (the caller took it)
+        return TableReader(self._snapshot, row, self._settings.chunk_bytes)
+
+    def _read_pending(self) -> Iterator[Event]:
+        """Yield the rows that are still to come; all changes before the snapshot have come."""
+        snapshot = self._snapshot
+        if snapshot is None:
+            return
+        pending = [each for each in self._tracked.values() if each.progress is not None]
+        readers = [(each, self._reader(each.row)) for each in pending]
+        self.chunks_left += sum(reader.count_from(each.progress.page) for each, reader in readers if each.progress)
+        for each, reader in readers:
+            yield from self._read_table(each, reader, snapshot)
+        snapshot.close()
+        self._snapshot = None
+
+    def _read_table(self, table: Tracked, reader: TableReader, snapshot: Snapshot) -> Iterator[Event]:
+        table.lsn, table.touched = snapshot.lsn, None
+        yield from table.announce(reader.shape)
+        same_file = table.progress is not None and table.progress.file == table.row.file
+        begin = table.progress.page if table.progress is not None and same_file else 0
+        position = _snapshot_position(snapshot.lsn)
+        for end, texts in reader.parts(begin):
+            if len(texts[0]):
+                yield snapshot_changes(reader.shape, texts, self._settings.odd_values, position)
+            self.chunks_read, self.chunks_left = self.chunks_read + 1, max(0, self.chunks_left - 1)
+            self._log.tell()
+            # Rows that a log of changes has are read once: nothing of a table is committed before all of it has come.
+            if end < reader.pages and not self._logs and table.row.keys:
+                table.progress = Progress(end, table.row.file)
+                yield self._border()
+        table.progress = None
+        yield self._border()
+
+    # --------------------------------------------------------------------------------------------------------- the log
+
+    def _follow(self, target: int | None) -> Iterator[Event]:
+        asked_at: float | None = None
+        while not self._is_closed():
+            body = self._log.read()
+            if body is not None:
+                yield from self._events_of(decode_message(body))
+                continue
+            if self._begin is None:
+                self._lsn = max(self._lsn, self._log.end)
+                if self._snapshot is not None and self._lsn >= self._snapshot.lsn:
+                    yield from self._gathered()
+                    yield from self._read_pending()
+                is_done = target is not None and self._lsn >= target and self._snapshot is None
+                yield from self._rest(is_done)
+                if is_done:
+                    return
+            now = time.monotonic()
+            if target is not None or self._snapshot is not None:
+                asked_at = now if asked_at is None else asked_at
+                self._log.tell(ask=True)
+                if now - asked_at > _NUDGE_SECONDS and self._lsn < (target or 0):
+                    self._nudge()
+                    asked_at = now + 60
+            self._log.wait(self._patience(now, target is not None))
+
+    def _patience(self, now: float, is_hurried: bool) -> float:
+        if is_hurried or self._snapshot is not None:
+            return 0.02
+        return min(
+            _GATHER_SECONDS if self._has_gathered() else _BORDER_SECONDS, self._border_time + _BORDER_SECONDS - now
+        )
+
+    def _rest(self, is_done: bool) -> Iterator[Event]:
+        """Yield what has gathered when nothing is left to read."""
+        now = time.monotonic()
+        if is_done or now - self._border_time >= (_GATHER_SECONDS if self._has_gathered() else _BORDER_SECONDS):
+            yield from self._gathered()
+            yield from self._look()
+            yield self._border(caught_up=self._lsn >= self._written())
+            self._log.tell(ask=True)
+
+    def _nudge(self) -> None:
+        """Have the server write its log out, by a transaction that says nothing."""
+        try:
+            ask(self._connection, "SELECT pg_logical_emit_message(true, 'lakefmt', '')")
+        except SourceRefused:
+            return  # it may not: the log is written out by whoever comes next
+
+    def _events_of(self, message: Message) -> Iterator[Event]:
+        if isinstance(message, Insert | Update | Delete):
+            yield from self._row(message)
+        elif isinstance(message, Begin):
+            if self._snapshot is not None and message.lsn >= self._snapshot.lsn:
+                yield from self._gathered()
+                yield from self._read_pending()
+            self._begin, self._number = message, 0
+        elif isinstance(message, Commit):
+            self._begin, self._lsn, self._at = None, message.end, message.micros / 1e6
+            if time.monotonic() - self._border_time >= _BORDER_SECONDS or self._is_full():
+                yield from self._gathered()
+                yield from self._look()
+                yield self._border()
+        elif isinstance(message, Relation):
+            yield from self._relation(message)
+        elif isinstance(message, Truncate):
+            for number in message.relations:
+                yield from self._truncate(number)
+
+    def _row(self, change: Insert | Update | Delete) -> Iterator[Event]:
+        table, begin = self._tracked.get(change.relation), self._begin
+        shape = self._shapes.get(change.relation)
+        if shape is None or begin is None:
+            raise FormatError("PostgreSQL sent a row outside a transaction, or of a table that it did not describe")
+        if table is None or begin.lsn < table.lsn:
+            return
+        if table.touched is not None:
+            table.touched.add(shape, change)
+            if len(table.touched) >= _TOUCHED_KEYS:
+                yield from table.take_touched()
+            return
+        yield from table.announce(shape)
+        if table.buffer is None:
+            table.buffer = RowBuffer(shape, self._settings.odd_values)
+        self._number += 1
+        at = (f"{begin.lsn:016x}-{self._number:010d}", begin.micros, str(begin.xid))
+        if isinstance(change, Insert):
+            table.buffer.insert(change.new, at)
+        elif isinstance(change, Update):
+            table.buffer.update(change.old, change.is_key_only, change.new, at)
+        else:
+            table.buffer.delete(change.old, at)
+        if table.buffer.is_full:
+            yield from table.take()
+
+    def _relation(self, message: Relation) -> Iterator[Event]:
+        name = SourceName(message.schema, message.name)
+        table = self._tracked.get(message.id)
+        if table is not None and table.name != name and table.touched is None:
+            yield from table.take()
+            yield TableGone(table.name, name)
+            del self._tracked[message.id]
+            table = None
+        columns = [ColumnRow(column.name, column.type_id, column.modifier) for column in message.columns]
+        self._shapes[message.id] = self._catalog.shape_of(name, columns, self._keys_of(message))
+
+    def _keys_of(self, message: Relation) -> tuple[str, ...]:
+        """Return the key: of the columns of the identity, in the order of the index that the catalog has today."""
+        row = self._catalog.tables([message.id]).get(message.id)
+        today = row.keys if row is not None else ()
+        if message.identity == "f":
+            names = {column.name for column in message.columns}
+            return today if names.issuperset(today) else ()
+        flagged = tuple(column.name for column in message.columns if column.is_key)
+        return today if set(today) == set(flagged) else flagged
+
+    def _truncate(self, number: int) -> Iterator[Event]:
+        table = self._tracked.get(number)
+        if table is None or self._begin is None or self._begin.lsn < table.lsn:
+            return
+        if table.touched is not None:
+            table.touched.clear()
+            table.progress = Progress(0, 0)
+        yield from table.take()
+        yield TableTruncated(table.name)
+
+    # --------------------------------------------------------------------------------------------------------- borders
+
+    def _has_gathered(self) -> bool:
+        return any(each.buffer or each.touched for each in self._tracked.values())
+
+    def _is_full(self) -> bool:
+        return sum(each.buffer.bytes for each in self._tracked.values() if each.buffer) > self._settings.chunk_bytes
+
+    def _gathered(self) -> Iterator[Event]:
+        for each in self._tracked.values():
+            yield from each.take()
+            yield from each.take_touched()
+
+    def _border(self, *, caught_up: bool = False) -> Border:
+        self._border_time = time.monotonic()
+        origin, positions = self._origin, {each.name: self._position(each) for each in self._tracked.values()}
+
+        def position_of(name: SourceName) -> Any:
+            return encode_position(origin, positions[name]) if name in positions else None
+
+        return Border(position_of, self._at, caught_up)
+
+    def _position(self, table: Tracked) -> TablePosition:
+        lsn = self._lsn
+        if table.progress is not None and self._snapshot is not None:
+            lsn = min(lsn, self._snapshot.lsn)
+        return TablePosition(table.row.id, max(table.lsn, lsn), table.progress)
+
+    def _look(self) -> Iterator[Event]:
+        """Yield what follows from tables that joined or left, between two transactions."""
+        for number, (lsn, gone) in [*self._leaving.items()]:
+            if self._lsn >= lsn:
+                del self._leaving[number]
+                if self._tracked.pop(number, None) is not None:
+                    yield gone
+        if time.monotonic() - self._look_time < self._settings.look_seconds or self._snapshot is not None:
+            return
+        self._look_time = time.monotonic()
+        rows = self._published()
+        self._note_absent(rows)
+        joining = [row for number, row in rows.items() if number not in self._tracked]
+        if joining and not self._leaving:
+            self._tracked |= {row.id: Tracked(row, 0, Progress(0, row.file)) for row in joining}
+            self._take_snapshot()
+            yield from self._read_pending()
+
+    def _note_absent(self, rows: Mapping[int, TableRow]) -> None:
+        """Note the tables that left: their last changes lie before what the server has written by now."""
+        absent = [number for number in self._tracked if number not in rows and number not in self._leaving]
+        if not absent:
+            return
+        written, now = self._written(), self._catalog.tables(absent)
+        for number in absent:
+            name = self._tracked[number].name
+            is_renamed = number in now and now[number].name != name
+            self._leaving[number] = (written, TableGone(name, now[number].name if is_renamed else None))
+
+
+def _snapshot_position(lsn: int) -> str:
+    """Return a position below those of all changes behind a snapshot."""
+    return f"{lsn:016x}-{0:010d}"

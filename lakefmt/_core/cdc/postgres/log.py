@@ -1,0 +1,85 @@
+"""The stream of messages that PostgreSQL sends of its log."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+from collections.abc import Callable
+from typing import Any
+
+from lakefmt._core.cdc.postgres.server import Server, identifier, source_errors
+
+__all__ = ["LogStream"]
+
+
+class LogStream:
+    """A connection that follows the log through a slot, from a place on."""
+
+    def __init__(self, server: Server, opened: Callable[[Any], None], wakes: socket.socket) -> None:
+        """Connect.
+
+        Args:
+            server: the database.
+            opened: is told of the connection, so that another thread can end it.
+            wakes: becomes readable when the source is closed.
+        """
+        self._connection = server.connect(replication=True)
+        opened(self._connection)
+        self._cursor = self._connection.cursor()
+        self._wakes = wakes
+        self._is_started = False
+        #: Where the log may be forgotten: every commit behind it is durable here.
+        self.confirmed = 0
+
+    def identify(self) -> str:
+        """Return the number that the server's files have had since they were made."""
+        with source_errors("asking who it is"):
+            self._cursor.execute("IDENTIFY_SYSTEM")
+            return str(self._cursor.fetchone()[0])
+
+    def create_slot(self, slot: str) -> None:
+        """Have the server keep its log from now on; it waits for the transactions that are open."""
+        with source_errors(f"making the slot {slot}"):
+            self._cursor.execute(f"CREATE_REPLICATION_SLOT {identifier(slot)} LOGICAL pgoutput NOEXPORT_SNAPSHOT")
+
+    def start(self, slot: str, publication: str, lsn: int) -> None:
+        """Begin to follow, at the place that was confirmed last or at `lsn`, whichever is later."""
+        with source_errors(f"following the slot {slot}"):
+            self._cursor.start_replication(
+                slot_name=slot,
+                start_lsn=lsn,
+                options={"proto_version": "1", "publication_names": identifier(publication)},
+                decode=False,
+            )
+        self._is_started = True
+
+    def read(self) -> bytes | None:
+        """Return the next message; None: nothing has come."""
+        with source_errors("following its log"):
+            message = self._cursor.read_message()
+        return None if message is None else bytes(message.payload)
+
+    @property
+    def end(self) -> int:
+        """How far the server has read its log; everything before has come when nothing is left to read."""
+        return int(self._cursor.wal_end)
+
+    def wait(self, seconds: float) -> None:
+        """Wait until something comes, the source is closed or the time is over."""
+        with source_errors("waiting for its log"):
+            select.select([self._cursor, self._wakes], [], [], max(seconds, 0.0))
+
+    def tell(self, *, ask: bool = False) -> None:
+        """Tell the server what is confirmed and that somebody is there; `ask` it to tell how far it is."""
+        if not self._is_started:
+            return
+        with source_errors("confirming"):
+            self._cursor.send_feedback(
+                write_lsn=self.confirmed, flush_lsn=self.confirmed, apply_lsn=self.confirmed, reply=ask, force=True
+            )
+
+    def close(self) -> None:
+        """Close the connection."""
+        with contextlib.suppress(Exception):
+            self._connection.close()

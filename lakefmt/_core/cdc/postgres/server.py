@@ -1,0 +1,300 @@
+"""Connections to PostgreSQL, and what its catalog says of tables and types."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import field
+from types import ModuleType
+from typing import Any, Final, NamedTuple
+
+from lakefmt._core.cdc.events import SourceName
+from lakefmt._core.cdc.postgres.rows import TableShape
+from lakefmt._core.cdc.postgres.types import TEXT, TypeRow, find_type
+from lakefmt._core.data_classes import dataclass
+from lakefmt.errors import InvalidInputError, PositionLost, SourceRefused, SourceUnavailable
+
+__all__ = [
+    "Catalog",
+    "ColumnRow",
+    "Server",
+    "TableRow",
+    "ask",
+    "identifier",
+    "lsn_number",
+    "lsn_text",
+    "psycopg2",
+    "source_errors",
+]
+
+#: Texts of values are then the same in every session, whatever server, database and role have as their settings; row_security makes
+#: a query fail that a policy would filter.
+_SETTINGS: Final[Mapping[str, str]] = {
+    "timezone": "UTC",
+    "datestyle": "ISO",
+    "intervalstyle": "iso_8601",
+    "bytea_output": "hex",
+    "extra_float_digits": "3",
+    "statement_timeout": "0",
+    "lock_timeout": "0",
+    "idle_in_transaction_session_timeout": "0",
+    "row_security": "off",
+}
+#: What the server answers, by SQLSTATE.
+_SLOT_BUSY: Final = "55006"
+_WRONG_STATE: Final = "55000"
+_FILE_GONE: Final = "58P01"
+#: The log of a removed segment, and a slot that the server gave up, have no code of their own.
+_LOST_TEXTS: Final = (
+    "has already been removed",
+    "can no longer",
+    "invalidated",
+    "cannot read from logical replication slot",
+)
+
+
+def psycopg2() -> ModuleType:
+    """Return the client library.
+
+    Raises:
+        InvalidInputError: it is not installed.
+    """
+    try:
+        import psycopg2 as module
+        import psycopg2.extras
+    except ImportError as error:
+        raise InvalidInputError("PostgreSQL needs psycopg2: pip install 'lakefmt[postgres]'") from error
+    return module  # type: ignore[no-any-return]
+
+
+@contextlib.contextmanager
+def source_errors(doing: str) -> Iterator[None]:
+    """Turn the client library's errors into those of a source; its texts hold no password."""
+    module = psycopg2()
+    try:
+        yield
+    except (module.OperationalError, module.InterfaceError) as error:
+        raise _error_of(doing, error, SourceUnavailable) from error
+    except module.DatabaseError as error:
+        raise _error_of(doing, error, SourceRefused if error.pgcode else SourceUnavailable) from error
+
+
+def _error_of(doing: str, error: Any, otherwise: type[Exception]) -> Exception:
+    text = " ".join(str(error).split()) or type(error).__name__
+    code = getattr(error, "pgcode", None) or ""
+    is_lost = code == _FILE_GONE or any(part in text for part in _LOST_TEXTS)
+    kind = SourceUnavailable if code == _SLOT_BUSY else PositionLost if is_lost else otherwise
+    return kind(f"PostgreSQL, {doing}: {text}")
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """Where a database is and who asks.
+
+    Attributes:
+        host: name or address.
+        port: of the server.
+        user: the role.
+        database: its name.
+        parameters: more of the client library's, such as ``sslmode``.
+        password: never shown.
+    """
+
+    host: str
+    port: int
+    user: str
+    database: str
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    password: str = field(default="", repr=False)
+
+    @property
+    def identity(self) -> str:
+        """The server and the database, without a secret."""
+        return f"postgresql://{self.host}:{self.port}/{self.database}"
+
+    def connect(self, *, replication: bool = False) -> Any:
+        """Return a connection, by default one of statements that commit by themselves."""
+        module = psycopg2()
+        options = " ".join(f"-c {name}={value}" for name, value in _SETTINGS.items())
+        more = {"connection_factory": module.extras.LogicalReplicationConnection} if replication else {}
+        told = {"connect_timeout": "30", "application_name": "lakefmt", **self.parameters}
+        with source_errors(f"connecting to {self.host}:{self.port}"):
+            connection = module.connect(
+                host=self.host,
+                port=self.port,
+                user=self.user,
+                password=self.password or None,
+                dbname=self.database,
+                options=options,
+                client_encoding="UTF8",
+                **told,
+                **more,
+            )
+            if not replication:
+                connection.autocommit = True
+        return connection
+
+
+def ask(connection: Any, query: str, *values: object) -> list[tuple[Any, ...]]:
+    """Return the rows that a statement answers; none if it answers nothing."""
+    with source_errors("asking its catalog"), connection.cursor() as cursor:
+        cursor.execute(query, values or None)
+        return list(cursor.fetchall()) if cursor.description else []
+
+
+def identifier(*names: str) -> str:
+    """Return names as SQL has them.
+
+    Example:
+        >>> identifier("public", "Odd name")
+        '"public"."Odd name"'
+    """
+    return ".".join('"' + name.replace('"', '""') + '"' for name in names)
+
+
+def lsn_number(text: str) -> int:
+    """Return a place in the log as a number.
+
+    Example:
+        >>> lsn_number("1/A0"), lsn_text(4294967456)
+        (4294967456, '1/A0')
+    """
+    high, _, low = text.partition("/")
+    return (int(high, 16) << 32) | int(low, 16)
+
+
+def lsn_text(number: int) -> str:
+    """Return a place in the log as the server writes it."""
+    return f"{number >> 32:X}/{number & 0xFFFFFFFF:X}"
+
+
+# ----------------------------------------------------------------------------------------------------------- catalog
+
+
+class ColumnRow(NamedTuple):
+    """A column as the catalog has it."""
+
+    name: str
+    type_id: int
+    modifier: int
+
+
+class TableRow(NamedTuple):
+    """A table as the catalog has it.
+
+    Attributes:
+        id: its object id.
+        name: its name.
+        identity: of its changes: ``d`` the primary key, ``f`` the whole row, ``i`` an index, ``n`` nothing.
+        kind: ``r`` a table, ``p`` a partitioned one.
+        file: the number of its file: another one means that the table was rewritten or emptied.
+        columns: its columns but the generated ones, which are not in the log.
+        primary_key: in order.
+        identity_key: the columns of the index that is its identity.
+    """
+
+    id: int
+    name: SourceName
+    identity: str
+    kind: str
+    file: int
+    columns: tuple[ColumnRow, ...]
+    primary_key: tuple[str, ...]
+    identity_key: tuple[str, ...]
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The columns that every change of a row names: those of its identity, or the primary key where the identity has all."""
+        return self.identity_key if self.identity == "i" else self.primary_key
+
+
+_TABLES: Final = """
+SELECT c.oid, n.nspname, c.relname, c.relreplident::text, c.relkind::text, c.relfilenode
+FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE c.oid = ANY(%s::oid[])"""
+_COLUMNS: Final = """
+SELECT attrelid, attname, atttypid, atttypmod FROM pg_catalog.pg_attribute
+WHERE attrelid = ANY(%s::oid[]) AND attnum > 0 AND NOT attisdropped AND attgenerated = '' ORDER BY attrelid, attnum"""
+_KEYS: Final = """
+SELECT i.indrelid, i.indisprimary, i.indisreplident, array_agg(a.attname::text ORDER BY k.place)
+FROM pg_catalog.pg_index i CROSS JOIN LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY AS k(num, place)
+JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.num
+WHERE i.indrelid = ANY(%s::oid[]) AND (i.indisprimary OR i.indisreplident) AND k.place <= i.indnkeyatts
+GROUP BY i.indexrelid, i.indrelid, i.indisprimary, i.indisreplident"""
+_TYPES: Final = """
+SELECT t.oid, t.typname::text, t.typbasetype, t.typtypmod, coalesce(e.oid, 0)
+FROM pg_catalog.pg_type t LEFT JOIN pg_catalog.pg_type e ON e.typarray = t.oid WHERE t.oid = ANY(%s::oid[])"""
+_PUBLISHED: Final = """
+SELECT c.oid FROM pg_catalog.pg_publication_tables p
+JOIN pg_catalog.pg_namespace n ON n.nspname = p.schemaname
+JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = p.tablename WHERE p.pubname = %s"""
+
+_NAMED: Final = """
+SELECT c.oid FROM unnest(%s::text[], %s::text[]) AS k(space, name)
+JOIN pg_catalog.pg_namespace n ON n.nspname = k.space JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = k.name"""
+
+
+class Catalog:
+    """What one connection says of tables and types, as its transaction sees them."""
+
+    def __init__(
+        self, connection: Any, as_text: Callable[[SourceName, str], bool], types: dict[int, TypeRow] | None = None
+    ) -> None:
+        self._connection = connection
+        #: Says whether a column is read as text.
+        self.as_text = as_text
+        #: Types by object id, known so far; connections of one source share them.
+        self.types: dict[int, TypeRow] = {} if types is None else types
+
+    def published(self, publication: str) -> dict[int, TableRow]:
+        """Return the tables of a publication by object id."""
+        return self.tables([row[0] for row in ask(self._connection, _PUBLISHED, publication)])
+
+    def tables_named(self, names: Sequence[SourceName]) -> dict[int, TableRow]:
+        """Return the tables of some names by object id."""
+        rows = ask(self._connection, _NAMED, [name.schema for name in names], [name.table for name in names])
+        return self.tables([row[0] for row in rows])
+
+    def tables(self, ids: Sequence[int]) -> dict[int, TableRow]:
+        """Return tables by object id; those that are gone are left out."""
+        columns: dict[int, list[ColumnRow]] = {}
+        for table_id, *column in ask(self._connection, _COLUMNS, list(ids)):
+            columns.setdefault(table_id, []).append(ColumnRow(*column))
+        primary: dict[int, tuple[str, ...]] = {}
+        identity: dict[int, tuple[str, ...]] = {}
+        for table_id, is_primary, is_identity, names in ask(self._connection, _KEYS, list(ids)):
+            if is_primary:
+                primary[table_id] = tuple(names)
+            if is_identity:
+                identity[table_id] = tuple(names)
+        return {
+            table_id: TableRow(
+                table_id,
+                SourceName(schema, name),
+                replica_identity,
+                kind,
+                file,
+                tuple(columns.get(table_id, ())),
+                primary.get(table_id, ()),
+                identity.get(table_id, ()),
+            )
+            for table_id, schema, name, replica_identity, kind, file in ask(self._connection, _TABLES, list(ids))
+        }
+
+    def _learn(self, ids: set[int]) -> None:
+        unknown = ids - self.types.keys()
+        while unknown:
+            rows = {row[0]: TypeRow(*row[1:]) for row in ask(self._connection, _TYPES, sorted(unknown))}
+            # A type that was dropped since: its values are texts.
+            self.types |= {each: rows.get(each, TypeRow(str(each), 0, -1, 0)) for each in unknown}
+            below = {number for row in rows.values() for number in (row.base, row.element) if number}
+            unknown = below - self.types.keys()
+
+    def shape_of(self, name: SourceName, columns: Sequence[ColumnRow], keys: tuple[str, ...]) -> TableShape:
+        """Return a table's columns with the types that values have here."""
+        self._learn({column.type_id for column in columns})
+        types = [
+            TEXT if self.as_text(name, column.name) else find_type(column.type_id, column.modifier, self.types)
+            for column in columns
+        ]
+        return TableShape.of(name, [column.name for column in columns], types, keys)

@@ -1,0 +1,168 @@
+"""Rows that tables have at one place of the log: an exported snapshot of PostgreSQL, read by ranges of pages.
+
+The server makes a temporary slot, which names a place in the log and a snapshot of just what was committed before it. So a change
+belongs either to the rows or to the log behind them, never to both.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.csv as pcsv
+
+from lakefmt._core.cdc.events import SourceName
+from lakefmt._core.cdc.postgres.server import (
+    Catalog,
+    Server,
+    TableRow,
+    ask,
+    identifier,
+    lsn_number,
+    source_errors,
+)
+from lakefmt.errors import SourceRefused, SourceUnavailable
+
+__all__ = ["Snapshot", "TableReader"]
+
+_PAGE_BYTES: Final = 8192
+_SAVEPOINT: Final = "lakefmt_part"
+#: A column or the table is not there: it was, in the snapshot.
+_ALTERED: Final = ("42703", "42P01")
+
+
+class Snapshot:
+    """A transaction that sees what was committed before `lsn`, and nothing else."""
+
+    def __init__(self, server: Server, catalog: Catalog, opened: Callable[[Any], None]) -> None:
+        """Take one; it waits for the transactions that are open now.
+
+        Args:
+            server: the database.
+            catalog: another connection's, which knows types already.
+            opened: is told of each connection, so that another thread can end it.
+        """
+        slot = server.connect(replication=True)
+        opened(slot)
+        try:
+            with source_errors("taking a snapshot"), slot.cursor() as cursor:
+                name = f"lakefmt_snapshot_{os.getpid()}_{id(self) & 0xFFFFFF:x}"
+                cursor.execute(f"CREATE_REPLICATION_SLOT {name} TEMPORARY LOGICAL pgoutput EXPORT_SNAPSHOT")
+                _, place, snapshot, _ = cursor.fetchone()
+            self.lsn = lsn_number(place)
+            self.connection = server.connect()
+            opened(self.connection)
+            with source_errors("opening a snapshot"), self.connection.cursor() as cursor:
+                cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                cursor.execute("SET TRANSACTION SNAPSHOT %s", (snapshot,))
+        finally:
+            slot.close()  # and its slot is gone
+        self.catalog = Catalog(self.connection, catalog.as_text, catalog.types)
+
+    def close(self) -> None:
+        """End the transaction."""
+        with contextlib.suppress(Exception):
+            self.connection.close()
+
+
+class TableReader:
+    """The rows of one table in a snapshot, by ranges of pages."""
+
+    def __init__(self, snapshot: Snapshot, row: TableRow, chunk_bytes: int) -> None:
+        self._snapshot = snapshot
+        self.row = row
+        self.shape = snapshot.catalog.shape_of(row.name, row.columns, row.keys)
+        self._name = identifier(*row.name)
+        self._columns = ", ".join(f"t.{identifier(column.name)}" for column in row.columns)
+        with self._part():
+            sizes = ask(snapshot.connection, "SELECT pg_relation_size(%s), pg_table_size(%s)", row.id, row.id)
+        rows_bytes, all_bytes = (int(size or 0) for size in sizes[0])
+        self.pages = -(-rows_bytes // _PAGE_BYTES)
+        # Large values lie apart: the more of them, the fewer pages of rows make a part.
+        share = rows_bytes / all_bytes if all_bytes else 1.0
+        self.pages_of_part = max(1, int(chunk_bytes * share) // _PAGE_BYTES)
+
+    def count_from(self, page: int) -> int:
+        """Return how many parts there are from a page on."""
+        return max(1, -(-(self.pages - page) // self.pages_of_part))
+
+    def parts(self, begin: int) -> Iterator[tuple[int, list[pa.Array]]]:
+        """Yield the rows from a page on as texts, with the page that comes next; the last has no end."""
+        while True:
+            end = begin + self.pages_of_part
+            is_last = end >= self.pages
+            condition = f"t.ctid >= '({begin},0)'" + ("" if is_last else f" AND t.ctid < '({end},0)'")
+            yield end, self._copy(f"SELECT {self._columns} FROM ONLY {self._name} t WHERE {condition}")  # noqa: S608  (quoted)
+            if is_last:
+                return
+            begin = end
+
+    def rows_of(self, keys: Sequence[Sequence[str]]) -> list[pa.Array]:
+        """Return the rows that have some keys now, as texts."""
+        types = {column.name: (column.type_id, column.modifier) for column in self.row.columns}
+        names = [f"k{place}" for place in range(len(self.shape.table.keys))]
+        with source_errors("asking for rows by their keys"), self._snapshot.connection.cursor() as cursor:
+            casts = []
+            for key in self.shape.table.keys:
+                cursor.execute("SELECT pg_catalog.format_type(%s, %s)", types[key])
+                casts.append(cursor.fetchone()[0])
+            values = ", ".join(
+                cursor.mogrify(f"%s::text[]::{cast}[]", (list(texts),)).decode("utf-8")
+                for cast, texts in zip(casts, zip(*keys, strict=True), strict=True)
+            )
+        equal = " AND ".join(
+            f"t.{identifier(key)} = k.{name}" for key, name in zip(self.shape.table.keys, names, strict=True)
+        )
+        source = f"FROM ONLY {self._name} t JOIN unnest({values}) AS k({', '.join(names)}) ON {equal}"
+        return self._copy(f"SELECT {self._columns} {source}")
+
+    def _copy(self, query: str) -> list[pa.Array]:
+        body = io.BytesIO()
+        with self._part():
+            try:
+                with source_errors(f"reading {self.row.name}"), self._snapshot.connection.cursor() as cursor:
+                    cursor.copy_expert(f"COPY ({query}) TO STDOUT (FORMAT csv)", body)
+            except SourceRefused as error:
+                if getattr(error.__cause__, "pgcode", None) in _ALTERED:
+                    raise rewritten(self.row.name) from error
+                raise
+            # The part's own lock holds the file: an older snapshot sees nothing in a table that was rewritten behind it.
+            file = ask(self._snapshot.connection, "SELECT pg_relation_filenode(%s)", self.row.id)[0][0]
+        if file != self.row.file:
+            raise rewritten(self.row.name)
+        return texts_of_csv(body.getbuffer(), len(self.row.columns))
+
+    @contextlib.contextmanager
+    def _part(self) -> Iterator[None]:
+        """Give the table's lock back at the end: whoever alters it waits for a part, not for all tables."""
+        ask(self._snapshot.connection, f"SAVEPOINT {_SAVEPOINT}")
+        yield
+        ask(self._snapshot.connection, f"ROLLBACK TO SAVEPOINT {_SAVEPOINT}")
+
+
+def rewritten(name: SourceName) -> SourceUnavailable:
+    """Return the error of a table that changed under its snapshot."""
+    return SourceUnavailable(f"PostgreSQL: {name} was altered or emptied while its rows were read; they are read anew")
+
+
+def texts_of_csv(body: memoryview, count: int) -> list[pa.Array]:
+    """Return the columns of what ``COPY`` wrote, as strings: null is nothing, an empty text is quoted."""
+    names = [str(place) for place in range(count)]
+    if not len(body):
+        return [pa.array([], pa.string()) for _ in names]
+    table = pcsv.read_csv(
+        pa.BufferReader(body),
+        read_options=pcsv.ReadOptions(column_names=names, block_size=len(body) + 1, use_threads=False),
+        parse_options=pcsv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
+        convert_options=pcsv.ConvertOptions(
+            column_types=dict.fromkeys(names, pa.string()),
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+            null_values=[""],
+        ),
+    )
+    return [column.combine_chunks() for column in table.columns]

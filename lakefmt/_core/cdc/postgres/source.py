@@ -1,0 +1,198 @@
+"""PostgreSQL as a source of changes: a database whose tables are followed through logical replication."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from lakefmt._core.arguments import shown
+from lakefmt._core.cdc.events import Event, SourceFinding, SourceName, SourceTable
+from lakefmt._core.cdc.postgres.follow import Follower
+from lakefmt._core.cdc.postgres.log import LogStream
+from lakefmt._core.cdc.postgres.server import Catalog, Server, psycopg2
+from lakefmt._core.cdc.postgres.settings import Settings
+from lakefmt._core.cdc.postgres.slots import find_candidates, has_publication
+from lakefmt._core.cdc.postgres.types import OddValues
+from lakefmt.errors import InvalidInputError, SourceUnavailable
+
+__all__ = ["PostgresSource"]
+
+_SCHEMES: Final = ("postgresql", "postgres")
+_PORT: Final = 5432
+
+
+class PostgresSource:
+    """Tables of a PostgreSQL database, and their changes.
+
+    The server keeps its log for the slot until :meth:`confirm`. The publication is made of the tables that match where there is none of
+    its name; tables that are added to it later join.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int = _PORT,
+        user: str = "postgres",
+        password: str = "",
+        database: str = "postgres",
+        *,
+        tables: Sequence[str] = ("public.*",),
+        publication: str = "lakefmt",
+        slot: str = "lakefmt",
+        text_columns: Sequence[str] = (),
+        odd_values: OddValues = "refuse",
+        chunk_bytes: int = 8 << 20,
+        look_seconds: float = 5.0,
+        parameters: Mapping[str, str] | None = None,
+    ) -> None:
+        """Describe a source; nothing is connected yet.
+
+        Args:
+            host: name or address of the server.
+            port: of the server.
+            user: a role that may replicate and read the tables.
+            password: of the role.
+            database: its name.
+            tables: patterns such as ``public.*``; a pattern without a dot is one of the schema ``public``.
+            publication: what the server sends.
+            slot: what keeps the server's log for this source alone.
+            text_columns: patterns such as ``public.orders.paid_at`` of columns that are read as text.
+            odd_values: what happens to values that the type of their column cannot hold, such as ``infinity`` in dates and ``NaN`` in
+                ``numeric(10,2)``: ``"refuse"`` stops, ``"null"`` makes them null.
+            chunk_bytes: about so many bytes of a table's rows come at once.
+            look_seconds: how often tables are looked for that joined or left.
+            parameters: more for the connection, such as ``{"sslmode": "verify-full"}``.
+        """
+        psycopg2()
+        if odd_values not in ("refuse", "null"):
+            raise InvalidInputError(f"odd_values is {shown(odd_values)}: give 'refuse' or 'null'")
+        server = Server(host, port, user, database, dict(parameters or {}), password)
+        self._settings = Settings(
+            server, tuple(tables), publication, slot, tuple(text_columns), odd_values, chunk_bytes, look_seconds
+        )
+        self._lock = threading.Lock()
+        self._is_closed = False
+        self._connections: list[Any] = []
+        self._woken, self._waker = socket.socketpair()
+        self._follower: Follower | None = None
+        self._log: LogStream | None = None
+        self._asking: Any = None
+
+    @classmethod
+    def from_url(cls, url: str, password: str = "", **options: Any) -> PostgresSource:
+        """Describe a source by a URL such as ``postgresql://reader@db.example:5432/shop?sslmode=require``.
+
+        Args:
+            url: user, server, database and parameters of the connection; a password is refused, for URLs are seen and kept.
+            password: of the role.
+            options: as of the class.
+
+        Raises:
+            InvalidInputError: it is no such URL, or has a password.
+        """
+        try:
+            parts = urlsplit(url)
+            port = parts.port or _PORT
+        except ValueError as error:
+            raise InvalidInputError(f"the URL of the source cannot be read: {error}") from error
+        if parts.password is not None:
+            raise InvalidInputError("the URL of the source has a password: give it apart")
+        if parts.scheme not in _SCHEMES or not parts.hostname or not parts.path.strip("/"):
+            raise InvalidInputError(f"{shown(url)} is no URL like postgresql://user@host:5432/database")
+        options["parameters"] = {**dict(parse_qsl(parts.query)), **(options.get("parameters") or {})}
+        user = unquote(parts.username or "postgres")
+        return cls(parts.hostname, port, user, password, unquote(parts.path.strip("/")), **options)
+
+    def __repr__(self) -> str:
+        return f"PostgresSource({self.identity!r}, slot={self._settings.slot!r})"
+
+    @property
+    def identity(self) -> str:
+        """Server and database, without a secret."""
+        return self._settings.server.identity
+
+    def preflight(self) -> Sequence[SourceFinding]:
+        """Return what the server and the tables lack."""
+        return ()
+
+    def tables(self) -> Sequence[SourceTable]:
+        """Return the tables that are followed, as they are now."""
+        connection = self._ask_connection()
+        catalog = Catalog(connection, self._settings.as_text)
+        if has_publication(connection, self._settings.publication):
+            rows = catalog.published(self._settings.publication)
+        else:
+            names = find_candidates(connection, self._settings)
+            rows = catalog.tables_named(names)
+        found = [row for row in rows.values() if self._settings.matches(row.name)]
+        return [
+            catalog.shape_of(row.name, row.columns, row.keys).table for row in sorted(found, key=lambda row: row.name)
+        ]
+
+    def events(self, positions: Mapping[SourceName, Any], *, logs: bool, until_now: bool) -> Iterator[Event]:
+        """Return the events from some positions on, in order; a table without a position begins with its rows of now."""
+        log = LogStream(self._settings.server, self._opened, self._woken)
+        self._log = log
+        try:
+            follower = Follower(
+                self._settings,
+                log,
+                self._ask_connection(),
+                logs=logs,
+                opened=self._opened,
+                is_closed=lambda: self._is_closed,
+            )
+            self._follower = follower
+            yield from follower.events(positions, until_now=until_now)
+        except SourceUnavailable:
+            if not self._is_closed:  # or another thread closed the connections on purpose
+                raise
+        finally:
+            self._follower = self._log = None
+            log.close()
+
+    def confirm(self, positions: Mapping[SourceName, Any]) -> None:
+        """Let the server forget the log before all of some positions."""
+        lsns = [value["lsn"] for value in positions.values() if value is not None]
+        log = self._log
+        if log is not None and lsns and min(lsns) > log.confirmed:
+            log.confirmed = min(lsns)
+            log.tell()
+
+    def lag(self) -> Mapping[str, float]:
+        """Return the bytes of log that are still to come, and the parts of tables that were read and are left."""
+        return self._follower.lag() if self._follower is not None else {}
+
+    def close(self) -> None:
+        """Close the connections; :meth:`events` ends."""
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            connections, self._connections = self._connections, []
+        self._waker.send(b"\0")
+        for connection in connections:
+            with contextlib.suppress(Exception):
+                connection.cancel()  # the one call that another thread may make; who uses it closes it
+        if self._follower is None:
+            for connection in connections:
+                with contextlib.suppress(Exception):
+                    connection.close()
+
+    def _opened(self, connection: Any) -> None:
+        with self._lock:
+            if self._is_closed:
+                connection.close()
+                raise SourceUnavailable("the source was closed")
+            self._connections = [each for each in self._connections if not each.closed]
+            self._connections.append(connection)
+
+    def _ask_connection(self) -> Any:
+        if self._asking is None or self._asking.closed:
+            self._asking = self._settings.server.connect()
+            self._opened(self._asking)
+        return self._asking
