@@ -52,6 +52,8 @@ class Database:
     purged: int = 0
     #: Sends rows after updates without the column `big` where it did not change.
     sends_part: bool = False
+    #: Of the sources that read it.
+    batch_rows: int = 100
     #: Every image of every row, as a log keeps them.
     history: dict[SourceName, list[tuple[str, Row]]] = field(default_factory=lambda: {ORDERS: [], ITEMS: []})
 
@@ -115,6 +117,8 @@ class ScriptedSource:
     dies: Callable[[], BaseException] = lambda: SourceUnavailable("the connection is lost")
     findings: tuple[SourceFinding, ...] = ()
     confirmed: list[Mapping[SourceName, Any]] = field(default_factory=list)
+    #: A batch has so many rows, and a row before an update is not its last.
+    batch_rows: int = 100
     during_snapshot: Callable[[], None] = lambda: None
 
     places: Iterator[int] = field(default_factory=itertools.count)
@@ -153,7 +157,7 @@ class ScriptedSource:
         shown = dict[SourceName, SourceTable]()
         for name in self.database.tables:
             if name not in state or "after" in state[name]:
-                yield from self._rows_of_now(name, state, shown, logs=logs)
+                yield from self._rows_of_now(name, state, shown, exact=logs or self.database.sends_part)
         begin = min((position["log"] for position in state.values()), default=end)
         columns = dict.fromkeys(self.database.tables, COLUMNS)
         for number, transaction in enumerate(self.database.log):
@@ -171,7 +175,8 @@ class ScriptedSource:
                 if number < max(begin, state[name]["log"]):
                     continue
                 if isinstance(change, Change):
-                    if batch and batch[-1].name != name:
+                    full = len(batch) >= self.batch_rows and batch[-1].kind is not RowKind.UPDATE_BEFORE
+                    if batch and (batch[-1].name != name or full):
                         yield self._changes(batch, columns[batch[0].name], number)
                         batch = []
                     if name not in shown:
@@ -194,23 +199,26 @@ class ScriptedSource:
         yield Border(lambda name: now.get(name, {"log": end}), caught_up=True)
 
     def _rows_of_now(
-        self, name: SourceName, state: dict[SourceName, Any], shown: dict[SourceName, SourceTable], *, logs: bool
+        self, name: SourceName, state: dict[SourceName, Any], shown: dict[SourceName, SourceTable], *, exact: bool
     ) -> Iterator[Event]:
-        """Read a table in chunks; what the log has from the first chunk on comes again, unless every change counts."""
+        """Read a table in chunks; what the log has from the first chunk on comes again, unless every change counts.
+
+        A log that sends parts of rows continues exactly where the rows were read, too: a part needs the row that it changes.
+        """
         database = self.database
         shown[name] = database.table(name)
         yield TableChanged(shown[name])
         done = state.get(name, {"log": len(database.log), "after": -1})
         while True:
             # Every change counts: all rows at one position, and the log goes on exactly there.
-            if logs:
+            if exact:
                 done = {"log": len(database.log), "after": -1}
             left = sorted(key for key in database.tables[name] if key > done["after"])
-            keys = left if logs else left[:CHUNK]
+            keys = left if exact else left[:CHUNK]
             rows = [Change(name, RowKind.INSERT, dict(database.tables[name][key])) for key in keys]
             if rows:
                 yield self._changes(rows, database.columns[name], done["log"], is_snapshot=True)
-            if logs or len(keys) < CHUNK:
+            if exact or len(keys) < CHUNK:
                 break
             done = {"log": done["log"], "after": keys[-1]}
             now = {**state, name: done}

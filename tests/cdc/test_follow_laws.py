@@ -25,7 +25,7 @@ from tests.example_counts import examples
 from tests.producers.stream.stream_kit import Clock, kill
 
 NUMBERS = itertools.count()
-KEYS = st.integers(0, 5)
+KEYS = st.integers(0, 4)
 NAMES = st.sampled_from([ORDERS, ITEMS])
 STEP = st.one_of(
     st.tuples(st.just("put"), NAMES, KEYS, st.integers(0, 99)),
@@ -33,7 +33,7 @@ STEP = st.one_of(
     st.tuples(st.just("delete"), NAMES, KEYS),
     st.tuples(st.just("move"), NAMES, KEYS, KEYS),
 )
-TRANSACTION = st.lists(STEP, min_size=1, max_size=4)
+TRANSACTION = st.lists(STEP, min_size=1, max_size=8)
 #: A run of the follower: it ends well, loses its connection after some events, or dies at an effect of the store.
 RUN = st.one_of(
     st.just(("well", 0)),
@@ -83,7 +83,9 @@ def run(
         faulty.time_source, faulty.clock = process, Clock(process)  # type: ignore[misc]
         return Table(faulty)
 
-    source = ScriptedSource(database, lost_after=number if kind in ("lost", "dies") else None)
+    source = ScriptedSource(
+        database, lost_after=number if kind in ("lost", "dies") else None, batch_rows=database.batch_rows
+    )
     if kind == "dies":
         source.dies = SimulatedCrash
     follower = Follower(lambda: source, base, {}, options)
@@ -135,9 +137,17 @@ def check_log(database: Database, base: str) -> None:
         assert by_key == expected, name
 
 
-def play(story: list[Any], options: CdcOptions, check: Any, *, sends_part: bool = False, first: int = 0) -> None:
+def play(
+    story: list[Any],
+    options: CdcOptions,
+    check: Any,
+    *,
+    sends_part: bool = False,
+    first: int = 0,
+    batch_rows: int = 100,
+) -> None:
     time = VirtualTime()
-    database, base = Database(sends_part=sends_part), f"memory://cdc-{next(NUMBERS)}"
+    database, base = Database(sends_part=sends_part, batch_rows=batch_rows), f"memory://cdc-{next(NUMBERS)}"
     for key in range(first):
         database.commit([("put", ORDERS, key, key)])
     if options.logs:
@@ -163,9 +173,12 @@ QUICK: dict[str, Any] = {"commit_interval": 0, "reconnect_attempts": 0, "setting
 @pytest.mark.parametrize("table_type", ["mor", "cow"])
 @pytest.mark.parametrize("sends_part", [False, True])
 @settings(max_examples=examples(100), derandomize=True, deadline=None)
-@given(story=STORY, first=st.integers(0, 5))
-def test_a_mirror_is_equal_to_its_source(table_type: str, sends_part: bool, story: list[Any], first: int) -> None:
-    play(story, CdcOptions(**QUICK, table_type=table_type), check_mirror, sends_part=sends_part, first=first)
+@given(story=STORY, first=st.integers(0, 5), batch_rows=st.sampled_from([1, 2, 100]))
+def test_a_mirror_is_equal_to_its_source(
+    table_type: str, sends_part: bool, story: list[Any], first: int, batch_rows: int
+) -> None:
+    options = CdcOptions(**QUICK, table_type=table_type)
+    play(story, options, check_mirror, sends_part=sends_part, first=first, batch_rows=batch_rows)
 
 
 @pytest.mark.slow

@@ -432,6 +432,67 @@ def clustering(spark: Any, root: Path) -> dict[str, Any]:
 # -------------------------------------------------------------------------------------------------------- beside Hudi
 
 
+def followed(spark: Any, root: Path) -> dict[str, Any]:
+    """Changes with row kinds, and Debezium's envelopes, become tables by foreachBatch."""
+    schema = "op STRING, id STRING, v LONG, seq LONG"
+    first = [
+        ["+I", "a", 1, 1],
+        ["+I", "b", 1, 2],
+        ["-U", "a", 1, 3],
+        ["+U", "a", 2, 4],
+        ["-D", "b", 1, 5],
+        ["+I", "c", 1, 6],
+    ]
+    second = [["UPDATE_BEFORE", "a", 2, 7], ["UPDATE_AFTER", "d", 2, 8], ["delete", "c", 1, 9], ["insert", "c", 7, 10]]
+    kinds = {"record_key": "id", "row_kind_column": "op", "order_column": "seq"}
+    path = str(root / "followed")
+    sink = lakefmt_spark.change_batch(path, **kinds, **OPTIONS)
+    for batch, changes in enumerate((first, second, second)):
+        sink(spark.createDataFrame(changes, schema), min(batch, 1))  # the second one comes twice
+    answers: dict[str, Any] = {"kinds": kept(path), "commits": len(commits(path))}
+    odd = spark.createDataFrame([["sideways", "a", 1, 1]], schema)
+    answers["odd kind"] = refusal(lambda: lakefmt_spark.change_batch(path, **kinds, **OPTIONS)(odd, 5))
+    shuffled = lakefmt_spark.change_batch(str(root / "shuffled"), **kinds, **OPTIONS)
+    shuffled(spark.createDataFrame([*second, *first], schema).repartition(3), 0)
+    answers["any order"] = kept(str(root / "shuffled"))
+
+    def envelope(op: str, before: Any, after: Any, wrapped: bool = False) -> str:
+        payload = {"op": op, "before": before, "after": after, "source": {"lsn": 1}}
+        return json.dumps({"schema": {}, "payload": payload} if wrapped else payload)
+
+    old, new = {"id": "a", "v": 1}, {"id": "a", "v": 2}
+    messages = [
+        envelope("r", None, old),
+        envelope("c", None, {"id": "b", "v": 1}, wrapped=True),
+        envelope("u", old, new),
+        envelope("u", None, {"id": "b", "v": 5}),
+        envelope("c", None, {"id": "x", "v": 1}),
+        envelope("d", {"id": "x", "v": None}, None),
+        None,
+        envelope("m", None, None),
+        envelope("u", new, {"id": "z", "v": 3}),
+    ]
+    source, path = root / "envelopes", str(root / "debezium")
+    source.mkdir()
+    lines = spark.createDataFrame([[text] for text in messages], "value STRING").coalesce(1)
+    lines.write.mode("append").parquet(str(source))
+    stream = spark.readStream.schema("value STRING").parquet(str(source))
+    rows_of_stream = lakefmt_spark.debezium_rows(stream, "id STRING, v LONG")
+    sink = lakefmt_spark.change_batch(path, record_key="id", **OPTIONS)
+    answers["failed"] = run(rows_of_stream.writeStream.foreachBatch(sink), root / "debezium-checkpoint")
+    answers["debezium"] = kept(path)
+    truncated = spark.createDataFrame([[envelope("t", None, None)]], "value STRING")
+    answers["truncate"] = refusal(lambda: lakefmt_spark.debezium_rows(truncated, "id STRING, v LONG").collect())
+    return answers
+
+
+def kept(path: str) -> list[list[Any]]:
+    """Return the rows of a table of changes."""
+    return sorted(
+        map(list, zip(*(lakefmt.open_table(path).read()[name].to_pylist() for name in ("id", "v")), strict=True))
+    )
+
+
 def takeovers(spark: Any, root: Path) -> dict[str, Any]:
     """Hudi goes on with a stream of lakefmt, and lakefmt with one of Hudi: a batch that is in the table stays out."""
     source, path, checkpoint = root / "takeovers-in", str(root / "takeovers"), root / "takeovers-checkpoint"
@@ -460,5 +521,5 @@ def forget(checkpoint: Path, batch: int) -> None:
     done.with_name(f".{done.name}.crc").unlink(missing_ok=True)
 
 
-SCENARIOS = (sinks, sources, offsets, services, clustering)
+SCENARIOS = (sinks, sources, offsets, services, clustering, followed)
 WITH_HUDI = (takeovers,)

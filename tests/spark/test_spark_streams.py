@@ -178,3 +178,16 @@ def test_spark_connect(connected, pyspark_4, part):
     elif part == "queries":
         assert (told["copy failed"], told["copied"]) == ("", True)
     assert connected["unregistered"] is True
+
+
+def test_changes_with_row_kinds_become_a_table(pyspark_4):
+    told = pyspark_4["followed"]
+    assert told["kinds"] == told["any order"] == [["c", 7], ["d", 2]]
+    assert told["commits"] == 2
+    assert "no kind of a row: SIDEWAYS" in told["odd kind"]
+
+
+def test_envelopes_of_debezium_become_a_table(pyspark_4):
+    told = pyspark_4["followed"]
+    assert told["debezium"] == [["b", 5], ["z", 3]], told["failed"]
+    assert "the source truncated the table" in told["truncate"]

@@ -139,7 +139,7 @@ class RowChanges:
         rows: a row for each image, with the columns of the newest :class:`TableChanged` of the table.
         kinds: the code of each row's :class:`RowKind`, int8.
         sent: which columns the source sent of a row after an update, as a JSON list of names; null: all. A column that is not among
-            them keeps its stored value. None: all rows have all columns.
+            them keeps its stored value, so that the rows of a table have to be read at one position. None: all rows have all columns.
         times: when each change was committed in the source, timestamp of microseconds in UTC; None: not known.
         positions: a text for each row that sorts as the changes of its key happened; None: not known.
         transactions: the id of each row's transaction in the source; None: not known.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -19,11 +19,22 @@ import pyarrow.compute as pc
 from lakefmt._core.cdc.events import Position, RowChanges, RowKind, SourceName, SourceTable, TableChanged
 from lakefmt._core.cdc.options import CdcOptions, TableSettings
 from lakefmt._core.cdc.shape import ColumnMap, first_schema, plan_shape
+from lakefmt._core.config.table_config import merge_rule
+from lakefmt._core.filegroups.stored_keys import stored_key_spec
+from lakefmt._core.keys import build_record_keys
 from lakefmt._core.producers.stream.committing import commit_options
-from lakefmt._core.segments.codec import COLUMNS, encode_segment
+from lakefmt._core.segments.codec import COLUMNS, encode_segment, read_segments
+from lakefmt._core.segments.resolve import (
+    codes_in,
+    current_rows,
+    fitted_together,
+    number_keys,
+    resolve_rows,
+    stream_rules,
+)
 from lakefmt._core.table import Table, create_table, open_table
 from lakefmt._core.timeline.store import put_if_absent_confirmed
-from lakefmt._core.values import COMMIT_TIME, CommitResult
+from lakefmt._core.values import COMMIT_TIME, RECORD_KEY, CommitResult
 from lakefmt.errors import InvalidInputError, KeyNotFound, LakefmtError, SchemaMismatch, SourceChanged, TableNotFound
 
 if TYPE_CHECKING:
@@ -74,6 +85,8 @@ class TableSink:
         #: What the newest commit stores; None: nothing.
         self.position: Position = None
         self._marked: Position = None
+        #: Changes behind the position were applied before: until the next border some rows may be gone again.
+        self._comes_again = False
         #: Something came since the last commit.
         self.is_dirty = False
         self.rows = 0
@@ -126,6 +139,7 @@ class TableSink:
                 f"{self.path}: writer {options.name!r} is no follower: give the follower another name"
             )
         self.position, self._since = offset["position"], offset.get("since")
+        self._comes_again = bool(offset.get("again"))
 
     @property
     def table(self) -> Table:
@@ -242,12 +256,32 @@ class TableSink:
             else changes.sent.is_valid().to_numpy(zero_copy_only=False)
         )
         first = 0
-        # A row whose key changed gets what the source did not send from the row of its old key, before that one is deleted.
-        for place in np.flatnonzero(moved[:-1] & sent[1:]):
-            self._mirror(rows, changes, moved, slice(first, int(place)))
-            self._move_incomplete(rows, changes, int(place))
-            first = int(place) + 2
+        # Rows whose key changed get what the source did not send from the rows of their old keys, before those are deleted.
+        for places in self._runs(rows, np.flatnonzero(moved[:-1] & sent[1:])):
+            self._mirror(rows, changes, moved, slice(first, int(places[0])))
+            self._move_incomplete(rows, changes, places)
+            first = int(places[-1]) + 2
         self._mirror(rows, changes, moved, slice(first, len(kinds)))
+
+    def _runs(self, rows: pa.Table, places: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.int64]]:
+        """Return places of rows before updates in runs without a row between them, none of whose old keys is a new key of the run."""
+        if not len(places):
+            return
+        client = self.table.client
+        spec = stored_key_spec(client.at(client.load()))
+        old = build_record_keys(spec, rows.take(pa.array(places)))
+        new = build_record_keys(spec, rows.take(pa.array(places + 1)))
+        # The last move before each one that made its old key; -1: none did.
+        codes = pa.concat_arrays([new, old]).dictionary_encode().indices.to_numpy()
+        made = np.full(int(codes.max()) + 1, -1, np.int64)
+        begin = 0
+        for number, (to, origin) in enumerate(zip(codes[: len(new)], codes[len(new) :], strict=True)):
+            follows = number > begin and places[number] == places[number - 1] + 2 and made[origin] < begin
+            if number > begin and not follows:
+                yield places[begin:number]
+                begin = number
+            made[to] = number
+        yield places[begin:]
 
     def _differ(self, rows: pa.Table, places: npt.NDArray[np.int64]) -> Mask:
         """Return which rows before updates have another key or partition than the rows after."""
@@ -271,7 +305,7 @@ class TableSink:
         partial = np.zeros(len(kinds), bool)
         if sent is not None:
             partial = sent.is_valid().to_numpy(zero_copy_only=False) & (operators == "UPSERT")
-            operators[partial] = "UPDATE_IGNORE" if changes.precedes_snapshot else "UPDATE"
+            operators[partial] = "UPDATE_IGNORE" if changes.precedes_snapshot or self._comes_again else "UPDATE"
         if partial.any() and sent is not None:
             rows = rows.append_column(COLUMNS, self._sent_columns(sent, partial))
         if self._options.delete_mode == "soft":
@@ -306,42 +340,57 @@ class TableSink:
         rows = rows.drop_columns([COLUMNS]) if COLUMNS in rows.column_names else rows
         return rows.append_column(COLUMNS, columns), np.where(deletes, "UPDATE_IGNORE", operators)
 
-    def _move_incomplete(self, rows: pa.Table, changes: RowChanges, place: int) -> None:
-        """Take a change of a key whose row after it lacks columns: they come from the stored row of the old key.
+    def _move_incomplete(self, rows: pa.Table, changes: RowChanges, places: npt.NDArray[np.int64]) -> None:
+        """Take changes of keys whose rows after them lack columns: those come from the rows of the old keys.
 
-        A row may be moved already when it comes again after a crash: then the stored row has the new key.
+        A row that comes again may be moved already: then the new key has them.
         """
         assert changes.sent is not None  # noqa: S101  (the caller has looked)
-        sent = set(json.loads(changes.sent[place + 1].as_py()))
-        sent = {self._columns.targets.get(name, name) for name in sent}
-        self.stream.flush()
-        before, after = rows.slice(place, 1), rows.slice(place + 1, 1)
-        stored = self._stored_row(before)
-        if not stored.num_rows:
-            stored = self._stored_row(after)
-        whole = pa.array([None], pa.string())
-        if not stored.num_rows:
-            self._reject(
-                after, KeyNotFound(f"{self.name}: a row lacks columns, and there is no stored row that has them")
+        before, after = rows.take(pa.array(places)), rows.take(pa.array(places + 1))
+        client = self.table.client
+        spec = stored_key_spec(client.at(client.load()))
+        old, new = build_record_keys(spec, before), build_record_keys(spec, after)
+        images, image_keys = self._images(pa.concat_arrays([old, new]))
+        found = pc.coalesce(pc.index_in(old, image_keys), pc.index_in(new, image_keys))
+        for number in np.flatnonzero(found.is_null().to_numpy(zero_copy_only=False)):
+            error = KeyNotFound(f"{self.name}: a row lacks columns, and there is no stored row that has them")
+            self._reject(after.slice(int(number), 1), error)
+        sets = _column_sets(changes.sent.take(pa.array(places + 1)), self._columns)
+        for name in after.column_names:
+            is_sent = pa.array(sets(name))
+            values = pc.if_else(
+                is_sent, after.column(name), images.column(name).take(found).cast(after.schema.field(name).type)
             )
-            after = after.slice(0, 0)
-            whole = whole.slice(0, 0)
-        for name in after.column_names if after.num_rows else ():
-            if name not in sent:
-                index = after.schema.get_field_index(name)
-                after = after.set_column(
-                    index, after.schema.field(name), stored.column(name).cast(after.schema.field(name).type)
-                )
-        both = pa.concat_tables([before, after])
-        kinds = pa.array([RowKind.DELETE.value, RowKind.UPDATE_AFTER.value][: both.num_rows], pa.int8())
-        times = None if changes.times is None else changes.times.slice(place, both.num_rows)
-        moved = RowChanges(self.name, both, kinds, times=times)
+            after = after.set_column(after.schema.get_field_index(name), after.schema.field(name), values)
+        good = found.is_valid()
+        both = pa.concat_tables([before, after.filter(good)])
+        kinds = np.full(both.num_rows, RowKind.DELETE.value, np.int8)
+        kinds[len(places) :] = RowKind.UPDATE_AFTER.value
+        moved = RowChanges(self.name, both, pa.array(kinds))
         self._mirror(both, moved, np.zeros(both.num_rows, bool), slice(0, both.num_rows))
 
-    def _stored_row(self, row: pa.Table) -> pa.Table:
-        """Return what the table, with what is not committed yet, has of a row's key."""
-        terms = [(name, "=", row.column(name)[0]) for name in self.stream.key_columns if row.column(name)[0].is_valid]
-        return self.table.read(filter=terms, include_uncommitted=True)
+    def _images(self, keys: pa.Array) -> tuple[pa.Table, pa.Array]:
+        """Return the rows of some record keys, with all that the stream was given, and their keys."""
+        client, stream = self.table.client, self.stream
+        headers = stream.write_buffers()
+        table_at = client.at(client.load())
+        schema, spec = table_at.schema(), stored_key_spec(table_at)
+        stored = self.table.read(filter=[(RECORD_KEY, "in", keys.unique())])
+        stored_keys = build_record_keys(spec, stored)
+        if not headers:
+            return stored, stored_keys
+        pending = fitted_together(current_rows(table_at, headers, read_segments(client.store, headers)), schema)
+        pending_keys = build_record_keys(spec, pending)
+        chosen = pc.is_in(pending_keys, keys)
+        pending, pending_keys = pending.filter(chosen), pending_keys.filter(chosen)
+        numbers, distinct = number_keys(pending_keys)
+        codes = codes_in(stored_keys, distinct)
+        beside, touched = pa.array(codes < 0), pa.array(codes >= 0)
+        rules = stream_rules(merge_rule(table_at.config), schema, has_logs=False)
+        resolved = resolve_rows(pending, numbers, stored.filter(touched), codes[codes >= 0], rules)
+        there = resolved.rows.filter(pa.array(~resolved.deletes)).select(schema.names)
+        images = pa.concat_tables([stored.filter(beside).cast(there.schema), there])
+        return images, build_record_keys(spec, images)
 
     def _log_rows(self, rows: pa.Table, changes: RowChanges, kinds: npt.NDArray[np.int8]) -> pa.Table:
         """Return rows of a table that keeps every change.
@@ -418,8 +467,16 @@ class TableSink:
 
     def mark(self, position: Position) -> None:
         """Note the position up to which everything was taken; the next commit stores it."""
-        self.stream.mark({"position": position, **({} if self._since is None else {"since": self._since})})
-        self._marked = position
+        self._mark(position)
+        self._marked, self._comes_again = position, False
+
+    def _mark(self, position: Position, *, again: bool = False) -> None:
+        offset: dict[str, Any] = {"position": position}
+        if self._since is not None:
+            offset["since"] = self._since
+        if again:
+            offset["again"] = True
+        self.stream.mark(offset)
 
     def commit(self) -> CommitResult | None:
         """Commit what came up to the last mark; None: there was nothing. Call it at a border.
@@ -478,6 +535,15 @@ class TableSink:
         self._since = None
         self.mark(self._marked)
         self.is_dirty = True
+
+
+def _column_sets(sent: pa.Array, columns: ColumnMap) -> Callable[[str], Mask]:
+    """Return a function that tells for which rows a source sent a column of the table."""
+    coded = sent.dictionary_encode()
+    codes = coded.indices.to_numpy()
+    # Sets of columns, not rows.
+    sets = [{columns.targets.get(name, name) for name in json.loads(text)} for text in coded.dictionary.to_pylist()]
+    return lambda name: np.array([name in names for names in sets], bool)[codes]
 
 
 def _are_before_updates(kinds: npt.NDArray[np.int8], name: SourceName) -> Mask:

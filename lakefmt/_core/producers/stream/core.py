@@ -685,6 +685,23 @@ class StreamCore:
             self._seal(trigger)
         self.drain()
 
+    def write_buffers(self) -> list[SegmentHeader]:
+        """Write everything that was applied, and return the segments that are not committed.
+
+        What is behind the last mark stays so: the source sends it again if this process dies before the next mark.
+
+        Raises:
+            FlushFailed: some rows are not durable.
+            StreamClosed: the stream was closed.
+        """
+        self._check_mine()
+        for _ in range(2):  # what stands behind a mark is a segment of its own
+            with self._changed:
+                self.check_usable()
+                self._seal("rows")
+            self.drain()
+        return self.committer.pending
+
     def tell(self) -> None:
         """Raise when a commit that the stream made by itself has failed, and no call has said so.
 

@@ -28,7 +28,7 @@ from lakefmt._core.producers.stream.rows import (
     row_mapping,
     without_column,
 )
-from lakefmt._core.segments.codec import Committed
+from lakefmt._core.segments.codec import Committed, SegmentHeader
 from lakefmt._core.segments.names import DELETES, RowOperator, parse_operator
 from lakefmt._core.values import CommitResult
 from lakefmt._core.write.ingest import open_stream, read_all
@@ -420,6 +420,14 @@ class Stream:
         if wait == "committed":
             self._core.committer.commit(whole=True)
         self._core.tell()
+
+    def write_buffers(self) -> Sequence[SegmentHeader]:
+        """Write all rows so far, and return the segments that are not committed; what is behind the last mark stays behind it.
+
+        Raises:
+            FlushFailed: rows are not durable.
+        """
+        return self._core.write_buffers()
 
     def commit(self) -> CommitResult | None:
         """Flush, and commit what is durable; None: there was nothing to commit.
