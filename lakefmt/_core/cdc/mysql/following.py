@@ -49,6 +49,7 @@ from lakefmt._core.cdc.mysql.positions import (
     TablePosition,
     covers,
     is_covered,
+    lost_position,
     lowest,
     parse_gtids,
 )
@@ -177,6 +178,10 @@ class Follower:
 
     def _open_tables(self, positions: Mapping[SourceName, Any]) -> None:
         stored = {name: TablePosition.of_json(value) for name, value in positions.items()}
+        for position in stored.values():
+            error = lost_position(self.latest, position.gtids)
+            if error is not None:
+                raise error
         now = int(time.time())
         names = list_tables(self._session, self._settings.patterns)
         for name in (*stored, *(name for name in names if name not in stored)):
@@ -186,6 +191,11 @@ class Follower:
                 epoch = position.epoch if position.server == self._server else max(position.epoch + 1, now)
             table = self._tables[name] = FollowedTable(name, epoch, position)
             self._look_at(table)
+        for row in self._session.rows(
+            "select table_schema, table_name from information_schema.tables where table_type = 'SYSTEM VERSIONED'"
+        ):
+            if SourceName(*row) in self._tables:
+                raise SourceRefused(_VERSIONED.format(name=SourceName(*row)))
 
     def _look_at(self, table: FollowedTable) -> None:
         # What the log cannot say of the table's columns.

@@ -12,7 +12,7 @@ from typing import Final
 
 from lakefmt._core.cdc.mysql.connection import Account, Session, translated
 from lakefmt._core.cdc.mysql.log_events import HEADER_BYTES, EventHeader, EventType, read_header
-from lakefmt._core.cdc.mysql.positions import Gtids, covers, parse_gtids, text_of
+from lakefmt._core.cdc.mysql.positions import Gtids, lost_position, parse_gtids, text_of
 from lakefmt.errors import PositionLost, SourceRefused, SourceUnavailable
 
 __all__ = ["LogStream"]
@@ -154,18 +154,7 @@ class LogStream:
             newest = parse_gtids(session.value("@@gtid_binlog_pos"))
             oldest = session.rows("show binary logs")[0][0]
         position = text_of(self._gtids)
-        unknown = sorted(set(self._gtids) - set(newest))
-        if unknown:
-            domains = ", ".join(map(str, unknown))
-            return PositionLost(
-                f"position {position} is of another server: this one has no transactions of the domain {domains} ({message})"
-            )
-        if not covers(newest, self._gtids):
-            return PositionLost(
-                f"position {position} is ahead of the server, which has come to {text_of(newest)}: it was restored from a backup, "
-                f"or is a replica that lags ({message})"
-            )
-        return PositionLost(
+        return lost_position(newest, self._gtids) or PositionLost(
             f"position {position} is too old: the server has purged the files of its log before {oldest} ({message})"
         )
 

@@ -7,9 +7,19 @@ from typing import Any, Final, NamedTuple
 
 from lakefmt._core.arguments import shown
 from lakefmt._core.cdc.mysql.columns import Column
-from lakefmt.errors import InvalidInputError
+from lakefmt.errors import InvalidInputError, PositionLost
 
-__all__ = ["Gtids", "TablePosition", "covers", "is_covered", "joined", "lowest", "parse_gtids", "text_of"]
+__all__ = [
+    "Gtids",
+    "TablePosition",
+    "covers",
+    "is_covered",
+    "joined",
+    "lost_position",
+    "lowest",
+    "parse_gtids",
+    "text_of",
+]
 
 _VERSION: Final = 1
 
@@ -81,6 +91,25 @@ def lowest(all_gtids: Iterable[Gtids]) -> dict[int, Gtid]:
             if domain in gtids
         }
     return found
+
+
+def lost_position(newest: Gtids, gtids: Gtids) -> PositionLost | None:
+    """Return the error for a position that no server has whose newest transactions are `newest`; None: it may have it.
+
+    A server sends its whole log to a reader whose position has none of its domains.
+    """
+    unknown = sorted(set(gtids) - set(newest))
+    if unknown:
+        domains = ", ".join(map(str, unknown))
+        return PositionLost(
+            f"position {text_of(gtids)} is of another server: this one has no transactions of the domain {domains}"
+        )
+    if not covers(newest, gtids):
+        return PositionLost(
+            f"position {text_of(gtids)} is ahead of the server, which has come to {text_of(newest)}: it was restored from a "
+            "backup, or is a replica that lags"
+        )
+    return None
 
 
 class TablePosition(NamedTuple):
