@@ -142,7 +142,13 @@ class MariaServer:
         """Return a connection of PyMySQL as the administrator, each statement a transaction of its own."""
         import pymysql
 
-        given = {"user": ADMINISTRATOR, "charset": "utf8mb4", "autocommit": True, "database": database, "ssl_disabled": True}
+        given = {
+            "user": ADMINISTRATOR,
+            "charset": "utf8mb4",
+            "autocommit": True,
+            "database": database,
+            "ssl_disabled": True,
+        }
         return pymysql.connect(host="127.0.0.1", port=self.port, **{**given, **options})
 
     def execute(self, *statements: str, database: str | None = None) -> list[tuple[Any, ...]]:

@@ -125,7 +125,7 @@ class TestTables:
         assert differences(mariadb, sink, name) == []
 
     def test_a_database_that_is_dropped(self, mariadb, followed):
-        database, name, sink = followed
+        database, _, sink = followed
         mariadb.execute(f"drop database {database}")
         assert follow(source_of(mariadb, database), sink)
         assert sink.rows == {}

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from lakefmt._core.arguments import shown
-from lakefmt._core.cdc.mysql.columns import Column
+from lakefmt._core.cdc.mysql.columns import SourceColumn
 from lakefmt.errors import InvalidInputError, PositionLost
 
 __all__ = [
@@ -14,7 +14,6 @@ __all__ = [
     "TablePosition",
     "covers",
     "is_covered",
-    "joined",
     "lost_position",
     "lowest",
     "parse_gtids",
@@ -71,15 +70,6 @@ def is_covered(gtids: Gtids, domain: int, number: int) -> bool:
     return newest is not None and newest.number >= number
 
 
-def joined(gtids: Gtids, others: Gtids) -> dict[int, Gtid]:
-    """Return the newest of both in each domain."""
-    found = dict(gtids)
-    for domain, gtid in others.items():
-        if not is_covered(found, domain, gtid.number):
-            found[domain] = gtid
-    return found
-
-
 def lowest(all_gtids: Iterable[Gtids]) -> dict[int, Gtid]:
     """Return the oldest of all in each domain; a domain that one of them lacks has to be read from its begin."""
     first, *others = all_gtids
@@ -132,7 +122,7 @@ class TablePosition(NamedTuple):
     epoch: int
     is_read: bool
     last_key: tuple[Any, ...] | None
-    columns: tuple[Column, ...]
+    columns: tuple[SourceColumn, ...]
     keys: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
@@ -171,7 +161,7 @@ class TablePosition(NamedTuple):
                 int(value["epoch"]),
                 snapshot is None,
                 None if last is None else tuple(last),
-                tuple(Column.of_json(column) for column in value["schema"]["columns"]),
+                tuple(SourceColumn.of_json(column) for column in value["schema"]["columns"]),
                 tuple(map(str, value["schema"]["keys"])),
             )
         except (KeyError, TypeError, ValueError, AttributeError):
