@@ -142,8 +142,14 @@ class MariaServer:
         """Return a connection of PyMySQL as the administrator, each statement a transaction of its own."""
         import pymysql
 
-        given = {"user": ADMINISTRATOR, "charset": "utf8mb4", "autocommit": True, "database": database, **options}
-        return pymysql.connect(host="127.0.0.1", port=self.port, **given)
+        given = {
+            "user": ADMINISTRATOR,
+            "charset": "utf8mb4",
+            "autocommit": True,
+            "database": database,
+            "ssl_disabled": True,
+        }
+        return pymysql.connect(host="127.0.0.1", port=self.port, **{**given, **options})
 
     def execute(self, *statements: str, database: str | None = None) -> list[tuple[Any, ...]]:
         """Execute statements in a connection of their own; return the rows of the last one."""

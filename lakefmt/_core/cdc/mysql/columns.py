@@ -11,7 +11,7 @@ import pyarrow as pa
 from lakefmt._core.cdc.events import SourceName, SourceTable
 from lakefmt.errors import SourceRefused
 
-__all__ = ["HINTS", "Column", "arrow_type", "column_of_server", "source_table"]
+__all__ = ["HINTS", "SourceColumn", "column_of_server", "source_table", "value_type"]
 
 #: Types that the log shows as bytes: only the server says what they are.
 HINTS: Final = frozenset(("uuid", "inet4", "inet6"))
@@ -55,7 +55,7 @@ _ARROW_TYPES: Final = {
 }
 
 
-class Column(NamedTuple):
+class SourceColumn(NamedTuple):
     """A column; `type` is a name of this module: one of the server's, without what changes no value's type."""
 
     name: str
@@ -67,17 +67,17 @@ class Column(NamedTuple):
         return [self.name, self.type, int(self.is_nullable)]
 
     @classmethod
-    def of_json(cls, value: Sequence[Any]) -> Column:
+    def of_json(cls, value: Sequence[Any]) -> SourceColumn:
         """Return the column of a position."""
         name, shown, is_nullable = value
         return cls(str(name), str(shown), bool(is_nullable))
 
 
-def arrow_type(type: str) -> pa.DataType:
+def value_type(type: str) -> pa.DataType:
     """Return the type that values of a column have here.
 
     Example:
-        >>> arrow_type("decimal(10,2)"), arrow_type("bit(1)"), arrow_type("bit(9)")
+        >>> value_type("decimal(10,2)"), value_type("bit(1)"), value_type("bit(9)")
         (Decimal128Type(decimal128(10, 2)), DataType(bool), DataType(binary))
     """
     if type.startswith("decimal("):
@@ -88,7 +88,7 @@ def arrow_type(type: str) -> pa.DataType:
     return _ARROW_TYPES[type]
 
 
-def column_of_server(name: str, data_type: str, column_type: str, *, is_nullable: bool) -> Column:
+def column_of_server(name: str, data_type: str, column_type: str, *, is_nullable: bool) -> SourceColumn:
     """Return a column as `information_schema.columns` describes it.
 
     Raises:
@@ -112,10 +112,10 @@ def column_of_server(name: str, data_type: str, column_type: str, *, is_nullable
         shown = "geometry"
     elif shown not in _ARROW_TYPES:
         raise SourceRefused(f"column {name} has the type {column_type}, which cannot be read")
-    return Column(name, shown, is_nullable)
+    return SourceColumn(name, shown, is_nullable)
 
 
-def source_table(name: SourceName, columns: Sequence[Column], keys: Sequence[str]) -> SourceTable:
+def source_table(name: SourceName, columns: Sequence[SourceColumn], keys: Sequence[str]) -> SourceTable:
     """Return the table that a sink sees."""
-    fields = [pa.field(column.name, arrow_type(column.type), column.is_nullable) for column in columns]
+    fields = [pa.field(column.name, value_type(column.type), column.is_nullable) for column in columns]
     return SourceTable(name, pa.schema(fields), tuple(keys))

@@ -35,7 +35,7 @@ from lakefmt._core.cdc.mysql.log_events import (
     EventHeader,
     EventType,
     GtidEvent,
-    Query,
+    LogStatement,
     RowsEvent,
     read_gtid,
     read_query,
@@ -49,10 +49,11 @@ from lakefmt._core.cdc.mysql.positions import (
     TablePosition,
     covers,
     is_covered,
+    lost_position,
     lowest,
     parse_gtids,
 )
-from lakefmt._core.cdc.mysql.snapshot import Chunk, describe, keys_read, take_chunk
+from lakefmt._core.cdc.mysql.snapshot import Chunk, describe_table, keys_read, take_chunk
 from lakefmt._core.cdc.mysql.statements import (
     Altered,
     Created,
@@ -65,10 +66,10 @@ from lakefmt._core.cdc.mysql.statements import (
     read_statement,
 )
 from lakefmt._core.cdc.mysql.table_map import TableMap, read_table_map, read_table_name
-from lakefmt._core.cdc.mysql.tables import FollowedTable, Place
+from lakefmt._core.cdc.mysql.tables import FollowedTable, LogPlace
 from lakefmt.errors import LakefmtError, SourceRefused
 
-__all__ = ["Follower", "Settings", "list_tables", "matches", "server_name"]
+__all__ = ["Follower", "FollowerSettings", "followed_tables", "matches", "server_name"]
 
 #: Rows and bytes of the log that wait at most, and for how long, while the log has more.
 _WAITING_ROWS: Final = 20_000
@@ -78,7 +79,7 @@ _IGNORABLE: Final = 0x80
 _MOST_MAPS: Final = 10_000
 
 
-class Settings(NamedTuple):
+class FollowerSettings(NamedTuple):
     """What a follower is told.
 
     Attributes:
@@ -132,7 +133,7 @@ def matches(name: SourceName, patterns: Sequence[str]) -> bool:
     return any(fnmatch.fnmatchcase(str(name), pattern) for pattern in patterns)
 
 
-def list_tables(session: Session, patterns: Sequence[str]) -> list[SourceName]:
+def followed_tables(session: Session, patterns: Sequence[str]) -> list[SourceName]:
     """Return the tables of now that are followed, by name."""
     rows = session.rows(
         "select table_schema, table_name from information_schema.tables where table_type in ('BASE TABLE', 'SYSTEM VERSIONED') "
@@ -150,7 +151,7 @@ def server_name(session: Session) -> str:
 class Follower:
     """Reads the log and the tables of one server; :meth:`events` is called once."""
 
-    def __init__(self, settings: Settings, positions: Mapping[SourceName, Any]) -> None:
+    def __init__(self, settings: FollowerSettings, positions: Mapping[SourceName, Any]) -> None:
         self._settings = settings
         self._session = Session(settings.account)
         self._stream: LogStream | None = None
@@ -177,8 +178,12 @@ class Follower:
 
     def _open_tables(self, positions: Mapping[SourceName, Any]) -> None:
         stored = {name: TablePosition.of_json(value) for name, value in positions.items()}
+        for each in stored.values():
+            error = lost_position(self.latest, each.gtids)
+            if error is not None:
+                raise error
         now = int(time.time())
-        names = list_tables(self._session, self._settings.patterns)
+        names = followed_tables(self._session, self._settings.patterns)
         for name in (*stored, *(name for name in names if name not in stored)):
             position = stored.get(name)
             epoch = now
@@ -186,10 +191,15 @@ class Follower:
                 epoch = position.epoch if position.server == self._server else max(position.epoch + 1, now)
             table = self._tables[name] = FollowedTable(name, epoch, position)
             self._look_at(table)
+        for row in self._session.rows(
+            "select table_schema, table_name from information_schema.tables where table_type = 'SYSTEM VERSIONED'"
+        ):
+            if SourceName(*row) in self._tables:
+                raise SourceRefused(_VERSIONED.format(name=SourceName(*row)))
 
     def _look_at(self, table: FollowedTable) -> None:
         # What the log cannot say of the table's columns.
-        found = describe(self._session, table.name)
+        found = describe_table(self._session, table.name)
         if found is not None:
             table.take_hints(found.columns)
 
@@ -358,7 +368,7 @@ class Follower:
             yield from table.changed(described.shape)
             table.fit(described, self._charsets)
             yield from self._told_as_read(table)
-        table.add(event, Place(transaction.text, transaction.time, file, end))
+        table.add(event, LogPlace(transaction.text, transaction.time, file, end))
         if self._waits_since is None:
             self._waits_since = time.monotonic()
         if table.waiting_bytes >= _WAITING_BYTES:
@@ -384,7 +394,7 @@ class Follower:
 
     # --- statements -----------------------------------------------------------------------------------------------
 
-    def _query(self, query: Query) -> Iterator[Event]:
+    def _query(self, query: LogStatement) -> Iterator[Event]:
         transaction = self._transaction
         text = query.text.strip()
         word = text[:12].upper()
@@ -536,7 +546,7 @@ class Follower:
 
     def _only_read(self, table: FollowedTable, changes: RowChanges) -> RowChanges | None:
         # The changes of rows that were read so far; half of an update may be of a row that was not.
-        now = describe(self._session, table.name)
+        now = describe_table(self._session, table.name)
         if now is None or table.last_key is None:
             return None
         read = np.array(keys_read(self._session, now, changes.rows, table.last_key), bool)

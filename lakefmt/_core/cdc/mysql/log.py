@@ -12,7 +12,7 @@ from typing import Final
 
 from lakefmt._core.cdc.mysql.connection import Account, Session, translated
 from lakefmt._core.cdc.mysql.log_events import HEADER_BYTES, EventHeader, EventType, read_header
-from lakefmt._core.cdc.mysql.positions import Gtids, covers, parse_gtids, text_of
+from lakefmt._core.cdc.mysql.positions import Gtids, lost_position, parse_gtids, text_of
 from lakefmt.errors import PositionLost, SourceRefused, SourceUnavailable
 
 __all__ = ["LogStream"]
@@ -27,6 +27,9 @@ _READ_BYTES: Final = 1 << 18
 #: The server cannot send the log from there.
 _NO_POSITION: Final = 1236
 _SAME_READER: Final = frozenset((4052, 1872))
+#: Of several things that the server cannot, which is a position that it does not have.
+_LOST: Final = ("too old", "purged", "not in the master's binlog", "first log file", "diverged")
+_NO_RIGHT: Final = frozenset((1044, 1045, 1142, 1227))
 
 
 class LogStream:
@@ -142,11 +145,10 @@ class LogStream:
         message = packet[9:].decode("utf-8", "replace")
         if code in _SAME_READER:
             raise SourceRefused(f"another reader of the log has the same server_id: give each its own ({message})")
-        if code != _NO_POSITION:
-            raise SourceUnavailable(
-                f"MariaDB at {self._account.host}:{self._account.port} ended the log: {message} ({code})"
-            )
-        raise self._position_lost(message)
+        if code == _NO_POSITION and any(words in message for words in _LOST):
+            raise self._position_lost(message)
+        said = f"MariaDB at {self._account.host}:{self._account.port} ended the log: {message} ({code})"
+        raise SourceRefused(said) if code == _NO_POSITION or code in _NO_RIGHT else SourceUnavailable(said)
 
     def _position_lost(self, message: str) -> PositionLost:
         # The server has one code, and texts that do not tell the cases apart; what it has does.
@@ -154,18 +156,7 @@ class LogStream:
             newest = parse_gtids(session.value("@@gtid_binlog_pos"))
             oldest = session.rows("show binary logs")[0][0]
         position = text_of(self._gtids)
-        unknown = sorted(set(self._gtids) - set(newest))
-        if unknown:
-            domains = ", ".join(map(str, unknown))
-            return PositionLost(
-                f"position {position} is of another server: this one has no transactions of the domain {domains} ({message})"
-            )
-        if not covers(newest, self._gtids):
-            return PositionLost(
-                f"position {position} is ahead of the server, which has come to {text_of(newest)}: it was restored from a backup, "
-                f"or is a replica that lags ({message})"
-            )
-        return PositionLost(
+        return lost_position(newest, self._gtids) or PositionLost(
             f"position {position} is too old: the server has purged the files of its log before {oldest} ({message})"
         )
 

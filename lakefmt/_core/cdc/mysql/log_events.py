@@ -15,7 +15,7 @@ __all__ = [
     "EventHeader",
     "EventType",
     "GtidEvent",
-    "Query",
+    "LogStatement",
     "RowsEvent",
     "read_gtid",
     "read_header",
@@ -107,7 +107,7 @@ class GtidEvent(NamedTuple):
     xid: bytes
 
 
-class Query(NamedTuple):
+class LogStatement(NamedTuple):
     """A statement, and the database it was given in."""
 
     database: str
@@ -169,13 +169,13 @@ def read_gtid(body: bytes) -> GtidEvent:
     )
 
 
-def read_query(body: bytes, *, compressed: bool = False) -> Query:
+def read_query(body: bytes, *, compressed: bool = False) -> LogStatement:
     """Return a statement of the log."""
     database_length, variables = body[8], int.from_bytes(body[11:13], "little")
     at = 13 + variables
     database = body[at : at + database_length].decode("utf-8", "replace")
     text = body[at + database_length + 1 :]
-    return Query(database, (decompress(text) if compressed else text).decode("utf-8", "replace"))
+    return LogStatement(database, (decompress(text) if compressed else text).decode("utf-8", "replace"))
 
 
 def read_xa_prepare(body: bytes) -> bool:

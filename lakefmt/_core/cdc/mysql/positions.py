@@ -6,10 +6,19 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from lakefmt._core.arguments import shown
-from lakefmt._core.cdc.mysql.columns import Column
-from lakefmt.errors import InvalidInputError
+from lakefmt._core.cdc.mysql.columns import SourceColumn
+from lakefmt.errors import InvalidInputError, PositionLost
 
-__all__ = ["Gtids", "TablePosition", "covers", "is_covered", "joined", "lowest", "parse_gtids", "text_of"]
+__all__ = [
+    "Gtids",
+    "TablePosition",
+    "covers",
+    "is_covered",
+    "lost_position",
+    "lowest",
+    "parse_gtids",
+    "text_of",
+]
 
 _VERSION: Final = 1
 
@@ -61,15 +70,6 @@ def is_covered(gtids: Gtids, domain: int, number: int) -> bool:
     return newest is not None and newest.number >= number
 
 
-def joined(gtids: Gtids, others: Gtids) -> dict[int, Gtid]:
-    """Return the newest of both in each domain."""
-    found = dict(gtids)
-    for domain, gtid in others.items():
-        if not is_covered(found, domain, gtid.number):
-            found[domain] = gtid
-    return found
-
-
 def lowest(all_gtids: Iterable[Gtids]) -> dict[int, Gtid]:
     """Return the oldest of all in each domain; a domain that one of them lacks has to be read from its begin."""
     first, *others = all_gtids
@@ -81,6 +81,25 @@ def lowest(all_gtids: Iterable[Gtids]) -> dict[int, Gtid]:
             if domain in gtids
         }
     return found
+
+
+def lost_position(newest: Gtids, gtids: Gtids) -> PositionLost | None:
+    """Return the error for a position that no server has whose newest transactions are `newest`; None: it may have it.
+
+    A server sends its whole log to a reader whose position has none of its domains.
+    """
+    unknown = sorted(set(gtids) - set(newest))
+    if unknown:
+        domains = ", ".join(map(str, unknown))
+        return PositionLost(
+            f"position {text_of(gtids)} is of another server: this one has no transactions of the domain {domains}"
+        )
+    if not covers(newest, gtids):
+        return PositionLost(
+            f"position {text_of(gtids)} is ahead of the server, which has come to {text_of(newest)}: it was restored from a "
+            "backup, or is a replica that lags"
+        )
+    return None
 
 
 class TablePosition(NamedTuple):
@@ -103,7 +122,7 @@ class TablePosition(NamedTuple):
     epoch: int
     is_read: bool
     last_key: tuple[Any, ...] | None
-    columns: tuple[Column, ...]
+    columns: tuple[SourceColumn, ...]
     keys: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
@@ -142,7 +161,7 @@ class TablePosition(NamedTuple):
                 int(value["epoch"]),
                 snapshot is None,
                 None if last is None else tuple(last),
-                tuple(Column.of_json(column) for column in value["schema"]["columns"]),
+                tuple(SourceColumn.of_json(column) for column in value["schema"]["columns"]),
                 tuple(map(str, value["schema"]["keys"])),
             )
         except (KeyError, TypeError, ValueError, AttributeError):

@@ -7,7 +7,7 @@ from typing import Final
 
 from lakefmt._core.cdc.events import SourceFinding, SourceName
 from lakefmt._core.cdc.mysql.connection import Session
-from lakefmt._core.cdc.mysql.snapshot import describe
+from lakefmt._core.cdc.mysql.snapshot import describe_table
 from lakefmt._core.cdc.mysql.values import codec_of
 from lakefmt.errors import SourceRefused
 
@@ -103,7 +103,7 @@ def _of_tables(session: Session, tables: Sequence[SourceName], patterns: Sequenc
 
 def _of_columns(session: Session, name: SourceName) -> Iterator[SourceFinding]:
     try:
-        table = describe(session, name)
+        table = describe_table(session, name)
     except SourceRefused as error:
         yield SourceFinding(f"{name}: {error}")
         return

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefmt._core.cdc.mysql.columns import arrow_type
+from lakefmt._core.cdc.mysql.columns import value_type
 from lakefmt._core.cdc.mysql.values import calendar_days, times_of_day
 
 __all__ = ["expression", "quoted", "selected_column"]
@@ -53,14 +53,12 @@ def selected_column(type: str, values: Sequence[Any]) -> pa.Array:
         return _set(text)
     if type == "year":
         return text.cast(pa.int32())
-    return text.cast(arrow_type(type))
+    return text.cast(value_type(type))
 
 
 def _set(text: pa.Array) -> pa.Array:
     # The server writes the members in their order, with commas, which no member has; "" is the empty set.
     lists = pc.split_pattern(text, ",")
-    if not pc.any(pc.equal(text, "")).as_py():
-        return lists
     empty = pc.fill_null(pc.equal(text, ""), False)
     return pc.if_else(empty, pa.scalar([], pa.list_(pa.string())), lists)
 
@@ -86,7 +84,7 @@ def _time(type: str, text: pa.Array) -> pa.Array:
     micros = found * 86_400_000_000
     micros += times_of_day(_number(digits, 11, 13), _number(digits, 14, 16), _number(digits, 17, 19))
     micros += _number(digits, 20, 26)
-    return pa.array(micros, mask=nulls).cast(arrow_type(type))
+    return pa.array(micros, mask=nulls).cast(value_type(type))
 
 
 def _numbers(text: pa.Array) -> npt.NDArray[np.int64]:

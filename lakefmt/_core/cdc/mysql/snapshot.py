@@ -17,13 +17,13 @@ import pyarrow as pa
 
 from lakefmt._core.arguments import library, shown
 from lakefmt._core.cdc.events import SourceName
-from lakefmt._core.cdc.mysql.columns import Column, arrow_type, column_of_server
+from lakefmt._core.cdc.mysql.columns import SourceColumn, column_of_server, value_type
 from lakefmt._core.cdc.mysql.connection import Account, Session, translated
 from lakefmt._core.cdc.mysql.positions import Gtids, parse_gtids
 from lakefmt._core.cdc.mysql.selected import expression, quoted, selected_column
 from lakefmt.errors import InvalidInputError, SourceUnavailable
 
-__all__ = ["Chunk", "ServerTable", "describe", "keys_read", "take_chunk"]
+__all__ = ["Chunk", "ServerTable", "describe_table", "keys_read", "take_chunk"]
 
 #: What a chunk may come to in memory, by the server's own estimate of a row.
 _CHUNK_BYTES: Final = 64 << 20
@@ -63,12 +63,12 @@ class KeyColumn(NamedTuple):
 class ServerTable(NamedTuple):
     """A table as the server describes it now."""
 
-    columns: tuple[Column, ...]
+    columns: tuple[SourceColumn, ...]
     keys: tuple[KeyColumn, ...]
     bytes_per_row: int
 
     @property
-    def shape(self) -> tuple[tuple[Column, ...], tuple[str, ...]]:
+    def shape(self) -> tuple[tuple[SourceColumn, ...], tuple[str, ...]]:
         """The columns and the key, as :class:`~lakefmt._core.cdc.mysql.table_map.TableMap` has them."""
         return self.columns, tuple(key.name for key in self.keys)
 
@@ -97,7 +97,7 @@ class Chunk(NamedTuple):
     def batches(self) -> Iterator[tuple[pa.Table, tuple[Any, ...]]]:
         """Return the rows, each batch with the key of its last one."""
         names = [column.name for column in self.table.columns]
-        fields = [pa.field(column.name, arrow_type(column.type), column.is_nullable) for column in self.table.columns]
+        fields = [pa.field(column.name, value_type(column.type), column.is_nullable) for column in self.table.columns]
         places = [names.index(key.name) for key in self.table.keys]
         while True:
             with translated(self.session.account):
@@ -120,7 +120,7 @@ def _key_value(value: Any) -> Any:
     return {"hex": value.hex()} if isinstance(value, bytes) else value
 
 
-def describe(session: Session, name: SourceName) -> ServerTable | None:
+def describe_table(session: Session, name: SourceName) -> ServerTable | None:
     """Return a table as it is now; None: there is none."""
     keys = session.rows(
         "select column_name from information_schema.statistics where table_schema = %s and table_name = %s "
@@ -163,7 +163,7 @@ def take_chunk(
         SourceUnavailable: the table is altered all the time, or the connection is lost.
     """
     for _ in range(_ATTEMPTS):
-        table = describe(session, name)
+        table = describe_table(session, name)
         if table is None:
             return None
         own = Session(account)
@@ -174,7 +174,7 @@ def take_chunk(
             if chunk is None:
                 own.close()
         # From its first statement on, the transaction holds back statements that alter the table.
-        now = describe(session, name)
+        now = describe_table(session, name)
         if chunk is not None and now is not None and now.shape == table.shape:
             return chunk
         own.close()

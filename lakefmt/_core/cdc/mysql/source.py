@@ -12,10 +12,10 @@ from lakefmt._core.arguments import shown
 from lakefmt._core.cdc.events import Event, Position, SourceFinding, SourceName, SourceTable
 from lakefmt._core.cdc.mysql.columns import source_table
 from lakefmt._core.cdc.mysql.connection import Account, Session
-from lakefmt._core.cdc.mysql.following import Follower, Settings, list_tables, server_name
+from lakefmt._core.cdc.mysql.following import Follower, FollowerSettings, followed_tables, server_name
 from lakefmt._core.cdc.mysql.positions import TablePosition, parse_gtids
 from lakefmt._core.cdc.mysql.preflight import findings
-from lakefmt._core.cdc.mysql.snapshot import describe
+from lakefmt._core.cdc.mysql.snapshot import describe_table
 from lakefmt.errors import InvalidInputError
 
 __all__ = ["MySQLSource"]
@@ -62,7 +62,7 @@ class MySQLSource:
         self._account = Account(host, int(port), user, password, tls)
         # Large ones: servers have small ones.
         self._server_id = server_id if server_id is not None else (1 << 31) + secrets.randbelow(1 << 30)
-        self._settings = Settings(self._account, tuple(tables), self._server_id, chunk_rows)
+        self._settings = FollowerSettings(self._account, tuple(tables), self._server_id, chunk_rows)
         self._follower: Follower | None = None
         self._is_closed = False
 
@@ -100,12 +100,14 @@ class MySQLSource:
     def preflight(self) -> Sequence[SourceFinding]:
         """Return what the server and the tables lack."""
         with contextlib.closing(Session(self._account)) as session:
-            return findings(session, list_tables(session, self._settings.patterns), self._settings.patterns)
+            return findings(session, followed_tables(session, self._settings.patterns), self._settings.patterns)
 
     def tables(self) -> Sequence[SourceTable]:
         """Return the tables that are followed, as they are now."""
         with contextlib.closing(Session(self._account)) as session:
-            found = [(name, describe(session, name)) for name in list_tables(session, self._settings.patterns)]
+            found = [
+                (name, describe_table(session, name)) for name in followed_tables(session, self._settings.patterns)
+            ]
         return [source_table(name, *table.shape) for name, table in found if table is not None]
 
     def events(self, positions: Mapping[SourceName, Position], *, logs: bool, until_now: bool) -> Iterator[Event]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from lakefmt._core.cdc.events import SourceName
-from lakefmt._core.cdc.mysql.columns import HINTS, Column
+from lakefmt._core.cdc.mysql.columns import HINTS, SourceColumn
 from lakefmt._core.cdc.mysql.log_events import read_length
 from lakefmt.errors import SourceRefused
 
@@ -24,7 +24,7 @@ _INTEGERS: Final = {
     _LONG: ("int", 4),
     _LONGLONG: ("bigint", 8),
 }
-#: How many bytes describe a column of a type.
+#: How many bytes describe_table a column of a type.
 _DESCRIPTIONS: Final = {
     **dict.fromkeys((_FLOAT, _DOUBLE, _TIMESTAMP, _DATETIME, _TIME, _BLOB, _BLOB_COMPRESSED, _GEOMETRY), 1),
     **dict.fromkeys((_TINY_BLOB, _MEDIUM_BLOB, _LONG_BLOB), 1),
@@ -68,7 +68,7 @@ class LogColumn(NamedTuple):
         is_compressed: each value is compressed by itself.
     """
 
-    column: Column
+    column: SourceColumn
     width: int = 0
     prefix: int = 0
     fraction: int = 0
@@ -86,7 +86,7 @@ class TableMap(NamedTuple):
     keys: tuple[str, ...]
 
     @property
-    def shape(self) -> tuple[tuple[Column, ...], tuple[str, ...]]:
+    def shape(self) -> tuple[tuple[SourceColumn, ...], tuple[str, ...]]:
         """The columns and the key, which tell whether the table changed."""
         return tuple(each.column for each in self.columns), self.keys
 
@@ -144,7 +144,7 @@ def read_table_map(body: bytes, hints: Mapping[str, str]) -> TableMap:
         column = _column(name, named, code, description, i in unsigned, charsets.get(i, BINARY), labels.get(i, ()))
         hint = hints.get(named) if column.padded in (4, 16) else None
         shown = hint if hint in HINTS else column.column.type
-        columns.append(column._replace(column=Column(named, str(shown), bool(nullable >> i & 1))))
+        columns.append(column._replace(column=SourceColumn(named, str(shown), bool(nullable >> i & 1))))
     return TableMap(name, tuple(columns), tuple(names[i].decode("utf-8") for i in _keys(fields)))
 
 
@@ -249,7 +249,7 @@ def _column(
     labels: tuple[bytes, ...],
 ) -> LogColumn:
     def of(shown: str, width: int = 0, **more: Any) -> LogColumn:
-        return LogColumn(Column(name, shown, True), width, **more)
+        return LogColumn(SourceColumn(name, shown, True), width, **more)
 
     text = "binary" if charset == BINARY else "string"
     if code in _INTEGERS:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt._core.cdc.events import RowChanges, RowKind, SourceName, SourceTable, TableChanged
-from lakefmt._core.cdc.mysql.columns import HINTS, Column, source_table
+from lakefmt._core.cdc.mysql.columns import HINTS, SourceColumn, source_table
 from lakefmt._core.cdc.mysql.log_events import RowsEvent
 from lakefmt._core.cdc.mysql.positions import Gtids, TablePosition
 from lakefmt._core.cdc.mysql.row_bytes import RowBuffer
@@ -18,10 +18,10 @@ from lakefmt._core.cdc.mysql.snapshot import Chunk
 from lakefmt._core.cdc.mysql.table_map import LogColumn, TableMap
 from lakefmt.errors import InternalError
 
-__all__ = ["FollowedTable", "Place", "Shape"]
+__all__ = ["FollowedTable", "LogPlace", "Shape"]
 
 #: The columns of a table, and the names of its key.
-Shape = tuple[tuple[Column, ...], tuple[str, ...]]
+Shape = tuple[tuple[SourceColumn, ...], tuple[str, ...]]
 _KINDS: Final = {
     "insert": (RowKind.INSERT.value,),
     "update": (RowKind.UPDATE_BEFORE.value, RowKind.UPDATE_AFTER.value),
@@ -29,7 +29,7 @@ _KINDS: Final = {
 }
 
 
-class Place(NamedTuple):
+class LogPlace(NamedTuple):
     """Where an event of rows is: its transaction, when that was committed, the file's number and the event's end in it."""
 
     transaction: str
@@ -41,7 +41,7 @@ class Place(NamedTuple):
 class _Event(NamedTuple):
     rows: int
     kind: str
-    place: Place
+    place: LogPlace
 
 
 class FollowedTable:
@@ -82,7 +82,7 @@ class FollowedTable:
 
     # --- its shape ------------------------------------------------------------------------------------------------
 
-    def take_hints(self, columns: Sequence[Column]) -> None:
+    def take_hints(self, columns: Sequence[SourceColumn]) -> None:
         """Take note of columns whose type only the server knows."""
         self.hints |= {column.name: column.type for column in columns if column.type in HINTS}
 
@@ -127,7 +127,7 @@ class FollowedTable:
         """Take rows of this description from here on; none may wait."""
         self._layout, self._buffer = described.columns, RowBuffer(described.columns, charsets)
 
-    def add(self, event: RowsEvent, place: Place) -> None:
+    def add(self, event: RowsEvent, place: LogPlace) -> None:
         """Let the rows of an event wait."""
         if self._buffer is None:
             raise InternalError(f"rows of {self.name} before their description")

@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefmt._core.cdc.mysql.columns import arrow_type
+from lakefmt._core.cdc.mysql.columns import value_type
 from lakefmt._core.cdc.mysql.table_map import BINARY, LogColumn
 from lakefmt.errors import SourceRefused
 
@@ -81,7 +81,7 @@ def decode_fixed(column: LogColumn, data: _Bytes, nulls: _Mask, charsets: Mappin
         return _bits(data, nulls, type_name == "bit(1)")
     if type_name in ("float", "double"):
         shown = np.dtype("<f4" if type_name == "float" else "<f8")
-        return pa.array(_contiguous(data).view(shown).reshape(-1), arrow_type(type_name), mask=nulls)
+        return pa.array(_contiguous(data).view(shown).reshape(-1), value_type(type_name), mask=nulls)
     if type_name in _TIMES:
         return _TIMES[type_name](column, data, nulls)
     return _integers(type_name, data, nulls)
@@ -111,7 +111,7 @@ def _integers(type_name: str, data: _Bytes, nulls: _Mask) -> pa.Array:
         numbers = (numbers << (64 - width)) >> (64 - width)
     if type_name == "year":
         numbers = np.where(numbers == 0, 0, numbers + 1900)
-    return pa.array(numbers, mask=nulls).cast(arrow_type(type_name))
+    return pa.array(numbers, mask=nulls).cast(value_type(type_name))
 
 
 def _decimal_of_halves(low: _Integers, high: _Integers, digits: int, scale: int, nulls: _Mask) -> pa.Array:
@@ -154,7 +154,7 @@ def decimals(data: _Bytes, digits: int, scale: int, nulls: _Mask) -> pa.Array:
         parts += [pa.scalar("."), pc.utf8_slice_codeunits(joined, whole, digits)]
     text = pc.binary_join_element_wise(*parts, "")
     text = pc.if_else(pa.array(nulls), pa.scalar(None, pa.string()), text)
-    return text.cast(arrow_type(f"decimal({digits},{scale})"))
+    return text.cast(value_type(f"decimal({digits},{scale})"))
 
 
 def _bits(data: _Bytes, nulls: _Mask, is_flag: bool) -> pa.Array:
