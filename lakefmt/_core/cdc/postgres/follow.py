@@ -161,15 +161,16 @@ class Follower:
     def _track_all(self, stored: Mapping[SourceName, TablePosition]) -> Iterator[Event]:
         rows = self._published()
         there = {row.name for row in rows.values()}
-        for name in stored:
+        for name, position in stored.items():
             if name not in there:
-                yield TableGone(name)
+                renamed = rows.get(position.table_id)
+                yield TableGone(name, renamed.name if renamed is not None else None)
         for row in rows.values():
-            position = stored.get(row.name)
-            if position is not None and position.table_id != row.id:
+            found = stored.get(row.name)
+            if found is not None and found.table_id != row.id:
                 yield TableTruncated(row.name)  # dropped and made again
-                position = None
-            self._tracked[row.id] = self._tracked_at(row, position)
+                found = None
+            self._tracked[row.id] = self._tracked_at(row, found)
         self._take_snapshot()
 
     def _published(self) -> dict[int, TableRow]:
@@ -413,7 +414,11 @@ class Follower:
 
     def _note_absent(self, rows: Mapping[int, TableRow]) -> None:
         """Note the tables that left: their last changes lie before what the server has written by now."""
-        absent = [number for number in self._tracked if number not in rows and number not in self._leaving]
+        absent = [
+            number
+            for number, table in self._tracked.items()
+            if number not in self._leaving and (number not in rows or rows[number].name != table.name)
+        ]
         if not absent:
             return
         written, now = self._written(), self._catalog.tables(absent)

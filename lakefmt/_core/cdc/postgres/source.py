@@ -13,6 +13,7 @@ from lakefmt._core.arguments import shown
 from lakefmt._core.cdc.events import Event, SourceFinding, SourceName, SourceTable
 from lakefmt._core.cdc.postgres.follow import Follower
 from lakefmt._core.cdc.postgres.log import LogStream
+from lakefmt._core.cdc.postgres.preflight import find_lacks
 from lakefmt._core.cdc.postgres.server import Catalog, Server, psycopg2
 from lakefmt._core.cdc.postgres.settings import Settings
 from lakefmt._core.cdc.postgres.slots import find_candidates, has_publication
@@ -117,7 +118,7 @@ class PostgresSource:
 
     def preflight(self) -> Sequence[SourceFinding]:
         """Return what the server and the tables lack."""
-        return ()
+        return tuple(find_lacks(self._ask_connection(), self._settings))
 
     def tables(self) -> Sequence[SourceTable]:
         """Return the tables that are followed, as they are now."""
