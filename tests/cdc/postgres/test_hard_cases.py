@@ -301,8 +301,9 @@ def test_an_idle_source_gives_borders_and_the_server_may_forget(postgres, shop):
     times = []
     postgres.execute("INSERT INTO unwatched SELECT generate_series(1, 100)", database=shop)
 
+    source.confirm(applied.positions)
+
     def is_forgotten() -> bool:
-        source.confirm(applied.positions)
         times.append(time.monotonic())
         return len(times) > 2 and postgres.rows(confirmed, shop) != first
 
@@ -339,6 +340,47 @@ def test_a_slot_that_is_gone_is_a_lost_position_and_a_new_start_makes_it_again(p
     assert rows_in(again, ITEMS) == select(postgres, shop)
 
 
+def test_a_table_without_changes_keeps_no_log(postgres, shop):
+    make_items(postgres, shop)
+    postgres.execute("CREATE TABLE others (id int PRIMARY KEY)", "INSERT INTO others VALUES (1)", database=shop)
+    applied, source = Applied(), source_of(postgres, shop)
+    events = source.events({}, logs=False, until_now=False)
+    applied_until(events, applied, lambda: len(applied.positions) == 2)
+    first = dict(applied.positions)
+    source.confirm(first)
+    postgres.execute("INSERT INTO items VALUES (9, 'z', '')", database=shop)
+    applied_until(events, applied, lambda: (9,) in applied.rows[ITEMS])
+    applied_until(events, applied, lambda: True)  # its border
+    position = "SELECT confirmed_flush_lsn - '0/0' FROM pg_replication_slots"
+    deadline = time.monotonic() + 2  # what is not durable is kept
+    while time.monotonic() < deadline:
+        applied_until(events, applied, lambda: True)
+        assert postgres.rows(position, shop)[0][0] <= first[ITEMS]["lsn"]
+    source.confirm(
+        {OTHERS: first[OTHERS], ITEMS: applied.positions[ITEMS]}
+    )  # the other table has committed nothing since
+    applied_until(
+        events, applied, lambda: postgres.rows(position, shop)[0][0] >= applied.positions[ITEMS]["lsn"] - 1000
+    )
+    events.close()
+    source.close()
+
+
+def test_the_latest_position_leaves_out_what_came_before(postgres, shop):
+    make_items(postgres, shop)
+    applied = Applied()
+    follow(postgres, shop, applied)
+    postgres.execute(
+        "SELECT pg_drop_replication_slot('lakefmt')", "INSERT INTO items VALUES (8, 'lost', '')", database=shop
+    )
+    source = source_of(postgres, shop)
+    applied.positions[ITEMS] = source.latest()
+    source.close()
+    postgres.execute("INSERT INTO items VALUES (9, 'z', '')", database=shop)
+    follow(postgres, shop, applied)
+    assert sorted(applied.rows[ITEMS]) == [(1,), (2,), (3,), (9,)]
+
+
 @pytest.mark.parametrize(("name", "value"), [("system", "1"), ("database", "other"), ("slot", "other")])
 def test_a_position_of_another_server_database_or_slot_is_lost(postgres, shop, name, value):
     make_items(postgres, shop)
@@ -360,7 +402,7 @@ def test_a_position_ahead_of_the_log_is_lost(postgres, shop):
 
 @pytest.mark.parametrize(
     "damage",
-    [{"lsn": "1"}, {"lsn": -1}, {"version": 2}, {"source": "mariadb"}, {"table": None}, {"snapshot": {"page": 1}}],
+    [{"lsn": "1"}, {"lsn": -1}, {"version": 2}, {"source": "mariadb"}, {"table": "1"}, {"snapshot": {"page": 1}}],
 )
 def test_a_damaged_position_is_refused(postgres, shop, damage):
     make_items(postgres, shop)
@@ -460,6 +502,17 @@ def test_a_url_names_the_server_and_never_a_password():
     source = PostgresSource.from_url("postgresql://me@db.example:5433/my%20shop?sslmode=require", password="x")
     assert source.identity == "postgresql://db.example:5433/my shop"
     assert source._settings.server.parameters == {"sslmode": "require"}
+    source.close()
+    url = "postgresql://db/shop?slot=s1&publication=p1&odd_values=null&text_columns=a.x,b.*"
+    source = PostgresSource.from_url(url, tables=["*"])
+    settings = source._settings
+    assert (settings.slot, settings.publication, settings.odd_values, settings.text_columns) == (
+        "s1",
+        "p1",
+        "null",
+        ("a.x", "b.*"),
+    )
+    assert settings.matches(SourceName("any", "table"))
     source.close()
     for url in (
         "postgresql://me:secret-1@db/shop",

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from lakefmt._core.cdc.events import Border, Event, SourceName, TableChanged, TableGone, TableTruncated
+from lakefmt._core.cdc.events import Border, Event, SourceName, TableChanged, TableGone, TableRead, TableTruncated
 from lakefmt._core.cdc.postgres.log import LogStream
 from lakefmt._core.cdc.postgres.pgoutput import (
     Begin,
@@ -34,7 +34,7 @@ from lakefmt._core.cdc.postgres.snapshot import Snapshot, TableReader
 from lakefmt._core.cdc.postgres.touched import TouchedRows
 from lakefmt.errors import FormatError, PositionLost, SourceRefused
 
-__all__ = ["Follower"]
+__all__ = ["Follower", "latest_position"]
 
 #: A border at least so often.
 _BORDER_SECONDS: Final = 1.0
@@ -61,6 +61,10 @@ class Tracked:
         self.buffer: RowBuffer | None = None
         #: The keys of changes between two snapshots, of a table whose rows were read in part.
         self.touched: TouchedRows | None = None
+        #: The place before which all is durable here.
+        self.durable = lsn
+        #: The newest transaction of which events came.
+        self.newest = -1
 
     @property
     def name(self) -> SourceName:
@@ -163,11 +167,11 @@ class Follower:
         there = {row.name for row in rows.values()}
         for name, position in stored.items():
             if name not in there:
-                renamed = rows.get(position.table_id)
+                renamed = rows.get(position.table_id or 0)
                 yield TableGone(name, renamed.name if renamed is not None else None)
         for row in rows.values():
             found = stored.get(row.name)
-            if found is not None and found.table_id != row.id:
+            if found is not None and found.table_id not in (None, row.id):
                 yield TableTruncated(row.name)  # dropped and made again
                 found = None
             self._tracked[row.id] = self._tracked_at(row, found)
@@ -223,6 +227,7 @@ class Follower:
 
     def _read_table(self, table: Tracked, reader: TableReader, snapshot: Snapshot) -> Iterator[Event]:
         table.lsn, table.touched = snapshot.lsn, None
+        table.durable = table.durable or snapshot.lsn
         yield from table.announce(reader.shape)
         same_file = table.progress is not None and table.progress.file == table.row.file
         begin = table.progress.page if table.progress is not None and same_file else 0
@@ -237,6 +242,7 @@ class Follower:
                 table.progress = Progress(end, table.row.file)
                 yield self._border()
         table.progress = None
+        yield TableRead(table.name)
         yield self._border()
 
     # --------------------------------------------------------------------------------------------------------- the log
@@ -317,6 +323,7 @@ class Follower:
         if table is None or begin.lsn < table.lsn:
             return
         if table.touched is not None:
+            table.newest = begin.lsn
             table.touched.add(shape, change)
             if len(table.touched) >= _TOUCHED_KEYS:
                 yield from table.take_touched()
@@ -324,7 +331,7 @@ class Follower:
         yield from table.announce(shape)
         if table.buffer is None:
             table.buffer = RowBuffer(shape, self._settings.odd_values)
-        self._number += 1
+        self._number, table.newest = self._number + 1, begin.lsn
         at = (f"{begin.lsn:016x}-{self._number:010d}", begin.micros, str(begin.xid))
         if isinstance(change, Insert):
             table.buffer.insert(change.new, at)
@@ -363,6 +370,7 @@ class Follower:
         if table.touched is not None:
             table.touched.clear()
             table.progress = Progress(0, 0)
+        table.newest = self._begin.lsn
         yield from table.take()
         yield TableTruncated(table.name)
 
@@ -379,8 +387,23 @@ class Follower:
             yield from each.take()
             yield from each.take_touched()
 
+    def confirm(self, positions: Mapping[SourceName, Any]) -> None:
+        """Note what is durable."""
+        for table in self._tracked.values():
+            position = positions.get(table.name)
+            if position is not None:
+                table.durable = max(table.durable, decode_position(position, self._origin).lsn)
+        self._forget()
+
+    def _forget(self) -> None:
+        """Let the server forget what is durable: a table without changes since its position is durable up to here."""
+        places = [self._lsn if each.newest < each.durable else each.durable for each in self._tracked.values()]
+        self._log.confirmed = max(self._log.confirmed, min(places, default=0))
+        self._log.tell()
+
     def _border(self, *, caught_up: bool = False) -> Border:
         self._border_time = time.monotonic()
+        self._forget()
         origin, positions = self._origin, {each.name: self._position(each) for each in self._tracked.values()}
 
         def position_of(name: SourceName) -> Any:
@@ -426,6 +449,14 @@ class Follower:
             name = self._tracked[number].name
             is_renamed = number in now and now[number].name != name
             self._leaving[number] = (written, TableGone(name, now[number].name if is_renamed else None))
+
+
+def latest_position(connection: Any, log: LogStream, settings: Settings) -> dict[str, Any]:
+    """Return the position behind everything that was committed so far, of whichever table."""
+    ensure_publication(connection, settings)
+    ensure_slot(connection, log, settings, has_positions=False)
+    lsn = lsn_number(ask(connection, "SELECT pg_current_wal_flush_lsn()::text")[0][0])
+    return encode_position(Origin(log.identify(), settings.server.database, settings.slot), TablePosition(None, lsn))
 
 
 def _snapshot_position(lsn: int) -> str:

@@ -43,7 +43,8 @@ class Settings:
     def matches(self, name: SourceName) -> bool:
         """Say whether a table is followed; a pattern without a dot is one of the schema ``public``."""
         return name.schema not in _OWN_SCHEMAS and any(
-            fnmatch.fnmatchcase(str(name), each if "." in each else f"public.{each}") for each in self.patterns
+            fnmatch.fnmatchcase(str(name), each if "." in each or each == "*" else f"public.{each}")
+            for each in self.patterns
         )
 
     def as_text(self, name: SourceName, column: str) -> bool:

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from lakefmt._core.arguments import shown
 from lakefmt._core.cdc.events import Event, SourceFinding, SourceName, SourceTable
-from lakefmt._core.cdc.postgres.follow import Follower
+from lakefmt._core.cdc.postgres.follow import Follower, latest_position
 from lakefmt._core.cdc.postgres.log import LogStream
 from lakefmt._core.cdc.postgres.preflight import find_lacks
 from lakefmt._core.cdc.postgres.server import Catalog, Server, psycopg2
@@ -24,6 +24,8 @@ __all__ = ["PostgresSource"]
 
 _SCHEMES: Final = ("postgresql", "postgres")
 _PORT: Final = 5432
+#: What a URL may say of the source itself; all else is the client library's.
+_URL_OPTIONS: Final = ("publication", "slot", "text_columns", "odd_values")
 
 
 class PostgresSource:
@@ -80,7 +82,6 @@ class PostgresSource:
         self._connections: list[Any] = []
         self._woken, self._waker = socket.socketpair()
         self._follower: Follower | None = None
-        self._log: LogStream | None = None
         self._asking: Any = None
 
     @classmethod
@@ -88,7 +89,8 @@ class PostgresSource:
         """Describe a source by a URL such as ``postgresql://reader@db.example:5432/shop?sslmode=require``.
 
         Args:
-            url: user, server, database and parameters of the connection; a password is refused, for URLs are seen and kept.
+            url: user, server, database, and behind a question mark `publication`, `slot`, `text_columns` (with commas) and `odd_values`
+                as of the class, and parameters of the connection. A password is refused, for URLs are seen and kept.
             password: of the role.
             options: as of the class.
 
@@ -104,7 +106,11 @@ class PostgresSource:
             raise InvalidInputError("the URL of the source has a password: give it apart")
         if parts.scheme not in _SCHEMES or not parts.hostname or not parts.path.strip("/"):
             raise InvalidInputError(f"{shown(url)} is no URL like postgresql://user@host:5432/database")
-        options["parameters"] = {**dict(parse_qsl(parts.query)), **(options.get("parameters") or {})}
+        told = dict(parse_qsl(parts.query))
+        given: dict[str, Any] = {name: told.pop(name) for name in _URL_OPTIONS if name in told}
+        if "text_columns" in given:
+            given["text_columns"] = given["text_columns"].split(",")
+        options = {**given, **options, "parameters": {**told, **(options.get("parameters") or {})}}
         user = unquote(parts.username or "postgres")
         return cls(parts.hostname, port, user, password, unquote(parts.path.strip("/")), **options)
 
@@ -137,7 +143,6 @@ class PostgresSource:
     def events(self, positions: Mapping[SourceName, Any], *, logs: bool, until_now: bool) -> Iterator[Event]:
         """Return the events from some positions on, in order; a table without a position begins with its rows of now."""
         log = LogStream(self._settings.server, self._opened, self._woken)
-        self._log = log
         try:
             follower = Follower(
                 self._settings,
@@ -153,16 +158,21 @@ class PostgresSource:
             if not self._is_closed:  # or another thread closed the connections on purpose
                 raise
         finally:
-            self._follower = self._log = None
+            self._follower = None
             log.close()
 
     def confirm(self, positions: Mapping[SourceName, Any]) -> None:
         """Let the server forget the log before all of some positions."""
-        lsns = [value["lsn"] for value in positions.values() if value is not None]
-        log = self._log
-        if log is not None and lsns and min(lsns) > log.confirmed:
-            log.confirmed = min(lsns)
-            log.tell()
+        if self._follower is not None:
+            self._follower.confirm(positions)
+
+    def latest(self) -> Any:
+        """Return the position of now; a slot that is gone or lost its log is made again."""
+        log = LogStream(self._settings.server, self._opened, self._woken)
+        try:
+            return latest_position(self._ask_connection(), log, self._settings)
+        finally:
+            log.close()
 
     def lag(self) -> Mapping[str, float]:
         """Return the bytes of log that are still to come, and the parts of tables that were read and are left."""
