@@ -9,7 +9,7 @@ from lakefmt._core.arguments import shown
 from lakefmt._core.data_classes import dataclass
 from lakefmt.errors import InvalidInputError, PositionLost
 
-__all__ = ["Origin", "Progress", "TablePosition", "decode_position", "encode_position"]
+__all__ = ["LogPosition", "Origin", "Progress", "decode_log_position", "encode_log_position"]
 
 VERSION: Final = 1
 _NAME: Final = "postgres"
@@ -44,7 +44,7 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
-class TablePosition:
+class LogPosition:
     """What a commit of a table has.
 
     Attributes:
@@ -58,7 +58,7 @@ class TablePosition:
     progress: Progress | None = None
 
 
-def encode_position(origin: Origin, position: TablePosition) -> dict[str, Any]:
+def encode_log_position(origin: Origin, position: LogPosition) -> dict[str, Any]:
     """Return a position as a JSON value."""
     value: dict[str, Any] = {
         "source": _NAME,
@@ -74,7 +74,7 @@ def encode_position(origin: Origin, position: TablePosition) -> dict[str, Any]:
     return value
 
 
-def decode_position(value: object, origin: Origin) -> TablePosition:
+def decode_log_position(value: object, origin: Origin) -> LogPosition:
     """Return what a commit stored.
 
     Args:
@@ -97,4 +97,4 @@ def decode_position(value: object, origin: Origin) -> TablePosition:
     if not all(type(number) is int and 0 <= number < _MOST_LSN for number in numbers):
         raise InvalidInputError(f"{shown(value)} is no position of PostgreSQL: its numbers are none")
     number, lsn, *rest = (int(number or 0) for number in numbers)
-    return TablePosition(None if table_id is None else number, lsn, Progress(*rest) if rest else None)
+    return LogPosition(None if table_id is None else number, lsn, Progress(*rest) if rest else None)

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from lakefmt._core.arguments import shown
 from lakefmt._core.cdc.events import SourceFinding, SourceName
-from lakefmt._core.cdc.postgres.server import Catalog, TableRow, ask, identifier
-from lakefmt._core.cdc.postgres.settings import Settings
+from lakefmt._core.cdc.postgres.server import ServerCatalog, TableRow, ask, identifier
+from lakefmt._core.cdc.postgres.settings import PostgresSettings
 from lakefmt._core.cdc.postgres.slots import find_candidates, find_slot, has_publication, publication_statement
 
 __all__ = ["find_lacks"]
@@ -29,10 +29,10 @@ SELECT r.prrelid FROM pg_catalog.pg_publication_rel r JOIN pg_catalog.pg_publica
 WHERE p.pubname = %s AND (r.prqual IS NOT NULL OR r.prattrs IS NOT NULL)"""
 
 
-def find_lacks(connection: Any, settings: Settings) -> Iterator[SourceFinding]:
+def find_lacks(connection: Any, settings: PostgresSettings) -> Iterator[SourceFinding]:
     """Yield what the server, the publication, the slot and the tables lack."""
     yield from _of_server(connection, settings)
-    catalog = Catalog(connection, settings.as_text)
+    catalog = ServerCatalog(connection, settings.as_text)
     candidates = find_candidates(connection, settings)
     if has_publication(connection, settings.publication):
         yield from _of_publication(connection, settings)
@@ -55,11 +55,11 @@ def find_lacks(connection: Any, settings: Settings) -> Iterator[SourceFinding]:
         yield from _of_table(connection, row)
 
 
-def _partitioned(catalog: Catalog, names: list[SourceName]) -> set[SourceName]:
+def _partitioned(catalog: ServerCatalog, names: list[SourceName]) -> set[SourceName]:
     return {row.name for row in catalog.tables_named(names).values() if row.kind == "p"}
 
 
-def _of_server(connection: Any, settings: Settings) -> Iterator[SourceFinding]:
+def _of_server(connection: Any, settings: PostgresSettings) -> Iterator[SourceFinding]:
     version, level, is_standby, slots, senders, encoding, kept, may_replicate, role = ask(connection, _SERVER)[0]
     if version < _OLDEST:
         yield SourceFinding(f"PostgreSQL {version // 10_000} is too old: 12 is the first that can be followed")
@@ -99,7 +99,7 @@ def _of_server(connection: Any, settings: Settings) -> Iterator[SourceFinding]:
         )
 
 
-def _of_publication(connection: Any, settings: Settings) -> Iterator[SourceFinding]:
+def _of_publication(connection: Any, settings: PostgresSettings) -> Iterator[SourceFinding]:
     name = identifier(settings.publication)
     inserts, updates, deletes, truncates, is_via_root = ask(connection, _PUBLICATION, settings.publication)[0]
     if not (inserts and updates and deletes):
@@ -120,19 +120,21 @@ def _of_publication(connection: Any, settings: Settings) -> Iterator[SourceFindi
         )
     if connection.server_version >= 150_000:
         for (number,) in ask(connection, _LEFT_OUT, settings.publication):
-            for row in Catalog(connection, settings.as_text).tables([number]).values():
+            for row in ServerCatalog(connection, settings.as_text).tables([number]).values():
                 yield SourceFinding(
                     f"the publication {shown(settings.publication)} leaves out rows or columns of {row.name}",
                     f"ALTER PUBLICATION {name} SET TABLE {identifier(*row.name)}",
                 )
 
 
-def _of_new_publication(connection: Any, settings: Settings, names: list[SourceName]) -> Iterator[SourceFinding]:
+def _of_new_publication(
+    connection: Any, settings: PostgresSettings, names: list[SourceName]
+) -> Iterator[SourceFinding]:
     may_create = ask(connection, "SELECT has_database_privilege(current_database(), 'CREATE')")[0][0]
     owned = ask(
         connection,
         "SELECT bool_and(pg_has_role(c.relowner, 'USAGE')) FROM pg_catalog.pg_class c WHERE c.oid = ANY(%s::oid[])",
-        [row.id for row in Catalog(connection, settings.as_text).tables_named(names).values()],
+        [row.id for row in ServerCatalog(connection, settings.as_text).tables_named(names).values()],
     )[0][0]
     if not (may_create and owned):
         yield SourceFinding(

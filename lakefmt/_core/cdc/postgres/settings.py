@@ -10,14 +10,14 @@ from lakefmt._core.cdc.postgres.server import Server
 from lakefmt._core.cdc.postgres.types import OddValues
 from lakefmt._core.data_classes import dataclass
 
-__all__ = ["Settings"]
+__all__ = ["PostgresSettings"]
 
 #: Schemas of the server itself.
 _OWN_SCHEMAS: Final = ("pg_catalog", "information_schema", "pg_toast")
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class PostgresSettings:
     """The options of a source.
 
     Attributes:

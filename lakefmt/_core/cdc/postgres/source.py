@@ -11,11 +11,11 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from lakefmt._core.arguments import shown
 from lakefmt._core.cdc.events import Event, SourceFinding, SourceName, SourceTable
-from lakefmt._core.cdc.postgres.follow import Follower, latest_position
-from lakefmt._core.cdc.postgres.log import LogStream
+from lakefmt._core.cdc.postgres.follow import PostgresRun, latest_position
+from lakefmt._core.cdc.postgres.log import ReplicationStream
 from lakefmt._core.cdc.postgres.preflight import find_lacks
-from lakefmt._core.cdc.postgres.server import Catalog, Server, psycopg2
-from lakefmt._core.cdc.postgres.settings import Settings
+from lakefmt._core.cdc.postgres.server import Server, ServerCatalog, psycopg2
+from lakefmt._core.cdc.postgres.settings import PostgresSettings
 from lakefmt._core.cdc.postgres.slots import find_candidates, has_publication
 from lakefmt._core.cdc.postgres.types import OddValues
 from lakefmt.errors import InvalidInputError, SourceUnavailable
@@ -74,14 +74,14 @@ class PostgresSource:
         if odd_values not in ("refuse", "null"):
             raise InvalidInputError(f"odd_values is {shown(odd_values)}: give 'refuse' or 'null'")
         server = Server(host, port, user, database, dict(parameters or {}), password)
-        self._settings = Settings(
+        self._settings = PostgresSettings(
             server, tuple(tables), publication, slot, tuple(text_columns), odd_values, chunk_bytes, look_seconds
         )
         self._lock = threading.Lock()
         self._is_closed = False
         self._connections: list[Any] = []
         self._woken, self._waker = socket.socketpair()
-        self._follower: Follower | None = None
+        self._follower: PostgresRun | None = None
         self._asking: Any = None
 
     @classmethod
@@ -129,7 +129,7 @@ class PostgresSource:
     def tables(self) -> Sequence[SourceTable]:
         """Return the tables that are followed, as they are now."""
         connection = self._ask_connection()
-        catalog = Catalog(connection, self._settings.as_text)
+        catalog = ServerCatalog(connection, self._settings.as_text)
         if has_publication(connection, self._settings.publication):
             rows = catalog.published(self._settings.publication)
         else:
@@ -142,9 +142,9 @@ class PostgresSource:
 
     def events(self, positions: Mapping[SourceName, Any], *, logs: bool, until_now: bool) -> Iterator[Event]:
         """Return the events from some positions on, in order; a table without a position begins with its rows of now."""
-        log = LogStream(self._settings.server, self._opened, self._woken)
+        log = ReplicationStream(self._settings.server, self._opened, self._woken)
         try:
-            follower = Follower(
+            follower = PostgresRun(
                 self._settings,
                 log,
                 self._ask_connection(),
@@ -168,7 +168,7 @@ class PostgresSource:
 
     def latest(self) -> Any:
         """Return the position of now; a slot that is gone or lost its log is made again."""
-        log = LogStream(self._settings.server, self._opened, self._woken)
+        log = ReplicationStream(self._settings.server, self._opened, self._woken)
         try:
             return latest_position(self._ask_connection(), log, self._settings)
         finally:
