@@ -16,6 +16,7 @@ from lakefmt._core.cdc.events import (
     SourceTable,
     TableChanged,
     TableGone,
+    TableRead,
     TableTruncated,
 )
 
@@ -37,6 +38,7 @@ class Applied:
     changed: list[TableChanged] = field(default_factory=list)
     truncated: list[SourceName] = field(default_factory=list)
     gone: list[TableGone] = field(default_factory=list)
+    read: list[SourceName] = field(default_factory=list)
     borders: int = 0
     keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -53,6 +55,8 @@ class Applied:
             self.rows.setdefault(event.name, {}).clear()
         elif isinstance(event, TableGone):
             self.gone.append(event)
+        elif isinstance(event, TableRead):
+            self.read.append(event.name)
         elif isinstance(event, Border):
             self.borders += 1
             for name in self.tables:
@@ -72,6 +76,7 @@ class Applied:
             list(self.changed),
             list(self.truncated),
             list(self.gone),
+            list(self.read),
             self.borders,
             self.keys,
         )

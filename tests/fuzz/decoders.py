@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lakefmt._core.cdc.postgres.pgoutput import decode_message
 from lakefmt._core.config.table_config import parse_table_config
 from lakefmt._core.formats.avro.columnar.codec import decode_rows
 from lakefmt._core.formats.avro.container import decode_container, decode_container_records, encode_container
@@ -451,7 +452,16 @@ def decode_any_segment(data: bytes) -> object:
     return decode_segment(data, header)
 
 
+_PGOUTPUT = json.loads((Path(__file__).parents[1] / "data" / "cdc" / "pgoutput.json").read_text("utf-8"))
+
 DECODERS: tuple[Decoder, ...] = (
+    Decoder(
+        "message of PostgreSQL's log",
+        ("cdc.postgres.pgoutput.decode_message",),
+        decode_message,
+        {name: bytes.fromhex(digits) for name, digits in _PGOUTPUT.items()},
+        refuses=False,  # what a type is called is not read
+    ),
     Decoder(
         "header of a segment",
         ("segments.codec.decode_header",),

@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from lakefmt._core.cdc.events import Border, Event, SourceName, TableChanged, TableGone, TableTruncated
-from lakefmt._core.cdc.postgres.log import LogStream
+from lakefmt._core.cdc.events import Border, Event, SourceName, TableChanged, TableGone, TableRead, TableTruncated
+from lakefmt._core.cdc.postgres.log import ReplicationStream
 from lakefmt._core.cdc.postgres.pgoutput import (
     Begin,
     Commit,
@@ -25,16 +25,16 @@ from lakefmt._core.cdc.postgres.pgoutput import (
     Update,
     decode_message,
 )
-from lakefmt._core.cdc.postgres.positions import Origin, Progress, TablePosition, decode_position, encode_position
-from lakefmt._core.cdc.postgres.rows import RowBuffer, TableShape, snapshot_changes
-from lakefmt._core.cdc.postgres.server import Catalog, ColumnRow, TableRow, ask, lsn_number
-from lakefmt._core.cdc.postgres.settings import Settings
+from lakefmt._core.cdc.postgres.positions import LogPosition, Origin, Progress, decode_log_position, encode_log_position
+from lakefmt._core.cdc.postgres.rows import ChangeBuffer, ColumnTypes, snapshot_changes
+from lakefmt._core.cdc.postgres.server import ColumnRow, ServerCatalog, TableRow, ask, lsn_number
+from lakefmt._core.cdc.postgres.settings import PostgresSettings
 from lakefmt._core.cdc.postgres.slots import ensure_publication, ensure_slot
-from lakefmt._core.cdc.postgres.snapshot import Snapshot, TableReader
+from lakefmt._core.cdc.postgres.snapshot import ExportedSnapshot, TableReader
 from lakefmt._core.cdc.postgres.touched import TouchedRows
 from lakefmt.errors import FormatError, PositionLost, SourceRefused
 
-__all__ = ["Follower"]
+__all__ = ["PostgresRun", "latest_position"]
 
 #: A border at least so often.
 _BORDER_SECONDS: Final = 1.0
@@ -47,7 +47,7 @@ _NUDGE_SECONDS: Final = 0.5
 _TOUCHED_KEYS: Final = 5_000
 
 
-class Tracked:
+class TrackedTable:
     """A table that is followed."""
 
     def __init__(self, row: TableRow, lsn: int, progress: Progress | None) -> None:
@@ -57,17 +57,21 @@ class Tracked:
         #: How far its rows were read; None: all.
         self.progress = progress
         #: What its newest TableChanged said.
-        self.shape: TableShape | None = None
-        self.buffer: RowBuffer | None = None
+        self.shape: ColumnTypes | None = None
+        self.buffer: ChangeBuffer | None = None
         #: The keys of changes between two snapshots, of a table whose rows were read in part.
         self.touched: TouchedRows | None = None
+        #: The place before which all is durable here.
+        self.durable = lsn
+        #: The newest transaction of which events came.
+        self.newest = -1
 
     @property
     def name(self) -> SourceName:
         """Its name."""
         return self.row.name
 
-    def announce(self, shape: TableShape) -> list[Event]:
+    def announce(self, shape: ColumnTypes) -> list[Event]:
         """Return what has to come before rows of a shape: rows of the shape before, and the change of columns."""
         if self.shape is not None and self.shape.table == shape.table:
             return []
@@ -87,13 +91,13 @@ class Tracked:
             yield from self.touched.take()
 
 
-class Follower:
+class PostgresRun:
     """One run, from some positions on."""
 
     def __init__(
         self,
-        settings: Settings,
-        log: LogStream,
+        settings: PostgresSettings,
+        log: ReplicationStream,
         connection: Any,
         *,
         logs: bool,
@@ -106,11 +110,11 @@ class Follower:
         self._logs = logs
         self._opened = opened
         self._is_closed = is_closed
-        self._catalog = Catalog(connection, settings.as_text)
+        self._catalog = ServerCatalog(connection, settings.as_text)
         self._origin = Origin(log.identify(), settings.server.database, settings.slot)
-        self._tracked: dict[int, Tracked] = {}
-        self._shapes: dict[int, TableShape] = {}
-        self._snapshot: Snapshot | None = None
+        self._tracked: dict[int, TrackedTable] = {}
+        self._shapes: dict[int, ColumnTypes] = {}
+        self._snapshot: ExportedSnapshot | None = None
         #: Tables that are gone once the log was read up to a place.
         self._leaving: dict[int, tuple[int, TableGone]] = {}
         self._lsn = 0
@@ -125,7 +129,9 @@ class Follower:
     def events(self, positions: Mapping[SourceName, Any], *, until_now: bool) -> Iterator[Event]:
         """Yield the events from some positions on."""
         settings = self._settings
-        stored = {name: decode_position(value, self._origin) for name, value in positions.items() if value is not None}
+        stored = {
+            name: decode_log_position(value, self._origin) for name, value in positions.items() if value is not None
+        }
         self._check_not_ahead(stored)
         ensure_publication(self._connection, settings)
         ensure_slot(self._connection, self._log, settings, has_positions=bool(stored))
@@ -149,7 +155,7 @@ class Follower:
     def _written(self) -> int:
         return lsn_number(ask(self._connection, "SELECT pg_current_wal_flush_lsn()::text")[0][0])
 
-    def _check_not_ahead(self, stored: Mapping[SourceName, TablePosition]) -> None:
+    def _check_not_ahead(self, stored: Mapping[SourceName, LogPosition]) -> None:
         newest = max((position.lsn for position in stored.values()), default=0)
         if newest > self._written():
             raise PositionLost(
@@ -158,39 +164,40 @@ class Follower:
 
     # ------------------------------------------------------------------------------------------------- tables and rows
 
-    def _track_all(self, stored: Mapping[SourceName, TablePosition]) -> Iterator[Event]:
+    def _track_all(self, stored: Mapping[SourceName, LogPosition]) -> Iterator[Event]:
         rows = self._published()
         there = {row.name for row in rows.values()}
-        for name in stored:
+        for name, position in stored.items():
             if name not in there:
-                yield TableGone(name)
+                renamed = rows.get(position.table_id or 0)
+                yield TableGone(name, renamed.name if renamed is not None else None)
         for row in rows.values():
-            position = stored.get(row.name)
-            if position is not None and position.table_id != row.id:
+            found = stored.get(row.name)
+            if found is not None and found.table_id not in (None, row.id):
                 yield TableTruncated(row.name)  # dropped and made again
-                position = None
-            self._tracked[row.id] = self._tracked_at(row, position)
+                found = None
+            self._tracked[row.id] = self._tracked_at(row, found)
         self._take_snapshot()
 
     def _published(self) -> dict[int, TableRow]:
         rows = self._catalog.published(self._settings.publication)
         return {number: row for number, row in rows.items() if self._settings.matches(row.name)}
 
-    def _tracked_at(self, row: TableRow, position: TablePosition | None) -> Tracked:
+    def _tracked_at(self, row: TableRow, position: LogPosition | None) -> TrackedTable:
         if position is None or (position.progress is not None and position.progress.page == 0):
-            return Tracked(row, 0, Progress(0, row.file))
+            return TrackedTable(row, 0, Progress(0, row.file))
         if position.progress is not None and (self._logs or not row.keys):
             raise SourceRefused(
                 f"{row.name}: its rows were read in part for a table of last states, and cannot be read on as a log of changes"
             )
-        return Tracked(row, position.lsn, position.progress)
+        return TrackedTable(row, position.lsn, position.progress)
 
     def _take_snapshot(self) -> None:
         """Take a snapshot for the tables whose rows are still to come."""
         pending = [each for each in self._tracked.values() if each.progress is not None]
         if not pending:
             return
-        self._snapshot = Snapshot(self._settings.server, self._catalog, self._opened)
+        self._snapshot = ExportedSnapshot(self._settings.server, self._catalog, self._opened)
         rows = self._snapshot.catalog.tables([each.row.id for each in pending])
         for each in pending:
             if each.row.id not in rows:
@@ -220,8 +227,9 @@ class Follower:
         snapshot.close()
         self._snapshot = None
 
-    def _read_table(self, table: Tracked, reader: TableReader, snapshot: Snapshot) -> Iterator[Event]:
+    def _read_table(self, table: TrackedTable, reader: TableReader, snapshot: ExportedSnapshot) -> Iterator[Event]:
         table.lsn, table.touched = snapshot.lsn, None
+        table.durable = table.durable or snapshot.lsn
         yield from table.announce(reader.shape)
         same_file = table.progress is not None and table.progress.file == table.row.file
         begin = table.progress.page if table.progress is not None and same_file else 0
@@ -236,6 +244,7 @@ class Follower:
                 table.progress = Progress(end, table.row.file)
                 yield self._border()
         table.progress = None
+        yield TableRead(table.name)
         yield self._border()
 
     # --------------------------------------------------------------------------------------------------------- the log
@@ -316,14 +325,15 @@ class Follower:
         if table is None or begin.lsn < table.lsn:
             return
         if table.touched is not None:
+            table.newest = begin.lsn
             table.touched.add(shape, change)
             if len(table.touched) >= _TOUCHED_KEYS:
                 yield from table.take_touched()
             return
         yield from table.announce(shape)
         if table.buffer is None:
-            table.buffer = RowBuffer(shape, self._settings.odd_values)
-        self._number += 1
+            table.buffer = ChangeBuffer(shape, self._settings.odd_values)
+        self._number, table.newest = self._number + 1, begin.lsn
         at = (f"{begin.lsn:016x}-{self._number:010d}", begin.micros, str(begin.xid))
         if isinstance(change, Insert):
             table.buffer.insert(change.new, at)
@@ -362,6 +372,7 @@ class Follower:
         if table.touched is not None:
             table.touched.clear()
             table.progress = Progress(0, 0)
+        table.newest = self._begin.lsn
         yield from table.take()
         yield TableTruncated(table.name)
 
@@ -378,20 +389,35 @@ class Follower:
             yield from each.take()
             yield from each.take_touched()
 
+    def confirm(self, positions: Mapping[SourceName, Any]) -> None:
+        """Note what is durable."""
+        for table in self._tracked.values():
+            position = positions.get(table.name)
+            if position is not None:
+                table.durable = max(table.durable, decode_log_position(position, self._origin).lsn)
+        self._forget()
+
+    def _forget(self) -> None:
+        """Let the server forget what is durable: a table without changes since its position is durable up to here."""
+        places = [self._lsn if each.newest < each.durable else each.durable for each in self._tracked.values()]
+        self._log.confirmed = max(self._log.confirmed, min(places, default=0))
+        self._log.tell()
+
     def _border(self, *, caught_up: bool = False) -> Border:
         self._border_time = time.monotonic()
+        self._forget()
         origin, positions = self._origin, {each.name: self._position(each) for each in self._tracked.values()}
 
         def position_of(name: SourceName) -> Any:
-            return encode_position(origin, positions[name]) if name in positions else None
+            return encode_log_position(origin, positions[name]) if name in positions else None
 
         return Border(position_of, self._at, caught_up)
 
-    def _position(self, table: Tracked) -> TablePosition:
+    def _position(self, table: TrackedTable) -> LogPosition:
         lsn = self._lsn
         if table.progress is not None and self._snapshot is not None:
             lsn = min(lsn, self._snapshot.lsn)
-        return TablePosition(table.row.id, max(table.lsn, lsn), table.progress)
+        return LogPosition(table.row.id, max(table.lsn, lsn), table.progress)
 
     def _look(self) -> Iterator[Event]:
         """Yield what follows from tables that joined or left, between two transactions."""
@@ -407,13 +433,17 @@ class Follower:
         self._note_absent(rows)
         joining = [row for number, row in rows.items() if number not in self._tracked]
         if joining and not self._leaving:
-            self._tracked |= {row.id: Tracked(row, 0, Progress(0, row.file)) for row in joining}
+            self._tracked |= {row.id: TrackedTable(row, 0, Progress(0, row.file)) for row in joining}
             self._take_snapshot()
             yield from self._read_pending()
 
     def _note_absent(self, rows: Mapping[int, TableRow]) -> None:
         """Note the tables that left: their last changes lie before what the server has written by now."""
-        absent = [number for number in self._tracked if number not in rows and number not in self._leaving]
+        absent = [
+            number
+            for number, table in self._tracked.items()
+            if number not in self._leaving and (number not in rows or rows[number].name != table.name)
+        ]
         if not absent:
             return
         written, now = self._written(), self._catalog.tables(absent)
@@ -421,6 +451,14 @@ class Follower:
             name = self._tracked[number].name
             is_renamed = number in now and now[number].name != name
             self._leaving[number] = (written, TableGone(name, now[number].name if is_renamed else None))
+
+
+def latest_position(connection: Any, log: ReplicationStream, settings: PostgresSettings) -> dict[str, Any]:
+    """Return the position behind everything that was committed so far, of whichever table."""
+    ensure_publication(connection, settings)
+    ensure_slot(connection, log, settings, has_positions=False)
+    lsn = lsn_number(ask(connection, "SELECT pg_current_wal_flush_lsn()::text")[0][0])
+    return encode_log_position(Origin(log.identify(), settings.server.database, settings.slot), LogPosition(None, lsn))
 
 
 def _snapshot_position(lsn: int) -> str:

@@ -10,10 +10,10 @@ from typing import Any
 
 from lakefmt._core.cdc.postgres.server import Server, identifier, source_errors
 
-__all__ = ["LogStream"]
+__all__ = ["ReplicationStream"]
 
 
-class LogStream:
+class ReplicationStream:
     """A connection that follows the log through a slot, from a place on."""
 
     def __init__(self, server: Server, opened: Callable[[Any], None], wakes: socket.socket) -> None:

@@ -65,7 +65,7 @@ class Commit(NamedTuple):
     micros: int
 
 
-class Column(NamedTuple):
+class RelationColumn(NamedTuple):
     """A column as a message describes it.
 
     Attributes:
@@ -96,7 +96,7 @@ class Relation(NamedTuple):
     schema: str
     name: str
     identity: str
-    columns: tuple[Column, ...]
+    columns: tuple[RelationColumn, ...]
 
 
 class Insert(NamedTuple):
@@ -228,7 +228,7 @@ def _relation(body: bytes) -> tuple[Relation, int]:
         column, at = _string(body, at + 1)
         type_id, modifier = _TYPE.unpack_from(body, at)
         at += _TYPE.size
-        columns.append(Column(column, bool(flags & 1), type_id, modifier))
+        columns.append(RelationColumn(column, bool(flags & 1), type_id, modifier))
     # The server leaves out the name of its own catalog's schema.
     return Relation(_U32.unpack_from(body, 1)[0], schema or "pg_catalog", name, identity, tuple(columns)), at
 

@@ -9,7 +9,7 @@ from lakefmt._core.arguments import shown
 from lakefmt._core.data_classes import dataclass
 from lakefmt.errors import InvalidInputError, PositionLost
 
-__all__ = ["Origin", "Progress", "TablePosition", "decode_position", "encode_position"]
+__all__ = ["LogPosition", "Origin", "Progress", "decode_log_position", "encode_log_position"]
 
 VERSION: Final = 1
 _NAME: Final = "postgres"
@@ -44,21 +44,21 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
-class TablePosition:
+class LogPosition:
     """What a commit of a table has.
 
     Attributes:
-        table_id: the table's object id: another one of the same name is another table.
+        table_id: the table's object id: another one of the same name is another table; None: whichever has the name.
         lsn: the place in the log before which every transaction is in it.
         progress: its rows were read so far, and more are to come; None: all.
     """
 
-    table_id: int
+    table_id: int | None
     lsn: int
     progress: Progress | None = None
 
 
-def encode_position(origin: Origin, position: TablePosition) -> dict[str, Any]:
+def encode_log_position(origin: Origin, position: LogPosition) -> dict[str, Any]:
     """Return a position as a JSON value."""
     value: dict[str, Any] = {
         "source": _NAME,
@@ -74,7 +74,7 @@ def encode_position(origin: Origin, position: TablePosition) -> dict[str, Any]:
     return value
 
 
-def decode_position(value: object, origin: Origin) -> TablePosition:
+def decode_log_position(value: object, origin: Origin) -> LogPosition:
     """Return what a commit stored.
 
     Args:
@@ -91,9 +91,10 @@ def decode_position(value: object, origin: Origin) -> TablePosition:
         if value.get(name) != now:
             raise PositionLost(f"the stored position is of {name} {shown(value.get(name))}, and this is {shown(now)}")
     progress = value.get("snapshot")
-    numbers = [value.get("table"), value.get("lsn")]
+    table_id = value.get("table")
+    numbers = [0 if table_id is None else table_id, value.get("lsn")]
     numbers += [progress.get("page"), progress.get("file")] if isinstance(progress, Mapping) else []
     if not all(type(number) is int and 0 <= number < _MOST_LSN for number in numbers):
         raise InvalidInputError(f"{shown(value)} is no position of PostgreSQL: its numbers are none")
-    table_id, lsn, *rest = (int(number or 0) for number in numbers)
-    return TablePosition(table_id, lsn, Progress(*rest) if rest else None)
+    number, lsn, *rest = (int(number or 0) for number in numbers)
+    return LogPosition(None if table_id is None else number, lsn, Progress(*rest) if rest else None)

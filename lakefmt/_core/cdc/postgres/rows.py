@@ -13,7 +13,7 @@ from lakefmt._core.cdc.postgres.types import OddValues, ValueType, schema_of, to
 from lakefmt._core.data_classes import dataclass
 from lakefmt.errors import FormatError, SourceRefused
 
-__all__ = ["RowBuffer", "TableShape", "snapshot_changes", "table_of_texts"]
+__all__ = ["ChangeBuffer", "ColumnTypes", "snapshot_changes", "table_of_texts"]
 
 _BEFORE: Final = RowKind.UPDATE_BEFORE.value
 _AFTER: Final = RowKind.UPDATE_AFTER.value
@@ -26,7 +26,7 @@ _MOST_ROWS: Final = 20_000
 
 
 @dataclass(frozen=True, slots=True)
-class TableShape:
+class ColumnTypes:
     """A table as a part of the log has it.
 
     Attributes:
@@ -40,16 +40,16 @@ class TableShape:
     key_places: tuple[int, ...]
 
     @classmethod
-    def of(cls, name: SourceName, names: list[str], types: list[ValueType], keys: tuple[str, ...]) -> TableShape:
+    def of(cls, name: SourceName, names: list[str], types: list[ValueType], keys: tuple[str, ...]) -> ColumnTypes:
         """Describe a table by its columns and its key."""
         table = SourceTable(name, schema_of(names, types, keys), keys)
         return cls(table, tuple(types), tuple(names.index(key) for key in keys))
 
 
-class RowBuffer:
+class ChangeBuffer:
     """The changes of a table between two borders, or of a part of a large transaction."""
 
-    def __init__(self, shape: TableShape, odd: OddValues) -> None:
+    def __init__(self, shape: ColumnTypes, odd: OddValues) -> None:
         self.shape = shape
         self._odd: OddValues = odd
         self._columns: list[list[bytes | None]] = [[] for _ in shape.types]
@@ -139,7 +139,7 @@ def _strings(values: list[bytes | None], name: SourceName) -> pa.Array:
         raise SourceRefused(f"{name}: a value is not UTF-8: {error}") from error
 
 
-def table_of_texts(shape: TableShape, texts: list[pa.Array], odd: OddValues) -> pa.Table:
+def table_of_texts(shape: ColumnTypes, texts: list[pa.Array], odd: OddValues) -> pa.Table:
     """Return texts as the table's columns with their types."""
     name = shape.table.name
     # Rows of a key alone have nulls in columns that the source never leaves null: the schema of a batch says it.
@@ -150,7 +150,7 @@ def table_of_texts(shape: TableShape, texts: list[pa.Array], odd: OddValues) -> 
     return pa.table(columns, schema=shape.table.columns)
 
 
-def snapshot_changes(shape: TableShape, texts: list[pa.Array], odd: OddValues, position: str) -> RowChanges:
+def snapshot_changes(shape: ColumnTypes, texts: list[pa.Array], odd: OddValues, position: str) -> RowChanges:
     """Return rows that were read from the table as insertions."""
     rows = table_of_texts(shape, texts, odd)
     count = rows.num_rows

@@ -9,15 +9,15 @@ from types import ModuleType
 from typing import Any, Final, NamedTuple
 
 from lakefmt._core.cdc.events import SourceName
-from lakefmt._core.cdc.postgres.rows import TableShape
+from lakefmt._core.cdc.postgres.rows import ColumnTypes
 from lakefmt._core.cdc.postgres.types import TEXT, TypeRow, find_type
 from lakefmt._core.data_classes import dataclass
 from lakefmt.errors import InvalidInputError, PositionLost, SourceRefused, SourceUnavailable
 
 __all__ = [
-    "Catalog",
     "ColumnRow",
     "Server",
+    "ServerCatalog",
     "TableRow",
     "ask",
     "identifier",
@@ -234,7 +234,7 @@ SELECT c.oid FROM unnest(%s::text[], %s::text[]) AS k(space, name)
 JOIN pg_catalog.pg_namespace n ON n.nspname = k.space JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = k.name"""
 
 
-class Catalog:
+class ServerCatalog:
     """What one connection says of tables and types, as its transaction sees them."""
 
     def __init__(
@@ -290,11 +290,11 @@ class Catalog:
             below = {number for row in rows.values() for number in (row.base, row.element) if number}
             unknown = below - self.types.keys()
 
-    def shape_of(self, name: SourceName, columns: Sequence[ColumnRow], keys: tuple[str, ...]) -> TableShape:
+    def shape_of(self, name: SourceName, columns: Sequence[ColumnRow], keys: tuple[str, ...]) -> ColumnTypes:
         """Return a table's columns with the types that values have here."""
         self._learn({column.type_id for column in columns})
         types = [
             TEXT if self.as_text(name, column.name) else find_type(column.type_id, column.modifier, self.types)
             for column in columns
         ]
-        return TableShape.of(name, [column.name for column in columns], types, keys)
+        return ColumnTypes.of(name, [column.name for column in columns], types, keys)

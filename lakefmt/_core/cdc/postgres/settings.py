@@ -10,14 +10,14 @@ from lakefmt._core.cdc.postgres.server import Server
 from lakefmt._core.cdc.postgres.types import OddValues
 from lakefmt._core.data_classes import dataclass
 
-__all__ = ["Settings"]
+__all__ = ["PostgresSettings"]
 
 #: Schemas of the server itself.
 _OWN_SCHEMAS: Final = ("pg_catalog", "information_schema", "pg_toast")
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class PostgresSettings:
     """The options of a source.
 
     Attributes:
@@ -43,7 +43,8 @@ class Settings:
     def matches(self, name: SourceName) -> bool:
         """Say whether a table is followed; a pattern without a dot is one of the schema ``public``."""
         return name.schema not in _OWN_SCHEMAS and any(
-            fnmatch.fnmatchcase(str(name), each if "." in each else f"public.{each}") for each in self.patterns
+            fnmatch.fnmatchcase(str(name), each if "." in each or each == "*" else f"public.{each}")
+            for each in self.patterns
         )
 
     def as_text(self, name: SourceName, column: str) -> bool:

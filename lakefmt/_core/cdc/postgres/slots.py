@@ -6,9 +6,9 @@ from typing import Any, Final, NamedTuple
 
 from lakefmt._core.arguments import shown
 from lakefmt._core.cdc.events import SourceName
-from lakefmt._core.cdc.postgres.log import LogStream
+from lakefmt._core.cdc.postgres.log import ReplicationStream
 from lakefmt._core.cdc.postgres.server import ask, identifier
-from lakefmt._core.cdc.postgres.settings import Settings
+from lakefmt._core.cdc.postgres.settings import PostgresSettings
 from lakefmt.errors import PositionLost, SourceRefused
 
 __all__ = ["SlotRow", "ensure_publication", "ensure_slot", "find_candidates", "find_slot", "has_publication"]
@@ -46,12 +46,12 @@ def has_publication(connection: Any, publication: str) -> bool:
     return bool(ask(connection, "SELECT 1 FROM pg_catalog.pg_publication WHERE pubname = %s", publication))
 
 
-def find_candidates(connection: Any, settings: Settings) -> list[SourceName]:
+def find_candidates(connection: Any, settings: PostgresSettings) -> list[SourceName]:
     """Return the tables of the database that the patterns ask for."""
     return [name for row in ask(connection, _CANDIDATES) if settings.matches(name := SourceName(*row))]
 
 
-def ensure_publication(connection: Any, settings: Settings) -> None:
+def ensure_publication(connection: Any, settings: PostgresSettings) -> None:
     """Make the publication of the tables that are asked for, unless there is one of its name."""
     if has_publication(connection, settings.publication):
         return
@@ -68,7 +68,7 @@ def publication_statement(publication: str, names: list[SourceName]) -> str:
     return f"CREATE PUBLICATION {identifier(publication)} FOR TABLE {', '.join(identifier(*name) for name in names)}"
 
 
-def ensure_slot(connection: Any, log: LogStream, settings: Settings, *, has_positions: bool) -> None:
+def ensure_slot(connection: Any, log: ReplicationStream, settings: PostgresSettings, *, has_positions: bool) -> None:
     """Make the slot unless it is there.
 
     Raises:

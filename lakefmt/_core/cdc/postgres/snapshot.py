@@ -17,8 +17,8 @@ import pyarrow.csv as pcsv
 
 from lakefmt._core.cdc.events import SourceName
 from lakefmt._core.cdc.postgres.server import (
-    Catalog,
     Server,
+    ServerCatalog,
     TableRow,
     ask,
     identifier,
@@ -27,7 +27,7 @@ from lakefmt._core.cdc.postgres.server import (
 )
 from lakefmt.errors import SourceRefused, SourceUnavailable
 
-__all__ = ["Snapshot", "TableReader"]
+__all__ = ["ExportedSnapshot", "TableReader"]
 
 _PAGE_BYTES: Final = 8192
 _SAVEPOINT: Final = "lakefmt_part"
@@ -35,10 +35,10 @@ _SAVEPOINT: Final = "lakefmt_part"
 _ALTERED: Final = ("42703", "42P01")
 
 
-class Snapshot:
+class ExportedSnapshot:
     """A transaction that sees what was committed before `lsn`, and nothing else."""
 
-    def __init__(self, server: Server, catalog: Catalog, opened: Callable[[Any], None]) -> None:
+    def __init__(self, server: Server, catalog: ServerCatalog, opened: Callable[[Any], None]) -> None:
         """Take one; it waits for the transactions that are open now.
 
         Args:
@@ -61,7 +61,7 @@ class Snapshot:
                 cursor.execute("SET TRANSACTION SNAPSHOT %s", (snapshot,))
         finally:
             slot.close()  # and its slot is gone
-        self.catalog = Catalog(self.connection, catalog.as_text, catalog.types)
+        self.catalog = ServerCatalog(self.connection, catalog.as_text, catalog.types)
 
     def close(self) -> None:
         """End the transaction."""
@@ -72,7 +72,7 @@ class Snapshot:
 class TableReader:
     """The rows of one table in a snapshot, by ranges of pages."""
 
-    def __init__(self, snapshot: Snapshot, row: TableRow, chunk_bytes: int) -> None:
+    def __init__(self, snapshot: ExportedSnapshot, row: TableRow, chunk_bytes: int) -> None:
         self._snapshot = snapshot
         self.row = row
         self.shape = snapshot.catalog.shape_of(row.name, row.columns, row.keys)

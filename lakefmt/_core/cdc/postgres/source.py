@@ -11,10 +11,11 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from lakefmt._core.arguments import shown
 from lakefmt._core.cdc.events import Event, SourceFinding, SourceName, SourceTable
-from lakefmt._core.cdc.postgres.follow import Follower
-from lakefmt._core.cdc.postgres.log import LogStream
-from lakefmt._core.cdc.postgres.server import Catalog, Server, psycopg2
-from lakefmt._core.cdc.postgres.settings import Settings
+from lakefmt._core.cdc.postgres.follow import PostgresRun, latest_position
+from lakefmt._core.cdc.postgres.log import ReplicationStream
+from lakefmt._core.cdc.postgres.preflight import find_lacks
+from lakefmt._core.cdc.postgres.server import Server, ServerCatalog, psycopg2
+from lakefmt._core.cdc.postgres.settings import PostgresSettings
 from lakefmt._core.cdc.postgres.slots import find_candidates, has_publication
 from lakefmt._core.cdc.postgres.types import OddValues
 from lakefmt.errors import InvalidInputError, SourceUnavailable
@@ -23,6 +24,8 @@ __all__ = ["PostgresSource"]
 
 _SCHEMES: Final = ("postgresql", "postgres")
 _PORT: Final = 5432
+#: What a URL may say of the source itself; all else is the client library's.
+_URL_OPTIONS: Final = ("publication", "slot", "text_columns", "odd_values")
 
 
 class PostgresSource:
@@ -71,15 +74,14 @@ class PostgresSource:
         if odd_values not in ("refuse", "null"):
             raise InvalidInputError(f"odd_values is {shown(odd_values)}: give 'refuse' or 'null'")
         server = Server(host, port, user, database, dict(parameters or {}), password)
-        self._settings = Settings(
+        self._settings = PostgresSettings(
             server, tuple(tables), publication, slot, tuple(text_columns), odd_values, chunk_bytes, look_seconds
         )
         self._lock = threading.Lock()
         self._is_closed = False
         self._connections: list[Any] = []
         self._woken, self._waker = socket.socketpair()
-        self._follower: Follower | None = None
-        self._log: LogStream | None = None
+        self._follower: PostgresRun | None = None
         self._asking: Any = None
 
     @classmethod
@@ -87,7 +89,8 @@ class PostgresSource:
         """Describe a source by a URL such as ``postgresql://reader@db.example:5432/shop?sslmode=require``.
 
         Args:
-            url: user, server, database and parameters of the connection; a password is refused, for URLs are seen and kept.
+            url: user, server, database, and behind a question mark `publication`, `slot`, `text_columns` (with commas) and `odd_values`
+                as of the class, and parameters of the connection. A password is refused, for URLs are seen and kept.
             password: of the role.
             options: as of the class.
 
@@ -103,7 +106,11 @@ class PostgresSource:
             raise InvalidInputError("the URL of the source has a password: give it apart")
         if parts.scheme not in _SCHEMES or not parts.hostname or not parts.path.strip("/"):
             raise InvalidInputError(f"{shown(url)} is no URL like postgresql://user@host:5432/database")
-        options["parameters"] = {**dict(parse_qsl(parts.query)), **(options.get("parameters") or {})}
+        told = dict(parse_qsl(parts.query))
+        given: dict[str, Any] = {name: told.pop(name) for name in _URL_OPTIONS if name in told}
+        if "text_columns" in given:
+            given["text_columns"] = given["text_columns"].split(",")
+        options = {**given, **options, "parameters": {**told, **(options.get("parameters") or {})}}
         user = unquote(parts.username or "postgres")
         return cls(parts.hostname, port, user, password, unquote(parts.path.strip("/")), **options)
 
@@ -117,12 +124,12 @@ class PostgresSource:
 
     def preflight(self) -> Sequence[SourceFinding]:
         """Return what the server and the tables lack."""
-        return ()
+        return tuple(find_lacks(self._ask_connection(), self._settings))
 
     def tables(self) -> Sequence[SourceTable]:
         """Return the tables that are followed, as they are now."""
         connection = self._ask_connection()
-        catalog = Catalog(connection, self._settings.as_text)
+        catalog = ServerCatalog(connection, self._settings.as_text)
         if has_publication(connection, self._settings.publication):
             rows = catalog.published(self._settings.publication)
         else:
@@ -135,10 +142,9 @@ class PostgresSource:
 
     def events(self, positions: Mapping[SourceName, Any], *, logs: bool, until_now: bool) -> Iterator[Event]:
         """Return the events from some positions on, in order; a table without a position begins with its rows of now."""
-        log = LogStream(self._settings.server, self._opened, self._woken)
-        self._log = log
+        log = ReplicationStream(self._settings.server, self._opened, self._woken)
         try:
-            follower = Follower(
+            follower = PostgresRun(
                 self._settings,
                 log,
                 self._ask_connection(),
@@ -152,16 +158,21 @@ class PostgresSource:
             if not self._is_closed:  # or another thread closed the connections on purpose
                 raise
         finally:
-            self._follower = self._log = None
+            self._follower = None
             log.close()
 
     def confirm(self, positions: Mapping[SourceName, Any]) -> None:
         """Let the server forget the log before all of some positions."""
-        lsns = [value["lsn"] for value in positions.values() if value is not None]
-        log = self._log
-        if log is not None and lsns and min(lsns) > log.confirmed:
-            log.confirmed = min(lsns)
-            log.tell()
+        if self._follower is not None:
+            self._follower.confirm(positions)
+
+    def latest(self) -> Any:
+        """Return the position of now; a slot that is gone or lost its log is made again."""
+        log = ReplicationStream(self._settings.server, self._opened, self._woken)
+        try:
+            return latest_position(self._ask_connection(), log, self._settings)
+        finally:
+            log.close()
 
     def lag(self) -> Mapping[str, float]:
         """Return the bytes of log that are still to come, and the parts of tables that were read and are left."""

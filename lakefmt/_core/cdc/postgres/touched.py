@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from lakefmt._core.cdc.events import Event, RowChanges, RowKind
 from lakefmt._core.cdc.postgres.pgoutput import UNSENT, Delete, Insert, Update, Values
-from lakefmt._core.cdc.postgres.rows import TableShape, snapshot_changes, table_of_texts
+from lakefmt._core.cdc.postgres.rows import ColumnTypes, snapshot_changes, table_of_texts
 from lakefmt._core.cdc.postgres.snapshot import TableReader
 from lakefmt._core.cdc.postgres.types import OddValues
 from lakefmt.errors import SourceRefused
@@ -34,7 +34,7 @@ class TouchedRows:
         """Forget the keys: the table was emptied."""
         self._keys.clear()
 
-    def add(self, shape: TableShape, change: Insert | Update | Delete) -> None:
+    def add(self, shape: ColumnTypes, change: Insert | Update | Delete) -> None:
         """Note the keys of a change."""
         keys = self.shape.table.keys
         names = shape.table.columns.names

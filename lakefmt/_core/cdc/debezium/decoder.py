@@ -1,0 +1,300 @@
+"""Messages of Debezium into events."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from lakefmt._core.cdc.debezium.columns import ConnectType, find_connect_type, infer_type, inferred_values
+from lakefmt._core.cdc.debezium.envelopes import Change, Emptied, Unrelated, read_message
+from lakefmt._core.cdc.debezium.messages import DecodedMessage, Fields, MessageReader
+from lakefmt._core.cdc.debezium.registry import SchemaRegistry
+from lakefmt._core.cdc.events import Event, RowChanges, RowKind, SourceName, SourceTable, TableChanged, TableTruncated
+from lakefmt._core.data_classes import dataclass
+from lakefmt.errors import FormatError
+
+__all__ = ["DebeziumDecoder", "RejectedMessage"]
+
+#: What Debezium writes for a large value of PostgreSQL that did not change.
+PLACEHOLDER: Final = "__debezium_unavailable_value"
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class RejectedMessage:
+    """A message that could not be read; the others were.
+
+    Attributes:
+        place: where it stood among the messages of its call.
+        topic: where it came from.
+        key: its key.
+        value: its value.
+        reason: why.
+    """
+
+    place: int
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    reason: str
+
+
+class Image(NamedTuple):
+    """A row before or after a change, ready for its columns.
+
+    Attributes:
+        kind: what the row is.
+        values: by name; of columns with a schema as Arrow takes them.
+        sent: the names of the columns that were sent, as JSON; None: all.
+        position: see `RowChanges`.
+        micros: when it was committed.
+        transaction: its id.
+    """
+
+    kind: RowKind
+    values: Row
+    sent: str | None
+    position: str | None
+    micros: int | None
+    transaction: str | None
+
+
+class Columns:
+    """The columns of a table, by the newest message's schema, or as its values have shown so far."""
+
+    def __init__(self, fields: Fields | None, connector: str) -> None:
+        self.fields = fields
+        self.types: dict[str, pa.DataType] = {}
+        self.converters: dict[str, Callable[[Any], Any]] = {}
+        for name, found in (fields or {}).items():
+            kind = found[0] if isinstance(found, tuple) else found
+            if not isinstance(kind, ConnectType):
+                raise FormatError(f"a field {name!r:.40} without a type")
+            self.types[name], self.converters[name] = find_connect_type(kind, connector)
+
+    def schema(self, keys: Sequence[str]) -> pa.Schema:
+        """Return them as a schema: deletions may have nulls in all columns but the key."""
+        return pa.schema([pa.field(name, kind, nullable=name not in keys) for name, kind in self.types.items()])
+
+
+class TableRows:
+    """The images of one table that are not given out yet."""
+
+    def __init__(self, name: SourceName) -> None:
+        self.name = name
+        self.table: SourceTable | None = None
+        self.columns: Columns | None = None
+        self.keys: tuple[str, ...] = ()
+        self.is_snapshot = False
+        self.images: list[Image] = []
+
+    def events(self) -> Iterator[Event]:
+        """Yield the images as one batch, behind the change of columns that they need; and begin anew."""
+        images, self.images = self.images, []
+        if not images or self.columns is None:
+            return
+        if self.columns.fields is None:
+            self._widen(images)
+        table = SourceTable(self.name, self.columns.schema(self.keys), self.keys)
+        if self.table is None or self.table != table:
+            yield TableChanged(table, self.table)
+            self.table = table
+        yield RowChanges(
+            self.name,
+            pa.table([self._array(name, images) for name in self.columns.types], schema=table.columns),
+            pa.array([image.kind.value for image in images], pa.int8()),
+            sent=_texts([image.sent for image in images]),
+            times=_optional([image.micros for image in images], pa.timestamp("us", "UTC")),
+            positions=_texts([image.position for image in images], all_of_them=True),
+            transactions=_texts([image.transaction for image in images]),
+            is_snapshot=self.is_snapshot,
+        )
+
+    def _widen(self, images: Sequence[Image]) -> None:
+        """Find the types of values without a schema; a column that has shown nothing but nulls is none yet."""
+        assert self.columns is not None  # noqa: S101  (the caller looked)
+        names = dict.fromkeys([*self.columns.types, *(name for image in images for name in image.values)])
+        found = {
+            name: infer_type([image.values.get(name) for image in images], self.columns.types.get(name))
+            for name in names
+        }
+        self.columns.types = {name: kind for name, kind in found.items() if kind is not None}
+
+    def _array(self, name: str, images: Sequence[Image]) -> pa.Array:
+        assert self.columns is not None  # noqa: S101  (the caller looked)
+        values, kind = [image.values.get(name) for image in images], self.columns.types[name]
+        return pa.array(inferred_values(values, kind) if self.columns.fields is None else values, kind)
+
+
+def _texts(values: list[str | None], *, all_of_them: bool = False) -> pa.Array | None:
+    known = all if all_of_them else any
+    return pa.array(values, pa.string()) if known(value is not None for value in values) else None
+
+
+def _optional(values: list[int | None], kind: pa.DataType) -> pa.Array | None:
+    return pa.array(values, kind) if any(value is not None for value in values) else None
+
+
+class DebeziumDecoder:
+    """Turns messages of Debezium into events of tables, whichever client read them.
+
+    Envelopes and flattened rows are told apart by each message, JSON and Avro, too. Positions are the client's: what `decode` returned
+    may be committed with the offsets behind its messages.
+
+    Example:
+        >>> decoder = DebeziumDecoder()
+        >>> value = b'{"op": "c", "after": {"id": 1}, "source": {"db": "shop", "table": "items"}}'
+        >>> [type(event).__name__ for event in decoder.decode([("s.shop.items", b'{"id": 1}', value), ("s.shop.items", b"{}", None)])]
+        ['TableChanged', 'RowChanges']
+    """
+
+    def __init__(self, *, registry: SchemaRegistry | str | None = None, placeholder: str = PLACEHOLDER) -> None:
+        """Begin with no table known.
+
+        Args:
+            registry: of the schemas of messages in Avro, or its URL.
+            placeholder: the connector's `unavailable.value.placeholder`: such a value did not change and was not sent.
+        """
+        self._reader = MessageReader(SchemaRegistry(registry) if isinstance(registry, str) else registry)
+        as_base64 = base64.b64encode(placeholder.encode()).decode("ascii")
+        self._unsent = (placeholder, placeholder.encode(), as_base64)
+        self._unsent_parts = (
+            *([each] for each in self._unsent),
+            list(placeholder.encode()),
+            {placeholder: placeholder},
+        )
+        self._tables: dict[SourceName, TableRows] = {}
+        self._rejected: list[RejectedMessage] = []
+        #: Messages that change no row, by what they are.
+        self.skipped: dict[str, int] = {}
+
+    def take_rejected(self) -> list[RejectedMessage]:
+        """Return the messages that could not be read since the last call."""
+        rejected, self._rejected = self._rejected, []
+        return rejected
+
+    def decode(self, messages: Sequence[tuple[str, bytes | None, bytes | None]]) -> list[Event]:
+        """Return the events of messages: topic, key and value, in the order of their partitions.
+
+        Raises:
+            SourceUnavailable: the registry of schemas does not answer; nothing of the call is done.
+            InvalidInputError: messages in Avro came, and there is no registry, or fastavro is not installed.
+        """
+        events: list[Event] = []
+        try:
+            for place, (topic, key, value) in enumerate(messages):
+                try:
+                    events += self._events_of(topic, key, value)
+                except (FormatError, ValueError, ArithmeticError, KeyError, TypeError) as error:
+                    if not isinstance(error, FormatError) and _is_of_lakefmt(error):
+                        raise
+                    self._rejected.append(RejectedMessage(place, topic, key, value, str(error) or type(error).__name__))
+        except BaseException:
+            for table in self._tables.values():
+                table.images.clear()
+            raise
+        for table in self._tables.values():
+            events += table.events()
+        return events
+
+    def _events_of(self, topic: str, key: bytes | None, value: bytes | None) -> list[Event]:
+        parsed = None if value is None else self._reader.parse(value)
+        read = read_message(topic, self._key(key), parsed)
+        if isinstance(read, Unrelated):
+            self.skipped[read.reason] = self.skipped.get(read.reason, 0) + 1
+            return []
+        table = self._tables.setdefault(read.name, TableRows(read.name))
+        if isinstance(read, Emptied):
+            return [*table.events(), TableTruncated(read.name)]
+        return self._add(table, read)
+
+    def _key(self, key: bytes | None) -> DecodedMessage | None:
+        if not key:
+            return None
+        parsed = self._reader.parse(key)
+        if not isinstance(parsed.value, Mapping):
+            return None
+        return parsed
+
+    def _add(self, table: TableRows, change: Change) -> list[Event]:
+        """Take the images of a change; return the events of those before, if it needs other columns."""
+        events: list[Event] = []
+        keys = tuple(change.key) or table.keys
+        if change.kind is RowKind.DELETE and not (change.key or change.before):
+            raise FormatError("a deletion that names no row")
+        columns = self._columns(table, change)
+        images = self._images(columns, change)
+        before = table.images[-1] if table.images else None
+        if images[-1].sent is not None and change.kind is RowKind.INSERT:
+            self._pair(before, images[-1])
+        if columns is not table.columns or keys != table.keys or change.is_snapshot != table.is_snapshot:
+            if images[-1].sent is not None and change.kind is RowKind.INSERT:
+                raise FormatError("a large value that was not sent belongs to a row of other columns")
+            events += table.events()
+            table.columns, table.keys, table.is_snapshot = columns, keys, change.is_snapshot
+        if images[-1].sent is not None and change.kind is RowKind.INSERT and before is not None:
+            table.images[-1] = before._replace(kind=RowKind.UPDATE_BEFORE)
+            images = [images[-1]._replace(kind=RowKind.UPDATE_AFTER)]
+        table.images += images
+        return events
+
+    @staticmethod
+    def _pair(before: Image | None, image: Image) -> None:
+        """Check that the row before an insertion is the deletion of its old key, which has the value that was not sent."""
+        same = before is not None and before.kind is RowKind.DELETE and before.transaction == image.transaction
+        if not same or before is None or _place(before.position) != _place(image.position):
+            raise FormatError(
+                "an insertion leaves out a large value, and the deletion of its old key does not precede it"
+            )
+
+    def _columns(self, table: TableRows, change: Change) -> Columns:
+        if table.columns is None:
+            return Columns(change.fields, change.connector)
+        if table.columns.fields is change.fields or table.columns.fields == change.fields:
+            return table.columns
+        return Columns(change.fields, change.connector)
+
+    def _images(self, columns: Columns, change: Change) -> list[Image]:
+        if change.after is None:
+            return [self._image(columns, change, RowKind.DELETE, {**(change.before or {}), **change.key}, None)]
+        images = []
+        if change.before is not None:
+            images.append(self._image(columns, change, RowKind.UPDATE_BEFORE, change.before, None))
+        return [*images, self._image(columns, change, change.kind, change.after, change.before)]
+
+    def _image(self, columns: Columns, change: Change, kind: RowKind, row: Row, before: Row | None) -> Image:
+        values, unsent = {}, set()
+        for name in columns.types if columns.fields is not None else row:
+            value = row.get(name)
+            if value is not None and self._is_unsent(value):
+                value = before.get(name) if before is not None else None
+                value = None if value is None or self._is_unsent(value) else value
+                unsent |= {name} if value is None else set()
+            convert = columns.converters.get(name)
+            try:
+                values[name] = value if value is None or convert is None else convert(value)
+            except (ValueError, ArithmeticError, KeyError, TypeError) as error:
+                raise FormatError(f"column {name!r:.60}: {error}") from error
+        is_partial = unsent and kind in (RowKind.INSERT, RowKind.UPDATE_AFTER)
+        sent = json.dumps([name for name in values if name not in unsent], ensure_ascii=False) if is_partial else None
+        is_first = kind in (RowKind.UPDATE_BEFORE, RowKind.DELETE)
+        position = None if change.position is None else f"{change.position}-{0 if is_first else 1}"
+        return Image(kind, values, sent, position, change.micros, change.transaction)
+
+    def _is_unsent(self, value: Any) -> bool:
+        if isinstance(value, str | bytes):
+            return value in self._unsent
+        return isinstance(value, list | dict) and value in self._unsent_parts
+
+
+def _place(position: str | None) -> str | None:
+    return None if position is None else position.rpartition("-")[0]
+
+
+def _is_of_lakefmt(error: Exception) -> bool:
+    return hasattr(error, "kind")
