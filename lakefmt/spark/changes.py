@@ -7,7 +7,7 @@ exactly once, as with :func:`lakefmt.spark.stream_batch`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, Unpack
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from lakefmt._core.arguments import text_argument
 from lakefmt._core.cdc.events import RowKind
@@ -57,8 +57,12 @@ def change_batch(
     keys = (record_key,) if isinstance(record_key, str) else tuple(record_key)
     if not keys:
         raise InvalidInputError("changes need a record_key: the last one of each key counts")
-    named = {"hoodie.datasource.write.recordkey.field": ",".join(keys), "hoodie.datasource.write.operation": "upsert"}
-    return ChangeSink(stream_batch(path, **{**named, **options}), keys, row_kind_column, order_column)  # type: ignore[typeddict-item]
+    named: dict[str, Any] = {
+        "hoodie.datasource.write.recordkey.field": ",".join(keys),
+        "hoodie.datasource.write.operation": "upsert",
+        **options,
+    }
+    return ChangeSink(stream_batch(path, **named), keys, row_kind_column, order_column)
 
 
 class ChangeSink:
@@ -94,9 +98,13 @@ def last_changes(
         record_key: the column or columns that make a row's key.
         row_kind_column: what happened to each row; text that is no row kind fails the query.
         order_column: a larger value came later; None: rows came in the order of the DataFrame.
+
+    Example:
+        >>> def deletes(df):  # a DataFrame with a column of row kinds
+        ...     return last_changes(df, "id", "op").where("_hoodie_is_deleted").count()
     """
     from pyspark.sql import Window
-    from pyspark.sql import functions as F
+    from pyspark.sql import functions as F  # noqa: N812  (as Spark's own pages write it)
 
     text_argument(row_kind_column, "row_kind_column")
     keys = [record_key] if isinstance(record_key, str) else list(record_key)
@@ -135,7 +143,7 @@ def debezium_rows(df: DataFrame, columns: str, value_column: str = "value") -> D
         ...     rows = debezium_rows(stream, "id INT, name STRING")
         ...     return rows.writeStream.foreachBatch(change_batch("/lake/customers", record_key="id")).start()
     """
-    from pyspark.sql import functions as F
+    from pyspark.sql import functions as F  # noqa: N812  (as Spark's own pages write it)
 
     envelope = f"op STRING, before STRUCT<{columns}>, after STRUCT<{columns}>"
     text = F.col(value_column).cast("string")

@@ -444,16 +444,27 @@ def followed(spark: Any, root: Path) -> dict[str, Any]:
         ["+I", "c", 1, 6],
     ]
     second = [["UPDATE_BEFORE", "a", 2, 7], ["UPDATE_AFTER", "d", 2, 8], ["delete", "c", 1, 9], ["insert", "c", 7, 10]]
+    named = {"hoodie.table.name": "followed", "hoodie.datasource.write.streaming.retry.interval.ms": "0"}
     kinds = {"record_key": "id", "row_kind_column": "op", "order_column": "seq"}
+    answers: dict[str, Any] = {}
+
+    def apply(name: str, *batches: list[list[Any]]) -> str:
+        """Apply batches to a table, one file each; return how the query failed."""
+        for number, changes in enumerate(batches):
+            feed(
+                root / f"{name}-in", number, [dict(zip(("op", "id", "v", "seq"), row, strict=True)) for row in changes]
+            )
+        stream = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).json(str(root / f"{name}-in"))
+        sink = lakefmt_spark.change_batch(str(root / name), **kinds, **named)
+        return run(stream.writeStream.foreachBatch(sink), root / f"{name}-checkpoint")
+
     path = str(root / "followed")
-    sink = lakefmt_spark.change_batch(path, **kinds, **OPTIONS)
-    for batch, changes in enumerate((first, second, second)):
-        sink(spark.createDataFrame(changes, schema), min(batch, 1))  # the second one comes twice
-    answers: dict[str, Any] = {"kinds": kept(path), "commits": len(commits(path))}
-    odd = spark.createDataFrame([["sideways", "a", 1, 1]], schema)
-    answers["odd kind"] = refusal(lambda: lakefmt_spark.change_batch(path, **kinds, **OPTIONS)(odd, 5))
-    shuffled = lakefmt_spark.change_batch(str(root / "shuffled"), **kinds, **OPTIONS)
-    shuffled(spark.createDataFrame([*second, *first], schema).repartition(3), 0)
+    answers["followed"] = apply("followed", first, second)
+    forget(root / "followed-checkpoint", 1)  # the second one comes twice
+    answers["again"] = apply("followed", first, second)
+    answers |= {"kinds": kept(path), "commits": len(commits(path))}
+    answers["odd kind"] = apply("odd", [["sideways", "a", 1, 1]])
+    answers["shuffled"] = apply("shuffled", [*second, *first])
     answers["any order"] = kept(str(root / "shuffled"))
 
     def envelope(op: str, before: Any, after: Any, wrapped: bool = False) -> str:
@@ -478,7 +489,7 @@ def followed(spark: Any, root: Path) -> dict[str, Any]:
     lines.write.mode("append").parquet(str(source))
     stream = spark.readStream.schema("value STRING").parquet(str(source))
     rows_of_stream = lakefmt_spark.debezium_rows(stream, "id STRING, v LONG")
-    sink = lakefmt_spark.change_batch(path, record_key="id", **OPTIONS)
+    sink = lakefmt_spark.change_batch(path, record_key="id", **named)
     answers["failed"] = run(rows_of_stream.writeStream.foreachBatch(sink), root / "debezium-checkpoint")
     answers["debezium"] = kept(path)
     truncated = spark.createDataFrame([[envelope("t", None, None)]], "value STRING")

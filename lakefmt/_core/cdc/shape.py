@@ -20,7 +20,7 @@ from lakefmt._core.schema import normalise_schema
 from lakefmt._core.schema.types import with_spark_types
 from lakefmt.errors import InvalidInputError, SourceChanged
 
-__all__ = ["ColumnMap", "TableShape", "first_schema", "plan_shape"]
+__all__ = ["ColumnMap", "ShapeChange", "first_schema", "plan_shape"]
 
 #: The name of the column that takes the values of a changed type as text.
 _NEW_COLUMN_SUFFIX: Final = "__v2"
@@ -53,7 +53,7 @@ class ColumnMap:
 
 
 @dataclass(frozen=True, slots=True)
-class TableShape:
+class ShapeChange:
     """How a table has to change to take the rows of its source.
 
     Attributes:
@@ -128,7 +128,7 @@ def _target_names(table: SourceTable, settings: TableSettings) -> dict[str, str]
 
 def plan_shape(
     stored: pa.Schema, stored_keys: tuple[str, ...], table: SourceTable, settings: TableSettings, options: CdcOptions
-) -> TableShape:
+) -> ShapeChange:
     """Return how a table follows the columns of its source.
 
     Args:
@@ -184,7 +184,7 @@ def plan_shape(
             added[targets[source_name]] = pa.string()
     dropped = _dropped_columns(stored, wanted, targets, table, options)
     types = {name: stored.field(name).type for name in stored.names} | added | widened
-    return TableShape(added, widened, dropped, ColumnMap(targets, types))
+    return ShapeChange(added, widened, dropped, ColumnMap(targets, types))
 
 
 def _dropped_columns(
