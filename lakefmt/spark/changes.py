@@ -148,7 +148,7 @@ def debezium_rows(df: DataFrame, columns: str, value_column: str = "value") -> D
     envelope = f"op STRING, before STRUCT<{columns}>, after STRUCT<{columns}>"
     text = F.col(value_column).cast("string")
     parsed = F.from_json(text, f"payload STRUCT<{envelope}>, {envelope}", {"mode": "FAILFAST"})
-    op, before, after = (F.coalesce(parsed[f"payload.{name}"], parsed[name]) for name in ("op", "before", "after"))
+    op, before, after = (F.coalesce(parsed["payload"][name], parsed[name]) for name in ("op", "before", "after"))
 
     def row(kind: RowKind, image: Column) -> Column:
         return F.struct(F.lit(kind.short).alias(_KIND), image.alias("row"))
