@@ -114,8 +114,8 @@ bench: venv ## measure lakefmt beside deltalake, DuckLake, pypaimon, PyIceberg a
 bench-spark: venv ## measure lakefmt and Apache Hudi beside each other in one warm session of Spark
 	@$(PY) -m benchmarks.spark.run $(ARGS)
 
-bench-streams: venv ## measure streams: rows per second, delays, a simulated day, 10,000 appends, buckets, partitions, builders beside pypaimon
-	@set -e; for part in bench_rows bench_delays bench_day bench_appends bench_buckets bench_partitions bench_builders; do \
+bench-streams: cdc-env ## measure streams: rows per second, delays, a follower of MariaDB, a simulated day, 10,000 appends, buckets, partitions, builders beside pypaimon
+	@set -e; for part in bench_rows bench_delays bench_cdc bench_day bench_appends bench_buckets bench_partitions bench_builders; do \
 	  printf '\n=== %s\n' "$$part"; $(PY) -m benchmarks.streams.$$part; \
 	done
 
