@@ -1,0 +1,114 @@
+"""Real servers end to end: the walk-through of the connector guide in both modes, and what a follower says of a server."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import lakefmt
+from lakefmt._core.cdc.postgres.source import PostgresSource
+from lakefmt._core.cli.root import main
+from lakefmt.cdc import SourceReader, follow
+from tests.cdc.mysql.following_kit import new_database, source_of
+from tests.judges.mariadb import READER_PASSWORD, MariaServer
+from tests.judges.postgres import PostgresServer
+
+NUMBERS = itertools.count()
+QUICK: dict[str, Any] = {"until_now": True, "settings": {"lakefmt.durability": "none"}}
+MADE = "create table guide (id int primary key, name varchar(20))"
+FILLED = "insert into guide values (1, 'a'), (2, 'b'), (3, 'c')"
+CHANGED = "update guide set name = 'A' where id = 1"
+
+Server = tuple[Callable[[], SourceReader], Callable[[str], None], str]
+
+
+@pytest.fixture(params=["mariadb", "postgres"])
+def server(request: pytest.FixtureRequest) -> Server:
+    """A function that opens a source, one that executes a statement, and the schema of the guide's table."""
+    if request.param == "mariadb":
+        maria: MariaServer = request.getfixturevalue("mariadb")
+        database = new_database(maria, MADE, FILLED)
+        return (
+            lambda: source_of(maria, database),
+            lambda text: maria.execute(text, database=database) and None,
+            database,
+        )
+    postgres: PostgresServer = request.getfixturevalue("postgres")
+    shop: str = request.getfixturevalue("shop")
+    postgres.execute(MADE, "alter table guide replica identity full", FILLED, database=shop)
+    return (
+        lambda: PostgresSource(postgres.host, postgres.port, "postgres", "", shop),
+        lambda text: postgres.execute(text, database=shop),
+        "public",
+    )
+
+
+def test_the_guide_gets_its_mirror_from_a_real_server(server: Server) -> None:
+    source, execute, schema = server
+    base = f"memory://guide-{next(NUMBERS)}"
+    follow(source, base, **QUICK)
+    execute(CHANGED)
+    follow(source, base, **QUICK)
+    table = lakefmt.open_table(f"{base}/{schema}/guide").read().sort_by("id")
+    assert table.to_pylist() == [{"id": 1, "name": "A"}, {"id": 2, "name": "b"}, {"id": 3, "name": "c"}]
+
+
+def test_the_guide_gets_its_log_from_a_real_server(server: Server) -> None:
+    source, execute, schema = server
+    base = f"memory://guide-{next(NUMBERS)}"
+    follow(source, base, mode="append_log", operation_column="op", **QUICK)
+    execute(CHANGED)
+    follow(source, base, mode="append_log", operation_column="op", **QUICK)
+    rows = lakefmt.open_table(f"{base}/{schema}/guide").read().to_pylist()
+    first = sorted((row for row in rows if row["id"] == 1), key=lambda row: row["_position"])
+    assert [(row["op"], row["name"]) for row in first] == [
+        ("INSERT", "a"),
+        ("UPDATE_BEFORE", "a"),
+        ("UPDATE_AFTER", "A"),
+    ]
+    assert len(rows) == 5
+
+
+def test_a_column_that_comes_while_nobody_follows_is_there(server: Server) -> None:
+    source, execute, schema = server
+    base = f"memory://guide-{next(NUMBERS)}"
+    follow(source, base, **QUICK)
+    execute("alter table guide add column more int")
+    execute("update guide set more = 7 where id = 2")
+    execute("delete from guide where id = 3")
+    follow(source, base, **QUICK)
+    table = lakefmt.open_table(f"{base}/{schema}/guide").read().sort_by("id")
+    assert table["more"].to_pylist() == [None, 7]
+
+
+def test_the_command_follows_once_and_says_no_password(
+    mariadb: MariaServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = new_database(mariadb, MADE, FILLED)
+    monkeypatch.setenv("LAKEFMT_CDC_PASSWORD", READER_PASSWORD)
+    url = f"mysql://reader@127.0.0.1:{mariadb.port}/{database}"
+    checked = CliRunner().invoke(main, ["cdc", url, "--check"])
+    assert (checked.exit_code, checked.stdout) == (0, "the database can be followed\n"), checked.output
+    done = CliRunner().invoke(main, ["cdc", url, "--to", str(tmp_path), "--once", "--option", "delete_mode=soft"])
+    assert done.exit_code == 0, done.output
+    assert "1 tables, 3 changes" in done.stdout
+    assert READER_PASSWORD not in done.output + checked.output
+    assert lakefmt.open_table(tmp_path / database / "guide").read().num_rows == 3
+    stored = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    assert READER_PASSWORD.encode() not in stored
+
+
+def test_a_wrong_password_is_an_error_without_it(mariadb: MariaServer, tmp_path: Path) -> None:
+    database = new_database(mariadb, MADE)
+    file = tmp_path / "password"
+    file.write_text("Not-this-one\n", "utf-8")
+    url = f"mysql://reader@127.0.0.1:{mariadb.port}/{database}"
+    done = CliRunner().invoke(main, ["cdc", url, "--to", str(tmp_path), "--once", "--password-file", str(file)])
+    assert done.exit_code == 1
+    assert "error[source_refused]" in done.stderr
+    assert "Not-this-one" not in done.output
