@@ -46,7 +46,14 @@ if PROFILE != "explore":
 SESSIONS = {"pyspark_4", "pyspark_oldest", "python_newest"}
 #: Marker → the fixtures that bring its judge. A missing judge skips or fails in the fixture, with a closing line.
 JUDGES = {
-    "judge_spark": {"spark_judge", "spark_judge_102", "spark_judge_0150", *SESSIONS},
+    "judge_spark": {
+        "spark_judge",
+        "spark_judge_102",
+        "spark_judge_0150",
+        "spark_with_metastore",
+        "hive_metastore",
+        *SESSIONS,
+    },
     "judge_rs": {"hudi_rs_judge"},
 }
 #: The folders that may have tests of Spark: a run of them alone looks into no other.

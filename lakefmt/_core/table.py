@@ -21,6 +21,7 @@ from lakefmt._core.arguments import (
     text_argument,
     texts_argument,
 )
+from lakefmt._core.catalogs.verbs import CatalogVerbs
 from lakefmt._core.compaction.verbs import CompactionVerbs
 from lakefmt._core.config.merge_rule import MergeFunction, with_merger
 from lakefmt._core.config.settings import resolve_settings
@@ -258,7 +259,7 @@ class StreamVerbs(ConsumerVerbs, ProducerVerbs):
     """Streams of rows out of a table and into it."""
 
 
-class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, StreamVerbs, AppendVerbs):
+class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, StreamVerbs, AppendVerbs, CatalogVerbs):
     """One Hudi table. Reading is safe from many threads; writes of one handle queue."""
 
     def __init__(self, client: TableClient, creation_warnings: tuple[str, ...] = ()) -> None:

@@ -70,7 +70,6 @@ def _refused(meaning: str, *harmless: str) -> SparkOption:
     return SparkOption("refused", meaning, harmless)
 
 
-_NO_SYNC: Final = "lakefmt does not sync to a catalog"
 _NO_FUNCTION: Final = "`table.timeline` and `table.file_groups()` tell it, and so does the command line"
 _DRIVER_LISTS: Final = "the driver lists, from the metadata table where there is one"
 _SERVICES: Final = "table services add no rows here"
@@ -78,7 +77,6 @@ _VIEWS_ONLY: Final = "INSERT INTO a temporary view runs the operation of the vie
 
 _WRITE_PREFIX: Final = "hoodie.datasource.write."
 _READ_PREFIX: Final = "hoodie.datasource.read."
-_SYNC_PREFIX: Final = "hoodie.datasource.hive_sync."
 
 SPARK_OPTIONS: Final[dict[str, SparkOption]] = {
     # --- what is read
@@ -205,15 +203,6 @@ SPARK_OPTIONS: Final[dict[str, SparkOption]] = {
     "hoodie.spark.sql.insert.into.operation": _inert(_VIEWS_ONLY),
     "hoodie.spark.sql.merge.into.partial.updates": _inert("Spark has no MERGE INTO for a data source in Python"),
     "hoodie.spark.sql.optimized.writes.enable": _inert("Spark has no UPDATE and DELETE for a data source in Python"),
-    # --- catalogs
-    f"{_SYNC_PREFIX}enable": _refused(_NO_SYNC),
-    f"{_SYNC_PREFIX}*": _inert(_NO_SYNC),
-    "hoodie.datasource.meta.sync.enable": _refused(_NO_SYNC),
-    "hoodie.datasource.meta.sync.*": _inert(_NO_SYNC),
-    "hoodie.datasource.meta_sync.condition.sync": _inert(_NO_SYNC),
-    "hoodie.datasource.partition_extractor_class": _inert(_NO_SYNC),
-    "hoodie.meta.sync.client.tool.class": _inert(_NO_SYNC),
-    "hoodie.spark.polaris.catalog.class": _inert(_NO_SYNC),
     "hoodie.streamer.source.kafka.value.deserializer.class": _inert("of Hudi's own ingestion tool"),
     # --- lakefmt's own
     "lakefmt.meta_columns": _honoured("of a read: also the five `_hoodie_*` columns; default `true`"),
@@ -335,7 +324,7 @@ def find_option(name: str) -> SparkOption | None:
     """Return the row of an option, or that of its family (``….*``); None: the table has none.
 
     Example:
-        >>> find_option("hoodie.datasource.hive_sync.database").kind
+        >>> find_option("hoodie.datasource.overwrite.mode").kind
         'inert'
     """
     families = (row for family, row in SPARK_OPTIONS.items() if family.endswith("*") and name.startswith(family[:-1]))

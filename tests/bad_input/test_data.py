@@ -143,9 +143,9 @@ ROWS: dict[str, tuple[Call, type[LakefmtError], str]] = {
         "contradicts",
     ),
     "setting that is not kept": (
-        lambda t: t.upsert(rows(10, 12), options={"hoodie.datasource.hive_sync.enable": "true"}),
+        lambda t: t.upsert(rows(10, 12), options={"hoodie.datasource.hive_sync.create_managed_table": "true"}),
         UnsupportedFeature,
-        "catalog",
+        "DROP TABLE",
     ),
     "partition outside, deleted": (lambda t: t.delete_partitions(["../neighbour"]), InvalidInputError, "neighbour"),
     "partition outside, searched": (lambda t: t.delete(["k1"], partitions=["../neighbour"]), UnsafePath, "neighbour"),

@@ -485,3 +485,37 @@ def test_write_create_refuses_bad_rows_and_leaves_nothing(run, tmp_path):
     rows = '{"id": "a", "n": 1}\n{"id": null, "n": 2}\n'
     run("write", tmp_path / "t", "--format", "jsonl", "--create", "-k", "id", stdin=rows, status=1)
     assert not (tmp_path / "t").exists()
+
+
+# ------------------------------------------------------------------------------------------------------- catalogs
+
+
+@pytest.fixture
+def catalog(monkeypatch):
+    """The catalog that every address opens."""
+    from lakefmt.catalogs import MemoryCatalog
+
+    made = MemoryCatalog()
+    for module in ("sync", "opening"):
+        monkeypatch.setattr(f"lakefmt._core.catalogs.{module}.open_catalog", lambda address, settings=None: made)
+    return made
+
+
+def test_sync_makes_an_entry_and_tables_lists_it(run, tmp_path, catalog):
+    rows = pa.table({"id": ["a", "b"], "city": ["sf", "oslo"]})
+    made = lakefmt.write_table(str(tmp_path / "t"), rows, mode="upsert", record_key="id", partition_by="city")
+    place = ["thrift://host:1", "--database", "rides", "--name", "trips"]
+    assert run("sync", tmp_path / "t", *place).stdout == "rides.trips: created, partitions +2\n"
+    said = json.loads(run("sync", tmp_path / "t", *place, "--json").stdout)
+    assert said["entries"][0]["partitions_added"] == 0
+    assert said["commit"] == made.instant
+    assert catalog.load_table("rides", "trips").location == str(tmp_path / "t")
+    (row,) = json.loads(run("tables", "thrift://host:1/rides", "--json").stdout)
+    assert row == {"name": "rides.trips", "location": str(tmp_path / "t"), "synced": made.instant}
+    assert "rides.trips" in run("tables", "thrift://host:1").stdout
+    assert run("tables", "glue://region/empty").stdout == "no Hudi tables in glue://region/empty\n"
+
+
+def test_what_is_no_catalog_is_said(run, tmp_path, catalog):
+    lakefmt.create_table(str(tmp_path / "t"), schema=pa.schema([("id", pa.string())]), record_key="id")
+    assert run("tables", "glue:", "--rows", status=2).stderr.count("a catalog does not count rows") == 1

@@ -27,7 +27,7 @@ BUNDLE_OF = {"spark_judge": "1.2.0", "spark_judge_102": "1.0.2", "spark_judge_01
 #: Sessions of PySpark itself, in which many tests' calls run once.
 SESSIONS = {"pyspark_4", "pyspark_oldest", "python_newest"}
 #: What brings a JVM.
-JVM_OF = {*BUNDLE_OF, *SESSIONS}
+JVM_OF = {*BUNDLE_OF, *SESSIONS, "spark_with_metastore", "hive_metastore"}
 #: Groups that take longest, in the order in which they are handed out; all others come after them.
 FIRST = (
     "pyspark_4",
@@ -155,6 +155,31 @@ def mariadb(request: pytest.FixtureRequest) -> Iterator[MariaServer]:
     with mariadb_server() as server:
         yield server
         request.config.stash[LEDGER].add("MARIADB", str(server.execute("select version()")[0][0]), 1)
+
+
+@pytest.fixture(scope="session")
+def hive_metastore(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The address of a real Hive metastore."""
+    from tests.judges.metastore import running_metastore  # few tests ask it
+
+    environment = spark_environment()
+    if environment.python is None or environment.java is None:
+        _refuse(request.config, "HIVE", "pyspark or Java 17 not found; run python tools/spark_env.py")
+    with running_metastore(environment) as address:
+        yield address
+        request.config.stash[LEDGER].add("HIVE", "Hive metastore 2.3.9", 1)
+
+
+@pytest.fixture(scope="module")
+def spark_with_metastore(request: pytest.FixtureRequest, hive_metastore: str) -> Iterator[SparkJudge]:
+    """Apache Hudi 1.2.0 on Spark, which has the metastore's tables by name; its first request ends another JVM of Spark."""
+    environment = spark_environment()
+    lacking = environment.missing("1.2.0")
+    if lacking:
+        _refuse(request.config, "SPARK", f"1.2.0: {lacking}")
+    with SparkJudge("1.2.0", environment, metastore=hive_metastore) as judge:
+        yield judge
+        request.config.stash[LEDGER].add("SPARK", "Hudi 1.2.0 with a Hive metastore", judge.requests)
 
 
 @pytest.fixture(scope="session")

@@ -127,13 +127,16 @@ def _summary() -> dict[str, Any]:
 class _Worker:
     """One running judge's process: lines in, lines out, killed with everything it started."""
 
-    def __init__(self, environment: SparkEnvironment, bundle: str, memory: str, scratch: Path, log: Path) -> None:
+    def __init__(
+        self, environment: SparkEnvironment, bundle: str, memory: str, scratch: Path, log: Path, metastore: str
+    ) -> None:
         log.parent.mkdir(parents=True, exist_ok=True)
         self._log = log
         variables = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_", "PYTHON"))}
         variables |= {"JAVA_HOME": str(environment.java), "TZ": "UTC", "TMPDIR": str(scratch)}
         variables |= {"SPARK_LOCAL_IP": "127.0.0.1", "HUDI_CONF_DIR": str(hudi_defaults(scratch))}
         command = [str(environment.python), str(WORKER), environment.bundles[bundle], str(scratch), memory]
+        command += [metastore] if metastore else []
         with open(log, "wb") as noise:
             self._process = subprocess.Popen(
                 command,
@@ -232,6 +235,7 @@ class SparkJudge:
         memory: the JVM's heap.
         seconds: time limit of a request unless it names its own.
         takes_turns: whether it waits for other judges and ends those of this session.
+        metastore: the address of a Hive metastore whose tables it has by name; empty: it has no catalog.
     """
 
     _running: ClassVar[SparkJudge | None] = None
@@ -243,7 +247,9 @@ class SparkJudge:
         memory: str = "1g",
         seconds: float = REQUEST_SECONDS,
         takes_turns: bool = True,
+        metastore: str = "",
     ) -> None:
+        self._metastore = metastore
         self.bundle, self.seconds, self.requests = bundle, seconds, 0
         self._environment = environment or spark_environment()
         self._memory, self._takes_turns = memory, takes_turns
@@ -277,7 +283,7 @@ class SparkJudge:
         self._scratch = Path(tempfile.mkdtemp(prefix="lakefmt-judge-"))
         self._process_holds.callback(shutil.rmtree, self._scratch, ignore_errors=True)
         log = ROOT / ".cache" / "judges" / f"spark-{self.bundle}{os.environ.get('PYTEST_XDIST_WORKER', '')}.log"
-        self._worker = _Worker(self._environment, self.bundle, self._memory, self._scratch, log)
+        self._worker = _Worker(self._environment, self.bundle, self._memory, self._scratch, log, self._metastore)
         self._answer(START_SECONDS)
         return self._worker
 

@@ -35,19 +35,21 @@ SAMPLE = 5
 #: Columns of a comparison, beside those of the rows: which side a row came from, and how many came from the table.
 SIDE, ROWS = "__side", "__rows"
 
-#: Settings of Hadoop that Spark makes, and one without a default in the code.
+METASTORE = "hive.metastore.uris"
+#: Settings of Hadoop that Spark makes, one without a default in the code, and where the catalog is.
 HADOOP_KEPT = (
     "fs.AbstractFileSystem.file.impl",
     "fs.local.block.size",
     "fs.s3a.downgrade.syncable.exceptions",
     "fs.s3a.endpoint",
+    METASTORE,
     "io.file.buffer.size",
     "mapreduce.fileoutputcommitter.algorithm.version",
 )
 
 
-def session(jar: str, scratch: str, memory: str) -> SparkSession:
-    """The session; every setting must stand before the JVM starts."""
+def session(jar: str, scratch: str, memory: str, metastore: str = "") -> SparkSession:
+    """The session, with the catalog of a metastore where one is named; every setting must stand before the JVM starts."""
     java = [
         "-Duser.timezone=UTC",
         f"-Djava.io.tmpdir={scratch}",
@@ -80,6 +82,8 @@ def session(jar: str, scratch: str, memory: str) -> SparkSession:
         **FEW_ROWS,
         "spark.sql.adaptive.enabled": "false",
     }
+    if metastore:
+        settings |= {"spark.sql.catalogImplementation": "hive", f"spark.hadoop.{METASTORE}": metastore}
     builder = SparkSession.builder.master("local[2]").appName("lakefmt-judge")
     for key, value in settings.items():
         builder = builder.config(key, value)
@@ -101,7 +105,8 @@ def forget_defaults(spark: SparkSession) -> None:
     kept = {name: hadoop.get(name) for name in HADOOP_KEPT}
     hadoop.clear()
     for name, value in kept.items():
-        hadoop.set(name, value)
+        if value is not None:
+            hadoop.set(name, value)
 
 
 def open_with_small_buffers(spark: SparkSession) -> None:
@@ -255,10 +260,10 @@ def first_lines(text: str, lines: int) -> str:
 
 
 def main() -> None:
-    jar, scratch, memory = sys.argv[1:4]
+    jar, scratch, memory, *metastore = sys.argv[1:]
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # before the JVM starts: it inherits this
-    spark = session(jar, scratch, memory)
+    spark = session(jar, scratch, memory, *metastore)
     answers.write(json.dumps(ping(spark, {})) + "\n")
     for line in sys.stdin:
         request = json.loads(line)

@@ -286,7 +286,7 @@ def refusals(spark: SparkSession, root: Path) -> dict[str, Any]:
 
     answers = {
         "unknown": save({"hoodie.datasource.write.operatoin": "upsert"}),
-        "sync": save({"hoodie.datasource.hive_sync.enable": "true"}),
+        "sync": save({"hoodie.datasource.hive_sync.create_managed_table": "true"}),
         "key": save({"hoodie.datasource.write.recordkey.field": "nope"}),
         "large": save({"lakefmt.spark.stage.max.bytes": "10"}),
         "ordering": save({"hoodie.datasource.write.precombine.field": "nope"}),

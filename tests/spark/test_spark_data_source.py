@@ -99,7 +99,7 @@ def test_rows_without_a_record_key_are_changed_on_3_5(pyspark_oldest):
 def test_refusals_leave_nothing(pyspark_4):
     told = pyspark_4["refusals"]
     assert "did you mean 'hoodie.datasource.write.operation'" in told["unknown"]
-    assert "does not sync to a catalog" in told["sync"]
+    assert "DROP TABLE" in told["sync"]
     assert "record key field 'nope' is not a column" in told["key"]
     assert "more than 10 bytes" in told["large"]
     assert "more than 10 bytes" in told["late"]

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefmt._core.config.settings import SETTINGS
+from lakefmt._core.config.hudi_options import find_published
+from lakefmt._core.config.settings import SETTINGS, resolve_settings
 from lakefmt.errors import InvalidInputError, UnknownSetting, UnsupportedFeature
 from lakefmt.spark.options import ALIASES, SPARK_OPTIONS, find_option, parse_read_options, parse_write_options
 from lakefmt.spark.types import spark_schema, table_schema
@@ -67,8 +68,8 @@ def test_a_job_for_hudi_makes_the_table_that_hudi_would():
         ({f"{WRITE}operation": "merge"}, UnknownSetting, "does not take 'merge'"),
         ({f"{WRITE}table.type": "ROW"}, UnknownSetting, "expected COPY_ON_WRITE, MERGE_ON_READ"),
         ({"hoodie.write.table.version": "7"}, UnknownSetting, "expected 6, 8 or 9"),
-        ({"hoodie.datasource.hive_sync.enable": "true"}, UnsupportedFeature, "does not sync to a catalog"),
-        ({"hoodie.datasource.meta.sync.enable": "true"}, UnsupportedFeature, "does not sync to a catalog"),
+        ({"hoodie.datasource.hive_sync.create_managed_table": "true"}, UnsupportedFeature, "DROP TABLE"),
+        ({"hoodie.datasource.hive_sync.mode": "jdbc"}, UnknownSetting, "expected hms"),
         ({"hoodie.write.record.merge.mode": "CUSTOM"}, UnsupportedFeature, "COMMIT_TIME_ORDERING"),
         (
             {f"{WRITE}precombine.field": "a", "hoodie.table.ordering.fields": "b"},
@@ -82,9 +83,21 @@ def test_what_a_write_refuses(options, error, text):
         parse_write_options(options)
 
 
-def test_what_configures_a_catalog_is_inert_while_it_is_off():
-    off = {"hoodie.datasource.hive_sync.enable": "false", "hoodie.datasource.hive_sync.database": "d"}
-    assert parse_write_options(off).settings == parse_write_options({}).settings
+def test_what_configures_a_catalog_reaches_the_sync_after_the_commit():
+    given = {
+        "hoodie.datasource.hive_sync.enable": "true",
+        "hoodie.datasource.hive_sync.database": "d",
+        "hoodie.datasource.meta.sync.glue.catalogid": "1234",  # as Spark hands it
+        "hoodie.datasource.hive_sync.jdbcurl": "jdbc:hive2://me:hunter22@host",
+        "hoodie.datasource.hive_sync.password": "hunter22",
+    }
+    call = parse_write_options(given)
+    settings = resolve_settings(call.settings)
+    assert settings.flag("hoodie.datasource.hive_sync.enable")
+    assert settings.text("hoodie.datasource.hive_sync.database") == "d"
+    assert settings.text("hoodie.datasource.meta.sync.glue.catalogId") == "1234"
+    assert {note.split(" ", 1)[0].rpartition(".")[2] for note in call.notes} == {"jdbcurl", "password"}
+    assert "hunter22" not in str(call.notes) + str(call.settings)
 
 
 def test_small_files_are_filled_as_hudi_does_unless_asked_otherwise():
@@ -140,7 +153,12 @@ HUDI = json.loads((Path(__file__).parents[1] / "data" / "spark" / "hudi_1_2_0_op
 def test_every_option_of_hudi_is_known_and_its_default_asks_for_nothing_that_is_missing(name):
     default = next(row["default"] for key, row in HUDI.items() if name in (key, *row["older"]))
     lowered = name.lower()
-    assert find_option(lowered) or find_option(ALIASES.get(lowered, lowered)) or lowered in (*SETTINGS, *ALIASES)
+    assert (
+        find_option(lowered)
+        or find_option(ALIASES.get(lowered, lowered))
+        or lowered in (*SETTINGS, *ALIASES)
+        or find_published(lowered)
+    )
     if default is not None and "keygenerator.class" not in name:
         parse_read_options({name: default})
     if default is not None:

@@ -312,7 +312,7 @@ def test_generated_keys_take_inserts_only() -> None:
     ("options", "error"),
     [
         ({"hoodie.upsert.shufle.parallelism": 2}, UnknownSetting),
-        ({"hoodie.datasource.hive_sync.enable": "true"}, UnsupportedFeature),
+        ({"hoodie.datasource.hive_sync.create_managed_table": "true"}, UnsupportedFeature),
         ({"hoodie.datasource.write.recordkey.field": "other"}, UnknownSetting),
         ({"hoodie.datasource.write.operation": "delete"}, UnknownSetting),
         ({"hoodie.parquet.max.file.size": "large"}, UnknownSetting),

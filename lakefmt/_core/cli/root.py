@@ -12,7 +12,7 @@ import click
 
 from lakefmt import __version__
 from lakefmt._core.cli.commands.bench import advise, bench
-from lakefmt._core.cli.commands.catalog import sql, tables
+from lakefmt._core.cli.commands.catalog import sql, sync, tables
 from lakefmt._core.cli.commands.cdc import cdc
 from lakefmt._core.cli.commands.change import alter, create, delete, erase, write
 from lakefmt._core.cli.commands.check import check, vacuum
@@ -103,6 +103,7 @@ _WRITING = (
     cdc,
     consumers,
     services,
+    sync,
     vacuum,
 )
 for _command in (*_READING, *_WRITING):

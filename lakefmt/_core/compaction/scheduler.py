@@ -45,6 +45,7 @@ _BUSY_WAIT_SECONDS = 1.0
 #: How long a process that ends waits for running services.
 _ENDING_SECONDS = 10.0
 _log = logging.getLogger("lakefmt.services")
+_SYNC_FLAGS: Final = ("hoodie.datasource.hive_sync.enable", "hoodie.datasource.meta.sync.enable")
 
 
 class ServicesBeside(Protocol):
@@ -62,7 +63,7 @@ class ServicesBeside(Protocol):
 def run_services(
     client: TableClient, options: Mapping[str, object], *, beside: Callable[[], ServicesBeside] | None = None
 ) -> tuple[str, ...]:
-    """Run the table services that the settings ask for after a commit; return one sentence for each that failed.
+    """Run the table services that the settings ask for after a commit, then the sync to a catalog; return a sentence for each that failed.
 
     The timeline as the commit left it decides which are due, so that a small commit pays nothing for the others; a service
     that runs decides again, under the lock.
@@ -76,7 +77,18 @@ def run_services(
     """
     failures: list[str] = []
     failures += _attempt("choice of services", lambda: _run_due_services(client, options, beside, failures))
+    if any(key in options or key in client.options for key in _SYNC_FLAGS):
+        failures += _attempt("sync to a catalog", lambda: _sync_if_asked(client, options))
     return tuple(failures)
+
+
+def _sync_if_asked(client: TableClient, options: Mapping[str, object]) -> None:
+    settings = _settings_of(client, options, client.seen().config)
+    if not any(settings.flag(key) for key in _SYNC_FLAGS):
+        return
+    from lakefmt._core.catalogs.sync import sync_to_catalogs  # few tables have an entry in a catalog
+
+    sync_to_catalogs(client, settings)
 
 
 def _run_due_services(

@@ -9,6 +9,7 @@ import enum
 from collections.abc import Callable
 from typing import Final
 
+from lakefmt._core.config.sync_settings import SYNC_CHOICES, SYNC_HONOURED, SYNC_REFUSED
 from lakefmt._core.data_classes import dataclass
 
 __all__ = ["ALL_SETTINGS", "Setting", "SettingClass", "SettingValue"]
@@ -57,6 +58,10 @@ def _bool(text: str) -> bool:
 
 def _text(text: str) -> str:
     return text
+
+
+#: How the values of plain rows are read.
+_PARSERS: Final[dict[type, Callable[[str], SettingValue]]] = {bool: _bool, int: int, str: _text}
 
 
 def _honoured(
@@ -824,9 +829,11 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         "hoodie.keep.max.commits", int, 30, "number of completed commits above which archiving starts", minimum=2
     ),
     _refused("hoodie.archive.beyond.savepoint", "commits after a savepoint stay active: a restore needs them"),
-    _refused("hoodie.datasource.hive_sync.enable", "lakefmt does not sync to a catalog"),
-    _refused("hoodie.datasource.meta.sync.enable", "lakefmt does not sync to a catalog"),
-    _refused("hoodie.meta.sync.client.tool.class", "lakefmt does not sync to a catalog"),
+    *(
+        _honoured(key, _PARSERS[kind], default, doc, choices=SYNC_CHOICES.get(key, ()))
+        for key, kind, default, doc in SYNC_HONOURED
+    ),
+    *(_refused(key, reason) for key, reason in SYNC_REFUSED),
     _honoured("hoodie.clustering.inline", _bool, False, "cluster after a commit when enough commits came"),
     _honoured("hoodie.clustering.schedule.inline", _bool, False, "only schedule that clustering"),
     _honoured(

@@ -325,12 +325,34 @@ _INERT: Final = {
         hoodie.precommit.validators.inequality.sql.queries hoodie.precommit.validators.single.value.sql.queries
         hoodie.precommit.validators.streaming.offset.tolerance.percentage
     """,
-    "of a sync to a catalog, which `hoodie.datasource.meta.sync.enable` refuses": """
-        hoodie.datasource.meta_sync.condition.sync hoodie.datasource.partition_extractor_class
-        hoodie.spark.polaris.catalog.class hoodie.meta.sync.decode_partition hoodie.meta.sync.incremental
-        hoodie.meta.sync.metadata_file_listing hoodie.meta.sync.no_partition_metadata
-        hoodie.meta.sync.sync_snapshot_with_table_name hoodie.meta.sync.touch.partitions.enabled
-        hoodie.meta_sync.spark.version hoodie.meta_sync.global.replicate.timestamp
+    "every sync compares all partitions, and changes what differs": """
+        hoodie.meta.sync.incremental hoodie.meta.sync.metadata_file_listing hoodie.meta.sync.no_partition_metadata
+        hoodie.meta.sync.touch.partitions.enabled hoodie.datasource.hive_sync.filter_pushdown_enabled
+        hoodie.datasource.hive_sync.filter_pushdown_max_size
+        hoodie.datasource.meta.sync.glue.partition_change_parallelism
+        hoodie.datasource.meta.sync.glue.changed_partitions_read_parallelism
+        hoodie.datasource.meta.sync.glue.all_partitions_read_parallelism
+    """,
+    "a Hive metastore is spoken to by itself, without a server of Hive and its password": """
+        hoodie.datasource.hive_sync.use_jdbc hoodie.datasource.hive_sync.jdbcurl
+        hoodie.datasource.hive_sync.username hoodie.datasource.hive_sync.password
+        hoodie.datasource.hive_sync.use_spark_catalog
+    """,
+    "a sync that fails after a commit is a warning of the commit": """
+        hoodie.datasource.hive_sync.ignore_exceptions
+    """,
+    "an entry that cannot be changed is left as it is, and the sync fails": """
+        hoodie.datasource.hive_sync.recreate_table_on_error
+        hoodie.datasource.meta.sync.glue.recreate_table_on_error
+    """,
+    "the table tells how its partition paths are made; `hoodie.datasource.hive_sync.partition_extractor_class` says another way": """
+        hoodie.datasource.partition_extractor_class
+    """,
+    "of Hive's buckets, which `hoodie.datasource.hive_sync.bucket_sync` refuses": """
+        hoodie.datasource.hive_sync.bucket_sync_spec
+    """,
+    "of a catalog that lakefmt does not sync to": """
+        hoodie.spark.polaris.catalog.class hoodie.meta_sync.global.replicate.timestamp
     """,
     "columns of blobs are read as they are stored": """
         hoodie.read.blob.inline.mode
@@ -355,6 +377,7 @@ _INERT: Final = {
 _REFUSED: Final = {
     "base files are Parquet and logs are Hudi's": """
         hoodie.base.file.format=PARQUET hoodie.table.base.file.format=PARQUET
+        hoodie.datasource.hive_sync.base_file_format=PARQUET
         hoodie.table.ro.file.format=PARQUET hoodie.table.log.file.format=HOODIE_LOG
         hoodie.table.rt.file.format=HOODIE_LOG hoodie.table.format=native
         hoodie.table.multiple.base.file.formats.enable=false hoodie.partition.metafile.use.base.format=false
@@ -479,10 +502,10 @@ _FAMILIES: Final = {
     "hoodie.deltastreamer.": "of Hudi's own ingestion tool",
     "hoodie.kafka.": "of Hudi's connector for Kafka Connect",
     "hoodie.aws.": "credentials of a store are `storage_options`, or those of its own environment",
-    "hoodie.gcp.bigquery.": "of a sync to a catalog, which lakefmt has not",
-    "hoodie.datasource.hive_sync.": "of a sync to a catalog, which `hoodie.datasource.hive_sync.enable` refuses",
-    "hoodie.datasource.meta.sync.": "of a sync to a catalog, which `hoodie.datasource.meta.sync.enable` refuses",
-    "hoodie.meta.sync.": "of a sync to a catalog, which `hoodie.datasource.meta.sync.enable` refuses",
+    "hoodie.gcp.bigquery.": "of a catalog that lakefmt does not sync to",
+    "hoodie.datasource.hive_sync.": "of a sync to a catalog, which does not need it",
+    "hoodie.datasource.meta.sync.": "of a sync to a catalog, which does not need it",
+    "hoodie.meta.sync.": "of a sync to a catalog, which does not need it",
 }
 _OF_DATA_SOURCE: Final = "an option of Spark's data source: in Python the verb and its arguments say it"
 

@@ -146,15 +146,15 @@ class PlayedMetastore:
         wire = TSocket.TSocket()
         wire.setHandle(connection)
         protocol = TBinaryProtocol(TTransport.TBufferedTransport(wire))
-        from lakefmt._core.timeline.locks.hive import _read_struct, _write_struct
+        from lakefmt._core.timeline.locks.thrift_wire import read_struct, write_struct
 
         try:
             while True:
                 method, _, number = protocol.readMessageBegin()
-                request = _read_struct(protocol, 0)[1]
+                request = read_struct(protocol)[1][1]
                 protocol.readMessageEnd()
                 protocol.writeMessageBegin(method, 2, number)
-                _write_struct(protocol, self.answer(method, request))
+                write_struct(protocol, self.answer(method, request))
                 protocol.writeMessageEnd()
                 protocol.trans.flush()
         except (EOFError, OSError, TTransport.TTransportException):
@@ -164,15 +164,15 @@ class PlayedMetastore:
         self.asked.append((method, request))
         if method == "lock":
             self.held.append(len(self.asked))
-            return [(0, 12, [(1, 10, self.held[-1]), (2, 8, 1 if len(self.held) == 1 else 2)])]
-        number = request[1]
+            return {0: (12, {1: (10, self.held[-1]), 2: (8, 1 if len(self.held) == 1 else 2)})}
+        number = request[1][1]
         if number not in self.held:
-            return [(1, 12, [(1, 11, "no such lock")])]
+            return {1: (12, {1: (11, "no such lock")})}
         if method == "check_lock":
-            return [(0, 12, [(1, 10, number), (2, 8, 1 if self.held[0] == number else 2)])]
+            return {0: (12, {1: (10, number), 2: (8, 1 if self.held[0] == number else 2)})}
         if method == "unlock":
             self.held.remove(number)
-        return []
+        return {}
 
 
 @pytest.fixture

@@ -1,4 +1,7 @@
-"""`lakefmt tables` lists the tables below a folder, `lakefmt sql` asks them by SQL of DuckDB. Both are read-only."""
+"""`lakefmt tables` lists the tables below a folder or in a catalog, `lakefmt sql` asks them by SQL of DuckDB: both are read-only.
+
+`lakefmt sync` makes a table's entries in a catalog what the table says.
+"""
 
 from __future__ import annotations
 
@@ -10,22 +13,32 @@ from typing import Any
 import click
 
 from lakefmt._core.cli.commands.rows import format_options, write_output
-from lakefmt._core.cli.formatters import plain_console, print_json, printable
-from lakefmt._core.cli.options import open_for, table_options
+from lakefmt._core.cli.formatters import plain_console, print_json, print_lines, printable
+from lakefmt._core.cli.options import open_for, table_argument, table_options
 from lakefmt.errors import InvalidInputError, UnsupportedFeature
 
-__all__ = ["sql", "tables"]
+__all__ = ["sql", "sync", "tables"]
 
 
-@click.command(short_help="List the tables below a folder.")
+@click.command(short_help="List the tables below a folder, or in a catalog.")
 @click.argument("path", default=".")
 @click.option("--rows", "count_rows", is_flag=True, help="Also count rows of base files: every footer is read.")
 @table_options
 def tables(
     path: str, as_json: bool, options: Mapping[str, str], storage_options: Mapping[str, object], count_rows: bool
 ) -> None:
-    """List the tables below the folder or URL PATH with type, version and newest commit; default: the working directory."""
+    """List the tables below the folder or URL PATH with type, version and newest commit; default: the working directory.
+
+    PATH may be a catalog, with or without a database: thrift://host:9083/trips, glue:, glue://region/trips.
+    """
+    from lakefmt._core.catalogs.opening import is_catalog
     from lakefmt.find_tables import list_tables
+
+    if is_catalog(path):
+        if count_rows:
+            raise click.UsageError("--rows needs a folder: a catalog does not count rows")
+        _print_entries(path, as_json=as_json)
+        return
 
     found = list_tables(path, storage_options=storage_options, count_rows=count_rows)
     if as_json:
@@ -44,6 +57,59 @@ def tables(
         newest = printable(each.problem) if each.problem else each.latest_commit or "none"
         drawn.add_row(printable(each.name), each.table_type or "", str(each.version or ""), *rows, newest)
     plain_console().print(drawn)
+
+
+def _print_entries(address: str, *, as_json: bool) -> None:
+    from lakefmt._core.catalogs.opening import catalog_tables
+
+    rows = [
+        {
+            "name": f"{each.database}.{each.name}",
+            "location": each.location,
+            "synced": each.properties.get("last_commit_time_sync"),
+        }
+        for each in catalog_tables(address)
+    ]
+    if as_json:
+        print_json(rows)
+        return
+    if not rows:
+        click.echo(f"no Hudi tables in {printable(address)}")
+        return
+    from rich.table import Table as DrawnTable
+
+    drawn = DrawnTable(box=None, pad_edge=False)
+    for title in ("table", "synced up to", "location"):
+        drawn.add_column(title)
+    for row in rows:
+        drawn.add_row(printable(str(row["name"])), printable(row["synced"] or "never"), printable(str(row["location"])))
+    plain_console().print(drawn)
+
+
+@click.command(short_help="Make a table's entry in a catalog what the table says.")
+@table_argument
+@click.argument("catalog")
+@click.option("--database", help="The database of the entry; default: the table's, or default.")
+@click.option("--name", help="The name of the entry; default: the table's.")
+@table_options
+def sync(
+    table: str,
+    as_json: bool,
+    options: Mapping[str, str],
+    storage_options: Mapping[str, object],
+    catalog: str,
+    database: str | None,
+    name: str | None,
+) -> None:
+    """Make the entries of TABLE in CATALOG say what the table says now; repeated, it changes nothing.
+
+    CATALOG is thrift://host:9083 of a Hive metastore, glue: or glue://region.
+    """
+    result = open_for(table, options, storage_options).sync(catalog, database=database, name=name)
+    if as_json:
+        print_json(dataclasses.asdict(result))
+        return
+    print_lines(str(result))
 
 
 @click.command(short_help="Ask tables by SQL.")

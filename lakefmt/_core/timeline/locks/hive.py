@@ -3,7 +3,7 @@
 The metastore keeps a queue: a request is answered with *acquired* or *waiting*, and its sender waits by asking again under the same number.
 It takes back what was not heard of for its own time (``hive.txn.timeout``, five minutes).
 
-Only the four calls that locks need are spoken, over Thrift's binary protocol, without Kerberos.
+Only the four calls that locks need are spoken, without Kerberos.
 """
 
 from __future__ import annotations
@@ -11,28 +11,30 @@ from __future__ import annotations
 import getpass
 import importlib
 import socket
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Protocol
-from urllib.parse import urlsplit
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
 
 from lakefmt._core.timeline.locks.api import LockHandle, LockOptions
-from lakefmt._core.timeline.locks.clients import ask_service, import_extra, without_password
-from lakefmt.errors import InvalidInputError, LakefmtError, StorageError
+from lakefmt._core.timeline.locks.clients import import_extra
+from lakefmt._core.timeline.locks.thrift_wire import (
+    Struct,
+    ThriftConnection,
+    flag,
+    int32,
+    int64,
+    metastore_addresses,
+    struct,
+    structs,
+    text,
+)
+from lakefmt.errors import StorageError
 
 __all__ = ["HiveLockBackend", "HiveSession", "ThriftHiveSession", "open_hive_backend"]
 
+_PROVIDER: Final = "HiveMetastoreBasedLockProvider"
 ACQUIRED: Final = 1
 WAITING: Final = 2
-_BOOL, _I32, _I64, _STRING, _STRUCT, _LIST, _STOP = 2, 8, 10, 11, 12, 15, 0
-_CALL, _EXCEPTION = 1, 3
 _EXCLUSIVE, _TABLE_LEVEL, _NO_TXN = 3, 2, 6
-_MAX_TEXT_BYTES = 1 << 20
-_MAX_ITEMS = 1 << 12
-_MAX_DEPTH = 8
-_PORT = 9083
-
-#: A field of a Thrift struct on its way: number, type, value (of a struct: its fields; of a list: its structs).
-Field = tuple[int, int, Any]
 
 
 class HiveSession(Protocol):
@@ -143,130 +145,61 @@ class ThriftHiveSession:
     """The four calls over one socket."""
 
     def __init__(self, addresses: Sequence[tuple[str, int]], database: str, table: str, seconds: float) -> None:
-        sockets = import_extra(
-            lambda: importlib.import_module("thrift.transport.TSocket"), "HiveMetastoreBasedLockProvider", "hive"
-        )
-        transports = import_extra(
-            lambda: importlib.import_module("thrift.transport.TTransport"), "HiveMetastoreBasedLockProvider", "hive"
-        )
-        protocols = import_extra(
-            lambda: importlib.import_module("thrift.protocol.TBinaryProtocol"), "HiveMetastoreBasedLockProvider", "hive"
-        )
+        self._connection = ThriftConnection(addresses, seconds, _PROVIDER)
         self._database = database
         self._table = table
-        self._what = f"the Hive metastore at {addresses[0][0]}:{addresses[0][1]}"
-        self._calls = 0
-        failure: LakefmtError | None = None
-        for host, port in addresses:
-            wire = sockets.TSocket(host, port)
-            wire.setTimeout(int(seconds * 1000))
-            self._transport = transports.TBufferedTransport(wire)
-            self._protocol: Any = protocols.TBinaryProtocol(
-                self._transport, string_length_limit=_MAX_TEXT_BYTES, container_length_limit=_MAX_ITEMS
-            )
-            try:
-                ask_service(self._what, "connect to", self._transport.open)
-            except StorageError as error:
-                failure = error
-            else:
-                return
-        raise failure or StorageError(f"{self._what} has no address")
 
     def lock(self) -> tuple[int, int]:
         """Ask for an exclusive lock on the table's name."""
-        component: list[Field] = [
-            (1, _I32, _EXCLUSIVE),
-            (2, _I32, _TABLE_LEVEL),
-            (3, _STRING, self._database),
-            (4, _STRING, self._table),
-            (6, _I32, _NO_TXN),
-            (7, _BOOL, False),
-        ]
-        request: list[Field] = [
-            (1, _LIST, [component]),
-            (3, _STRING, getpass.getuser()),
-            (4, _STRING, socket.gethostname()),
-            (5, _STRING, "lakefmt"),
-        ]
-        answer = self._call("lock", request)
-        fields = answer.get(0)
-        if not isinstance(fields, dict) or not isinstance(fields.get(1), int):
-            raise StorageError(f"{self._what} refused to lock {self._database}.{self._table}", transient=True)
-        return int(fields[1]), int(fields.get(2, 0))
+        component: Struct = {
+            1: int32(_EXCLUSIVE),
+            2: int32(_TABLE_LEVEL),
+            3: text(self._database),
+            4: text(self._table),
+            6: int32(_NO_TXN),
+            7: flag(False),
+        }
+        request: Struct = {
+            1: structs([component]),
+            3: text(getpass.getuser()),
+            4: text(socket.gethostname()),
+            5: text("lakefmt"),
+        }
+        granted = self._result(self._connection.call("lock", {1: struct(request)}))
+        if granted is None or 1 not in granted:
+            what = f"{self._connection.what} refused to lock {self._database}.{self._table}"
+            raise StorageError(what, transient=True)
+        return int(granted[1][1]), _state_in(granted)
 
     def check(self, number: int) -> int | None:
         """Return the state of a lock, None when the metastore has taken it back."""
-        fields = self._call("check_lock", [(1, _I64, number)]).get(0)
-        return int(fields.get(2, 0)) if isinstance(fields, dict) else None
+        state = self._result(self._connection.call("check_lock", _of_lock(number)))
+        return None if state is None else _state_in(state)
 
     def heartbeat(self, number: int) -> bool:
         """Give a sign of life; any exception it answers with says that the lock is gone."""
-        return not self._call("heartbeat", [(1, _I64, number)])
+        return not self._connection.call("heartbeat", _of_lock(number))
 
     def unlock(self, number: int) -> None:
         """Let go of a lock."""
-        self._call("unlock", [(1, _I64, number)])
+        self._connection.call("unlock", _of_lock(number))
 
     def close(self) -> None:
         """End the connection."""
-        self._transport.close()
+        self._connection.close()
 
-    def _call(self, method: str, request: list[Field]) -> dict[int, Any]:
-        """Return the fields of the answer: 0 is the result, others are exceptions that the call declares."""
-
-        def exchange() -> tuple[int, dict[int, Any]]:
-            protocol = self._protocol
-            self._calls += 1
-            protocol.writeMessageBegin(method, _CALL, self._calls)
-            _write_struct(protocol, [(1, _STRUCT, request)])
-            protocol.writeMessageEnd()
-            self._transport.flush()
-            _, kind, number = protocol.readMessageBegin()
-            answer = _read_struct(protocol, 0)
-            protocol.readMessageEnd()
-            if number != self._calls:
-                raise ConnectionError("an answer to another call came")
-            return kind, answer
-
-        kind, answer = ask_service(self._what, f"ask for {method} of", exchange)
-        if kind == _EXCEPTION:
-            raise StorageError(f"{self._what} failed in {method}: {str(answer.get(1))[:200]}", transient=True)
-        return answer
+    @staticmethod
+    def _result(answer: Struct) -> Struct | None:
+        result = answer.get(0, (0, None))[1]
+        return result if isinstance(result, dict) else None
 
 
-def _write_struct(protocol: Any, fields: Sequence[Field]) -> None:
-    for number, kind, value in fields:
-        protocol.writeFieldBegin("", kind, number)
-        if kind == _STRUCT:
-            _write_struct(protocol, value)
-        elif kind == _LIST:
-            protocol.writeListBegin(_STRUCT, len(value))
-            for item in value:
-                _write_struct(protocol, item)
-        else:
-            _writers(protocol)[kind](value)
-    protocol.writeFieldStop()
+def _of_lock(number: int) -> Struct:
+    return {1: struct({1: int64(number)})}
 
 
-def _writers(protocol: Any) -> Mapping[int, Callable[[Any], None]]:
-    return {_BOOL: protocol.writeBool, _I32: protocol.writeI32, _I64: protocol.writeI64, _STRING: protocol.writeString}
-
-
-def _read_struct(protocol: Any, depth: int) -> dict[int, Any]:
-    if depth > _MAX_DEPTH:
-        raise ValueError("the answer is nested too deeply")
-    fields: dict[int, Any] = {}
-    readers = {_BOOL: protocol.readBool, _I32: protocol.readI32, _I64: protocol.readI64, _STRING: protocol.readString}
-    while True:
-        _, kind, number = protocol.readFieldBegin()
-        if kind == _STOP:
-            return fields
-        if kind == _STRUCT:
-            fields[number] = _read_struct(protocol, depth + 1)
-        elif kind in readers:
-            fields[number] = readers[kind]()
-        else:
-            protocol.skip(kind)
+def _state_in(granted: Struct) -> int:
+    return int(granted[2][1]) if 2 in granted else 0
 
 
 def open_hive_backend(options: LockOptions) -> HiveLockBackend:
@@ -277,21 +210,9 @@ def open_hive_backend(options: LockOptions) -> HiveLockBackend:
         InvalidInputError: an address cannot be understood, or carries a password.
     """
     database, table = options.required("hivemetastore.database"), options.required("hivemetastore.table")
-    addresses = [_address(uri.strip()) for uri in options.required("hivemetastore.uris").split(",")]
+    addresses = metastore_addresses(options.required("hivemetastore.uris"), "hoodie.write.lock.hivemetastore.uris")
     beat = options.number("heartbeat_interval_ms", 60_000) / 1000
     import_extra(lambda: importlib.import_module("thrift.transport.TSocket"), options.short_name, "hive")
     what = f"the lock of {database}.{table} in the Hive metastore at {addresses[0][0]}:{addresses[0][1]}"
     seconds = options.number("zookeeper.connection_timeout_ms", 15_000) / 1000
     return HiveLockBackend(what, lambda: ThriftHiveSession(addresses, database, table, seconds), beat)
-
-
-def _address(uri: str) -> tuple[str, int]:
-    key = "hoodie.write.lock.hivemetastore.uris"
-    parts = urlsplit(without_password(key, uri))
-    try:
-        host, port = parts.hostname, parts.port
-    except ValueError:
-        host, port = None, None
-    if parts.scheme != "thrift" or not host:
-        raise InvalidInputError(f"{key} is thrift://host:port, or several with commas between them")
-    return host, port or _PORT

@@ -1,0 +1,129 @@
+"""What a catalog holds and can do: the protocol that Hive, Glue and a catalog of your own follow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+from typing import Protocol
+
+from lakefmt._core.data_classes import dataclass
+
+__all__ = ["CatalogColumn", "CatalogPartition", "CatalogTable", "Metastore"]
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogColumn:
+    """A column as a catalog knows it.
+
+    Attributes:
+        name: in small letters.
+        data_type: in Hive's words, such as ``map<string,int>``.
+        comment: empty when there is none.
+    """
+
+    name: str
+    data_type: str
+    comment: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogTable:
+    """The entry of a table.
+
+    Attributes:
+        database: its database.
+        name: its name.
+        location: the folder or URL of the table.
+        columns: those that are no partition keys.
+        partition_keys: the columns that partitions are told apart by.
+        input_format: the Java class by which Hive reads it; ``output_format``: writes it; ``serde``: decodes rows.
+        serde_properties: properties of the decoder.
+        properties: properties of the table.
+        is_external: whether the catalog leaves the files alone when the entry is dropped.
+        record: what the catalog itself keeps of the entry; it is handed back with a change.
+    """
+
+    database: str
+    name: str
+    location: str
+    columns: tuple[CatalogColumn, ...]
+    partition_keys: tuple[CatalogColumn, ...] = ()
+    input_format: str = ""
+    output_format: str = ""
+    serde: str = ""
+    serde_properties: Mapping[str, str] = field(default_factory=dict)
+    properties: Mapping[str, str] = field(default_factory=dict)
+    is_external: bool = True
+    record: object = None
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogPartition:
+    """The entry of a partition.
+
+    Attributes:
+        values: one text for each partition key.
+        location: its folder or URL.
+        columns: of the entry, where the catalog keeps them for each partition.
+        input_format: the Java class by which Hive reads it.
+        record: what the catalog itself keeps of the entry; it is handed back with a change.
+    """
+
+    values: tuple[str, ...]
+    location: str
+    columns: tuple[CatalogColumn, ...] = ()
+    input_format: str = ""
+    record: object = None
+
+
+class Metastore(Protocol):
+    """A catalog. Everything may raise StorageError; a request that failed may have taken effect all the same."""
+
+    @property
+    def what(self) -> str:
+        """The catalog, for people."""
+        ...
+
+    def has_database(self, database: str) -> bool:
+        """Return whether there is such a database."""
+        ...
+
+    def create_database(self, database: str) -> None:
+        """Make a database; one that is there already is fine."""
+        ...
+
+    def load_table(self, database: str, name: str) -> CatalogTable | None:
+        """Return an entry; None: there is none."""
+        ...
+
+    def create_table(self, table: CatalogTable) -> None:
+        """Make an entry; one of that name that is there already stays as it is."""
+        ...
+
+    def replace_table(self, table: CatalogTable) -> None:
+        """Put an entry in the place of the one that was loaded, with all of its record that is not said here."""
+        ...
+
+    def list_tables(self, database: str | None = None) -> list[CatalogTable]:
+        """Return the entries of a database; None: of all."""
+        ...
+
+    def list_partitions(self, table: CatalogTable) -> list[CatalogPartition]:
+        """Return the partitions of an entry."""
+        ...
+
+    def add_partitions(self, table: CatalogTable, partitions: Sequence[CatalogPartition]) -> None:
+        """Add partitions with the columns of the entry; those that are there already stay as they are."""
+        ...
+
+    def replace_partitions(self, table: CatalogTable, partitions: Sequence[CatalogPartition]) -> None:
+        """Give partitions, as they were listed but for their location, that location and the columns of the entry."""
+        ...
+
+    def drop_partitions(self, table: CatalogTable, partitions: Sequence[CatalogPartition]) -> None:
+        """Remove the entries of partitions, never files; those that are gone are fine."""
+        ...
+
+    def close(self) -> None:
+        """End the connection."""
+        ...

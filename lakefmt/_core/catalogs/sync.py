@@ -1,0 +1,299 @@
+"""Make a catalog's entries of a table equal to what the table says now.
+
+What is there is compared with what must be there, and only what differs is changed, so a sync that died is made good by the next
+one, and a repeated one changes nothing. The time up to which an entry is synced is written last: Hudi's own sync, which goes on
+from that time, finds what a dead sync left undone.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from typing import Final, TypeVar
+
+from lakefmt._core.arguments import shown
+from lakefmt._core.catalogs.api import CatalogPartition, CatalogTable, Metastore
+from lakefmt._core.catalogs.entries import OWNED_PREFIX, SYNCED, TableEntries, table_entries
+from lakefmt._core.catalogs.opening import is_glue, is_hudi, open_catalog
+from lakefmt._core.catalogs.options import SyncOptions, catalogs_asked, parse_sync_options
+from lakefmt._core.config.settings import Settings, resolve_settings
+from lakefmt._core.data_classes import dataclass, replace
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt.errors import AlreadyExistsError, InvalidInputError, NotFoundError, StorageError
+
+__all__ = ["EntryChange", "SyncResult", "same_place", "sync_entries", "sync_table", "sync_to", "sync_to_catalogs"]
+
+T = TypeVar("T")
+_log = logging.getLogger("lakefmt.catalogs")
+#: Names of one protocol.
+_SCHEMES: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "abfss", "az": "abfss"}
+
+
+@dataclass(frozen=True, slots=True)
+class EntryChange:
+    """What a sync did to one entry.
+
+    Attributes:
+        name: database and table, with a dot.
+        created: it was not there.
+        columns: columns, types or comments changed.
+        properties: something else of the entry changed, times apart.
+        partitions_added: their number; ``partitions_changed``: of those with another location, format or other columns;
+            ``partitions_dropped``: of those that the table has no more.
+    """
+
+    name: str
+    created: bool = False
+    columns: bool = False
+    properties: bool = False
+    partitions_added: int = 0
+    partitions_changed: int = 0
+    partitions_dropped: int = 0
+
+    @property
+    def is_change(self) -> bool:
+        """Whether anything but times changed."""
+        return self != EntryChange(self.name)
+
+    def __str__(self) -> str:
+        said = [word for word in ("created", "columns", "properties") if getattr(self, word)]
+        counts = {"+": self.partitions_added, "~": self.partitions_changed, "-": self.partitions_dropped}
+        shown = " ".join(f"{sign}{count:,}" for sign, count in counts.items() if count)
+        said += [f"partitions {shown}"] if shown else []
+        return f"{self.name}: {', '.join(said) or 'as before'}"
+
+
+@dataclass(frozen=True, slots=True)
+class SyncResult:
+    """What a sync did; prints as a line for each entry.
+
+    Attributes:
+        catalog: the catalog, for people.
+        entries: what was done to each entry.
+        commit: requested time of the newest commit that the entries show; None: the table has none.
+    """
+
+    catalog: str
+    entries: tuple[EntryChange, ...]
+    commit: str | None = None
+
+    @property
+    def is_change(self) -> bool:
+        """Whether anything but times changed."""
+        return any(entry.is_change for entry in self.entries)
+
+    def __str__(self) -> str:
+        return "\n".join(str(entry) for entry in self.entries)
+
+
+def sync_to_catalogs(client: TableClient, settings: Settings) -> list[SyncResult]:
+    """Sync a table to all catalogs that the settings name.
+
+    Raises:
+        LakefmtError: as :func:`sync_table`.
+    """
+    results = []
+    for address in catalogs_asked(settings):
+        with closing(open_catalog(address, settings)) as catalog:
+            results.append(sync_table(client, catalog, parse_sync_options(settings, glue=is_glue(address))))
+    return results
+
+
+def sync_to(
+    client: TableClient,
+    catalog: str | Metastore,
+    database: str | None,
+    name: str | None,
+    options: Mapping[str, object],
+) -> SyncResult:
+    """Sync a table to one catalog; see ``Table.sync``."""
+    settings = resolve_settings(options, client.options, client.load_config().properties)
+    asked = parse_sync_options(settings, glue=isinstance(catalog, str) and is_glue(catalog))
+    asked = replace(asked, database=database or asked.database, table=name or asked.table)
+    if not isinstance(catalog, str):
+        if not hasattr(catalog, "replace_table"):
+            raise InvalidInputError(f"catalog takes the address of a catalog, or one of your own, not {shown(catalog)}")
+        return sync_table(client, catalog, asked)
+    with closing(open_catalog(catalog, settings)) as opened:
+        return sync_table(client, opened, asked)
+
+
+def sync_table(client: TableClient, catalog: Metastore, options: SyncOptions) -> SyncResult:
+    """Make a catalog's entries of a table equal to what the table says now.
+
+    Raises:
+        AlreadyExistsError: the catalog has something else under that name; it was not changed.
+        NotFoundError: there is no such database, and none is to be made.
+        InvalidInputError: the options contradict the table.
+        StorageError: the catalog failed; the next sync goes on.
+    """
+    return sync_entries(catalog, table_entries(client.at(client.load()), options), options)
+
+
+def sync_entries(catalog: Metastore, entries: TableEntries, options: SyncOptions) -> SyncResult:
+    """Make entries in a catalog what they must be, as :func:`sync_table`."""
+    database = entries.tables[0].database
+    if not catalog.has_database(database):
+        if not options.creates_database:
+            raise NotFoundError(f"{catalog.what} has no database {database}, and none is to be made")
+        catalog.create_database(database)
+    changes = tuple(_sync_entry(catalog, table, entries, options) for table in entries.tables)
+    result = SyncResult(catalog.what, changes, entries.synced.get(SYNCED[0]))
+    _log.info("synced to %s: %s", catalog.what, "; ".join(map(str, changes)))
+    return result
+
+
+def _sync_entry(catalog: Metastore, table: CatalogTable, entries: TableEntries, options: SyncOptions) -> EntryChange:
+    change = EntryChange(f"{table.database}.{table.name}")
+    stored = catalog.load_table(table.database, table.name)
+    if stored is None:
+        catalog.create_table(table)
+        change = replace(change, created=True)
+        stored = catalog.load_table(table.database, table.name)
+        if stored is None:
+            raise StorageError(f"{catalog.what} does not show {change.name}, which was made", transient=True)
+    _check_ours(catalog, stored, table)
+    merged = _merged(stored, table)
+    if not _same_entry(stored, merged):
+        catalog.replace_table(merged)
+        if not change.created:
+            columns = stored.columns != merged.columns
+            change = replace(
+                change, columns=columns, properties=not _same_entry(replace(stored, columns=merged.columns), merged)
+            )
+    change = (
+        _sync_partitions(catalog, merged, entries.partitions, change, options.batch) if table.partition_keys else change
+    )
+    if any(merged.properties.get(key) != value for key, value in entries.synced.items()) and not (
+        options.only_changes and not change.is_change
+    ):
+        catalog.replace_table(replace(merged, properties={**merged.properties, **entries.synced}))
+    return change
+
+
+def _check_ours(catalog: Metastore, stored: CatalogTable, table: CatalogTable) -> None:
+    """Raise unless an entry is of this table."""
+    name = f"{catalog.what} has another table named {stored.database}.{stored.name}"
+    if not same_place(stored.location, table.location):
+        raise AlreadyExistsError(
+            f"{name}, at {stored.location or 'no location'}: choose another name, or drop that entry"
+        )
+    if not is_hudi(stored):
+        raise AlreadyExistsError(f"{name}, which is no Hudi table: choose another name, or drop that entry")
+    if [key.name for key in stored.partition_keys] != [key.name for key in table.partition_keys]:
+        there = ", ".join(key.name for key in stored.partition_keys) or "none"
+        raise AlreadyExistsError(f"{name}, whose partition keys are {there}: drop that entry, and sync again")
+
+
+def same_place(first: str, second: str) -> bool:
+    """Return whether two locations are the same folder.
+
+    Example:
+        >>> same_place("s3a://box/trips/", "s3://box/trips"), same_place("file:/a/b", "/a/b"), same_place("/a", "/b")
+        (True, True, False)
+    """
+    return _place(first) == _place(second)
+
+
+def _place(location: str) -> tuple[str, str, str]:
+    scheme, colon, rest = location.partition(":")
+    if not colon or "/" in scheme or scheme == "file":
+        return "file", "", f"/{(rest if colon and '/' not in scheme else location).lstrip('/')}".rstrip("/")
+    authority, _, path = rest.removeprefix("//").partition("/") if rest.startswith("//") else ("", "", rest.lstrip("/"))
+    return _SCHEMES.get(scheme, scheme), authority, f"/{path}".rstrip("/")
+
+
+def _merged(stored: CatalogTable, table: CatalogTable) -> CatalogTable:
+    """Return the entry as it must be: what others wrote into it stays."""
+    required = dict(table.properties)
+    if stored.is_external:
+        required.pop("EXTERNAL", None)  # catalogs say that in a place of its own, too
+    foreign = {key: value for key, value in stored.properties.items() if not key.startswith(OWNED_PREFIX)}
+    if _spark_schema(stored) == _spark_schema(table) is not None:
+        # Hudi writes the same schema with other blanks, which stay.
+        required |= {key: value for key, value in stored.properties.items() if key in _schema_keys(stored)}
+    path = stored.serde_properties.get("path")
+    decoder = {**stored.serde_properties, **table.serde_properties}
+    if path is not None and "path" in table.serde_properties and same_place(path, table.serde_properties["path"]):
+        decoder["path"] = path
+    return replace(
+        stored,
+        columns=table.columns,
+        partition_keys=table.partition_keys,
+        input_format=table.input_format,
+        output_format=table.output_format,
+        serde=table.serde,
+        serde_properties=decoder,
+        properties={**foreign, **required},
+        is_external=True,
+    )
+
+
+def _schema_keys(table: CatalogTable) -> list[str]:
+    """Return the properties that hold the text of Spark's schema.
+
+    Raises:
+        ValueError: their number is none.
+    """
+    number = table.properties.get(f"{OWNED_PREFIX}numParts", "0")
+    # A number of more parts than there are properties is wrong, whatever it is.
+    count = min(int(number), len(table.properties))
+    return [f"{OWNED_PREFIX}numParts", *(f"{OWNED_PREFIX}part.{part}" for part in range(count))]
+
+
+def _spark_schema(table: CatalogTable) -> object:
+    """Return Spark's schema of an entry; None: the entry says none that can be understood."""
+    try:
+        _, *parts = _schema_keys(table)
+        return json.loads("".join(table.properties.get(key, "") for key in parts))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _same_entry(first: CatalogTable, second: CatalogTable) -> bool:
+    return replace(first, record=None) == replace(second, record=None)
+
+
+# ---------------------------------------------------------------------------------------------------------- partitions
+
+
+def _sync_partitions(
+    catalog: Metastore, table: CatalogTable, partitions: Sequence[CatalogPartition], change: EntryChange, batch: int
+) -> EntryChange:
+    stored = {partition.values: partition for partition in catalog.list_partitions(table)}
+    present = {partition.values for partition in partitions}
+    added = [partition for partition in partitions if partition.values not in stored]
+    moved = [
+        replace(there, location=partition.location)
+        for partition in partitions
+        if (there := stored.get(partition.values)) is not None and _differs(table, there, partition)
+    ]
+    # A partition that lies elsewhere was added by somebody else.
+    gone = [each for values, each in stored.items() if values not in present and _lies_in(table, each)]
+    for some in _batches(added, batch):
+        catalog.add_partitions(table, some)
+    for some in _batches(moved, batch):
+        catalog.replace_partitions(table, some)
+    for some in _batches(gone, batch):
+        catalog.drop_partitions(table, some)
+    return replace(change, partitions_added=len(added), partitions_changed=len(moved), partitions_dropped=len(gone))
+
+
+def _differs(table: CatalogTable, stored: CatalogPartition, partition: CatalogPartition) -> bool:
+    return (
+        not same_place(stored.location, partition.location)
+        or stored.columns != table.columns
+        or stored.input_format != table.input_format
+    )
+
+
+def _lies_in(table: CatalogTable, partition: CatalogPartition) -> bool:
+    place, inside = _place(table.location), _place(partition.location)
+    return inside[:2] == place[:2] and inside[2].startswith(f"{place[2]}/")
+
+
+def _batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
