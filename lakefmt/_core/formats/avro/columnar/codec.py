@@ -196,12 +196,13 @@ def _wanted(root: Node, columns: Sequence[str] | None) -> list[int]:
     names = [part.name for part in root.parts]
     if columns is None:
         return list(range(len(names)))
-    unknown = [name for name in columns if name not in names]
+    places = {name: number for number, name in reversed([*enumerate(names)])}
+    unknown = [name for name in columns if name not in places]
     if not columns or unknown or len(set(columns)) < len(columns):
         raise InvalidInputError(
             f"columns {', '.join(unknown or columns)!r} cannot be read: at least one, each of the schema and once"
         )
-    return [names.index(name) for name in columns]
+    return [places[name] for name in columns]
 
 
 def _check_spans(begins: I64, stops: I64, size: int, what: str) -> None:
