@@ -114,7 +114,7 @@ class PartReader:
 
     @cached_property
     def _memory(self) -> SliceMemory | None:
-        return None if self.changes is None else SliceMemory(self.changes)
+        return None if self.changes is None else SliceMemory(self.changes, threading.Lock())
 
     @cached_property
     def _asked(self) -> Query:

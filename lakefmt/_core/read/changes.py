@@ -11,11 +11,10 @@ import enum
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import field
 from functools import cached_property
 from itertools import accumulate
-from threading import Lock
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
@@ -751,15 +750,19 @@ class SliceMemory:
     """Keeps the states of slices while the changes of a plan are read commit by commit, by one thread for each file group.
 
     Small slices only, and of no more bytes than a bound; those used last go last.
+
+    Args:
+        plan: what is read.
+        lock: one that these threads share.
     """
 
-    def __init__(self, plan: ChangesPlan) -> None:
+    def __init__(self, plan: ChangesPlan, lock: AbstractContextManager[object]) -> None:
         self._files = plan.files
         self._commits = _log_sources(plan.work)
         self._chains: dict[_GroupKey, list[_Chain]] = {}
         self._states: OrderedDict[tuple[_GroupKey, str], tuple[int, SliceStates | None]] = OrderedDict()
         self._bytes = 0
-        self._lock = Lock()
+        self._lock = lock
 
     def chains(self, key: _GroupKey, commits: Sequence[tuple[Instant, ChangeSource]]) -> list[_Chain] | None:
         """Return the runs of the plan that have some commits, with these alone; None: nothing of them is kept."""
