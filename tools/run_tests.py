@@ -60,6 +60,7 @@ NO_DEPENDENCY = (
     "documentation",
     "examples",
     "fuzz",
+    "growth",
     "judges",
     "services",
     "stateful",

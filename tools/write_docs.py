@@ -18,6 +18,7 @@ from lakefmt._core.config import hudi_options, settings  # noqa: E402
 from lakefmt._core.producers.append.verbs import paimon_options_markdown  # noqa: E402
 from lakefmt._core.timeline.instant import transitions_table  # noqa: E402
 from lakefmt.spark import options  # noqa: E402
+from tests.growth.measure import markdown, recorded  # noqa: E402
 
 DOCS = ROOT / "docs"
 
@@ -86,6 +87,7 @@ GENERATED: dict[str, Callable[[], str]] = {
     "spark-options": options.options_markdown,
     "paimon-options": paimon_options_markdown,
     "transitions": transitions_table,
+    "growth": lambda: markdown(recorded()),
     "readme-speed": lambda: readme_speed((DOCS / "dev" / "speed.md").read_text("utf-8")),
 }
 

@@ -69,7 +69,8 @@ class LakefmtDataSource(DataSource):
         """Return the reader of one query: it reads the state of this moment, all tasks the same."""
         # Not the state of `schema`: a view lives as long as its session, and its rows would never change.
         scan = self._open()
-        unknown = [name for name in schema.names if name not in scan.schema.names]
+        known = set(scan.schema.names)
+        unknown = [name for name in schema.names if name not in known]
         if unknown:
             raise InvalidInputError(f"no column {', '.join(map(repr, unknown))}; the table has {scan.schema.names}")
         return self._reader_class(scan, tuple(schema.names))

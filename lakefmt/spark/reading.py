@@ -90,7 +90,8 @@ def fits_natively(stored: pa.Schema, table: pa.Schema) -> bool:
     """
     names = [name.lower() for name in table.names]
     plain = all(_is_read_alike(field.type) for field in table)
-    same = all(stored.field(f.name).type.equals(f.type) for f in table if f.name in stored.names)
+    held = set(stored.names)
+    same = all(stored.field(f.name).type.equals(f.type) for f in table if f.name in held)
     return plain and same and len(set(names)) == len(names)
 
 

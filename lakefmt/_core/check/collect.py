@@ -519,8 +519,9 @@ class _KeyCheck:
     def _columns(
         self, names: Iterable[str], meta: Sequence[str] = (COMMIT_TIME, RECORD_KEY, PARTITION_PATH, FILE_NAME)
     ) -> pa.Schema:
-        tops = dict.fromkeys(name if name in self._schema.names else name.partition(".")[0] for name in names)
-        return pa.schema([self._schema.field(n) for n in (*meta, *tops) if n in self._schema.names])
+        known = set(self._schema.names)
+        tops = dict.fromkeys(name if name in known else name.partition(".")[0] for name in names)
+        return pa.schema([self._schema.field(n) for n in (*meta, *tops) if n in known])
 
     def _global(self, notes: list[str]) -> bool:
         settings = resolve_settings(self._client.options, None, self._facts.config.properties)

@@ -186,7 +186,8 @@ def _common_part(asked: Step, now: Step) -> Step | None:
     if type(asked) is not type(now):
         return None
     if isinstance(asked, DeleteFiles) and isinstance(now, DeleteFiles):
-        names = tuple(name for name in now.names if name in asked.names)
+        chosen = set(asked.names)
+        names = tuple(name for name in now.names if name in chosen)
         return DeleteFiles(names) if names else None
     if isinstance(asked, UndoWrites) and isinstance(now, UndoWrites):
         if not asked.loses or not now.loses:

@@ -22,7 +22,7 @@ from lakefmt._core.filegroups.model import FileSlice
 from lakefmt._core.filegroups.reader import read_small_file
 from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableState
 from lakefmt._core.formats.log.cdc import AFTER, BEFORE, OP
-from lakefmt._core.read.changes import ChangesPlan, plan_changes_read, read_planned_changes
+from lakefmt._core.read.changes import ChangesPlan, SliceMemory, plan_changes_read, read_planned_changes
 from lakefmt._core.read.filters import Filter, keep_rows
 from lakefmt._core.read.mor_scan import merged_tables
 from lakefmt._core.read.scan import BATCH_ROWS, Query, plan_query, scan_batches
@@ -113,6 +113,10 @@ class PartReader:
                 yield batch
 
     @cached_property
+    def _memory(self) -> SliceMemory | None:
+        return None if self.changes is None else SliceMemory(self.changes, threading.Lock())
+
+    @cached_property
     def _asked(self) -> Query:
         query = plan_query(self.table_at.schema(), self.columns, self.filter, meta_columns=False)
         _check_name_is_free(query, kinds=self.kinds, keyed=is_keyed(self.state))
@@ -170,7 +174,8 @@ class PartReader:
             (place, self.changes.files.groups[place]) for place in places if place in self.changes.files.groups
         )
         split = ChangesSplit(((step.instant, part.sources),), groups, 0)
-        table = read_planned_changes(self.client, changes_of_split(self.changes, split), self.columns, self.filter)
+        plan = changes_of_split(self.changes, split)
+        table = read_planned_changes(self.client, plan, self.columns, self.filter, self._memory)
         rows = _kind_rows(table) if self.kinds else _op_rows(table)
         yield from rows.combine_chunks().to_batches(max_chunksize=BATCH_ROWS)
 

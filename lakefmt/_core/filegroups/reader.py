@@ -522,7 +522,7 @@ class BaseFileReader:
 
     def _wanted(self, parquet: pq.ParquetFile, file: BaseFile, columns: Sequence[str] | None) -> list[str] | None:
         """Return the columns to read for the named ones; None: all."""
-        names, virtual = parquet.schema_arrow.names, self._virtual_columns
+        names, virtual = set(parquet.schema_arrow.names), self._virtual_columns
         needed = columns if virtual is None else virtual.needed(columns, file.instant)
         return None if needed is None else [name for name in needed if name in names]
 

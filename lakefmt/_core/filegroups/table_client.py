@@ -672,7 +672,8 @@ class TableAt:
         """
         existing = self.client.listing(self.config).partitions()
         paths = choose_partitions(self.key_spec(), self.schema(), existing, asked, must_exist=must_exist)
-        return [PartitionPath(path if path in existing else check_name(path)) for path in paths]
+        known = set(existing)
+        return [PartitionPath(path if path in known else check_name(path)) for path in paths]
 
     def replaced(self) -> dict[tuple[str, str], InstantTime]:
         """Return the replaced file groups with the requested time of the replacecommit."""

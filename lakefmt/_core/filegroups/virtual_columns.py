@@ -136,7 +136,10 @@ class VirtualColumns:
             keys = self.record_keys(rows)
             index = rows.schema.get_field_index(RECORD_KEY)
             rows = rows.append_column(RECORD_KEY, keys) if index < 0 else rows.set_column(index, RECORD_KEY, keys)
-        return rows if columns is None else rows.select([name for name in columns if name in rows.column_names])
+        if columns is None:
+            return rows
+        held = set(rows.column_names)
+        return rows.select([name for name in columns if name in held])
 
     def record_keys(self, rows: pa.Table) -> pa.Array:
         """Return the record keys of rows, built from their columns.

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Final
 
 import numpy as np
@@ -390,7 +390,7 @@ def choose_partitions(
     chosen: dict[str, None] = {}
     for item in partition_items(asked):
         paths = foreign(partial(chooser.paths_of, item), "a partition cannot be read")
-        if must_exist and (not paths or any(path not in existing for path in paths)):
+        if must_exist and (not paths or not chooser.known_texts.issuperset(paths)):
             raise InvalidInputError(f"no partition {shown(item)}; see table.partitions()")
         chosen |= dict.fromkeys(paths)
     return list(chosen)
@@ -443,7 +443,7 @@ class _PartitionChooser:
 
     def _of_text(self, text: str) -> list[str]:
         fields = self.spec.partition_fields
-        if text in self.known or not fields or self.spec.unsupported:
+        if text in self.known_texts or not fields or self.spec.unsupported:
             return [text]
         values = self._hive_values(text)
         if values is not None:
@@ -488,15 +488,25 @@ class _PartitionChooser:
             raise InvalidInputError(f"{dict(values)!r:.200} names no partition columns; the table has {self._names}")
         wanted = {name: self._parts(fields[name], value) for name, value in values.items()}
         # Of several readings of a text the first one that a partition has counts.
-        matching = []
-        divided = [(path, divide_path(self.spec, path)) for path in self.known]
-        for choice in _first_existing_readings(wanted, [parts for _, parts in divided if parts is not None]):
-            matching += [
-                path
-                for path, parts in divided
-                if parts is not None and all(parts.get(name) == part for name, part in choice.items())
-            ]
-        return matching
+        found: set[int] | None = None
+        for name, readings in wanted.items():
+            places = (self._places.get((name, part), set()) for part in readings)
+            found = next((some for each in places if (some := each if found is None else each & found)), set())
+        return [self.known[place] for place in sorted(found or ())]
+
+    @cached_property
+    def _places(self) -> dict[tuple[str, str], set[int]]:
+        """The places of the known paths with each part of each column."""
+        places: dict[tuple[str, str], set[int]] = {}
+        for place, path in enumerate(self.known):
+            for item in (divide_path(self.spec, path) or {}).items():
+                places.setdefault(item, set()).add(place)
+        return places
+
+    @cached_property
+    def known_texts(self) -> frozenset[str]:
+        """The existing paths."""
+        return frozenset(self.known)
 
     def _parts(self, field: PartitionField, value: object) -> list[str]:
         """Return the possible path parts of a value, most likely first."""
@@ -524,8 +534,7 @@ class _PartitionChooser:
         return [formatted, f"{field.name}={value}" if self.spec.hive_style else value]
 
     def _has(self, field: PartitionField, part: str) -> bool:
-        divided = (divide_path(self.spec, path) for path in self.known)
-        return any(parts is not None and parts[field.name] == part for parts in divided)
+        return (field.name, part) in self._places
 
     def _path_part(self, field: PartitionField, kind: pa.DataType, value: object) -> str:
         """Return the path part of a row with the value."""
@@ -539,21 +548,6 @@ def _array_of_value(value: object, kind: pa.DataType) -> pa.Array:
     if isinstance(value, str) and not pt.is_string(kind):
         return pa.array([str(value)]).cast(kind)
     return pa.repeat(arrow_scalar(value, kind, "partition"), 1)
-
-
-def _first_existing_readings(
-    wanted: Mapping[str, list[str]], present: Sequence[Mapping[str, str]]
-) -> list[dict[str, str]]:
-    """Return the first reading of each value that some partition has."""
-    chosen: dict[str, str] = {}
-    rows = list(present)
-    for name, readings in wanted.items():
-        part = next((each for each in readings if any(row.get(name) == each for row in rows)), None)
-        if part is None:
-            return []
-        chosen[name] = part
-        rows = [row for row in rows if row.get(name) == part]
-    return [chosen]
 
 
 # --------------------------------------------------------------------------------------------------- partitions by time

@@ -8,11 +8,14 @@ another in a table without change capture; both are compared. Memory: one file g
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from bisect import bisect_left, bisect_right
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from itertools import accumulate
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -42,8 +45,9 @@ from lakefmt._core.formats.log.cdc import AFTER, BEFORE, KEY, OP, TS_MS
 from lakefmt._core.formats.names import parse_base_file, parse_log_file
 from lakefmt._core.read.filters import Filter, keep_rows
 from lakefmt._core.read.incremental import is_rewrite, select_commits
-from lakefmt._core.read.mor_scan import merged_tables
+from lakefmt._core.read.mor_scan import merged_tables, slice_states
 from lakefmt._core.read.scan import Query, plan_query, prune_partitions, scan_table
+from lakefmt._core.read.slice_states import SliceStates
 from lakefmt._core.read.snapshot import NEXT_START, bound_of, planned_clusterings, with_archived_instants
 from lakefmt._core.read.snapshot_files import cleaned_files, cleans_beyond_promise
 from lakefmt._core.schema import reconcile
@@ -71,6 +75,7 @@ __all__ = [
     "FileHistory",
     "GroupFiles",
     "InferenceCase",
+    "SliceMemory",
     "changing_sources",
     "plan_changes_read",
     "plan_sources",
@@ -183,6 +188,26 @@ def _source_of_base_file(stat: WriteStat) -> ChangeSource:
     return ChangeSource(case, stat.partition_path, stat.file_id, stat.path, former, change_files)
 
 
+@dataclass(frozen=True, slots=True)
+class _Chain:
+    """Commits that wrote logs to one slice, the slice behind the last of them, and the ranks of all its logs' instants."""
+
+    file_slice: FileSlice
+    order: Mapping[str, int]
+    commits: Sequence[tuple[Instant, ChangeSource]]
+
+
+_File = TypeVar("_File", BaseFile, LogFile)
+
+
+def _age_of_base(base: BaseFile) -> tuple[str, str]:
+    return base.instant, base.write_token
+
+
+def _newer_base(one: BaseFile, other: BaseFile) -> BaseFile:
+    return max(one, other, key=_age_of_base)
+
+
 @dataclass(slots=True)
 class GroupFiles:
     """All files that a file group has or had; ``gone`` has the paths of removed ones."""
@@ -190,6 +215,13 @@ class GroupFiles:
     bases: list[BaseFile] = field(default_factory=list)
     logs: list[LogFile] = field(default_factory=list)
     gone: set[str] = field(default_factory=set)
+    _by_instant: dict[str, BaseFile] = field(default_factory=dict, compare=False, repr=False)
+
+    def base_at(self, instant: str) -> BaseFile | None:
+        """Return the base file of an instant, of several attempts the latest; asked once all files are known."""
+        if not self._by_instant:
+            self._by_instant = {base.instant: base for base in sorted(self.bases, key=_age_of_base)}
+        return self._by_instant.get(instant)
 
 
 @dataclass(frozen=True)
@@ -237,7 +269,7 @@ class FileHistory:
             SnapshotExpired: the file was cleaned.
         """
         group = self.groups.get((source.partition, source.file_id), GroupFiles())
-        base = max((b for b in group.bases if b.instant == instant), key=lambda b: b.write_token, default=None)
+        base = group.base_at(instant)
         if base is None or base.path in group.gone:
             where = f"{source.partition}/{source.file_id}".lstrip("/")
             raise SnapshotExpired(f"the base file of {where} at {instant} is gone: a clean removed it")
@@ -262,6 +294,53 @@ class FileHistory:
         if lost:
             raise SnapshotExpired(f"{lost[0]} is gone: a clean removed it")
         return latest, timeline
+
+    def chains(self, key: _GroupKey, commits: Sequence[tuple[Instant, ChangeSource]]) -> Iterator[_Chain]:
+        """Yield runs of commits that wrote logs to one slice of a group, and the slice behind the last one of each run.
+
+        What is not in a run has to be read commit by commit: a state needs a file that is gone, or is told by requested times.
+
+        Args:
+            key: of the group.
+            commits: in their order, each with its source of this group, which is one of logs.
+        """
+        group = self.groups.get(key)
+        if (
+            group is None
+            or self.timeline.layout == 1
+            or any(_has_shared_logs(source, commit) for commit, source in commits)
+        ):
+            return
+        bases = self._by_completion(group.bases)
+        logs = self._by_completion(group.logs)
+        newest = [*accumulate((base for _, base in bases), _newer_base)]
+        base_marks, log_marks = [mark for mark, _ in bases], [mark for mark, _ in logs]
+        runs: list[tuple[BaseFile | None, list[tuple[Instant, ChangeSource]]]] = []
+        for commit, source in commits:
+            place = bisect_left(base_marks, (commit.order_time, commit.time))
+            if place < len(bases) and bases[place][1].instant == commit.time:
+                continue  # it wrote a base file, too
+            base = newest[place - 1] if place else None
+            if not runs or runs[-1][0] != base:
+                runs.append((base, []))
+            runs[-1][1].append((commit, source))
+        for base, run in runs:
+            begin = 0 if base is None else bisect_left(log_marks, (base.instant, ""))
+            end = bisect_right(log_marks, (run[-1][0].order_time, run[-1][0].time))
+            marks = dict.fromkeys(mark[1] for mark, _ in logs[begin:end])
+            slices = all_slices([] if base is None else [base], [log for _, log in logs[begin:end]], self.timeline)
+            paths = {path for each in slices for path in each.paths}
+            if len(slices) == 1 and paths.isdisjoint(group.gone) and all(paths.issuperset(s.files) for _, s in run):
+                yield _Chain(slices[0], {time: rank for rank, time in enumerate(marks)}, run)
+
+    def _by_completion(self, files: Sequence[_File]) -> list[tuple[tuple[InstantTime, InstantTime], _File]]:
+        """Return the committed files with their marks, which sort as they became visible."""
+        marked = [
+            ((self.timeline.completion_of(file.instant), file.instant), file)
+            for file in files
+            if self.timeline.is_committed(file.instant)
+        ]
+        return sorted(marked, key=lambda each: each[0])
 
     def _is_seen(self, time: InstantTime, commit: Instant, *, after: bool) -> bool:
         """Return whether an instant's files were visible around a commit, by completion order."""
@@ -312,6 +391,10 @@ def _files_removed_by_cleans(table_at: TableAt, first: InstantTime) -> Iterable[
 
 
 _CommitSources = Sequence[tuple[Instant, Sequence[ChangeSource]]]
+#: The most bytes of a slice whose states are kept between two calls, and of all of them.
+_MOST_SLICE_BYTES: Final = 16 << 20
+_MOST_KEPT_BYTES: Final = 64 << 20
+_ChangesOfLogs = dict[tuple[InstantTime, PartitionPath, FileId], ChangedRows]
 _IMAGE_META_COLUMNS = (COMMIT_TIME, COMMIT_SEQNO, RECORD_KEY)
 
 
@@ -377,13 +460,21 @@ def read_planned_changes(
     plan: ChangesPlan,
     columns: Sequence[str] | None = None,
     filter: Filter = None,
+    memory: SliceMemory | None = None,
 ) -> pa.Table:
     """Return the changes of planned sources.
+
+    Args:
+        client: the table.
+        plan: the sources.
+        columns: those of the images; None: all.
+        filter: of rows before and after.
+        memory: of calls with these columns and this filter for parts of one plan.
 
     Raises:
         SnapshotExpired: a file was cleaned away.
     """
-    reader = _ChangesReader(client, plan.state, *_plan_images(client.at(plan.state), columns, filter))
+    reader = _ChangesReader(client, plan.state, *_plan_images(client.at(plan.state), columns, filter), memory)
     with _explain_expired_files(client, plan.start):
         return reader.of_sources(plan.work, plan.files)
 
@@ -438,6 +529,7 @@ class _ChangesReader:
     state: TableState
     query: Query
     columns: tuple[str, ...]
+    memory: SliceMemory | None = None
 
     @property
     def table_at(self) -> TableAt:
@@ -464,9 +556,10 @@ class _ChangesReader:
         image = pa.struct([self.query.schema.field(name) for name in self.columns])
         schema = pa.schema([(OP, pa.string()), (TS_MS, pa.string()), (BEFORE, image), (AFTER, image)])
         parts = [schema.empty_table()]
+        of_logs = self._changes_of_logs(work, files)
         for commit, sources in work:
             deletes, others = [], []
-            for changes in self._changed(commit, sources, files):
+            for changes in self._changed(commit, sources, files, of_logs):
                 whole = self._answer(changes, commit, image)
                 deletes.append(whole.slice(0, changes.deleted.num_rows))
                 others.append(whole.slice(changes.deleted.num_rows))
@@ -484,13 +577,52 @@ class _ChangesReader:
         """The replaced file groups; only in version 6 the sources depend on them."""
         return self.table_at.replaced() if self.state.timeline.layout == 1 else {}
 
-    def _changed(self, commit: Instant, sources: Sequence[ChangeSource], files: FileHistory) -> Iterator[ChangedRows]:
+    def _changed(
+        self, commit: Instant, sources: Sequence[ChangeSource], files: FileHistory, of_logs: _ChangesOfLogs
+    ) -> Iterator[ChangedRows]:
         for source in sources:
-            changes = self._of_source(commit, source, files)
-            if self.query.condition is not None:
-                changes = _filtered_changes(changes, self.query)
+            changes = of_logs.pop((commit.time, source.partition, source.file_id), None)
+            if changes is None:
+                changes = self._filtered(self._of_source(commit, source, files))
             if changes.num_rows:
                 yield changes
+
+    def _filtered(self, changes: ChangedRows) -> ChangedRows:
+        return changes if self.query.condition is None else _filtered_changes(changes, self.query)
+
+    def _changes_of_logs(self, work: _CommitSources, files: FileHistory) -> _ChangesOfLogs:
+        """Return the changes that logs tell, group by group: each slice is read once for all of its commits."""
+        found: _ChangesOfLogs = {}
+        query = replace(self.query, condition=None)
+        table_at = self.client.at(replace(self.state, timeline=files.timeline))
+
+        def states_of(chain: _Chain) -> SliceStates | None:
+            return slice_states(table_at, chain.file_slice, query, chain.order, self.state)
+
+        for key, commits in _log_sources(work).items():
+            for chain, states in self._states(key, commits, files, states_of):
+                for commit, source in chain.commits:
+                    before, after = (
+                        reconcile(rows.select(list(query.columns)), self._schema) for rows in states.around(commit.time)
+                    )
+                    place = (commit.time, source.partition, source.file_id)
+                    found[place] = self._filtered(self._compared(before, after))
+        return found
+
+    def _states(
+        self,
+        key: _GroupKey,
+        commits: Sequence[tuple[Instant, ChangeSource]],
+        files: FileHistory,
+        states_of: Callable[[_Chain], SliceStates | None],
+    ) -> Iterator[tuple[_Chain, SliceStates]]:
+        """Yield runs of a group's commits with the states of their slice; others are read commit by commit."""
+        memory = self.memory
+        kept = None if memory is None else memory.chains(key, commits)
+        for chain in files.chains(key, commits) if kept is None else kept:
+            states = states_of(chain) if memory is None or kept is None else memory.states(key, chain, states_of)
+            if states is not None:
+                yield chain, states
 
     def _answer(self, changes: ChangedRows, commit: Instant, image: pa.DataType) -> pa.Table:
         columns = {
@@ -602,6 +734,63 @@ class _ChangesReader:
         if match.null_count:
             raise CorruptFile(f"{what}: {match.null_count} changes are of keys that are not in the file group")
         return rows.take(match).select(self._images_schema.names)
+
+
+def _log_sources(work: _CommitSources) -> dict[_GroupKey, list[tuple[Instant, ChangeSource]]]:
+    """Return the sources of logs by file group, in the order of their commits."""
+    by_group: dict[_GroupKey, list[tuple[Instant, ChangeSource]]] = {}
+    for commit, sources in work:
+        for source in sources:
+            if source.case is InferenceCase.LOG_FILE:
+                by_group.setdefault((source.partition, source.file_id), []).append((commit, source))
+    return by_group
+
+
+class SliceMemory:
+    """Keeps the states of slices while the changes of a plan are read commit by commit, by one thread for each file group.
+
+    Small slices only, and of no more bytes than a bound; those used last go last.
+
+    Args:
+        plan: what is read.
+        lock: one that these threads share.
+    """
+
+    def __init__(self, plan: ChangesPlan, lock: AbstractContextManager[object]) -> None:
+        self._files = plan.files
+        self._commits = _log_sources(plan.work)
+        self._chains: dict[_GroupKey, list[_Chain]] = {}
+        self._states: OrderedDict[tuple[_GroupKey, str], tuple[int, SliceStates | None]] = OrderedDict()
+        self._bytes = 0
+        self._lock = lock
+
+    def chains(self, key: _GroupKey, commits: Sequence[tuple[Instant, ChangeSource]]) -> list[_Chain] | None:
+        """Return the runs of the plan that have some commits, with these alone; None: nothing of them is kept."""
+        with self._lock:
+            if key not in self._chains:
+                self._chains[key] = list(self._files.chains(key, self._commits.get(key, ())))
+            chains = self._chains[key]
+        times = {commit.time for commit, _ in commits}
+        asked = [replace(each, commits=[pair for pair in each.commits if pair[0].time in times]) for each in chains]
+        asked = [each for each in asked if each.commits]
+        return asked if all(each.file_slice.size_bytes <= _MOST_SLICE_BYTES for each in asked) else None
+
+    def states(
+        self, key: _GroupKey, chain: _Chain, states_of: Callable[[_Chain], SliceStates | None]
+    ) -> SliceStates | None:
+        """Return the states of a chain's slice, made when they are asked for first."""
+        place = (key, chain.file_slice.instant)
+        with self._lock:
+            kept = self._states.get(place)
+        if kept is None:
+            kept = (chain.file_slice.size_bytes, states_of(chain))
+        with self._lock:
+            self._bytes += 0 if place in self._states else kept[0]
+            self._states[place] = kept
+            self._states.move_to_end(place)
+            while self._bytes > _MOST_KEPT_BYTES:
+                self._bytes -= self._states.popitem(last=False)[1][0]
+        return kept[1]
 
 
 def _check_logs_are_there(source: ChangeSource, file_slice: FileSlice | None) -> None:

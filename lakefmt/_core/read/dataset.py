@@ -366,7 +366,8 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow has n
             stored = self._rows.scanner(_named_in(columns.values(), self.schema), condition, passed)
             return BatchScanner(lambda: _projected(stored.to_reader(), columns))
         names = self.schema.names if columns is None else list(columns)
-        unknown = [name for name in names if name not in self.schema.names]
+        known = set(self.schema.names)
+        unknown = [name for name in names if name not in known]
         if unknown:
             raise InvalidInputError(f"no column {', '.join(map(repr, unknown))}; the dataset has {self.schema.names}")
         scanner = self._rows.scanner(list(dict.fromkeys(names)), condition, passed)

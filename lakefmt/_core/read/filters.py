@@ -402,19 +402,25 @@ def filter_columns(expression: pc.Expression, asked: pa.Schema, schema: pa.Schem
         return set()
     import pyarrow.dataset as ds
 
-    empty = (asked if schema is None else schema).empty_table()
+    whole = asked if schema is None else schema
+    empty, text = whole.empty_table(), str(expression)
 
     def named_among(names: list[str]) -> set[str]:
         # Arrow does not expose an expression's columns; binding fails without a column that it
         # uses.
+        without = set(names)
+        rest = empty.select([place for place, name in enumerate(whole.names) if name not in without])
         try:
-            ds.InMemoryDataset(empty.drop_columns(names)).scanner(filter=expression)
+            ds.InMemoryDataset(rest).scanner(columns=[], filter=expression)
         except pa.ArrowException:
             half = len(names) // 2
             return {*names} if not half else named_among(names[:half]) | named_among(names[half:])
         return set()
 
-    return named_among(asked.names)
+    # The text names every column that is used, and mostly no other one: few are left to search among.
+    shown = {name for name in asked.names if name in text}
+    hidden = [name for name in asked.names if name not in shown]
+    return named_among(hidden) | named_among([name for name in asked.names if name in shown])
 
 
 @contextmanager

@@ -8,7 +8,7 @@ parallel, which bounds the memory.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from os import cpu_count
 
@@ -17,7 +17,7 @@ import pyarrow as pa
 from lakefmt._core.config.merge_rule import MergeRule
 from lakefmt._core.config.table_config import merge_rule
 from lakefmt._core.data_classes import dataclass
-from lakefmt._core.filegroups.logs.reader import read_log_rows, read_logs_of_slices
+from lakefmt._core.filegroups.logs.reader import read_log_rows, read_log_rows_by_instant, read_logs_of_slices
 from lakefmt._core.filegroups.merge.base import can_be_together, joined_in_schema
 from lakefmt._core.filegroups.merge.merged_slice import merge_logs, merge_logs_of_slices
 from lakefmt._core.filegroups.model import FileSlice
@@ -25,10 +25,11 @@ from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableSta
 from lakefmt._core.filegroups.virtual_columns import VirtualColumns
 from lakefmt._core.read.filters import keep_rows
 from lakefmt._core.read.scan import Query
+from lakefmt._core.read.slice_states import SliceStates
 from lakefmt._core.schema import reconcile
 from lakefmt._core.values import IS_DELETED, META_COLUMNS, RECORD_KEY, InstantTime
 
-__all__ = ["merged_tables"]
+__all__ = ["merged_tables", "slice_states"]
 
 _MOST_THREADS = 4
 #: The most bytes of slices, and the most slices, that are merged together.
@@ -80,6 +81,46 @@ def merged_tables(
         finally:
             for waiting in running:
                 waiting.cancel()
+
+
+def slice_states(
+    table_at: TableAt,
+    file_slice: FileSlice,
+    query: Query,
+    order: Mapping[str, int],
+    columns_of: TableState,
+) -> SliceStates | None:
+    """Return the states of a slice around its commits, without the filter.
+
+    Args:
+        table_at: the table, at one moment.
+        file_slice: with the logs of the commits.
+        query: its columns are read.
+        order: the rank of each log's instant among them, by completion.
+        columns_of: the state whose columns the query has.
+
+    Returns:
+        None if the states have to be read one by one: columns are virtual, or see
+        :func:`~lakefmt._core.filegroups.logs.reader.read_log_rows_by_instant`.
+    """
+    if table_at.client.at(columns_of).virtual_columns() is not None:
+        return None
+    rule, timeline = merge_rule(table_at.config), table_at.timeline
+    schema = pa.schema([query.schema.field(name) for name in _needed_columns(query, rule)])
+    read = read_log_rows_by_instant(
+        table_at.client.store,
+        file_slice,
+        schema,
+        rule,
+        layout=timeline.layout,
+        is_committed=lambda time: timeline.is_committed(InstantTime(time)),
+        bound=timeline.bound,
+    )
+    if read is None or read[0].table.column(RECORD_KEY).null_count:
+        return None
+    work = _Work(table_at.client, table_at.state, schema, rule, query, None)
+    base = reconcile(_stored_rows(work, file_slice, use_threads=True), schema)
+    return SliceStates(base, *read, order, rule)
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,7 +96,8 @@ def plan_query(schema: pa.Schema, columns: Sequence[str] | None, filter: Filter,
         columns = _names(columns)
     schema = _known_columns(schema, columns)
     full = with_meta_columns(schema)
-    unknown = [name for name in columns or () if name not in full.names]
+    known = set(full.names)
+    unknown = [name for name in columns or () if name not in known]
     if unknown:
         raise InvalidInputError(f"no column {', '.join(map(repr, unknown))}; the table has {schema.names}")
     everything = full.names if meta_columns else schema.names
@@ -238,15 +239,18 @@ def file_fragments(
         return {}
     _, prefix = table_at.client.store.arrow_filesystem()
     by_path = {prefix + file.path: file for file in files}
+    schema = query.result_schema
     return {
         by_path[fragment.path]: fragment
         for fragment in dataset.get_fragments()
-        if all(
-            fragment.physical_schema.names.count(field.name) == 1
-            and fragment.physical_schema.field(field.name).type.equals(field.type)
-            for field in query.result_schema
-        )
+        if _has_columns(fragment.physical_schema, schema)
     }
+
+
+def _has_columns(stored: pa.Schema, schema: pa.Schema) -> bool:
+    """Return whether a file has each column once, in its type."""
+    places = ((field.type, stored.get_field_index(field.name)) for field in schema)
+    return all(place >= 0 and stored.field(place).type.equals(held) for held, place in places)
 
 
 def _only_plain(groups: Sequence[ds.FileSystemDataset | BaseFile]) -> ds.FileSystemDataset | None:
@@ -375,14 +379,15 @@ def _groups(table_at: TableAt, files: Sequence[BaseFile], query: Query) -> list[
 
 
 def _has_mislabelled(stored: pa.Schema, schema: pa.Schema, names: Sequence[str]) -> bool:
-    return any(
-        name in stored.names and is_mislabelled(stored.field(name).type, schema.field(name).type) for name in names
-    )
+    held = set(stored.names)
+    return any(name in held and is_mislabelled(stored.field(name).type, schema.field(name).type) for name in names)
 
 
 def _is_rounded(stored: pa.Schema, fields: Sequence[pa.Field]) -> bool:
     """Return whether a file has whole numbers where the table has floating point numbers that do not hold all of them."""
-    own = [(field.type, stored.field(field.name).type) for field in fields if stored.names.count(field.name) == 1]
+    # A name that a file has twice has no index.
+    places = [(field.type, stored.get_field_index(field.name)) for field in fields]
+    own = [(now, stored.field(place).type) for now, place in places if place >= 0]
     return any(pa.types.is_integer(have) and have.bit_width * 2 > now.bit_width for now, have in own)
 
 
@@ -475,12 +480,14 @@ def _nested_fields(query: Query) -> list[pa.Field]:
     condition = query.condition
     if condition is not None and filter_columns(condition.exact, pa.schema(nested), query.schema):
         return nested
-    return [field for field in nested if field.name in query.columns]
+    columns = set(query.columns)
+    return [field for field in nested if field.name in columns]
 
 
 def _same_types(client: TableClient, file: BaseFile, fields: Sequence[pa.Field]) -> bool:
     stored = client.reader.footer(file).schema
-    return all(f.name not in stored.names or stored.field(f.name).type.equals(f.type) for f in fields)
+    held = set(stored.names)
+    return all(f.name not in held or stored.field(f.name).type.equals(f.type) for f in fields)
 
 
 def _reconciled(table_at: TableAt, file: BaseFile, query: Query) -> Iterator[pa.Table]:

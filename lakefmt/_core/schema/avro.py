@@ -46,7 +46,8 @@ __all__ = [
     "unknown_column",
 ]
 
-_MAX_SCHEMA_CHARACTERS = 256 * 1024
+# Some 18,000 columns.
+_MAX_SCHEMA_CHARACTERS = 1 << 20
 _MAX_TREE_DEPTH = 32
 _MAX_BRANCHES = 64
 _MAX_FIXED_BYTES = 1024 * 1024

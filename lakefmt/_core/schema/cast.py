@@ -80,7 +80,8 @@ def conform(
         True
     """
     names = schema.names
-    unknown = [name for name in table.column_names if name not in names]
+    known = set(names)
+    unknown = [name for name in table.column_names if name not in known]
     if unknown:
         raise SchemaMismatch(f"the table has no column {', '.join(map(repr, unknown))}: it has {', '.join(names)}")
     _check_bytes(table)

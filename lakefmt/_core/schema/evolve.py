@@ -63,25 +63,27 @@ def evolve(
     if incoming.equals(table_schema):
         return table_schema  # 5 % of the time of a small commit
     normalise_schema(incoming)
-    lacking = [name for name in table_schema.names if name not in incoming.names]
+    brought, known = set(incoming.names), set(table_schema.names)
+    lacking = [name for name in table_schema.names if name not in brought]
     if lacking and not partial and missing == "refuse":
         raise SchemaMismatch(
             f"the data lack the table's columns {', '.join(lacking)}: add them, or write partial rows with partial=True"
         )
-    kept = [field for field in table_schema if partial or missing != "drop" or field.name in incoming.names]
+    kept = [field for field in table_schema if partial or missing != "drop" or field.name in brought]
     fields = [
         _merged(field, incoming.field(field.name), field.name, missing)
-        if field.name in incoming.names
+        if field.name in brought
         else field.with_nullable(field.nullable or not partial)
         for field in kept
     ]
-    fields += [_new(field, field.name) for field in incoming if field.name not in table_schema.names]
+    fields += [_new(field, field.name) for field in incoming if field.name not in known]
     if len(fields) > len(table_schema):
         _check_alike(fields, table_schema.names, "")
     evolved = pa.schema(fields, metadata=table_schema.metadata)
     if mode == "strict" and not evolved.equals(table_schema):
-        changed = [f.name for f in evolved if f.name not in table_schema.names or f != table_schema.field(f.name)]
-        changed += [name for name in table_schema.names if name not in evolved.names]
+        changed = [f.name for f in evolved if f.name not in known or f != table_schema.field(f.name)]
+        still = set(evolved.names)
+        changed += [name for name in table_schema.names if name not in still]
         raise SchemaMismatch(f"the data would change the table's columns {', '.join(changed)}, and the mode is strict")
     return evolved
 
@@ -98,7 +100,8 @@ def narrowed(rows: pa.Table, table_schema: pa.Schema) -> pa.Schema:
     """
     fields = []
     for number, field in enumerate(rows.schema):
-        stored = table_schema.field(field.name) if table_schema.names.count(field.name) == 1 else None
+        place = table_schema.get_field_index(field.name)  # none for a name that is there twice
+        stored = table_schema.field(place) if place >= 0 else None
         if stored is not None and _would_widen(stored, field) and _fits(rows.select([number]), stored):
             fields.append(field.with_type(stored.type))
         else:

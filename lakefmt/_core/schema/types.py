@@ -329,4 +329,5 @@ def split_meta(table: pa.Table) -> tuple[pa.Table, pa.Table]:
 
 
 def _chosen(table: pa.Table, names: Iterable[str]) -> pa.Table:
-    return table.select([name for name in names if name in table.column_names])
+    held = set(table.column_names)
+    return table.select([name for name in names if name in held])

@@ -632,7 +632,8 @@ def fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
         SchemaMismatch: a value does not fit its column any more.
     """
     wanted = pa.schema([field.with_nullable(True) for field in schema])
-    kept = rows.select([name for name in rows.column_names if name in schema.names])
+    known = set(schema.names)
+    kept = rows.select([name for name in rows.column_names if name in known])
     made = conform(kept, wanted, allow_null_list_elements=True, drops_fields=True)
     for name in (OPERATOR, COLUMNS):
         if name in rows.column_names:

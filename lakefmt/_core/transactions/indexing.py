@@ -274,7 +274,8 @@ def requests_of_definitions(
             )
         columns = () if definition is None else definition.columns
         if kind is PartitionKind.COLUMN_STATS:
-            columns = tuple(each for each in columns if each in schema.names and is_indexable(schema.field(each).type))
+            known = set(schema.names)
+            columns = tuple(each for each in columns if each in known and is_indexable(schema.field(each).type))
         label = name.removeprefix(kind.value) if kind in _USER_NAMES else ""
         call = None
         if kind is PartitionKind.EXPRESSION_INDEX and definition is not None:

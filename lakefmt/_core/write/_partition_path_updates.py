@@ -131,7 +131,8 @@ def fill_from_stored(
         schema: the table's columns.
         reader: reads the stored rows.
     """
-    lacking = [field for field in schema if field.name not in batch.table.column_names]
+    names = set(batch.table.column_names)
+    lacking = [field for field in schema if field.name not in names]
     keys = record_keys(batch)
     source = np.full(batch.num_rows, -1, np.int64)
     parts: list[pa.Table] = []

@@ -389,7 +389,8 @@ def fetch_missing_columns(
         row_keys = keys.take(from_numpy(changed.rows))
         names = [RECORD_KEY, *(field.name for field in columns), *(name.split(".", 1)[0] for name in order.fields)]
         stored = reader.merged(by_group[file.partition, file.file_id], names, row_keys)
-        fields = [field.with_nullable(True) for field in columns if field.name in stored.column_names]
+        held = set(stored.column_names)
+        fields = [field.with_nullable(True) for field in columns if field.name in held]
         if has_order(order, stored.column_names):
             ranks = order_ranks(ordering_columns(stored, order), stored.num_rows)
             stored = stored.take(from_numpy(np.argsort(-ranks, kind="stable")))

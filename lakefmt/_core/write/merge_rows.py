@@ -262,7 +262,8 @@ def plan_pairs(rule: JoinRule, clauses: Sequence[Clause], stored: pa.Schema, sou
         SchemaMismatch: a value, or a column by which rows are joined, does not fit.
     """
     takes_all = any(not clause.deletes and clause.values is None for clause in clauses)
-    new = [each.with_nullable(True) for each in source.schema if each.name not in stored.names] if takes_all else []
+    known = set(stored.names)
+    new = [each.with_nullable(True) for each in source.schema if each.name not in known] if takes_all else []
     schema = pa.schema([*stored, *new])
     actions: dict[When, list[_Action]] = {when: [] for when in When}
     for number, clause in enumerate(clauses):
@@ -328,11 +329,12 @@ def _expressions(
 ) -> dict[str, pc.Expression]:
     """Return what a clause stores in every column."""
     asked: Mapping[str, object]
+    known = set(stored.names)
     if clause.values is None:
         asked = {name: pc.field(SOURCE, name) for name in source.names}
     else:
         asked = mapping_argument(clause.values, "values")
-        if unknown := [name for name in asked if name not in stored.names]:
+        if unknown := [name for name in asked if name not in known]:
             raise InvalidInputError(f"no column {', '.join(map(repr, unknown))}; the table has {stored.names}")
         if not asked:
             raise InvalidInputError(f"a clause for {clause.when.value} rows sets no column")
@@ -341,7 +343,7 @@ def _expressions(
     for each in schema:
         if each.name in asked:
             made[each.name] = _value(asked[each.name], each, structs)
-        elif updates and each.name in stored.names:
+        elif updates and each.name in known:
             made[each.name] = pc.field(TARGET, each.name)
         else:
             made[each.name] = pc.scalar(pa.scalar(None, each.type))
@@ -398,7 +400,8 @@ def merge_window(plan: MergePlan, target: pa.Table) -> WindowResult:
         DuplicateKey: two source rows change one stored row.
         SchemaMismatch: a value cannot be computed, or does not fit its column.
     """
-    columns = target.select([name for name in plan.stored.names if name in target.column_names])
+    held = set(target.column_names)
+    columns = target.select([name for name in plan.stored.names if name in held])
     ours, theirs = _pairs(plan, columns)
     matched = np.zeros(plan.source.num_rows, bool)
     matched[theirs] = True

@@ -202,7 +202,8 @@ def key_in_schema(bound: BoundContext, spec: KeySpec, table: pa.Table, *, durabl
     """
     schema = bound.schema
     if bound.context.partial:
-        schema = pa.schema([field for field in schema if field.name in table.column_names])
+        names = set(table.column_names)
+        schema = pa.schema([field for field in schema if field.name in names])
     allow = bound.settings.text("lakefmt.write.null_list_elements") == "allow"
     stores = bound.operation is not WriteOperation.DELETE and not durable
     return key_batch(spec, table, schema, allow_null_elements=allow, new_rows=stores)
@@ -451,7 +452,8 @@ def _place_by_index(
     )
     if sum(len(each.rows) for each in assigned) != batch.num_rows:
         raise InternalError(f"{batch.num_rows} rows came in and not all were placed once; nothing is written")
-    lacking = [field for field in bound.schema if field.name not in batch.table.column_names]
+    names = set(batch.table.column_names)
+    lacking = [field for field in bound.schema if field.name not in names]
     if not lacking or all(each.assignment.log is None for each in assigned):
         return assigned
     # A row that a log has deleted cannot be written anywhere else: rows are completed here, or the readers would complete

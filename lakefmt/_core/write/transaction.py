@@ -497,11 +497,12 @@ def _widened_columns(pending: PendingWrite) -> list[str]:
     before, after = pending.before, pending.bound.schema
     if before is None or before is after:
         return []
+    names = set(after.names)
     return [
         f"column {name!r} is {after.field(name).type} from now on, and was {before.field(name).type}, which does not hold all "
         "values of these rows: cast them to keep a column's type"
         for name in before.names
-        if name in after.names and after.field(name).type != before.field(name).type
+        if name in names and after.field(name).type != before.field(name).type
     ]
 
 

@@ -64,6 +64,7 @@ __all__ = [
     "inspect_log",
     "read_log_look",
     "read_log_rows",
+    "read_log_rows_by_instant",
     "read_logs_of_slices",
     "scan_log_blocks",
     "select_blocks",
@@ -379,6 +380,36 @@ def read_log_rows(
     chosen, contents = _chosen_blocks(store, file_slice, layout, is_committed, bound)
     rows, counts = _rows_of_blocks(chosen, contents, schema, rule, unstored)
     return replace(rows, positions=_positions_in_base(file_slice, chosen, counts) if positions and layout > 1 else None)
+
+
+def read_log_rows_by_instant(
+    store: ObjectStore,
+    file_slice: FileSlice,
+    schema: pa.Schema,
+    rule: MergeRule,
+    *,
+    layout: int,
+    is_committed: Callable[[str], bool],
+    bound: str | None = None,
+) -> tuple[LogRows, list[tuple[str, int]]] | None:
+    """Return the rows of a slice's logs, and instant and number of rows of each block.
+
+    The arguments are those of :func:`read_log_rows`.
+
+    Returns:
+        None if the logs do not hold the rows of each instant, whole and apart from others: some rows lack columns, a log has
+        rows of another instant than its own, or stands for others.
+    """
+    chosen, contents = _chosen_blocks(store, file_slice, layout, is_committed, bound)
+    if any(
+        placed.block.is_partial
+        or placed.block.compacted_block_times
+        or placed.block.instant_time != placed.file.instant
+        for placed in chosen
+    ):
+        return None
+    rows, counts = _rows_of_blocks(chosen, contents, schema, rule, None)
+    return rows, [(placed.file.instant, count) for placed, count in zip(chosen, counts, strict=True)]
 
 
 def read_logs_of_slices(

@@ -310,7 +310,8 @@ def _data_fields(base: pa.Table) -> list[pa.Field]:
 
 
 def _replaceable_values(rows: pa.Table, fields: Sequence[pa.Field], partial: Partial) -> dict[str, Mask]:
-    return {f.name: is_replaceable(rows.column(f.name), f, partial) for f in fields if f.name in rows.column_names}
+    names = set(rows.column_names)
+    return {f.name: is_replaceable(rows.column(f.name), f, partial) for f in fields if f.name in names}
 
 
 def _replace_rows(

@@ -355,7 +355,8 @@ def decode_parquet_content(
     """
     try:
         file = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True)
-        unknown = [name for name in columns or () if name not in file.schema_arrow.names]
+        known = set(file.schema_arrow.names)
+        unknown = [name for name in columns or () if name not in known]
         if unknown:
             raise InvalidInputError(f"{what}: the block has no columns {', '.join(unknown)}")
         # Nothing else of the footer is read: pyarrow crashes on a damaged column chunk.

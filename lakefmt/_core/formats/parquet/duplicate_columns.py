@@ -459,9 +459,9 @@ class DuplicatePages:
         metadata = writer.writer.metadata
         if metadata.num_row_groups != groups:
             raise InternalError(f"a base file has {metadata.num_row_groups} row groups, and {groups} were written")
-        leaves = leaf_paths(metadata)
-        placed = {g: {leaves.index(place.name): place for place in places} for g, places in self._placed.items()}
-        endless = {g: [leaves.index(name) for name in names] for g, names in self._endless.items()}
+        leaves = {name: leaf for leaf, name in reversed([*enumerate(leaf_paths(metadata))])}
+        placed = {g: {leaves[place.name]: place for place in places} for g, places in self._placed.items()}
+        endless = {g: [leaves[name] for name in names] for g, names in self._endless.items()}
         footer = footer_of(memoryview(self._sink.let_go()))
         self.stream.write(with_length(place_chunks(footer, placed, endless)))
         self.stream.flush()

@@ -460,7 +460,8 @@ def _in_schema(tables: Sequence[pa.Table], schema: pa.Schema, places: ColumnPlac
             f"the table's columns were changed so that rows of the stream do not fit: {error}; they were {buffered.names}, "
             f"and are {schema.names}; the rows are kept"
         ) from None
-    required = [field.name for field in schema if not field.nullable and field.name not in fit.column_names]
+    held = set(fit.column_names)
+    required = [field.name for field in schema if not field.nullable and field.name not in held]
     if required:
         raise SchemaChanged(f"the table has new required columns {', '.join(required)}, which rows of the stream lack")
     return fit

@@ -424,7 +424,8 @@ def arrow_rows(
     made = made.cast(nullable(made.schema)).append_column(OPERATOR, pa.array(numbers))
     if not kinds & UPDATES:
         return made
-    text = encode_columns([name for name in checker.names if name in rows.column_names])
+    held = set(rows.column_names)
+    text = encode_columns([name for name in checker.names if name in held])
     is_update = pa.array(np.isin(numbers, [kind.value for kind in UPDATES]))
     texts = pc.if_else(is_update, pa.scalar(text), pa.scalar(None, pa.string()))
     return made.append_column(COLUMNS, texts if named is None else pc.coalesce(named, texts))

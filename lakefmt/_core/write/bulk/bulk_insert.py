@@ -138,10 +138,9 @@ class PartitionSplitter:
         whole = pa.concat_tables([with_keys(batch.table, batch.keys) for batch in batches])
         self._schema = whole.schema
         table = whole.select(self._taken())
-        if (
-            table.num_columns
-            and table.column(0).num_chunks * _SORTED_CHUNK_ROWS > 4 * table.num_rows > 4 * _SORTED_CHUNK_ROWS
-        ):
+        chunks, rows = max((column.num_chunks for column in table.columns), default=0), 4 * table.num_rows
+        # Small chunks are one where there are many, and where their ends in each partition would be more than their rows.
+        if chunks * _SORTED_CHUNK_ROWS > rows > 4 * _SORTED_CHUNK_ROWS or (chunks > 1 and chunks * len(names) > rows):
             table = table.combine_chunks()
         self._workers = workers
         self._chunks = table.to_batches(max_chunksize=_SORTED_CHUNK_ROWS)

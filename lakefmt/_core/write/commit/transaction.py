@@ -156,10 +156,9 @@ class FirstSchema:
         """
         if self._names is None:
             self._names = frozenset(table.names)
-        for field in table:
-            if field.nullable and field.name not in self._names and field.name not in incoming.names:
-                incoming = incoming.append(field)
-        return incoming
+        names = self._names.union(incoming.names)
+        new = [field for field in table if field.nullable and field.name not in names]
+        return pa.schema([*incoming, *new], metadata=incoming.metadata) if new else incoming
 
 
 def concurrency_of(write_client: WriteClient) -> Concurrency:

@@ -230,7 +230,8 @@ def _virtual_columns(
     out: LogRowsOut, unstored: VirtualColumns, assignment: FileAssignment, schema: pa.Schema
 ) -> LogRowsOut:
     # Logs hold partition columns, even those that base files drop: so do Hudi's, and 0.15.0 shows nulls without them.
-    held = pa.schema([field for field in schema if field.name in out.data.column_names])
+    names = set(out.data.column_names)
+    held = pa.schema([field for field in schema if field.name in names])
     return replace(out, data=unstored.stored(out.data, assignment.partition, held))
 
 

@@ -7,6 +7,7 @@ a block stay in the processor's caches (:mod:`~lakefmt._core.formats.avro.column
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -96,9 +97,8 @@ def _conformed(table: pa.Table | pa.RecordBatch, root: Node) -> pa.Table | pa.Re
         _alike(column.type, part.arrow) for column, part in zip(table.schema, root.parts, strict=True)
     ):
         return table
-    odd = sorted(set(names) ^ set(table.schema.names)) or sorted(
-        name for name in names if table.schema.names.count(name) > 1
-    )
+    held = table.schema.names
+    odd = sorted(set(names) ^ set(held)) or sorted(name for name, times in Counter(held).items() if times > 1)
     if odd:
         raise SchemaMismatch(f"columns of the data and of their Avro schema differ: {', '.join(odd)}")
     columns = [_cast(table.column(part.name), part) for part in root.parts]
@@ -196,12 +196,13 @@ def _wanted(root: Node, columns: Sequence[str] | None) -> list[int]:
     names = [part.name for part in root.parts]
     if columns is None:
         return list(range(len(names)))
-    unknown = [name for name in columns if name not in names]
+    places = {name: number for number, name in reversed([*enumerate(names)])}
+    unknown = [name for name in columns if name not in places]
     if not columns or unknown or len(set(columns)) < len(columns):
         raise InvalidInputError(
             f"columns {', '.join(unknown or columns)!r} cannot be read: at least one, each of the schema and once"
         )
-    return [names.index(name) for name in columns]
+    return [places[name] for name in columns]
 
 
 def _check_spans(begins: I64, stops: I64, size: int, what: str) -> None:

@@ -404,9 +404,9 @@ def read_columns(source: ByteCursor, root: Node, begins: I64, stops: I64, wanted
     """
     positions, limit = begins - source.begin, stops - source.begin
     arrays: dict[int, pa.Array] = {}
-    last = max(wanted)
+    last, chosen = max(wanted), set(wanted)
     for number, part in enumerate(root.parts[: last + 1]):
-        if number in wanted:
+        if number in chosen:
             arrays[number], positions = read_values(source, part, positions, limit)
         else:
             positions = skip(source, part, positions, limit)
