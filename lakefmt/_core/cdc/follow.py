@@ -258,8 +258,8 @@ class Follower:
         if sink is None:
             settings = self._settings_of(name)
             sink = TableSink(name, self._path(name, settings), settings, self._options, self._storage_options)
+            self._sinks[name] = sink  # closed with the others, also where opening it fails half-way
             sink.open()
-            self._sinks[name] = sink
         return sink
 
     def _settings_of(self, name: SourceName) -> TableSettings:
