@@ -16,7 +16,7 @@ from lakefmt._core.cdc.mysql.following import Follower, FollowerSettings, follow
 from lakefmt._core.cdc.mysql.positions import TablePosition, parse_gtids
 from lakefmt._core.cdc.mysql.preflight import findings
 from lakefmt._core.cdc.mysql.snapshot import describe_table
-from lakefmt.errors import InvalidInputError
+from lakefmt.errors import InvalidInputError, SourceUnavailable
 
 __all__ = ["MySQLSource"]
 
@@ -116,6 +116,9 @@ class MySQLSource:
         try:
             if not self._is_closed:
                 yield from follower.events()
+        except SourceUnavailable:
+            if not self._is_closed:
+                raise
         finally:
             follower.close()
 
