@@ -277,7 +277,9 @@ class Follower:
         gtids = dict(self._gtids)
         read_from = lowest([gtids, *(held.before for held in self._held.values())])
         of_tables = {name: self._position(table, gtids, read_from) for name, table in self._tables.items()}
-        return Border(_looked_up(of_tables), self._last_time, caught_up)
+        # A table that went, or is about to come, has no rows that were read.
+        of_others = TablePosition(gtids, read_from, self._server, int(time.time()), False, None, (), ())
+        return Border(_looked_up(of_tables, of_others), self._last_time, caught_up)
 
     def _position(self, table: FollowedTable, gtids: Gtids, read_from: Gtids) -> TablePosition:
         if table.stored is not None and not covers(gtids, table.stored.gtids):
@@ -592,5 +594,5 @@ def _file_number(name: str) -> int:
     return int(digits) if digits.isdigit() else 0
 
 
-def _looked_up(positions: Mapping[SourceName, TablePosition]) -> Callable[[SourceName], Any]:
-    return lambda name: positions[name].to_json()
+def _looked_up(positions: Mapping[SourceName, TablePosition], others: TablePosition) -> Callable[[SourceName], Any]:
+    return lambda name: positions.get(name, others).to_json()
