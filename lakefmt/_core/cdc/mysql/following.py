@@ -69,7 +69,7 @@ from lakefmt._core.cdc.mysql.table_map import TableMap, read_table_map, read_tab
 from lakefmt._core.cdc.mysql.tables import FollowedTable, LogPlace
 from lakefmt.errors import LakefmtError, SourceRefused
 
-__all__ = ["Follower", "FollowerSettings", "followed_tables", "matches", "server_name"]
+__all__ = ["FollowerSettings", "LogFollower", "followed_tables", "matches", "server_name"]
 
 #: Rows and bytes of the log that wait at most, and for how long, while the log has more.
 _WAITING_ROWS: Final = 20_000
@@ -148,7 +148,7 @@ def server_name(session: Session) -> str:
     return f"{rows['server_id']} {rows.get('server_uid', '')}".strip()
 
 
-class Follower:
+class LogFollower:
     """Reads the log and the tables of one server; :meth:`events` is called once."""
 
     def __init__(self, settings: FollowerSettings, positions: Mapping[SourceName, Any]) -> None:
