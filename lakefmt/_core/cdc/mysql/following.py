@@ -165,7 +165,7 @@ class LogFollower:
         }
         self._tables: dict[SourceName, FollowedTable] = {}
         self._gtids: Gtids = {}
-        self._file, self._file_name = 0, ""
+        self._file, self._file_name, self._place = 0, "", 0
         self._transaction: _Transaction | None = None
         self._held: dict[bytes, _Held] = {}
         self._numbers: dict[int, tuple[SourceName, bytes]] = {}
@@ -291,6 +291,8 @@ class LogFollower:
 
     def _event(self, header: EventHeader, body: bytes) -> Iterator[Event]:
         code = header.type
+        # MariaDB 11.4 leaves out where an event of a transaction ends; the one before it and its size tell.
+        self._place = header.end or self._place + header.size
         if code in ROWS:
             yield from self._rows(header, body)
         elif code == EventType.TABLE_MAP:
@@ -307,14 +309,14 @@ class LogFollower:
                 yield from self._release(self._transaction)
             self._end()
         elif code == EventType.ROTATE:
-            self._file_name, _ = read_rotate(body)
+            self._file_name, self._place = read_rotate(body)
             self._file = _file_number(self._file_name)
             self._numbers.clear()
         elif code in (EventType.FORMAT, EventType.HEARTBEAT) or code in SILENT or header.flags & _IGNORABLE:
             return
         else:
             raise SourceRefused(
-                f"the log has an event of the type {code} at {self._file_name}:{header.end}, which is not known here"
+                f"the log has an event of the type {code} at {self._file_name}:{self._place}, which is not known here"
             )
 
     def _end(self) -> None:
@@ -347,7 +349,7 @@ class LogFollower:
                 f"a change of {table.name} in the log has not all columns: a session has binlog_row_image = MINIMAL or NOBLOB; "
                 "SET GLOBAL binlog_row_image = FULL, end sessions that set it, and read the table anew"
             )
-        rows = _RowsOf(table, described, event, self._file, header.end)
+        rows = _RowsOf(table, described, event, self._file, self._place)
         if is_held:
             self._held.setdefault(transaction.begin.xid, _Held(self._gtids, [])).rows.append(rows)
             return
