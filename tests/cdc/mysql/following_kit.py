@@ -72,9 +72,10 @@ class Sink:
             touched.add(each.table.name if isinstance(each, TableChanged) else each.name)
         self._pending.clear()
         for name in touched:
-            try:
+            if name in self.rows:
                 self.positions[name] = event.position_of(name)
-            except KeyError:  # it is gone
+            else:  # it is gone
+                assert event.position_of(name) is not None
                 self.positions.pop(name, None)
 
     def forget(self) -> None:

@@ -36,7 +36,7 @@ def test_a_reader_that_is_killed_at_any_event_goes_on(mariadb, logs):
     )
     name = SourceName(database, "t")
     sink, kill_after = Sink(), 0
-    for number in range(60):
+    for number in range(34):
         mariadb.execute(
             f"insert into t values ({100 + number}, 'n')",
             f"update t set v = concat(v, '!') where id = {number % 25 + 1}",

@@ -349,6 +349,22 @@ class TestTheReader:
         assert first.position_of(name)["gtid"] != second.position_of(name)["gtid"]
         events.close()
 
+    def test_transactions_of_several_domains(self, mariadb, followed):
+        database, name, sink = followed
+        for number in range(4, 10):
+            domain = 7 if number % 3 else 20 + number
+            mariadb.execute(
+                f"set session gtid_domain_id = {domain}", f"insert into t values ({number}, 'x')", database=database
+            )
+            assert follow(source_of(mariadb, database), sink, logs=True)
+        assert [row["id"] for _, row in sink.log[name]] == list(range(1, 10))
+
+    def test_a_server_of_mysql_is_refused(self, mariadb, followed, monkeypatch):
+        database, _, _ = followed
+        monkeypatch.setattr("pymysql.connections.Connection.get_server_info", lambda _: "8.4.3")
+        with pytest.raises(SourceRefused, match="not MariaDB"):
+            source_of(mariadb, database).preflight()
+
     def test_another_thread_ends_it(self, mariadb, followed):
         database, _, sink = followed
         source = source_of(mariadb, database)

@@ -88,6 +88,12 @@ class Session:
                 ssl_disabled=account.tls is False,
                 program_name="lakefmt",
             )
+        version = str(self._connection.get_server_info())
+        if "mariadb" not in version.lower():
+            self.close()
+            raise SourceRefused(
+                f"the server at {account.host}:{account.port} is not MariaDB ({version}): the log of MySQL cannot be read"
+            )
         for statement in _SESSION:
             self.rows(statement)
 

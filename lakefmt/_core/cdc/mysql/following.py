@@ -69,7 +69,7 @@ from lakefmt._core.cdc.mysql.table_map import TableMap, read_table_map, read_tab
 from lakefmt._core.cdc.mysql.tables import FollowedTable, LogPlace
 from lakefmt.errors import LakefmtError, SourceRefused
 
-__all__ = ["Follower", "FollowerSettings", "followed_tables", "matches", "server_name"]
+__all__ = ["FollowerSettings", "LogFollower", "followed_tables", "matches", "server_name"]
 
 #: Rows and bytes of the log that wait at most, and for how long, while the log has more.
 _WAITING_ROWS: Final = 20_000
@@ -148,7 +148,7 @@ def server_name(session: Session) -> str:
     return f"{rows['server_id']} {rows.get('server_uid', '')}".strip()
 
 
-class Follower:
+class LogFollower:
     """Reads the log and the tables of one server; :meth:`events` is called once."""
 
     def __init__(self, settings: FollowerSettings, positions: Mapping[SourceName, Any]) -> None:
@@ -165,7 +165,7 @@ class Follower:
         }
         self._tables: dict[SourceName, FollowedTable] = {}
         self._gtids: Gtids = {}
-        self._file, self._file_name = 0, ""
+        self._file, self._file_name, self._place = 0, "", 0
         self._transaction: _Transaction | None = None
         self._held: dict[bytes, _Held] = {}
         self._numbers: dict[int, tuple[SourceName, bytes]] = {}
@@ -277,7 +277,9 @@ class Follower:
         gtids = dict(self._gtids)
         read_from = lowest([gtids, *(held.before for held in self._held.values())])
         of_tables = {name: self._position(table, gtids, read_from) for name, table in self._tables.items()}
-        return Border(_looked_up(of_tables), self._last_time, caught_up)
+        # A table that went, or is about to come, has no rows that were read.
+        of_others = TablePosition(gtids, read_from, self._server, int(time.time()), False, None, (), ())
+        return Border(_looked_up(of_tables, of_others), self._last_time, caught_up)
 
     def _position(self, table: FollowedTable, gtids: Gtids, read_from: Gtids) -> TablePosition:
         if table.stored is not None and not covers(gtids, table.stored.gtids):
@@ -289,6 +291,8 @@ class Follower:
 
     def _event(self, header: EventHeader, body: bytes) -> Iterator[Event]:
         code = header.type
+        # MariaDB 11.4 leaves out where an event of a transaction ends; the one before it and its size tell.
+        self._place = header.end or self._place + header.size
         if code in ROWS:
             yield from self._rows(header, body)
         elif code == EventType.TABLE_MAP:
@@ -305,14 +309,14 @@ class Follower:
                 yield from self._release(self._transaction)
             self._end()
         elif code == EventType.ROTATE:
-            self._file_name, _ = read_rotate(body)
+            self._file_name, self._place = read_rotate(body)
             self._file = _file_number(self._file_name)
             self._numbers.clear()
         elif code in (EventType.FORMAT, EventType.HEARTBEAT) or code in SILENT or header.flags & _IGNORABLE:
             return
         else:
             raise SourceRefused(
-                f"the log has an event of the type {code} at {self._file_name}:{header.end}, which is not known here"
+                f"the log has an event of the type {code} at {self._file_name}:{self._place}, which is not known here"
             )
 
     def _end(self) -> None:
@@ -345,7 +349,7 @@ class Follower:
                 f"a change of {table.name} in the log has not all columns: a session has binlog_row_image = MINIMAL or NOBLOB; "
                 "SET GLOBAL binlog_row_image = FULL, end sessions that set it, and read the table anew"
             )
-        rows = _RowsOf(table, described, event, self._file, header.end)
+        rows = _RowsOf(table, described, event, self._file, self._place)
         if is_held:
             self._held.setdefault(transaction.begin.xid, _Held(self._gtids, [])).rows.append(rows)
             return
@@ -592,5 +596,5 @@ def _file_number(name: str) -> int:
     return int(digits) if digits.isdigit() else 0
 
 
-def _looked_up(positions: Mapping[SourceName, TablePosition]) -> Callable[[SourceName], Any]:
-    return lambda name: positions[name].to_json()
+def _looked_up(positions: Mapping[SourceName, TablePosition], others: TablePosition) -> Callable[[SourceName], Any]:
+    return lambda name: positions.get(name, others).to_json()

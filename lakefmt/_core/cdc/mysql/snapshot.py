@@ -84,6 +84,7 @@ class Chunk(NamedTuple):
         rows: how many are asked for; None: all that there are.
         cursor: of the client.
         session: the transaction's.
+        fetched: the rows, if there are not too many to keep; the transaction has ended then.
     """
 
     gtids: Gtids
@@ -93,9 +94,21 @@ class Chunk(NamedTuple):
     rows: int | None
     cursor: Any
     session: Session
+    fetched: tuple[tuple[pa.Table, tuple[Any, ...]], ...] | None = None
 
     def batches(self) -> Iterator[tuple[pa.Table, tuple[Any, ...]]]:
         """Return the rows, each batch with the key of its last one."""
+        return self._fetch() if self.fetched is None else iter(self.fetched)
+
+    def of_memory(self) -> Chunk:
+        """Return the chunk with its rows fetched, and end its transaction, if its rows are not too many."""
+        if self.rows is None:
+            return self
+        fetched = tuple(self._fetch())
+        self.close()
+        return self._replace(fetched=fetched)
+
+    def _fetch(self) -> Iterator[tuple[pa.Table, tuple[Any, ...]]]:
         names = [column.name for column in self.table.columns]
         fields = [pa.field(column.name, value_type(column.type), column.is_nullable) for column in self.table.columns]
         places = [names.index(key.name) for key in self.table.keys]
@@ -176,7 +189,7 @@ def take_chunk(
         # From its first statement on, the transaction holds back statements that alter the table.
         now = describe_table(session, name)
         if chunk is not None and now is not None and now.shape == table.shape:
-            return chunk
+            return chunk.of_memory()
         own.close()
     raise SourceUnavailable(f"{name} is altered again and again while its rows are read")
 

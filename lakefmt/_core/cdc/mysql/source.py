@@ -12,11 +12,11 @@ from lakefmt._core.arguments import shown
 from lakefmt._core.cdc.events import Event, Position, SourceFinding, SourceName, SourceTable
 from lakefmt._core.cdc.mysql.columns import source_table
 from lakefmt._core.cdc.mysql.connection import Account, Session
-from lakefmt._core.cdc.mysql.following import Follower, FollowerSettings, followed_tables, server_name
+from lakefmt._core.cdc.mysql.following import FollowerSettings, LogFollower, followed_tables, server_name
 from lakefmt._core.cdc.mysql.positions import TablePosition, parse_gtids
 from lakefmt._core.cdc.mysql.preflight import findings
 from lakefmt._core.cdc.mysql.snapshot import describe_table
-from lakefmt.errors import InvalidInputError
+from lakefmt.errors import InvalidInputError, SourceUnavailable
 
 __all__ = ["MySQLSource"]
 
@@ -63,7 +63,7 @@ class MySQLSource:
         # Large ones: servers have small ones.
         self._server_id = server_id if server_id is not None else (1 << 31) + secrets.randbelow(1 << 30)
         self._settings = FollowerSettings(self._account, tuple(tables), self._server_id, chunk_rows)
-        self._follower: Follower | None = None
+        self._follower: LogFollower | None = None
         self._is_closed = False
 
     @classmethod
@@ -112,10 +112,13 @@ class MySQLSource:
 
     def events(self, positions: Mapping[SourceName, Position], *, logs: bool, until_now: bool) -> Iterator[Event]:
         """Return the events from some positions on."""
-        follower = self._follower = Follower(self._settings._replace(logs=logs, until_now=until_now), positions)
+        follower = self._follower = LogFollower(self._settings._replace(logs=logs, until_now=until_now), positions)
         try:
             if not self._is_closed:
                 yield from follower.events()
+        except SourceUnavailable:
+            if not self._is_closed:
+                raise
         finally:
             follower.close()
 

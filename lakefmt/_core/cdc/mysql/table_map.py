@@ -115,6 +115,8 @@ def read_table_map(body: bytes, hints: Mapping[str, str]) -> TableMap:
     """
     _, name, at = read_table_name(body)
     count, at = read_length(body, at)
+    if not count:
+        raise SourceRefused(f"the log describes {name} without columns: it is damaged")
     types = body[at : at + count]
     length, at = read_length(body, at + count)
     described = _descriptions(types, body[at : at + length])

@@ -74,6 +74,7 @@ class FollowedTable:
         self.chunk: Chunk | None = None
         self.is_missing = False
         self._renamed: dict[str, str] = {}
+        self._described: TableMap | None = None
         self._layout: tuple[LogColumn, ...] | None = None
         self._buffer: RowBuffer | None = None
         self._events: list[_Event] = []
@@ -103,6 +104,7 @@ class FollowedTable:
         had = set() if before is None else set(before.columns.names)
         renamed = {old: new for old, new in self._renamed.items() if new in names and old in had}
         self._renamed.clear()
+        self._described = None
         self.shape = shape
         self.announced = source_table(self.name, *shape)
         yield TableChanged(self.announced, before, renamed)
@@ -121,10 +123,14 @@ class FollowedTable:
 
     def fits(self, described: TableMap) -> bool:
         """Return whether rows of this description may wait beside those that do."""
-        return self._layout == described.columns and self.announced is not None and described.shape == self.shape
+        if described is not self._described:
+            is_same = self._layout == described.columns and self.announced is not None and described.shape == self.shape
+            self._described = described if is_same else None
+        return self._described is not None
 
     def fit(self, described: TableMap, charsets: dict[int, str]) -> None:
         """Take rows of this description from here on; none may wait."""
+        self._described = described
         self._layout, self._buffer = described.columns, RowBuffer(described.columns, charsets)
 
     def add(self, event: RowsEvent, place: LogPlace) -> None:
