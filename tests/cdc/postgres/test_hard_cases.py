@@ -15,6 +15,8 @@ from lakefmt.errors import InvalidInputError, PositionLost, SourceRefused, Sourc
 from tests.cdc.applier import Applied, rows_in
 from tests.cdc.postgres.kit import follow, select, source_of
 
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("postgres")]
+
 ITEMS, OTHERS = SourceName("public", "items"), SourceName("public", "others")
 SECONDS = 20.0
 
