@@ -518,6 +518,7 @@ def test_a_url_names_the_server_and_never_a_password():
     source.close()
     for url in (
         "postgresql://me:secret-1@db/shop",
+        "postgresql://me@db/shop?password=secret-1",
         "mysql://db/shop",
         "postgresql:///shop",
         "postgresql://db",
@@ -526,6 +527,17 @@ def test_a_url_names_the_server_and_never_a_password():
         with pytest.raises(InvalidInputError) as raised:
             PostgresSource.from_url(url)
         assert "secret-1" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("database", "user", "parameters"),
+    [("nowhere", "postgres", {}), ("postgres", "nobody", {}), ("postgres", "postgres", {"no_such_option": "1"})],
+)
+def test_what_no_later_attempt_mends_is_refused(postgres, database, user, parameters):
+    source = PostgresSource(postgres.host, postgres.port, user, "", database, parameters=parameters)
+    with pytest.raises(SourceRefused):
+        source.preflight()
+    source.close()
 
 
 def test_the_columns_of_a_table_are_those_of_its_events(postgres, shop):
