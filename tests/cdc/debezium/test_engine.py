@@ -17,7 +17,7 @@ from lakefmt._core.cdc.debezium.decoder import DebeziumDecoder
 from lakefmt._core.cdc.events import SourceName
 from tests.cdc.applier import Applied, rows_in
 from tests.judges.debezium import DebeziumEngines, Message, debezium_missing
-from tests.judges.postgres import postgres_service
+from tests.judges.postgres import postgres_missing, postgres_service
 
 pytestmark = [pytest.mark.test_all, pytest.mark.slow, pytest.mark.xdist_group("debezium")]
 
@@ -187,7 +187,7 @@ def judged(tmp_path_factory: pytest.TempPathFactory, mariadb: Any, request: pyte
     """Both servers after the same kind of work, what our readers say, and all messages of each engine."""
     from tests.judges.plugin import LEDGER, _refuse
 
-    lacking = debezium_missing()
+    lacking = debezium_missing() or postgres_missing()
     if lacking:
         _refuse(request.config, "DEBEZIUM", lacking)
     folder = tmp_path_factory.mktemp("debezium")
