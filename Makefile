@@ -6,7 +6,7 @@ PY := $(VENV)/bin/python
 RUN := $(PY) tools/run_tests.py
 
 .DEFAULT_GOAL := help
-.PHONY: help venv venv-oldest venv-newest spark-env azurite-env sdk-env cdc-env fast-env demo demo-spark demo-stream demo-cdc test test-all test-fast test-oldest test-newest test-spark test-spark-releases test-real-tables durations \
+.PHONY: help venv venv-oldest venv-newest spark-env azurite-env sdk-env cdc-env debezium-env fast-env demo demo-spark demo-stream demo-cdc test test-all test-fast test-oldest test-newest test-spark test-spark-releases test-real-tables durations \
         lint format types architecture docs site docs-write extras bench bench-spark bench-parts bench-streams sizes clean bench-choices choices-check choices-results
 
 help: ## list the tasks
@@ -34,6 +34,9 @@ sdk-env: venv ## make .cache/sdk: the real-time SDK's released client, which tes
 
 cdc-env: venv ## install MariaDB for the tests of change data capture, where root can
 	@$(PY) tools/cdc_env.py
+
+debezium-env: venv ## make .cache/debezium: Debezium's engine, which judges its messages, with Maven
+	@$(PY) tools/debezium_env.py
 
 fast-env: sdk-env cdc-env ## what the tests without a JVM need beside .venv
 

@@ -6,13 +6,18 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.judges.postgres import PostgresServer, postgres_service
+from tests.judges.plugin import LEDGER, _refuse
+from tests.judges.postgres import PostgresServer, postgres_missing, postgres_service
 
 
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[PostgresServer]:
+def postgres(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
+    lacking = postgres_missing()
+    if lacking:
+        _refuse(request.config, "POSTGRESQL", lacking)
     with postgres_service() as server:
         yield server
+        request.config.stash[LEDGER].add("POSTGRESQL", str(server.rows("SHOW server_version", "postgres")[0][0]), 1)
 
 
 @pytest.fixture

@@ -13,11 +13,16 @@ from datetime import UTC, datetime
 from functools import cache, partial
 from pathlib import Path
 
+import fastavro  # noqa: F401  (loading it is not the decoder's work)
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lakefmt._core.cdc.debezium.envelopes import read_message
+from lakefmt._core.cdc.debezium.messages import MessageReader
+from lakefmt._core.cdc.debezium.registry import SchemaRegistry
 from lakefmt._core.cdc.postgres.pgoutput import decode_message
+from lakefmt._core.cdc.postgres.positions import Origin, decode_log_position
 from lakefmt._core.config.table_config import parse_table_config
 from lakefmt._core.formats.avro.columnar.codec import decode_rows
 from lakefmt._core.formats.avro.container import decode_container, decode_container_records, encode_container
@@ -91,7 +96,7 @@ from lakefmt._core.write.commit.key_stats import (
     key_ranges_of,
     sharing_hashes,
 )
-from lakefmt.errors import FormatError, InvalidInputError, ObjectNotFound, UnsupportedError
+from lakefmt.errors import FormatError, InvalidInputError, ObjectNotFound, PositionLost, UnsupportedError
 from tests.formats.hfile.hfile_parts import numbered, with_two_levels
 from tests.fuzz.seeds import (
     TIMELINE,
@@ -452,9 +457,97 @@ def decode_any_segment(data: bytes) -> object:
     return decode_segment(data, header)
 
 
+_ENVELOPES = {
+    "with a schema": json.dumps(
+        {
+            "schema": {
+                "type": "struct",
+                "fields": [{"field": "after", "type": "struct", "fields": [{"field": "id", "type": "int32"}]}],
+            },
+            "payload": {
+                "op": "c",
+                "after": {"id": 1},
+                "source": {"db": "d", "table": "t", "lsn": 5, "sequence": '["1","5"]'},
+            },
+        }
+    ).encode(),
+    "flattened": b'{"id": 1, "__op": "u", "__deleted": "false", "__source_ts_ms": 5}',
+}
+_AVRO_ROW = {
+    "type": "record",
+    "name": "E",
+    "fields": [
+        {
+            "name": "after",
+            "type": [
+                "null",
+                {
+                    "type": "record",
+                    "name": "R",
+                    "fields": [{"name": "id", "type": "int"}, {"name": "v", "type": "string"}],
+                },
+            ],
+        },
+        {"name": "before", "type": ["null", "R"]},
+        {"name": "op", "type": "string"},
+    ],
+}
+_POSITION = {
+    "source": "postgres",
+    "version": 1,
+    "system": "7",
+    "database": "shop",
+    "slot": "s",
+    "table": 16389,
+    "lsn": 77,
+    "snapshot": {"page": 3, "file": 16400},
+}
+
+
+def decode_envelope(data: bytes) -> object:
+    """What a message means."""
+    return read_message("server.d.t", None, MessageReader(None).parse(data))
+
+
+def decode_avro_envelope(data: bytes) -> object:
+    """A message in Avro, whichever schema it says it has."""
+    registry = SchemaRegistry("http://127.0.0.1:1")
+    registry.schema = lambda _: _AVRO_ROW  # type: ignore[method-assign]
+    return MessageReader(registry).parse(b"\0" + data[1:])
+
+
+def decode_stored_position(data: bytes) -> object:
+    """A position as a commit stores it."""
+    try:
+        value = json.loads(data)
+    except ValueError:
+        return None
+    return decode_log_position(value, Origin("7", "shop", "s"))
+
+
 _PGOUTPUT = json.loads((Path(__file__).parents[1] / "data" / "cdc" / "pgoutput.json").read_text("utf-8"))
 
 DECODERS: tuple[Decoder, ...] = (
+    Decoder(
+        "message of Debezium",
+        ("cdc.debezium.messages.MessageReader.parse", "cdc.debezium.envelopes.read_message"),
+        decode_envelope,
+        _ENVELOPES,
+    ),
+    Decoder(
+        "message of Debezium in Avro",
+        ("cdc.debezium.messages.MessageReader.parse",),
+        decode_avro_envelope,
+        {"row": b"\0\0\0\0\1\2\x02\6abc\0\2c"},
+    ),
+    Decoder(
+        "position in PostgreSQL's log",
+        ("cdc.postgres.positions.decode_log_position",),
+        decode_stored_position,
+        {"of a table that is read": json.dumps(_POSITION).encode()},
+        (InvalidInputError, PositionLost),
+        refuses=False,  # JSON that is cut is none, and the commit's decoder says so
+    ),
     Decoder(
         "message of PostgreSQL's log",
         ("cdc.postgres.pgoutput.decode_message",),

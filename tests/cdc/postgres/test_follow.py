@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from lakefmt._core.cdc.events import SourceName
 from tests.cdc.applier import Applied, rows_in
 from tests.cdc.postgres.kit import follow, select
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("postgres")]
 
 ITEMS = SourceName("public", "items")
 
@@ -15,6 +19,7 @@ def test_a_table_is_read_and_then_followed(postgres, shop):
     applied = Applied()
     follow(postgres, shop, applied)
     assert rows_in(applied, ITEMS) == select(postgres, shop) != []
+    assert applied.read == [ITEMS]
     postgres.execute(
         "UPDATE items SET v = 'A' WHERE id = 1",
         "DELETE FROM items WHERE id = 2",

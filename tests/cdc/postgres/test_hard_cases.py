@@ -15,6 +15,8 @@ from lakefmt.errors import InvalidInputError, PositionLost, SourceRefused, Sourc
 from tests.cdc.applier import Applied, rows_in
 from tests.cdc.postgres.kit import follow, select, source_of
 
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("postgres")]
+
 ITEMS, OTHERS = SourceName("public", "items"), SourceName("public", "others")
 SECONDS = 20.0
 
@@ -381,6 +383,34 @@ def test_the_latest_position_leaves_out_what_came_before(postgres, shop):
     assert sorted(applied.rows[ITEMS]) == [(1,), (2,), (3,), (9,)]
 
 
+def test_a_slot_that_the_server_gave_up_is_a_lost_position_and_a_new_start_makes_it_again(postgres, shop):
+    make_items(postgres, shop)
+    applied = Applied()
+    follow(postgres, shop, applied)
+    postgres.execute("ALTER SYSTEM SET max_slot_wal_keep_size = '1MB'")
+    postgres.execute("SELECT pg_reload_conf()")
+    try:
+        deadline = time.monotonic() + SECONDS
+        while postgres.rows("SELECT wal_status FROM pg_replication_slots WHERE slot_name = 'lakefmt'", shop) != [
+            ("lost",)
+        ]:
+            postgres.execute("INSERT INTO items VALUES (9, 'z', '')", "DELETE FROM items WHERE id = 9", database=shop)
+            postgres.execute("SELECT pg_switch_wal()")
+            postgres.execute("CHECKPOINT")
+            assert time.monotonic() < deadline, "the server keeps the log"
+        with pytest.raises(PositionLost, match="max_slot_wal_keep_size"):
+            follow(postgres, shop, applied)
+        source = source_of(postgres, shop)
+        assert any("lost its log" in found.message and not found.stops for found in source.preflight())
+        source.close()
+        again = Applied()
+        follow(postgres, shop, again)
+        assert rows_in(again, ITEMS) == select(postgres, shop)
+    finally:
+        postgres.execute("ALTER SYSTEM RESET max_slot_wal_keep_size")
+        postgres.execute("SELECT pg_reload_conf()")
+
+
 @pytest.mark.parametrize(("name", "value"), [("system", "1"), ("database", "other"), ("slot", "other")])
 def test_a_position_of_another_server_database_or_slot_is_lost(postgres, shop, name, value):
     make_items(postgres, shop)
@@ -516,6 +546,7 @@ def test_a_url_names_the_server_and_never_a_password():
     source.close()
     for url in (
         "postgresql://me:secret-1@db/shop",
+        "postgresql://me@db/shop?password=secret-1",
         "mysql://db/shop",
         "postgresql:///shop",
         "postgresql://db",
@@ -524,6 +555,17 @@ def test_a_url_names_the_server_and_never_a_password():
         with pytest.raises(InvalidInputError) as raised:
             PostgresSource.from_url(url)
         assert "secret-1" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("database", "user", "parameters"),
+    [("nowhere", "postgres", {}), ("postgres", "nobody", {}), ("postgres", "postgres", {"no_such_option": "1"})],
+)
+def test_what_no_later_attempt_mends_is_refused(postgres, database, user, parameters):
+    source = PostgresSource(postgres.host, postgres.port, user, "", database, parameters=parameters)
+    with pytest.raises(SourceRefused):
+        source.preflight()
+    source.close()
 
 
 def test_the_columns_of_a_table_are_those_of_its_events(postgres, shop):

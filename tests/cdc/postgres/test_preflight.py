@@ -6,6 +6,8 @@ import pytest
 
 from tests.cdc.postgres.kit import source_of
 
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("postgres")]
+
 
 def findings(server, database, **options):
     source = source_of(server, database, **options)

@@ -15,6 +15,8 @@ from lakefmt.errors import SourceRefused
 from tests.cdc.applier import Applied, rows_in
 from tests.cdc.postgres.kit import follow, select
 
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("postgres at work")]
+
 ITEMS = SourceName("public", "items")
 #: Type → the type here, and literals; null is added to all of them.
 TYPES: dict[str, tuple[pa.DataType, list[str]]] = {

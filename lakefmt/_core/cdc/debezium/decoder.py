@@ -92,12 +92,15 @@ class TableRows:
         self.keys: tuple[str, ...] = ()
         self.is_snapshot = False
         self.images: list[Image] = []
+        #: The newest image of a call before.
+        self.last: Image | None = None
 
     def events(self) -> Iterator[Event]:
         """Yield the images as one batch, behind the change of columns that they need; and begin anew."""
         images, self.images = self.images, []
         if not images or self.columns is None:
             return
+        self.last = images[-1]
         if self.columns.fields is None:
             self._widen(images)
         table = SourceTable(self.name, self.columns.schema(self.keys), self.keys)
@@ -229,28 +232,23 @@ class DebeziumDecoder:
             raise FormatError("a deletion that names no row")
         columns = self._columns(table, change)
         images = self._images(columns, change)
-        before = table.images[-1] if table.images else None
-        if images[-1].sent is not None and change.kind is RowKind.INSERT:
-            self._pair(before, images[-1])
-        if columns is not table.columns or keys != table.keys or change.is_snapshot != table.is_snapshot:
-            if images[-1].sent is not None and change.kind is RowKind.INSERT:
-                raise FormatError("a large value that was not sent belongs to a row of other columns")
+        is_moved = change.kind is RowKind.INSERT and images[-1].sent is not None
+        if is_moved:
+            images = [completed(images[-1], table.images[-1] if table.images else table.last)]
+            is_moved = images[0].sent is not None
+        is_other = columns is not table.columns or keys != table.keys or change.is_snapshot != table.is_snapshot
+        if is_moved and (is_other or not table.images):
+            raise FormatError(
+                "an insertion leaves out a large value, and the deletion of its old key came in another call"
+            )
+        if is_other:
             events += table.events()
             table.columns, table.keys, table.is_snapshot = columns, keys, change.is_snapshot
-        if images[-1].sent is not None and change.kind is RowKind.INSERT and before is not None:
-            table.images[-1] = before._replace(kind=RowKind.UPDATE_BEFORE)
-            images = [images[-1]._replace(kind=RowKind.UPDATE_AFTER)]
+        if is_moved:  # the row before is the deletion of the old key, whose row has the value
+            table.images[-1] = table.images[-1]._replace(kind=RowKind.UPDATE_BEFORE)
+            images = [images[0]._replace(kind=RowKind.UPDATE_AFTER)]
         table.images += images
         return events
-
-    @staticmethod
-    def _pair(before: Image | None, image: Image) -> None:
-        """Check that the row before an insertion is the deletion of its old key, which has the value that was not sent."""
-        same = before is not None and before.kind is RowKind.DELETE and before.transaction == image.transaction
-        if not same or before is None or _place(before.position) != _place(image.position):
-            raise FormatError(
-                "an insertion leaves out a large value, and the deletion of its old key does not precede it"
-            )
 
     def _columns(self, table: TableRows, change: Change) -> Columns:
         if table.columns is None:
@@ -290,6 +288,21 @@ class DebeziumDecoder:
         if isinstance(value, str | bytes):
             return value in self._unsent
         return isinstance(value, list | dict) and value in self._unsent_parts
+
+
+def completed(image: Image, before: Image | None) -> Image:
+    """Return an insertion with the values that were not sent, as far as the deletion of its old key before it has them.
+
+    Raises:
+        FormatError: no such deletion precedes it.
+    """
+    same = before is not None and before.kind is RowKind.DELETE and before.transaction == image.transaction
+    if before is None or not same or _place(before.position) != _place(image.position):
+        raise FormatError("an insertion leaves out a large value, and the deletion of its old key does not precede it")
+    sent = json.loads(image.sent or "[]")
+    values = {name: value if name in sent else before.values.get(name) for name, value in image.values.items()}
+    is_whole = all(values[name] is not None for name in values if name not in sent)
+    return image._replace(values=values, sent=None) if is_whole else image
 
 
 def _place(position: str | None) -> str | None:

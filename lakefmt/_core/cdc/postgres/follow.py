@@ -9,7 +9,7 @@ the pages that were not read come from the new snapshot. So changes never meet r
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from lakefmt._core.cdc.events import Border, Event, SourceName, TableChanged, TableGone, TableRead, TableTruncated
@@ -74,6 +74,7 @@ class TrackedTable:
     def announce(self, shape: ColumnTypes) -> list[Event]:
         """Return what has to come before rows of a shape: rows of the shape before, and the change of columns."""
         if self.shape is not None and self.shape.table == shape.table:
+            self.shape = shape
             return []
         events: list[Event] = self.take()
         events.append(TableChanged(shape.table, self.shape.table if self.shape is not None else None))
@@ -254,7 +255,11 @@ class PostgresRun:
         while not self._is_closed():
             body = self._log.read()
             if body is not None:
-                yield from self._events_of(decode_message(body))
+                message = decode_message(body)
+                if isinstance(message, Insert | Update | Delete):
+                    yield from self._row(message)
+                else:
+                    yield from self._events_of(message)
                 continue
             if self._begin is None:
                 self._lsn = max(self._lsn, self._log.end)
@@ -298,9 +303,7 @@ class PostgresRun:
             return  # it may not: the log is written out by whoever comes next
 
     def _events_of(self, message: Message) -> Iterator[Event]:
-        if isinstance(message, Insert | Update | Delete):
-            yield from self._row(message)
-        elif isinstance(message, Begin):
+        if isinstance(message, Begin):
             if self._snapshot is not None and message.lsn >= self._snapshot.lsn:
                 yield from self._gathered()
                 yield from self._read_pending()
@@ -317,23 +320,21 @@ class PostgresRun:
             for number in message.relations:
                 yield from self._truncate(number)
 
-    def _row(self, change: Insert | Update | Delete) -> Iterator[Event]:
-        table, begin = self._tracked.get(change.relation), self._begin
-        shape = self._shapes.get(change.relation)
+    def _row(self, change: Insert | Update | Delete) -> Iterable[Event]:
+        """Take a change; return what has to come now. No generator: there are many changes."""
+        table, begin, shape = self._tracked.get(change.relation), self._begin, self._shapes.get(change.relation)
         if shape is None or begin is None:
             raise FormatError("PostgreSQL sent a row outside a transaction, or of a table that it did not describe")
         if table is None or begin.lsn < table.lsn:
-            return
+            return ()
+        table.newest = begin.lsn
         if table.touched is not None:
-            table.newest = begin.lsn
             table.touched.add(shape, change)
-            if len(table.touched) >= _TOUCHED_KEYS:
-                yield from table.take_touched()
-            return
-        yield from table.announce(shape)
+            return table.take_touched() if len(table.touched) >= _TOUCHED_KEYS else ()
+        events = table.announce(shape) if table.shape is not shape else ()
         if table.buffer is None:
             table.buffer = ChangeBuffer(shape, self._settings.odd_values)
-        self._number, table.newest = self._number + 1, begin.lsn
+        self._number += 1
         at = (f"{begin.lsn:016x}-{self._number:010d}", begin.micros, str(begin.xid))
         if isinstance(change, Insert):
             table.buffer.insert(change.new, at)
@@ -341,8 +342,7 @@ class PostgresRun:
             table.buffer.update(change.old, change.is_key_only, change.new, at)
         else:
             table.buffer.delete(change.old, at)
-        if table.buffer.is_full:
-            yield from table.take()
+        return [*events, *table.take()] if table.buffer.is_full else events
 
     def _relation(self, message: Relation) -> Iterator[Event]:
         name = SourceName(message.schema, message.name)

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
-from lakefmt._core.cdc.postgres.server import Server, identifier, source_errors
+from lakefmt._core.cdc.postgres.server import Server, identifier, psycopg2, source_errors
 
 __all__ = ["ReplicationStream"]
 
@@ -27,6 +27,7 @@ class ReplicationStream:
         self._connection = server.connect(replication=True)
         opened(self._connection)
         self._cursor = self._connection.cursor()
+        self._errors: type[Exception] = psycopg2().Error
         self._wakes = wakes
         self._is_started = False
         #: Where the log may be forgotten: every commit behind it is durable here.
@@ -56,8 +57,11 @@ class ReplicationStream:
 
     def read(self) -> bytes | None:
         """Return the next message; None: nothing has come."""
-        with source_errors("following its log"):
+        try:
             message = self._cursor.read_message()
+        except self._errors:
+            with source_errors("following its log"):  # not around each message: there are many
+                raise
         return None if message is None else bytes(message.payload)
 
     @property

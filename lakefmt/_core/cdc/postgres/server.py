@@ -67,6 +67,10 @@ def psycopg2() -> ModuleType:
     return module  # type: ignore[no-any-return]
 
 
+#: Refusals of a connection have no code either.
+_REFUSED_TEXTS: Final = ("authentication failed", "no password supplied", "no pg_hba.conf entry", "does not exist")
+
+
 @contextlib.contextmanager
 def source_errors(doing: str) -> Iterator[None]:
     """Turn the client library's errors into those of a source; its texts hold no password."""
@@ -76,14 +80,24 @@ def source_errors(doing: str) -> Iterator[None]:
     except (module.OperationalError, module.InterfaceError) as error:
         raise _error_of(doing, error, SourceUnavailable) from error
     except module.DatabaseError as error:
-        raise _error_of(doing, error, SourceRefused if error.pgcode else SourceUnavailable) from error
+        is_refused = error.pgcode or isinstance(error, module.ProgrammingError)
+        raise _error_of(doing, error, SourceRefused if is_refused else SourceUnavailable) from error
 
 
 def _error_of(doing: str, error: Any, otherwise: type[Exception]) -> Exception:
     text = " ".join(str(error).split()) or type(error).__name__
     code = getattr(error, "pgcode", None) or ""
     is_lost = code == _FILE_GONE or any(part in text for part in _LOST_TEXTS)
-    kind = SourceUnavailable if code == _SLOT_BUSY else PositionLost if is_lost else otherwise
+    is_refused = not code and any(part in text for part in _REFUSED_TEXTS)
+    kind = (
+        SourceUnavailable
+        if code == _SLOT_BUSY
+        else PositionLost
+        if is_lost
+        else SourceRefused
+        if is_refused
+        else otherwise
+    )
     return kind(f"PostgreSQL, {doing}: {text}")
 
 
@@ -104,7 +118,7 @@ class Server:
     port: int
     user: str
     database: str
-    parameters: Mapping[str, str] = field(default_factory=dict)
+    parameters: Mapping[str, str] = field(default_factory=dict, repr=False)
     password: str = field(default="", repr=False)
 
     @property

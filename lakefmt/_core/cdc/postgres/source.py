@@ -107,6 +107,8 @@ class PostgresSource:
         if parts.scheme not in _SCHEMES or not parts.hostname or not parts.path.strip("/"):
             raise InvalidInputError(f"{shown(url)} is no URL like postgresql://user@host:5432/database")
         told = dict(parse_qsl(parts.query))
+        if any("password" in name for name in told):
+            raise InvalidInputError("the URL of the source has a password: give it apart")
         given: dict[str, Any] = {name: told.pop(name) for name in _URL_OPTIONS if name in told}
         if "text_columns" in given:
             given["text_columns"] = given["text_columns"].split(",")
