@@ -93,16 +93,21 @@ def run(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sinks, "open_table", lambda *a, **k: over(open_table(*a, **k)))
         patch.setattr(sinks, "create_table", lambda *a, **k: over(create_table(*a, **k)))
-        closes = follower._close_sinks
+        closes, died_closing = follower._close_sinks, list[bool]()
 
         def close(*, discard: bool) -> None:
-            if not discard or (kind == "lost" and not faults.dead):
-                closes(discard=discard)
-                return
-            for sink in follower._sinks.values():
-                if sink.is_open:
-                    kill(sink.stream)
+            streams = [sink.stream for sink in follower._sinks.values() if sink.is_open]
+            try:
+                if not discard or (kind == "lost" and not faults.dead):
+                    closes(discard=discard)
+                    return
+            except SimulatedCrash:
+                died_closing.append(True)
+            for stream in streams:
+                kill(stream)
             follower._sinks = {}
+            if died_closing:
+                raise SimulatedCrash("the process died while it closed its tables")
 
         patch.setattr(follower, "_close_sinks", close)
         with suppress(SimulatedCrash, *([LakefmtError] if kind != "well" else [])):
