@@ -5,12 +5,18 @@ from __future__ import annotations
 import contextlib
 import select
 import socket
+import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
-from lakefmt._core.cdc.postgres.server import Server, identifier, psycopg2, source_errors
+from lakefmt._core.cdc.postgres.server import SLOT_BUSY, Server, identifier, psycopg2, source_errors
+from lakefmt.errors import SourceUnavailable
 
 __all__ = ["ReplicationStream"]
+
+#: How long a slot may be in use by a reader that has just gone, and how often it is looked at.
+_SECONDS_TO_LEAVE: Final = 3.0
+_SECONDS_TO_LOOK: Final = 0.05
 
 
 class ReplicationStream:
@@ -46,6 +52,20 @@ class ReplicationStream:
 
     def start(self, slot: str, publication: str, lsn: int) -> None:
         """Begin to follow, at the place that was confirmed last or at `lsn`, whichever is later."""
+        deadline = time.monotonic() + _SECONDS_TO_LEAVE
+        while True:
+            try:
+                self._start(slot, publication, lsn)
+                break
+            except SourceUnavailable as error:
+                # The server takes a moment to see that the reader before has gone.
+                is_busy = getattr(error.__cause__, "pgcode", None) == SLOT_BUSY
+                if not is_busy or time.monotonic() > deadline:
+                    raise
+                select.select([self._wakes], [], [], _SECONDS_TO_LOOK)
+        self._is_started = True
+
+    def _start(self, slot: str, publication: str, lsn: int) -> None:
         with source_errors(f"following the slot {slot}"):
             self._cursor.start_replication(
                 slot_name=slot,
@@ -53,7 +73,6 @@ class ReplicationStream:
                 options={"proto_version": "1", "publication_names": identifier(publication)},
                 decode=False,
             )
-        self._is_started = True
 
     def read(self) -> bytes | None:
         """Return the next message; None: nothing has come."""

@@ -15,6 +15,7 @@ from lakefmt._core.data_classes import dataclass
 from lakefmt.errors import InvalidInputError, PositionLost, SourceRefused, SourceUnavailable
 
 __all__ = [
+    "SLOT_BUSY",
     "ColumnRow",
     "Server",
     "ServerCatalog",
@@ -41,7 +42,7 @@ _SETTINGS: Final[Mapping[str, str]] = {
     "row_security": "off",
 }
 #: What the server answers, by SQLSTATE.
-_SLOT_BUSY: Final = "55006"
+SLOT_BUSY: Final = "55006"
 _WRONG_STATE: Final = "55000"
 _FILE_GONE: Final = "58P01"
 #: The log of a removed segment, and a slot that the server gave up, have no code of their own.
@@ -91,7 +92,7 @@ def _error_of(doing: str, error: Any, otherwise: type[Exception]) -> Exception:
     is_refused = not code and any(part in text for part in _REFUSED_TEXTS)
     kind = (
         SourceUnavailable
-        if code == _SLOT_BUSY
+        if code == SLOT_BUSY
         else PositionLost
         if is_lost
         else SourceRefused
