@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Unpack
 
+from lakefmt._core.cdc.debezium.decoder import DebeziumDecoder
 from lakefmt._core.cdc.events import (
     Border,
     RowChanges,
@@ -18,7 +19,7 @@ from lakefmt._core.cdc.events import (
     SourceTable,
     TableChanged,
     TableGone,
-    TableRead,
+    TableLoaded,
     TableTruncated,
 )
 from lakefmt._core.cdc.follow import CdcProgress, Follower, TableProgress
@@ -30,6 +31,7 @@ __all__ = [
     "CdcOptions",
     "CdcProgress",
     "CdcSettings",
+    "DebeziumDecoder",
     "Follower",
     "RowChanges",
     "RowKind",
@@ -39,8 +41,8 @@ __all__ = [
     "SourceTable",
     "TableChanged",
     "TableGone",
+    "TableLoaded",
     "TableProgress",
-    "TableRead",
     "TableSettings",
     "TableTruncated",
     "connector_options",

@@ -16,7 +16,7 @@ from lakefmt._core.cdc.events import (
     SourceTable,
     TableChanged,
     TableGone,
-    TableRead,
+    TableLoaded,
     TableTruncated,
 )
 
@@ -55,7 +55,7 @@ class Applied:
             self.rows.setdefault(event.name, {}).clear()
         elif isinstance(event, TableGone):
             self.gone.append(event)
-        elif isinstance(event, TableRead):
+        elif isinstance(event, TableLoaded):
             self.read.append(event.name)
         elif isinstance(event, Border):
             self.borders += 1

@@ -19,7 +19,7 @@ from lakefmt._core.cdc.events import (
     SourceName,
     SourceTable,
     TableChanged,
-    TableRead,
+    TableLoaded,
     TableTruncated,
 )
 from lakefmt.errors import PositionLost, SourceUnavailable
@@ -225,7 +225,7 @@ class ScriptedSource:
             yield Border(lambda each, now=now: now.get(each))
             self.during_snapshot()
         state[name] = {"log": done["log"]}
-        yield TableRead(name)
+        yield TableLoaded(name)
         now = dict(state)
         yield Border(lambda each, now=now: now.get(each))
 

@@ -28,7 +28,7 @@ __all__ = [
     "SourceTable",
     "TableChanged",
     "TableGone",
-    "TableRead",
+    "TableLoaded",
     "TableTruncated",
 ]
 
@@ -180,7 +180,7 @@ class TableChanged:
 
 
 @dataclass(frozen=True, slots=True)
-class TableRead:
+class TableLoaded:
     """All rows of a table that began without a position have been read.
 
     Attributes:
@@ -230,7 +230,7 @@ class Border:
     caught_up: bool = False
 
 
-Event: TypeAlias = RowChanges | TableChanged | TableRead | TableTruncated | TableGone | Border
+Event: TypeAlias = RowChanges | TableChanged | TableLoaded | TableTruncated | TableGone | Border
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from lakefmt._core.cdc.events import (
     SourceReader,
     TableChanged,
     TableGone,
-    TableRead,
+    TableLoaded,
     TableTruncated,
 )
 from lakefmt._core.cdc.options import CdcOptions, TableSettings, effective_values, table_settings
@@ -313,7 +313,7 @@ class Follower:
         elif any(sink.is_dirty for sink in self._sinks.values()):
             raise SourceUnavailable("the source ended in the middle of a transaction")
 
-    def _take(self, event: RowChanges | TableChanged | TableRead | TableTruncated | TableGone) -> None:
+    def _take(self, event: RowChanges | TableChanged | TableLoaded | TableTruncated | TableGone) -> None:
         """Hand an event to its table."""
         name = event.table.name if isinstance(event, TableChanged) else event.name
         if name in self._ended:
@@ -326,7 +326,7 @@ class Follower:
             sink.follow_columns(event)
         elif isinstance(event, TableTruncated):
             sink.truncate()
-        elif isinstance(event, TableRead):
+        elif isinstance(event, TableLoaded):
             self._read.append(name)
         elif isinstance(event, TableGone):
             self._end_table(event)

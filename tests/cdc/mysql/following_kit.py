@@ -16,7 +16,7 @@ from lakefmt._core.cdc.events import (
     SourceName,
     TableChanged,
     TableGone,
-    TableRead,
+    TableLoaded,
     TableTruncated,
 )
 from lakefmt._core.cdc.mysql.columns import column_of_server
@@ -96,7 +96,7 @@ class Sink:
         elif isinstance(event, RowChanges):
             self._apply_rows(event)
         else:
-            assert isinstance(event, TableRead)
+            assert isinstance(event, TableLoaded)
 
     def _apply_rows(self, event: RowChanges) -> None:
         table = self.tables[event.name]

@@ -6,7 +6,15 @@ import threading
 
 import pytest
 
-from lakefmt._core.cdc.events import Border, RowChanges, SourceName, TableChanged, TableGone, TableRead, TableTruncated
+from lakefmt._core.cdc.events import (
+    Border,
+    RowChanges,
+    SourceName,
+    TableChanged,
+    TableGone,
+    TableLoaded,
+    TableTruncated,
+)
 from lakefmt.errors import InvalidInputError, SourceRefused, SourceUnavailable
 from tests.cdc.mysql.following_kit import Sink, borders, differences, follow, new_database, source_of
 from tests.judges.mariadb import READER, READER_PASSWORD
@@ -111,7 +119,7 @@ class TestTables:
             TableChanged,
             TableGone,
             TableChanged,
-            TableRead,
+            TableLoaded,
             RowChanges,
         ]
         assert differences(mariadb, sink, name) == []
@@ -139,7 +147,7 @@ class TestTables:
         sink, name = Sink(), SourceName(database, "t")
         source = source_of(mariadb, database, tables=[str(name)], chunk_rows=2)
         events = source.events({}, logs=logs, until_now=False)
-        while not said(sink, TableRead):
+        while not said(sink, TableLoaded):
             sink.take(next(events))
         if not is_there:
             events.close()
@@ -153,7 +161,7 @@ class TestTables:
             database=database,
         )
         if is_there:
-            while not said(sink, TableTruncated) or len(said(sink, TableRead)) < 2 or len(sink.rows[name]) < 4:
+            while not said(sink, TableTruncated) or len(said(sink, TableLoaded)) < 2 or len(sink.rows[name]) < 4:
                 sink.take(next(events))
             events.close()
         assert follow(source_of(mariadb, database, tables=[str(name)], chunk_rows=2), sink, logs=logs)
@@ -212,7 +220,7 @@ class TestTables:
         database = new_database(mariadb, TABLE)
         sink = Sink()
         assert follow(source_of(mariadb, database), sink)
-        assert [type(event) for event in sink.said] == [TableChanged, TableRead]
+        assert [type(event) for event in sink.said] == [TableChanged, TableLoaded]
         assert sink.rows == {SourceName(database, "t"): {}}
 
     def test_a_table_that_is_dropped_while_it_is_read(self, mariadb):

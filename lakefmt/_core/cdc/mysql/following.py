@@ -24,7 +24,7 @@ from lakefmt._core.cdc.events import (
     RowKind,
     SourceName,
     TableGone,
-    TableRead,
+    TableLoaded,
     TableTruncated,
 )
 from lakefmt._core.cdc.mysql.connection import Account, Session
@@ -378,10 +378,10 @@ class LogFollower:
         if table.waiting_bytes >= _WAITING_BYTES:
             yield from self._taken(table)
 
-    def _told_as_read(self, table: FollowedTable) -> Iterator[TableRead]:
+    def _told_as_read(self, table: FollowedTable) -> Iterator[TableLoaded]:
         if table.is_begun and table.is_read:
             table.is_begun = False
-            yield TableRead(table.name)
+            yield TableLoaded(table.name)
 
     def _release(self, transaction: _Transaction) -> Iterator[Event]:
         held = self._held.pop(transaction.begin.xid, None)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from lakefmt._core.cdc.events import Border, Event, SourceName, TableChanged, TableGone, TableRead, TableTruncated
+from lakefmt._core.cdc.events import Border, Event, SourceName, TableChanged, TableGone, TableLoaded, TableTruncated
 from lakefmt._core.cdc.postgres.log import ReplicationStream
 from lakefmt._core.cdc.postgres.pgoutput import (
     Begin,
@@ -245,7 +245,7 @@ class PostgresRun:
                 table.progress = Progress(end, table.row.file)
                 yield self._border()
         table.progress = None
-        yield TableRead(table.name)
+        yield TableLoaded(table.name)
         yield self._border()
 
     # --------------------------------------------------------------------------------------------------------- the log

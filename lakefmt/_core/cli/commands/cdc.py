@@ -164,7 +164,6 @@ def _numbers(progress: CdcProgress) -> str:
 @contextmanager
 def _stopped_by_signals(follower: Follower) -> Iterator[None]:
     """Let SIGINT and SIGTERM end the follower at the next border; a second one ends the process."""
-
     before: dict[int, Any] = {}
 
     def stop(number: int, _frame: object) -> None:
