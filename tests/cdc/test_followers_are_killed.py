@@ -106,7 +106,7 @@ class MariaWork:
                 self.connection.commit()
             if self.random.random() < 0.004 and self.columns < 20:
                 self.columns += 1
-                cursor.execute(f"alter table a add column more{self.columns} int")
+                cursor.execute(f"alter table a add column more{self.columns} int default {self.columns}")
 
     def _statement(self, cursor: Any) -> None:
         table, key, other = self.random.choice("ab"), self.random.randint(0, 200), self.random.randint(0, 200)

@@ -240,6 +240,27 @@ def test_columns_that_are_added_widened_and_dropped_are_followed() -> None:
     ]
 
 
+@pytest.mark.parametrize("comes", ["once", "again"])
+def test_a_renamed_column_keeps_its_values_where_the_source_tells(comes: str) -> None:
+    base = f"memory://follow-{next(NUMBERS)}"
+    columns = pa.schema([NAMED.field("id"), ("label", pa.string())])
+    renamed = TableChanged(SourceTable(T, columns, ("id",)), renamed={"name": "label"})
+    path = run(changes("+I", [{"id": 1, "name": "a"}]), "border", renamed, base=base)
+    if comes == "again":
+        run(renamed, changes("+I", [{"id": 2, "label": "b"}], columns), schema=columns, base=base)
+    assert rows(path)[0] == {"id": 1, "label": "a"}
+    added = run(changes("+I", [{"id": 1, "name": "a"}]), "border", renamed, on_column_renamed="add")
+    assert rows(added) == [{"id": 1, "name": "a", "label": None}]
+
+
+def test_a_renamed_key_ends_the_follower() -> None:
+    other = TableChanged(
+        SourceTable(T, pa.schema([("key", pa.int64()), NAMED.field("name")]), ("key",)), renamed={"id": "key"}
+    )
+    with pytest.raises(SourceChanged, match="id"):
+        run(changes("+I", [{"id": 1, "name": "a"}]), "border", other)
+
+
 def test_a_dropped_column_goes_where_it_is_to() -> None:
     path = run(changes("+I", [{"id": 1, "name": "a"}]), "border", changed(), on_column_dropped="drop")
     assert rows(path) == [{"id": 1}]

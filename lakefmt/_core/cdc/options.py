@@ -25,6 +25,7 @@ _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "mode": ("upsert", "append_log"),
     "delete_mode": ("hard", "soft"),
     "on_column_dropped": ("keep", "drop", "fail"),
+    "on_column_renamed": ("rename", "add"),
     "on_type_changed": ("widen", "new_column", "fail"),
     "on_truncate": ("fail", "apply", "ignore"),
     "on_table_gone": ("keep", "fail"),
@@ -51,6 +52,7 @@ class CdcOptions:
         position_column: of a log: a text that sorts as the changes happened; None: not stored.
         transaction_column: of a log: the id of the transaction in the source; None: not stored.
         on_column_dropped: a column that the source dropped is kept and null from then on, is dropped, or ends the follower.
+        on_column_renamed: where the source tells, the column gets its new name; ``"add"``: a new column is added, and the old one stays.
         on_type_changed: the column gets a wider type; ``"new_column"``: where no wider type holds both, values go as text into
             ``<name>__v2``; ``"fail"``: it ends the follower.
         on_truncate: what a TRUNCATE of the source does.
@@ -94,6 +96,7 @@ class CdcOptions:
     position_column: str | None = "_position"
     transaction_column: str | None = "_transaction"
     on_column_dropped: str = "keep"
+    on_column_renamed: str = "rename"
     on_type_changed: str = "widen"
     on_truncate: str = "fail"
     on_table_gone: str = "keep"
@@ -182,6 +185,7 @@ class CdcSettings(TypedDict, total=False):
     position_column: str | None
     transaction_column: str | None
     on_column_dropped: str
+    on_column_renamed: str
     on_type_changed: str
     on_truncate: str
     on_table_gone: str

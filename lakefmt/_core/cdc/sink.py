@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -183,6 +184,7 @@ class TableSink:
         if self._table is None:
             self._make_table(changed.table)
         table = self.table
+        self._follow_names(changed)
         spec = table.client.at(table.client.load()).key_spec()
         keys = () if spec.auto_keys else tuple(spec.record_key_fields)
         shape = plan_shape(table.schema, keys, changed.table, self._settings, self._options)
@@ -200,6 +202,24 @@ class TableSink:
             self._altered(f"column {name!r} was dropped", lambda n=name: table.alter.drop_column(n))
         self._columns = shape.columns
         self.stream.refresh_schema()
+
+    def _follow_names(self, changed: TableChanged) -> None:
+        """Rename columns that the source says were renamed.
+
+        Raises:
+            SourceChanged: the table is built on one of them.
+        """
+        if self._options.on_column_renamed != "rename":
+            return
+        table, rename = self.table, self._settings.rename
+        names = set(table.schema.names)
+        for old, new in ((rename.get(a, a), rename.get(b, b)) for a, b in changed.renamed.items()):
+            if old not in names or new in names:
+                continue  # it has the new name already, where the change comes again
+            try:
+                self._altered(f"column {old!r} is {new!r} now", partial(table.alter.rename_column, old, new))
+            except SchemaMismatch as error:
+                raise SourceChanged(f"{self.name}: {error}") from error
 
     def _altered(self, what: str, alter: Any) -> None:
         alter()

@@ -85,6 +85,9 @@ class Sink:
     def _apply(self, event: Event) -> None:
         self.said.append(event)
         if isinstance(event, TableChanged):
+            for row in self.rows.get(event.table.name, {}).values():
+                for old, new in event.renamed.items():
+                    row[new] = row.pop(old, None)
             self.tables[event.table.name] = event.table
             self.changes.append(event)
             self.rows.setdefault(event.table.name, {})

@@ -64,8 +64,8 @@ class TestColumns:
         ]
         assert [change.renamed for change in sink.changes] == [{}, {}, {}, {"n": "m"}]
         assert [dict(sink.rows[name][(str(key),)]) for key in (5, 6, 7)] == [
-            {"n": 40, "id": 5, "v": "e"},
-            {"n": 50, "id": 6, "v": 66},
+            {"m": 40, "id": 5, "v": "e"},
+            {"m": 50, "id": 6, "v": 66},
             {"m": 60, "id": 7, "v": 77},
         ]
 

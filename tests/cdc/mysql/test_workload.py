@@ -69,6 +69,9 @@ class Workload:
             (
                 f"alter table a add column if not exists c{self.columns} int",
                 f"alter table a add column if not exists c{self.columns} varchar(5) first",
+                f"alter table a add column if not exists c{self.columns} int default {self.columns}",
+                f"alter table a add column (c{self.columns} int not null default 3)",
+                f"alter table a modify n bigint, add c{self.columns} int as (id + {self.columns}) persistent",
                 f"alter table a drop column if exists c{last}",
                 f"alter table a change column if exists c{last} r{self.columns} int",
                 "alter table a modify n bigint",

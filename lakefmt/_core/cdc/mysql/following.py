@@ -285,7 +285,9 @@ class LogFollower:
         if table.stored is not None and not covers(gtids, table.stored.gtids):
             return table.stored
         columns, keys = table.shape or ((), ())
-        return TablePosition(gtids, read_from, self._server, table.epoch, table.is_read, table.last_key, columns, keys)
+        return TablePosition(
+            gtids, read_from, self._server, table.epoch, table.is_read, table.last_key, columns, keys, table.reads_again
+        )
 
     # --- events of the log ----------------------------------------------------------------------------------------
 
@@ -365,7 +367,7 @@ class LogFollower:
 
     def _add(self, transaction: _Transaction, rows: _RowsOf) -> Iterator[Event]:
         table, described, event, file, end = rows
-        if not table.is_read and table.last_key is None:
+        if not table.is_read and table.last_key is None and not table.reads_again:
             return  # the first chunk has it
         if not table.fits(described):
             yield from self._taken(table)
@@ -463,6 +465,11 @@ class LogFollower:
         table.rename_columns(meaning.renamed)
         if meaning.moves_rows:
             yield from self._read_anew(table)
+        elif meaning.fills_rows and not self._settings.logs:
+            # No event tells the values of a new column in rows that are there.
+            yield from self._taken(table)
+            table.drop_chunk()
+            table.is_read, table.last_key, table.reads_again = False, None, True
 
     def _created(self, meaning: Created) -> Iterator[Event]:
         table = self._tables.get(meaning.name)
@@ -545,7 +552,7 @@ class LogFollower:
         table.last_key = last_key
         table.is_read = chunk.rows is None or count < chunk.rows
         if table.is_read:
-            table.last_key = None
+            table.last_key, table.reads_again = None, False
             yield from self._told_as_read(table)
 
     def _only_read(self, table: FollowedTable, changes: RowChanges) -> RowChanges | None:

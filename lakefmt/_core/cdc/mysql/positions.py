@@ -114,6 +114,7 @@ class TablePosition(NamedTuple):
         last_key: else the key of the last row that was read; None: none was.
         columns: of the table at `gtids`; empty: not known.
         keys: of its primary key.
+        reads_again: the table has rows already, and all are read once more.
     """
 
     gtids: Gtids
@@ -124,6 +125,7 @@ class TablePosition(NamedTuple):
     last_key: tuple[Any, ...] | None
     columns: tuple[SourceColumn, ...]
     keys: tuple[str, ...]
+    reads_again: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Return the value that a commit stores."""
@@ -139,6 +141,8 @@ class TablePosition(NamedTuple):
             value["read_from"] = text_of(self.read_from)
         if not self.is_read:
             value["snapshot"] = {"last_key": None if self.last_key is None else list(self.last_key)}
+            if self.reads_again:
+                value["snapshot"]["again"] = True
         return value
 
     @classmethod
@@ -163,6 +167,7 @@ class TablePosition(NamedTuple):
                 None if last is None else tuple(last),
                 tuple(SourceColumn.of_json(column) for column in value["schema"]["columns"]),
                 tuple(map(str, value["schema"]["keys"])),
+                snapshot is not None and snapshot.get("again") is True,
             )
         except (KeyError, TypeError, ValueError, AttributeError):
             raise InvalidInputError(f"the stored position cannot be read: {shown(value)}") from None

@@ -5,8 +5,9 @@ No grammar: the words at a statement's begin, the names behind them, and for ALT
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Final, NamedTuple, TypeAlias
 
@@ -66,12 +67,14 @@ class Altered:
         name: the table.
         renamed: columns: the old name → the new one.
         moves_rows: rows come or go with a partition or a file.
+        fills_rows: a new column has values in rows that are there.
         is_versioned: it keeps old rows from here on.
     """
 
     name: SourceName
     renamed: Mapping[str, str] = field(default_factory=dict)
     moves_rows: bool = False
+    fills_rows: bool = False
     is_versioned: bool = False
 
 
@@ -289,7 +292,7 @@ def _alter(reader: _Reader) -> list[Meaning]:
         return []
     reader.skip("IF", "EXISTS")
     name = reader.table()
-    tokens = reader.tokens
+    tokens, begin = reader.tokens, reader.at
     outside = " ".join(token.word for token in tokens[reader.at :] if token.depth == 0)
     renamed: dict[str, str] = {}
     found: list[Meaning] = []
@@ -316,10 +319,26 @@ def _alter(reader: _Reader) -> list[Meaning]:
             reader.at += 1
     moves = any(words in outside for words in _MOVES_ROWS)
     versioned = "ADD SYSTEM VERSIONING" in outside
-    found.append(Altered(name, renamed, moves, versioned))
+    found.append(Altered(name, renamed, moves, _fills_rows(reader.tokens[begin:]), versioned))
     if new_name is not None:
         found.append(Renamed(name, new_name))
     return found
+
+
+def _fills_rows(tokens: Sequence[_Token]) -> bool:
+    """Return whether a clause adds a column that is not null in rows that are there; a wrong yes costs a reading of the table."""
+    clauses: list[list[str]] = [[]]
+    for token in tokens:
+        if token.word == "," and token.depth == 0:
+            clauses.append([])
+        else:
+            clauses[-1].append(token.word)
+    for words in clauses:
+        pairs = list(itertools.pairwise([*words, ""]))
+        has_default = any(word == "DEFAULT" and after != "NULL" for word, after in pairs)
+        if words[:1] == ["ADD"] and (has_default or ("NOT", "NULL") in pairs or {"AS", "AUTO_INCREMENT"} & set(words)):
+            return True
+    return False
 
 
 _READERS: Final = {"TRUNCATE": _truncate, "DROP": _drop, "RENAME": _rename, "CREATE": _create, "ALTER": _alter}

@@ -59,6 +59,7 @@ class FollowedTable:
         announced: the table of its newest :class:`TableChanged`.
         chunk: rows that are being read.
         is_missing: the server does not have it; the log will tell when it went.
+        reads_again: its sink has the rows, and all are read once more: no change is left out meanwhile.
         is_begun: its sink began without a position: it is told when all rows have been read.
     """
 
@@ -67,7 +68,8 @@ class FollowedTable:
         self.floor: Gtids = stored.gtids if stored else {}
         self.is_read = stored is not None and stored.is_read
         self.last_key = stored.last_key if stored else None
-        self.is_begun = stored is None or not stored.is_read
+        self.reads_again = stored is not None and stored.reads_again
+        self.is_begun = stored is None or not (stored.is_read or stored.reads_again)
         self.shape: Shape | None = (stored.columns, stored.keys) if stored and stored.columns else None
         self.hints: dict[str, str] = {}
         self.announced: SourceTable | None = None
