@@ -47,8 +47,12 @@ class Applied:
             self._apply_rows(event)
         elif isinstance(event, TableChanged):
             self.changed.append(event)
+            had = self.tables.get(event.table.name)
+            for row in self.rows.setdefault(event.table.name, {}).values():
+                for column, value in event.filled.items():
+                    if had is not None and column not in had.columns.names:
+                        row[column] = value.as_py()
             self.tables[event.table.name] = event.table
-            self.rows.setdefault(event.table.name, {})
             self.log.setdefault(event.table.name, [])
         elif isinstance(event, TableTruncated):
             self.truncated.append(event.name)

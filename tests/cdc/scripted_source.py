@@ -52,6 +52,8 @@ class Database:
     purged: int = 0
     #: Sends rows after updates without the column `big` where it did not change.
     sends_part: bool = False
+    #: Of columns that were added; columns of all tables have different names.
+    defaults: dict[str, pa.Scalar] = field(default_factory=dict)
     #: Of the sources that read it.
     batch_rows: int = 100
     #: Every image of every row, as a log keeps them.
@@ -95,11 +97,13 @@ class Database:
         sent = tuple(each for each in self.columns[name].names if each != "big") if self.sends_part else None
         return [Change(name, RowKind.UPDATE_BEFORE, before), Change(name, RowKind.UPDATE_AFTER, after, sent)]
 
-    def add_column(self, name: SourceName, column: str) -> None:
-        """Alter a table, as a transaction of its own."""
+    def add_column(self, name: SourceName, column: str, default: str | None = None) -> None:
+        """Alter a table, as a transaction of its own; rows that are there get the default, and no event tells."""
         self.columns[name] = self.columns[name].append(pa.field(column, pa.string()))
+        if default is not None:
+            self.defaults[column] = pa.scalar(default)
         for row in self.tables[name].values():
-            row[column] = None
+            row[column] = default
         self.log.append([("columns", self.table(name))])
 
     def truncate(self, name: SourceName) -> None:
@@ -181,11 +185,11 @@ class ScriptedSource:
                         batch = []
                     if name not in shown:
                         shown[name] = SourceTable(name, columns[name], ("id",))
-                        yield TableChanged(shown[name])
+                        yield self._changed(shown[name])
                     batch.append(change)
                 elif change[0] == "columns":
                     shown[name] = change[1]
-                    yield TableChanged(change[1])
+                    yield self._changed(change[1])
                 else:
                     yield TableTruncated(name)
             if batch:
@@ -198,6 +202,10 @@ class ScriptedSource:
         now = dict(state)
         yield Border(lambda name: now.get(name, {"log": end}), caught_up=True)
 
+    def _changed(self, table: SourceTable) -> TableChanged:
+        defaults = self.database.defaults
+        return TableChanged(table, filled={name: defaults[name] for name in table.columns.names if name in defaults})
+
     def _rows_of_now(
         self, name: SourceName, state: dict[SourceName, Any], shown: dict[SourceName, SourceTable], *, exact: bool
     ) -> Iterator[Event]:
@@ -207,7 +215,7 @@ class ScriptedSource:
         """
         database = self.database
         shown[name] = database.table(name)
-        yield TableChanged(shown[name])
+        yield self._changed(shown[name])
         done = state.get(name, {"log": len(database.log), "after": -1})
         while True:
             # Every change counts: all rows at one position, and the log goes on exactly there.

@@ -162,7 +162,7 @@ def play(
             database.commit(step)
         elif step == "alter":
             column = f"c{len(database.columns[ORDERS])}"
-            database.add_column(ORDERS, column)
+            database.add_column(ORDERS, column, None if len(story) % 2 else f"default of {column}")
         elif step == "more":
             database.commit([("put", ITEMS, key, 7) for key in range(5)])
         else:

@@ -240,6 +240,20 @@ def test_columns_that_are_added_widened_and_dropped_are_followed() -> None:
     ]
 
 
+def test_a_new_column_has_its_default_in_older_rows_and_a_log_leaves_them() -> None:
+    columns = pa.schema([*NAMED, ("v", pa.int64())])
+    added = TableChanged(SourceTable(T, columns, ("id",)), filled={"v": pa.scalar(7)})
+    events = (
+        changes("+I", [{"id": 1, "name": "a"}]),
+        "border",
+        changes("+I", [{"id": 2, "name": "b"}]),
+        added,
+        changes("+I", [{"id": 3, "name": "c", "v": None}], columns),
+    )
+    assert [row["v"] for row in rows(run(*events), "id", "v")] == [7, 7, None]
+    assert [row["v"] for row in rows(run(*events, mode="append_log"), "id", "v")] == [None, None, None]
+
+
 @pytest.mark.parametrize("comes", ["once", "again"])
 def test_a_renamed_column_keeps_its_values_where_the_source_tells(comes: str) -> None:
     base = f"memory://follow-{next(NUMBERS)}"

@@ -172,11 +172,13 @@ class TableChanged:
         table: the table.
         before: what it was; None: its first appearance since the source was opened.
         renamed: columns that the source says were renamed: the old name → the new one.
+        filled: columns that were added with a value for the rows that were there, of which no event tells: the name → the value.
     """
 
     table: SourceTable
     before: SourceTable | None = None
     renamed: Mapping[str, str] = field(default_factory=dict)
+    filled: Mapping[str, pa.Scalar] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

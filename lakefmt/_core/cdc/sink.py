@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -88,6 +88,8 @@ class TableSink:
         self._marked: Position = None
         #: Changes behind the position were applied before: until the next border some rows may be gone again.
         self._comes_again = False
+        #: Columns that a process added and died before it filled them.
+        self._to_fill: tuple[str, ...] = ()
         #: Something came since the last commit.
         self.is_dirty = False
         self.rows = 0
@@ -141,6 +143,7 @@ class TableSink:
             )
         self.position, self._since = offset["position"], offset.get("since")
         self._comes_again = bool(offset.get("again"))
+        self._to_fill = tuple(map(str, offset.get("fills", ())))
 
     @property
     def table(self) -> Table:
@@ -181,13 +184,20 @@ class TableSink:
             SourceChanged: the table cannot follow.
             InvalidInputError: the table cannot be made.
         """
-        if self._table is None:
+        made = self._table is None
+        if made:
             self._make_table(changed.table)
         table = self.table
         self._follow_names(changed)
         spec = table.client.at(table.client.load()).key_spec()
         keys = () if spec.auto_keys else tuple(spec.record_key_fields)
         shape = plan_shape(table.schema, keys, changed.table, self._settings, self._options)
+        filled = {} if made or self._options.logs else self._values_of_older_rows(changed, shape.added)
+        if filled:
+            # What came so far is older than the columns. If the process dies before they are filled, the next one fills them.
+            self._mark(self._marked if self._marked is not None else self.position, again=True, fills=sorted(filled))
+            self._comes_again = True
+            self.stream.commit()
         for name, column_type in shape.added.items():
             self._altered(f"column {name!r} was added", lambda n=name, t=column_type: table.alter.add_column(n, t))
         for name, column_type in shape.widened.items():
@@ -200,8 +210,19 @@ class TableSink:
                 raise SourceChanged(f"{self.name}: {error}") from error
         for name in shape.dropped:
             self._altered(f"column {name!r} was dropped", lambda n=name: table.alter.drop_column(n))
+        for name, value in filled.items():
+            self._altered(
+                f"column {name!r} is filled in older rows", partial(table.update, f'"{name}" is null', {name: value})
+            )
+        self._to_fill = ()
         self._columns = shape.columns
         self.stream.refresh_schema()
+
+    def _values_of_older_rows(self, changed: TableChanged, added: Mapping[str, pa.DataType]) -> dict[str, pa.Scalar]:
+        """Return the values of new columns in rows that are there: of those added now, and of those that a dead process has added."""
+        rename = self._settings.rename
+        named = {rename.get(name, name): value for name, value in changed.filled.items()}
+        return {name: value for name, value in named.items() if name in added or name in self._to_fill}
 
     def _follow_names(self, changed: TableChanged) -> None:
         """Rename columns that the source says were renamed.
@@ -490,12 +511,14 @@ class TableSink:
         self._mark(position)
         self._marked, self._comes_again = position, False
 
-    def _mark(self, position: Position, *, again: bool = False) -> None:
+    def _mark(self, position: Position, *, again: bool = False, fills: Sequence[str] = ()) -> None:
         offset: dict[str, Any] = {"position": position}
         if self._since is not None:
             offset["since"] = self._since
         if again:
             offset["again"] = True
+        if fills:
+            offset["fills"] = list(fills)
         self.stream.mark(offset)
 
     def commit(self) -> CommitResult | None:

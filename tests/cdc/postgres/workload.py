@@ -84,6 +84,11 @@ class Workload:
 
     def alter(self, table: str) -> None:
         self.added += 1
+        if self.random.random() < 0.5:
+            default = self.random.choice(("int DEFAULT 7", "text NOT NULL DEFAULT 'größe'", "numeric(9,2) DEFAULT 1.5"))
+            self.run(f"ALTER TABLE {table} ADD COLUMN more{self.added} {default}")
+            self.run(f"UPDATE {table} SET note = 'after' WHERE id = %s", self.key())
+            return
         self.run(f"ALTER TABLE {table} ADD COLUMN more{self.added} int")
         self.run(
             f"UPDATE {table} SET more{self.added} = id + %s", self.added

@@ -77,7 +77,8 @@ class TrackedTable:
             self.shape = shape
             return []
         events: list[Event] = self.take()
-        events.append(TableChanged(shape.table, self.shape.table if self.shape is not None else None))
+        before = self.shape.table if self.shape is not None else None
+        events.append(TableChanged(shape.table, before, filled=shape.filled))
         self.shape, self.buffer = shape, None
         return events
 
@@ -353,7 +354,7 @@ class PostgresRun:
             del self._tracked[message.id]
             table = None
         columns = [ColumnRow(column.name, column.type_id, column.modifier) for column in message.columns]
-        self._shapes[message.id] = self._catalog.shape_of(name, columns, self._keys_of(message))
+        self._shapes[message.id] = self._catalog.shape_of(name, columns, self._keys_of(message), message.id)
 
     def _keys_of(self, message: Relation) -> tuple[str, ...]:
         """Return the key: of the columns of the identity, in the order of the index that the catalog has today."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import field
 from typing import Final
 
 import pyarrow as pa
@@ -33,11 +35,13 @@ class ColumnTypes:
         table: what its events say of it.
         types: how the texts of its columns become values.
         key_places: where its key columns are.
+        filled: the values that columns have in rows that are older than they.
     """
 
     table: SourceTable
     types: tuple[ValueType, ...]
     key_places: tuple[int, ...]
+    filled: Mapping[str, pa.Scalar] = field(default_factory=dict)
 
     @classmethod
     def of(cls, name: SourceName, names: list[str], types: list[ValueType], keys: tuple[str, ...]) -> ColumnTypes:

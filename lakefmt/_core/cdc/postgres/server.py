@@ -8,10 +8,12 @@ from dataclasses import field
 from types import ModuleType
 from typing import Any, Final, NamedTuple
 
+import pyarrow as pa
+
 from lakefmt._core.cdc.events import SourceName
 from lakefmt._core.cdc.postgres.rows import ColumnTypes
-from lakefmt._core.cdc.postgres.types import TEXT, TypeRow, find_type
-from lakefmt._core.data_classes import dataclass
+from lakefmt._core.cdc.postgres.types import TEXT, TypeRow, find_type, to_arrow
+from lakefmt._core.data_classes import dataclass, replace
 from lakefmt.errors import InvalidInputError, PositionLost, SourceRefused, SourceUnavailable
 
 __all__ = [
@@ -249,6 +251,13 @@ SELECT c.oid FROM unnest(%s::text[], %s::text[]) AS k(space, name)
 JOIN pg_catalog.pg_namespace n ON n.nspname = k.space JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = k.name"""
 
 
+#: An array of one value, as text, for each column that older rows lack.
+_MISSING_VALUES: Final = (
+    "SELECT attname, (attmissingval::text::text[])[1] FROM pg_catalog.pg_attribute "
+    "WHERE attrelid = %s AND atthasmissing AND NOT attisdropped"
+)
+
+
 class ServerCatalog:
     """What one connection says of tables and types, as its transaction sees them."""
 
@@ -305,11 +314,28 @@ class ServerCatalog:
             below = {number for row in rows.values() for number in (row.base, row.element) if number}
             unknown = below - self.types.keys()
 
-    def shape_of(self, name: SourceName, columns: Sequence[ColumnRow], keys: tuple[str, ...]) -> ColumnTypes:
-        """Return a table's columns with the types that values have here."""
+    def shape_of(
+        self, name: SourceName, columns: Sequence[ColumnRow], keys: tuple[str, ...], table_id: int | None = None
+    ) -> ColumnTypes:
+        """Return a table's columns with the types that values have here.
+
+        Args:
+            name: of the table.
+            columns: of the table.
+            keys: of the table.
+            table_id: also tell the values that columns have in rows that are older than they.
+        """
         self._learn({column.type_id for column in columns})
         types = [
             TEXT if self.as_text(name, column.name) else find_type(column.type_id, column.modifier, self.types)
             for column in columns
         ]
-        return ColumnTypes.of(name, [column.name for column in columns], types, keys)
+        shape = ColumnTypes.of(name, [column.name for column in columns], types, keys)
+        # The server does not write older rows anew, and no event tells.
+        texts = {} if table_id is None else dict(ask(self._connection, _MISSING_VALUES, table_id))
+        filled = {
+            column.name: to_arrow(pa.array([texts[column.name]], pa.string()), value_type, "null", column.name)[0]
+            for column, value_type in zip(columns, types, strict=True)
+            if texts.get(column.name) is not None
+        }
+        return replace(shape, filled=filled) if filled else shape

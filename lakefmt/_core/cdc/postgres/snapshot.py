@@ -75,7 +75,7 @@ class TableReader:
     def __init__(self, snapshot: ExportedSnapshot, row: TableRow, chunk_bytes: int) -> None:
         self._snapshot = snapshot
         self.row = row
-        self.shape = snapshot.catalog.shape_of(row.name, row.columns, row.keys)
+        self.shape = snapshot.catalog.shape_of(row.name, row.columns, row.keys, row.id)
         self._name = identifier(*row.name)
         self._columns = ", ".join(f"t.{identifier(column.name)}" for column in row.columns)
         with self._part():
