@@ -533,6 +533,7 @@ DECODERS: tuple[Decoder, ...] = (
         ("cdc.debezium.messages.MessageReader.parse", "cdc.debezium.envelopes.read_message"),
         decode_envelope,
         _ENVELOPES,
+        (FormatError, InvalidInputError),  # a first byte that says Avro needs a registry
     ),
     Decoder(
         "message of Debezium in Avro",
