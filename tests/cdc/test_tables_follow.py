@@ -214,6 +214,23 @@ def test_soft_deletes_keep_the_row_and_a_new_insert_clears_the_mark() -> None:
     assert rows(path)[0] == {"id": 1, "name": "again", "_deleted_at": None}
 
 
+@pytest.mark.parametrize("table_type", ["mor", "cow"])
+def test_a_late_change_loses_where_the_table_has_an_ordering(table_type: str) -> None:
+    schema = pa.schema([NAMED.field("id"), ("v", pa.string()), ("ts", pa.int64())])
+    path = run(
+        changes("+I +I", [{"id": 1, "v": "new", "ts": 5}, {"id": 2, "v": "b", "ts": 5}], schema),
+        "border",
+        changes("-U +U", [{"id": 1, "v": "older", "ts": 2}, {"id": 1, "v": "late", "ts": 3}], schema),
+        changes("-U +U", [{"id": 2, "v": "b", "ts": 5}, {"id": 2, "v": "c", "ts": 6}], schema),
+        "border",
+        changes("-D", [{"id": 2}], schema),
+        schema=schema,
+        tables={"s.t": {"ordering": "ts"}},
+        table_type=table_type,
+    )
+    assert rows(path) == [{"id": 1, "v": "new", "ts": 5}]
+
+
 def changed(*fields: Any) -> TableChanged:
     return TableChanged(SourceTable(T, pa.schema([NAMED.field("id"), *fields]), ("id",)))
 

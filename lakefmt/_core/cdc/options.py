@@ -215,12 +215,14 @@ class TableSettings:
         path: where it lies; None: below the base path, ``<schema>/<table>``.
         record_key: its key, for tables of the source without one.
         partition_by: the column or columns whose values make partition paths.
+        ordering: a column, under its name here, whose larger value wins where changes of a key come out of order; None: the later one wins.
         rename: other names for columns: the source's name → the name here.
     """
 
     path: str | None = None
     record_key: tuple[str, ...] = ()
     partition_by: str | tuple[str, ...] | None = None
+    ordering: str | None = None
     rename: Mapping[str, str] = field(default_factory=dict)
 
 

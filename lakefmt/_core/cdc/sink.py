@@ -250,9 +250,9 @@ class TableSink:
     def _make_table(self, source: SourceTable) -> None:
         options = self._options
         schema, keys = first_schema(source, self._settings, options)
-        keyed: dict[str, Any] = (
-            {"kind": "append"} if options.logs else {"record_key": list(keys), "index": options.index}
-        )
+        keyed: dict[str, Any] = {"kind": "append"}
+        if not options.logs:
+            keyed = {"record_key": list(keys), "index": options.index, "ordering": self._settings.ordering}
         partition_by = self._settings.partition_by
         table = create_table(
             self.path,
