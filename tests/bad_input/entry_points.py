@@ -15,6 +15,7 @@ import pyarrow as pa
 
 import lakefmt
 from lakefmt import lowlevel
+from lakefmt._core.catalogs.memory import MemoryCatalog
 from lakefmt._core.consumers.registry import TableConsumers
 from lakefmt._core.producers.append.tags import TableTags
 from lakefmt._core.read.stats import TimelineView
@@ -331,6 +332,7 @@ ENTRY_POINTS: dict[str, EntryPoint] = {
     "Table.dataset": _gathered(_verb("dataset"), "to_table"),
     "Table.scan_polars": _gathered(_verb("scan_polars"), "collect"),
     "Table.schema_history": _verb("schema_history"),
+    "Table.sync": _verb("sync", {"catalog": lambda place: MemoryCatalog()}),
     "Table.merge": EntryPoint(_merged, {"source": _ROWS}, ("source",)),
     "Table.erase": EntryPoint(_erased, {"what": lambda place: ["k1"]}, ("what",)),
     "Table.scan": _drained(_verb("scan")),

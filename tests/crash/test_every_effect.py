@@ -138,6 +138,7 @@ VERBS: dict[str, Verb] = {
 READING = frozenset(
     [
         "snapshot",
+        "sync",  # writes to a catalog
         "as_of",
         "read",
         "scan",

@@ -402,7 +402,8 @@ SERVICES = [
 
 
 def _streamed(table: Table, size: int) -> None:
-    with table.open_stream(commit_interval=10**7, flush_interval=10**7) as stream:
+    # One buffer: how many a worker joins into one segment depends on the moment.
+    with table.open_stream(commit_interval=10**7, flush_interval=10**7, mutation_buffer_lines_num=10**6) as stream:
         stream.extend({"id": key, "city": "c000000", "ts": 9, "v000000": 1.0} for key in _keys(size))
 
 

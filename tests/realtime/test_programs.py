@@ -229,6 +229,7 @@ def test_every_name_that_programs_import_is_in_one_module() -> None:
         "UPSERT",
         "DELETE",
         "DELETE_IGNORE",
+        "UPDATE_IGNORE",  # not of the SDK
     ]
     assert [each.value for each in RealtimeOperation] == ["append_only", "cdc"]
     assert [each.value for each in FlushMode] == ["auto_flush_background", "auto_flush_sync", "manual_flush"]

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from lakefmt._core.arguments import check_texts, mapping_argument, shown
 from lakefmt._core.filegroups.table_client import TableVerbs
+from lakefmt.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from lakefmt._core.catalogs.api import Metastore
@@ -50,4 +52,9 @@ class CatalogVerbs(TableVerbs):
         """
         from lakefmt._core.catalogs.sync import sync_to  # few tables have an entry in a catalog
 
-        return sync_to(self.client, catalog, database, name, options or {})
+        check_texts(database=database, name=name)
+        if not isinstance(catalog, str) and not hasattr(catalog, "replace_partitions"):
+            raise InvalidInputError(
+                f"{shown(catalog)} is no catalog: give an address, or an object of the protocol Metastore"
+            )
+        return sync_to(self.client, catalog, database, name, mapping_argument(options, "options"))

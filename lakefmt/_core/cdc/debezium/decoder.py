@@ -103,6 +103,8 @@ class TableRows:
         self.last = images[-1]
         if self.columns.fields is None:
             self._widen(images)
+        if not self.columns.types:
+            return  # a flattened row of nothing
         table = SourceTable(self.name, self.columns.schema(self.keys), self.keys)
         if self.table is None or self.table != table:
             yield TableChanged(table, self.table)
