@@ -18,11 +18,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakefmt._core.cdc.debezium.envelopes import read_message
-from lakefmt._core.cdc.debezium.messages import MessageReader
-from lakefmt._core.cdc.debezium.registry import SchemaRegistry
+from lakefmt._core.cdc.debezium.decoder import read_message
+from lakefmt._core.cdc.debezium.messages import MessageReader, SchemaRegistry
+from lakefmt._core.cdc.postgres.follow import Origin, decode_log_position
 from lakefmt._core.cdc.postgres.pgoutput import decode_message
-from lakefmt._core.cdc.postgres.positions import Origin, decode_log_position
 from lakefmt._core.config.table_config import parse_table_config
 from lakefmt._core.formats.avro.columnar.codec import decode_rows
 from lakefmt._core.formats.avro.container import decode_container, decode_container_records, encode_container
@@ -530,7 +529,7 @@ _PGOUTPUT = json.loads((Path(__file__).parents[1] / "data" / "cdc" / "pgoutput.j
 DECODERS: tuple[Decoder, ...] = (
     Decoder(
         "message of Debezium",
-        ("cdc.debezium.messages.MessageReader.parse", "cdc.debezium.envelopes.read_message"),
+        ("cdc.debezium.messages.MessageReader.parse", "cdc.debezium.decoder.read_message"),
         decode_envelope,
         _ENVELOPES,
         (FormatError, InvalidInputError),  # a first byte that says Avro needs a registry
@@ -543,7 +542,7 @@ DECODERS: tuple[Decoder, ...] = (
     ),
     Decoder(
         "position in PostgreSQL's log",
-        ("cdc.postgres.positions.decode_log_position",),
+        ("cdc.postgres.follow.decode_log_position",),
         decode_stored_position,
         {"of a table that is read": json.dumps(_POSITION).encode()},
         (InvalidInputError, PositionLost),

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakefmt._core.cdc.debezium.decoder import DebeziumDecoder
-from lakefmt._core.cdc.debezium.registry import SchemaRegistry
+from lakefmt._core.cdc.debezium.messages import SchemaRegistry
 from lakefmt._core.cdc.events import RowChanges, RowKind, SourceName, TableChanged, TableTruncated
 from lakefmt.errors import InvalidInputError, SourceUnavailable
 from tests.cdc.applier import Applied

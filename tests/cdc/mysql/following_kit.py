@@ -20,7 +20,7 @@ from lakefmt._core.cdc.events import (
     TableTruncated,
 )
 from lakefmt._core.cdc.mysql.columns import column_of_server
-from lakefmt._core.cdc.mysql.selected import expression, quoted, selected_column
+from lakefmt._core.cdc.mysql.snapshot import expression, quoted, selected_column
 from lakefmt._core.cdc.mysql.source import MySQLSource
 from tests.judges.mariadb import READER, READER_PASSWORD, MariaServer
 

@@ -8,10 +8,9 @@ import zlib
 
 import pytest
 
-from lakefmt._core.cdc.mysql.log_events import decompress, read_gtid, read_query, read_rows
+from lakefmt._core.cdc.mysql.log import decompress, read_gtid, read_query, read_rows
 from lakefmt._core.cdc.mysql.positions import Gtid, covers, lost_position, lowest, parse_gtids, text_of
-from lakefmt._core.cdc.mysql.row_bytes import RowBuffer
-from lakefmt._core.cdc.mysql.table_map import read_table_map
+from lakefmt._core.cdc.mysql.rows import RowBuffer, read_table_map
 from lakefmt.errors import InvalidInputError, LakefmtError, SourceRefused
 
 #: What the loop turns into an error of the source.

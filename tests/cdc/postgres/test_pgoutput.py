@@ -23,7 +23,7 @@ from lakefmt._core.cdc.postgres.pgoutput import (
     Update,
     decode_message,
 )
-from lakefmt._core.cdc.postgres.types import TypeRow, find_type, to_arrow
+from lakefmt._core.cdc.postgres.rows import TypeRow, find_type, to_arrow
 from lakefmt.errors import FormatError
 
 MESSAGES = {

@@ -1,4 +1,4 @@
-"""One run through the changes of a database: the rows that tables have, then the log.
+"""Follow the log of a PostgreSQL server from stored positions: rows of now first, then transactions.
 
 A table's position says before which place of the log every transaction is in it. While its rows are read by parts, a run that dies
 leaves a table of which some pages are there as of one place of the log. The next run takes a new snapshot, behind that place. Rows that
@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from lakefmt._core.arguments import shown
 from lakefmt._core.cdc.events import Border, Event, SourceName, TableChanged, TableGone, TableLoaded, TableTruncated
-from lakefmt._core.cdc.postgres.log import ReplicationStream
+from lakefmt._core.cdc.postgres.log import ReplicationStream, ensure_publication, ensure_slot
 from lakefmt._core.cdc.postgres.pgoutput import (
     Begin,
     Commit,
@@ -25,16 +26,110 @@ from lakefmt._core.cdc.postgres.pgoutput import (
     Update,
     decode_message,
 )
-from lakefmt._core.cdc.postgres.positions import LogPosition, Origin, Progress, decode_log_position, encode_log_position
 from lakefmt._core.cdc.postgres.rows import ChangeBuffer, ColumnTypes, snapshot_changes
-from lakefmt._core.cdc.postgres.server import ColumnRow, ServerCatalog, TableRow, ask, lsn_number
-from lakefmt._core.cdc.postgres.settings import PostgresSettings
-from lakefmt._core.cdc.postgres.slots import ensure_publication, ensure_slot
-from lakefmt._core.cdc.postgres.snapshot import ExportedSnapshot, TableReader
-from lakefmt._core.cdc.postgres.touched import TouchedRows
-from lakefmt.errors import FormatError, PositionLost, SourceRefused
+from lakefmt._core.cdc.postgres.server import ColumnRow, PostgresSettings, ServerCatalog, TableRow, ask, lsn_number
+from lakefmt._core.cdc.postgres.snapshot import ExportedSnapshot, TableReader, TouchedRows
+from lakefmt._core.data_classes import dataclass
+from lakefmt.errors import FormatError, InvalidInputError, PositionLost, SourceRefused
 
-__all__ = ["PostgresRun", "latest_position"]
+__all__ = [
+    "LogPosition",
+    "Origin",
+    "PostgresRun",
+    "Progress",
+    "decode_log_position",
+    "encode_log_position",
+    "latest_position",
+]
+
+VERSION: Final = 1
+_NAME: Final = "postgres"
+_MOST_LSN: Final = 2**64
+
+
+class Progress(NamedTuple):
+    """How far the rows of a table were read.
+
+    Attributes:
+        page: the first page that was not read.
+        file: the number of the file that has the pages.
+    """
+
+    page: int
+    file: int
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where positions come from.
+
+    Attributes:
+        system: the number that the server's files have had since they were made.
+        database: its name.
+        slot: the slot that keeps the log.
+    """
+
+    system: str
+    database: str
+    slot: str
+
+
+@dataclass(frozen=True, slots=True)
+class LogPosition:
+    """What a commit of a table has.
+
+    Attributes:
+        table_id: the table's object id: another one of the same name is another table; None: whichever has the name.
+        lsn: the place in the log before which every transaction is in it.
+        progress: its rows were read so far, and more are to come; None: all.
+    """
+
+    table_id: int | None
+    lsn: int
+    progress: Progress | None = None
+
+
+def encode_log_position(origin: Origin, position: LogPosition) -> dict[str, Any]:
+    """Return a position as a JSON value."""
+    value: dict[str, Any] = {
+        "source": _NAME,
+        "version": VERSION,
+        "system": origin.system,
+        "database": origin.database,
+        "slot": origin.slot,
+        "table": position.table_id,
+        "lsn": position.lsn,
+    }
+    if position.progress is not None:
+        value["snapshot"] = {"page": position.progress.page, "file": position.progress.file}
+    return value
+
+
+def decode_log_position(value: object, origin: Origin) -> LogPosition:
+    """Return what a commit stored.
+
+    Args:
+        value: the JSON value.
+        origin: the server, database and slot that are followed now.
+
+    Raises:
+        InvalidInputError: it is no position of this version.
+        PositionLost: it is one of another server, database or slot.
+    """
+    if not isinstance(value, Mapping) or value.get("source") != _NAME or value.get("version") != VERSION:
+        raise InvalidInputError(f"{shown(value)} is no position of PostgreSQL of version {VERSION}")
+    for name, now in (("system", origin.system), ("database", origin.database), ("slot", origin.slot)):
+        if value.get(name) != now:
+            raise PositionLost(f"the stored position is of {name} {shown(value.get(name))}, and this is {shown(now)}")
+    progress = value.get("snapshot")
+    table_id = value.get("table")
+    numbers = [0 if table_id is None else table_id, value.get("lsn")]
+    numbers += [progress.get("page"), progress.get("file")] if isinstance(progress, Mapping) else []
+    if not all(type(number) is int and 0 <= number < _MOST_LSN for number in numbers):
+        raise InvalidInputError(f"{shown(value)} is no position of PostgreSQL: its numbers are none")
+    number, lsn, *rest = (int(number or 0) for number in numbers)
+    return LogPosition(None if table_id is None else number, lsn, Progress(*rest) if rest else None)
+
 
 #: A border at least so often.
 _BORDER_SECONDS: Final = 1.0

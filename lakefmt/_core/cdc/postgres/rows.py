@@ -1,21 +1,304 @@
-"""Rows of a table as they come from the log, gathered into columns."""
+"""Rows of PostgreSQL: texts of its types as Arrow values, gathered into columns as they come from the log.
+
+Texts are those of a session with ``TimeZone`` UTC, ``DateStyle`` ISO and ``bytea_output`` hex. A value that the Arrow type cannot hold,
+such as ``infinity`` in a column of dates, is refused or becomes null, never another value.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
-from typing import Final
+from typing import Final, Literal, NamedTuple, TypeAlias
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from lakefmt._core.arguments import shown
 from lakefmt._core.cdc.events import RowChanges, RowKind, SourceName, SourceTable
 from lakefmt._core.cdc.postgres.pgoutput import UNSENT, Value, Values
-from lakefmt._core.cdc.postgres.types import OddValues, ValueType, schema_of, to_arrow
 from lakefmt._core.data_classes import dataclass
 from lakefmt.errors import FormatError, SourceRefused
 
-__all__ = ["ChangeBuffer", "ColumnTypes", "snapshot_changes", "table_of_texts"]
+__all__ = [
+    "TEXT",
+    "ChangeBuffer",
+    "ColumnTypes",
+    "OddValues",
+    "TypeRow",
+    "ValueType",
+    "find_type",
+    "snapshot_changes",
+    "table_of_texts",
+    "to_arrow",
+]
+
+#: What happens to values that the Arrow type of their column cannot hold.
+OddValues: TypeAlias = Literal["refuse", "null"]
+
+
+class TypeRow(NamedTuple):
+    """What the server's catalog says of a type.
+
+    Attributes:
+        name: its name.
+        base: of a domain: the type below; else 0.
+        base_modifier: of a domain: the modifier of the type below.
+        element: of an array: the type of its elements; else 0.
+    """
+
+    name: str
+    base: int
+    base_modifier: int
+    element: int
+
+
+@dataclass(frozen=True, slots=True)
+class ValueType:
+    """How the texts of a column become values.
+
+    Attributes:
+        arrow: their type here.
+        name: the server's name of the type.
+        element: of an array: how its elements become values.
+    """
+
+    arrow: pa.DataType
+    name: str
+    element: ValueType | None = None
+
+
+#: Every type that has none of its own here: its text is the value.
+TEXT: Final = ValueType(pa.string(), "text")
+_NUMERIC: Final = 1700
+_FIXED: Final[Mapping[int, pa.DataType]] = {
+    16: pa.bool_(),
+    17: pa.binary(),
+    20: pa.int64(),
+    21: pa.int32(),  # Hudi has no shorter whole number
+    23: pa.int32(),
+    26: pa.int64(),  # an object id has 32 bits without a sign
+    700: pa.float32(),
+    701: pa.float64(),
+    1082: pa.date32(),
+    1083: pa.time64("us"),
+    1114: pa.timestamp("us"),
+    1184: pa.timestamp("us", "UTC"),
+}
+#: Domains of domains, arrays of domains: a chain that is longer is none that the server made.
+_DEEPEST: Final = 64
+_MOST_DIGITS: Final = 38
+
+
+def find_type(type_id: int, modifier: int, types: Mapping[int, TypeRow]) -> ValueType:
+    """Return how values of a type become values here; what is not known stays text.
+
+    Args:
+        type_id: the object id of the type.
+        modifier: as the column has it; -1: none.
+        types: the catalog's rows of the types that are not built in, and of those that these rest on.
+
+    Example:
+        >>> find_type(1700, ((10 << 16) | 2) + 4, {}).arrow, find_type(1700, -1, {}).arrow
+        (Decimal128Type(decimal128(10, 2)), DataType(string))
+    """
+    row = types.get(type_id)
+    for _ in range(_DEEPEST):
+        if row is None or not row.base:
+            break
+        type_id, modifier = row.base, row.base_modifier if modifier < 0 else modifier
+        row = types.get(type_id)
+    name = row.name if row is not None else str(type_id)
+    if type_id in _FIXED:
+        return ValueType(_FIXED[type_id], name)
+    if type_id == _NUMERIC:
+        return ValueType(_decimal(modifier), name)
+    if row is not None and row.element and row.element != type_id:
+        element = find_type(row.element, modifier, types)
+        if element.element is None and element.name != "box":  # a box has commas, and its arrays other separators
+            return ValueType(pa.list_(element.arrow), name, element)
+    return ValueType(pa.string(), name)
+
+
+def _decimal(modifier: int) -> pa.DataType:
+    if modifier < 4:
+        return pa.string()  # any number of digits
+    precision, scale = (modifier - 4) >> 16, (modifier - 4) & 0x7FF
+    scale -= 2048 if scale >= 1024 else 0  # eleven bits with a sign
+    precision, scale = (precision - scale, 0) if scale < 0 else (max(precision, scale), scale)
+    return pa.decimal128(precision, scale) if precision <= _MOST_DIGITS else pa.string()
+
+
+# -------------------------------------------------------------------------------------------------------- conversion
+
+
+def to_arrow(texts: pa.Array, type: ValueType, odd: OddValues, column: str) -> pa.Array:
+    """Return the values of texts.
+
+    Args:
+        texts: strings, null for null.
+        type: of the column.
+        odd: what happens to values that the type cannot hold.
+        column: its name, for the message.
+
+    Raises:
+        SourceRefused: a value cannot be held, and `odd` says ``"refuse"``.
+    """
+    arrow = type.arrow
+    if type.element is not None:
+        return _arrays(texts, type, odd, column)
+    if pa.types.is_string(arrow):
+        return texts
+    if pa.types.is_boolean(arrow):
+        return pc.equal(texts, "t")
+    if pa.types.is_binary(arrow):
+        return _from_hex(texts, column)
+    pattern = _pattern(arrow)
+    if pattern:
+        texts = _fitting(texts, pattern, type, odd, column)
+    try:
+        return _PARSERS[arrow.id](texts, arrow)
+    except (pa.ArrowInvalid, OverflowError) as error:
+        raise SourceRefused(f"column {shown(column)} of type {type.name}: {error}") from error
+
+
+def _pattern(arrow: pa.DataType) -> str:
+    """Return what texts look like that the type can hold; empty: all texts of the server's type."""
+    if pa.types.is_decimal(arrow):
+        return r"^-?[0-9.]+$"
+    if pa.types.is_date(arrow):
+        return r"^\d{4}-\d\d-\d\d$"
+    if pa.types.is_time(arrow):
+        return r"^([01]\d|2[0-3]):"
+    if pa.types.is_timestamp(arrow):
+        return r"^\d{4}-[^ ]+ [0-9:.]+\+00$" if arrow.tz else r"^\d{4}-[^ ]+ [0-9:.]+$"
+    return ""
+
+
+def _fitting(texts: pa.Array, pattern: str, type: ValueType, odd: OddValues, column: str) -> pa.Array:
+    fits = pc.match_substring_regex(texts, pattern)
+    if pc.all(fits, min_count=0).as_py() is not False:
+        return texts
+    if odd == "null":
+        return pc.if_else(fits, texts, None)
+    first = texts.filter(pc.invert(fits)).slice(0, 1)
+    _refuse(str(first[0].as_py()), type.name, column)
+    raise AssertionError("unreachable")
+
+
+def _refuse(value: str, type_name: str, column: str) -> None:
+    raise SourceRefused(
+        f"column {shown(column)} of type {type_name} has {shown(value)}, which no value here can be; read the column as text "
+        f'(text_columns), or such values as null (odd_values="null")'
+    )
+
+
+def _cast(texts: pa.Array, arrow: pa.DataType) -> pa.Array:
+    return pc.cast(texts, arrow)
+
+
+def _timestamps(texts: pa.Array, arrow: pa.DataType) -> pa.Array:
+    if arrow.tz:
+        texts = pc.utf8_slice_codeunits(texts, 0, -3)
+    return pc.cast(texts, pa.timestamp("us")).cast(arrow) if not arrow.tz else _in_utc(texts)
+
+
+def _in_utc(texts: pa.Array) -> pa.Array:
+    return pc.cast(pc.cast(pc.cast(texts, pa.timestamp("us")), pa.int64()), pa.timestamp("us", "UTC"))
+
+
+def _times(texts: pa.Array, arrow: pa.DataType) -> pa.Array:
+    moments = pc.cast(pc.binary_join_element_wise("1970-01-01", texts, " "), pa.timestamp("us"))
+    return pc.cast(pc.cast(moments, pa.int64()), arrow)
+
+
+_PARSERS: Final[Mapping[int, Callable[[pa.Array, pa.DataType], pa.Array]]] = {
+    pa.int32().id: _cast,
+    pa.int64().id: _cast,
+    pa.float32().id: _cast,
+    pa.float64().id: _cast,
+    pa.date32().id: _cast,
+    pa.decimal128(1).id: _cast,
+    pa.timestamp("us").id: _timestamps,
+    pa.time64("us").id: _times,
+}
+
+_NIBBLES: Final = np.full(256, 255, np.uint8)
+_NIBBLES[np.frombuffer(b"0123456789", np.uint8)] = np.arange(10)
+_NIBBLES[np.frombuffer(b"abcdef", np.uint8)] = np.arange(10, 16)
+
+
+def _from_hex(texts: pa.Array, column: str) -> pa.Array:
+    """Return the bytes of texts in hexadecimal digits, each behind a backslash and an x."""
+    texts = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
+    present = np.asarray(texts.is_valid())
+    data = np.frombuffer(texts.buffers()[2] or b"", np.uint8)
+    offsets = np.frombuffer(texts.buffers()[1], np.int32)[texts.offset : texts.offset + len(texts) + 1]
+    data = data[offsets[0] : offsets[-1]]
+    starts = (offsets[:-1] - offsets[0])[present]
+    lengths = np.diff(offsets)
+    digits = np.ones(len(data), bool)
+    digits[starts] = digits[starts + 1] = False
+    nibbles = _NIBBLES[data[digits]]
+    if (lengths[present] % 2).any() or (nibbles == 255).any():
+        raise SourceRefused(f"column {shown(column)}: bytes that are not in hexadecimal digits")
+    sizes = np.where(present, lengths // 2 - 1, 0)
+    ends = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
+    values = (nibbles[0::2] << 4) | nibbles[1::2]
+    whole = pa.Array.from_buffers(pa.binary(), len(texts), [None, pa.py_buffer(ends), pa.py_buffer(values.tobytes())])
+    return whole if present.all() else pc.if_else(pa.array(present), whole, None)
+
+
+# ------------------------------------------------------------------------------------------------------------ arrays
+
+#: An array of one dimension without quotes.
+_PLAIN_ARRAY: Final = r'^\{[^{}"\\]*\}$'
+_ITEM: Final = re.compile(r'"((?:[^"\\]|\\.)*)"|([^,{}"\\]+)', re.DOTALL)
+_ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
+
+
+def _arrays(texts: pa.Array, type: ValueType, odd: OddValues, column: str) -> pa.Array:
+    assert type.element is not None  # noqa: S101  (the caller asked)
+    texts = _fitting(texts, r"^\{[^{]", type, odd, column) if odd == "refuse" else _one_dimension(texts)
+    texts = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
+    if pc.all(pc.match_substring_regex(texts, _PLAIN_ARRAY), min_count=0).as_py():
+        inner = pc.utf8_slice_codeunits(texts, 1, -1)
+        split = pc.split_pattern(inner, ",")
+        split = pc.if_else(pc.equal(inner, ""), pa.scalar([], pa.list_(pa.string())), split)
+        items = split.flatten()
+        items = pc.if_else(pc.equal(items, "NULL"), None, items)
+        lengths = np.asarray(pc.fill_null(pc.list_value_length(split), 0))
+    else:
+        parsed = [None if text is None else _items(text) for text in texts.to_pylist()]
+        items = pa.array([item for row in parsed if row is not None for item in row], pa.string())
+        lengths = np.array([0 if row is None else len(row) for row in parsed], np.int64)
+    values = to_arrow(items, type.element, odd, column)
+    values = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    ends = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
+    lists = pa.ListArray.from_arrays(ends, values)
+    return pc.if_else(texts.is_valid(), lists, None) if texts.null_count else lists
+
+
+def _one_dimension(texts: pa.Array) -> pa.Array:
+    return pc.if_else(pc.match_substring_regex(texts, r"^\{[^{]"), texts, None)
+
+
+def _items(text: str) -> list[str | None]:
+    """Return the elements of an array of one dimension."""
+    found: list[str | None] = []
+    for match in _ITEM.finditer(text, 1, len(text) - 1):
+        quoted, plain = match.groups()
+        found.append(_ESCAPED.sub(r"\1", quoted) if quoted is not None else None if plain == "NULL" else plain)
+    return found
+
+
+def schema_of(names: Sequence[str], types: Sequence[ValueType], keys: Sequence[str]) -> pa.Schema:
+    """Return the columns as a schema: key columns are never null, of all others the log does not say it."""
+    fields = zip(names, types, strict=True)
+    return pa.schema([pa.field(name, value_type.arrow, nullable=name not in keys) for name, value_type in fields])
+
 
 _BEFORE: Final = RowKind.UPDATE_BEFORE.value
 _AFTER: Final = RowKind.UPDATE_AFTER.value
