@@ -64,10 +64,10 @@ class Database:
         return SourceTable(name, self.columns[name], ("id",))
 
     def commit(self, steps: Sequence[tuple[Any, ...]]) -> None:
-        """Run a transaction: ``("put", name, id, v)``, ``("delete", name, id)``, ``("move", name, id, new id)``."""
+        """Run a transaction: ``("put", name, id, v)``, ``("delete", name, id)``, ``("move", name, id, new id)``, ``("alter", name, id)``."""
         changes: list[Any] = []
         for step in steps:
-            changes += self._run(*step)
+            changes += self._alter(step[1]) if step[0] == "alter" else self._run(*step)
         for change in changes:
             if isinstance(change, Change):
                 self.history[change.name].append((change.kind.name, change.row))
@@ -99,12 +99,18 @@ class Database:
 
     def add_column(self, name: SourceName, column: str, default: str | None = None) -> None:
         """Alter a table, as a transaction of its own; rows that are there get the default, and no event tells."""
+        self.log.append(self._alter(name, column, default))
+
+    def _alter(self, name: SourceName, column: str = "", default: str | None = "d") -> list[Any]:
+        column = column or f"d{len(self.columns[name])}"
+        if not self.sends_part:
+            default = None  # this database's rows are read in chunks, and older rows may come after a column
         self.columns[name] = self.columns[name].append(pa.field(column, pa.string()))
         if default is not None:
             self.defaults[column] = pa.scalar(default)
-        for row in self.tables[name].values():
-            row[column] = default
-        self.log.append([("columns", self.table(name))])
+        # Images in the log stay as they are.
+        self.tables[name] = {key: {**row, column: default} for key, row in self.tables[name].items()}
+        return [("columns", self.table(name))]
 
     def truncate(self, name: SourceName) -> None:
         """Remove all rows of a table."""
@@ -167,6 +173,9 @@ class ScriptedSource:
         for number, transaction in enumerate(self.database.log):
             batch: list[Change] = []
             for change in transaction:
+                if isinstance(change, tuple) and batch:
+                    yield self._changes(batch, columns[batch[0].name], number)
+                    batch = []
                 if isinstance(change, tuple) and change[0] == "columns":
                     columns[change[1].name] = change[1].columns
                 name = (

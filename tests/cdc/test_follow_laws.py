@@ -32,6 +32,8 @@ STEP = st.one_of(
     st.tuples(st.just("put"), NAMES, KEYS, st.integers(0, 99)),
     st.tuples(st.just("delete"), NAMES, KEYS),
     st.tuples(st.just("move"), NAMES, KEYS, KEYS),
+    st.tuples(st.just("move"), NAMES, KEYS, KEYS),
+    st.tuples(st.just("alter"), NAMES, KEYS),
 )
 TRANSACTION = st.lists(STEP, min_size=1, max_size=8)
 #: A run of the follower: it ends well, loses its connection after some events, or dies at an effect of the store.

@@ -172,7 +172,8 @@ class TableChanged:
         table: the table.
         before: what it was; None: its first appearance since the source was opened.
         renamed: columns that the source says were renamed: the old name → the new one.
-        filled: columns that were added with a value for the rows that were there, of which no event tells: the name → the value.
+        filled: columns that were added with a value for the rows that were there, of which no event tells: the name → the value. A source that
+            tells it reads the rows of a table at one position.
     """
 
     table: SourceTable

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -51,6 +51,8 @@ _OPERATOR: Final = "_lakefmt_cdc_operator"
 _OPERATORS: Final = np.array(["UPSERT", "DELETE_IGNORE", "UPSERT", "DELETE_IGNORE"], object)
 #: A part of rejected rows is asked for from so many rows on.
 _ROWS_OF_A_RATIO: Final = 1_000
+#: The comment of a column whose values in older rows are still missing.
+_NOT_FILLED: Final = "lakefmt: older rows do not have the default yet"
 #: Intervals of the stream, which commits when it is told to.
 _NEVER_MS: Final = 10**12
 
@@ -88,8 +90,8 @@ class TableSink:
         self._marked: Position = None
         #: Changes behind the position were applied before: until the next border some rows may be gone again.
         self._comes_again = False
-        #: Columns that a process added and died before it filled them.
-        self._to_fill: tuple[str, ...] = ()
+        #: New columns that have their values in older rows, and still the comment that says they have not.
+        self._filled: tuple[str, ...] = ()
         #: Something came since the last commit.
         self.is_dirty = False
         self.rows = 0
@@ -143,7 +145,7 @@ class TableSink:
             )
         self.position, self._since = offset["position"], offset.get("since")
         self._comes_again = bool(offset.get("again"))
-        self._to_fill = tuple(map(str, offset.get("fills", ())))
+        self._filled = tuple(map(str, offset.get("filled", ())))
 
     @property
     def table(self) -> Table:
@@ -193,13 +195,12 @@ class TableSink:
         keys = () if spec.auto_keys else tuple(spec.record_key_fields)
         shape = plan_shape(table.schema, keys, changed.table, self._settings, self._options)
         filled = {} if made or self._options.logs else self._values_of_older_rows(changed, shape.added)
-        if filled:
-            # What came so far is older than the columns. If the process dies before they are filled, the next one fills them.
-            self._mark(self._marked if self._marked is not None else self.position, again=True, fills=sorted(filled))
-            self._comes_again = True
-            self.stream.commit()
+        keys_of_transaction = self._keys_of_transaction() if filled else None
         for name, column_type in shape.added.items():
-            self._altered(f"column {name!r} was added", lambda n=name, t=column_type: table.alter.add_column(n, t))
+            comment = _NOT_FILLED if name in filled else None
+            self._altered(
+                f"column {name!r} was added", partial(table.alter.add_column, name, column_type, comment=comment)
+            )
         for name, column_type in shape.widened.items():
             try:
                 self._altered(
@@ -210,19 +211,53 @@ class TableSink:
                 raise SourceChanged(f"{self.name}: {error}") from error
         for name in shape.dropped:
             self._altered(f"column {name!r} was dropped", lambda n=name: table.alter.drop_column(n))
-        for name, value in filled.items():
-            self._altered(
-                f"column {name!r} is filled in older rows", partial(table.update, f'"{name}" is null', {name: value})
-            )
-        self._to_fill = ()
         self._columns = shape.columns
         self.stream.refresh_schema()
+        if keys_of_transaction is not None:
+            self._fill(filled, keys_of_transaction)
+
+    def _keys_of_transaction(self) -> pa.Table:
+        """Commit what is before the last border, and return the keys of the rows that came since."""
+        client, stream = self.table.client, self.stream
+        if stream.commit_marked() is not None:
+            self.position = self._marked
+        names = list(stream.key_columns)
+        headers = stream.write_buffers()
+        table_at = client.at(client.load())
+        schema = table_at.schema()
+        if not headers:
+            return schema.empty_table().select(names)
+        rows = fitted_together(current_rows(table_at, headers, read_segments(client.store, headers)), schema)
+        keys = rows.select(names).group_by(names).aggregate([])
+        return keys.drop_null()
+
+    def _fill(self, values: Mapping[str, pa.Scalar], keys: pa.Table) -> None:
+        """Give new columns their values in rows that are older: in the table's, and in those of the transaction that is open.
+
+        A column has a comment until the transaction is committed: if this process dies, its rows come again, and are filled again.
+        """
+        for name, value in values.items():
+            self._altered(
+                f"column {name!r} is filled in older rows",
+                partial(self.table.update, f'"{name}" is null', {name: value}),
+            )
+        self._filled = (*self._filled, *values)
+        if not keys.num_rows:
+            return
+        names = [*keys.column_names, *values]
+        for name, value in values.items():
+            keys = keys.append_column(name, pa.repeat(value, keys.num_rows))
+        text = pa.repeat(pa.scalar(json.dumps(names, separators=(",", ":"))), keys.num_rows)
+        self.stream.write_arrow(keys.append_column(COLUMNS, text), "update_ignore")
 
     def _values_of_older_rows(self, changed: TableChanged, added: Mapping[str, pa.DataType]) -> dict[str, pa.Scalar]:
         """Return the values of new columns in rows that are there: of those added now, and of those that a dead process has added."""
         rename = self._settings.rename
         named = {rename.get(name, name): value for name, value in changed.filled.items()}
-        return {name: value for name, value in named.items() if name in added or name in self._to_fill}
+        schema = self.table.schema
+        commented = {field.name for field in schema if (field.metadata or {}).get(b"avro.doc") == _NOT_FILLED.encode()}
+        waiting = commented - set(self._filled)
+        return {name: value for name, value in named.items() if name in added or name in waiting}
 
     def _follow_names(self, changed: TableChanged) -> None:
         """Rename columns that the source says were renamed.
@@ -393,7 +428,9 @@ class TableSink:
         old, new = build_record_keys(spec, before), build_record_keys(spec, after)
         images, image_keys = self._images(pa.concat_arrays([old, new]))
         found = pc.coalesce(pc.index_in(old, image_keys), pc.index_in(new, image_keys))
-        for number in np.flatnonzero(found.is_null().to_numpy(zero_copy_only=False)):
+        missing = np.flatnonzero(found.is_null().to_numpy(zero_copy_only=False))
+        # Of a transaction that comes again after a TRUNCATE in it, earlier rows may be gone; they go once more.
+        for number in [] if self._comes_again else missing:
             error = KeyNotFound(f"{self.name}: a row lacks columns, and there is no stored row that has them")
             self._reject(after.slice(int(number), 1), error)
         sets = _column_sets(changes.sent.take(pa.array(places + 1)), self._columns)
@@ -511,14 +548,14 @@ class TableSink:
         self._mark(position)
         self._marked, self._comes_again = position, False
 
-    def _mark(self, position: Position, *, again: bool = False, fills: Sequence[str] = ()) -> None:
+    def _mark(self, position: Position, *, again: bool = False) -> None:
         offset: dict[str, Any] = {"position": position}
         if self._since is not None:
             offset["since"] = self._since
         if again:
             offset["again"] = True
-        if fills:
-            offset["fills"] = list(fills)
+        if self._filled:
+            offset["filled"] = list(self._filled)
         self.stream.mark(offset)
 
     def commit(self) -> CommitResult | None:
@@ -531,6 +568,10 @@ class TableSink:
         result = self.stream.commit()
         self.position, self.is_dirty = self._marked, False
         self.commits += 1
+        filled, self._filled = self._filled, ()
+        names = self.table.schema.names if filled else []
+        for name in (name for name in filled if name in names):
+            self.table.alter.update_column(name, comment="")
         return result
 
     def truncate(self) -> None:

@@ -430,6 +430,17 @@ class Stream:
         """
         return self._core.write_buffers()
 
+    def commit_marked(self) -> CommitResult | None:
+        """Commit what is before the last mark; None: there was nothing.
+
+        Raises:
+            FlushFailed: rows are not durable.
+            CommitFailed: all rows are durable, and the commit failed.
+        """
+        self._core.write_buffers()
+        self._core.committer.take_untold()  # this commit tells
+        return self._core.committer.commit(whole=False)
+
     def commit(self) -> CommitResult | None:
         """Flush, and commit what is durable; None: there was nothing to commit.
 
