@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.growth.kit import Line, broken_laws, measured
+from tests.growth.kit import Line, laws_broken_by
 from tests.growth.lines import AREAS
 from tests.growth.measure import recorded
 
@@ -22,4 +22,4 @@ pytestmark = pytest.mark.xdist_group("growth of large_commits")
 
 @pytest.mark.parametrize(("area", "line"), CASES)
 def test_what_grows_is_what_may_grow(area: str, line: Line):
-    assert not broken_laws(line, measured(line), recorded()[area][line.name])
+    assert not laws_broken_by(line, recorded()[area][line.name])
