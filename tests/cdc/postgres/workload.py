@@ -68,7 +68,7 @@ class Workload:
         elif self.alters and chosen > 0.985:
             self.alter(table)
         else:
-            self.run(f"UPDATE {table} SET price = price * 2 WHERE id %% 5 = %s", self.random.randrange(5))
+            self.run(f"UPDATE {table} SET price = price / 2 + 3 WHERE id %% 5 = %s", self.random.randrange(5))
 
     def insert(self, table: str) -> None:
         self.run(
