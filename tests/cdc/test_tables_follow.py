@@ -355,6 +355,31 @@ def test_a_truncate_ends_the_follower_or_empties_the_table_or_does_nothing() -> 
     assert [row["_deleted_at"] is None for row in soft] == [False, True]
 
 
+def test_a_truncate_inside_a_transaction_that_comes_again_is_the_same() -> None:
+    schema = pa.schema([*NAMED, ("big", pa.string())])
+    moved = changes(
+        "-U +U",
+        [{"id": 1}, {"id": 2, "name": "b"}],
+        schema,
+        sent=pa.array([None, json.dumps(["id", "name"])]),
+    )
+    base = f"memory://follow-{next(NUMBERS)}"
+    options = {"schema": schema, "base": base, "on_truncate": "apply"}
+    path = run(changes("+I", [{"id": 1, "name": "a", "big": "x"}], schema), **options)
+
+    class Dying(Events):
+        def events(self, positions: Mapping[SourceName, Any], *, logs: bool, until_now: bool) -> Iterator[Any]:
+            yield from super().events(positions, logs=logs, until_now=until_now)
+            raise SourceUnavailable("the connection is lost")
+
+    transaction = [TableChanged(SourceTable(T, schema, ("id",))), moved, TableTruncated(T)]
+    died = CdcOptions(**QUICK, on_truncate="apply", reconnect_attempts=0)
+    with pytest.raises(SourceUnavailable):
+        Follower(lambda: Dying(transaction), base, {}, died).run()
+    run(moved, TableTruncated(T), changes("+I", [{"id": 3, "name": "c", "big": "y"}], schema), **options)
+    assert rows(path, "id") == [{"id": 3}]
+
+
 def test_a_table_that_is_gone_stays_here_or_ends_the_follower() -> None:
     events = (changes("+I", [{"id": 1, "name": "a"}]), "border", TableGone(T), changes("+I", [{"id": 2, "name": "b"}]))
     assert rows(run(*events), "id") == [{"id": 1}]

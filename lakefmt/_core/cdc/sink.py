@@ -588,6 +588,9 @@ class TableSink:
         if options.on_truncate == "ignore" or options.logs:
             _log.warning("%s was truncated; the rows stay", self.name)
             return
+        # A transaction may have changes before this one: they come again if the process dies before its border.
+        self._mark(self._marked if self._marked is not None else self.position, again=True)
+        self._comes_again = True
         self.stream.commit()
         if options.delete_mode == "soft":
             self.table.update(
