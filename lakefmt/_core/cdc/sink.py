@@ -22,6 +22,7 @@ from lakefmt._core.cdc.options import CdcOptions, TableSettings
 from lakefmt._core.cdc.shape import ColumnMap, first_schema, plan_shape
 from lakefmt._core.config.table_config import merge_rule
 from lakefmt._core.filegroups.stored_keys import stored_key_spec
+from lakefmt._core.filegroups.table_client import TableAt
 from lakefmt._core.keys import build_record_keys
 from lakefmt._core.producers.stream.committing import commit_options
 from lakefmt._core.segments.codec import COLUMNS, encode_segment, read_segments
@@ -83,7 +84,6 @@ class TableSink:
         self._table: Table | None = None
         self._stream: Stream | None = None
         self._columns = ColumnMap({}, {})
-        self._letters = 0
         self._since: str | None = None
         #: What the newest commit stores; None: nothing.
         self.position: Position = None
@@ -204,13 +204,12 @@ class TableSink:
         for name, column_type in shape.widened.items():
             try:
                 self._altered(
-                    f"column {name!r} is {column_type} now",
-                    lambda n=name, t=column_type: table.alter.update_column(n, type=t),
+                    f"column {name!r} is {column_type} now", partial(table.alter.update_column, name, type=column_type)
                 )
             except SchemaMismatch as error:
                 raise SourceChanged(f"{self.name}: {error}") from error
         for name in shape.dropped:
-            self._altered(f"column {name!r} was dropped", lambda n=name: table.alter.drop_column(n))
+            self._altered(f"column {name!r} was dropped", partial(table.alter.drop_column, name))
         self._columns = shape.columns
         self.stream.refresh_schema()
         if keys_of_transaction is not None:
@@ -218,18 +217,22 @@ class TableSink:
 
     def _keys_of_transaction(self) -> pa.Table:
         """Commit what is before the last border, and return the keys of the rows that came since."""
-        client, stream = self.table.client, self.stream
-        if stream.commit_marked() is not None:
+        if self.stream.commit_marked() is not None:
             self.position = self._marked
-        names = list(stream.key_columns)
-        headers = stream.write_buffers()
+        client, names = self.table.client, list(self.stream.key_columns)
         table_at = client.at(client.load())
-        schema = table_at.schema()
+        rows = self._uncommitted_rows(table_at)
+        if rows is None:
+            return table_at.schema().empty_table().select(names)
+        return rows.select(names).group_by(names).aggregate([]).drop_null()
+
+    def _uncommitted_rows(self, table_at: TableAt) -> pa.Table | None:
+        """Return what the stream was given and has not committed, with the table's columns; None: nothing."""
+        headers = self.stream.write_buffers()
         if not headers:
-            return schema.empty_table().select(names)
-        rows = fitted_together(current_rows(table_at, headers, read_segments(client.store, headers)), schema)
-        keys = rows.select(names).group_by(names).aggregate([])
-        return keys.drop_null()
+            return None
+        segments = read_segments(table_at.client.store, headers)
+        return fitted_together(current_rows(table_at, headers, segments), table_at.schema())
 
     def _fill(self, values: Mapping[str, pa.Scalar], keys: pa.Table) -> None:
         """Give new columns their values in rows that are older: in the table's, and in those of the transaction that is open.
@@ -449,15 +452,14 @@ class TableSink:
 
     def _images(self, keys: pa.Array) -> tuple[pa.Table, pa.Array]:
         """Return the rows of some record keys, with all that the stream was given, and their keys."""
-        client, stream = self.table.client, self.stream
-        headers = stream.write_buffers()
+        client = self.table.client
         table_at = client.at(client.load())
         schema, spec = table_at.schema(), stored_key_spec(table_at)
+        pending = self._uncommitted_rows(table_at)
         stored = self.table.read(filter=[(RECORD_KEY, "in", keys.unique())])
         stored_keys = build_record_keys(spec, stored)
-        if not headers:
+        if pending is None:
             return stored, stored_keys
-        pending = fitted_together(current_rows(table_at, headers, read_segments(client.store, headers)), schema)
         pending_keys = build_record_keys(spec, pending)
         chosen = pc.is_in(pending_keys, keys)
         pending, pending_keys = pending.filter(chosen), pending_keys.filter(chosen)
@@ -536,8 +538,7 @@ class TableSink:
         from lakefmt._core.producers.stream.flushing import DEAD_LETTERS
 
         client = self.table.client
-        self._letters += 1
-        name = f"{DEAD_LETTERS}/{options.dead_letters}/{options.name}-{client.ids.new_uuid()}-{self._letters:08d}.arrow"
+        name = f"{DEAD_LETTERS}/{options.dead_letters}/{options.name}-{client.ids.new_uuid()}.arrow"
         letter = row.append_column("_error", pa.array([str(error)]))
         put_if_absent_confirmed(client.store, name, encode_segment(letter), durable=True)
 

@@ -15,7 +15,16 @@ if TYPE_CHECKING:
 else:
     _ParamType = click.ParamType  # takes no type parameter before click 8.3
 
-__all__ = ["Pair", "as_mapping", "json_option", "open_for", "table_argument", "table_options", "wants_json"]
+__all__ = [
+    "Pair",
+    "as_mapping",
+    "json_option",
+    "open_for",
+    "storage_option",
+    "table_argument",
+    "table_options",
+    "wants_json",
+]
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _JSON = "lakefmt.cli.json"
@@ -94,7 +103,8 @@ json_option = click.option(
     help="Print JSON; errors are JSON objects on stderr.",
 )
 
-_storage_option = click.option(
+#: Repeated ``--storage-option KEY=VALUE``.
+storage_option = click.option(
     "--storage-option",
     "storage_options",
     type=Pair(typed=True),
@@ -121,7 +131,7 @@ table_argument = click.argument("table")
 
 def table_options(command: _Command) -> _Command:
     """Add the options of every command on a table: ``--json``, ``--option``, ``--storage-option``."""
-    for add in (_storage_option, _option, json_option):
+    for add in (storage_option, _option, json_option):
         command = add(command)
     return command
 

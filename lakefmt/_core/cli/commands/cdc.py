@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lakefmt._core.cli.formatters import print_json
-from lakefmt._core.cli.options import Pair, as_mapping, json_option
+from lakefmt._core.cli.options import Pair, as_mapping, json_option, storage_option
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -57,15 +57,7 @@ _MAX_PASSWORD_BYTES = 4096
     metavar="KEY=VALUE",
     help="An option of docs/cdc.md, such as delete_mode=soft, a name of the connector guide, or a hoodie.* setting. Repeatable.",
 )
-@click.option(
-    "--storage-option",
-    "storage_options",
-    type=Pair(typed=True),
-    multiple=True,
-    callback=as_mapping,
-    metavar="KEY=VALUE",
-    help="Credential or setting of the store, passed to fsspec; never shown. Repeatable.",
-)
+@storage_option
 @json_option
 def cdc(
     source: str,
