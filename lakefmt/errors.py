@@ -423,13 +423,13 @@ class StreamUnavailable(StreamError):
 
 
 class SourceError(LakefmtError):
-    """A database that a table follows cannot be followed any further; what came before is committed or comes again."""
+    """A table cannot follow its database any further; earlier changes are committed, or the database sends them again."""
 
     kind = "source"
 
 
 class SourceUnavailable(SourceError):
-    """The database cannot be reached, or ended the connection; nothing is lost, and a later attempt goes on."""
+    """The database is unreachable, or closed the connection; no change is lost, and a later attempt continues."""
 
     kind = "source_unavailable"
 

@@ -80,7 +80,7 @@ class ChangeSink:
         self.row_kind_column, self.order_column = row_kind_column, order_column
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
-        """Apply a batch, unless the table has it already.
+        """Apply a batch; skip it if the table has it already.
 
         Raises:
             LakefmtError: the batch could not be written; nothing of it is visible.

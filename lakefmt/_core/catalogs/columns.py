@@ -43,7 +43,7 @@ _SPARK_NAMES: Final = {
 
 
 def hive_type(kind: pa.DataType, *, timestamps: bool = True) -> str:
-    """Return Hive's name of a stored type.
+    """Return the name of the Hive type for a stored type.
 
     Args:
         kind: as a table stores it.
@@ -104,7 +104,7 @@ def _comment(field: pa.Field) -> str:
 
 
 def spark_schema_json(schema: pa.Schema, last: Sequence[str]) -> str:
-    """Return a schema as Spark keeps it in the properties of a catalog's table.
+    """Return a schema in the JSON form that Spark stores in the properties of a catalog table.
 
     Args:
         schema: meta columns included, where the catalog is to have them.

@@ -18,9 +18,9 @@ __all__ = ["GlueCatalog", "open_glue_catalog"]
 
 _NEEDS: Final = "AWS Glue"
 _EXTERNAL: Final = "EXTERNAL_TABLE"
-#: Most partitions of a request that adds or changes some, and of one that drops some.
+#: Glue accepts at most so many partitions in a request that adds or updates them, and in one that deletes them.
 _CHANGED, _DROPPED = 100, 25
-#: What of an answer may be sent back: the rest is Glue's own.
+#: The fields of an answer that an update may send back; Glue sets the others.
 _OF_TABLE: Final = (
     "Name",
     "Description",
@@ -41,7 +41,7 @@ _Record = Mapping[str, Any]
 
 
 class GlueCatalog:
-    """Glue over botocore's client.
+    """Glue, through a client of botocore.
 
     Args:
         client: of the service ``glue``.
@@ -56,31 +56,31 @@ class GlueCatalog:
 
     @property
     def what(self) -> str:
-        """Glue, and its region."""
+        """The name of the catalog in messages: Glue and its region."""
         return f"AWS Glue in {self._client.meta.region_name}"
 
     def has_database(self, database: str) -> bool:
-        """Ask for the database."""
+        """Return whether Glue has the database."""
         return self._ask("get_database", unless="EntityNotFoundException", Name=database) is not None
 
     def create_database(self, database: str) -> None:
-        """Make a database."""
+        """Create a database."""
         described = {"Name": database, "Description": "made by lakefmt"}
         self._ask("create_database", unless="AlreadyExistsException", DatabaseInput=described)
 
     def load_table(self, database: str, name: str) -> CatalogTable | None:
-        """Ask for the entry."""
+        """Return the entry of a table; None: Glue has none."""
         answer = self._ask("get_table", unless="EntityNotFoundException", DatabaseName=database, Name=name)
         return None if answer is None else _table_of(answer["Table"])
 
     def create_table(self, table: CatalogTable) -> None:
-        """Make an external entry."""
+        """Create the entry of an external table."""
         self._ask(
             "create_table", unless="AlreadyExistsException", DatabaseName=table.database, TableInput=_input_of(table)
         )
 
     def replace_table(self, table: CatalogTable) -> None:
-        """Change the entry."""
+        """Replace the entry."""
         self._ask(
             "update_table",
             DatabaseName=table.database,
@@ -89,24 +89,24 @@ class GlueCatalog:
         )
 
     def list_tables(self, database: str | None = None) -> list[CatalogTable]:
-        """Ask for all entries."""
+        """Return the entries of all tables."""
         databases = [database] if database else [each["Name"] for each in self._pages("get_databases", "DatabaseList")]
         pages = (self._pages("get_tables", "TableList", DatabaseName=each) for each in databases)
         return [_table_of(record) for page in pages for record in page]
 
     def list_partitions(self, table: CatalogTable) -> list[CatalogPartition]:
-        """Ask for all partitions."""
+        """Return all partitions of a table."""
         where = {"DatabaseName": table.database, "TableName": table.name}
         return [_partition_of(record) for record in self._pages("get_partitions", "Partitions", **where)]
 
     def add_partitions(self, table: CatalogTable, partitions: Sequence[CatalogPartition]) -> None:
-        """Add them, but for those that are there."""
+        """Add partitions; skip those that exist."""
         inputs = [_partition_input(table, partition) for partition in partitions]
         for some in _batches(inputs, _CHANGED):
             self._batch("batch_create_partition", table, "AlreadyExistsException", PartitionInputList=some)
 
     def replace_partitions(self, table: CatalogTable, partitions: Sequence[CatalogPartition]) -> None:
-        """Change them."""
+        """Replace the entries of partitions."""
         entries = [
             {"PartitionValueList": [*partition.values], "PartitionInput": _partition_input(table, partition)}
             for partition in partitions
@@ -115,7 +115,7 @@ class GlueCatalog:
             self._batch("batch_update_partition", table, "", Entries=some)
 
     def drop_partitions(self, table: CatalogTable, partitions: Sequence[CatalogPartition]) -> None:
-        """Drop their entries; Glue knows no files."""
+        """Drop the entries of partitions; their files stay."""
         values = [{"Values": [*partition.values]} for partition in partitions]
         for some in _batches(values, _DROPPED):
             self._batch("batch_delete_partition", table, "EntityNotFoundException", PartitionsToDelete=some)
@@ -140,7 +140,7 @@ class GlueCatalog:
         return ask_service(self.what, f"ask for {call} of", act)
 
     def _batch(self, call: str, table: CatalogTable, fine: str, **arguments: Any) -> None:
-        """Make a call for several partitions; an error of one that is not `fine` is raised."""
+        """Call Glue for several partitions; raise the error of a partition unless it is `fine`."""
         answer = self._ask(call, DatabaseName=table.database, TableName=table.name, **arguments) or {}
         for error in answer.get("Errors") or []:
             detail = error.get("ErrorDetail") or {}

@@ -42,35 +42,35 @@ class HiveCatalog:
 
     @property
     def what(self) -> str:
-        """The metastore, by its address."""
+        """The name of the metastore in messages: its address."""
         return self._connection.what
 
     def has_database(self, database: str) -> bool:
-        """Ask for the database."""
+        """Return whether the metastore has the database."""
         return self._ask("get_database", {1: text(database)}, missing="NoSuchObject") is not None
 
     def create_database(self, database: str) -> None:
-        """Make a database where the metastore puts databases."""
+        """Create a database at the metastore's default location."""
         record: Struct = {1: text(database), 2: text("made by lakefmt"), 4: text_map({})}
         self._ask("create_database", {1: struct(record)}, missing="AlreadyExists")
 
     def load_table(self, database: str, name: str) -> CatalogTable | None:
-        """Ask for the entry."""
+        """Return the entry of a table; None: the metastore has none."""
         request: Struct = {1: text(database), 2: text(name)}
         answer = self._ask("get_table_req", {1: struct(request)}, missing="NoSuchObject")
         return None if answer is None else _table_of(_fields(answer, 1))
 
     def create_table(self, table: CatalogTable) -> None:
-        """Make an external entry."""
+        """Create the entry of an external table."""
         record = _record_of(replace(table, record={3: text(getpass.getuser()), 12: text(_EXTERNAL)}))
         self._ask("create_table", {1: struct(record)}, missing="AlreadyExists")
 
     def replace_table(self, table: CatalogTable) -> None:
-        """Change the entry."""
+        """Replace the entry."""
         self._ask("alter_table", {1: text(table.database), 2: text(table.name), 3: struct(_record_of(table))})
 
     def list_tables(self, database: str | None = None) -> list[CatalogTable]:
-        """Ask for the names, then for each entry."""
+        """Return the entries: the metastore lists their names, and each entry is a request."""
         databases = [database] if database is not None else self._names("get_all_databases", {})
         found = [
             self.load_table(each, name) for each in databases for name in self._names("get_all_tables", {1: text(each)})
@@ -78,7 +78,7 @@ class HiveCatalog:
         return [table for table in found if table is not None]
 
     def list_partitions(self, table: CatalogTable) -> list[CatalogPartition]:
-        """Ask for the names, then for the entries of some at a time."""
+        """Return the partitions: the metastore lists their names, and sends the entries in batches."""
         where: Struct = {1: text(table.database), 2: text(table.name)}
         names = self._names("get_partition_names", {**where, 3: int16(-1)})
         partitions: list[CatalogPartition] = []
@@ -89,7 +89,7 @@ class HiveCatalog:
         return partitions
 
     def add_partitions(self, table: CatalogTable, partitions: Sequence[CatalogPartition]) -> None:
-        """Add them, but for those that are there."""
+        """Add partitions; skip those that exist."""
         request: Struct = {
             1: text(table.database),
             2: text(table.name),
@@ -100,19 +100,19 @@ class HiveCatalog:
         self._ask("add_partitions_req", {1: struct(request)})
 
     def replace_partitions(self, table: CatalogTable, partitions: Sequence[CatalogPartition]) -> None:
-        """Change them."""
+        """Replace the entries of partitions."""
         records = structs(_partition_record(table, partition) for partition in partitions)
         self._ask("alter_partitions", {1: text(table.database), 2: text(table.name), 3: records})
 
     def drop_partitions(self, table: CatalogTable, partitions: Sequence[CatalogPartition]) -> None:
-        """Drop their entries; files stay."""
+        """Drop the entries of partitions; their files stay."""
         for partition in partitions:
             values = texts(partition.values)
             request: Struct = {1: text(table.database), 2: text(table.name), 3: values, 4: flag(False)}
             self._ask("drop_partition", request, missing="NoSuchObject")
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self._connection.close()
 
     # ----------------------------------------------------------------------------------------------------- the calls

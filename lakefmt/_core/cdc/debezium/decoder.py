@@ -98,7 +98,7 @@ class Change(NamedTuple):
 
 
 def read_message(topic: str, key: DecodedMessage | None, value: DecodedMessage | None) -> Change | Emptied | Unrelated:
-    """Return what a message means.
+    """Classify a message: a change of a row, a truncation, or something unrelated.
 
     Raises:
         FormatError: it is none of Debezium's.

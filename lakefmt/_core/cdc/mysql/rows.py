@@ -485,7 +485,7 @@ def set_lists(labels: Sequence[str], members: _Mask, nulls: _Mask) -> pa.Array:
 
 
 def calendar_days(years: _Integers, months: _Integers, days: _Integers) -> tuple[_Integers, _Mask]:
-    """Return days since 1970, and which are in no calendar."""
+    """Return dates as days since 1970, and a mask of the dates that do not exist."""
     impossible = (years < 1) | (months < 1) | (months > 12) | (days < 1)
     first = ((years - 1970) * 12 + months - 1).astype("datetime64[M]")
     found = first.astype("datetime64[D]") + (days - 1)

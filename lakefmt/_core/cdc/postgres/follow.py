@@ -392,11 +392,11 @@ class PostgresRun:
             self._log.tell(ask=True)
 
     def _nudge(self) -> None:
-        """Have the server write its log out, by a transaction that says nothing."""
+        """Make the server flush its log: commit a transaction with an empty message."""
         try:
             ask(self._connection, "SELECT pg_logical_emit_message(true, 'lakefmt', '')")
         except SourceRefused:
-            return  # it may not: the log is written out by whoever comes next
+            return  # the account lacks the right; the next transaction flushes the log
 
     def _events_of(self, message: Message) -> Iterator[Event]:
         if isinstance(message, Begin):
