@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import itertools
 import os
+import signal
+import sys
 import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -165,6 +168,23 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> GroupSc
 
 #: Objects that a process makes before the collector looks at the youngest ones: tests make many and keep few.
 OBJECTS_BEFORE_A_COLLECTION = 5_000
+
+
+#: After its last test a process ends: fixtures of the session were closed with it, and no thread may keep it.
+SECONDS_TO_END = 120
+
+
+def pytest_configure() -> None:
+    """Let a run that is stopped at its limit say where each of its processes stood: SIGUSR1 asks for their stacks."""
+    if folder := os.environ.get("LAKEFMT_STACKS"):
+        stacks = (Path(folder) / f"{os.getpid()}.txt").open("w", encoding="utf-8")
+        faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=True)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure() -> None:
+    """End a process that does not end by itself, with the stacks of its threads on the terminal."""
+    faulthandler.dump_traceback_later(SECONDS_TO_END, exit=True, file=sys.__stderr__)
 
 
 @pytest.hookimpl(trylast=True)
