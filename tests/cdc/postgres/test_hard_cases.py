@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -340,6 +343,31 @@ def test_a_slot_that_is_gone_is_a_lost_position_and_a_new_start_makes_it_again(p
     again = Applied()
     follow(postgres, shop, again)
     assert rows_in(again, ITEMS) == select(postgres, shop)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_follower_that_waits_for_an_open_transaction_ends_by_a_signal(postgres, shop, tmp_path, number):
+    make_items(postgres, shop)
+    waits = (
+        "SELECT 1 FROM pg_stat_activity WHERE application_name = 'lakefmt' AND query LIKE 'CREATE_REPLICATION_SLOT%'"
+    )
+    url = f"postgresql://postgres@{postgres.host}:{postgres.port}/{shop}"
+    connection = postgres.connect(shop)
+    connection.autocommit = False
+    with connection.cursor() as cursor:
+        cursor.execute("INSERT INTO items VALUES (9, 'z', '')")
+    command = [sys.executable, "-m", "lakefmt", "cdc", url, "--to", str(tmp_path)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        while not postgres.rows(waits, shop):
+            assert process.poll() is None
+        process.send_signal(number)
+        process.wait(timeout=SECONDS)
+    finally:
+        process.kill()
+        process.wait()
+        connection.close()
 
 
 def test_a_table_without_changes_keeps_no_log(postgres, shop):

@@ -231,7 +231,8 @@ class PostgresRun:
         }
         self._check_not_ahead(stored)
         ensure_publication(self._connection, settings)
-        ensure_slot(self._connection, self._log, settings, has_positions=bool(stored))
+        for _ in ensure_slot(self._connection, self._log, settings, has_positions=bool(stored)):
+            yield Border(positions.get)  # whoever follows may end here
         target = self._written() if until_now else None
         try:
             yield from self._track_all(stored)
@@ -552,7 +553,8 @@ class PostgresRun:
 def latest_position(connection: Any, log: ReplicationStream, settings: PostgresSettings) -> dict[str, Any]:
     """Return the position behind everything that was committed so far, of whichever table."""
     ensure_publication(connection, settings)
-    ensure_slot(connection, log, settings, has_positions=False)
+    for _ in ensure_slot(connection, log, settings, has_positions=False):
+        pass
     lsn = lsn_number(ask(connection, "SELECT pg_current_wal_flush_lsn()::text")[0][0])
     return encode_log_position(Origin(log.identify(), settings.server.database, settings.slot), LogPosition(None, lsn))
 

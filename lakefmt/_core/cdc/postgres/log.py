@@ -6,7 +6,7 @@ import contextlib
 import select
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
 from lakefmt._core.arguments import shown
@@ -19,6 +19,7 @@ from lakefmt._core.cdc.postgres.server import (
     identifier,
     psycopg2,
     source_errors,
+    waiting,
 )
 from lakefmt.errors import PositionLost, SourceRefused, SourceUnavailable
 
@@ -63,10 +64,11 @@ class ReplicationStream:
             self._cursor.execute("IDENTIFY_SYSTEM")
             return str(self._cursor.fetchone()[0])
 
-    def create_slot(self, slot: str) -> None:
-        """Have the server keep its log from now on; it waits for the transactions that are open."""
+    def create_slot(self, slot: str) -> Iterator[None]:
+        """Have the server keep its log from now on; yield while it waits for the transactions that are open."""
         with source_errors(f"making the slot {slot}"):
-            self._cursor.execute(f"CREATE_REPLICATION_SLOT {identifier(slot)} LOGICAL pgoutput NOEXPORT_SNAPSHOT")
+            statement = f"CREATE_REPLICATION_SLOT {identifier(slot)} LOGICAL pgoutput NOEXPORT_SNAPSHOT"
+            yield from waiting(self._connection, lambda: self._cursor.execute(statement))
 
     def start(self, slot: str, publication: str, lsn: int) -> None:
         """Begin to follow, at the place that was confirmed last or at `lsn`, whichever is later."""
@@ -181,7 +183,9 @@ def publication_statement(publication: str, names: list[SourceName]) -> str:
     return f"CREATE PUBLICATION {identifier(publication)} FOR TABLE {', '.join(identifier(*name) for name in names)}"
 
 
-def ensure_slot(connection: Any, log: ReplicationStream, settings: PostgresSettings, *, has_positions: bool) -> None:
+def ensure_slot(
+    connection: Any, log: ReplicationStream, settings: PostgresSettings, *, has_positions: bool
+) -> Iterator[None]:
     """Make the slot unless it is there.
 
     Raises:
@@ -205,4 +209,4 @@ def ensure_slot(connection: Any, log: ReplicationStream, settings: PostgresSetti
             raise PositionLost(
                 f"PostgreSQL: the slot {shown(settings.slot)} is gone, and with it the log behind the positions"
             )
-        log.create_slot(settings.slot)
+        yield from log.create_slot(settings.slot)
