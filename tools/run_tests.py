@@ -62,6 +62,7 @@ NO_DEPENDENCY = (
     "examples",
     "fuzz",
     "growth",
+    "integrations",
     "judges",
     "services",
     "stateful",

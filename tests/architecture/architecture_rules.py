@@ -67,6 +67,8 @@ FLOORS: dict[str, int] = {
     "realtime": 90,  # streams under the names of the real-time SDK
     "find_tables": 60,  # the tables below a folder
     "cdc": 84,  # tables that follow the tables of a database
+    "integrations": 84,  # tools that load and read tables by protocols of their own
+    "dlt": 90,  # the destination of dlt
     "services": 90,  # one process that runs the table services of many tables
     "spark": 90,
     "bench": 90,
