@@ -69,6 +69,7 @@ FLOORS: dict[str, int] = {
     "cdc": 84,  # tables that follow the tables of a database
     "integrations": 84,  # tools that load and read tables by protocols of their own
     "dlt": 90,  # the destination of dlt
+    "daft": 90,  # DataFrames of Daft
     "services": 90,  # one process that runs the table services of many tables
     "spark": 90,
     "bench": 90,
