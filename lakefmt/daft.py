@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from lakefmt._core.integrations.daft_frames import read_dataframe, write_dataframe
+from lakefmt._core.integrations.daft_frames import read_daft, write_daft
 
-__all__ = ["read_dataframe", "write_dataframe"]
+__all__ = ["read_daft", "write_daft"]

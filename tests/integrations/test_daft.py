@@ -17,7 +17,7 @@ from lakefmt.errors import InvalidInputError, SchemaMismatch
 daft = pytest.importorskip("daft", reason="daft is not installed: pip install 'lakefmt[daft]'")
 
 from lakefmt._core.integrations.daft_frames import prunable  # noqa: E402
-from lakefmt.daft import read_dataframe, write_dataframe  # noqa: E402
+from lakefmt.daft import read_daft, write_daft  # noqa: E402
 
 pytestmark = pytest.mark.slow
 
@@ -107,10 +107,10 @@ def sorted_rows(frame: Any) -> list[str]:
 @given(condition=FILTERS, names=st.lists(st.sampled_from(SCHEMA.names), min_size=1, max_size=3, unique=True))
 def test_what_is_pushed_down_never_changes_an_answer(table, condition, names):
     in_memory = daft.from_arrow(table.read())
-    assert sorted_rows(read_dataframe(table).where(condition).select(*names)) == sorted_rows(
+    assert sorted_rows(read_daft(table).where(condition).select(*names)) == sorted_rows(
         in_memory.where(condition).select(*names)
     )
-    assert read_dataframe(table).where(condition).count_rows() == in_memory.where(condition).count_rows()
+    assert read_daft(table).where(condition).count_rows() == in_memory.where(condition).count_rows()
 
 
 def test_a_filter_leaves_out_slices(table):
@@ -141,24 +141,24 @@ def test_what_engines_decide_in_their_own_ways_is_not_used(condition):
 
 
 def test_a_limit_and_a_sum_are_those_of_the_rows(table):
-    assert read_dataframe(table).limit(3).count_rows() == 3
-    (total,) = read_dataframe(table).agg(daft.col("id").sum()).to_pydict()["id"]
+    assert read_daft(table).limit(3).count_rows() == 3
+    (total,) = read_daft(table).agg(daft.col("id").sum()).to_pydict()["id"]
     assert total == sum(table.read().column("id").to_pylist())
 
 
 def test_a_frame_keeps_the_state_of_its_call(tmp_path):
     made = lakefmt.create_table(tmp_path / "t", schema=SCHEMA, record_key="id")
     made.insert(rows(3))
-    frame = read_dataframe(made)
+    frame = read_daft(made)
     made.insert(rows(5).slice(3))
-    assert (frame.count_rows(), read_dataframe(made).count_rows()) == (3, 5)
+    assert (frame.count_rows(), read_daft(made).count_rows()) == (3, 5)
 
 
 def test_earlier_states_and_increments_are_read(tmp_path):
     made = lakefmt.create_table(tmp_path / "t", schema=SCHEMA, record_key="id")
     first = made.insert(rows(3))
     made.insert(rows(5).slice(3))
-    assert read_dataframe(made, as_of=first).count_rows() == 3
+    assert read_daft(made, as_of=first).count_rows() == 3
 
 
 @pytest.mark.parametrize("operation", ["upsert", "insert", "bulk_insert", "insert_overwrite", "insert_overwrite_table"])
@@ -166,7 +166,7 @@ def test_a_write_stores_the_rows_of_the_frame(tmp_path, operation, hudi_rs_judge
     made = lakefmt.create_table(tmp_path / "t", schema=SCHEMA, record_key="id", partition_by="city")
     given_rows = rows(20)
     frame = daft.from_arrow(given_rows.slice(0, 9)).concat(daft.from_arrow(given_rows.slice(9)))
-    result = write_dataframe(frame, made, operation, commit_metadata={"from": "daft"})
+    result = write_daft(frame, made, operation, commit_metadata={"from": "daft"})
     assert result.num_inserts == 20
     assert sorted(map(repr, made.read().to_pylist())) == sorted(map(repr, given_rows.to_pylist()))
     found = hudi_rs_judge.snapshot(tmp_path / "t").select(SCHEMA.names)
@@ -175,8 +175,8 @@ def test_a_write_stores_the_rows_of_the_frame(tmp_path, operation, hudi_rs_judge
 
 def test_an_append_table_takes_a_frame(tmp_path):
     made = lakefmt.create_table(tmp_path / "t", schema=SCHEMA, kind="append")
-    write_dataframe(daft.from_arrow(rows(4)), made, "append")
-    write_dataframe(daft.from_arrow(rows(4)), made, "bulk_insert")
+    write_daft(daft.from_arrow(rows(4)), made, "append")
+    write_daft(daft.from_arrow(rows(4)), made, "bulk_insert")
     assert made.count() == 8
 
 
@@ -190,7 +190,7 @@ def test_a_query_that_fails_in_a_task_writes_nothing(tmp_path):
     frame = daft.from_arrow(rows(4)).with_column("id", fails(daft.col("id")))
     for operation in ("upsert", "bulk_insert"):
         with pytest.raises(Exception, match=r"ComputeError|cannot be computed"):
-            write_dataframe(frame, made, operation)
+            write_daft(frame, made, operation)
     assert made.count() == 0
     assert made.upsert(rows(2)).num_inserts == 2
 
@@ -198,11 +198,11 @@ def test_a_query_that_fails_in_a_task_writes_nothing(tmp_path):
 def test_a_frame_that_does_not_fit_is_refused(tmp_path):
     made = lakefmt.create_table(tmp_path / "t", schema=SCHEMA, record_key="id")
     with pytest.raises(SchemaMismatch):
-        write_dataframe(daft.from_pydict({"id": ["x"]}), made)
+        write_daft(daft.from_pydict({"id": ["x"]}), made)
     with pytest.raises(SchemaMismatch):
-        write_dataframe(daft.from_pydict({"id": ["x"]}), made, "bulk_insert")
+        write_daft(daft.from_pydict({"id": ["x"]}), made, "bulk_insert")
     with pytest.raises(InvalidInputError, match="unknown operation"):
-        write_dataframe(daft.from_pydict({"id": [1]}), made, "merge")
+        write_daft(daft.from_pydict({"id": [1]}), made, "merge")
     with pytest.raises(InvalidInputError, match="frame"):
-        write_dataframe(rows(1), made)
+        write_daft(rows(1), made)
     assert made.count() == 0

@@ -29,7 +29,7 @@ from lakefmt._core.write.tasks import SharedWrite, TaskResult, TaskRows, TaskWri
 from lakefmt.errors import InvalidInputError
 from lakefmt.options import WriteOptions
 
-__all__ = ["prunable", "read_dataframe", "write_dataframe"]
+__all__ = ["prunable", "read_daft", "write_daft"]
 
 _Comparison: TypeAlias = Callable[[Any, Any], pc.Expression]
 #: Verbs that take rows, one writer for all of them.
@@ -39,7 +39,7 @@ _VERBS: Final = ("upsert", "insert", "insert_overwrite", "insert_overwrite_table
 # ------------------------------------------------------------------------------------------------------------------ read
 
 
-def read_dataframe(table: Table, **query: Any) -> daft.DataFrame:
+def read_daft(table: Table, **query: Any) -> daft.DataFrame:
     """Return the rows of a table as a DataFrame; nothing is read before it is asked for.
 
     Daft's tasks read a file slice each, logs merged, with the columns that a query needs; slices without a row that the query's filter
@@ -56,7 +56,7 @@ def read_dataframe(table: Table, **query: Any) -> daft.DataFrame:
         >>> import lakefmt, pyarrow as pa
         >>> t = lakefmt.create_table("memory://doc-daft", schema=pa.schema([("id", pa.int64())]), record_key="id")
         >>> _ = t.insert(pa.table({"id": [1, 2, 3]}))
-        >>> read_dataframe(t).where(daft.col("id") > 1).count_rows()
+        >>> read_daft(t).where(daft.col("id") > 1).count_rows()
         2
     """
     dataset = instance_argument(table, Table, "table").dataset(**query)
@@ -273,7 +273,7 @@ def _scalar(value: Any, column_type: pa.DataType) -> pa.Scalar | None:
 # ------------------------------------------------------------------------------------------------------------------ write
 
 
-def write_dataframe(
+def write_daft(
     frame: daft.DataFrame,
     table: Table,
     operation: str = "upsert",
@@ -301,7 +301,7 @@ def write_dataframe(
     Example:
         >>> import lakefmt, pyarrow as pa
         >>> t = lakefmt.create_table("memory://doc-daft-write", schema=pa.schema([("id", pa.int64())]), record_key="id")
-        >>> write_dataframe(daft.from_pydict({"id": [1, 2]}), t).num_inserts
+        >>> write_daft(daft.from_pydict({"id": [1, 2]}), t).num_inserts
         2
     """
     instance_argument(frame, daft.DataFrame, "frame")
