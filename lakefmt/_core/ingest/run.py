@@ -318,6 +318,7 @@ class Ingester:
         time_source: how time passes.
         on_round: called with the progress after each round.
         notes: of each job, what has no effect.
+        stop: when set, the round at hand ends with its commit, and the run returns.
     """
 
     def __init__(
@@ -332,6 +333,7 @@ class Ingester:
         time_source: TimeSource | None = None,
         on_round: Callable[[IngestProgress], None] | None = None,
         notes: Sequence[tuple[str, ...]] = (),
+        stop: threading.Event | None = None,
     ) -> None:
         if not jobs:
             raise InvalidInputError("there is no table to ingest into")
@@ -349,7 +351,7 @@ class Ingester:
         ]
         self._interval, self._attempts, self._retry_interval = interval, attempts, retry_interval
         self._on_round = on_round
-        self._stop = threading.Event()
+        self._stop = stop or threading.Event()
 
     @property
     def progress(self) -> IngestProgress:
