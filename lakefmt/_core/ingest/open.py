@@ -10,7 +10,7 @@ from lakefmt._core.ingest.api import Source
 from lakefmt._core.ingest.options import TableJob
 from lakefmt._core.storage.time_source import TimeSource
 from lakefmt._core.values import Clock
-from lakefmt.errors import InvalidInputError, UnsupportedFeature
+from lakefmt.errors import InvalidInputError
 
 __all__ = ["KafkaOpener", "open_source"]
 
@@ -50,7 +50,7 @@ def open_source(
 
             return IterableSource(given, job.shown_name)
         raise InvalidInputError(f"{shown(given)} is no source: give a path, a URL, a topic, or an iterable of rows")
-    if job.source_kind == "kafka":
+    if job.source_kind == "kafka" or given.startswith("kafka://"):
         return _kafka(job)
     if job.source_kind == "table":
         from lakefmt._core.ingest.tables import TableSource
@@ -94,11 +94,10 @@ def _files(
 
 def _kafka(job: TableJob) -> Source:
     """Return a topic; the properties of the job are those of Hudi's streamer and of the client."""
-    try:
-        from importlib import import_module
+    from importlib import import_module
 
-        opener: KafkaOpener = import_module("lakefmt._core.ingest.kafka.source").open_kafka_source
-    except ImportError as error:
-        raise UnsupportedFeature(f"Kafka needs lakefmt[kafka]: install it with pip ({error})") from None
-    topic = {"hoodie.streamer.source.kafka.topic": str(job.source)}
-    return opener({**topic, **job.source_options})
+    opener: KafkaOpener = import_module("lakefmt._core.ingest.kafka.source").open_kafka_source
+    told = {"hoodie.streamer.source.kafka.topic": str(job.source)}
+    if job.format is not None:
+        told["lakefmt.ingest.kafka.format"] = {"jsonl": "json"}.get(job.format, job.format)
+    return opener({**job.source_options, **told})

@@ -18,7 +18,7 @@ from tests.judges.kafka import free_port, kafka_broker, send
 DELETE, UPSERT = 3, 2
 
 
-def opened(kafka, topic, schema=None, **more):
+def opened(kafka, topic, **more):
     """A source that begins at the beginning, unless more is said: `a__b` stands for `a.b`."""
     settings = {
         "hoodie.streamer.source.kafka.topic": topic,
@@ -26,7 +26,7 @@ def opened(kafka, topic, schema=None, **more):
         "auto.offset.reset": "earliest",
         "lakefmt.ingest.kafka.timeout.seconds": "20",
     }
-    return open_kafka_source(settings | {name.replace("__", "."): value for name, value in more.items()}, schema)
+    return open_kafka_source(settings | {name.replace("__", "."): value for name, value in more.items()})
 
 
 class Job:
@@ -104,7 +104,7 @@ def test_a_job_may_begin_at_its_groups_offsets(kafka):
     topic = kafka.create_topic()
     kafka.send_values(topic, values(range(5)))
     told = opened(kafka, topic, **{"group.id": "g1", "hoodie.streamer.source.kafka.enable.commit.offset": "true"})
-    told.plan(Checkpoint(f"{topic},0:3"), None)  # tells the group where the table is
+    told.committed(Checkpoint(f"{topic},0:3"))
     told.close()
     job = Job(opened(kafka, topic, **{"group.id": "g1", "auto.offset.reset": "group"})).run_all()
     assert ids(job) == [3, 4]
@@ -453,7 +453,9 @@ def test_the_types_of_the_table_are_those_that_json_is_read_with(kafka):
     topic = kafka.create_topic()
     kafka.send_values(topic, [b'{"id":1,"price":1,"day":"2024-01-01"}'])
     schema = pa.schema([("id", pa.int64()), ("price", pa.decimal128(10, 2)), ("day", pa.date32())])
-    batches = list(opened(kafka, topic, schema).plan(None, None).batches())
+    source = opened(kafka, topic)
+    source.table_schema = schema
+    batches = list(source.plan(None, None).batches())
     assert batches[0].rows.schema == pa.schema([("id", pa.int64()), ("price", pa.decimal128(10, 2)), ("day", pa.string())])
 
 
@@ -471,7 +473,7 @@ def test_group_offsets_follow_the_table_for_others_to_look_at(kafka):
     kafka.send_values(topic, values(range(5)))
     more = {"group.id": "watched", "hoodie.streamer.source.kafka.enable.commit.offset": "true"}
     job = Job(opened(kafka, topic, **more)).run_all()
-    assert not job.run()
+    job.source.committed(job.at)
     watcher = Consumer({"bootstrap.servers": kafka.address, "group.id": "watched", "logger": logging.getLogger("tests.kafka")})
     assert watcher.committed([TopicPartition(topic, 0)], timeout=20)[0].offset == 5
     watcher.close()

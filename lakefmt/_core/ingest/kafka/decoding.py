@@ -142,9 +142,13 @@ class JsonMessages:
     fractions, and what fits neither is rejected. A column that has shown nothing but nulls and empty lists is none yet.
     """
 
-    def __init__(self, known: pa.Schema | None = None) -> None:
-        """Begin with the types of a table, as far as JSON has them."""
-        self._known = pa.schema([each for each in known or () if _is_plain(each.type)])
+    def __init__(self) -> None:
+        self._known = pa.schema([])
+
+    def learn(self, schema: pa.Schema) -> None:
+        """Take the types of a table's columns, as far as JSON has them."""
+        types = {each.name: each.type for each in (*self._known, *schema) if _is_plain(each.type)}
+        self._known = pa.schema(list(types.items()))
 
     def decode(self, keys: Sequence[bytes | None], values: Sequence[bytes]) -> Decoded:
         """Return the rows of messages; a message that is no object is rejected."""

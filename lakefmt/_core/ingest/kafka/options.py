@@ -22,6 +22,7 @@ _SOURCE_CLASSES: Final = {
     "MysqlDebeziumSource": "debezium",
     "PostgresDebeziumSource": "debezium",
 }
+_CLASS_NAMES: Final = ("source-class", "source_class", "hoodie.streamer.source.class", "hoodie.deltastreamer.source.class")
 _OWN: Final = "lakefmt.ingest.kafka."
 _HUDI: Final = "hoodie.streamer."
 _OLDER: Final = "hoodie.deltastreamer."
@@ -48,6 +49,7 @@ _DECIDED: Final = frozenset(
         "partition.assignment.strategy",
     }
 )
+_URL: Final = re.compile(r"kafka://([^/@]+)/([^/]+)")
 _JAAS: Final = re.compile(r"(username|password)\s*=\s*(?:\"((?:[^\"\\]|\\.)*)\"|'((?:[^'\\]|\\.)*)')")
 
 
@@ -170,14 +172,16 @@ def parse_kafka_options(properties: Mapping[str, str]) -> KafkaOptions:
             rule = ("start", _choice("latest", "earliest", "group")) if name == "auto.offset.reset" else None
         if rule is not None:
             values[rule[0]] = _parsed(name, text, rule[1])
-    source_class = _streamer_value(properties, "source.class") or ""
+    source_class = next((text for name, text in properties.items() if name in _CLASS_NAMES), "")
     if "format" not in values and (form := _SOURCE_CLASSES.get(source_class.rpartition(".")[2])):
         values["format"] = form
     if not values.get("topic"):
         raise UnknownSetting("a topic of Kafka needs hoodie.streamer.source.kafka.topic")
     client = _client_settings(properties)
+    if address := _URL.fullmatch(values["topic"]):
+        values["topic"], client["bootstrap.servers"] = address[2], address[1]
     if not client.get("bootstrap.servers"):
-        raise UnknownSetting("a topic of Kafka needs bootstrap.servers")
+        raise UnknownSetting("a topic of Kafka needs bootstrap.servers, or kafka://host:9092/topic as its source")
     if values.get("start") == "group" and "group.id" not in client:
         raise UnknownSetting("auto.offset.reset=group needs group.id")
     registry, headers = _registry(properties)

@@ -54,27 +54,27 @@ _HEADERS: Final = "_kafka_headers"
 _HEADERS_TYPE: Final = pa.map_(pa.string(), pa.binary())
 
 
-def open_kafka_source(properties: Mapping[str, str], schema: pa.Schema | None = None) -> KafkaSource:
+def open_kafka_source(properties: Mapping[str, str]) -> KafkaSource:
     """Return a topic as a source; the brokers are asked when it plans.
 
     Args:
         properties: of the job, see :func:`~lakefmt._core.ingest.kafka.options.parse_kafka_options`.
-        schema: the columns of the table, whose types JSON is read with; None: there is none yet.
 
     Raises:
         UnknownSetting: a setting is missing, unknown, or its text has no meaning.
         UnsupportedFeature: confluent-kafka is not installed.
     """
-    return KafkaSource(parse_kafka_options(properties), schema)
+    return KafkaSource(parse_kafka_options(properties))
 
 
 class KafkaSource:
     """A topic, read by explicit assignment: consumer groups and their rebalances play no part."""
 
-    def __init__(self, options: KafkaOptions, schema: pa.Schema | None = None) -> None:
+    def __init__(self, options: KafkaOptions) -> None:
         self._options = options
         self._client = KafkaClient(options)
-        self._decoder = _decoder(options, schema)
+        self._decoder = _decoder(options)
+        self._table_schema: pa.Schema | None = None
         #: Messages that made no row, by what they are.
         self.skipped: dict[str, int] = {}
 
@@ -86,6 +86,17 @@ class KafkaSource:
     def schema(self) -> pa.Schema | None:
         """Return None: only messages tell it."""
         return None
+
+    @property
+    def table_schema(self) -> pa.Schema | None:
+        """The columns of the table, whose types JSON is read with; None: there is no table yet."""
+        return self._table_schema
+
+    @table_schema.setter
+    def table_schema(self, schema: pa.Schema | None) -> None:
+        if schema is not None and schema != self._table_schema and isinstance(self._decoder, JsonMessages):
+            self._decoder.learn(schema)
+        self._table_schema = schema
 
     def plan(self, after: Checkpoint | None, limit: int | None) -> KafkaRound | None:
         """Choose the offsets of the next round; None: there is nothing new.
@@ -108,8 +119,6 @@ class KafkaSource:
             )
         latest = self._client.latest(state.partitions)
         begins, is_new = self._begins(after, state.partitions, latest)
-        if options.commits_offsets and after is not None:
-            self._client.commit_group_offsets(begins)
         # Behind an open transaction there may be messages that were read when transactions did not count.
         ends = {partition: max(latest[partition], begins[partition]) for partition in begins}
         most = options.most_messages if limit is None else min(limit, options.most_messages)
@@ -158,6 +167,11 @@ class KafkaSource:
         """Yield the rows of some ranges."""
         for messages in self._client.read(ranges):
             yield from self._decoded(messages)
+
+    def committed(self, checkpoint: Checkpoint) -> None:
+        """Take note of a commit of the table: by option the group's offsets follow it."""
+        if self._options.commits_offsets:
+            self._client.commit_group_offsets(parse_offsets(checkpoint.text, self._options.topic))
 
     def close(self) -> None:
         """Close the connections; a second call does nothing."""
@@ -266,7 +280,7 @@ class KafkaRound:
         return self._source.read(self._ranges)
 
 
-def _decoder(options: KafkaOptions, schema: pa.Schema | None) -> Any:
+def _decoder(options: KafkaOptions) -> Any:
     registry = SchemaRegistry(options.registry, options.registry_headers) if options.registry else None
     if options.format == "avro":
         if registry is None:
@@ -278,7 +292,7 @@ def _decoder(options: KafkaOptions, schema: pa.Schema | None) -> Any:
         return DebeziumMessages(options.topic, registry)
     if options.format in ("text", "bytes"):
         return BlobMessages(options.value_column, is_text=options.format == "text")
-    return JsonMessages(schema)
+    return JsonMessages()
 
 
 def _texts(keys: Sequence[bytes | None]) -> pa.Array:
