@@ -93,15 +93,16 @@ def _details_of(extra: Mapping[str, str], text: str | None, instant: InstantTime
     if stored is None:
         return {}
     try:
-        fields = json.loads(stored) if len(stored) <= _MOST_CHARACTERS else None
+        fields: object = json.loads(stored) if len(stored) <= _MOST_CHARACTERS else None
     except (ValueError, RecursionError):
         fields = None
-    details = fields.get("details") if isinstance(fields, dict) else None
+    fields = fields if isinstance(fields, dict) else {}
+    details = fields.get("details")
     if not isinstance(details, dict) or not all(isinstance(each, str) for each in details.values()):
         raise CorruptFile(
             f"commit {instant}: {DETAILS} is damaged: roll it back, or begin with a checkpoint of your own"
         )
-    return details if fields["checkpoint"] == text else {}
+    return details if fields.get("checkpoint") == text else {}
 
 
 def checkpoint_entries(

@@ -277,7 +277,7 @@ def resolve_table_job(layers: Sequence[Layer]) -> tuple[TableJob, tuple[str, ...
                 f"a job needs a {missing}: {'--' + missing} on the command line, or {missing} = in its file"
             )
     _join_transformers(values)
-    return TableJob(**values, **gathered, origins=origins), tuple(notes)
+    return TableJob(**{**values, **gathered}, origins=origins), tuple(notes)
 
 
 _FIELDS: Final = frozenset(each.name for each in dataclasses.fields(TableJob)) - {"origins"}

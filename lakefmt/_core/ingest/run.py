@@ -14,9 +14,9 @@ from typing import Final
 
 import pyarrow as pa
 
-from lakefmt._core.arguments import error_text, foreign
+from lakefmt._core.arguments import error_text
 from lakefmt._core.data_classes import dataclass, replace
-from lakefmt._core.ingest.api import Checkpoint, Round, Source
+from lakefmt._core.ingest.api import Checkpoint, HearsOfCommits, KnowsTableSchema, Round, Source, StoresInstants
 from lakefmt._core.ingest.checkpoints import StoredCheckpoint, checkpoint_entries, resume_point
 from lakefmt._core.ingest.functions import load_function
 from lakefmt._core.ingest.open import open_source
@@ -209,7 +209,7 @@ class _TableRounds:
 
     def _planned(self, after: Checkpoint | None, schema: pa.Schema | None) -> Round | None:
         source = self.source
-        if hasattr(source, "table_schema"):
+        if isinstance(source, KnowsTableSchema):
             source.table_schema = schema  # what has no types gets those of the table
         return source.plan(after, self.job.source_limit)
 
@@ -269,7 +269,8 @@ class _TableRounds:
     ) -> CommitResult | None:
         self.sink.write_rejected(batch, self.source.name)
         batch.check_limits()
-        version = getattr(self.source, "checkpoint_version", lambda _table: 1)(self.sink.table)
+        source = self.source
+        version = source.checkpoint_version(self.sink.version) if isinstance(source, StoresInstants) else 1
         entries = checkpoint_entries(
             checkpoint, reset=self.job.checkpoint, ignore=self.job.ignore_checkpoint, version=version
         )
@@ -295,9 +296,12 @@ class _TableRounds:
             instant=result.instant,
             seconds=was.seconds + seconds,
         )
-        committed = getattr(self.source, "committed", None)
-        if committed is not None and checkpoint is not None:
-            foreign(lambda: committed(checkpoint), "the source was told of a commit")
+        source = self.source
+        if isinstance(source, HearsOfCommits) and checkpoint is not None:
+            try:
+                source.committed(checkpoint)
+            except Exception as error:  # noqa: BLE001 - the commit stands
+                _log.warning("%s: the source could not be told of a commit: %s", was.name, error_text(error))
         for name, hook in zip(self.job.hooks, self._hooks, strict=True):
             try:
                 hook(result)

@@ -17,6 +17,7 @@ import pyarrow as pa
 from lakefmt._core.filegroups.table_client import TableAt
 from lakefmt._core.ingest.api import REJECTED, rejected_records
 from lakefmt._core.ingest.checkpoints import CheckpointCommit, CheckpointFinder, StoredCheckpoint
+from lakefmt._core.ingest.kinds import KIND, write_kinds
 from lakefmt._core.ingest.options import TableJob
 from lakefmt._core.ingest.rows import RoundRows, without_null_types
 from lakefmt._core.producers.stream.committing import commit_options
@@ -38,8 +39,6 @@ _log = logging.getLogger("lakefmt.ingest")
 
 #: A part of rejected rows is asked for from so many rows on.
 _ROWS_OF_A_RATIO: Final = 1_000
-#: The column that tells inserts, updates and deletes on their way into the commit.
-KIND: Final = "_lakefmt_ingest_kind"
 _ERRORS: Final = pa.schema(
     [
         pa.field("origin", pa.string(), nullable=False),
@@ -123,7 +122,7 @@ class RoundBatch:
         keep, reasons = self._judged(rows)
         if not keep.all():
             # Rows of a bad key or a check that does not hold; few.
-            self._reject(rows.filter(pa.array(~keep)), [reasons[n] for n in np.flatnonzero(~keep)])
+            self._reject(rows.filter(pa.array(~keep)), [reasons[int(n)] for n in np.flatnonzero(~keep).tolist()])
             rows = rows.filter(pa.array(keep))
             kinds = None if kinds is None else kinds[keep]
         fitted = self._fitted(rows)
@@ -249,6 +248,12 @@ class TableSink:
         settings = commit_options(table.client, self.job.settings)
         self._table = open_table(self.job.table, storage_options=self._storage_options, options=settings)
 
+    @property
+    def version(self) -> int:
+        """The version of the table, or of the one that will be made."""
+        table = self.table
+        return self.job.table_version if table is None else int(table.properties.version.value)
+
     def look(self) -> tuple[StoredCheckpoint | None, TableAt | None]:
         """Return the newest checkpoint, and the table at the moment of the look; None: there is none."""
         table = self.table
@@ -283,8 +288,6 @@ class TableSink:
         commit = CheckpointCommit(self._finder, before, entries)
         schema = without_kind(batch.rows.unified(table.schema))
         if batch.has_kinds:
-            from lakefmt._core.ingest.kinds import write_kinds  # few sources delete
-
             return write_kinds(table, batch.rows, schema, commit)
         operation, more = self._operation(table)
         rows: object = _Rows(batch.rows, schema) if batch.rows.num_rows else schema.empty_table()

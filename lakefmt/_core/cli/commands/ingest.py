@@ -134,6 +134,7 @@ def _without_effect(command: Any) -> Any:
 @click.pass_context
 def ingest(
     ctx: click.Context,
+    /,
     config: Path | None,
     props: str | None,
     options: Mapping[str, str],

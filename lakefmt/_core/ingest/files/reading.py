@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import field
 from itertools import islice
 from pathlib import PurePosixPath
-from typing import BinaryIO, Final, cast
+from typing import Any, BinaryIO, Final, cast
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -175,13 +175,10 @@ def _read_avro(given: Input) -> Iterator[pa.RecordBatch]:
         what = f"{given.shown} cannot be read as avro"
         reader = foreign(lambda: fastavro.reader(file), what)
         schema = avro_to_arrow(reader.metadata["avro.schema"])
-        maps = [each.name for each in schema if pa.types.is_map(each.type)]
         empty = True
-        while records := foreign(lambda: list(islice(reader, _AVRO_ROWS)), what):
+        while records := foreign(lambda: cast("list[dict[str, Any]]", list(islice(reader, _AVRO_ROWS))), what):
             empty = False
-            for name in maps:
-                records = [{**each, name: list((each[name] or {}).items())} for each in records]
-            yield pa.RecordBatch.from_pylist(records, schema)
+            yield foreign(lambda: pa.RecordBatch.from_pylist(records, schema), what)
         if empty:
             yield pa.RecordBatch.from_pylist([], schema)
 

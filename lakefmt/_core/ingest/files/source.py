@@ -240,7 +240,7 @@ class FileSource:
         files = self._listed()
         known = np.zeros(len(files), bool) if before is None else before.are_known(files)
         # Empty files have no rows, and may get some later, under another time.
-        candidates = [number for number in np.flatnonzero(~known) if files[number].size]
+        candidates = [number for number in np.flatnonzero(~known).tolist() if files[number].size]
         chosen = _chosen(files, candidates, limit)
         if not chosen:
             return None
