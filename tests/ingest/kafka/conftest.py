@@ -17,7 +17,9 @@ _FOLDER = Path(__file__).parent
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if {"kafka", "registry", "streamer"} & set(getattr(item, "fixturenames", ())) and item.path.is_relative_to(_FOLDER):
+        if {"kafka", "registry", "streamer"} & set(getattr(item, "fixturenames", ())) and item.path.is_relative_to(
+            _FOLDER
+        ):
             item.add_marker(pytest.mark.xdist_group("kafka"))
 
 

@@ -39,6 +39,8 @@ __all__ = [
     "key_columns",
 ]
 
+#: A column that no source has.
+_PLACE: Final = "\0place"
 I64: TypeAlias = npt.NDArray[np.int64]
 T = TypeVar("T")
 
@@ -81,11 +83,16 @@ def joined(parts: Sequence[pa.Table], places: Sequence[I64]) -> tuple[pa.Table, 
         return pa.table({}), np.empty(0, np.int64)
     if len(parts) == 1:
         return parts[0], places[0]
+    # A part without columns has rows, too, which only a column keeps.
+    numbered = [
+        _nullable(part).append_column(_PLACE, pa.array(numbers)) for part, numbers in zip(parts, places, strict=True)
+    ]
     try:
-        whole = pa.concat_tables([_nullable(part) for part in parts], promote_options="permissive")
+        whole = pa.concat_tables(numbered, promote_options="permissive")
     except (pa.ArrowTypeError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise InvalidInputError(f"messages of one batch do not go together: {error_text(error)}") from None
-    order = np.concatenate(places)
+    order = whole[_PLACE].to_numpy()
+    whole = whole.drop_columns([_PLACE])
     if (order[1:] >= order[:-1]).all():
         return whole, order
     by_message = np.argsort(order, kind="stable")
@@ -93,6 +100,8 @@ def joined(parts: Sequence[pa.Table], places: Sequence[I64]) -> tuple[pa.Table, 
 
 
 def _nullable(part: pa.Table) -> pa.Table:
+    if all(each.nullable for each in part.schema):
+        return part
     return part.cast(pa.schema([each.with_nullable(True) for each in part.schema]))
 
 
@@ -156,7 +165,11 @@ class JsonMessages:
         tables = [_typed(table) for _, _, table in read]
         places = [np.arange(low, high, dtype=np.int64) for low, high, _ in read]
         table, order = joined(tables, places)
-        return Decoded(table, order, rejected=tuple((place, _IN_ARROWS_WORDS.sub("", why)) for place, why in rejected))
+        rejected = [(place, _IN_ARROWS_WORDS.sub("", why)) for place, why in rejected]
+        if not table.num_columns:
+            rejected = sorted([*rejected, *((int(place), "an object without values") for place in order)])
+            table, order = pa.table({}), np.empty(0, np.int64)
+        return Decoded(table, order, rejected=tuple(rejected))
 
     def _read(self, values: Sequence[bytes]) -> pa.Table:
         try:
@@ -197,7 +210,7 @@ def _parse_objects(values: Sequence[bytes], known: pa.Schema) -> pa.Table:
         objects = objects.chunk(0)
     names = [each.name for each in struct_fields(objects.type)]
     if not names:
-        return pa.table({}).select([]) if not len(values) else _rows_without_columns(len(values))
+        return rows.select([])
     return pa.Table.from_arrays(objects.flatten(), schema=pa.schema(struct_fields(objects.type)))
 
 
@@ -205,10 +218,6 @@ def _check_utf8(raw: bytes) -> None:
     """Raise an error of Arrow where bytes are no UTF-8, for which its JSON reader does not look."""
     offsets = pa.py_buffer(np.array([0, len(raw)], np.int64))
     pa.Array.from_buffers(pa.large_binary(), 1, [None, offsets, pa.py_buffer(raw)]).cast(pa.large_string())
-
-
-def _rows_without_columns(rows: int) -> pa.Table:
-    return pa.Table.from_batches([pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))])
 
 
 def _merged(known: pa.Schema, found: pa.Schema) -> pa.Schema:

@@ -22,7 +22,12 @@ _SOURCE_CLASSES: Final = {
     "MysqlDebeziumSource": "debezium",
     "PostgresDebeziumSource": "debezium",
 }
-_CLASS_NAMES: Final = ("source-class", "source_class", "hoodie.streamer.source.class", "hoodie.deltastreamer.source.class")
+_CLASS_NAMES: Final = (
+    "source-class",
+    "source_class",
+    "hoodie.streamer.source.class",
+    "hoodie.deltastreamer.source.class",
+)
 _OWN: Final = "lakefmt.ingest.kafka."
 _HUDI: Final = "hoodie.streamer."
 _OLDER: Final = "hoodie.deltastreamer."
