@@ -10,7 +10,7 @@ from lakefmt._core.ingest.api import Source
 from lakefmt._core.ingest.options import TableJob
 from lakefmt._core.storage.time_source import TimeSource
 from lakefmt._core.values import Clock
-from lakefmt.errors import InvalidInputError, UnsupportedFeature
+from lakefmt.errors import InvalidInputError
 
 __all__ = ["KafkaOpener", "open_source"]
 
@@ -94,11 +94,6 @@ def _files(
 
 def _kafka(job: TableJob) -> Source:
     """Return a topic; the properties of the job are those of Hudi's streamer and of the client."""
-    try:
-        from importlib import import_module
-
-        opener: KafkaOpener = import_module("lakefmt._core.ingest.kafka.source").open_kafka_source
-    except ImportError as error:
-        raise UnsupportedFeature(f"Kafka needs lakefmt[kafka]: install it with pip ({error})") from None
+    opener: KafkaOpener = load_function("lakefmt._core.ingest.kafka.source:open_kafka_source", "Kafka")
     topic = {"hoodie.streamer.source.kafka.topic": str(job.source)}
     return opener({**topic, **job.source_options})
