@@ -307,7 +307,7 @@ def _gather(name: str, value: object, gathered: Mapping[str, dict[str, Any]], no
         # Sources and decoders take theirs out of all properties.
         if not name.removeprefix(_STREAMER[0]).removeprefix(_STREAMER[1]).startswith(("source.", "schemaprovider.")):
             notes.append(f"{name} has no effect")
-    elif name.startswith(("hoodie.", "lakefmt.")):
+    elif name.startswith(("hoodie.", "lakefmt.")) and not name.startswith("lakefmt.ingest."):
         gathered["settings"][name] = value
     elif "." not in name:
         near = get_close_matches(name, sorted(_FIELDS), 1)
