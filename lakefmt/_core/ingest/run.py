@@ -28,6 +28,7 @@ from lakefmt._core.storage.time_source import SystemTimeSource, TimeSource
 from lakefmt._core.values import Clock, CommitResult, SystemClock
 from lakefmt.errors import (
     ConflictError,
+    InstantNotPending,
     InvalidInputError,
     LakefmtError,
     SourceUnavailable,
@@ -442,7 +443,7 @@ class Ingester:
 
     def _may_try_again(self, table: _TableRounds, error: LakefmtError, mode: str) -> bool:
         """Wait and return True where a failure may pass: the source or the store do not answer, or another writer was faster."""
-        passes = isinstance(error, SourceUnavailable | ConflictError) or (
+        passes = isinstance(error, SourceUnavailable | ConflictError | InstantNotPending) or (
             isinstance(error, StorageError) and error.transient
         )
         table.attempts += 1

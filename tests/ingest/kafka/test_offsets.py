@@ -118,14 +118,23 @@ def test_a_checkpoint_of_another_topic_is_refused():
 
 @pytest.mark.parametrize(
     ("text", "millis"),
-    [("1700000000", 1_700_000_000_000), ("1700000000123", 1_700_000_000_123), ("170000000", None), ("t,0:1", None), ("1700000000.1", None)],
+    [
+        ("1700000000", 1_700_000_000_000),
+        ("1700000000123", 1_700_000_000_123),
+        ("170000000", None),
+        ("t,0:1", None),
+        ("1700000000.1", None),
+    ],
 )
 def test_a_time_has_ten_or_thirteen_digits(text, millis):
     assert parse_timestamp(text) == millis
 
 
 def test_retention_that_passed_the_checkpoint_names_both_offsets():
-    with pytest.raises(PositionLost, match=r"partition 1 of 't': the checkpoint is at offset 5, and the topic begins at 9: 4 offsets are gone"):
+    with pytest.raises(
+        PositionLost,
+        match=r"partition 1 of 't': the checkpoint is at offset 5, and the topic begins at 9: 4 offsets are gone",
+    ):
         begin_offsets("t", {0: 5, 1: 5}, {0: 0, 1: 9}, {0: 20, 1: 20}, skips_lost=False)
 
 

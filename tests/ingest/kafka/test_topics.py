@@ -76,7 +76,10 @@ def test_rounds_with_limits_take_every_message_once_in_the_order_of_its_partitio
     assert job.run(6, dies=True)
     job.run_all(6)
     assert sorted(ids(job)) == [*range(5), *range(100, 106), *range(200, 207)]
-    assert all([each for each in ids(job) if each // 100 == part] == sorted(each for each in ids(job) if each // 100 == part) for part in range(3))
+    assert all(
+        [each for each in ids(job) if each // 100 == part] == sorted(each for each in ids(job) if each // 100 == part)
+        for part in range(3)
+    )
     assert job.at.text == f"{topic},0:5,1:6,2:7"
 
 
@@ -145,7 +148,9 @@ def test_a_topic_that_was_made_anew_is_not_read_on_also_where_it_has_grown_past_
         Job(opened(kafka, topic), job.at).run()
 
 
-def test_retention_that_passed_the_checkpoint_stops_the_job_or_by_option_loses_what_is_gone_of_that_partition_alone(kafka, caplog):
+def test_retention_that_passed_the_checkpoint_stops_the_job_or_by_option_loses_what_is_gone_of_that_partition_alone(
+    kafka, caplog
+):
     topic = kafka.create_topic(2)
     kafka.send_values(topic, values(range(10)), 0)
     kafka.send_values(topic, values(range(100, 110)), 1)
@@ -153,7 +158,9 @@ def test_retention_that_passed_the_checkpoint_stops_the_job_or_by_option_loses_w
     job.run(8)
     assert job.at.text == f"{topic},0:4,1:4"
     kafka.delete_before(topic, {1: 7})
-    with pytest.raises(PositionLost, match=r"partition 1 .* is at offset 4, and the topic begins at 7: 3 offsets are gone"):
+    with pytest.raises(
+        PositionLost, match=r"partition 1 .* is at offset 4, and the topic begins at 7: 3 offsets are gone"
+    ):
         job.run()
     lenient = Job(opened(kafka, topic, **{"hoodie.deltastreamer.source.kafka.enable.failOnDataLoss": "false"}), job.at)
     with caplog.at_level(logging.WARNING, "lakefmt.kafka"):
@@ -214,7 +221,11 @@ def test_uncommitted_messages_are_read_by_option_and_a_later_job_that_does_not_r
 @pytest.mark.slow
 def test_a_compacted_topic_has_gaps_and_its_last_message_ends_the_round(kafka):
     topic = kafka.create_topic(
-        cleanup_policy="compact", min_cleanable_dirty_ratio="0.001", segment_ms="100", min_compaction_lag_ms="0", max_compaction_lag_ms="100"
+        cleanup_policy="compact",
+        min_cleanable_dirty_ratio="0.001",
+        segment_ms="100",
+        min_compaction_lag_ms="0",
+        max_compaction_lag_ms="100",
     )
     for number in range(6):
         kafka.send(topic, [(b"%d" % (each % 3), b'{"id":%d}' % (number * 10 + each)) for each in range(9)])
@@ -253,7 +264,10 @@ def test_a_topic_of_nothing_but_null_values_still_moves_its_checkpoint(kafka):
 
 def test_by_option_a_message_without_a_value_deletes_its_key_in_order(kafka):
     topic = kafka.create_topic()
-    kafka.send(topic, [(b'{"id":1}', b'{"id":1,"v":"a"}'), (b'{"id":1}', None), (b'{"id":1}', b'{"id":1,"v":"b"}'), (None, None)])
+    kafka.send(
+        topic,
+        [(b'{"id":1}', b'{"id":1,"v":"a"}'), (b'{"id":1}', None), (b'{"id":1}', b'{"id":1,"v":"b"}'), (None, None)],
+    )
     job = Job(opened(kafka, topic, **{"lakefmt.ingest.kafka.null.values": "delete"})).run_all()
     assert job.rows == [{"id": 1, "v": "a"}, {"id": 1, "v": None}, {"id": 1, "v": "b"}]
     assert job.kinds == [UPSERT, DELETE, UPSERT]
@@ -303,10 +317,14 @@ def test_poison_messages_are_rejected_with_their_origins_and_the_others_are_rows
 def test_text_and_bytes_are_one_column(kafka):
     topic = kafka.create_topic()
     kafka.send(topic, [(b"a", "é".encode()), (b"b", b"\xff")])
-    as_text = Job(opened(kafka, topic, **{"lakefmt.ingest.kafka.format": "text", "lakefmt.ingest.kafka.key.column": "key"})).run_all()
+    as_text = Job(
+        opened(kafka, topic, **{"lakefmt.ingest.kafka.format": "text", "lakefmt.ingest.kafka.key.column": "key"})
+    ).run_all()
     assert as_text.rows == [{"value": "é", "key": "a"}]
     assert [record["reason"] for record in as_text.rejected] == ["no UTF-8"]
-    as_bytes = Job(opened(kafka, topic, **{"lakefmt.ingest.kafka.format": "bytes", "lakefmt.ingest.kafka.value.column": "raw"})).run_all()
+    as_bytes = Job(
+        opened(kafka, topic, **{"lakefmt.ingest.kafka.format": "bytes", "lakefmt.ingest.kafka.value.column": "raw"})
+    ).run_all()
     assert as_bytes.rows == [{"raw": "é".encode()}, {"raw": b"\xff"}]
 
 
@@ -327,7 +345,13 @@ def test_envelopes_of_debezium_have_kinds(kafka):
             (b'{"id":2}', b"poison"),
         ],
     )
-    job = Job(opened(kafka, topic, **{"hoodie.streamer.source.class": "org.apache.hudi.utilities.sources.debezium.MysqlDebeziumSource"}))
+    job = Job(
+        opened(
+            kafka,
+            topic,
+            **{"hoodie.streamer.source.class": "org.apache.hudi.utilities.sources.debezium.MysqlDebeziumSource"},
+        )
+    )
     job.run_all()
     assert [row["v"] for row in job.rows] == ["a", "a", "b", "b"]
     assert job.kinds == [0, 1, 2, 3]
@@ -341,7 +365,9 @@ def test_batches_are_bounded_in_rows_and_bytes(kafka):
     assert sum(batch.rows.num_rows for batch in batches) == 3000
     assert len(batches) >= 2
     kafka.send_values(topic, [b'{"id":1,"v":"%s"}' % (b"x" * 200_000)] * 20)
-    large = opened(kafka, topic, **{"lakefmt.ingest.kafka.batch.bytes": "1000000"}).plan(Checkpoint(f"{topic},0:3000"), None)
+    large = opened(kafka, topic, **{"lakefmt.ingest.kafka.batch.bytes": "1000000"}).plan(
+        Checkpoint(f"{topic},0:3000"), None
+    )
     assert len(list(large.batches())) >= 2
 
 
@@ -351,7 +377,9 @@ def test_batches_are_bounded_in_rows_and_bytes(kafka):
 def test_a_checkpoint_that_is_a_time_begins_at_the_first_message_that_is_not_older(kafka):
     topic = kafka.create_topic(2)
     for number in range(5):
-        kafka.send(topic, [(None, b'{"id":%d}' % number, {"partition": 0, "timestamp": 1_700_000_000_000 + number * 1000})])
+        kafka.send(
+            topic, [(None, b'{"id":%d}' % number, {"partition": 0, "timestamp": 1_700_000_000_000 + number * 1000})]
+        )
     kafka.send(topic, [(None, b'{"id":9}', {"partition": 1, "timestamp": 1_600_000_000_000})])
     more = {"hoodie.streamer.source.kafka.checkpoint.type": "timestamp"}
     for text in ("1700000003", "1700000002500"):
@@ -418,7 +446,11 @@ def test_a_broker_that_dies_amid_a_round_is_unavailable_and_after_its_restart_no
     with kafka_broker() as broker:
         topic = broker.create_topic(2)
         broker.send(topic, [(b"%d" % number, b'{"id":%d,"v":"%s"}' % (number, b"x" * 500)) for number in range(60_000)])
-        job = Job(opened(broker, topic, **{"lakefmt.ingest.kafka.timeout.seconds": "2", "lakefmt.ingest.kafka.batch.rows": "500"}))
+        job = Job(
+            opened(
+                broker, topic, **{"lakefmt.ingest.kafka.timeout.seconds": "2", "lakefmt.ingest.kafka.batch.rows": "500"}
+            )
+        )
         job.run(20_000)
         planned = job.source.plan(job.at, None)
         batches = planned.batches()
@@ -440,7 +472,9 @@ def test_rebalances_of_the_group_do_not_matter(kafka):
     kafka.send(topic, [(b"%d" % number, b'{"id":%d}' % number) for number in range(100)])
     job = Job(opened(kafka, topic, **{"group.id": "shared"}))
     job.run(30)
-    other = Consumer({"bootstrap.servers": kafka.address, "group.id": "shared", "logger": logging.getLogger("tests.kafka")})
+    other = Consumer(
+        {"bootstrap.servers": kafka.address, "group.id": "shared", "logger": logging.getLogger("tests.kafka")}
+    )
     other.subscribe([topic])
     other.consume(10, 0.5)
     job.run(30)
@@ -456,7 +490,9 @@ def test_the_types_of_the_table_are_those_that_json_is_read_with(kafka):
     source = opened(kafka, topic)
     source.table_schema = schema
     batches = list(source.plan(None, None).batches())
-    assert batches[0].rows.schema == pa.schema([("id", pa.int64()), ("price", pa.decimal128(10, 2)), ("day", pa.string())])
+    assert batches[0].rows.schema == pa.schema(
+        [("id", pa.int64()), ("price", pa.decimal128(10, 2)), ("day", pa.string())]
+    )
 
 
 def test_a_source_needs_a_topic_and_brokers():
@@ -474,6 +510,8 @@ def test_group_offsets_follow_the_table_for_others_to_look_at(kafka):
     more = {"group.id": "watched", "hoodie.streamer.source.kafka.enable.commit.offset": "true"}
     job = Job(opened(kafka, topic, **more)).run_all()
     job.source.committed(job.at)
-    watcher = Consumer({"bootstrap.servers": kafka.address, "group.id": "watched", "logger": logging.getLogger("tests.kafka")})
+    watcher = Consumer(
+        {"bootstrap.servers": kafka.address, "group.id": "watched", "logger": logging.getLogger("tests.kafka")}
+    )
     assert watcher.committed([TopicPartition(topic, 0)], timeout=20)[0].offset == 5
     watcher.close()
