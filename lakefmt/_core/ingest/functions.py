@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import Any
 
 from lakefmt._core.arguments import foreign
@@ -26,10 +26,9 @@ def load_function(name: str, what: str) -> Callable[..., Any]:
         >>> load_function("json:dumps", "a hook")([1])
         '[1]'
     """
-    module, colon, attribute = name.partition(":")
-    if not colon:
+    if ":" not in name:
         raise InvalidInputError(f"{what} is named module:function, not {name!r}")
-    found = foreign(lambda: getattr(import_module(module), attribute, None), f"{what} {name!r} cannot be imported")
+    found = foreign(lambda: resolve_name(name), f"{what} {name!r} cannot be imported")
     if not callable(found):
         raise InvalidInputError(f"{what}: {name!r} is no function")
     return found  # type: ignore[no-any-return]

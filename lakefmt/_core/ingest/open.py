@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from lakefmt._core.arguments import shown
 from lakefmt._core.ingest.api import Source
@@ -12,14 +12,7 @@ from lakefmt._core.storage.time_source import TimeSource
 from lakefmt._core.values import Clock
 from lakefmt.errors import InvalidInputError
 
-__all__ = ["KafkaOpener", "open_source"]
-
-
-class KafkaOpener(Protocol):
-    """Opens a topic of Kafka."""
-
-    def __call__(self, properties: Mapping[str, str]) -> Source:
-        """Return the source that properties describe."""
+__all__ = ["open_source"]
 
 
 def open_source(
@@ -94,10 +87,9 @@ def _files(
 
 def _kafka(job: TableJob) -> Source:
     """Return a topic; the properties of the job are those of Hudi's streamer and of the client."""
-    from importlib import import_module
+    from lakefmt._core.ingest.kafka.source import open_kafka_source
 
-    opener: KafkaOpener = import_module("lakefmt._core.ingest.kafka.source").open_kafka_source
     told = {"hoodie.streamer.source.kafka.topic": str(job.source)}
     if job.format is not None:
         told["lakefmt.ingest.kafka.format"] = {"jsonl": "json"}.get(job.format, job.format)
-    return opener({**job.source_options, **told})
+    return open_kafka_source({**job.source_options, **told})

@@ -21,20 +21,21 @@ from lakefmt._core.ingest.checkpoints import StoredCheckpoint, checkpoint_entrie
 from lakefmt._core.ingest.functions import load_function
 from lakefmt._core.ingest.open import open_source
 from lakefmt._core.ingest.options import TableJob
-from lakefmt._core.ingest.sink import RoundBatch, TableSink
+from lakefmt._core.ingest.sink import JobSink, RoundBatch
 from lakefmt._core.ingest.transforms import Transform, open_transforms
 from lakefmt._core.storage.redaction import printable_url
 from lakefmt._core.storage.time_source import SystemTimeSource, TimeSource
 from lakefmt._core.values import Clock, CommitResult, SystemClock
 from lakefmt.errors import (
     ConflictError,
+    InstantNotPending,
     InvalidInputError,
     LakefmtError,
     SourceUnavailable,
     StorageError,
 )
 
-__all__ = ["IngestPlan", "IngestProgress", "Ingester", "TableProgress"]
+__all__ = ["IngestPlan", "IngestProgress", "Ingester", "JobProgress"]
 
 _log = logging.getLogger("lakefmt.ingest")
 
@@ -42,7 +43,7 @@ _LONGEST_PAUSE: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class TableProgress:
+class JobProgress:
     """What a job has done for one table since it began.
 
     Attributes:
@@ -88,7 +89,7 @@ class IngestProgress:
         is_stopping: it was asked to stop.
     """
 
-    tables: tuple[TableProgress, ...] = ()
+    tables: tuple[JobProgress, ...] = ()
     is_stopping: bool = False
 
     @property
@@ -170,11 +171,11 @@ class _TableRounds:
     ) -> None:
         self.job, self._storage_options = job, storage_options
         self._clock, self._time, self.notes = clock, time_source, notes
-        self.sink = TableSink(job, storage_options)
+        self.sink = JobSink(job, storage_options)
         self._source: Source | None = None
         self._transforms: tuple[Transform, ...] = open_transforms(job.transformers)
         self._hooks = [load_function(name, "a hook") for name in job.hooks]
-        self.progress = TableProgress(job.shown_name, printable_url(job.table))
+        self.progress = JobProgress(job.shown_name, printable_url(job.table))
         self.attempts = 0
 
     @property
@@ -442,7 +443,7 @@ class Ingester:
 
     def _may_try_again(self, table: _TableRounds, error: LakefmtError, mode: str) -> bool:
         """Wait and return True where a failure may pass: the source or the store do not answer, or another writer was faster."""
-        passes = isinstance(error, SourceUnavailable | ConflictError) or (
+        passes = isinstance(error, SourceUnavailable | ConflictError | InstantNotPending) or (
             isinstance(error, StorageError) and error.transient
         )
         table.attempts += 1

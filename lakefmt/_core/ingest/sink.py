@@ -33,7 +33,7 @@ from lakefmt.errors import (
     TableNotFound,
 )
 
-__all__ = ["RoundBatch", "TableSink"]
+__all__ = ["JobSink", "RoundBatch"]
 
 _log = logging.getLogger("lakefmt.ingest")
 
@@ -221,7 +221,7 @@ class _Rows:
         return pa.RecordBatchReader.from_batches(self.schema, batches).__arrow_c_stream__(requested_schema)
 
 
-class TableSink:
+class JobSink:
     """Writes the rounds of a job into its table.
 
     Args:

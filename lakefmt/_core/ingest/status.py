@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 from lakefmt._core.ingest.run import IngestProgress
 
-__all__ = ["metrics_text", "page_texts", "progress_json", "status_text"]
+__all__ = ["page_texts", "progress_json", "progress_metrics", "status_text"]
 
 _COUNTERS = {
     "rounds": "Rounds in which the source was asked.",
@@ -30,12 +30,12 @@ def status_text(progress: IngestProgress, *, as_json: bool) -> str:
     return (json.dumps(progress_json(progress), indent=1) if as_json else str(progress)) + "\n"
 
 
-def metrics_text(progress: IngestProgress) -> str:
+def progress_metrics(progress: IngestProgress) -> str:
     r"""Return the progress in the text format of Prometheus.
 
     Example:
-        >>> from lakefmt._core.ingest.run import TableProgress
-        >>> page = metrics_text(IngestProgress((TableProgress("a", "/lake/a", rows=3),)))
+        >>> from lakefmt._core.ingest.run import JobProgress
+        >>> page = progress_metrics(IngestProgress((JobProgress("a", "/lake/a", rows=3),)))
         >>> [line for line in page.splitlines() if line.startswith("lakefmt_ingest_rows_total")]
         ['lakefmt_ingest_rows_total{table="/lake/a"} 3']
     """
@@ -63,5 +63,5 @@ def page_texts(read: Callable[[], IngestProgress]) -> Mapping[str, tuple[str, Ca
     return {
         "/": ("text/plain; charset=utf-8", lambda: f"{read()}\n"),
         "/status.json": ("application/json", lambda: json.dumps(progress_json(read()))),
-        "/metrics": ("text/plain; version=0.0.4; charset=utf-8", lambda: metrics_text(read())),
+        "/metrics": ("text/plain; version=0.0.4; charset=utf-8", lambda: progress_metrics(read())),
     }

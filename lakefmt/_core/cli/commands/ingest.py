@@ -200,9 +200,9 @@ def _opened(
     status_file: Path | None,
 ) -> Ingester:
     """Return what runs the job that the command line describes."""
+    from lakefmt._core.ingest.jobs import load_config
     from lakefmt._core.ingest.options import resolve_table_job, table_layers
     from lakefmt._core.ingest.run import Ingester
-    from lakefmt.ingest import load_config
 
     loaded = {} if config is None else load_config(config)
     pause = loaded.pop("interval", 10.0)

@@ -134,8 +134,20 @@ def _input(name: str, kind: str, compression: str | None, opener: Callable[[], B
 
 def _decompressed(file: BinaryIO, compression: str) -> BinaryIO:
     if compression == "xz":
-        return cast("BinaryIO", lzma.open(file))
+        return cast("BinaryIO", _Xz(file))
     return cast("BinaryIO", io.BufferedReader(pa.CompressedInputStream(file, compression)))
+
+
+class _Xz(lzma.LZMAFile):
+    """A file that closes what it reads from."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        super().__init__(file)
+        self._compressed = file
+
+    def close(self) -> None:
+        super().close()
+        self._compressed.close()
 
 
 def _batches(given: Input, schema: pa.Schema, guesses: GuessedTypes) -> Iterator[pa.RecordBatch]:

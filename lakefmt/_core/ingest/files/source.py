@@ -11,6 +11,7 @@ import base64
 import hashlib
 import logging
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import BinaryIO, Final
 
 import numpy as np
@@ -24,9 +25,10 @@ from lakefmt._core.ingest.files.listing import FilePattern, Folder, ListedFile, 
 from lakefmt._core.ingest.files.reading import FileFormat, file_format, read_file, salvage_lines
 from lakefmt._core.ingest.inputs import GuessedTypes
 from lakefmt._core.ingest.rows import RoundRows
+from lakefmt._core.read.sql_values import is_number
 from lakefmt._core.storage.time_source import SystemTimeSource, TimeSource
 from lakefmt._core.values import Clock, SystemClock
-from lakefmt.errors import CorruptFile, InvalidInputError, SourceRefused, SourceUnavailable, UnsupportedFeature
+from lakefmt.errors import CorruptFile, InvalidInputError, SourceRefused, SourceUnavailable
 
 __all__ = ["FileRound", "FileSource", "FilesTaken"]
 
@@ -309,21 +311,30 @@ class FileSource:
         self, rows: RoundRows, file: ListedFile, schema: pa.Schema, guesses: GuessedTypes
     ) -> pa.RecordBatch | None:
         """Read a file; return what of it is rejected, None: nothing."""
-        opener = lambda: self._open(file)  # noqa: E731
         try:
-            for batch in read_file(file.name, opener, self.format, schema, guesses):
-                rows.add(batch)
+            self._read_whole(rows, file, schema, guesses)
             return None
         except InvalidInputError as error:
-            if isinstance(error, UnsupportedFeature) or not self._quarantine:
-                error.args = (f"{self.name}: {error}", *error.args[1:])
-                raise
-            reason = str(error)
-        rows.clear()
+            failure = error
         kind = file_format(file.name, self.format)
+        if kind is not None and kind[0] in ("csv", "jsonl"):
+            # Numbers that the columns do not hold, such as 2.5 among whole ones: the file says which types it has.
+            rows.clear()
+            plain = pa.schema([each for each in schema if not is_number(each.type)])
+            with suppress(InvalidInputError):
+                self._read_whole(rows, file, plain, GuessedTypes(guesses.keys))
+                return None
+        if not self._quarantine:
+            failure.args = (f"{self.name}: {failure}", *failure.args[1:])
+            raise failure
+        rows.clear()
         if kind is not None and kind[0] == "jsonl":
-            return self._salvage_into(rows, file, schema, guesses, reason)
-        return rejected_records([reason], [f"{self.name}/{file.name}"], [None])
+            return self._salvage_into(rows, file, schema, guesses, str(failure))
+        return rejected_records([str(failure)], [f"{self.name}/{file.name}"], [None])
+
+    def _read_whole(self, rows: RoundRows, file: ListedFile, schema: pa.Schema, guesses: GuessedTypes) -> None:
+        for batch in read_file(file.name, lambda: self._open(file), self.format, schema, guesses):
+            rows.add(batch)
 
     def _salvage_into(
         self, rows: RoundRows, file: ListedFile, schema: pa.Schema, guesses: GuessedTypes, reason: str
