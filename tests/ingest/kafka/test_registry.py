@@ -80,5 +80,5 @@ def test_what_confluents_serializer_wrote_is_read(kafka, registry):
 def test_a_registry_that_is_down_is_unavailable(kafka):
     topic = kafka.create_topic()
     kafka.send_values(topic, [encoded(1, FIRST, {"id": 1, "v": "a"})])
-    with pytest.raises(SourceUnavailable, match="the registry .* cannot be asked"):
+    with pytest.raises(SourceUnavailable, match=r"the registry .* cannot be asked"):
         rows_of(kafka, topic, f"http://127.0.0.1:{free_port()}")
