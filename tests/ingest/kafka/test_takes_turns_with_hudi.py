@@ -8,11 +8,8 @@ import os
 import pytest
 
 import lakefmt
-from lakefmt._core.data_classes import replace
+import lakefmt.ingest
 from lakefmt._core.ingest.kafka.offsets import checkpoint_text, share_limit
-from lakefmt._core.ingest.options import resolve_table_job
-from lakefmt._core.ingest.run import Ingester
-from lakefmt._core.ingest.sink import TableSink
 
 COLUMNS = {"id": "string", "city": "string", "ts": "long", "v": ["null", "string"]}
 HUDIS_TYPES = {"cow": "COPY_ON_WRITE", "mor": "MERGE_ON_READ"}
@@ -27,26 +24,18 @@ def message(number, version):
 
 
 def job_of(table, source, **more):
-    job, _ = resolve_table_job(
-        [
-            (
-                "test",
-                {
-                    "source": source,
-                    "table": str(table),
-                    "table_name": "t",
-                    "table_version": 6,
-                    "key": "id",
-                    "partition_by": "city",
-                    "ordering": "ts",
-                    # As Hudi's tool makes tables.
-                    "hoodie.datasource.write.hive_style_partitioning": "false",
-                    **more,
-                },
-            )
-        ]
-    )
-    return job
+    return {
+        "source": source,
+        "table": str(table),
+        "table_name": "t",
+        "table_version": 6,
+        "key": "id",
+        "partition_by": "city",
+        "ordering": "ts",
+        # As Hudi's tool makes tables.
+        "hoodie.datasource.write.hive_style_partitioning": "false",
+        **more,
+    }
 
 
 def rows_of(table):
@@ -65,8 +54,8 @@ def rows_of_messages(values):
 
 
 def stored_checkpoint(job):
-    stored, _ = TableSink(job).look()
-    return stored.text
+    (planned,) = lakefmt.ingest.plan(job)
+    return planned.after
 
 
 @pytest.mark.slow
@@ -88,8 +77,8 @@ def test_hudis_tool_and_ours_take_turns_on_a_topic(kafka, streamer, tmp_path, fi
         tool.run("JsonKafkaSource", "--source-limit", str(LIMIT), table_type=HUDIS_TYPES[table_type])
 
     at = dict.fromkeys(COUNTS, 0)
-    turns = [hudis, lambda: Ingester([job]).run()] if first == "hudis" else [lambda: Ingester([job]).run(), hudis]
-    for number, turn in enumerate([*turns, *turns, lambda: Ingester([job]).run()]):
+    turns = [hudis, lambda: lakefmt.ingest.run(job)] if first == "hudis" else [lambda: lakefmt.ingest.run(job), hudis]
+    for number, turn in enumerate([*turns, *turns, lambda: lakefmt.ingest.run(job)]):
         if number == 2:  # another writer's commit, without a checkpoint, stands between
             other = {"id": "9999", "city": "c0", "ts": 1, "v": None}
             lakefmt.open_table(str(table)).upsert([other])
@@ -111,7 +100,7 @@ def test_hudis_tool_and_ours_take_turns_on_a_folder_of_files(streamer, tmp_path)
     job = job_of(table, str(folder), source_kind="files", format="jsonl")
     tool = streamer(table, COLUMNS, {"hoodie.deltastreamer.source.dfs.root": f"file://{folder}"})
     sent = []
-    turns = [lambda: tool.run("JsonDFSSource"), lambda: Ingester([job]).run()] * 2
+    turns = [lambda: tool.run("JsonDFSSource"), lambda: lakefmt.ingest.run(job)] * 2
     for number, turn in enumerate(turns):
         values = [message(each, number) for each in range(number * 3, number * 3 + 8)]
         sent += values
@@ -130,7 +119,7 @@ def test_a_checkpoint_that_jumps_over_a_message_is_seen(kafka, tmp_path):
     kafka.send_values(topic, sent)
     client = {"bootstrap.servers": kafka.address, "auto.offset.reset": "earliest"}
     job = job_of(table, topic, source_kind="kafka", source_limit=3, **client)
-    Ingester([job]).run()
-    Ingester([replace(job, checkpoint=f"{topic},0:4")]).run()
+    lakefmt.ingest.run(job)
+    lakefmt.ingest.run({**job, "checkpoint": f"{topic},0:4"})
     assert stored_checkpoint(job) == f"{topic},0:6"
     assert rows_of(table) != rows_of_messages(sent)
