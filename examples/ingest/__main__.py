@@ -153,7 +153,9 @@ def prove(folder: Path, raw: Path, months: list[int], output: Output) -> bool:
         checks.compare(name, rows, "hudi-rs", read_with_hudi_rs(folder / name))
     rejected = lakefmt.open_table(folder / "errors").read().to_pylist()
     is_told = [record["payload"] for record in rejected] == [POISON]
-    output.line(f"{'✓' if is_told else '✗'} errors: {len(rejected)} message, {rejected[0]['origin']}: {rejected[0]['reason']}")
+    output.line(
+        f"{'✓' if is_told else '✗'} errors: {len(rejected)} message, {rejected[0]['origin']}: {rejected[0]['reason']}"
+    )
     return checks.agree and is_told
 
 

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakefmt._core.cdc.debezium.messages import SchemaRegistry
-from lakefmt._core.ingest.kafka.decoding import AvroMessages, BlobMessages, JsonMessages, joined, key_columns
+from lakefmt._core.ingest.kafka.decoding import AvroMessages, BlobMessages, JsonMessages, columns_of_keys, merge_parts
 from lakefmt.errors import FormatError, InvalidInputError, SourceUnavailable
 
 TEXTS = st.text(st.characters(exclude_categories=("Cs",)), max_size=8)
@@ -157,15 +157,15 @@ def test_one_bad_message_among_many_costs_a_few_more_reads():
 
 
 def test_keys_of_deletions_are_objects_or_a_column_of_text():
-    assert key_columns([b'{"id":1}', b'{"id":2}'], "").to_pylist() == [{"id": 1}, {"id": 2}]
-    assert key_columns([b"a"], "id").to_pylist() == [{"id": "a"}]
+    assert columns_of_keys([b'{"id":1}', b'{"id":2}'], "").to_pylist() == [{"id": 1}, {"id": 2}]
+    assert columns_of_keys([b"a"], "id").to_pylist() == [{"id": "a"}]
     with pytest.raises(InvalidInputError, match=r"lakefmt\.ingest\.kafka\.key\.column names its column"):
-        key_columns([b"a"], "")
+        columns_of_keys([b"a"], "")
 
 
 def test_parts_of_a_batch_that_no_type_holds_are_an_error_of_the_input():
     with pytest.raises(InvalidInputError, match="do not go together"):
-        joined([pa.table({"a": ["x"]}), pa.table({"a": [1]})], [np.array([0]), np.array([1])])
+        merge_parts([pa.table({"a": ["x"]}), pa.table({"a": [1]})], [np.array([0]), np.array([1])])
 
 
 def test_text_that_is_no_utf8_is_rejected_and_bytes_are_never():
