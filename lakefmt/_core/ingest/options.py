@@ -255,6 +255,8 @@ def resolve_table_job(layers: Sequence[Layer]) -> tuple[TableJob, tuple[str, ...
     gathered: dict[str, dict[str, Any]] = {"settings": {}, "properties": {}, "source_options": {}, "checks": {}}
     for origin, layer in layers:
         for name, value in layer.items():
+            if value is None:
+                continue  # nothing is said
             known = _known_name(name)
             if known in gathered and isinstance(value, Mapping):
                 gathered[known].update({str(key): each for key, each in value.items()})
