@@ -46,13 +46,25 @@ OTHER = st.just(("other writer",))
 STORY = st.lists(st.one_of(PUT, PUT, HALF, ROUND, ROUND, OTHER), min_size=2, max_size=14)
 
 
+class WritersGoOn(Clock):
+    """A clock: while a job waits, those who write files go on."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._world = world
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(seconds)
+        self._world.finish_halves()
+
+
 class World:
     """A folder of files, the rows that were ever in it, and a table."""
 
     def __init__(self, base: Path, limit: int | None, keyed: bool) -> None:
         self.folder, self.table = base / "in", f"memory://ingest-law-{next(NUMBERS)}"
         self.folder.mkdir()
-        self.clock = Clock()
+        self.clock = WritersGoOn(self)
         self.limit, self.keyed = limit, keyed
         self.ids = itertools.count()
         #: The rows of each file as it is now, and of files that were replaced.
