@@ -57,6 +57,9 @@ demo-spark: venv ## set up, then the same flights through PySpark without a JAR,
 demo-cdc: cdc-env ## set up, then a shop in a private MariaDB, followed into three tables by a process that is killed in the middle
 	@$(PY) -m examples.shop
 
+demo-ingest: kafka-env ## set up, then a year of flights from a private Kafka and weather from files into two tables, by a process that is killed in the middle
+	@$(PY) -m examples.ingest
+
 demo-stream: venv ## set up, then a year of flights as events through a stream; its writer is killed in the middle
 	@$(PY) -m examples.stream $(ARGS)
 

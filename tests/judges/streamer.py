@@ -64,7 +64,11 @@ class HoodieStreamer:
     def __init__(self, folder: Path, table: Path, columns: Mapping[str, object], properties: Mapping[str, str]) -> None:
         self._folder, self._table = folder, table
         self.requests = 0
-        schema = {"type": "record", "name": "row", "fields": [{"name": name, "type": kind} for name, kind in columns.items()]}
+        schema = {
+            "type": "record",
+            "name": "row",
+            "fields": [{"name": name, "type": kind} for name, kind in columns.items()],
+        }
         self._schema = folder / "schema.avsc"
         self._schema.write_text(json.dumps(schema), "utf-8")
         values = {
@@ -100,9 +104,17 @@ class HoodieStreamer:
         classes = f"{environment['spark_jars']}/*:{environment['streamer_jars']}/*"
         command = [*java, "-cp", classes, "org.apache.hudi.utilities.streamer.HoodieStreamer", *told]
         done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SECONDS, check=False, cwd=self._folder
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+            cwd=self._folder,
         )
         (self._folder / "streamer.log").write_text(done.stdout + done.stderr, "utf-8")
         if done.returncode:
-            errors = [line for line in (done.stdout + done.stderr).splitlines() if "Caused by" in line or "Exception" in line]
+            errors = [
+                line for line in (done.stdout + done.stderr).splitlines() if "Caused by" in line or "Exception" in line
+            ]
             raise AssertionError(f"{RELEASE} ended with {done.returncode}: {' | '.join(errors[:8])[:3000]}")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from tests.judges.kafka import KafkaBroker, kafka_broker, kafka_missing, schema_registry
 from tests.judges.plugin import LEDGER, _refuse
+from tests.judges.streamer import RELEASE, HoodieStreamer, streamer_missing
 
 _FOLDER = Path(__file__).parent
 
@@ -16,7 +17,9 @@ _FOLDER = Path(__file__).parent
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if {"kafka", "registry"} & set(getattr(item, "fixturenames", ())) and item.path.is_relative_to(_FOLDER):
+        if {"kafka", "registry", "streamer"} & set(getattr(item, "fixturenames", ())) and item.path.is_relative_to(
+            _FOLDER
+        ):
             item.add_marker(pytest.mark.xdist_group("kafka"))
 
 
@@ -40,3 +43,19 @@ def registry(request: pytest.FixtureRequest) -> Iterator[str]:
     with schema_registry() as url:
         yield url
         request.config.stash[LEDGER].add("REGISTRY", "Apicurio 3.3.3", 1)
+
+
+@pytest.fixture
+def streamer(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., HoodieStreamer]]:
+    """Make runs of Hudi's own tool on a table, with properties of its source."""
+    lacking = streamer_missing()
+    if lacking:
+        _refuse(request.config, "STREAMER", lacking)
+    made: list[HoodieStreamer] = []
+
+    def make(table: Path, columns: Mapping[str, object], properties: Mapping[str, str]) -> HoodieStreamer:
+        made.append(HoodieStreamer(tmp_path, table, columns, properties))
+        return made[-1]
+
+    yield make
+    request.config.stash[LEDGER].add("STREAMER", RELEASE, sum(each.requests for each in made))

@@ -25,8 +25,10 @@ from lakefmt._core.cdc.debezium.messages import SchemaRegistry
 from lakefmt._core.cdc.events import RowChanges, TableTruncated
 from lakefmt._core.data_classes import dataclass
 from lakefmt._core.formats.avro.columnar.codec import decode_rows
+from lakefmt._core.formats.avro.columnar.plan import nullable_type
+from lakefmt._core.schema import conform
 from lakefmt._core.schema.types import struct_fields
-from lakefmt.errors import FormatError, InvalidInputError, SourceRefused, UnsupportedFeature
+from lakefmt.errors import FormatError, InvalidInputError, SchemaMismatch, SourceRefused, UnsupportedFeature
 
 __all__ = [
     "AvroMessages",
@@ -35,10 +37,12 @@ __all__ = [
     "Decoded",
     "Decoder",
     "JsonMessages",
-    "joined",
-    "key_columns",
+    "columns_of_keys",
+    "merge_parts",
 ]
 
+#: A column that no source has.
+_PLACE: Final = "\0place"
 I64: TypeAlias = npt.NDArray[np.int64]
 T = TypeVar("T")
 
@@ -71,7 +75,7 @@ class Decoder(Protocol):
         """
 
 
-def joined(parts: Sequence[pa.Table], places: Sequence[I64]) -> tuple[pa.Table, I64]:
+def merge_parts(parts: Sequence[pa.Table], places: Sequence[I64]) -> tuple[pa.Table, I64]:
     """Return parts of a batch as one table in the order of their messages; a column that a part lacks is null there.
 
     Raises:
@@ -81,19 +85,22 @@ def joined(parts: Sequence[pa.Table], places: Sequence[I64]) -> tuple[pa.Table, 
         return pa.table({}), np.empty(0, np.int64)
     if len(parts) == 1:
         return parts[0], places[0]
+    # A part without columns has rows, too, which only a column keeps.
+    numbered = [part.append_column(_PLACE, pa.array(numbers)) for part, numbers in zip(parts, places, strict=True)]
     try:
-        whole = pa.concat_tables([_nullable(part) for part in parts], promote_options="permissive")
-    except (pa.ArrowTypeError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        kinds = [
+            pa.schema([pa.field(each.name, nullable_type(each.type)) for each in part.schema]) for part in numbered
+        ]
+        schema = pa.unify_schemas(kinds, promote_options="permissive")
+        whole = pa.concat_tables([conform(part, schema, allow_null_list_elements=True) for part in numbered])
+    except (pa.ArrowException, SchemaMismatch) as error:
         raise InvalidInputError(f"messages of one batch do not go together: {error_text(error)}") from None
-    order = np.concatenate(places)
+    order = whole[_PLACE].to_numpy()
+    whole = whole.drop_columns([_PLACE])
     if (order[1:] >= order[:-1]).all():
         return whole, order
     by_message = np.argsort(order, kind="stable")
     return whole.take(pa.array(by_message)), order[by_message]
-
-
-def _nullable(part: pa.Table) -> pa.Table:
-    return part.cast(pa.schema([each.with_nullable(True) for each in part.schema]))
 
 
 class _Pieces(NamedTuple):
@@ -155,8 +162,12 @@ class JsonMessages:
         read, rejected = read_or_halve(values, self._read, (pa.ArrowException, ValueError))
         tables = [_typed(table) for _, _, table in read]
         places = [np.arange(low, high, dtype=np.int64) for low, high, _ in read]
-        table, order = joined(tables, places)
-        return Decoded(table, order, rejected=tuple((place, _IN_ARROWS_WORDS.sub("", why)) for place, why in rejected))
+        table, order = merge_parts(tables, places)
+        rejected = [(place, _IN_ARROWS_WORDS.sub("", why)) for place, why in rejected]
+        if not table.num_columns:
+            rejected = sorted([*rejected, *((int(place), "an object without values") for place in order)])
+            table, order = pa.table({}), np.empty(0, np.int64)
+        return Decoded(table, order, rejected=tuple(rejected))
 
     def _read(self, values: Sequence[bytes]) -> pa.Table:
         try:
@@ -197,7 +208,7 @@ def _parse_objects(values: Sequence[bytes], known: pa.Schema) -> pa.Table:
         objects = objects.chunk(0)
     names = [each.name for each in struct_fields(objects.type)]
     if not names:
-        return pa.table({}).select([]) if not len(values) else _rows_without_columns(len(values))
+        return rows.select([])
     return pa.Table.from_arrays(objects.flatten(), schema=pa.schema(struct_fields(objects.type)))
 
 
@@ -205,10 +216,6 @@ def _check_utf8(raw: bytes) -> None:
     """Raise an error of Arrow where bytes are no UTF-8, for which its JSON reader does not look."""
     offsets = pa.py_buffer(np.array([0, len(raw)], np.int64))
     pa.Array.from_buffers(pa.large_binary(), 1, [None, offsets, pa.py_buffer(raw)]).cast(pa.large_string())
-
-
-def _rows_without_columns(rows: int) -> pa.Table:
-    return pa.Table.from_batches([pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))])
 
 
 def _merged(known: pa.Schema, found: pa.Schema) -> pa.Schema:
@@ -309,7 +316,7 @@ class AvroMessages:
             tables += [table for _, _, table in read]
             places += [of_schema[low:high] for low, high, _ in read]
             rejected += [(int(of_schema[place]), why) for place, why in failed]
-        table, order = joined(tables, places)
+        table, order = merge_parts(tables, places)
         return Decoded(table, order, rejected=tuple(sorted(rejected)))
 
 
@@ -338,7 +345,7 @@ class BlobMessages:
     def decode(self, keys: Sequence[bytes | None], values: Sequence[bytes]) -> Decoded:
         """Return the rows of messages; what is no UTF-8 is no text."""
         read, rejected = read_or_halve(values, self._read, pa.ArrowException)
-        table, order = joined(
+        table, order = merge_parts(
             [part for _, _, part in read], [np.arange(low, high, dtype=np.int64) for low, high, _ in read]
         )
         return Decoded(table, order, rejected=tuple((place, "no UTF-8") for place, _ in rejected))
@@ -382,7 +389,7 @@ class DebeziumMessages:
         if len(names) > 1:
             raise SourceRefused(f"the topic has changes of several tables: {', '.join(sorted(map(str, names)))}")
         rejected = [(message.place, message.reason) for message in self._decoder.take_rejected()]
-        table, _ = joined(tables, [np.zeros(part.num_rows, np.int64) for part in tables])
+        table, _ = merge_parts(tables, [np.zeros(part.num_rows, np.int64) for part in tables])
         # An update has two rows and a heartbeat none: which message a row came from is not told.
         return Decoded(
             table,
@@ -392,7 +399,7 @@ class DebeziumMessages:
         )
 
 
-def key_columns(keys: Sequence[bytes], column: str) -> pa.Table:
+def columns_of_keys(keys: Sequence[bytes], column: str) -> pa.Table:
     """Return the columns of keys whose messages have no value: an object's fields, or the key itself as text.
 
     Raises:

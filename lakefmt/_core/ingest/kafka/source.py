@@ -22,8 +22,8 @@ from lakefmt._core.ingest.kafka.decoding import (
     Decoded,
     Decoder,
     JsonMessages,
-    joined,
-    key_columns,
+    columns_of_keys,
+    merge_parts,
 )
 from lakefmt._core.ingest.kafka.offsets import (
     OffsetRange,
@@ -224,10 +224,10 @@ class KafkaSource:
         rejected = [(int(place), "neither a key nor a value") for place in nulls[~named]]
         if not named.any():
             return found.rows, found.places, rejected
-        deletions = key_columns([key for key in keys if key is not None], self._options.key_column)
+        deletions = columns_of_keys([key for key in keys if key is not None], self._options.key_column)
         parts = [(found.rows, found.places), (self._with_origins(deletions, messages, nulls[named]), nulls[named])]
         parts = [(rows, places) for rows, places in parts if len(places)]
-        table, order = joined([rows for rows, _ in parts], [places for _, places in parts])
+        table, order = merge_parts([rows for rows, _ in parts], [places for _, places in parts])
         return table, order, rejected
 
     def _with_origins(self, rows: pa.Table, messages: MessageBatch, places: npt.NDArray[np.int64]) -> pa.Table:
