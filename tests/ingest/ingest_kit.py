@@ -13,7 +13,7 @@ import lakefmt
 from lakefmt._core.ingest.options import resolve_table_job
 from lakefmt._core.ingest.run import Ingester
 
-NOW = 1_800_000_000.0
+NOW = 1_700_000_000.0
 FAST = {"lakefmt.durability": "none", "lakefmt.write.threads": 1}
 
 

@@ -202,6 +202,8 @@ _CLASSES: Final = {
     "HoodieIncrSource": ("table", None),
     "JdbcSource": ("query", None),
 }
+#: Properties that sources take, and no commit does.
+_OF_SOURCES: Final = ("hoodie.datasource.read.", "lakefmt.ingest.")
 #: Properties of tables that a new table gets.
 _TABLE_PROPERTIES: Final = (
     "hoodie.datasource.write.hive_style_partitioning",
@@ -255,6 +257,8 @@ def resolve_table_job(layers: Sequence[Layer]) -> tuple[TableJob, tuple[str, ...
     gathered: dict[str, dict[str, Any]] = {"settings": {}, "properties": {}, "source_options": {}, "checks": {}}
     for origin, layer in layers:
         for name, value in layer.items():
+            if value is None:
+                continue  # nothing is said
             known = _known_name(name)
             if known in gathered and isinstance(value, Mapping):
                 gathered[known].update({str(key): each for key, each in value.items()})
@@ -307,7 +311,7 @@ def _gather(name: str, value: object, gathered: Mapping[str, dict[str, Any]], no
         # Sources and decoders take theirs out of all properties.
         if not name.removeprefix(_STREAMER[0]).removeprefix(_STREAMER[1]).startswith(("source.", "schemaprovider.")):
             notes.append(f"{name} has no effect")
-    elif name.startswith(("hoodie.", "lakefmt.")) and not name.startswith("lakefmt.ingest."):
+    elif name.startswith(("hoodie.", "lakefmt.")) and not name.startswith(_OF_SOURCES):
         gathered["settings"][name] = value
     elif "." not in name:
         near = get_close_matches(name, sorted(_FIELDS), 1)

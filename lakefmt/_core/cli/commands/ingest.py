@@ -103,6 +103,11 @@ def _without_effect(command: Any) -> Any:
     metavar="KEY=VALUE",
     help="A property of Hudi, or a setting of docs/ingest.md. Repeatable.",
 )
+@click.option("--from-delta", metavar="PATH", help="Copy a Delta table into a new table, once, and compare all rows.")
+@click.option("--from-iceberg", metavar="FILE", help="The same for an Iceberg table, by its metadata file.")
+@click.option(
+    "--from-parquet", metavar="FOLDER", help="The same for a folder of Parquet files; later runs go on from it."
+)
 @click.option("--once", "mode", flag_value="once", help="One round (default).")
 @click.option("--until-idle", "mode", flag_value="until_idle", help="Rounds until nothing is new.")
 @click.option(
@@ -164,6 +169,10 @@ def ingest(
     told = {name: value for name, value in given.items() if value not in (None, (), "")}
     if engine == "spark":
         raise click.UsageError("--engine spark is not built yet")
+    origins = {kind: told.pop(f"from_{kind}") for kind in ("delta", "iceberg", "parquet") if f"from_{kind}" in told}
+    if origins:
+        _migrate(origins, told, storage_options, as_json=as_json)
+        return
     ingester = _opened(config, props, options, told, interval, attempts, storage_options, stop, status_file)
     if dry_run:
         for plan in ingester.plans():
@@ -227,6 +236,29 @@ def _opened(
         on_round=write_status,
         notes=[notes for _, notes in jobs],
     )
+
+
+def _migrate(
+    origins: Mapping[str, Any], told: Mapping[str, Any], storage_options: Mapping[str, object], *, as_json: bool
+) -> None:
+    """Copy a table of another format once."""
+    from lakefmt._core.ingest.migrate import migrate
+
+    taken = {"table", "key", "partition_by", "ordering", "table_type", "table_version"}
+    if len(origins) > 1 or set(told) - taken or "table" not in told:
+        raise click.UsageError(
+            "a migration takes one --from-…, --table, --key, --partition-by, --ordering and --table-type"
+        )
+    more = {name: value for name, value in told.items() if name in taken - {"table", "ordering"}}
+    ordering = str(told.get("ordering", "")).split(",") if told.get("ordering") else []
+    (kind, source), *_ = origins.items()
+    done = migrate(kind, source, told["table"], ordering=ordering, storage_options=storage_options or None, **more)
+    if as_json:
+        from dataclasses import asdict
+
+        print_json(asdict(done))
+    else:
+        click.echo(str(done))
 
 
 def _property_layers(place: str, depth: int = 0) -> list[tuple[str, Mapping[str, object]]]:
