@@ -130,7 +130,12 @@ def source_alone(broker: KafkaBroker, topic: str, rows: int, **more: str) -> Non
 def into_table(broker: KafkaBroker, topic: str, rows: int, folder: Path) -> None:
     """Take a topic into a new table."""
     shutil.rmtree(folder, ignore_errors=True)
-    job = {"source": f"kafka://{broker.address}/{topic}", "table": str(folder), "key": ["id"], "operation": "bulk_insert"}
+    job = {
+        "source": f"kafka://{broker.address}/{topic}",
+        "table": str(folder),
+        "key": ["id"],
+        "operation": "bulk_insert",
+    }
     lakefmt.ingest.run({**job, "auto.offset.reset": "earliest"})
     assert lakefmt.open_table(folder).read(columns=["id"]).num_rows == rows
 
