@@ -40,9 +40,11 @@ _FLAGS: Final = frozenset({"enable-sync", "commit-on-errors"})
 
 def _without_effect(command: Any) -> Any:
     """Add the options of Hudi Streamer that change nothing, so that its command lines are understood."""
-    for name in _WITHOUT_EFFECT:
+    for name, why in _WITHOUT_EFFECT.items():
         flag: dict[str, Any] = {"is_flag": True} if name in _FLAGS else {}
-        command = click.option(f"--{name}", hidden=True, **flag)(command)
+        command = click.option(f"--{name}", hidden=True, help=f"Of Hudi Streamer, without effect: {why}.", **flag)(
+            command
+        )
     return command
 
 
@@ -123,8 +125,13 @@ def _without_effect(command: Any) -> Any:
 @click.option(
     "--max-retry-count", "attempts", type=click.IntRange(0), default=10, help="Attempts after a failure that may pass."
 )
-@click.option("--retry-on-source-failures", is_flag=True, hidden=True)
-@click.option("--post-write-termination-strategy-class", "termination", hidden=True)
+@click.option("--retry-on-source-failures", is_flag=True, hidden=True, help="Of Hudi Streamer: so it is always.")
+@click.option(
+    "--post-write-termination-strategy-class",
+    "termination",
+    hidden=True,
+    help="Of Hudi Streamer: NoNewDataTerminationStrategy is --until-idle.",
+)
 @click.option(
     "--engine", type=click.Choice(["python", "spark"]), default="python", help="Who reads and writes; default: python."
 )
