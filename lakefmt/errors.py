@@ -8,7 +8,8 @@
     │   ├── WriterActive           another writer's instant is pending and alive
     │   ├── ConsumerActive         another reader uses the consumer's id
     │   ├── LockUnavailable        the table lock is held by another writer
-    │   └── LeaseLost              this writer was declared dead; its commit is refused
+    │   ├── LeaseLost              this writer was declared dead; its commit is refused
+    │   └── CheckpointMoved        another process of the ingest job committed first
     ├── NotFoundError            check the name (also KeyError)
     │   ├── TableNotFound
     │   ├── InstantNotFound
@@ -26,6 +27,7 @@
     │   ├── InvalidExpression      an SQL expression is not understood, or fails for a row
     │   ├── InvalidFilter
     │   ├── MergerFailed           a merge function raised, or returned invalid rows
+    │   ├── RowsRejected           rows of an ingest job cannot be stored, or fail a check
     │   └── UnknownSetting
     ├── UnsupportedError         not supported for this table; nothing was changed
     │   ├── UnsupportedVersion     upgrade lakefmt, or the table
@@ -69,6 +71,7 @@ __all__ = [
     "AlreadyExistsError",
     "BackPressureTimeout",
     "BufferFull",
+    "CheckpointMoved",
     "CommitConflict",
     "CommitFailed",
     "CompletedFileMissing",
@@ -97,6 +100,7 @@ __all__ = [
     "NotFoundError",
     "ObjectNotFound",
     "PositionLost",
+    "RowsRejected",
     "SchemaChanged",
     "SchemaMismatch",
     "ServicesFailed",
@@ -315,6 +319,12 @@ class MergerFailed(InvalidInputError):
     kind = "merger_failed"
 
 
+class RowsRejected(InvalidInputError):
+    """Rows of an ingest job cannot be decoded or stored, or fail a check; nothing of the round was committed."""
+
+    kind = "rows_rejected"
+
+
 class UnknownSetting(InvalidInputError):
     """No setting has that name, or the value is not valid for it."""
 
@@ -420,6 +430,12 @@ class StreamUnavailable(StreamError):
     """Another process opened a stream of the same writer; this one must not write any more."""
 
     kind = "stream_unavailable"
+
+
+class CheckpointMoved(ConflictError):
+    """Another process of the same ingest job committed first; nothing of this round is visible, and the next one begins behind it."""
+
+    kind = "checkpoint_moved"
 
 
 class SourceError(LakefmtError):
