@@ -246,8 +246,8 @@ class Shaper:
                 build_record_keys(self._target.spec, rows)
             if self._target.spec.partition_fields:
                 build_partition_paths(self._target.spec, rows)
-        except InvalidInputError as error:
-            raise Refusal(str(error), rolls_back=True) from None
+        except InvalidInputError:  # its message has the value
+            raise Refusal("a row has a record key or a partition value that cannot be used", rolls_back=True) from None
 
 
 class _Work:
@@ -342,7 +342,9 @@ def _cast_texts(texts: pa.ChunkedArray, data_type: pa.DataType, zone: ZoneInfo |
     if pt.is_timestamp(data_type):
         return _moments(texts, "us").cast(data_type, safe=False)
     if pt.is_time(data_type):
-        return _matching(texts, r"^([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,6})?$").cast(data_type)
+        clock = _matching(texts, r"^([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,6})?$")
+        moments = _moments(pc.binary_join_element_wise("1970-01-01", clock, " "), "us")
+        return moments.cast(pa.time64("us")).cast(data_type, safe=False)
     raise Refusal(f"a column of type {data_type} is not loaded from text", rolls_back=True)
 
 

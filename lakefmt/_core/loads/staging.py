@@ -86,6 +86,19 @@ class Staged:
         self.held_bytes = held_bytes
         return [part.name for part in gone]
 
+    def take(self, other: Staged) -> None:
+        """Take the rows of another place, behind those that are here.
+
+        Raises:
+            StorageError: they could not be stored.
+        """
+        if other._load.parts:
+            self.flush()  # what is here comes first
+            self._load.parts += other._load.parts
+        for table in other._held:
+            self.add(table)
+        other._held, other.held_bytes = [], 0
+
     def flush(self) -> None:
         """Store what is held.
 

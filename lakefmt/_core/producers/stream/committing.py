@@ -218,7 +218,7 @@ class SegmentCommit:
         if request.operation is WriteOperation.INSERT:
             plain = fill_required(_without_marks(rows), schema)
             return run_write(client, request, schema, plain)
-        return self._upsert(request, state, schema, rows)
+        return self.upsert(request, state, schema, rows)
 
     def _rows(self, state: TableState, headers: Sequence[SegmentHeader], schema: pa.Schema) -> pa.Table:
         try:
@@ -271,9 +271,17 @@ class SegmentCommit:
             if not is_there:
                 raise CommitConflict(f"the segments of stream {stream!r} changed meanwhile")
 
-    def _upsert(
+    def upsert(
         self, request: WriteRequest, state: TableState, schema: pa.Schema, rows: pa.Table
     ) -> CommitResult | None:
+        """Write rows that carry operators, and commit; None: nothing was to be written.
+
+        Args:
+            request: what is asked for.
+            state: the newest of the table.
+            schema: its columns.
+            rows: in the order in which they came.
+        """
         resolved, based_on = self._resolved(request, state, schema, rows)
         if resolved.first is not None:
             # A commit of its own, which says nothing of the stream: where this process ends behind it, the same rows come
