@@ -66,6 +66,7 @@ FLOORS: dict[str, int] = {
     "builders": 90,  # reads and writes under the names of Paimon's Python package
     "realtime": 90,  # streams under the names of the real-time SDK
     "find_tables": 60,  # the tables below a folder
+    "loads": 84,  # two-phase loads over HTTP
     "cdc": 84,  # tables that follow the tables of a database
     "services": 90,  # one process that runs the table services of many tables
     "spark": 90,

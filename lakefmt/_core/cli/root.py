@@ -17,6 +17,7 @@ from lakefmt._core.cli.commands.cdc import cdc
 from lakefmt._core.cli.commands.change import alter, create, delete, erase, write
 from lakefmt._core.cli.commands.check import check, vacuum
 from lakefmt._core.cli.commands.index import index
+from lakefmt._core.cli.commands.loads import load, serve
 from lakefmt._core.cli.commands.rows import changes, explain, files, incremental, read, stats, timeline
 from lakefmt._core.cli.commands.services import archive, clean, cluster, compact, services
 from lakefmt._core.cli.commands.stream import consumers, stream
@@ -102,6 +103,8 @@ _WRITING = (
     index,
     cdc,
     consumers,
+    load,
+    serve,
     services,
     sync,
     vacuum,

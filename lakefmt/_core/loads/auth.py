@@ -59,7 +59,9 @@ def hash_password(name: str, password: str, patterns: str = "*") -> str:
     salt = os.urandom(16)
     line = f"{name}:scrypt${salt.hex()}${_hashed(password.encode(), salt).hex()}:{patterns}"
     if not _LINE.fullmatch(line) or len(password.encode()) > _MAX_PASSWORD:
-        raise InvalidInputError("a user's name has 1 to 128 characters without colons and blanks, the password at most 1024")
+        raise InvalidInputError(
+            "a user's name has 1 to 128 characters without colons and blanks, the password at most 1024"
+        )
     return line
 
 

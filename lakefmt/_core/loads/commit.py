@@ -214,15 +214,15 @@ class LoadTable:
                 return (fill_required(each, schema) for each in tables)
         return fill_required(_all(schema, tables), schema)
 
-    def _merge(
-        self, table_at: TableAt, load: TableLoad, request: WriteRequest, rows: pa.Table
-    ) -> CommitResult | None:
+    def _merge(self, table_at: TableAt, load: TableLoad, request: WriteRequest, rows: pa.Table) -> CommitResult | None:
         """Write rows each of which replaces the stored one only if a column is not smaller."""
         name = load.merge_condition
         identities = row_identities(table_at.key_spec(), rows, across=key_scope(table_at, request.options).across)[0]
         codes = number_keys(identities)[0]
         # Of rows with one key the last with the largest value is left.
-        ranks = pc.rank(rows.column(name).combine_chunks(), sort_keys="ascending", null_placement="at_start", tiebreaker="first")
+        ranks = pc.rank(
+            rows.column(name).combine_chunks(), sort_keys="ascending", null_placement="at_start", tiebreaker="first"
+        )
         order = np.lexsort((ranks.to_numpy(zero_copy_only=False), codes))
         last = np.flatnonzero(np.append(codes[order][1:] != codes[order][:-1], True)) if len(order) else order
         chosen = rows.take(from_numpy(np.sort(order[last])))

@@ -151,7 +151,12 @@ class CsvReader:
 
     def _suits_arrow(self, data: bytes) -> bool:
         parameters = self._parameters
-        if len(parameters.separator) > 1 or parameters.escape or parameters.trim_space or parameters.separator > b"\x7f":
+        if (
+            len(parameters.separator) > 1
+            or parameters.escape
+            or parameters.trim_space
+            or parameters.separator > b"\x7f"
+        ):
             return False
         if parameters.delimiter == b"\r\n":
             ends = data.count(b"\r\n")
@@ -213,9 +218,12 @@ class CsvReader:
         values = cut.texts(np.repeat(firsts, width) + np.tile(np.arange(width), len(firsts)))
         columns = [values.take(pa.array(np.arange(number, len(values), width))) for number in range(width)]
         problems = [
-            _wrong_count(width, int(cut.counts[row]), cut.row_text(row)) for row in np.flatnonzero(wrong)[:MOST_PROBLEMS]
+            _wrong_count(width, int(cut.counts[row]), cut.row_text(row))
+            for row in np.flatnonzero(wrong)[:MOST_PROBLEMS]
         ]
-        problems += [Problem("bytes that are no UTF-8", cut.row_text(row)) for row in np.flatnonzero(bad_text)[:MOST_PROBLEMS]]
+        problems += [
+            Problem("bytes that are no UTF-8", cut.row_text(row)) for row in np.flatnonzero(bad_text)[:MOST_PROBLEMS]
+        ]
         rows = pa.table(dict(zip(self._names, columns, strict=True))) if width else pa.table({})
         return SourceRows(rows, int(np.count_nonzero(wrong | bad_text)), problems[:MOST_PROBLEMS])
 
@@ -310,9 +318,7 @@ class _Cut:
         self._separator = bytes([separator])
         self._data = bytes_of = np.frombuffer(data, np.uint8)
         self._block = data
-        active = (
-            active_escapes(bytes_of, parameters.escape[0]) if parameters.escape else np.zeros(len(bytes_of), bool)
-        )
+        active = active_escapes(bytes_of, parameters.escape[0]) if parameters.escape else np.zeros(len(bytes_of), bool)
         protected = np.zeros(len(bytes_of), bool)
         protected[1:] = active[:-1]
         quotes, inside = self._quotes(bytes_of, protected, separator, delimiter)
@@ -419,13 +425,15 @@ class _Cut:
             texts = pc.if_else(quoted, texts, pc.utf8_trim(texts, " "))
             is_null |= pc.and_(pc.equal(texts, _NULL), pc.invert(quoted)).to_numpy(zero_copy_only=False)
         if len(self._parameters.separator) > 1:
-            texts = pc.replace_substring(texts, self._separator.decode(), self._parameters.separator.decode("utf-8", "replace"))
+            texts = pc.replace_substring(
+                texts, self._separator.decode(), self._parameters.separator.decode("utf-8", "replace")
+            )
         return pc.if_else(pa.array(is_null), pa.scalar(None, pa.string()), texts)
 
 
 def _inside(quotes: Mask) -> Mask:
     counted = np.cumsum(quotes)
-    before: Mask = (counted - quotes) % 2 == 1
+    before: Mask = np.asarray((counted - quotes) % 2 == 1, bool)
     return before
 
 
@@ -440,7 +448,9 @@ def _with_single_bytes(parameters: LoadParameters, data: bytes) -> tuple[int, in
             continue
         stand_in = next((n for n in range(1, 32) if bytes([n]) not in data and bytes([n]) not in taken), None)
         if stand_in is None:
-            raise Refusal("a block has every control character, so that none can stand for a separator", rolls_back=True)
+            raise Refusal(
+                "a block has every control character, so that none can stand for a separator", rolls_back=True
+            )
         data = data.replace(mark, bytes([stand_in]))
         taken += bytes([stand_in])
         marks.append(stand_in)

@@ -23,11 +23,15 @@ from lakefmt.errors import InvalidExpression
 __all__ = ["ColumnList", "Computed", "parse_columns"]
 
 _MAX_ITEMS: Final = 10_000
-_OWN: Final = re.compile(r"'(?:[^'\\]|''|\\.)*'|\"(?:[^\"\\]|\\.)*\"|\b(from_unixtime|str_to_date)(?=\s*\()", re.IGNORECASE)
+_OWN: Final = re.compile(
+    r"'(?:[^'\\]|''|\\.)*'|\"(?:[^\"\\]|\\.)*\"|\b(from_unixtime|str_to_date)(?=\s*\()", re.IGNORECASE
+)
 _OWN_PREFIX: Final = "lakefmt_"
 _NAME = re.compile(r"`([^`]+)`|([^\s`=()',\"]+)")
 #: Nodes whose texts are numbers.
-_NUMERIC: Final = frozenset({"Add", "Sub", "Mul", "Div", "IntDiv", "Mod", "Neg", "Abs", "Round", "Floor", "Ceil", "Sqrt"})
+_NUMERIC: Final = frozenset(
+    {"Add", "Sub", "Mul", "Div", "IntDiv", "Mod", "Neg", "Abs", "Round", "Floor", "Ceil", "Sqrt"}
+)
 _COMPARED: Final = frozenset({"EQ", "NEQ", "LT", "LTE", "GT", "GTE", "Between", "In"})
 #: MySQL's signs of a date format, as Arrow has them; others are the same.
 _DATE_SIGNS: Final = {"%i": "%M", "%s": "%S", "%T": "%H:%M:%S", "%k": "%H", "%e": "%d", "%c": "%m", "%M": "%B"}
@@ -61,11 +65,12 @@ def parse_columns(text: str) -> ColumnList:
         found = _NAME.match(item)
         rest = "" if found is None else item[found.end() :].strip()
         if found is None or (rest and not rest.startswith("=")) or rest == "=":
-            raise Refusal(f"Invalid columns: {item[:80]!r} is neither a name nor a name with an expression", rolls_back=True)
+            raise Refusal(
+                f"Invalid columns: {item[:80]!r} is neither a name nor a name with an expression", rolls_back=True
+            )
         name = found[1] or found[2]
-        if name in names or name in expressions:
-            if not rest or name in expressions:
-                raise Refusal(f"Invalid columns: {name!r} is named twice", rolls_back=True)
+        if name in expressions or (name in names and not rest):
+            raise Refusal(f"Invalid columns: {name!r} is named twice", rolls_back=True)
         if rest:
             expressions[name] = rest[1:].strip()
         else:
@@ -121,7 +126,9 @@ class Computed:
             tree = self._prepared(tree)
             self._expression = parse_expression(tree.sql("duckdb"), self._schema)
         except (errors.SqlglotError, RecursionError) as error:
-            raise Refusal(f"Invalid expression {text[:200]!r}: {str(error).splitlines()[0][:200]}", rolls_back=True) from None
+            raise Refusal(
+                f"Invalid expression {text[:200]!r}: {str(error).splitlines()[0][:200]}", rolls_back=True
+            ) from None
         except InvalidExpression as error:
             raise Refusal(f"Invalid expression {text[:200]!r}: {error}", rolls_back=True) from None
 
@@ -133,7 +140,7 @@ class Computed:
     @property
     def columns(self) -> Sequence[str]:
         """The fields that there are."""
-        return self._schema.names
+        return list(map(str, self._schema.names))
 
     def values(self, rows: pa.Table) -> pa.ChunkedArray:
         """Return its value for each row.

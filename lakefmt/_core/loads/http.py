@@ -12,16 +12,17 @@ import socket
 import ssl
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import BoundedSemaphore, Event, Thread
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from lakefmt._core.data_classes import dataclass
-from lakefmt._core.loads.auth import ANYBODY, Users
+from lakefmt._core.loads.auth import ANYBODY, User, Users
 from lakefmt._core.loads.bodies import BodyBroken
 from lakefmt._core.loads.protocol import Refusal, Reply
-from lakefmt._core.loads.service import Grants, LoadService, Request
+from lakefmt._core.loads.service import LoadService, Request
 from lakefmt.errors import InvalidInputError, LakefmtError
 
 __all__ = ["HttpLimits", "LoadServer", "is_loopback"]
@@ -128,7 +129,12 @@ class _Body:
         if not self._in_chunk:
             line = rfile.readline(1_024)
             text = line.split(b";")[0].strip()
-            if not line.endswith(b"\n") or not text or len(text) > 16 or not set(text) <= set(b"0123456789abcdefABCDEF"):
+            if (
+                not line.endswith(b"\n")
+                or not text
+                or len(text) > 16
+                or not set(text) <= set(b"0123456789abcdefABCDEF")
+            ):
                 raise BodyBroken("the length of a chunk is no number")
             self._in_chunk = int(text, 16)
             if not self._in_chunk:
@@ -174,10 +180,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def finish(self) -> None:
         for opened in (self.wfile, self.rfile):
-            try:
+            with suppress(OSError):
                 opened.close()
-            except OSError:
-                pass
 
     def log_message(self, format: str, *args: Any) -> None:
         _log.debug(format, *args)
@@ -238,7 +242,7 @@ class _Handler(BaseHTTPRequestHandler):
         unread = not body_of.ended
         self._send(Reply(reply.body, reply.status, reply.headers, unread))
 
-    do_GET = do_POST = do_PUT = do_HEAD = _answer
+    do_GET = do_POST = do_PUT = do_HEAD = _answer  # noqa: N815  (names of the standard library)
 
     def _host(self) -> str:
         given = self.headers.get("Host", "")
@@ -276,7 +280,7 @@ class _Handler(BaseHTTPRequestHandler):
             raise Refusal("Content-Length is no length")
         return int(text)
 
-    def _user(self) -> Grants | None:
+    def _user(self) -> User | None:
         users = self.server.users
         return ANYBODY if users is None else users.authenticate(self.headers.get("Authorization", ""))
 
@@ -299,14 +303,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _linger(self) -> None:
         """Let the client read the reply before the connection is reset by bytes that it still sends."""
-        try:
+        with suppress(OSError, ValueError):
             self.connection.shutdown(socket.SHUT_WR)
             self._timed.deadline = time.monotonic() + 2.0
             left = 4 << 20
             while left > 0 and (data := self.rfile.read1(1 << 16)):
                 left -= len(data)
-        except (OSError, ValueError):
-            pass
 
 
 class _Server(ThreadingHTTPServer):

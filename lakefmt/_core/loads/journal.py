@@ -186,7 +186,7 @@ def decode_transaction(data: bytes, name: str) -> Transaction:
             raise ValueError("times")
         tables = body["tables"]
         if not isinstance(tables, dict):
-            raise ValueError("tables")
+            raise ValueError("tables")  # noqa: TRY004  (as above)
         loads = {str(key): _decode_load(load, plain["database"]) for key, load in tables.items()}
         check_label(plain["label"])
         return Transaction(state=State(body["state"]), times=Times(*times), tables=loads, **plain)

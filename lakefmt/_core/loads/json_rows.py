@@ -55,7 +55,7 @@ def parse_paths(text: str) -> list[Path]:
     except (ValueError, RecursionError):
         given = None
     if not isinstance(given, list) or not given or not all(isinstance(path, str) for path in given):
-        raise Refusal("Invalid jsonpaths: a list of paths such as [\"$.id\", \"$.v\"] is expected", rolls_back=True)
+        raise Refusal('Invalid jsonpaths: a list of paths such as ["$.id", "$.v"] is expected', rolls_back=True)
     return [_parse_path(path) for path in given]
 
 
@@ -108,7 +108,8 @@ class JsonReader:
             seen += len(block)
             if seen > _MAX_BODY_BYTES and not self._parameters.ignore_json_size:
                 raise Refusal(
-                    f"the body has more than {_MAX_BODY_BYTES} bytes: ignore_json_size=true allows that", rolls_back=True
+                    f"the body has more than {_MAX_BODY_BYTES} bytes: ignore_json_size=true allows that",
+                    rolls_back=True,
                 )
             left += block
             if base < 0:
@@ -149,7 +150,13 @@ class JsonReader:
         """Return the rows of a block; None: Arrow does not understand it, or not by our rules."""
         plain = not self._root and all(len(path) == 1 and isinstance(path[0], str) for path in self._paths)
         keys = [str(path[0]) for path in self._paths]
-        if not plain or len(set(keys)) < len(keys) or len(self._types) < len(self._names) or found.depth > _MAX_DEPTH or not is_text(data):
+        if (
+            not plain
+            or len(set(keys)) < len(keys)
+            or len(self._types) < len(self._names)
+            or found.depth > _MAX_DEPTH
+            or not is_text(data)
+        ):
             return None
         if not len(found.ends):
             return SourceRows(pa.table({name: pa.array([], self._types[name]) for name in self._names}))
@@ -236,7 +243,11 @@ def _dumped(value: Any) -> str:
     if isinstance(value, _Number):
         return str(value)
     if isinstance(value, dict):
-        return "{" + ",".join(f"{json.dumps(key, ensure_ascii=False)}:{_dumped(each)}" for key, each in value.items()) + "}"
+        return (
+            "{"
+            + ",".join(f"{json.dumps(key, ensure_ascii=False)}:{_dumped(each)}" for key, each in value.items())
+            + "}"
+        )
     if isinstance(value, list):
         return "[" + ",".join(map(_dumped, value)) + "]"
     return json.dumps(value, ensure_ascii=False)

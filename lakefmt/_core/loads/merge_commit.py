@@ -58,7 +58,9 @@ class MergeCommits:
             raise Refusal("skip_header and enable_merge_commit do not go together")
         service, headers = self._service, request.headers
         milliseconds = headers.get("merge_commit_interval_ms", "")
-        if milliseconds and not (milliseconds.isascii() and milliseconds.isdigit() and int(milliseconds[:7]) <= _MOST_MS):
+        if milliseconds and not (
+            milliseconds.isascii() and milliseconds.isdigit() and int(milliseconds[:7]) <= _MOST_MS
+        ):
             raise Refusal("Invalid merge_commit_interval_ms")
         interval = int(milliseconds or service.options.merge_interval_ms)
         key = (asked.database, asked.table, parameters)
@@ -92,9 +94,7 @@ class MergeCommits:
                 from threading import Thread  # few loads are asynchronous
 
                 Thread(target=self._finish, args=(key, group), name="lakefmt-merge-commit", daemon=True).start()
-            return Reply(
-                outcome_body("OK", "", record.label, record.id, LeftMergeTimeMs=left, **done.counts.body())
-            )
+            return Reply(outcome_body("OK", "", record.label, record.id, LeftMergeTimeMs=left, **done.counts.body()))
         if leads:
             self._finish(key, group)
         with self._changed:
@@ -119,4 +119,3 @@ class MergeCommits:
         with self._changed:
             group.outcome = outcome
             self._changed.notify_all()
-

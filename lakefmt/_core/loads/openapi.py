@@ -40,7 +40,13 @@ _ROWS: Final = {
     "log_rejected_record_num": "how many bad rows are noted",
     "lakefmt_operation": "upsert, insert or bulk_insert",
 }
-_LOAD: Final = {"label": "of the transaction", "db": "database", "table": "table", "load_seq": "a load is taken once", **_ROWS}
+_LOAD: Final = {
+    "label": "of the transaction",
+    "db": "database",
+    "table": "table",
+    "load_seq": "a load is taken once",
+    **_ROWS,
+}
 _END: Final = {"label": "of the transaction", "db": "database"}
 _PLAIN: Final = {
     "label": "made by the server if it is missing",
@@ -51,7 +57,9 @@ _PLAIN: Final = {
 }
 
 
-def _operation(summary: str, headers: dict[str, str], *, body: bool = False, paths: tuple[str, ...] = ()) -> dict[str, Any]:
+def _operation(
+    summary: str, headers: dict[str, str], *, body: bool = False, paths: tuple[str, ...] = ()
+) -> dict[str, Any]:
     needed = {"label", "db"} & set(headers) if not paths else set[str]()
     parameters: list[dict[str, Any]] = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in paths
@@ -72,7 +80,9 @@ def _operation(summary: str, headers: dict[str, str], *, body: bool = False, pat
         },
     }
     if body:
-        made["requestBody"] = {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
+        made["requestBody"] = {
+            "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+        }
     return made
 
 

@@ -15,7 +15,6 @@ from typing import Final, Protocol
 
 from lakefmt._core.arguments import shown
 from lakefmt._core.data_classes import dataclass
-from lakefmt._core.filegroups.table_client import TableClient
 from lakefmt._core.loads.bodies import Body, BodyBroken, BodyTooLarge
 from lakefmt._core.loads.commit import LoadTable
 from lakefmt._core.loads.merge_commit import MergeCommits
@@ -74,7 +73,10 @@ _OPERATIONS: Final = {"prepare": Operation.PREPARE, "commit": Operation.COMMIT, 
 class Grants(Protocol):
     """What a user may do."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """Who it is."""
+        ...
 
     def may_load(self, database: str, table: str) -> bool:
         """Return whether the user may load into a table."""
@@ -284,7 +286,7 @@ class LoadService:
             raise Refusal("No database selected.")
         live = self.transactions.find(check_name(database, "database"), label)
         if live is not None:
-            for table in live.record.tables or {live.record.table: None}:
+            for table in list(live.record.tables) or [live.record.table]:
                 self._check_grant(request, database, table)
         return live, label
 
@@ -306,7 +308,10 @@ class LoadService:
         raise Refusal(f"Transcation State Invalid: transaction {record.id} is {record.state.value}{reason}")
 
     def _unknown(self, operation: Operation, label: str, database: str) -> Refusal:
-        spelt = {Operation.LOAD: "TXN_NOT_EXISTS", Operation.COMMIT: f"Transcation Not Exist: label {label} in db {database}"}
+        spelt = {
+            Operation.LOAD: "TXN_NOT_EXISTS",
+            Operation.COMMIT: f"Transcation Not Exist: label {label} in db {database}",
+        }
         message = spelt.get(operation, "Transcation Not Exist")
         keeps = self.options.guide_replies or operation in (Operation.COMMIT, Operation.ROLLBACK)
         return UnknownTransaction(message, status="FAILED" if keeps else "TXN_NOT_EXISTS")
@@ -368,8 +373,15 @@ class LoadService:
     def _loaded_body(self, request: Request, live: Live, done: Loaded, begun: float) -> dict[str, object]:
         spent = int((perf_counter() - begun) * 1000)
         names = ("LoadTimeMs", "StreamLoadPutTimeMs", "ReceivedDataTimeMs")
-        more = {"Seq": done.number, **done.counts.body(), **dict.fromkeys(names, spent), "StreamLoadPlanTimeMs": done.plan_ms}
-        return outcome_body("OK", "", live.record.label, live.record.id, **more, ErrorURL=self._error_url(request, live))
+        more = {
+            "Seq": done.number,
+            **done.counts.body(),
+            **dict.fromkeys(names, spent),
+            "StreamLoadPlanTimeMs": done.plan_ms,
+        }
+        return outcome_body(
+            "OK", "", live.record.label, live.record.id, **more, ErrorURL=self._error_url(request, live)
+        )
 
     def _error_url(self, request: Request, live: Live) -> str:
         name = live.record.error_log
@@ -416,7 +428,9 @@ class LoadService:
             message = f"Transaction {record.id} has already aborted, label is {record.label}" if again else ""
             return Reply(outcome_body("OK", message, record.label, record.id))
         if operation is Operation.PREPARE and not again:
-            timeout = seconds_header(request.headers, "prepared_timeout", self.options.prepared_timeout, 10 * MAX_TIMEOUT)
+            timeout = seconds_header(
+                request.headers, "prepared_timeout", self.options.prepared_timeout, 10 * MAX_TIMEOUT
+            )
             self.transactions.prepare(live, timeout)
         elif operation is Operation.COMMIT:
             if not again:
@@ -442,8 +456,8 @@ class LoadService:
         try:
             return work()
         except DuplicateLabel as error:
-            more = {"ExistingJobStatus": error.existing}
-            return Reply(outcome_body(error.status, str(error), label, error.transaction_id, **more), close=True)
+            said = outcome_body(error.status, str(error), label, error.transaction_id, ExistingJobStatus=error.existing)
+            return Reply(said, close=True)
         except Refusal as error:
             status, message, rolls_back = error.status, str(error), error.rolls_back
         except BodyBroken:
@@ -454,7 +468,7 @@ class LoadService:
             status, message, rolls_back = "INTERNAL_ERROR", str(error), False
         except LakefmtError as error:
             status, message, rolls_back = "FAILED", self._safe_message(error), True
-        except Exception as error:  # a client gets a reply, whatever it is
+        except Exception as error:  # noqa: BLE001 - a client gets a reply, whatever it is
             _log.exception("a request failed")
             status, message, rolls_back = "INTERNAL_ERROR", f"internal error: {type(error).__name__}", False
         live = held[0] if held else None
@@ -621,7 +635,10 @@ class LoadService:
         with self.metrics.lock:
             lines += [f"lakefmt_load_requests_total{{{key}}} {count}" for key, count in self.metrics.requests.items()]
             lines += ["# TYPE lakefmt_load_seconds_total counter"]
-            lines += [f'lakefmt_load_seconds_total{{operation="{key}"}} {spent:.6f}' for key, spent in self.metrics.seconds.items()]
+            lines += [
+                f'lakefmt_load_seconds_total{{operation="{key}"}} {spent:.6f}'
+                for key, spent in self.metrics.seconds.items()
+            ]
             lines += ["# TYPE lakefmt_load_rows_total counter"]
             lines += [f'lakefmt_load_rows_total{{class="{key}"}} {count}' for key, count in self.metrics.rows.items()]
         lines += ["# TYPE lakefmt_load_transactions gauge"]

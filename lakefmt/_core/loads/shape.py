@@ -93,7 +93,9 @@ class Shaper:
         )
         self._computed = {name: Computed(text, self._sources) for name, text in columns.expressions.items()}
         self._check_columns(columns)
-        types = {name: target.schema.field(name).type for name in self._direct if _converts(target.schema.field(name).type)}
+        types = {
+            name: target.schema.field(name).type for name in self._direct if _converts(target.schema.field(name).type)
+        }
         if self.marked or any(name not in target.schema.names for name in columns.names):
             types.update({name: pa.string() for name in columns.names if name not in self._direct})
         reads = CsvReader if parameters.format == "csv" else JsonReader
@@ -128,7 +130,9 @@ class Shaper:
             raise Refusal(f"Invalid columns: column {missing[0]!r} gets no value and must have one", rolls_back=True)
         condition = self._parameters.merge_condition
         if condition and (condition not in schema.names or not target.keys):
-            raise Refusal(f"Invalid merge_condition {condition[:100]!r}: it is a column of a table with keys", rolls_back=True)
+            raise Refusal(
+                f"Invalid merge_condition {condition[:100]!r}: it is a column of a table with keys", rolls_back=True
+            )
 
     @property
     def stored_names(self) -> tuple[str, ...]:
@@ -305,7 +309,12 @@ def convert_texts(
         >>> values.to_pylist(), bad.tolist()
         ([1, None, 3, None], [False, True, False, False])
     """
-    if pt.is_string(data_type) or pt.is_large_string(data_type) or pt.is_binary(data_type) or pt.is_large_binary(data_type):
+    if (
+        pt.is_string(data_type)
+        or pt.is_large_string(data_type)
+        or pt.is_binary(data_type)
+        or pt.is_large_binary(data_type)
+    ):
         return texts.cast(data_type), np.zeros(len(texts), bool)
     if pt.is_nested(data_type):
         return _from_json(texts, data_type)
@@ -366,7 +375,9 @@ def _integers(texts: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedArray
 def _decimals(texts: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedArray:
     """Return decimals, rounded half away from zero; those that do not fit are null."""
     plain = _matching(texts, _FIXED)
-    plain = pc.if_else(pc.fill_null(pc.match_substring_regex(plain, "[0-9]"), False), plain, pa.scalar(None, pa.string()))
+    plain = pc.if_else(
+        pc.fill_null(pc.match_substring_regex(plain, "[0-9]"), False), plain, pa.scalar(None, pa.string())
+    )
     wide = pc.round(plain.cast(pa.decimal256(76, 37)), data_type.scale, "half_towards_infinity")
     most = Decimal(10) ** (data_type.precision - data_type.scale)
     limit = pa.scalar(most, pa.decimal256(76, 37)) if most < Decimal(10) ** 38 else None
@@ -400,9 +411,7 @@ def _zoned(texts: pa.ChunkedArray, data_type: pa.DataType, zone: ZoneInfo | None
     parts = pc.extract_regex(texts, r"^(?P<t>.*?) ?(?P<s>[+-])(?P<h>[0-9]{2}):?(?P<m>[0-9]{2})$")
     has_offset = parts.is_valid()
     in_utc = pc.fill_null(pc.match_substring_regex(texts, "Z$"), False)
-    plain = pc.if_else(
-        has_offset, pc.struct_field(parts, "t"), pc.if_else(in_utc, pc.utf8_rtrim(texts, "Z"), texts)
-    )
+    plain = pc.if_else(has_offset, pc.struct_field(parts, "t"), pc.if_else(in_utc, pc.utf8_rtrim(texts, "Z"), texts))
     local = _moments(plain, "us")
     minutes = pc.add(
         pc.multiply(pc.struct_field(parts, "h").cast(pa.int64()), 60), pc.struct_field(parts, "m").cast(pa.int64())
@@ -429,5 +438,3 @@ def _from_json(texts: pa.ChunkedArray, data_type: pa.DataType) -> tuple[pa.Chunk
             values.append(None)
             bad[number] = True
     return pa.chunked_array([pa.array(values, data_type)]), bad
-
-

@@ -82,9 +82,7 @@ TRANSITIONS: Final[dict[State, dict[Operation, Step]]] = {
         timeout=Step(_V.DO, _S.ABORTED),
     ),
     # One of its tables has its rows: all that is left is to give the others theirs.
-    _S.COMMITTED: _row(
-        _S.COMMITTED, begin=Step(_V.DUPLICATE, _S.COMMITTED), commit=Step(_V.DO, _S.VISIBLE)
-    ),
+    _S.COMMITTED: _row(_S.COMMITTED, begin=Step(_V.DUPLICATE, _S.COMMITTED), commit=Step(_V.DO, _S.VISIBLE)),
     _S.VISIBLE: _row(_S.VISIBLE, begin=Step(_V.DUPLICATE, _S.VISIBLE), commit=Step(_V.AGAIN, _S.VISIBLE)),
     _S.ABORTED: _row(_S.ABORTED, begin=Step(_V.DO, _S.PREPARE), rollback=Step(_V.AGAIN, _S.ABORTED)),
 }

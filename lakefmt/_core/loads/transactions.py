@@ -15,12 +15,11 @@ from contextlib import contextmanager, suppress
 from threading import Lock
 from typing import Final
 
-from lakefmt._core.arguments import shown
 from lakefmt._core.data_classes import dataclass
-from lakefmt._core.loads.bodies import Body, BodyBroken, unpacked
+from lakefmt._core.loads.bodies import Body, unpacked
 from lakefmt._core.loads.commit import LoadTable
 from lakefmt._core.loads.csv_rows import MOST_PROBLEMS, Problem
-from lakefmt._core.loads.journal import Journal, Lease, TableLoad, Transaction
+from lakefmt._core.loads.journal import Journal, Lease, Transaction
 from lakefmt._core.loads.options import LoadOptions
 from lakefmt._core.loads.protocol import BeginParameters, Counts, LoadParameters, Refusal, existing_status
 from lakefmt._core.loads.shape import Shaper
@@ -28,7 +27,7 @@ from lakefmt._core.loads.staging import Staged, StagedRows
 from lakefmt._core.loads.states import Operation, State, Times, Verdict, expiry, transition
 from lakefmt._core.storage.api import ObjectStore
 from lakefmt._core.values import Clock
-from lakefmt.errors import CorruptFile, LakefmtError, NotFoundError, StorageError, TableNotFound
+from lakefmt.errors import LakefmtError, NotFoundError, StorageError, TableNotFound
 
 __all__ = ["DuplicateLabel", "Live", "Transactions", "UnknownTransaction"]
 
@@ -155,7 +154,9 @@ class Transactions:
             try:
                 self._recover(live)
             except LakefmtError as error:
-                _log.warning("transaction %s of %s stays %s: %s", record.label, record.database, record.state.value, error)
+                _log.warning(
+                    "transaction %s of %s stays %s: %s", record.label, record.database, record.state.value, error
+                )
             if record.state in _OPEN:
                 named.update(part.name for load in record.tables.values() for part in load.parts)
         with suppress(StorageError):
@@ -317,9 +318,7 @@ class Transactions:
 
     def _new(self, asked: BeginParameters, owner: str, earlier: Live | None) -> Live:
         key, now = (asked.database, asked.label), self.now()
-        times = Times(
-            now, now, 0, asked.timeout, self.options.prepared_timeout, asked.idle_timeout
-        )
+        times = Times(now, now, 0, asked.timeout, self.options.prepared_timeout, asked.idle_timeout)
         with self.lock:
             if self.live.get(key) is not earlier:
                 raise DuplicateLabel(asked.label, None, finished=False)
@@ -365,7 +364,7 @@ class Transactions:
         mark, warned = loading.staged.mark(), loading.shaper.reader.warnings
         counts, problems = Counts(), list[Problem]()
         try:
-            blocks = _counted(unpacked(body, parameters.compression, self.options.max_body_bytes))
+            blocks = _CountedBlocks(unpacked(body, parameters.compression, self.options.max_body_bytes))
             for source in loading.shaper.reader.read(blocks):
                 shaped = loading.shaper.shape(source)
                 loading.staged.add(shaped.rows)
@@ -457,7 +456,9 @@ class Transactions:
         if not record.error_log:
             record.error_log = f"error_log_{secrets.token_hex(8)}_{secrets.token_hex(8)}"
         shows = self.options.show_values
-        lines = [f"Error: {each.reason}." + (f" Row: {each.row}" if shows and each.row else "") for each in live.problems]
+        lines = [
+            f"Error: {each.reason}." + (f" Row: {each.row}" if shows and each.row else "") for each in live.problems
+        ]
         with suppress(StorageError):
             self.journal.store.put(
                 self.journal.error_name(record.database, record.error_log), ("\n".join(lines) + "\n").encode()
@@ -485,7 +486,9 @@ class Transactions:
             loading.staged.flush()
             load = record.tables[name]
             if (load.marked or load.merge_condition) and live.staged_bytes > self.options.max_row_bytes_in_memory:
-                raise Refusal("rows with operators or a merge condition are too many for one transaction", rolls_back=True)
+                raise Refusal(
+                    "rows with operators or a merge condition are too many for one transaction", rolls_back=True
+                )
             self.table(record.database, name).check(load)
         times = record.times
         record.times = times._replace(prepared=self.now(), prepared_timeout=prepared_timeout)
@@ -579,7 +582,7 @@ class Transactions:
         self.journal.remove_rows(record)
 
 
-class _counted:
+class _CountedBlocks:
     """Blocks, and how many bytes they have."""
 
     def __init__(self, blocks: Iterator[bytes]) -> None:
