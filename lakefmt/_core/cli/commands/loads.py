@@ -191,9 +191,7 @@ def load(
     given.setdefault("format", data_format or ("json" if is_json else "csv"))
     client = StreamLoad(url, database, name, label=label, user=user, password=password)
     with client:
-        reply = client.load(
-            _ShownFile(file) if not quiet and not as_json and file.seekable() else _Plain(file), **given
-        )
+        reply = client.load(_blocks(file, shown=not quiet and not as_json and file.seekable()), **given)
     if as_json:
         print_json({"label": client.label, **reply.body})
     else:
