@@ -239,6 +239,7 @@ class Lease:
         self._held: ProcessLock | None = None
         self._mark: str | None = None
         self._until = 0
+        self._is_lost = False
 
     def acquire(self) -> None:
         """Take the lease.
@@ -286,8 +287,8 @@ class Lease:
         else:
             result = versions.put_if_match(_LEASE, data, self._mark)
             if result.outcome is not PutOutcome.DONE and self._read() != (now, self._owner):
-                self._until = 0
-                raise StateError(f"another server took over {self._store.url}: this one answers for nothing any more")
+                self._until, self._is_lost = 0, True
+                self._refuse_lost()
             if result.mark is None:
                 self._read()
             else:
@@ -300,8 +301,13 @@ class Lease:
         Raises:
             StateError: another server has it.
         """
+        self._refuse_lost()
         if self._held is None and self._now() > self._until - _LEASE_MS * 2 // 3:
             self._write()
+
+    def _refuse_lost(self) -> None:
+        if self._is_lost:
+            raise StateError(f"another server took over {self._store.url}: this one answers for nothing any more")
 
     def check(self) -> None:
         """Refuse to go on without the lease.
@@ -309,6 +315,7 @@ class Lease:
         Raises:
             StateError: it is over.
         """
+        self._refuse_lost()
         if self._now() > self._until:
             self.renew()
 
@@ -316,7 +323,7 @@ class Lease:
         """Let others have the lease."""
         if self._held is not None:
             self._held.release()
-        elif self._until:
+        elif self._until and not self._is_lost:
             self._store.delete([_LEASE])
         self._until = 0
 
