@@ -73,6 +73,7 @@ FLOORS: dict[str, int] = {
     "bench": 90,
     "demo": 90,
     "server": 90,
+    "client": 90,  # of a server of loads
     "cli": 95,  # starts the other entry points: `lakefmt bench`, `lakefmt serve`
     "__main__": 96,  # `python -m lakefmt`
 }

@@ -164,7 +164,6 @@ class _Handler(BaseHTTPRequestHandler):
 
     server: _Server
     protocol_version = "HTTP/1.1"
-    server_version, sys_version = "lakefmt", ""
     rfile: Any
 
     def setup(self) -> None:
@@ -179,9 +178,13 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile = connection.makefile("wb", 0)
 
     def finish(self) -> None:
-        for opened in (self.wfile, self.rfile):
+        # The server closes the socket that it accepted, which TLS has taken over.
+        for opened in (self.wfile, self.rfile, *((self.connection,) if self.server.tls is not None else ())):
             with suppress(OSError):
                 opened.close()
+
+    def version_string(self) -> str:
+        return "lakefmt"
 
     def log_message(self, format: str, *args: Any) -> None:
         _log.debug(format, *args)
