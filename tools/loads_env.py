@@ -19,9 +19,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / ".cache" / "starrocks"
 STAMP = FOLDER / "complete"
-#: The client is shaded into the connector: it needs nothing else.
+#: The client is shaded into the connector; lz4 is what Flink would bring.
 ARTIFACTS = (
     ("com.starrocks", "flink-connector-starrocks", "1.2.10_flink-1.18"),
+    ("org.lz4", "lz4-java", "1.8.0"),
     ("org.slf4j", "slf4j-api", "1.7.36"),
     ("org.slf4j", "slf4j-simple", "1.7.36"),
 )

@@ -139,7 +139,9 @@ class Raw:
         self.socket.sendall(text.encode() if isinstance(text, str) else text)
 
     def head(self, method: str, path: str, **headers: str) -> None:
-        lines = "".join(f"{name.replace('_', '-') if name[0].isupper() else name}: {value}\r\n" for name, value in headers.items())
+        lines = "".join(
+            f"{name.replace('_', '-') if name[0].isupper() else name}: {value}\r\n" for name, value in headers.items()
+        )
         self.send(f"{method} {path} HTTP/1.1\r\nHost: x\r\n{lines}\r\n")
 
     def receive(self, until: bytes = b"") -> bytes:

@@ -10,13 +10,14 @@ public class Client {
         String url = given[0], format = given[1], database = given[2], table = given[3], columns = given[4], prefix = given[5];
         var of = StreamLoadTableProperties.builder().database(database).table(table).columns(columns);
         of.enableUpsertDelete(columns.contains("__op"));
+        // The client names the format to the server only where its user does.
         if (format.equals("json")) {
-            of.streamLoadDataFormat(StreamLoadDataFormat.JSON);
-        } else {
+            of.streamLoadDataFormat(StreamLoadDataFormat.JSON).addProperty("format", "json");
+        } else if (format.equals("csv")) {
             of.streamLoadDataFormat(new StreamLoadDataFormat.CSVFormat("\n")).addProperty("column_separator", ",");
         }
         if (format.equals("lz4")) {
-            of.streamLoadDataFormat(StreamLoadDataFormat.JSON).addProperty("compression", "lz4_frame");
+            of.streamLoadDataFormat(StreamLoadDataFormat.JSON).addProperty("format", "json").addProperty("compression", "lz4_frame");
         }
         if (given.length > 6) {
             of.maxBufferRows(Integer.parseInt(given[6]));
@@ -40,6 +41,7 @@ public class Client {
                     manager.flush();
                     answer = String.valueOf(manager.getException());
                 } else if (line.equals("prepare")) {
+                    manager.flush();
                     snapshot = manager.snapshot();
                     answer = String.valueOf(manager.prepare(snapshot));
                 } else if (line.equals("commit")) {
