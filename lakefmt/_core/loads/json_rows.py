@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.json as pajson
 import pyarrow.types as pt
 
-from lakefmt._core.loads.csv_rows import MOST_PROBLEMS, Mask, Problem, SourceRows, active_escapes, is_text
+from lakefmt._core.loads.csv_rows import MOST_PROBLEMS, Problem, SourceRows, active_escapes, is_text
 from lakefmt._core.loads.protocol import LoadParameters, Refusal
 
 __all__ = ["JsonReader", "parse_paths"]
@@ -32,6 +32,7 @@ _WHITE: Final = b" \t\r\n"
 _STEP = re.compile(r"""\.([^.\[\]"]+)|\["([^"]+)"\]|\['([^']+)'\]|\[([0-9]{1,6})\]|\."([^"]+)\"""")
 
 Path = tuple[str | int, ...]
+Places: TypeAlias = npt.NDArray[np.int64]
 
 
 class _Number(str):
@@ -140,7 +141,7 @@ class JsonReader:
         if end:
             del left[:end]
             whole = data[:end]
-            problems = [] if not ended else found.rest(base)
+            problems = [] if not ended else found.rest()
             rows = self._read_by_arrow(found, whole) if not problems else None
             yield rows if rows is not None else self._read_each(found, whole, problems)
 
@@ -256,7 +257,10 @@ def _dumped(value: Any) -> str:
 class _Records:
     """The records of a block that begins with one.
 
+    Only the places of brackets, quotes and line ends are looked at: those between quotes are text.
+
     Attributes:
+        begins: where each begins.
         ends: where each ends.
         end: behind the last one, and the comma after it.
         depth: how deeply brackets are nested.
@@ -265,66 +269,61 @@ class _Records:
     def __init__(self, data: bytes, base: int) -> None:
         self._block, self._base = data, base
         self._data = bytes_of = np.frombuffer(data, np.uint8)
-        active = active_escapes(bytes_of, 0x5C) if b"\\" in data else None
-        quotes = bytes_of == 0x22
-        if active is not None:
-            quotes[1:] &= ~active[:-1]
-        counted = np.cumsum(quotes, dtype=np.int32)
-        self._outside: Mask = ((counted & 1) == 0) & ~quotes
-        opens = ((bytes_of == 0x7B) | (bytes_of == 0x5B)) & self._outside
-        closes = ((bytes_of == 0x7D) | (bytes_of == 0x5D)) & self._outside
-        places = np.flatnonzero(opens | closes)
-        depths = np.cumsum(np.where(opens[places], 1, -1)) + base
+        is_quote = bytes_of == 0x22
+        if b"\\" in data:
+            is_quote[1:] &= ~active_escapes(bytes_of, 0x5C)[:-1]
+        self._quotes: Places = np.flatnonzero(is_quote)
+        # "[" and "{", "]" and "}" differ in one bit.
+        folded = bytes_of | 0x20
+        places = self._outside(np.flatnonzero((folded == 0x7B) | (folded == 0x7D)))
+        opens = bytes_of[places] | 0x20 == 0x7B
+        depths = np.cumsum(np.where(opens, 1, -1)) + base
         self.depth = int(depths.max(initial=0))
         # Behind the end of the array there is nothing that is read.
         over = np.flatnonzero(depths < base)
         self._closed = int(places[over[0]]) if len(over) else -1
         if len(over):
-            places, depths = places[: over[0]], depths[: over[0]]
-        self._places, self._depths = places, depths
-        self.ends: npt.NDArray[np.int64] = places[(depths == base) & closes[places]] + 1
-        self.begins: npt.NDArray[np.int64] = places[(depths == base + 1) & opens[places]][: len(self.ends)]
+            places, depths, opens = places[: over[0]], depths[: over[0]], opens[: over[0]]
+        self._is_open = bool(len(depths)) and int(depths[-1]) > base
+        self.ends: Places = places[(depths == base) & ~opens] + 1
+        self.begins: Places = places[(depths == base + 1) & opens][: len(self.ends)]
         self.end = int(self.ends[-1]) if len(self.ends) else 0
         comma = re.compile(rb"[ \t\r\n]*,?").match(data, self.end) if base and self.end else None
         self.end = self.end if comma is None else comma.end()
+
+    def _outside(self, places: Places) -> Places:
+        """Return those places that are not inside texts."""
+        return places[np.searchsorted(self._quotes, places) % 2 == 0]
+
+    def _between(self, end: int) -> Places:
+        """Return the places before, between and behind the records of a block that ends somewhere."""
+        begins, ends = np.append(self.begins, end), np.insert(self.ends, 0, 0)
+        counts = np.maximum(begins - ends, 0)
+        firsts = np.cumsum(counts) - counts
+        return np.repeat(ends - firsts, counts) + np.arange(int(counts.sum()))
 
     def spans(self) -> Iterator[tuple[int, int]]:
         """Yield where each record begins and ends."""
         yield from zip(self.begins.tolist(), self.ends.tolist(), strict=True)
 
-    def rest(self, base: int) -> list[Problem]:
+    def rest(self) -> list[Problem]:
         """Return what is wrong with what is not part of a record."""
-        between = np.ones(len(self._data), bool)
-        steps = np.zeros(len(self._data) + 1, np.int64)
-        np.add.at(steps, self.begins, 1)
-        np.add.at(steps, self.ends, -1)
-        between &= np.cumsum(steps)[:-1] == 0
-        if self._closed >= 0:
-            between[self._closed] = False
-        others = self._data[between]
-        junk = ~np.isin(others, np.frombuffer(_WHITE + (b"," if base else b""), np.uint8))
-        if junk.any():
-            place = int(np.flatnonzero(between)[np.flatnonzero(junk)[0]])
-            text = self._block[place : place + _MOST_CHARACTERS].decode("utf-8", "replace")
-            is_open = len(self._depths) and self._depths[-1] > base
-            return [Problem("the body ends inside a record" if is_open else "this is no object", text)]
-        return [Problem("the array is not closed")] if base and self._closed < 0 else []
+        between = self._between(len(self._data))
+        between = between[between != self._closed]
+        junk = between[~np.isin(self._data[between], np.frombuffer(_WHITE + (b"," if self._base else b""), np.uint8))]
+        if len(junk):
+            text = self._block[int(junk[0]) :][:_MOST_CHARACTERS].decode("utf-8", "replace")
+            return [Problem("the body ends inside a record" if self._is_open else "this is no object", text)]
+        return [Problem("the array is not closed")] if self._base and self._closed < 0 else []
 
     def lines(self, end: int) -> bytes:
         """Return the records with a line for each."""
+        if not (self.begins[1:] > self.ends[:-1]).all():
+            return b"\n".join(self._block[begin:finish] for begin, finish in self.spans()) + b"\n"
         data = self._data[:end].copy()
-        outside = self._outside[:end]
-        data[outside & np.isin(data, (0x0A, 0x0D))] = 0x20
-        if self._closed >= 0:
-            data[self._closed :] = 0x20
-        # What stands between two records: a comma in an array, else nothing or blanks, of which one becomes the end of the line.
-        begins, ends = self.begins[1:], self.ends[:-1]
-        if (begins > ends).all():
-            data[ends] = 0x0A
-            if self._base:
-                commas = np.flatnonzero((data == 0x2C) & outside)
-                inside = np.searchsorted(self.begins, commas, side="right") - 1
-                free = (inside < 0) | (commas >= self.ends[np.maximum(inside, 0)])
-                data[commas[free]] = 0x20
-            return data.tobytes()
-        return b"\n".join(self._block[begin:finish] for begin, finish in self.spans()) + b"\n"
+        if b"\n" in self._block or b"\r" in self._block:
+            data[self._outside(np.flatnonzero((data == 0x0A) | (data == 0x0D)))] = 0x20
+        # What stands between two records, such as a comma, becomes blanks and the end of a line.
+        data[self._between(end)] = 0x20
+        data[self.ends[:-1]] = 0x0A
+        return data.tobytes()

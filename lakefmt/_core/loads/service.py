@@ -67,6 +67,8 @@ _ERROR_LOG = re.compile(r"error_log_[0-9a-f]{16}_[0-9a-f]{16}")
 _MAX_ERROR_LOG: Final = 16 << 20
 #: Space that stays free on a local disk.
 _SPARE_BYTES: Final = 64 << 20
+#: Settings of commits that nobody names: a server has other requests beside them.
+_SETTINGS: Final[Mapping[str, object]] = {"lakefmt.write.window.bytes": 64 << 20}
 _OPERATIONS: Final = {"prepare": Operation.PREPARE, "commit": Operation.COMMIT, "rollback": Operation.ROLLBACK}
 
 
@@ -178,7 +180,7 @@ class LoadService:
 
     def _open_with_settings(self, path: str) -> Table:
         table = open_table(path, storage_options=self._storage_options)
-        settings = commit_options(table.client, self.options.settings)
+        settings = commit_options(table.client, {**_SETTINGS, **self.options.settings})
         return open_table(path, storage_options=self._storage_options, options=settings)
 
     # --- life --------------------------------------------------------------------------------------------------------------
