@@ -135,10 +135,10 @@ class JsonReader:
 
     def _take(self, left: bytearray, base: int, *, ended: bool) -> Iterator[SourceRows]:
         """Yield the rows of whole records, and take them off."""
-        data = bytes(left)
+        data = bytes(left) or b" "  # the end of an array may be missing alone
         found = _Records(data, base)
         end = len(data) if ended else found.end
-        if end:
+        if end and (left or base):
             del left[:end]
             whole = data[:end]
             problems = [] if not ended else found.rest()

@@ -84,6 +84,9 @@ class Shaper:
         self._parameters, self._target = parameters, target
         self._zone = _zone(parameters.timezone)
         columns = parse_columns(parameters.columns) if parameters.columns else self._columns_of_table()
+        unknown = [name for name in columns.expressions if name not in target.schema.names and name != OPERATION]
+        if unknown:
+            raise Refusal(f"Invalid columns: the table has no column {unknown[0]!r}", rolls_back=True)
         self._direct = tuple(
             name for name in columns.names if name in target.schema.names and name not in columns.expressions
         )
@@ -112,9 +115,6 @@ class Shaper:
 
     def _check_columns(self, columns: ColumnList) -> None:
         target, schema = self._target, self._target.schema
-        unknown = [name for name in columns.expressions if name not in schema.names and name != OPERATION]
-        if unknown:
-            raise Refusal(f"Invalid columns: the table has no column {unknown[0]!r}", rolls_back=True)
         there = {*self._direct, *columns.expressions}
         if self.marked and not target.keys:
             raise Refusal(f"{OPERATION} is for tables with record keys", rolls_back=True)
