@@ -220,10 +220,10 @@ class LoadTable:
         identities = row_identities(table_at.key_spec(), rows, across=key_scope(table_at, request.options).across)[0]
         codes = number_keys(identities)[0]
         # Of rows with one key the last with the largest value is left.
-        ranks = pc.rank(
-            rows.column(name).combine_chunks(), sort_keys="ascending", null_placement="at_start", tiebreaker="first"
-        )
-        order = np.lexsort((ranks.to_numpy(zero_copy_only=False), codes))
+        places = np.arange(len(codes))
+        keyed = pa.table({"key": codes, "value": rows.column(name), "place": places})
+        keys = [("key", "ascending"), ("value", "ascending"), ("place", "ascending")]
+        order = pc.sort_indices(keyed, sort_keys=keys, null_placement="at_start").to_numpy().astype(np.int64)
         last = np.flatnonzero(np.append(codes[order][1:] != codes[order][:-1], True)) if len(order) else order
         chosen = rows.take(from_numpy(np.sort(order[last])))
         quoted = '"' + name.replace('"', '""') + '"'

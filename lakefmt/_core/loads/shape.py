@@ -239,7 +239,10 @@ class Shaper:
         if self._parameters.partitions and rows.num_rows:
             fit = good & chosen
             paths = build_partition_paths(self._target.spec, rows.filter(pa.array(fit)))
-            kept = pc.is_in(paths.cast(pa.string()), pa.array(self._parameters.partitions))
+            # Named by path, as city=sf, or by value.
+            names, paths = pa.array(self._parameters.partitions), paths.cast(pa.string())
+            values = pc.replace_substring_regex(paths, r"(^|/)[^=/]+=", r"\1")
+            kept = pc.or_(pc.is_in(paths, names), pc.is_in(values, names))
             chosen[np.flatnonzero(fit)] = kept.to_numpy(zero_copy_only=False)
         return chosen
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import ssl
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
@@ -207,7 +208,7 @@ def _blocks(file: IO[bytes], *, shown: bool) -> Iterator[bytes]:
     begin = file.tell()
     size = file.seek(0, 2) - begin
     file.seek(begin)
-    with click.progressbar(length=size, label="loading", file=click.get_text_stream("stderr")) as bar:
+    with click.progressbar(length=size, label="loading", file=sys.stderr) as bar:
         while block := file.read(_BLOCK):
             yield block
             bar.update(len(block))
