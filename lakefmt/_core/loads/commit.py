@@ -220,10 +220,11 @@ class LoadTable:
         identities = row_identities(table_at.key_spec(), rows, across=key_scope(table_at, request.options).across)[0]
         codes = number_keys(identities)[0]
         # Of rows with one key the last with the largest value is left.
-        places = np.arange(len(codes))
-        keyed = pa.table({"key": codes, "value": rows.column(name), "place": places})
-        keys = [("key", "ascending"), ("value", "ascending"), ("place", "ascending")]
-        order = pc.sort_indices(keyed, sort_keys=keys, null_placement="at_start").to_numpy().astype(np.int64)
+        values = rows.column(name)
+        there = values.is_valid().cast(pa.int8())  # null is less than any value
+        keyed = pa.table({"key": codes, "there": there, "value": values, "place": np.arange(len(codes))})
+        keys = [(each, "ascending") for each in keyed.column_names]
+        order = pc.sort_indices(keyed, sort_keys=keys).to_numpy().astype(np.int64)
         last = np.flatnonzero(np.append(codes[order][1:] != codes[order][:-1], True)) if len(order) else order
         chosen = rows.take(from_numpy(np.sort(order[last])))
         quoted = '"' + name.replace('"', '""') + '"'

@@ -300,7 +300,8 @@ class _Records:
         begins, ends = np.append(self.begins, end), np.insert(self.ends, 0, 0)
         counts = np.maximum(begins - ends, 0)
         firsts = np.cumsum(counts) - counts
-        return np.repeat(ends - firsts, counts) + np.arange(int(counts.sum()))
+        places: Places = np.repeat(ends - firsts, counts) + np.arange(int(counts.sum()))
+        return places
 
     def spans(self) -> Iterator[tuple[int, int]]:
         """Yield where each record begins and ends."""
