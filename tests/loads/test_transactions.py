@@ -9,12 +9,12 @@ import pytest
 
 import lakefmt
 from lakefmt._core.loads.auth import User
-from lakefmt._core.loads.bodies import BodyBroken
+from lakefmt._core.loads.bodies import BodyBroken, Request
 from lakefmt._core.loads.commit import LABEL_KEY
 from lakefmt._core.loads.journal import FOLDER, Journal
 from lakefmt._core.loads.options import LoadOptions
-from lakefmt._core.loads.service import LoadService, Request
-from lakefmt._core.loads.states import TRANSITIONS, Operation, State, Times, expiry
+from lakefmt._core.loads.service import LoadService
+from lakefmt._core.loads.states import TRANSITIONS, LoadState, Operation, Times, expiry
 from lakefmt._core.storage.open import open_store
 from lakefmt.errors import StateError, StorageError
 from lakefmt.testing.stores import Fault, FaultMode
@@ -42,7 +42,7 @@ def client(base: Base) -> Client:
 
 
 def test_every_state_answers_every_operation() -> None:
-    assert set(TRANSITIONS) == set(State)
+    assert set(TRANSITIONS) == set(LoadState)
     assert all(set(row) == set(Operation) for row in TRANSITIONS.values())
 
 
@@ -127,7 +127,7 @@ def test_t3_loads_that_are_refused(base: Base, client: Client) -> None:
     client.transaction("prepare", "l")
     late = client.transaction("load", "l", ROWS, **CSV)
     assert late["Status"] == "FAILED"
-    assert "Transcation State Invalid" in late["Message"]
+    assert "Transcation LoadState Invalid" in late["Message"]
     assert client.state("l") == "PREPARED"
     assert client.transaction("commit", "l")["Status"] == "OK"
     assert len(base.rows()) == 2
@@ -240,7 +240,7 @@ def test_t6_the_sweep_ends_what_nobody_asks_for(base: Base, client: Client) -> N
     client.transaction("begin", "l", timeout=10)
     base.clock.pass_seconds(11)
     client.service.sweep()
-    assert client.service.transactions.live["db", "l"].record.state is State.ABORTED
+    assert client.service.transactions.live["db", "l"].record.state is LoadState.ABORTED
 
 
 def test_t6_a_prepared_one_has_a_time_of_its_own(base: Base, client: Client) -> None:
@@ -258,8 +258,8 @@ def test_t6_a_prepared_one_has_a_time_of_its_own(base: Base, client: Client) -> 
 
 def test_a_clock_that_steps_back_never_gives_more_than_the_whole_time() -> None:
     times = Times(begun=1_000_000, used=1_000_000, timeout=10).seen_at(400_000)
-    assert expiry(State.PREPARE, times, 409_000) is None
-    assert expiry(State.PREPARE, times, 411_000) is not None
+    assert expiry(LoadState.PREPARE, times, 409_000) is None
+    assert expiry(LoadState.PREPARE, times, 411_000) is not None
 
 
 def test_tx13_labels_are_kept_for_their_time_and_longer_by_the_table(base: Base) -> None:

@@ -148,7 +148,7 @@ def test_a_load_that_fails_leaves_no_part_of_its_rows(monkeypatch: pytest.Monkey
                 raise MemoryError
             return b"".join(b"%d,x,1\n" % n for n in range(100, 200)) + b" " * (9 << 20) + b",x,1\n"
 
-    from lakefmt._core.loads.service import Request
+    from lakefmt._core.loads.bodies import Request
 
     headers = {"db": "db", "table": "t", "label": "l", **CSV}
     reply = client.service.handle(Request("PUT", "/api/transaction/load", {}, headers, Broken(), client.user))

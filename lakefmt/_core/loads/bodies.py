@@ -1,17 +1,18 @@
-"""The bytes of a body, unpacked as they come and never more than its limits (effects: reads what it is given)."""
+"""A request and the bytes of its body, unpacked as they come and never more than their limits (effects: reads what it is given)."""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final, Protocol
 
 import pyarrow as pa
 
+from lakefmt._core.data_classes import dataclass
 from lakefmt._core.loads.protocol import Refusal
 from lakefmt.errors import LakefmtError
 
-__all__ = ["BLOCK_BYTES", "Body", "BodyBroken", "BodyTooLarge", "unpacked"]
+__all__ = ["BLOCK_BYTES", "Body", "BodyBroken", "BodyTooLarge", "Grants", "Request", "unpacked"]
 
 #: Bytes that are asked for at a time.
 BLOCK_BYTES: Final = 1 << 20
@@ -66,6 +67,44 @@ class _Source:
 
     def close(self) -> None:
         self.closed = True
+
+
+class Grants(Protocol):
+    """What a user may do."""
+
+    @property
+    def name(self) -> str:
+        """Who it is."""
+        ...
+
+    def may_load(self, database: str, table: str) -> bool:
+        """Return whether the user may load into a table."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request.
+
+    Attributes:
+        method: of HTTP.
+        path: decoded, without the query.
+        query: its parameters.
+        headers: names in lower case, values trimmed.
+        body: asked for only when everything else is right.
+        user: who asks.
+        length: of the body in bytes; None: it is not known.
+        address: under which the client knows this server, such as ``http://127.0.0.1:8030``.
+    """
+
+    method: str
+    path: str
+    query: Mapping[str, str]
+    headers: Mapping[str, str]
+    body: Body
+    user: Grants
+    length: int | None = None
+    address: str = ""
 
 
 def unpacked(body: Body, compression: str, most: int) -> Iterator[bytes]:

@@ -22,7 +22,7 @@ from lakefmt._core.data_classes import replace
 from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableState
 from lakefmt._core.loads.journal import TableLoad, Transaction
 from lakefmt._core.loads.shape import Target
-from lakefmt._core.loads.staging import StagedRows
+from lakefmt._core.loads.staging import StagedParts
 from lakefmt._core.producers.stream.committing import SegmentCommit, has_record_keys, key_scope
 from lakefmt._core.segments.resolve import (
     columns_since,
@@ -146,7 +146,7 @@ class LoadTable:
             raise InvalidInputError("the table has no record keys any more")
         places_since(table_at, load.columns)
 
-    def commit(self, transaction: Transaction, load: TableLoad, rows: StagedRows) -> InstantTime | None:
+    def commit(self, transaction: Transaction, load: TableLoad, rows: StagedParts) -> InstantTime | None:
         """Commit the rows of a transaction, unless the table has them; return the instant.
 
         Raises:
@@ -186,7 +186,7 @@ class LoadTable:
         return entries
 
     def _attempt_of(
-        self, load: TableLoad, rows: StagedRows, request: WriteRequest
+        self, load: TableLoad, rows: StagedParts, request: WriteRequest
     ) -> Callable[[], CommitResult | None]:
         def attempt() -> CommitResult | None:
             state = self.client.load()
@@ -239,7 +239,7 @@ class LoadTable:
         run_services(self.client, request.options)
 
 
-def _fitted_parts(table_at: TableAt, load: TableLoad, rows: StagedRows) -> Iterable[pa.Table]:
+def _fitted_parts(table_at: TableAt, load: TableLoad, rows: StagedParts) -> Iterable[pa.Table]:
     """Return the rows of a transaction with the columns that the table has now, as often as they are asked for."""
     places, schema = places_since(table_at, load.columns), table_at.schema()
 

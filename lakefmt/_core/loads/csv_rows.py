@@ -22,7 +22,7 @@ import pyarrow.csv as pacsv
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.loads.protocol import LoadParameters, Refusal
 
-__all__ = ["MOST_PROBLEMS", "CsvReader", "Problem", "SourceRows", "active_escapes", "is_text"]
+__all__ = ["MOST_PROBLEMS", "CsvReader", "Problem", "SourceRows", "active_escapes", "is_utf8"]
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 Numbers: TypeAlias = npt.NDArray[np.int64]
@@ -143,7 +143,7 @@ class CsvReader:
 
     def _rows(self, data: bytes) -> Iterator[SourceRows]:
         found = None
-        if self._suits_arrow(data) and is_text(data):
+        if self._suits_arrow(data) and is_utf8(data):
             found = self._read_by_arrow(data, self._types)
             if found is None:
                 found = self._read_by_arrow(data, {})
@@ -228,7 +228,7 @@ class CsvReader:
         return SourceRows(rows, int(np.count_nonzero(wrong | bad_text)), problems[:MOST_PROBLEMS])
 
 
-def is_text(data: bytes) -> bool:
+def is_utf8(data: bytes) -> bool:
     """Return whether bytes are UTF-8."""
     if data.isascii():
         return True

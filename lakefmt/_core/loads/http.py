@@ -20,9 +20,9 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from lakefmt._core.data_classes import dataclass
 from lakefmt._core.loads.auth import ANYBODY, User, Users
-from lakefmt._core.loads.bodies import BodyBroken
+from lakefmt._core.loads.bodies import BodyBroken, Request
 from lakefmt._core.loads.protocol import Refusal, Reply
-from lakefmt._core.loads.service import LoadService, Request
+from lakefmt._core.loads.service import LoadService
 from lakefmt.errors import InvalidInputError, LakefmtError
 
 __all__ = ["HttpLimits", "LoadServer", "is_loopback"]
@@ -288,11 +288,11 @@ class _Handler(BaseHTTPRequestHandler):
         return ANYBODY if users is None else users.authenticate(self.headers.get("Authorization", ""))
 
     def _send(self, reply: Reply) -> None:
-        is_text = isinstance(reply.body, str)
+        is_utf8 = isinstance(reply.body, str)
         data = reply.body.encode() if isinstance(reply.body, str) else json.dumps(dict(reply.body)).encode()
         self.close_connection = self.close_connection or reply.close
         self.send_response(reply.status)
-        self.send_header("Content-Type", "text/plain; charset=utf-8" if is_text else "application/json")
+        self.send_header("Content-Type", "text/plain; charset=utf-8" if is_utf8 else "application/json")
         self.send_header("Content-Length", str(len(data)))
         for name, value in reply.headers.items():
             self.send_header(name, value)

@@ -22,13 +22,22 @@ from dataclasses import asdict, field
 from typing import Any, Final
 
 from lakefmt._core.data_classes import dataclass
-from lakefmt._core.loads.protocol import Counts, check_label
-from lakefmt._core.loads.states import State, Times
+from lakefmt._core.loads.protocol import LoadCounts, check_label
+from lakefmt._core.loads.states import LoadState, Times
 from lakefmt._core.storage.api import ObjectStore, PutOutcome, with_versions
 from lakefmt._core.storage.local.process_lock import ProcessLock, process_locks
 from lakefmt.errors import CorruptFile, ObjectNotFound, StateError, StorageError
 
-__all__ = ["FOLDER", "Journal", "Lease", "Part", "TableLoad", "Transaction", "decode_transaction", "encode_transaction"]
+__all__ = [
+    "FOLDER",
+    "Journal",
+    "Part",
+    "ServerLease",
+    "TableLoad",
+    "Transaction",
+    "decode_transaction",
+    "encode_transaction",
+]
 
 #: Where everything lies, below the base path.
 FOLDER: Final = ".lakefmt/loads"
@@ -83,7 +92,7 @@ class TableLoad:
     merge_condition: str = ""
     marked: bool = False
     instant: str = ""
-    counts: Counts = Counts()
+    counts: LoadCounts = LoadCounts()
 
 
 @dataclass(slots=True)
@@ -110,7 +119,7 @@ class Transaction:
     label: str
     database: str
     table: str
-    state: State
+    state: LoadState
     times: Times
     tables: dict[str, TableLoad] = field(default_factory=dict)
     reason: str = ""
@@ -121,9 +130,9 @@ class Transaction:
     owner: str = ""
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> LoadCounts:
         """Of all tables together."""
-        return sum((each.counts for each in self.tables.values()), Counts())
+        return sum((each.counts for each in self.tables.values()), LoadCounts())
 
 
 def encode_transaction(transaction: Transaction) -> bytes:
@@ -172,7 +181,7 @@ def decode_transaction(data: bytes, name: str) -> Transaction:
         CorruptFile: it is none.
 
     Example:
-        >>> made = Transaction(7, "a", "d", "t", State.PREPARE, Times(1, 2), {"t": TableLoad()})
+        >>> made = Transaction(7, "a", "d", "t", LoadState.PREPARE, Times(1, 2), {"t": TableLoad()})
         >>> decode_transaction(encode_transaction(made), "x") == made
         True
     """
@@ -189,7 +198,7 @@ def decode_transaction(data: bytes, name: str) -> Transaction:
             raise ValueError("tables")  # noqa: TRY004  (as above)
         loads = {str(key): _decode_load(load, plain["database"]) for key, load in tables.items()}
         check_label(plain["label"])
-        return Transaction(state=State(body["state"]), times=Times(*times), tables=loads, **plain)
+        return Transaction(state=LoadState(body["state"]), times=Times(*times), tables=loads, **plain)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise CorruptFile(f"{name} is no record of a transaction: {str(error)[:200]}") from None
 
@@ -212,7 +221,7 @@ def _decode_load(body: Any, database: str) -> TableLoad:
     fields = {key: _field(body, key) for key in _LOAD_FIELDS}
     if not all(_is_count(value) for value in counts.values()):
         raise ValueError("counts")
-    return TableLoad([_decode_part(part, database) for part in parts], counts=Counts(**counts), **fields)
+    return TableLoad([_decode_part(part, database) for part in parts], counts=LoadCounts(**counts), **fields)
 
 
 def _decode_part(part: Any, database: str) -> Part:
@@ -225,7 +234,7 @@ def _decode_part(part: Any, database: str) -> Part:
     return Part(name, rows, size, digest)
 
 
-class Lease:
+class ServerLease:
     """The right of one process to change a journal. On a local disk the system ends it with the process.
 
     Args:

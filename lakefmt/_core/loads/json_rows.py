@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.json as pajson
 import pyarrow.types as pt
 
-from lakefmt._core.loads.csv_rows import MOST_PROBLEMS, Problem, SourceRows, active_escapes, is_text
+from lakefmt._core.loads.csv_rows import MOST_PROBLEMS, Problem, SourceRows, active_escapes, is_utf8
 from lakefmt._core.loads.protocol import LoadParameters, Refusal
 
 __all__ = ["JsonReader", "parse_paths"]
@@ -156,7 +156,7 @@ class JsonReader:
             or len(set(keys)) < len(keys)
             or len(self._types) < len(self._names)
             or found.depth > _MAX_DEPTH
-            or not is_text(data)
+            or not is_utf8(data)
         ):
             return None
         if not len(found.ends):
@@ -293,7 +293,8 @@ class _Records:
 
     def _outside(self, places: Places) -> Places:
         """Return those places that are not inside texts."""
-        return places[np.searchsorted(self._quotes, places) % 2 == 0]
+        found: Places = places[np.searchsorted(self._quotes, places) % 2 == 0]
+        return found
 
     def _between(self, end: int) -> Places:
         """Return the places before, between and behind the records of a block that ends somewhere."""

@@ -6,20 +6,20 @@ Every body is read and checked alone before its rows join: a bad one fails only 
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from threading import Condition
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from lakefmt._core.data_classes import replace
+from lakefmt._core.loads.bodies import Request
 from lakefmt._core.loads.protocol import BeginParameters, LoadParameters, Refusal, Reply, outcome_body
+from lakefmt._core.loads.transactions import Live, Loaded, Transactions
 from lakefmt.errors import LakefmtError
-
-if TYPE_CHECKING:
-    from lakefmt._core.loads.service import LoadService, Request
-    from lakefmt._core.loads.transactions import Live, Loaded
 
 __all__ = ["MergeCommits"]
 
 _MOST_MS: Final = 600_000
+Take = Callable[[Request, Live, str, LoadParameters], Loaded]
 
 
 def _labelled(asked: BeginParameters, kind: str) -> BeginParameters:
@@ -40,11 +40,13 @@ class MergeCommits:
     """The groups that are open.
 
     Args:
-        service: whose transactions they are.
+        transactions: of the server.
+        take: takes the rows of a request into a transaction.
+        interval_ms: for how long others are waited for, where a load says nothing.
     """
 
-    def __init__(self, service: LoadService) -> None:
-        self._service = service
+    def __init__(self, transactions: Transactions, take: Take, interval_ms: int) -> None:
+        self._transactions, self._take, self._interval_ms = transactions, take, interval_ms
         self._groups: dict[tuple[str, str, LoadParameters], _Group] = {}
         self._changed = Condition()
 
@@ -56,19 +58,19 @@ class MergeCommits:
         """
         if parameters.skip_header:
             raise Refusal("skip_header and enable_merge_commit do not go together")
-        service, headers = self._service, request.headers
+        headers = request.headers
         milliseconds = headers.get("merge_commit_interval_ms", "")
         if milliseconds and not (
             milliseconds.isascii() and milliseconds.isdigit() and int(milliseconds[:7]) <= _MOST_MS
         ):
             raise Refusal("Invalid merge_commit_interval_ms")
-        interval = int(milliseconds or service.options.merge_interval_ms)
+        interval = int(milliseconds or self._interval_ms)
         key = (asked.database, asked.table, parameters)
-        transactions = service.transactions
+        transactions = self._transactions
         alone = transactions.begin(_labelled(asked, "merge_part"), request.user.name, stored=False)
         try:
             with transactions.working(alone, waits=False):
-                done = service.take(request, alone, asked.table, parameters)
+                done = self._take(request, alone, asked.table, parameters)
                 if done.counts.exceeds(parameters.max_filter_ratio):
                     raise Refusal("too many filtered rows")
             with self._changed:
@@ -88,7 +90,7 @@ class MergeCommits:
         self, request: Request, key: tuple[str, str, LoadParameters], group: _Group, done: Loaded, *, leads: bool
     ) -> Reply:
         record = group.live.record
-        left = max(0, int(group.ends - self._service.transactions.now()))
+        left = max(0, int(group.ends - self._transactions.now()))
         if request.headers.get("merge_commit_async", "").lower() == "true":
             if leads:
                 from threading import Thread  # few loads are asynchronous
@@ -103,7 +105,7 @@ class MergeCommits:
 
     def _finish(self, key: tuple[str, str, LoadParameters], group: _Group) -> None:
         """Wait until the time of a group is over, and commit it."""
-        transactions, live = self._service.transactions, group.live
+        transactions, live = self._transactions, group.live
         with self._changed:
             while not group.closed and (left := group.ends - transactions.now()) > 0:
                 self._changed.wait(left / 1000)

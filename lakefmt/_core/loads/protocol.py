@@ -19,12 +19,12 @@ __all__ = [
     "DEFAULT_TIMEOUT",
     "MAX_TIMEOUT",
     "BeginParameters",
-    "Counts",
+    "LoadCounts",
     "LoadParameters",
     "Refusal",
     "Reply",
+    "check_folder_name",
     "check_label",
-    "check_name",
     "existing_status",
     "load_state_body",
     "outcome_body",
@@ -84,7 +84,7 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class LoadCounts:
     """What was made of rows.
 
     Attributes:
@@ -103,8 +103,8 @@ class Counts:
     bytes: int = 0
     warnings: int = 0
 
-    def __add__(self, other: Counts) -> Counts:
-        return Counts(
+    def __add__(self, other: LoadCounts) -> LoadCounts:
+        return LoadCounts(
             self.total + other.total,
             self.loaded + other.loaded,
             self.filtered + other.filtered,
@@ -117,7 +117,7 @@ class Counts:
         """Return whether too many of the selected rows are bad.
 
         Example:
-            >>> Counts(total=10, filtered=1).exceeds(0.1), Counts(total=10, filtered=1, unselected=5).exceeds(0.1)
+            >>> LoadCounts(total=10, filtered=1).exceeds(0.1), LoadCounts(total=10, filtered=1, unselected=5).exceeds(0.1)
             (False, True)
         """
         return self.filtered > 0 and self.filtered > ratio * (self.total - self.unselected)
@@ -218,14 +218,14 @@ def check_label(label: str) -> str:
     return label
 
 
-def check_name(name: str, what: str) -> str:
+def check_folder_name(name: str, what: str) -> str:
     """Return the name of a database or table, which is also the name of a folder.
 
     Raises:
         Refusal: it could leave the base path, or is hidden.
 
     Example:
-        >>> check_name("sales", "table")
+        >>> check_folder_name("sales", "table")
         'sales'
     """
     if not _NAME.fullmatch(name) or name.endswith("."):
@@ -323,8 +323,8 @@ def parse_begin(headers: Mapping[str, str], default_timeout: int = DEFAULT_TIMEO
         raise Refusal("No table selected.")
     return BeginParameters(
         label,
-        check_name(headers["db"], "database"),
-        "" if multi else check_name(headers["table"], "table"),
+        check_folder_name(headers["db"], "database"),
+        "" if multi else check_folder_name(headers["table"], "table"),
         seconds_header(headers, "timeout", default_timeout),
         seconds_header(headers, "idle_transaction_timeout", 0),
         multi,

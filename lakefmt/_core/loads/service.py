@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 from threading import Lock
 from time import perf_counter
-from typing import Final, Protocol
+from typing import Final
 
 from lakefmt._core.arguments import shown
 from lakefmt._core.data_classes import dataclass
-from lakefmt._core.loads.bodies import Body, BodyBroken, BodyTooLarge
+from lakefmt._core.loads.bodies import BodyBroken, BodyTooLarge, Request
 from lakefmt._core.loads.commit import LoadTable
 from lakefmt._core.loads.merge_commit import MergeCommits
 from lakefmt._core.loads.openapi import openapi_document
@@ -23,12 +23,12 @@ from lakefmt._core.loads.options import LoadOptions
 from lakefmt._core.loads.protocol import (
     MAX_TIMEOUT,
     BeginParameters,
-    Counts,
+    LoadCounts,
     LoadParameters,
     Refusal,
     Reply,
+    check_folder_name,
     check_label,
-    check_name,
     load_state_body,
     outcome_body,
     parse_begin,
@@ -36,7 +36,7 @@ from lakefmt._core.loads.protocol import (
     plain_body,
     seconds_header,
 )
-from lakefmt._core.loads.states import Operation, State, Step, Verdict, transition
+from lakefmt._core.loads.states import Answer, LoadState, NextState, Operation, transition
 from lakefmt._core.loads.transactions import DuplicateLabel, Live, Loaded, Transactions, UnknownTransaction
 from lakefmt._core.producers.stream.committing import commit_options
 from lakefmt._core.storage.api import ObjectStore
@@ -54,7 +54,7 @@ from lakefmt.errors import (
     StorageError,
 )
 
-__all__ = ["LoadService", "Request"]
+__all__ = ["LoadService"]
 
 _log = logging.getLogger("lakefmt.loads")
 _audit = logging.getLogger("lakefmt.loads.audit")
@@ -70,44 +70,6 @@ _SPARE_BYTES: Final = 64 << 20
 #: Settings of commits that nobody names: a server has other requests beside them.
 _SETTINGS: Final[Mapping[str, object]] = {"lakefmt.write.window.bytes": 64 << 20}
 _OPERATIONS: Final = {"prepare": Operation.PREPARE, "commit": Operation.COMMIT, "rollback": Operation.ROLLBACK}
-
-
-class Grants(Protocol):
-    """What a user may do."""
-
-    @property
-    def name(self) -> str:
-        """Who it is."""
-        ...
-
-    def may_load(self, database: str, table: str) -> bool:
-        """Return whether the user may load into a table."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """A request.
-
-    Attributes:
-        method: of HTTP.
-        path: decoded, without the query.
-        query: its parameters.
-        headers: names in lower case, values trimmed.
-        body: asked for only when everything else is right.
-        user: who asks.
-        length: of the body in bytes; None: it is not known.
-        address: under which the client knows this server, such as ``http://127.0.0.1:8030``.
-    """
-
-    method: str
-    path: str
-    query: Mapping[str, str]
-    headers: Mapping[str, str]
-    body: Body
-    user: Grants
-    length: int | None = None
-    address: str = ""
 
 
 @dataclass(slots=True)
@@ -126,7 +88,7 @@ class Metrics:
             self.requests[key] = self.requests.get(key, 0) + 1
             self.seconds[operation] = self.seconds.get(operation, 0.0) + seconds
 
-    def add_rows(self, counts: Counts) -> None:
+    def add_rows(self, counts: LoadCounts) -> None:
         """Count rows."""
         with self.lock:
             self.rows["loaded"] += counts.loaded
@@ -167,7 +129,7 @@ class LoadService:
         self._disk = local_path(store.url) if isinstance(store, LocalStore) else None
         self.transactions = Transactions(store, self.options, self._open, clock or SystemClock())
         self.metrics = Metrics()
-        self._merges = MergeCommits(self)
+        self._merges = MergeCommits(self.transactions, self.take, self.options.merge_interval_ms)
         self._unknown_headers: set[str] = set()
         self.stopping = False
 
@@ -175,7 +137,9 @@ class LoadService:
 
     def _open(self, database: str, name: str) -> LoadTable:
         given = self.options.tables.get(f"{database}.{name}")
-        path = given or f"{self._base_path}/{check_name(database, 'database')}/{check_name(name, 'table')}"
+        path = (
+            given or f"{self._base_path}/{check_folder_name(database, 'database')}/{check_folder_name(name, 'table')}"
+        )
         return LoadTable(self._open_at(path))
 
     def _open_with_settings(self, path: str) -> Table:
@@ -286,13 +250,13 @@ class LoadService:
         database = request.headers.get("db", "")
         if not database:
             raise Refusal("No database selected.")
-        live = self.transactions.find(check_name(database, "database"), label)
+        live = self.transactions.find(check_folder_name(database, "database"), label)
         if live is not None:
             for table in list(live.record.tables) or [live.record.table]:
                 self._check_grant(request, database, table)
         return live, label
 
-    def _step(self, live: Live, operation: Operation) -> Step:
+    def _step(self, live: Live, operation: Operation) -> NextState:
         """Return what an operation does to a transaction.
 
         Raises:
@@ -300,14 +264,14 @@ class LoadService:
         """
         record = live.record
         step = transition(record.state, operation)
-        if step.verdict is not Verdict.REFUSED:
+        if step.verdict is not Answer.REFUSED:
             return step
         if operation is Operation.COMMIT:
             raise Refusal(f"Can not commit {record.state.value} transaction {record.id}, reason: {record.reason}")
         if operation is Operation.ROLLBACK:
             raise Refusal(f"Can not abort {record.state.value} transaction {record.id}")
         reason = f", {record.reason}" if record.reason else ""
-        raise Refusal(f"Transcation State Invalid: transaction {record.id} is {record.state.value}{reason}")
+        raise Refusal(f"Transcation LoadState Invalid: transaction {record.id} is {record.state.value}{reason}")
 
     def _unknown(self, operation: Operation, label: str, database: str) -> Refusal:
         spelt = {
@@ -331,7 +295,7 @@ class LoadService:
             table = table or live.record.table
             if not table or (live.record.table and table != live.record.table):
                 raise Refusal(f"table {shown(table)} is not that of the transaction, {shown(live.record.table)}")
-            self._check_grant(request, database, check_name(table, "table"))
+            self._check_grant(request, database, check_folder_name(table, "table"))
             sequence = self._sequence(request)
             with self.transactions.working(live, waits=False):
                 self._step(live, Operation.LOAD)
@@ -403,7 +367,7 @@ class LoadService:
             with self.transactions.working(live, waits=True):
                 step = self._step(live, operation)
                 held.append(live)
-                return self._ended(request, live, operation, again=step.verdict is Verdict.AGAIN)
+                return self._ended(request, live, operation, again=step.verdict is Answer.AGAIN)
 
         return self._guarded(request, held, end)
 
@@ -416,9 +380,9 @@ class LoadService:
         """Answer for a label whose record is forgotten: the commits of tables know it longer."""
         database = request.headers["db"]
         state, _ = self._state_of(database, label)
-        if state is State.VISIBLE and operation is Operation.COMMIT:
+        if state is LoadState.VISIBLE and operation is Operation.COMMIT:
             return Reply(outcome_body("OK", _ALREADY.format("", label), label))
-        if state is State.VISIBLE and operation is Operation.ROLLBACK:
+        if state is LoadState.VISIBLE and operation is Operation.ROLLBACK:
             raise Refusal("Can not abort VISIBLE transaction")
         raise self._unknown(operation, label, database)
 
@@ -479,13 +443,13 @@ class LoadService:
         more: dict[str, object] = {}
         if live is not None:
             more = {**live.record.counts.body(), "ErrorURL": self._error_url(request, live)}
-            if rolls_back and live.record.state is State.PREPARE:
+            if rolls_back and live.record.state is LoadState.PREPARE:
                 self._abort_after(live, message)
         return Reply(outcome_body(status, message, label, None if live is None else live.record.id, **more), close=True)
 
     def _abort_after(self, live: Live, message: str) -> None:
         with self.transactions.working(live, waits=True):
-            if live.record.state is State.PREPARE:
+            if live.record.state is LoadState.PREPARE:
                 self.transactions.abort(live, f"{message}")
 
     def _safe_message(self, error: BaseException) -> str:
@@ -525,7 +489,7 @@ class LoadService:
 
         reply = self._guarded(given, held, load)
         for live in held:
-            if live.record.state is State.PREPARE:
+            if live.record.state is LoadState.PREPARE:
                 with self.transactions.working(live, waits=True):
                     self.transactions.abort(live, str(reply.body["Message"]) if isinstance(reply.body, Mapping) else "")
         body = plain_body(reply.body) if isinstance(reply.body, Mapping) else reply.body
@@ -552,7 +516,7 @@ class LoadService:
 
     # --- states and lists --------------------------------------------------------------------------------------------------
 
-    def _state_of(self, database: str, label: str) -> tuple[State, str]:
+    def _state_of(self, database: str, label: str) -> tuple[LoadState, str]:
         state, reason = self.transactions.state(database, label)
         return state, reason
 
@@ -562,7 +526,7 @@ class LoadService:
 
         def state() -> Reply:
             label = check_label(request.query.get("label", "") or request.headers.get("label", ""))
-            state, reason = self._state_of(check_name(found[1], "database"), label)
+            state, reason = self._state_of(check_folder_name(found[1], "database"), label)
             return Reply(load_state_body(state.value, reason))
 
         return self._guarded(request, None, state)
@@ -594,7 +558,7 @@ class LoadService:
                     "Db": of,
                     "Tables": tables,
                     "TxnId": record.id,
-                    "State": record.state.value,
+                    "LoadState": record.state.value,
                     "Reason": record.reason,
                     "BeginTxnTimeMs": record.times.begun,
                     **record.counts.body(),
@@ -629,7 +593,7 @@ class LoadService:
 
     def _metrics(self, request: Request) -> Reply:
         """Return metrics in the text format of Prometheus."""
-        states = dict.fromkeys(State, 0)
+        states = dict.fromkeys(LoadState, 0)
         lives = list(self.transactions.live.values())
         for live in lives:
             states[live.record.state] += 1
@@ -645,7 +609,9 @@ class LoadService:
             lines += [f'lakefmt_load_rows_total{{class="{key}"}} {count}' for key, count in self.metrics.rows.items()]
         lines += ["# TYPE lakefmt_load_transactions gauge"]
         lines += [f'lakefmt_load_transactions{{state="{state.value}"}} {count}' for state, count in states.items()]
-        staged = sum(live.staged_bytes for live in lives if live.record.state in (State.PREPARE, State.PREPARED))
+        staged = sum(
+            live.staged_bytes for live in lives if live.record.state in (LoadState.PREPARE, LoadState.PREPARED)
+        )
         lines += ["# TYPE lakefmt_load_staged_bytes gauge", f"lakefmt_load_staged_bytes {staged}"]
         lines += ["# TYPE lakefmt_load_rollbacks_total counter"]
         lines += [

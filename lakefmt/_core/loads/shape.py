@@ -23,7 +23,7 @@ from lakefmt._core.keys import KeySpec, build_partition_paths, build_record_keys
 from lakefmt._core.loads.csv_rows import MOST_PROBLEMS, CsvReader, Mask, Problem, SourceRows
 from lakefmt._core.loads.expressions import ColumnList, Computed, parse_columns
 from lakefmt._core.loads.json_rows import JsonReader
-from lakefmt._core.loads.protocol import Counts, LoadParameters, Refusal
+from lakefmt._core.loads.protocol import LoadCounts, LoadParameters, Refusal
 from lakefmt._core.segments.codec import OPERATOR
 from lakefmt._core.segments.names import RowOperator
 from lakefmt.errors import InvalidInputError
@@ -65,7 +65,7 @@ class Shaped:
     """
 
     rows: pa.Table
-    counts: Counts
+    counts: LoadCounts
     problems: Sequence[Problem] = field(default_factory=tuple)
 
 
@@ -178,7 +178,7 @@ class Shaper:
         filtered = int(np.count_nonzero(work.bad)) + source.bad
         made = rows if chosen.all() else rows.filter(pa.array(chosen))
         self._check_keys(made)
-        counts = Counts(count + source.bad, made.num_rows, filtered, unselected)
+        counts = LoadCounts(count + source.bad, made.num_rows, filtered, unselected)
         return Shaped(made, counts, work.problems)
 
     def _typed_sources(self, rows: pa.Table, columns: Mapping[str, pa.ChunkedArray]) -> pa.Table:

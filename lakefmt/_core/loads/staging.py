@@ -16,7 +16,7 @@ from lakefmt._core.loads.journal import FOLDER, Part, TableLoad
 from lakefmt._core.storage.api import ObjectStore, PutOutcome
 from lakefmt.errors import CorruptFile, StorageError
 
-__all__ = ["PART_BYTES", "Staged", "StagedRows"]
+__all__ = ["PART_BYTES", "Staged", "StagedParts"]
 
 #: Rows that are more become an object.
 PART_BYTES: Final = 16 << 20
@@ -150,7 +150,7 @@ def read_part(store: ObjectStore, part: Part) -> pa.Table:
     return rows
 
 
-class StagedRows:
+class StagedParts:
     """The rows of one table in one transaction, object by object, as often as they are asked for.
 
     Args:

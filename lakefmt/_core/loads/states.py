@@ -5,10 +5,10 @@ from __future__ import annotations
 import enum
 from typing import Final, NamedTuple
 
-__all__ = ["TRANSITIONS", "Operation", "State", "Times", "Verdict", "expiry", "transition"]
+__all__ = ["TRANSITIONS", "Answer", "LoadState", "Operation", "Times", "expiry", "transition"]
 
 
-class State(enum.Enum):
+class LoadState(enum.Enum):
     """The state of a transaction, by the names that clients read.
 
     UNKNOWN: there is none of that label. PREPARE: it is open and takes rows. PREPARED: its rows are durable and wait for a commit.
@@ -34,7 +34,7 @@ class Operation(enum.Enum):
     TIMEOUT = "timeout"
 
 
-class Verdict(enum.Enum):
+class Answer(enum.Enum):
     """What becomes of an operation: it is done, was done before, or is refused for a reason."""
 
     DO = "do"
@@ -44,56 +44,57 @@ class Verdict(enum.Enum):
     REFUSED = "refused"
 
 
-class Step(NamedTuple):
+class NextState(NamedTuple):
     """A verdict, and the state afterwards."""
 
-    verdict: Verdict
-    state: State
+    verdict: Answer
+    state: LoadState
 
 
-_S, _O, _V = State, Operation, Verdict
+_S, _O, _V = LoadState, Operation, Answer
 
 
-def _row(state: State, **steps: Step) -> dict[Operation, Step]:
+def _row(state: LoadState, **steps: NextState) -> dict[Operation, NextState]:
     """Return the steps of a state; what is not named is refused and changes nothing."""
-    return {each: steps.get(each.value, Step(_V.REFUSED, state)) for each in Operation}
+    return {each: steps.get(each.value, NextState(_V.REFUSED, state)) for each in Operation}
 
 
 #: For every state and operation what happens.
-TRANSITIONS: Final[dict[State, dict[Operation, Step]]] = {
+TRANSITIONS: Final[dict[LoadState, dict[Operation, NextState]]] = {
     _S.UNKNOWN: {
-        each: Step(_V.DO, _S.PREPARE) if each is _O.BEGIN else Step(_V.MISSING, _S.UNKNOWN) for each in Operation
+        each: NextState(_V.DO, _S.PREPARE) if each is _O.BEGIN else NextState(_V.MISSING, _S.UNKNOWN)
+        for each in Operation
     },
     _S.PREPARE: _row(
         _S.PREPARE,
-        begin=Step(_V.DUPLICATE, _S.PREPARE),
-        load=Step(_V.DO, _S.PREPARE),
-        prepare=Step(_V.DO, _S.PREPARED),
-        commit=Step(_V.DO, _S.VISIBLE),
-        rollback=Step(_V.DO, _S.ABORTED),
-        timeout=Step(_V.DO, _S.ABORTED),
+        begin=NextState(_V.DUPLICATE, _S.PREPARE),
+        load=NextState(_V.DO, _S.PREPARE),
+        prepare=NextState(_V.DO, _S.PREPARED),
+        commit=NextState(_V.DO, _S.VISIBLE),
+        rollback=NextState(_V.DO, _S.ABORTED),
+        timeout=NextState(_V.DO, _S.ABORTED),
     ),
     _S.PREPARED: _row(
         _S.PREPARED,
-        begin=Step(_V.DUPLICATE, _S.PREPARED),
-        prepare=Step(_V.AGAIN, _S.PREPARED),
-        commit=Step(_V.DO, _S.VISIBLE),
-        rollback=Step(_V.DO, _S.ABORTED),
-        timeout=Step(_V.DO, _S.ABORTED),
+        begin=NextState(_V.DUPLICATE, _S.PREPARED),
+        prepare=NextState(_V.AGAIN, _S.PREPARED),
+        commit=NextState(_V.DO, _S.VISIBLE),
+        rollback=NextState(_V.DO, _S.ABORTED),
+        timeout=NextState(_V.DO, _S.ABORTED),
     ),
     # One of its tables has its rows: all that is left is to give the others theirs.
-    _S.COMMITTED: _row(_S.COMMITTED, begin=Step(_V.DUPLICATE, _S.COMMITTED), commit=Step(_V.DO, _S.VISIBLE)),
-    _S.VISIBLE: _row(_S.VISIBLE, begin=Step(_V.DUPLICATE, _S.VISIBLE), commit=Step(_V.AGAIN, _S.VISIBLE)),
-    _S.ABORTED: _row(_S.ABORTED, begin=Step(_V.DO, _S.PREPARE), rollback=Step(_V.AGAIN, _S.ABORTED)),
+    _S.COMMITTED: _row(_S.COMMITTED, begin=NextState(_V.DUPLICATE, _S.COMMITTED), commit=NextState(_V.DO, _S.VISIBLE)),
+    _S.VISIBLE: _row(_S.VISIBLE, begin=NextState(_V.DUPLICATE, _S.VISIBLE), commit=NextState(_V.AGAIN, _S.VISIBLE)),
+    _S.ABORTED: _row(_S.ABORTED, begin=NextState(_V.DO, _S.PREPARE), rollback=NextState(_V.AGAIN, _S.ABORTED)),
 }
 
 
-def transition(state: State, operation: Operation) -> Step:
+def transition(state: LoadState, operation: Operation) -> NextState:
     """Return what happens to a transaction.
 
     Example:
-        >>> transition(State.PREPARED, Operation.COMMIT)
-        Step(verdict=<Verdict.DO: 'do'>, state=<State.VISIBLE: 'VISIBLE'>)
+        >>> transition(LoadState.PREPARED, Operation.COMMIT)
+        NextState(verdict=<Answer.DO: 'do'>, state=<LoadState.VISIBLE: 'VISIBLE'>)
     """
     return TRANSITIONS[state][operation]
 
@@ -122,7 +123,7 @@ class Times(NamedTuple):
         return self._replace(begun=min(self.begun, now), used=min(self.used, now), prepared=min(self.prepared, now))
 
 
-def expiry(state: State, times: Times, now: int) -> str | None:
+def expiry(state: LoadState, times: Times, now: int) -> str | None:
     """Return why the time of a transaction is over; None: it is not.
 
     Args:
@@ -131,16 +132,16 @@ def expiry(state: State, times: Times, now: int) -> str | None:
         now: epoch milliseconds.
 
     Example:
-        >>> expiry(State.PREPARE, Times(begun=0, used=0, timeout=10), 10_001)
+        >>> expiry(LoadState.PREPARE, Times(begun=0, used=0, timeout=10), 10_001)
         'timeout: it was not prepared within 10 seconds'
-        >>> expiry(State.PREPARED, Times(begun=0, used=0, prepared=9_000, timeout=10), 10_001) is None
+        >>> expiry(LoadState.PREPARED, Times(begun=0, used=0, prepared=9_000, timeout=10), 10_001) is None
         True
     """
-    if state is State.PREPARED:
+    if state is LoadState.PREPARED:
         if now - times.prepared > times.prepared_timeout * 1000:
             return f"prepared timeout: it was not committed within {times.prepared_timeout} seconds"
         return None
-    if state is not State.PREPARE:
+    if state is not LoadState.PREPARE:
         return None
     if now - times.begun > times.timeout * 1000:
         return f"timeout: it was not prepared within {times.timeout} seconds"

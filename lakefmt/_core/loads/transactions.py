@@ -19,12 +19,12 @@ from lakefmt._core.data_classes import dataclass
 from lakefmt._core.loads.bodies import Body, unpacked
 from lakefmt._core.loads.commit import LoadTable
 from lakefmt._core.loads.csv_rows import MOST_PROBLEMS, Problem
-from lakefmt._core.loads.journal import Journal, Lease, Transaction
+from lakefmt._core.loads.journal import Journal, ServerLease, Transaction
 from lakefmt._core.loads.options import LoadOptions
-from lakefmt._core.loads.protocol import BeginParameters, Counts, LoadParameters, Refusal, existing_status
+from lakefmt._core.loads.protocol import BeginParameters, LoadCounts, LoadParameters, Refusal, existing_status
 from lakefmt._core.loads.shape import Shaper
-from lakefmt._core.loads.staging import Staged, StagedRows
-from lakefmt._core.loads.states import Operation, State, Times, Verdict, expiry, transition
+from lakefmt._core.loads.staging import Staged, StagedParts
+from lakefmt._core.loads.states import Answer, LoadState, Operation, Times, expiry, transition
 from lakefmt._core.storage.api import ObjectStore
 from lakefmt._core.values import Clock
 from lakefmt.errors import LakefmtError, NotFoundError, StorageError, TableNotFound
@@ -34,7 +34,7 @@ __all__ = ["DuplicateLabel", "Live", "Transactions", "UnknownTransaction"]
 _log = logging.getLogger("lakefmt.loads")
 #: Rejected rows that are kept whole for a client that asked for all.
 _MOST_REJECTED: Final = 10_000
-_OPEN = (State.PREPARE, State.PREPARED, State.COMMITTED)
+_OPEN = (LoadState.PREPARE, LoadState.PREPARED, LoadState.COMMITTED)
 
 
 class DuplicateLabel(Refusal):
@@ -90,7 +90,7 @@ class Live:
 class Loaded:
     """What became of a load."""
 
-    counts: Counts
+    counts: LoadCounts
     number: int
     plan_ms: int = 0
 
@@ -110,7 +110,7 @@ class Transactions:
     ) -> None:
         self.options, self._clock, self._open_table = options, clock, open_table
         self.journal = Journal(store, durable=options.durable)
-        self.lease = Lease(store, secrets.token_hex(8), self.now)
+        self.lease = ServerLease(store, secrets.token_hex(8), self.now)
         self.live: dict[tuple[str, str], Live] = {}
         self.lock = Lock()
         self._tables: dict[tuple[str, str], LoadTable] = {}
@@ -164,10 +164,10 @@ class Transactions:
 
     def _recover(self, live: Live) -> None:
         record = live.record
-        if record.state is State.PREPARE:
+        if record.state is LoadState.PREPARE:
             # Rows that were not prepared went with the server that had them.
             self.abort(live, "the server was started again before the transaction was prepared")
-        elif record.state in (State.PREPARED, State.COMMITTED):
+        elif record.state in (LoadState.PREPARED, LoadState.COMMITTED):
             done = self._find_committed(record)
             if record.tables and len(done) == len(record.tables):
                 self._become_visible(live)
@@ -177,7 +177,7 @@ class Transactions:
                 self.abort(live, reason)
             else:
                 for load in record.tables.values():
-                    StagedRows(self.journal.store, load).verify()
+                    StagedParts(self.journal.store, load).verify()
 
     def _find_committed(self, record: Transaction) -> list[str]:
         """Note the commits that tables have of a transaction; return the names of those tables."""
@@ -201,7 +201,7 @@ class Transactions:
         self.lease.renew()
         now = self.now()
         for live in list(self.live.values()):
-            if live.record.state in (State.PREPARE, State.PREPARED) and live.busy.acquire(blocking=False):
+            if live.record.state in (LoadState.PREPARE, LoadState.PREPARED) and live.busy.acquire(blocking=False):
                 try:
                     self.expire(live)
                 except LakefmtError as error:
@@ -248,15 +248,15 @@ class Transactions:
         if reason is not None:
             self.abort(live, reason)
 
-    def state(self, database: str, label: str) -> tuple[State, str]:
+    def state(self, database: str, label: str) -> tuple[LoadState, str]:
         """Return the state of a label, and why its transaction was aborted."""
         live = self.find(database, label)
         if live is not None:
             return live.record.state, live.record.reason
         for (name, _), table in list(self._tables.items()):
             if name == database and table.find_label(database, label) is not None:
-                return State.VISIBLE, ""
-        return State.UNKNOWN, ""
+                return LoadState.VISIBLE, ""
+        return LoadState.UNKNOWN, ""
 
     @contextmanager
     def working(self, live: Live, *, waits: bool) -> Iterator[None]:
@@ -292,12 +292,14 @@ class Transactions:
         self.lease.check()
         key = (asked.database, asked.label)
         earlier = self.find(*key)
-        if earlier is not None and transition(earlier.record.state, Operation.BEGIN).verdict is Verdict.DUPLICATE:
+        if earlier is not None and transition(earlier.record.state, Operation.BEGIN).verdict is Answer.DUPLICATE:
             if asked.request_id and earlier.record.request_id == asked.request_id and not earlier.loads:
                 return earlier
-            if not self.options.begin_replaces_open or earlier.record.state is not State.PREPARE:
+            if not self.options.begin_replaces_open or earlier.record.state is not LoadState.PREPARE:
                 raise DuplicateLabel(
-                    asked.label, earlier.record.id, finished=earlier.record.state in (State.VISIBLE, State.COMMITTED)
+                    asked.label,
+                    earlier.record.id,
+                    finished=earlier.record.state in (LoadState.VISIBLE, LoadState.COMMITTED),
                 )
             with self.working(earlier, waits=True):
                 self.abort(earlier, "another transaction began with its label")
@@ -335,7 +337,7 @@ class Transactions:
                 asked.label,
                 asked.database,
                 asked.table,
-                State.PREPARE,
+                LoadState.PREPARE,
                 times,
                 request_id=asked.request_id,
                 owner=owner,
@@ -362,7 +364,7 @@ class Transactions:
         self._check_room()
         loading = self._loading(live, table, parameters)
         mark, warned = loading.staged.mark(), loading.shaper.reader.warnings
-        counts, problems = Counts(), list[Problem]()
+        counts, problems = LoadCounts(), list[Problem]()
         try:
             blocks = _CountedBlocks(unpacked(body, parameters.compression, self.options.max_body_bytes))
             for source in loading.shaper.reader.read(blocks):
@@ -378,7 +380,7 @@ class Transactions:
                 with suppress(StorageError):
                     self.journal.store.delete(gone)
             raise
-        counts += Counts(bytes=blocks.bytes, warnings=loading.shaper.reader.warnings - warned)
+        counts += LoadCounts(bytes=blocks.bytes, warnings=loading.shaper.reader.warnings - warned)
         record = live.record
         record.tables[table].counts += counts
         record.times = record.times._replace(used=self.now())
@@ -413,7 +415,7 @@ class Transactions:
 
     def discard(self, live: Live) -> None:
         """Drop the rows of a transaction that has no record, and forget it."""
-        live.record.state = State.ABORTED
+        live.record.state = LoadState.ABORTED
         self.journal.remove_rows(live.record)
         self.forget(live)
 
@@ -423,7 +425,7 @@ class Transactions:
             self.live.pop((live.record.database, live.record.label), None)
 
     def _check_room(self) -> None:
-        held = sum(live.held_bytes for live in list(self.live.values()) if live.record.state is State.PREPARE)
+        held = sum(live.held_bytes for live in list(self.live.values()) if live.record.state is LoadState.PREPARE)
         if held > self.options.max_memory_bytes:
             raise Refusal("the server holds as many rows in memory as it may: try again", status="INTERNAL_ERROR")
 
@@ -492,12 +494,12 @@ class Transactions:
             self.table(record.database, name).check(load)
         times = record.times
         record.times = times._replace(prepared=self.now(), prepared_timeout=prepared_timeout)
-        record.state, record.committing = State.PREPARED, committing
+        record.state, record.committing = LoadState.PREPARED, committing
         try:
             self.journal.save(record, durable=True)
         except BaseException:
             # It may be stored: then a server that starts again has a prepared transaction that its client rolls back.
-            record.state, record.committing, record.times = State.PREPARE, False, times
+            record.state, record.committing, record.times = LoadState.PREPARE, False, times
             raise
 
     def commit(self, live: Live, *, final: bool = False) -> None:
@@ -512,7 +514,7 @@ class Transactions:
             LakefmtError: nothing was committed; unless it was the last word, the transaction is prepared, and may be committed again.
         """
         record = live.record
-        if record.state is State.PREPARE:
+        if record.state is LoadState.PREPARE:
             self._become_prepared(live, record.times.prepared_timeout, committing=True)
         try:
             self._write_tables(live)
@@ -523,7 +525,7 @@ class Transactions:
     def _is_committed_after_all(self, live: Live, *, final: bool) -> bool:
         """Look whether a commit whose answer was lost is there; one that is not is not finished by a server that starts again."""
         record = live.record
-        if record.state is not State.PREPARED:
+        if record.state is not LoadState.PREPARED:
             return False
         with suppress(LakefmtError):
             if len(self._find_committed(record)) == len(record.tables):
@@ -541,17 +543,17 @@ class Transactions:
         for name, load in record.tables.items():
             if load.instant:
                 continue
-            rows = StagedRows(self.journal.store, load)
+            rows = StagedParts(self.journal.store, load)
             load.instant = self.table(record.database, name).commit(record, load, rows) or ""
             if len(record.tables) > 1:
-                record.state = State.COMMITTED
+                record.state = LoadState.COMMITTED
                 self.journal.save(record, durable=True)
         self._become_visible(live)
 
     def _become_visible(self, live: Live) -> None:
         """Note the end of a transaction; its commit says so itself, whatever becomes of this note."""
         record = live.record
-        record.state, record.finished = State.VISIBLE, self.now()
+        record.state, record.finished = LoadState.VISIBLE, self.now()
         live.loading.clear()
         try:
             self.journal.save(record, durable=False)
@@ -568,8 +570,8 @@ class Transactions:
         """
         record = live.record
         before = (record.state, record.reason, record.finished)
-        was_prepared = record.state is State.PREPARED
-        record.state, record.reason, record.finished = State.ABORTED, reason[:1000], self.now()
+        was_prepared = record.state is LoadState.PREPARED
+        record.state, record.reason, record.finished = LoadState.ABORTED, reason[:1000], self.now()
         try:
             self.journal.save(record, durable=was_prepared)
         except StorageError:

@@ -21,14 +21,14 @@ from lakefmt.errors import UnknownSetting
 if TYPE_CHECKING:
     from lakefmt._core.loads.options import LoadOptions
 
-__all__ = ["load", "serve"]
+__all__ = ["load", "serve_loads"]
 
 #: The environment variable that has the password of a user.
 PASSWORD_VARIABLE = "LAKEFMT_LOAD_PASSWORD"  # noqa: S105  (a name)
 _BLOCK = 1 << 18
 
 
-@click.command(short_help="Answer clients that load over HTTP.")
+@click.command("serve", short_help="Answer clients that load over HTTP.")
 @click.option("--base-path", metavar="FOLDER", help="Folder or URL of the tables: FOLDER/<database>/<table>.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address; others than loopback need --users.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8030, show_default=True, help="0: a free one.")
@@ -64,7 +64,7 @@ _BLOCK = 1 << 18
 )
 @storage_option
 @json_option
-def serve(
+def serve_loads(
     base_path: str | None,
     host: str,
     port: int,
@@ -84,7 +84,7 @@ def serve(
     """
     from lakefmt._core.loads.auth import hash_password as hashed
     from lakefmt._core.loads.auth import load_users
-    from lakefmt.server import serve as start
+    from lakefmt.server import serve
 
     if hash_password is not None:
         secret = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
@@ -99,7 +99,7 @@ def serve(
     ended = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: ended.set())
-    server = start(
+    server = serve(
         base_path,
         host=host,
         port=port,
