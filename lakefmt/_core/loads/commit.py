@@ -66,6 +66,8 @@ class LoadTable:
     def __init__(self, table: Table) -> None:
         self.client: TableClient = table.client
         self._lock = Lock()
+        #: Commits of one server queue: side by side they would fill the same small files, and all but one begin again.
+        self._writing = Lock()
         #: (database, label) → number of the transaction and instant of its commit.
         self._labels: dict[tuple[str, str], tuple[str, InstantTime]] = {}
         self._seen: set[InstantTime] = set()
@@ -163,13 +165,14 @@ class LoadTable:
             partial=load.partial,
             entries=self._entries(transaction),
         )
-        done = self._done(self.client.load(), transaction)
-        if done is not None:
-            return done
-        result = retried(self.client, request, self._attempt_of(load, rows, request))
-        if result is None:
-            return None
-        self._follow(request)
+        with self._writing:
+            done = self._done(self.client.load(), transaction)
+            if done is not None:
+                return done
+            result = retried(self.client, request, self._attempt_of(load, rows, request))
+            if result is None:
+                return None
+            self._follow(request)
         return result.instant
 
     def _done(self, state: TableState, transaction: Transaction) -> InstantTime | None:

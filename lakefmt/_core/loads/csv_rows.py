@@ -28,7 +28,7 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 Numbers: TypeAlias = npt.NDArray[np.int64]
 
 #: Bytes that are decoded at a time.
-_BLOCK_BYTES: Final = 8 << 20
+_BLOCK_BYTES: Final = 4 << 20
 #: A row that is longer ends the load.
 _MAX_ROW_BYTES: Final = 32 << 20
 #: Bad rows of which a reason is kept.

@@ -23,7 +23,7 @@ from lakefmt._core.loads.protocol import LoadParameters, Refusal
 
 __all__ = ["JsonReader", "parse_paths"]
 
-_BLOCK_BYTES: Final = 8 << 20
+_BLOCK_BYTES: Final = 4 << 20
 _MAX_RECORD_BYTES: Final = 128 << 20
 _MAX_BODY_BYTES: Final = 100 << 20
 _MAX_DEPTH: Final = 100
@@ -90,7 +90,7 @@ class JsonReader:
 
     def __init__(self, parameters: LoadParameters, names: Sequence[str], types: Mapping[str, pa.DataType]) -> None:
         self._parameters, self._names = parameters, list(names)
-        self._types = {name: types[name] for name in names if name in types and not _is_read_otherwise(types[name])}
+        self._types = {name: _type_in_json(types[name]) for name in names if name in types}
         paths = parse_paths(parameters.jsonpaths) if parameters.jsonpaths else [(name,) for name in names]
         if len(paths) < len(self._names):
             raise Refusal(f"{len(paths)} jsonpaths are fewer than {len(self._names)} columns", rolls_back=True)
@@ -163,10 +163,12 @@ class JsonReader:
             return SourceRows(pa.table({name: pa.array([], self._types[name]) for name in self._names}))
         schema = pa.schema([(key, self._types[name]) for key, name in zip(keys, self._names, strict=True)])
         lines = found.lines(len(data))
+        # Parts are decoded side by side; a record has to fit into one.
+        longest = int((found.ends - found.begins).max()) + 2
         try:
             rows = pajson.read_json(
                 pa.BufferReader(lines),
-                pajson.ReadOptions(block_size=len(lines) + 1),
+                pajson.ReadOptions(block_size=max(2 * longest, len(lines) // 4 + 1)),
                 pajson.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
             )
         except (pa.ArrowException, UnicodeError):
@@ -216,10 +218,10 @@ def _refuse_constant(text: str) -> Any:
     raise ValueError(f"{text} is no JSON")
 
 
-def _is_read_otherwise(data_type: pa.DataType) -> bool:
-    """Return whether Arrow's reader has other rules for a type than those of CSV."""
+def _type_in_json(data_type: pa.DataType) -> pa.DataType:
+    """Return the type as which Arrow's reader decodes a column by the rules of loads: numbers as they are, else texts."""
     simple = pt.is_integer(data_type) or pt.is_floating(data_type) or pt.is_boolean(data_type)
-    return not (simple or pt.is_string(data_type))
+    return data_type if simple else pa.string()
 
 
 def _value_at(document: Any, path: Path) -> Any:

@@ -68,7 +68,7 @@ _MAX_ERROR_LOG: Final = 16 << 20
 #: Space that stays free on a local disk.
 _SPARE_BYTES: Final = 64 << 20
 #: Settings of commits that nobody names: a server has other requests beside them.
-_SETTINGS: Final[Mapping[str, object]] = {"lakefmt.write.window.bytes": 64 << 20}
+_SETTINGS: Final[Mapping[str, object]] = {"lakefmt.write.window.bytes": 32 << 20}
 _OPERATIONS: Final = {"prepare": Operation.PREPARE, "commit": Operation.COMMIT, "rollback": Operation.ROLLBACK}
 
 

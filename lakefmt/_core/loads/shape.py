@@ -96,12 +96,15 @@ class Shaper:
         )
         self._computed = {name: Computed(text, self._sources) for name, text in columns.expressions.items()}
         self._check_columns(columns)
+        is_csv = parameters.format == "csv"
         types = {
-            name: target.schema.field(name).type for name in self._direct if _converts(target.schema.field(name).type)
+            name: target.schema.field(name).type
+            for name in self._direct
+            if (_converts if is_csv else _is_scalar)(target.schema.field(name).type)
         }
         if self.marked or any(name not in target.schema.names for name in columns.names):
             types.update({name: pa.string() for name in columns.names if name not in self._direct})
-        reads = CsvReader if parameters.format == "csv" else JsonReader
+        reads = CsvReader if is_csv else JsonReader
         self.reader: CsvReader | JsonReader = reads(parameters, columns.names, types)
         self._where = Computed(parameters.where, self._row_schema()) if parameters.where else None
         if self._where is not None and not (pt.is_boolean(self._where.type) or pt.is_null(self._where.type)):
@@ -295,6 +298,11 @@ def _converts(data_type: pa.DataType) -> bool:
     """Return whether Arrow's readers convert texts to a type by the rules of this module."""
     plain = pt.is_integer(data_type) or pt.is_floating(data_type) or pt.is_boolean(data_type) or pt.is_string(data_type)
     return plain or pt.is_date32(data_type) or (pt.is_timestamp(data_type) and data_type.tz is None)
+
+
+def _is_scalar(data_type: pa.DataType) -> bool:
+    """Return whether a value of JSON for a type is no object and no array."""
+    return not pt.is_nested(data_type)
 
 
 def convert_texts(

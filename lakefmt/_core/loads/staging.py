@@ -19,7 +19,7 @@ from lakefmt.errors import CorruptFile, StorageError
 __all__ = ["PART_BYTES", "Staged", "StagedParts"]
 
 #: Rows that are more become an object.
-PART_BYTES: Final = 16 << 20
+PART_BYTES: Final = 8 << 20
 #: So many batches are joined to one, since each costs as much memory as a small page.
 _MOST_BATCHES: Final = 512
 

@@ -112,6 +112,8 @@ class Transactions:
         self.journal = Journal(store, durable=options.durable)
         self.lease = ServerLease(store, secrets.token_hex(8), self.now)
         self.live: dict[tuple[str, str], Live] = {}
+        #: Those of them that have not ended, by database: few, however many labels are remembered.
+        self._open: dict[str, dict[str, Live]] = {}
         self.lock = Lock()
         self._tables: dict[tuple[str, str], LoadTable] = {}
         self._next_id = 0
@@ -158,6 +160,7 @@ class Transactions:
                     "transaction %s of %s stays %s: %s", record.label, record.database, record.state.value, error
                 )
             if record.state in _OPEN:
+                self._open.setdefault(record.database, {})[record.label] = live
                 named.update(part.name for load in record.tables.values() for part in load.parts)
         with suppress(StorageError):
             self.journal.remove_unnamed_rows(frozenset(named))
@@ -313,8 +316,7 @@ class Transactions:
             try:
                 self.journal.save(live.record, durable=False)
             except BaseException:
-                with self.lock:
-                    self.live.pop(key, None)
+                self.forget(live)
                 raise
         return live
 
@@ -324,9 +326,7 @@ class Transactions:
         with self.lock:
             if self.live.get(key) is not earlier:
                 raise DuplicateLabel(asked.label, None, finished=False)
-            running = sum(
-                each.record.state in _OPEN and each.record.database == asked.database for each in self.live.values()
-            )
+            running = len(self._open.get(asked.database, ()))
             if running >= self.options.max_running:
                 raise Refusal(
                     f"current running txns on db {asked.database} is {running}, larger than limit {self.options.max_running}"
@@ -343,7 +343,16 @@ class Transactions:
                 owner=owner,
             )
             live = self.live[key] = Live(record)
+            self._open.setdefault(asked.database, {})[asked.label] = live
         return live
+
+    def _ended(self, live: Live) -> None:
+        """Note that a transaction is not open any more."""
+        live.loading.clear()
+        with self.lock:
+            of_database = self._open.get(live.record.database, {})
+            if of_database.get(live.record.label) is live:
+                del of_database[live.record.label]
 
     # --- load ------------------------------------------------------------------------------------------------------------
 
@@ -421,11 +430,12 @@ class Transactions:
 
     def forget(self, live: Live) -> None:
         """Forget a transaction that has no record."""
+        self._ended(live)
         with self.lock:
             self.live.pop((live.record.database, live.record.label), None)
 
     def _check_room(self) -> None:
-        held = sum(live.held_bytes for live in list(self.live.values()) if live.record.state is LoadState.PREPARE)
+        held = sum(live.held_bytes for lives in list(self._open.values()) for live in list(lives.values()))
         if held > self.options.max_memory_bytes:
             raise Refusal("the server holds as many rows in memory as it may: try again", status="INTERNAL_ERROR")
 
@@ -554,7 +564,7 @@ class Transactions:
         """Note the end of a transaction; its commit says so itself, whatever becomes of this note."""
         record = live.record
         record.state, record.finished = LoadState.VISIBLE, self.now()
-        live.loading.clear()
+        self._ended(live)
         try:
             self.journal.save(record, durable=False)
         except StorageError as error:
@@ -580,7 +590,7 @@ class Transactions:
                 raise
         kind = reason.partition(":")[0][:60]
         self.rollbacks[kind] = self.rollbacks.get(kind, 0) + 1
-        live.loading.clear()
+        self._ended(live)
         self.journal.remove_rows(record)
 
 
