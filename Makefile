@@ -6,7 +6,7 @@ PY := $(VENV)/bin/python
 RUN := $(PY) tools/run_tests.py
 
 .DEFAULT_GOAL := help
-.PHONY: help venv venv-oldest venv-newest spark-env azurite-env sdk-env cdc-env debezium-env kafka-env streamer-env fast-env demo demo-spark demo-stream demo-cdc demo-ingest test test-all test-fast test-oldest test-newest test-spark test-spark-releases test-real-tables durations \
+.PHONY: help venv venv-oldest venv-newest spark-env azurite-env sdk-env cdc-env debezium-env kafka-env streamer-env fast-env demo demo-spark demo-stream demo-cdc demo-ingest test test-all test-fast test-oldest test-newest test-spark test-spark-releases test-real-tables durations loads-env demo-load \
         lint format types architecture docs site docs-write extras bench bench-spark bench-parts bench-streams sizes clean bench-choices choices-check choices-results
 
 help: ## list the tasks
@@ -38,6 +38,9 @@ cdc-env: venv ## install MariaDB for the tests of change data capture, where roo
 debezium-env: venv ## make .cache/debezium: Debezium's engine, which judges its messages, with Maven
 	@$(PY) tools/debezium_env.py
 
+loads-env: venv ## make .cache/starrocks: StarRocks' own client, which judges loads over HTTP, with Maven
+	@$(PY) tools/loads_env.py
+
 kafka-env: venv ## make .cache/kafka: a broker for the tests of ingestion, with Maven
 	@$(PY) tools/kafka_env.py
 
@@ -59,6 +62,9 @@ demo-cdc: cdc-env ## set up, then a shop in a private MariaDB, followed into thr
 
 demo-ingest: kafka-env ## set up, then a year of flights from a private Kafka and weather from files into two tables, by a process that is killed in the middle
 	@$(PY) -m examples.ingest
+
+demo-load: venv ## set up, then three clients load over HTTP; their server is killed between prepare and commit
+	@$(PY) -m examples.loads
 
 demo-stream: venv ## set up, then a year of flights as events through a stream; its writer is killed in the middle
 	@$(PY) -m examples.stream $(ARGS)

@@ -49,6 +49,7 @@
     │   ├── SourceRefused          a setting, a right or a table of it: the message says what mends it
     │   ├── SourceChanged          its columns changed so that the table cannot follow
     │   └── PositionLost           it does not have the changes behind the stored position any more
+    ├── LoadFailed               a server of loads refused, or did not answer (``transient`` says whether to try again)
     ├── FormatError              repair the table: stored bytes are not what they should be
     │   ├── CorruptFile
     │   ├── CompletedFileMissing   the completed file of an instant is missing
@@ -64,7 +65,7 @@ secrets.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 __all__ = [
@@ -93,6 +94,7 @@ __all__ = [
     "KeyNotFound",
     "LakefmtError",
     "LeaseLost",
+    "LoadFailed",
     "LockUnavailable",
     "MergerFailed",
     "MergerMissing",
@@ -468,6 +470,27 @@ class PositionLost(SourceError):
     kind = "position_lost"
 
 
+class LoadFailed(LakefmtError):
+    """A server of loads refused, or did not answer.
+
+    Attributes:
+        status: its word for it, such as ``FAILED`` or ``LABEL_ALREADY_EXISTS``; empty: there was no answer.
+        body: its whole reply.
+        transient: the same request may succeed later.
+    """
+
+    kind = "load_failed"
+
+    def __init__(
+        self, message: str, *, status: str = "", body: Mapping[str, Any] | None = None, transient: bool = False
+    ) -> None:
+        super().__init__(message)
+        self.status, self.body, self.transient = status, dict(body or {}), transient
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild_load_failed, (self.args[0], self.status, self.body, self.transient))
+
+
 class FormatError(LakefmtError):
     """Stored bytes do not follow the format."""
 
@@ -523,3 +546,7 @@ def _rebuild_storage_error(
     cls: type[StorageError], message: str, transient: bool, throttled: bool = False
 ) -> StorageError:
     return cls(message, transient=transient, throttled=throttled)
+
+
+def _rebuild_load_failed(message: str, status: str, body: dict[str, Any], transient: bool) -> LoadFailed:
+    return LoadFailed(message, status=status, body=body, transient=transient)

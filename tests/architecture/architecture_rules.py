@@ -71,11 +71,13 @@ FLOORS: dict[str, int] = {
     "daft": 90,  # DataFrames of Daft
     "cdc": 83,  # tables that follow the tables of a database
     "ingest": 84,  # rows of files, topics, other tables and databases on their way into tables
+    "loads": 84,  # two-phase loads over HTTP
     "services": 90,  # one process that runs the table services of many tables
     "spark": 90,
     "bench": 90,
     "demo": 90,
     "server": 90,
+    "client": 90,  # of a server of loads
     "cli": 95,  # starts the other entry points: `lakefmt bench`, `lakefmt serve`
     "__main__": 96,  # `python -m lakefmt`
 }

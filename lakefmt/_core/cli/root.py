@@ -18,6 +18,7 @@ from lakefmt._core.cli.commands.change import alter, create, delete, erase, writ
 from lakefmt._core.cli.commands.check import check, vacuum
 from lakefmt._core.cli.commands.index import index
 from lakefmt._core.cli.commands.ingest import ingest
+from lakefmt._core.cli.commands.loads import load, serve_loads
 from lakefmt._core.cli.commands.rows import changes, explain, files, incremental, read, stats, timeline
 from lakefmt._core.cli.commands.services import archive, clean, cluster, compact, services
 from lakefmt._core.cli.commands.stream import consumers, stream
@@ -104,6 +105,8 @@ _WRITING = (
     cdc,
     consumers,
     ingest,
+    load,
+    serve_loads,
     services,
     sync,
     vacuum,

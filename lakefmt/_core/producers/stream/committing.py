@@ -299,9 +299,10 @@ class KeyedCommit:
         """
         resolved, based_on = self._resolved(request, state, schema, rows)
         if resolved.first is not None:
-            # A commit of its own, which says nothing of the stream: where this process ends behind it, the same rows come
-            # to the same again.
-            self._write(replace(request, entries=None), schema, resolved.first, based_on, promises=False)
+            # A commit of its own, which says nothing of where the rows came from: where this process ends behind it, the same rows
+            # come to the same again.
+            unnamed = replace(request, entries=None, commit_metadata={})
+            self._write(unnamed, schema, resolved.first, based_on, promises=False)
             resolved, based_on = self._resolved(request, self.client.load(), schema, rows)
         return self._write(request, schema, resolved, based_on) if len(resolved.deletes) else self._empty(request)
 
