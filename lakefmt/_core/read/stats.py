@@ -22,6 +22,7 @@ from lakefmt._core.values import InstantTime, PartitionPath, printable, size_tex
 from lakefmt.errors import CorruptFile, ObjectNotFound, SnapshotExpired
 
 __all__ = [
+    "EntryBuilder",
     "PartitionBacklog",
     "TableStats",
     "TimelineEntry",
@@ -189,7 +190,7 @@ class TimelineView:
         old = state.timeline.archived
         instants = [*((i, True) for i in old), *((i, False) for i in state.timeline)]
         instants.sort(key=lambda pair: pair[0].time)
-        teller = _EntryBuilder(client.at(state))
+        teller = EntryBuilder(client.at(state))
         chosen = instants[-limit:] if limit else instants
         return cls(tuple(teller.entry(i, was_archived) for i, was_archived in chosen), state.timeline, client)
 
@@ -248,8 +249,8 @@ def follow_timeline(client: TableClient, seconds: float) -> Iterator[tuple[Timel
         client.time_source.sleep(seconds)
 
 
-class _EntryBuilder:
-    """Builds entries from the files of instants."""
+class EntryBuilder:
+    """Builds entries from the files of instants, which are read one by one."""
 
     def __init__(self, table_at: TableAt) -> None:
         self._client = table_at.client
@@ -258,6 +259,12 @@ class _EntryBuilder:
         self._zone = table_at.reading_zone() if self._made else None
 
     def entry(self, instant: Instant, archived: bool) -> TimelineEntry:
+        """Return the entry of an instant of the timeline.
+
+        Raises:
+            CorruptFile: its body is damaged.
+            SnapshotExpired: its file is gone.
+        """
         plain = (instant.time, instant.completion, instant.action.value, instant.state.value)
         if not instant.is_completed:
             note, writer, failed = self._waiting(instant)
