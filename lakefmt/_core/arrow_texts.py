@@ -248,5 +248,3 @@ def cell_texts(array: pa.Array, widest: int) -> pa.Array:
     texts = pc.fill_null(texts, _text_scalar("null"))
     cut = _concatenated(pc.utf8_slice_codeunits(texts, 0, widest - 1), "…")
     return pc.if_else(pc.greater(pc.utf8_length(texts), widest), cut, texts)
-
-

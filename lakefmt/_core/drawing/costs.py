@@ -60,9 +60,7 @@ def cost_picture(costs: Sequence[CommitCost], title: str, *, width: int = 960, h
     for share in (0.0, 0.5, 1.0):
         y = floor - room * share
         parts.append(element("line", class_="lf-line", x1=_LEFT, x2=width - _RIGHT, y1=y, y2=y))
-        parts.append(
-            element("text", size_text(int(most * share)), class_="lf-soft lf-end", x=_LEFT - 6, y=y + 4)
-        )
+        parts.append(element("text", size_text(int(most * share)), class_="lf-soft lf-end", x=_LEFT - 6, y=y + 4))
         seconds = f"{longest * share:.3g} s"
         parts.append(element("text", seconds, class_="lf-mark-text", x=width - _RIGHT + 6, y=y + 4))
     points = []
@@ -95,7 +93,9 @@ def _drawn_cost(cost: CommitCost, x: float, step: float, floor: float, tall: flo
         height=tall,
         rx=min(5.0, step / 3) if is_service else 0,
     )
-    letter = element("text", kind.letter, class_="lf-on", x=x + step / 2, y=floor - 4) if step > 13 and tall > 15 else ""
+    letter = (
+        element("text", kind.letter, class_="lf-on", x=x + step / 2, y=floor - 4) if step > 13 and tall > 15 else ""
+    )
     inner = element("title", short_text(words, 200)) + shape + letter
     if not cost.href:
         return element("g", inner, class_=f"lf-bar {kind.hue}", role="img", aria_label=words)

@@ -267,7 +267,9 @@ def ticks_of(start: float, end: float, zone: tzinfo, most: int) -> list[Tick]:
             return [Tick(at, _clock_text(at, step, zone)) for at in _clock_places(start, end, step, zone)]
     for days, months in _CALENDAR_STEPS:
         if span / (days * _DAY or months * 30.4 * _DAY) <= most:
-            return [Tick(m.timestamp(), _date_text(m, months)) for m in _calendar_places(start, end, days, months, zone)]
+            return [
+                Tick(m.timestamp(), _date_text(m, months)) for m in _calendar_places(start, end, days, months, zone)
+            ]
     months = 12 * int(span / (most * 365.25 * _DAY) + 1)
     return [Tick(m.timestamp(), f"{m:%Y}") for m in _calendar_places(start, end, 0, months, zone)][: most + 1]
 

@@ -14,11 +14,11 @@ from lakefmt._core.filegroups.model import FileSlice
 from lakefmt._core.filegroups.table_client import TableAt, TableClient
 from lakefmt._core.metadata.reading.listing import ListingByMetadata
 from lakefmt._core.storage.api import ObjectStore
-from lakefmt._core.storage.open import local_path, location_text, open_store
+from lakefmt._core.storage.open import location_text, open_store
 from lakefmt._core.storage.redaction import Redactor, printable_url
 from lakefmt._core.storage.time_source import SystemTimeSource, TimeSource
 from lakefmt._core.table import Table
-from lakefmt.errors import InvalidInputError, LakefmtError, NotFoundError, TableNotFound
+from lakefmt.errors import InvalidInputError, LakefmtError, TableNotFound
 from lakefmt.find_tables import find_tables
 
 __all__ = ["JsonValue", "PageTable", "PageTables", "read_paths_file"]
@@ -32,6 +32,8 @@ _MOST_FILE_BYTES: Final = 1 << 20
 #: Folders are looked into again after this many seconds, a timeline after the smaller number.
 _FOLDER_SECONDS: Final = 15.0
 _STATE_SECONDS: Final = 0.5
+#: Files that are listed before an answer begins.
+_FEW_FILES: Final = 2_000
 #: Tables whose file slices are held at a time: of a hundred thousand files they take 60 MB.
 _MOST_SLICED: Final = 2
 
@@ -47,7 +49,9 @@ def read_paths_file(path: Path) -> list[str]:
     try:
         lines = [line.strip() for line in data.decode("utf-8").splitlines()]
     except UnicodeDecodeError:
-        raise InvalidInputError(f"{path} is no text of paths: name a table, a folder of tables or a file of paths") from None
+        raise InvalidInputError(
+            f"{path} is no text of paths: name a table, a folder of tables or a file of paths"
+        ) from None
     found = [line for line in lines if line and not line.startswith("#")]
     if len(data) > _MOST_FILE_BYTES or len(found) > _MOST_PATHS or "\0" in "".join(found):
         raise InvalidInputError(f"{path} has more than {_MOST_PATHS:,} paths or {_MOST_FILE_BYTES:,} bytes")
@@ -72,7 +76,12 @@ class PageTable:
     """One table of the page. Its handle is made with the first question, and kept."""
 
     def __init__(
-        self, path: str, name: str, options: Mapping[str, object], open_client: Callable[[], TableClient], tables: PageTables
+        self,
+        path: str,
+        name: str,
+        options: Mapping[str, object],
+        open_client: Callable[[], TableClient],
+        tables: PageTables,
     ) -> None:
         self.path = path
         self.id = _table_id(path)
@@ -144,6 +153,19 @@ class PageTable:
             self._tables.note_slices(self)
         return held.slices
 
+    @property
+    def is_large(self) -> bool:
+        """Whether its files may be too many to be listed while somebody waits; only its newest commit is looked at."""
+        if self._held is not None:
+            return False
+        try:
+            table_at = self.at()
+            latest = table_at.timeline.latest_commit
+            stats = 0 if latest is None else len(table_at.commit_metadata(latest).stats)
+        except LakefmtError:
+            return False
+        return len(table_at.timeline.commits) * max(stats, 1) > _FEW_FILES
+
     def drop_slices(self) -> None:
         """Give the memory of the file slices back."""
         self._held = None
@@ -187,9 +209,8 @@ class PageTables:
 
     def _expanded(self, path: str) -> list[str]:
         text = location_text(path)
-        local = local_path(text)
-        if local is not None and Path(local).is_file():
-            return [location_text(each) for each in read_paths_file(Path(local))]
+        if "://" not in text and Path(text).is_file():
+            return [location_text(each) for each in read_paths_file(Path(text))]
         return [text]
 
     def listed(self) -> tuple[list[PageTable], dict[str, str]]:
@@ -246,7 +267,3 @@ class PageTables:
             del self._sliced[:-_MOST_SLICED]
         for each in gone:
             each.drop_slices()
-
-
-#: What a wrong address is answered with.
-NotKnown = NotFoundError
