@@ -14,7 +14,7 @@ __all__ = ["CommitCost", "cost_picture"]
 _TOP: Final = 26.0
 _BOTTOM: Final = 22.0
 _LEFT: Final = 72.0
-_RIGHT: Final = 52.0
+_RIGHT: Final = 66.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,19 +82,22 @@ def _drawn_cost(cost: CommitCost, x: float, step: float, floor: float, tall: flo
     kind = kind_of(cost.operation, "commit")
     tall = max(tall, 1.5)
     is_service = cost.operation in ("compact", "cluster", "log_compact")
+    gap = min(6.0, step * 0.2)
     took = "" if cost.seconds is None else f", {cost.seconds:.3f} s"
     words = f"{kind.title} {cost.time}: {size_text(cost.num_bytes)}, {cost.rows:,} rows{took}"
     shape = element(
         "rect",
         class_="lf-shape",
-        x=x + 0.5,
+        x=x + gap / 2,
         y=floor - tall,
-        width=max(step - 1, 1.0),
+        width=max(step - gap, 1.0),
         height=tall,
         rx=min(5.0, step / 3) if is_service else 0,
     )
     letter = (
-        element("text", kind.letter, class_="lf-on", x=x + step / 2, y=floor - 4) if step > 13 and tall > 15 else ""
+        element("text", kind.letter, class_="lf-on", aria_hidden="true", x=x + step / 2, y=floor - 4)
+        if step > 13 and tall > 15
+        else ""
     )
     inner = element("title", short_text(words, 200)) + shape + letter
     if not cost.href:

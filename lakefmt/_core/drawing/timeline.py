@@ -183,7 +183,8 @@ def _rows_of(bars: Sequence[Bar], span: TimelineSpan) -> list[list[Bar]]:
 def _edges(bar: Bar, span: TimelineSpan) -> tuple[float, float]:
     # What began before the span, or goes on after it, is cut at its edge.
     left = max(span.x(bar.start), span.gutter)
-    right = span.x(bar.start if bar.end is None else bar.end)
+    # A savepoint has the time of the commit that it keeps, which may be long before it was made.
+    right = span.x(bar.start if bar.end is None or bar.lane == "savepoint" else bar.end)
     return left, min(max(right, left + _LEAST_WIDTH), float(span.width))
 
 
@@ -205,7 +206,14 @@ def _drawn_bar(bar: Bar, y: float, span: TimelineSpan) -> str:
     sign = _SIGNS.get(bar.state, "")
     room = right - left
     letter = kind.letter + (sign if sign and room >= 26 else "")
-    text = element("text", letter if room >= 26 or not sign else sign, class_="lf-on", x=left + room / 2, y=y + 15)
+    text = element(
+        "text",
+        letter if room >= 26 or not sign else sign,
+        class_="lf-on",
+        aria_hidden="true",
+        x=left + room / 2,
+        y=y + 15,
+    )
     words = bar.words or f"{kind.title} {bar.time}, {bar.state}"
     classes = f"lf-bar {kind.hue} lf-{bar.state}{' lf-archived' if bar.archived else ''}"
     inner = element("title", short_text(words, 400)) + shape + text

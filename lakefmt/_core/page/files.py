@@ -32,6 +32,8 @@ Facts = dict[str, Any]
 
 #: What the area of a partition, and the order of the list, may say.
 MEASURES: Final = ("bytes", "file_groups", "log_bytes", "partition")
+#: File groups up to which rows are counted, one footer each.
+_MOST_COUNTED: Final = 500
 #: Steps of a plan that are shown; their number is told in any case.
 _MOST_STEPS: Final = 200
 _MOST_STEP_TEXT: Final = 400
@@ -109,9 +111,11 @@ def size_facts(table: PageTable) -> Facts:
         LakefmtError: the table cannot be read.
     """
     sizes = _sizes(table).values()
+    groups = sum(size.file_groups for size in sizes)
     return {
+        "rows": _all_rows(table) if groups <= _MOST_COUNTED else None,
         "partitions": len(sizes),
-        "file_groups": sum(size.file_groups for size in sizes),
+        "file_groups": groups,
         "log_files": sum(size.log_files for size in sizes),
         "bytes": sum(size.bytes for size in sizes),
         "log_bytes": sum(size.log_bytes for size in sizes),
@@ -245,6 +249,17 @@ def _group_facts(
         ],
         "num_slices": len(slices),
     }
+
+
+def _all_rows(table: PageTable) -> int | None:
+    """Return the rows of the latest base files, from their footers; None: one of them cannot be read."""
+    known = table.remembered.get("rows")
+    slices = table.slices()
+    if known is None or known[0] is not slices:
+        rows = [_rows(table.at(), each) for each in slices if each.base is not None]
+        known = (slices, None if None in rows else sum(row or 0 for row in rows))
+        table.remembered["rows"] = known
+    return known[1]
 
 
 def _rows(table_at: TableAt, latest: FileSlice) -> int | None:

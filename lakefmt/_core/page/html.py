@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from datetime import datetime
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from lakefmt._core.drawing.costs import CommitCost, cost_picture
-from lakefmt._core.drawing.pictures import STYLE, moment_text, short_text
-from lakefmt._core.page.files import layout_svg
+from lakefmt._core.drawing.pictures import STYLE, Picture, moment_text, short_text
+from lakefmt._core.page.files import layout_svg, plan_facts
 from lakefmt._core.page.routes import Given, Route, row_query, table_address, timeline_query, with_parameters
 from lakefmt._core.page.rows import column_facts, explain_facts, schema_facts
 from lakefmt._core.page.services import advice_facts, overview_facts, settings_facts
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     import jinja2
     from markupsafe import Markup
 
-__all__ = ["STATIC", "page_context", "render", "report_time", "static_file", "view_names"]
+__all__ = ["STATIC", "commit_costs", "markup_of", "page_context", "render", "static_file", "view_names"]
 
 Facts = dict[str, Any]
 
@@ -122,10 +121,11 @@ def render(template: str, context: Mapping[str, Any]) -> str:
     return _environment().get_template(template).render(**context)
 
 
-def _markup(text: str) -> Markup:
+def markup_of(picture: Picture) -> Markup:
+    """Return a picture as markup of a template: it has escaped what it draws."""
     from markupsafe import Markup
 
-    return Markup(text)  # noqa: S704 - pictures escape what they draw
+    return Markup(picture.markup)  # noqa: S704 - pictures escape what they draw
 
 
 def page_context(route: Route, table: PageTable | None, given: Given, facts: Facts) -> tuple[str, Facts]:
@@ -161,7 +161,7 @@ def _timeline_extra(table: PageTable, given: Given, facts: Facts) -> Facts:
     zone = zone_of(table.at())
     extra: Facts = {"legend": legend_facts(facts), "query": query}
     if given.get("part") != "instants":
-        extra["picture"] = _markup(timeline_svg(facts, query, zone, f"{base}", table.name[:80]).markup)
+        extra["picture"] = markup_of(timeline_svg(facts, query, zone, base, table.name[:80]))
         extra["span_text"] = f"{moment_text(facts['start'], zone)[:19]} to {moment_text(facts['end'], zone)[:19]}"
         extra["steps"] = _window_steps(facts)
     if given.get("part") != "timeline":
@@ -176,22 +176,31 @@ def _timeline_extra(table: PageTable, given: Given, facts: Facts) -> Facts:
         )
         extra["instants"] = list_instants(table, asked)
         extra["overview"] = overview_facts(table)
-        commits = [each for each in reversed(extra["instants"]["instants"]) if each["operation"]]
-        costs = [
-            CommitCost(
-                each["time"],
-                each["operation"],
-                each["bytes_written"],
-                each["seconds"],
-                each["inserts"] + each["updates"] + each["deletes"],
-                f"{base}/instants/{each['time']}?action={each['action']}",
-            )
-            for each in commits
-        ]
-        extra["cost"] = (
-            _markup(cost_picture(costs, f"What {len(costs)} commits wrote", width=query.width).markup) if costs else ""
-        )
+        costs = commit_costs(extra["instants"]["instants"], base)
+        words = f"What {len(costs)} commits wrote"
+        extra["cost"] = markup_of(cost_picture(costs, words, width=query.width)) if costs else ""
     return extra
+
+
+def commit_costs(entries: Sequence[Facts], base: str) -> list[CommitCost]:
+    """Return what the commits among listed instants cost, oldest first.
+
+    Args:
+        entries: newest first.
+        base: the address of the table's pages; empty: without links.
+    """
+    return [
+        CommitCost(
+            each["time"],
+            each["operation"],
+            each["bytes_written"],
+            each["seconds"],
+            each["inserts"] + each["updates"] + each["deletes"],
+            f"{base}/instants/{each['time']}?action={each['action']}" if base else "",
+        )
+        for each in reversed(entries)
+        if each["operation"]
+    ]
 
 
 def _window_steps(facts: Facts) -> dict[str, tuple[float, float]]:
@@ -218,35 +227,32 @@ def _files_extra(table: PageTable, given: Given, facts: Facts) -> Facts:
     extra: Facts = {"link": link, "is_large": facts["total"]["file_groups"] > _FEW_GROUPS}
     if given.get("part") in (None, "", "layout", "main"):
         picture = layout_svg(table, given.get("by", "bytes"), given.get("width", 960), link)
-        extra["picture"] = _markup(picture.markup)
+        extra["picture"] = markup_of(picture)
     if given.get("part") == "plans":
-        from lakefmt._core.page.files import plan_facts
-
         extra["plans"] = plan_facts(table)
     return extra
+
+
+def _or_problem(table: PageTable, part: Callable[[], Facts]) -> Facts:
+    """Return a part of a page, or why it cannot be had: the rest is shown all the same."""
+    try:
+        return part()
+    except LakefmtError as error:
+        return {"problem": table.redact(str(error))}
 
 
 def _rows_extra(table: PageTable, given: Given, _facts: Facts) -> Facts:
     extra: Facts = {"query": row_query(given)}
     if given.get("part") == "columns":
         return extra | {"columns": column_facts(table)}
-    for name, part in (
-        ("explain", lambda: explain_facts(table, row_query(given))),
-        ("schema", lambda: schema_facts(table)),
-    ):
-        try:
-            extra[name] = part()
-        except LakefmtError as error:
-            extra[name] = {"problem": table.redact(str(error))}
+    extra["explain"] = _or_problem(table, lambda: explain_facts(table, row_query(given)))
+    extra["schema"] = _or_problem(table, lambda: schema_facts(table))
     return extra
 
 
 def _services_extra(table: PageTable, given: Given, _facts: Facts) -> Facts:
     if given.get("part") == "advice":
-        try:
-            return {"advice": advice_facts(table)}
-        except LakefmtError as error:
-            return {"advice": {"problem": table.redact(str(error))}}
+        return {"advice": _or_problem(table, lambda: advice_facts(table))}
     return {"settings": settings_facts(table)}
 
 
@@ -261,14 +267,3 @@ _EXTRA: Final[dict[str, Callable[[PageTable, Given, Facts], Facts]]] = {
     "services.html": _services_extra,
     "health.html": _health_extra,
 }
-
-
-def report_time(now: datetime) -> str:
-    """Return when a report was made.
-
-    Example:
-        >>> from datetime import UTC
-        >>> report_time(datetime(2026, 1, 2, 3, 4, tzinfo=UTC))
-        '2026-01-02 03:04 UTC'
-    """
-    return f"{now:%Y-%m-%d %H:%M} {now.tzname() or ''}".strip()

@@ -144,7 +144,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 _PART: Final = Parameter(
     "part",
-    _choice("", "timeline", "instants", "layout", "plans", "columns", "check", "advice", "main"),
+    _choice("", "timeline", "instants", "cost", "layout", "plans", "columns", "check", "advice", "main"),
     "a part of the page alone",
 )
 _WIDTH: Final = Parameter("width", _whole(280, 4000), "of pictures, in CSS pixels", "integer")

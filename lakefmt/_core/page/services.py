@@ -359,7 +359,7 @@ def advice_facts(table: PageTable) -> Facts:
         LakefmtError: the table has too little history, or cannot be read.
     """
     advice = table.table.advise()
-    return {**advice.as_json(), "text": str(advice)}
+    return {**advice.as_json(), "text": str(advice), "paste": advice.paste}
 
 
 # --- health -------------------------------------------------------------------------------------------------------

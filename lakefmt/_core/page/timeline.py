@@ -280,7 +280,7 @@ def timeline_svg(facts: Facts, query: TimelineQuery, zone: tzinfo, base: str, na
         facts: the part of the timeline.
         query: what was asked for.
         zone: of the table's instants.
-        base: the address of the table's pages.
+        base: the address of the table's pages; empty: the picture has no links.
         name: of the table.
     """
     bars = [
@@ -292,7 +292,7 @@ def timeline_svg(facts: Facts, query: TimelineQuery, zone: tzinfo, base: str, na
             each["operation"],
             each["state"],
             _words(each),
-            f"{base}/instants/{each['time']}?action={each['action']}",
+            f"{base}/instants/{each['time']}?action={each['action']}" if base else "",
             each["archived"],
         )
         for each in facts["instants"]
@@ -304,7 +304,7 @@ def timeline_svg(facts: Facts, query: TimelineQuery, zone: tzinfo, base: str, na
             each["start"],
             each["end"],
             each["count"],
-            href=f"{base}?start={each['start']:.3f}&end={each['end']:.3f}{more}",
+            href=f"{base}/timeline?start={each['start']:.3f}&end={each['end']:.3f}{more}" if base else "",
         )
         for each in facts["columns"]
     ]

@@ -213,7 +213,7 @@
       const facts = await answer.json();
       for (const cell of document.querySelectorAll(`[data-size="${CSS.escape(id)}"]`)) {
         const value = facts[cell.dataset.field];
-        cell.textContent = cell.dataset.field === "bytes" ? bytes(value) : value.toLocaleString("en");
+        if (value !== null) cell.textContent = cell.dataset.field === "bytes" ? bytes(value) : value.toLocaleString("en");
       }
     }
   };
