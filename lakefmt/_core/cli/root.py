@@ -85,7 +85,23 @@ def main() -> None:
     """
 
 
-_READING = (read, sql, tables, incremental, changes, stream, timeline, files, stats, explain, check, advise, ui, report, bench)
+_READING = (
+    read,
+    sql,
+    tables,
+    incremental,
+    changes,
+    stream,
+    timeline,
+    files,
+    stats,
+    explain,
+    check,
+    advise,
+    ui,
+    report,
+    bench,
+)
 _WRITING = (
     create,
     write,

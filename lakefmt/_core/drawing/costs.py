@@ -54,7 +54,7 @@ def cost_picture(costs: Sequence[CommitCost], title: str, *, width: int = 960, h
     """
     most = max((cost.num_bytes for cost in costs), default=0) or 1
     longest = max((cost.seconds or 0.0 for cost in costs), default=0.0) or 1.0
-    floor, step = height - _BOTTOM, (width - _LEFT - _RIGHT) / max(len(costs), 1)
+    floor, step = height - _BOTTOM, min(56.0, (width - _LEFT - _RIGHT) / max(len(costs), 1))
     room = floor - _TOP
     parts = [element("rect", class_="lf-paper", width=width, height=height)]
     for share in (0.0, 0.5, 1.0):

@@ -123,11 +123,12 @@ def _drawn_tile(tile: Tile, box: _Box) -> str:
     parts = [element("title", short_text(words, 320)), shape]
     letters = int((box.width - 12) / 6.8)
     if letters >= 3 and box.height >= 18:
-        parts.append(element("text", short_text(tile.name, letters), aria_hidden="true", x=box.x + 6, y=box.y + 15))
+        parts.append(element("text", short_text(tile.name, letters), x=box.x + 6, y=box.y + 15))
     if letters >= 5 and box.height >= 34:
         below = short_text(f"{tile.value_text}{logs}", letters)
-        parts.append(element("text", below, class_="lf-small", aria_hidden="true", x=box.x + 6, y=box.y + 29))
+        parts.append(element("text", below, class_="lf-small", x=box.x + 6, y=box.y + 29))
     inner = "".join(parts)
     if not tile.href:
         return element("g", inner, class_=f"lf-tile {hue}", role="img", aria_label=words)
-    return element("a", inner, class_=f"lf-tile {hue}", href=tile.href, aria_label=words)
+    # Its name is that of the title: a label beside texts that are cut would say something else than what is seen.
+    return element("a", inner, class_=f"lf-tile {hue}", href=tile.href)

@@ -385,7 +385,8 @@ def _is_late(route: Route, table: PageTable | None, given: Given) -> bool:
         or route.template not in ("files.html", "health.html", "partition.html", "rows.html")
     ):
         return False
-    return table.is_large
+    # Once listed, files are at hand; a check, or the plan of a read, takes its time whenever it is asked for.
+    return table.is_large and not (table.has_slices and route.template in ("files.html", "partition.html"))
 
 
 def _path_parts(path: str) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -27,7 +28,7 @@ from lakefmt._core.timeline.locks.local import LOCAL_LOCK_NAME
 from lakefmt._core.timeline.locks.open import default_lock_provider
 from lakefmt._core.timeline.locks.storage import STORAGE_LOCK_NAME, decode_lock_record
 from lakefmt._core.values import InstantTime, TableType
-from lakefmt.errors import LakefmtError, ObjectNotFound
+from lakefmt.errors import LakefmtError, ObjectNotFound, StateError
 from lakefmt.services.round import needed_services
 
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
 Facts = dict[str, Any]
 
 _MOST_LISTED: Final = 200
+_CHECKS: Final = threading.Lock()
 _MOST_TEXT: Final = 4096
 _MOST_LOCK_BYTES: Final = 1 << 16
 #: Words in the names of settings whose values are never shown.
@@ -366,8 +368,17 @@ def advice_facts(table: PageTable) -> Facts:
 
 
 def check_facts(table: PageTable) -> Facts:
-    """Return the findings of a quick check, and the plan of their repair; nothing is changed."""
-    return report_facts(table, check_table(table.client, "fast", None))
+    """Return the findings of a quick check, and the plan of their repair; nothing is changed.
+
+    Raises:
+        StateError: another check is at work: one at a time, since each may read the footers of many files.
+    """
+    if not _CHECKS.acquire(blocking=False):
+        raise StateError("another check of this page is at work: try again when it has ended")
+    try:
+        return report_facts(table, check_table(table.client, "fast", None))
+    finally:
+        _CHECKS.release()
 
 
 def report_facts(table: PageTable, report: CheckReport) -> Facts:

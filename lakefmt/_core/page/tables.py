@@ -157,7 +157,7 @@ class PageTable:
     def is_large(self) -> bool:
         """Whether its files may be too many to be listed while somebody waits; only its newest commit is looked at."""
         if self._held is not None:
-            return False
+            return len(self._held.slices) > _FEW_FILES
         try:
             table_at = self.at()
             latest = table_at.timeline.latest_commit
@@ -165,6 +165,11 @@ class PageTable:
         except LakefmtError:
             return False
         return len(table_at.timeline.commits) * max(stats, 1) > _FEW_FILES
+
+    @property
+    def has_slices(self) -> bool:
+        """Whether its files were listed lately."""
+        return self._held is not None
 
     def drop_slices(self) -> None:
         """Give the memory of the file slices back."""

@@ -51,11 +51,12 @@
     fit();
   };
 
+  const drawnWidth = (svg) => svg.viewBox.baseVal.width;
   // Pictures are as wide as their place: the server draws them for it.
   const fit = () => document.querySelectorAll("[data-fit]").forEach((place) => {
     const width = Math.max(280, Math.floor(place.clientWidth));
     const svg = place.querySelector("svg");
-    if (svg && Math.abs(svg.clientWidth - width) > 24) fill(place, `${place.dataset.fit}&width=${width}`);
+    if (svg && Math.abs(drawnWidth(svg) - width) > 24) fill(place, `${place.dataset.fit}&width=${width}`);
   });
 
   // --- timeline ----------------------------------------------------------------------------------------------------
@@ -115,7 +116,7 @@
     settle();
     const place = () => Math.floor(picture().clientWidth);
     const begin = numbers();
-    if (Math.abs(place() - picture().querySelector("svg").clientWidth) > 24 || picture().dataset.complete === "0") {
+    if (Math.abs(place() - drawnWidth(picture().querySelector("svg"))) > 24 || picture().dataset.complete === "0") {
       load(begin.start, begin.end, { keepAddress: true });
     }
     timeline.addEventListener("click", (event) => {
