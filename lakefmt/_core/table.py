@@ -273,23 +273,9 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, StreamVerbs, AppendVerbs, 
         return f"Table({self.client.store.url!r})"
 
     def _repr_html_(self) -> str:
-        from lakefmt._core.notebook import facts_html, text_html
-        from lakefmt.errors import LakefmtError
+        from lakefmt._core.table_plot import table_html
 
-        try:
-            table_at = self.client.at()
-            config, timeline, latest = table_at.config, table_at.timeline, table_at.timeline.latest_commit
-            facts = [
-                ("type", config.table_type.value),
-                ("version", config.version.value),
-                ("record key", ", ".join(config.record_key_fields or ()) or "none"),
-                ("commits", f"{len(timeline.commits):,}"),
-                ("pending", f"{len(timeline.pending):,}"),
-                ("newest commit", "none" if latest is None else latest.time),
-            ]
-            return facts_html(repr(self), facts, self.plot.timeline(limit=60)._repr_html_())
-        except LakefmtError as error:  # a notebook shows what there is
-            return text_html(repr(self), str(error))
+        return table_html(self.client, repr(self))
 
     def __reduce__(self) -> tuple[object, ...]:
         # Without open files and secrets: the process that unpickles uses its own credentials.

@@ -13,12 +13,13 @@ from lakefmt._core.drawing.pictures import Picture
 from lakefmt._core.drawing.timeline import LANES, Bar, TimelineSpan, timeline_picture
 from lakefmt._core.filegroups.model import FileSlice
 from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.notebook import facts_html, text_html
 from lakefmt._core.read.stats import TimelineEntry, TimelineView
 from lakefmt._core.timeline.instant import parse_instant_time
 from lakefmt._core.values import size_text
-from lakefmt.errors import InvalidInputError
+from lakefmt.errors import InvalidInputError, LakefmtError
 
-__all__ = ["TablePlot"]
+__all__ = ["TablePlot", "table_html"]
 
 _MEASURES: Final = ("bytes", "file_groups", "log_bytes")
 
@@ -132,6 +133,29 @@ class TablePlot:
             if entry.operation
         ]
         return cost_picture(costs, f"What {len(costs):,} commits wrote", width=wide)
+
+
+def table_html(client: TableClient, title: str) -> str:
+    """Return what a notebook shows of a table; one that cannot be read says why.
+
+    Args:
+        client: the table.
+        title: above it.
+    """
+    try:
+        table_at = client.at()
+        config, timeline, latest = table_at.config, table_at.timeline, table_at.timeline.latest_commit
+        facts = [
+            ("type", config.table_type.value),
+            ("version", config.version.value),
+            ("record key", ", ".join(config.record_key_fields or ()) or "none"),
+            ("commits", f"{len(timeline.commits):,}"),
+            ("pending", f"{len(timeline.pending):,}"),
+            ("newest commit", "none" if latest is None else latest.time),
+        ]
+        return facts_html(title, facts, TablePlot(client).timeline(limit=60).svg)
+    except LakefmtError as error:
+        return text_html(title, str(error))
 
 
 def _bar(entry: TimelineEntry, start: float) -> Bar:

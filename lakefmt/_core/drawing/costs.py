@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from lakefmt._core.data_classes import dataclass
-from lakefmt._core.drawing.pictures import Picture, element, kind_of, opening, short_text
+from lakefmt._core.drawing.pictures import Picture, drawn_kind, element, opening, short_text
 from lakefmt._core.values import size_text
 
 __all__ = ["CommitCost", "cost_picture"]
@@ -79,7 +79,7 @@ def cost_picture(costs: Sequence[CommitCost], title: str, *, width: int = 960, h
 
 
 def _drawn_cost(cost: CommitCost, x: float, step: float, floor: float, tall: float) -> str:
-    kind = kind_of(cost.operation, "commit")
+    kind = drawn_kind(cost.operation, "commit")
     tall = max(tall, 1.5)
     is_service = cost.operation in ("compact", "cluster", "log_compact")
     gap = min(6.0, step * 0.2)

@@ -14,11 +14,11 @@ from lakefmt._core.values import printable
 __all__ = [
     "KINDS",
     "STYLE",
-    "Kind",
+    "DrawnKind",
     "Picture",
     "Tick",
+    "drawn_kind",
     "element",
-    "kind_of",
     "moment_text",
     "opening",
     "short_text",
@@ -68,7 +68,7 @@ STYLE: Final = """
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class DrawnKind:
     """How an operation or action is drawn: never by its hue alone.
 
     Attributes:
@@ -83,40 +83,40 @@ class Kind:
 
 
 #: Operation of a commit, or action → how it is drawn.
-KINDS: Final[dict[str, Kind]] = {
-    "insert": Kind("I", "lf-blue", "insert"),
-    "upsert": Kind("U", "lf-teal", "upsert"),
-    "bulk_insert": Kind("B", "lf-blue", "bulk insert"),
-    "delete": Kind("D", "lf-red", "delete"),
-    "delete_partition": Kind("P", "lf-red", "delete partition"),
-    "insert_overwrite": Kind("O", "lf-pink", "insert overwrite"),
-    "insert_overwrite_table": Kind("W", "lf-pink", "insert overwrite table"),
-    "cluster": Kind("G", "lf-violet", "clustering"),
-    "clustering": Kind("G", "lf-violet", "clustering"),
-    "compact": Kind("M", "lf-green", "compaction"),
-    "compaction": Kind("M", "lf-green", "compaction"),
-    "log_compact": Kind("L", "lf-green", "log compaction"),
-    "logcompaction": Kind("L", "lf-green", "log compaction"),
-    "clean": Kind("C", "lf-grey", "clean"),
-    "rollback": Kind("R", "lf-amber", "rollback"),
-    "restore": Kind("T", "lf-amber", "restore"),
-    "savepoint": Kind("S", "lf-amber", "savepoint"),
-    "index": Kind("N", "lf-violet", "indexing"),
-    "indexing": Kind("N", "lf-violet", "indexing"),
-    "alter_schema": Kind("A", "lf-pink", "schema change"),
-    "schemacommit": Kind("A", "lf-pink", "schema change"),
-    "commit": Kind("c", "lf-blue", "commit"),
-    "deltacommit": Kind("d", "lf-teal", "deltacommit"),
-    "replacecommit": Kind("r", "lf-pink", "replacecommit"),
+KINDS: Final[dict[str, DrawnKind]] = {
+    "insert": DrawnKind("I", "lf-blue", "insert"),
+    "upsert": DrawnKind("U", "lf-teal", "upsert"),
+    "bulk_insert": DrawnKind("B", "lf-blue", "bulk insert"),
+    "delete": DrawnKind("D", "lf-red", "delete"),
+    "delete_partition": DrawnKind("P", "lf-red", "delete partition"),
+    "insert_overwrite": DrawnKind("O", "lf-pink", "insert overwrite"),
+    "insert_overwrite_table": DrawnKind("W", "lf-pink", "insert overwrite table"),
+    "cluster": DrawnKind("G", "lf-violet", "clustering"),
+    "clustering": DrawnKind("G", "lf-violet", "clustering"),
+    "compact": DrawnKind("M", "lf-green", "compaction"),
+    "compaction": DrawnKind("M", "lf-green", "compaction"),
+    "log_compact": DrawnKind("L", "lf-green", "log compaction"),
+    "logcompaction": DrawnKind("L", "lf-green", "log compaction"),
+    "clean": DrawnKind("C", "lf-grey", "clean"),
+    "rollback": DrawnKind("R", "lf-amber", "rollback"),
+    "restore": DrawnKind("T", "lf-amber", "restore"),
+    "savepoint": DrawnKind("S", "lf-amber", "savepoint"),
+    "index": DrawnKind("N", "lf-violet", "indexing"),
+    "indexing": DrawnKind("N", "lf-violet", "indexing"),
+    "alter_schema": DrawnKind("A", "lf-pink", "schema change"),
+    "schemacommit": DrawnKind("A", "lf-pink", "schema change"),
+    "commit": DrawnKind("c", "lf-blue", "commit"),
+    "deltacommit": DrawnKind("d", "lf-teal", "deltacommit"),
+    "replacecommit": DrawnKind("r", "lf-pink", "replacecommit"),
 }
-_UNKNOWN: Final = Kind("?", "lf-grey", "unknown operation")
+_UNKNOWN: Final = DrawnKind("?", "lf-grey", "unknown operation")
 
 
-def kind_of(operation: str, action: str) -> Kind:
+def drawn_kind(operation: str, action: str) -> DrawnKind:
     """Return how an instant is drawn: by its operation, where that is known.
 
     Example:
-        >>> kind_of("upsert", "commit").letter, kind_of("", "clean").letter, kind_of("unknown", "commit").letter
+        >>> drawn_kind("upsert", "commit").letter, drawn_kind("", "clean").letter, drawn_kind("unknown", "commit").letter
         ('U', 'C', 'c')
     """
     return KINDS.get(operation) or KINDS.get(action) or _UNKNOWN

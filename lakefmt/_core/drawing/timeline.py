@@ -13,15 +13,15 @@ from lakefmt._core.data_classes import dataclass
 from lakefmt._core.drawing.pictures import (
     KINDS,
     Picture,
+    drawn_kind,
     element,
-    kind_of,
     moment_text,
     opening,
     short_text,
     ticks_of,
 )
 
-__all__ = ["LANES", "Bar", "Column", "TimelineSpan", "legend_of", "timeline_picture"]
+__all__ = ["LANES", "Bar", "CountColumn", "TimelineSpan", "legend_of", "timeline_picture"]
 
 #: Lanes from top to bottom, with their words.
 LANES: Final[dict[str, str]] = {
@@ -75,7 +75,7 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class CountColumn:
     """The instants of a lane between two moments, of which only the number is drawn.
 
     Attributes:
@@ -126,7 +126,7 @@ class TimelineSpan:
         return self.gutter + room * (at - self.start) / max(self.end - self.start, 1e-6)
 
 
-def timeline_picture(bars: Sequence[Bar], columns: Sequence[Column], span: TimelineSpan, title: str) -> Picture:
+def timeline_picture(bars: Sequence[Bar], columns: Sequence[CountColumn], span: TimelineSpan, title: str) -> Picture:
     """Return the picture of a part of a timeline.
 
     Args:
@@ -195,7 +195,7 @@ def _lane(lane: str, number: int, y: float, height: float, span: TimelineSpan) -
 
 
 def _drawn_bar(bar: Bar, y: float, span: TimelineSpan) -> str:
-    kind = kind_of(bar.operation, bar.lane)
+    kind = drawn_kind(bar.operation, bar.lane)
     left, right = _edges(bar, span)
     # Data are rectangles, services have round ends, what goes back is cut: shapes, beside the hue.
     is_service = bar.lane in ("compaction", "logcompaction", "clustering", "clean", "indexing")
@@ -222,9 +222,9 @@ def _drawn_bar(bar: Bar, y: float, span: TimelineSpan) -> str:
     return element("a", inner, class_=classes, href=bar.href, aria_label=words[:400], data_instant=bar.time)
 
 
-def _drawn_column(column: Column, y: float, most: int, span: TimelineSpan) -> str:
+def _drawn_column(column: CountColumn, y: float, most: int, span: TimelineSpan) -> str:
     left, right = span.x(column.start), span.x(column.end)
-    kind = kind_of("", column.lane)
+    kind = drawn_kind("", column.lane)
     share = (column.count / max(most, 1)) ** 0.5
     height = max(3.0, (_ROW - 2) * share)
     words = (

@@ -34,9 +34,9 @@ from lakefmt.services.round import needed_services
 __all__ = [
     "advice_facts",
     "check_facts",
+    "checked_facts",
     "health_words",
     "overview_facts",
-    "report_facts",
     "service_facts",
     "settings_facts",
     "table_list_facts",
@@ -376,12 +376,12 @@ def check_facts(table: PageTable) -> Facts:
     if not _CHECKS.acquire(blocking=False):
         raise StateError("another check of this page is at work: try again when it has ended")
     try:
-        return report_facts(table, check_table(table.client, "fast", None))
+        return checked_facts(table, check_table(table.client, "fast", None))
     finally:
         _CHECKS.release()
 
 
-def report_facts(table: PageTable, report: CheckReport) -> Facts:
+def checked_facts(table: PageTable, report: CheckReport) -> Facts:
     """Return a report of a check as JSON values."""
     plan = report.plan
     return {

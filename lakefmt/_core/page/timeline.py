@@ -11,8 +11,8 @@ from operator import attrgetter
 from typing import Any, Final
 
 from lakefmt._core.data_classes import dataclass
-from lakefmt._core.drawing.pictures import Picture, kind_of
-from lakefmt._core.drawing.timeline import LANES, Bar, Column, TimelineSpan, legend_of, timeline_picture
+from lakefmt._core.drawing.pictures import Picture, drawn_kind
+from lakefmt._core.drawing.timeline import LANES, Bar, CountColumn, TimelineSpan, legend_of, timeline_picture
 from lakefmt._core.filegroups.table_client import TableAt
 from lakefmt._core.page.tables import PageTable
 from lakefmt._core.read.stats import EntryBuilder, TimelineEntry
@@ -260,7 +260,7 @@ def entry_facts(entry: TimelineEntry) -> Facts:
         '○'
     """
     state = "failed" if entry.failed else entry.state
-    kind = kind_of(entry.operation, entry.action)
+    kind = drawn_kind(entry.operation, entry.action)
     sign = {"requested": "○", "inflight": "◐", "failed": "✗"}.get(state, "●")
     return {
         **asdict(entry),
@@ -299,7 +299,7 @@ def timeline_svg(facts: Facts, query: TimelineQuery, zone: tzinfo, base: str, na
     ]
     more = "&archived=1" if query.archived else ""
     columns = [
-        Column(
+        CountColumn(
             each["action"],
             each["start"],
             each["end"],

@@ -290,7 +290,9 @@ class TimelineView:
 
 
 def _moment(time: str, zone: tzinfo | None) -> datetime:
-    return parse_instant_time(time, zone or datetime.now().astimezone().tzinfo or UTC).astimezone(UTC)
+    if zone is None:  # a moment without a zone is one of this machine's
+        return parse_instant_time(time).replace(tzinfo=None).astimezone(UTC)
+    return parse_instant_time(time, zone).astimezone(UTC)
 
 
 def follow_timeline(client: TableClient, seconds: float) -> Iterator[tuple[TimelineEntry, ...]]:
