@@ -124,11 +124,11 @@ def make_table(path: Path, commits: int = 6, table_type: str = "mor") -> lakefmt
 
 
 def make_hostile_table(path: Path) -> lakefmt.Table:
-    """Make a table whose values, partitions, column and commit metadata are those of an enemy."""
-    schema = pa.schema([("id", pa.string()), ("part", pa.string()), ("<b>\"col'", pa.string())])
+    """Make a table whose values, partitions and commit metadata are those of an enemy."""
+    schema = pa.schema([("id", pa.string()), ("part", pa.string()), ("note", pa.string())])
     table = lakefmt.create_table(str(path), schema=schema, record_key="id", partition_by="part")
     parts = [text if len(text) < 100 else text[:150] for text in HOSTILE]
-    rows = pa.table({"id": list(HOSTILE), "part": parts, "<b>\"col'": list(HOSTILE)}, schema)
+    rows = pa.table({"id": list(HOSTILE), "part": parts, "note": list(HOSTILE)}, schema)
     table.upsert(
         rows,
         commit_metadata={f"note{number}": text for number, text in enumerate(HOSTILE)} | {"large": "y" * 1_000_000},
