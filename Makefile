@@ -6,7 +6,7 @@ PY := $(VENV)/bin/python
 RUN := $(PY) tools/run_tests.py
 
 .DEFAULT_GOAL := help
-.PHONY: help venv venv-oldest venv-newest spark-env azurite-env sdk-env cdc-env debezium-env fast-env demo demo-spark demo-stream demo-cdc test test-all test-fast test-oldest test-newest test-spark test-spark-releases test-real-tables durations \
+.PHONY: help venv venv-oldest venv-newest spark-env azurite-env sdk-env cdc-env debezium-env page-env fast-env demo demo-spark demo-stream demo-cdc demo-ui test test-all test-fast test-oldest test-newest test-spark test-spark-releases test-real-tables durations \
         lint format types architecture docs site docs-write extras bench bench-spark bench-parts bench-streams sizes clean bench-choices choices-check choices-results
 
 help: ## list the tasks
@@ -38,7 +38,10 @@ cdc-env: venv ## install MariaDB for the tests of change data capture, where roo
 debezium-env: venv ## make .cache/debezium: Debezium's engine, which judges its messages, with Maven
 	@$(PY) tools/debezium_env.py
 
-fast-env: sdk-env cdc-env ## what the tests without a JVM need beside .venv
+page-env: venv ## install Chromium for the tests of the page, where root can, and make .cache/axe with npm
+	@$(PY) tools/page_env.py
+
+fast-env: sdk-env cdc-env page-env ## what the tests without a JVM need beside .venv
 
 # ------------------------------------------------------------------ what one does
 
@@ -50,6 +53,9 @@ demo-spark: venv ## set up, then the same flights through PySpark without a JAR,
 
 demo-cdc: cdc-env ## set up, then a shop in a private MariaDB, followed into three tables by a process that is killed in the middle
 	@$(PY) -m examples.shop
+
+demo-ui: venv ## a year of flights as commits in the browser, a writer beside it; ends by itself with CI=true
+	@$(PY) -m examples.page $(ARGS)
 
 demo-stream: venv ## set up, then a year of flights as events through a stream; its writer is killed in the middle
 	@$(PY) -m examples.stream $(ARGS)

@@ -61,7 +61,7 @@ def cost_picture(costs: Sequence[CommitCost], title: str, *, width: int = 960, h
         y = floor - room * share
         parts.append(element("line", class_="lf-line", x1=_LEFT, x2=width - _RIGHT, y1=y, y2=y))
         parts.append(element("text", size_text(int(most * share)), class_="lf-soft lf-end", x=_LEFT - 6, y=y + 4))
-        seconds = f"{longest * share:.3g} s"
+        seconds = _duration(longest * share)
         parts.append(element("text", seconds, class_="lf-mark-text", x=width - _RIGHT + 6, y=y + 4))
     points = []
     for number, cost in enumerate(costs):
@@ -76,6 +76,12 @@ def cost_picture(costs: Sequence[CommitCost], title: str, *, width: int = 960, h
         parts.append(element("text", short_text(costs[-1].time, 20), class_="lf-soft lf-end", x=width - _RIGHT, y=height - 6))
     head = opening(width, height, title, is_linked=any(cost.href for cost in costs))
     return Picture("".join([head, *parts, "</svg>"]), title)
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 600:
+        return f"{seconds:.3g} s"
+    return f"{seconds / 60:.3g} min" if seconds < 36_000 else f"{seconds / 3600:.3g} h"
 
 
 def _drawn_cost(cost: CommitCost, x: float, step: float, floor: float, tall: float) -> str:
