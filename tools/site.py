@@ -36,7 +36,7 @@ CHAPTERS = {
         "consumers",
         "catalogs",
     ),
-    "Running tables": ("concurrency", "locks", "services", "undo", "upgrade", "check", "choices", "index", "watching"),
+    "Running tables": ("concurrency", "locks", "services", "undo", "upgrade", "check", "choices", "index", "watching", "page"),
     "Engines and clouds": ("spark", "spark-clusters", "realtime", "s3", "gcs", "azure"),
     "From elsewhere": ("from-deltalake", "from-pyiceberg", "from-hudi-on-spark"),
     "Reference": (

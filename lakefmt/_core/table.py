@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from lakefmt._core.table_alter import TableAlter
     from lakefmt._core.table_indexes import TableIndexes
     from lakefmt._core.table_merge import TableMerge
+    from lakefmt._core.table_plot import TablePlot
     from lakefmt._core.upgrade.plan import UpgradePlan
     from lakefmt._core.write.context import CommitEntries
 
@@ -270,6 +271,11 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, StreamVerbs, AppendVerbs, 
 
     def __repr__(self) -> str:
         return f"Table({self.client.store.url!r})"
+
+    def _repr_html_(self) -> str:
+        from lakefmt._core.table_plot import table_html
+
+        return table_html(self.client, repr(self))
 
     def __reduce__(self) -> tuple[object, ...]:
         # Without open files and secrets: the process that unpickles uses its own credentials.
@@ -733,6 +739,13 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, StreamVerbs, AppendVerbs, 
         from lakefmt._core.table_alter import TableAlter
 
         return TableAlter(self.client, self._writing, self._finished)
+
+    @property
+    def plot(self) -> TablePlot:
+        """Pictures of the table as SVG: ``timeline``, ``layout``, ``write_cost``; notebooks show them, files take them."""
+        from lakefmt._core.table_plot import TablePlot  # few programs draw
+
+        return TablePlot(self.client)
 
     def check(self, level: str = "fast", partitions: Partitions | None = None) -> CheckReport:
         """Look for damage; nothing is changed. The report prints, and its ``plan`` is what :meth:`repair` takes.

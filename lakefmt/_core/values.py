@@ -17,6 +17,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, NewType, Protocol, TypeAlias, cast
 
 from lakefmt._core.data_classes import dataclass
+from lakefmt._core.notebook import facts_html, text_html
 from lakefmt.errors import InvalidInputError, UnsupportedVersion
 
 if TYPE_CHECKING:
@@ -235,6 +236,19 @@ class CommitResult:
 
     def __str__(self) -> str:
         return "\n".join([self._line(), *(f"warning: {warning}" for warning in self.warnings)])
+
+    def _repr_html_(self) -> str:
+        title, _, warnings = str(self).partition("\n")
+        facts = [
+            ("instant", self.instant or "none"),
+            ("inserted", f"{self.num_inserts:,}"),
+            ("updated", f"{self.num_updates:,}"),
+            ("deleted", f"{self.num_deletes:,}"),
+            ("files", f"{len(self.files):,}"),
+            ("written", size_text(self.bytes_written)),
+            ("took", f"{self.seconds:.3f} s"),
+        ]
+        return facts_html(title, facts, text_html("warnings", warnings) if warnings else "")
 
     def _line(self) -> str:
         if self.skipped:

@@ -26,11 +26,14 @@ FLOORS: dict[str, int] = {
     "data_classes": 0,
     "errors": 0,
     "arrays": 0,
+    "notebook": 0,  # values as notebooks show them
     "events": 2,  # log records and hooks
     "values": 3,
     "arguments": 4,
     "options": 4,  # the keyword arguments that verbs share, as types
     "schema": 5,
+    "arrow_texts": 5,  # columns as JSON, CSV and cells
+    "drawing": 5,  # pictures of tables
     "storage": 10,
     "config": 10,
     "keys": 10,
@@ -56,6 +59,7 @@ FLOORS: dict[str, int] = {
     "erase": 70,  # rows for good, and the proof
     "table_indexes": 70,  # the verbs of `table.index`
     "table_alter": 70,  # the verbs of `table.alter`
+    "table_plot": 70,  # the pictures of `table.plot`
     "table_merge": 70,  # the clauses of `table.merge`
     "table": 80,
     "telemetry": 82,  # events as metrics of OpenTelemetry
@@ -63,6 +67,7 @@ FLOORS: dict[str, int] = {
     "lowlevel": 82,  # the steps of a write as single calls, begun from an open table
     PACKAGE: 85,  # lakefmt/__init__.py: the public names, gathered from below
     "locks": 85,  # the protocol of a lock, for those who write one
+    "page": 92,  # the page of tables and its report
     "builders": 90,  # reads and writes under the names of Paimon's Python package
     "realtime": 90,  # streams under the names of the real-time SDK
     "find_tables": 60,  # the tables below a folder

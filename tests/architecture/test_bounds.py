@@ -8,7 +8,7 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-CHECKED_EXTRAS = ("cli", "s3", "gcs", "dynamodb", "mysql")
+CHECKED_EXTRAS = ("cli", "ui", "s3", "gcs", "dynamodb", "mysql")
 
 
 def declared(project: dict[str, object]) -> dict[str, str]:

@@ -16,7 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefmt._core.cli.formatters import cell_texts, csv_head, csv_lines, json_lines, text_bytes, write_rows
+from lakefmt._core.arrow_texts import cell_texts, csv_head, csv_lines, json_lines, text_bytes
+from lakefmt._core.cli.formatters import write_rows
 from lakefmt.errors import UnsupportedFeature
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=8)

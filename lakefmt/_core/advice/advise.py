@@ -10,6 +10,7 @@ from typing import Any, Final
 from lakefmt._core.advice.amounts import CostCurves, ExpectedCost, expected_cost, predict_amounts
 from lakefmt._core.advice.profile import DEFAULT_FILE_BYTES, GLOBAL_INDEXES, INDEXES, TableChoice, TableProfile
 from lakefmt._core.data_classes import dataclass, replace
+from lakefmt._core.notebook import NotebookText
 from lakefmt.errors import InvalidInputError
 
 __all__ = ["WORTH_IT", "TableAdvice", "advise_choice", "candidate_choices", "give_reasons", "needs_new_table"]
@@ -49,7 +50,7 @@ _BUCKET_GROWTH: Final = 2.0
 
 
 @dataclass(frozen=True)
-class TableAdvice:
+class TableAdvice(NotebookText):
     """What a table should be, and why.
 
     Attributes:

@@ -24,6 +24,7 @@ from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.logs.reader import LogInspection
 from lakefmt._core.filegroups.model import BaseFile, FileSlice, LogFile, all_slices, build_slices
 from lakefmt._core.formats.names import parse_base_file, parse_log_file
+from lakefmt._core.notebook import NotebookText
 from lakefmt._core.timeline.commit import CommitMetadata
 from lakefmt._core.timeline.heartbeat import Liveness
 from lakefmt._core.timeline.instant import Action, Instant
@@ -338,7 +339,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class RepairPlan:
+class RepairPlan(NotebookText):
     """The steps of ``table.repair`` in order; prints one line each.
 
     Attributes:
@@ -380,7 +381,7 @@ class RepairPlan:
 
 
 @dataclass(frozen=True)
-class CheckReport:
+class CheckReport(NotebookText):
     """The result of a check; prints a line or two per finding.
 
     Attributes:
@@ -437,7 +438,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class RepairReport:
+class RepairReport(NotebookText):
     """The outcomes of a repair, and the check after it."""
 
     outcomes: tuple[Outcome, ...]

@@ -27,6 +27,7 @@ from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.model import BaseFile, LogFile
 from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableState
 from lakefmt._core.metadata.reading.listing import MetadataListing, open_metadata_table
+from lakefmt._core.notebook import NotebookText
 from lakefmt._core.segments.names import data_name, header_name
 from lakefmt._core.segments.pending import load_streams, plan_streams
 from lakefmt._core.storage.api import ObjectInfo
@@ -101,7 +102,7 @@ class VacuumPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class VacuumResult:
+class VacuumResult(NotebookText):
     """What a vacuum removed; prints as one line.
 
     Attributes:

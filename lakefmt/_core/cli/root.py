@@ -19,6 +19,7 @@ from lakefmt._core.cli.commands.check import check, vacuum
 from lakefmt._core.cli.commands.index import index
 from lakefmt._core.cli.commands.ingest import ingest
 from lakefmt._core.cli.commands.loads import load, serve_loads
+from lakefmt._core.cli.commands.page import report, ui
 from lakefmt._core.cli.commands.rows import changes, explain, files, incremental, read, stats, timeline
 from lakefmt._core.cli.commands.services import archive, clean, cluster, compact, services
 from lakefmt._core.cli.commands.stream import consumers, stream
@@ -86,7 +87,23 @@ def main() -> None:
     """
 
 
-_READING = (read, sql, tables, incremental, changes, stream, timeline, files, stats, explain, check, advise, bench)
+_READING = (
+    read,
+    sql,
+    tables,
+    incremental,
+    changes,
+    stream,
+    timeline,
+    files,
+    stats,
+    explain,
+    check,
+    advise,
+    ui,
+    report,
+    bench,
+)
 _WRITING = (
     create,
     write,

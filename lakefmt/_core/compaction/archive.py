@@ -21,6 +21,7 @@ from lakefmt._core.data_classes import dataclass
 from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableState
 from lakefmt._core.formats.names import parse_log_file
 from lakefmt._core.metadata.timeline import MetadataTimelineStore
+from lakefmt._core.notebook import NotebookText
 from lakefmt._core.timeline.archive.plan import ArchiveEdges, ArchivePlan, ArchiveRules, plan_archive
 from lakefmt._core.timeline.archive.store import ArchiveDirectory
 from lakefmt._core.timeline.consumers import consumed_until
@@ -41,7 +42,7 @@ _COUNTING = (CompactionTrigger.NUM_COMMITS, CompactionTrigger.NUM_AND_TIME)
 
 
 @dataclass(frozen=True, slots=True)
-class ArchiveResult:
+class ArchiveResult(NotebookText):
     """What an archive step did; prints as one line.
 
     Attributes:

@@ -23,6 +23,7 @@ from lakefmt._core.config.settings import resolve_settings
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.table_client import TableClient, TableState
 from lakefmt._core.index.bucket.ring import HashRing
+from lakefmt._core.notebook import NotebookText
 from lakefmt._core.storage.api import ObjectStore
 from lakefmt._core.storage.open import open_store
 from lakefmt._core.timeline.heartbeat import read_stamp
@@ -251,7 +252,7 @@ Plan_co = TypeVar("Plan_co", covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
-class RewriteResult(Generic[Plan_co]):
+class RewriteResult(NotebookText, Generic[Plan_co]):
     """What a compaction, log compaction or clustering did.
 
     Attributes:

@@ -1,40 +1,17 @@
-"""What a table consists of as Arrow tables: its instants, files, partitions and schemas."""
+"""What a table consists of as Arrow tables: its files, partitions and schemas; of its instants ``stats`` tells."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, tzinfo
 from typing import Final
 
 import pyarrow as pa
 
 from lakefmt._core.filegroups.model import FileSlice
 from lakefmt._core.filegroups.table_client import TableAt
-from lakefmt._core.read.stats import TimelineView
 from lakefmt._core.timeline.commit import SCHEMA_KEY
-from lakefmt._core.timeline.instant import parse_instant_time
 
-__all__ = ["files_table", "history_table", "partitions_table", "schema_history_table"]
+__all__ = ["files_table", "partitions_table", "schema_history_table"]
 
-_MOMENT: Final = pa.timestamp("ms", "UTC")
-_HISTORY: Final = pa.schema(
-    [
-        ("instant", pa.string()),
-        ("completion_time", pa.string()),
-        ("requested_at", _MOMENT),
-        ("action", pa.string()),
-        ("state", pa.string()),
-        ("operation", pa.string()),
-        ("num_inserts", pa.int64()),
-        ("num_updates", pa.int64()),
-        ("num_deletes", pa.int64()),
-        ("num_files", pa.int64()),
-        ("bytes_written", pa.int64()),
-        ("seconds", pa.float64()),
-        ("writer", pa.string()),
-        ("note", pa.string()),
-        ("archived", pa.bool_()),
-    ]
-)
 _FILES: Final = pa.schema(
     [
         ("partition", pa.string()),
@@ -66,34 +43,6 @@ _SCHEMAS: Final = pa.schema(
         ("changed", pa.list_(pa.string())),
     ]
 )
-
-
-def history_table(view: TimelineView, zone: tzinfo | None) -> pa.Table:
-    """Return the entries of a timeline, oldest first, one row each.
-
-    Args:
-        view: the timeline.
-        zone: of its instants; None: the machine's.
-    """
-    entries = view.entries
-    columns = [
-        [entry.time for entry in entries],
-        [entry.completion for entry in entries],
-        [_moment(entry.time, zone) for entry in entries],
-        [entry.action for entry in entries],
-        ["failed" if entry.failed else entry.state for entry in entries],
-        [entry.operation or None for entry in entries],
-        [entry.inserts for entry in entries],
-        [entry.updates for entry in entries],
-        [entry.deletes for entry in entries],
-        [entry.files for entry in entries],
-        [entry.bytes_written for entry in entries],
-        [entry.seconds for entry in entries],
-        [entry.writer for entry in entries],
-        [entry.note or None for entry in entries],
-        [entry.archived for entry in entries],
-    ]
-    return _table(columns, _HISTORY)
 
 
 def files_table(slices: list[FileSlice]) -> pa.Table:
@@ -160,7 +109,3 @@ def _table(columns: list[list[object]] | list[object], schema: pa.Schema) -> pa.
 
 def _instants(file_slice: FileSlice) -> list[str]:
     return [file_slice.instant, *(log.instant for log in file_slice.logs)]
-
-
-def _moment(time: str, zone: tzinfo | None) -> datetime:
-    return parse_instant_time(time, zone or datetime.now().astimezone().tzinfo or UTC).astimezone(UTC)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
-from datetime import UTC, datetime
-from typing import Any, overload
+from datetime import UTC, datetime, tzinfo
+from typing import Any, Final, overload
+
+import pyarrow as pa
 
 from lakefmt._core.arguments import check_flags, instance_argument
 from lakefmt._core.config.settings import resolve_settings
@@ -14,6 +16,7 @@ from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.model import FileSlice
 from lakefmt._core.filegroups.pending_plans import is_copied_log
 from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableState
+from lakefmt._core.notebook import NotebookText, rows_html
 from lakefmt._core.timeline.heartbeat import heartbeat_name, is_alive
 from lakefmt._core.timeline.instant import COMMIT_ACTIONS, Action, Instant, State, parse_instant_time
 from lakefmt._core.timeline.metadata_codec import body_kind, decode_body
@@ -22,6 +25,7 @@ from lakefmt._core.values import InstantTime, PartitionPath, printable, size_tex
 from lakefmt.errors import CorruptFile, ObjectNotFound, SnapshotExpired
 
 __all__ = [
+    "EntryBuilder",
     "PartitionBacklog",
     "TableStats",
     "TimelineEntry",
@@ -140,6 +144,26 @@ def _cells(entry: TimelineEntry) -> tuple[str, ...]:
 
 #: Commit entry with the writer's name (docs/format.md, lakefmt's commit entries).
 _WRITER_ENTRY = "lakefmt.writer"
+_MOMENT: Final = pa.timestamp("ms", "UTC")
+_HISTORY: Final = pa.schema(
+    [
+        ("instant", pa.string()),
+        ("completion_time", pa.string()),
+        ("requested_at", _MOMENT),
+        ("action", pa.string()),
+        ("state", pa.string()),
+        ("operation", pa.string()),
+        ("num_inserts", pa.int64()),
+        ("num_updates", pa.int64()),
+        ("num_deletes", pa.int64()),
+        ("num_files", pa.int64()),
+        ("bytes_written", pa.int64()),
+        ("seconds", pa.float64()),
+        ("writer", pa.string()),
+        ("note", pa.string()),
+        ("archived", pa.bool_()),
+    ]
+)
 #: Actions with plans that are executed later; until then they have no writer.
 _PLANNED_ACTIONS = frozenset(
     {Action.COMPACTION, Action.LOG_COMPACTION, Action.CLUSTERING, Action.CLEAN, Action.INDEXING}
@@ -189,7 +213,7 @@ class TimelineView:
         old = state.timeline.archived
         instants = [*((i, True) for i in old), *((i, False) for i in state.timeline)]
         instants.sort(key=lambda pair: pair[0].time)
-        teller = _EntryBuilder(client.at(state))
+        teller = EntryBuilder(client.at(state))
         chosen = instants[-limit:] if limit else instants
         return cls(tuple(teller.entry(i, was_archived) for i, was_archived in chosen), state.timeline, client)
 
@@ -224,10 +248,51 @@ class TimelineView:
     def __str__(self) -> str:
         return "\n".join(draw_lines(self.entries))
 
+    def to_arrow(self) -> pa.Table:
+        """Return the entries as an Arrow table, oldest first, one row each, as ``table.history()`` has them.
+
+        Example:
+            >>> import lakefmt
+            >>> t = lakefmt.create_table("memory://doc-view", data=pa.table({"id": ["a"]}), record_key="id")
+            >>> _ = t.insert(pa.table({"id": ["a"]}))
+            >>> t.timeline.to_arrow().select(["action", "num_inserts"]).to_pylist()
+            [{'action': 'commit', 'num_inserts': 1}]
+        """
+        zone = None if self._client is None else self._client.reading_zone(self._client.known_config)
+        entries = self.entries
+        columns: list[list[object]] = [
+            [entry.time for entry in entries],
+            [entry.completion for entry in entries],
+            [_moment(entry.time, zone) for entry in entries],
+            [entry.action for entry in entries],
+            ["failed" if entry.failed else entry.state for entry in entries],
+            [entry.operation or None for entry in entries],
+            [entry.inserts for entry in entries],
+            [entry.updates for entry in entries],
+            [entry.deletes for entry in entries],
+            [entry.files for entry in entries],
+            [entry.bytes_written for entry in entries],
+            [entry.seconds for entry in entries],
+            [entry.writer for entry in entries],
+            [entry.note or None for entry in entries],
+            [entry.archived for entry in entries],
+        ]
+        arrays = [pa.array(values, field.type) for values, field in zip(columns, _HISTORY, strict=True)]
+        return pa.Table.from_arrays(arrays, schema=_HISTORY)
+
+    def _repr_html_(self) -> str:
+        return rows_html(repr(self), (*_COLUMN_TITLES[:-1], "note"), [_cells(entry) for entry in self.entries])
+
     def __repr__(self) -> str:
         times = [entry.time for entry in self.entries]
         span = f", {times[0]} to {times[-1]}" if times else ""
         return f"TimelineView({len(times):,} instants{span})"
+
+
+def _moment(time: str, zone: tzinfo | None) -> datetime:
+    if zone is None:  # a moment without a zone is one of this machine's
+        return parse_instant_time(time).replace(tzinfo=None).astimezone(UTC)
+    return parse_instant_time(time, zone).astimezone(UTC)
 
 
 def follow_timeline(client: TableClient, seconds: float) -> Iterator[tuple[TimelineEntry, ...]]:
@@ -248,8 +313,8 @@ def follow_timeline(client: TableClient, seconds: float) -> Iterator[tuple[Timel
         client.time_source.sleep(seconds)
 
 
-class _EntryBuilder:
-    """Builds entries from the files of instants."""
+class EntryBuilder:
+    """Builds entries from the files of instants, which are read one by one."""
 
     def __init__(self, table_at: TableAt) -> None:
         self._client = table_at.client
@@ -258,6 +323,12 @@ class _EntryBuilder:
         self._zone = table_at.reading_zone() if self._made else None
 
     def entry(self, instant: Instant, archived: bool) -> TimelineEntry:
+        """Return the entry of an instant of the timeline.
+
+        Raises:
+            CorruptFile: its body is damaged.
+            SnapshotExpired: its file is gone.
+        """
         plain = (instant.time, instant.completion, instant.action.value, instant.state.value)
         if not instant.is_completed:
             note, writer, failed = self._waiting(instant)
@@ -382,7 +453,7 @@ class PartitionBacklog:
 
 
 @dataclass(frozen=True, slots=True)
-class TableStats:
+class TableStats(NotebookText):
     """Counts and sizes of the latest snapshot; ``rows`` counts rows in base files only.
 
     ``backlog`` has the partitions with uncompacted logs, ``pending_compactions`` the number of

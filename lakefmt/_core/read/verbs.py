@@ -752,11 +752,9 @@ class ReadingVerbs(TableVerbs):
             >>> t.history().select(["action", "operation", "num_inserts"]).to_pylist()
             [{'action': 'commit', 'operation': 'insert', 'num_inserts': 2}]
         """
-        from lakefmt._core.read.inspection import history_table
         from lakefmt._core.read.stats import TimelineView
 
-        view = TimelineView.load(self.client, archived=archived, limit=limit)
-        return history_table(view, self.client.reading_zone(self.client.known_config))
+        return TimelineView.load(self.client, archived=archived, limit=limit).to_arrow()
 
     def files(self, partitions: Partitions | None = None) -> pa.Table:
         """Return the latest file slices as an Arrow table: one row for each file group, with its base file and logs.

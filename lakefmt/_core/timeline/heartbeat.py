@@ -25,7 +25,7 @@ from lakefmt._core.timeline.timeline import Timeline
 from lakefmt._core.values import InstantTime
 from lakefmt.errors import CorruptFile, LakefmtError, ObjectNotFound
 
-__all__ = ["Heartbeat", "Liveness", "heartbeat_name", "is_alive", "leave", "read_stamp", "stamp_text"]
+__all__ = ["DIRECTORY", "Heartbeat", "Liveness", "heartbeat_name", "is_alive", "leave", "read_stamp", "stamp_text"]
 
 DIRECTORY = ".hoodie/.heartbeat"
 #: Instants that this process has left pending, by table, with what their heartbeats said then; b"": they had none.

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from lakefmt._core.data_classes import dataclass
+from lakefmt._core.notebook import NotebookText
 from lakefmt._core.timeline.instant import COMMIT_ACTIONS, Action, Instant, State, comparable_action
 from lakefmt._core.timeline.rollback import RollbackPlan
 from lakefmt._core.timeline.timeline import Timeline, build_timeline
@@ -33,7 +34,7 @@ _REWRITING_PLANS = frozenset({Action.COMPACTION, Action.LOG_COMPACTION, Action.C
 
 
 @dataclass(frozen=True, slots=True)
-class RestorePlan:
+class RestorePlan(NotebookText):
     """What a restore does; prints one line per instant.
 
     Attributes:

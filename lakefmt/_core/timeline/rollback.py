@@ -16,6 +16,7 @@ from lakefmt._core.data_classes import dataclass
 from lakefmt._core.formats.log.blocks import MAX_LOG_BYTES, BlockKind, HeaderKey, scan_blocks
 from lakefmt._core.formats.log.data_block import encode_command_block
 from lakefmt._core.formats.names import parse_base_file, parse_log_file
+from lakefmt._core.notebook import NotebookText
 from lakefmt._core.storage.api import ObjectStore, PutOutcome
 from lakefmt._core.storage.object_names import check_name
 from lakefmt._core.timeline.instant import Action, Instant, State
@@ -87,7 +88,7 @@ class LogsOfInstant:
 
 
 @dataclass(frozen=True, slots=True)
-class RollbackPlan:
+class RollbackPlan(NotebookText):
     """How an instant is rolled back.
 
     Attributes:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lakefmt._core.data_classes import dataclass
+from lakefmt._core.notebook import NotebookText
 from lakefmt._core.storage.object_names import check_name
 from lakefmt._core.timeline.instant import Action, Instant
 from lakefmt._core.timeline.timeline import Timeline
@@ -17,7 +18,7 @@ __all__ = ["Savepoint", "parse_savepoint", "savepoint_record", "savepoints_of"]
 
 
 @dataclass(frozen=True, slots=True)
-class Savepoint:
+class Savepoint(NotebookText):
     """A commit whose state is kept: cleans do not delete its files, and archiving stops before it. Prints as one line.
 
     Attributes:

@@ -11,6 +11,7 @@ from time import perf_counter
 from lakefmt._core.config.table_config import check_writable
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableState
+from lakefmt._core.notebook import NotebookText
 from lakefmt._core.segments.pending import forget_committed
 from lakefmt._core.storage.api import remove_abandoned
 from lakefmt._core.timeline.heartbeat import heartbeat_name
@@ -169,7 +170,7 @@ def delete_savepoint(client: TableClient, instant: str, options: Mapping[str, ob
 
 
 @dataclass(frozen=True, slots=True)
-class RestoreResult:
+class RestoreResult(NotebookText):
     """What a restore did; prints as one line. ``instant`` None: there was nothing to undo, or it is only a plan."""
 
     instant: InstantTime | None

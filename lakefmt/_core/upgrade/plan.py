@@ -13,6 +13,7 @@ from lakefmt._core.config.table_config import PAYLOADS, STRATEGY_IDS, TableConfi
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.formats.avro.container import MAGIC
 from lakefmt._core.keys import key_properties, key_spec_from_properties
+from lakefmt._core.notebook import NotebookText
 from lakefmt._core.timeline.archive.lsm_timeline import HistoryPart, plan_parts
 from lakefmt._core.timeline.instant import (
     Action,
@@ -99,7 +100,7 @@ class TimelineMove:
 
 
 @dataclass(frozen=True, slots=True)
-class UpgradePlan:
+class UpgradePlan(NotebookText):
     """The steps of an upgrade; prints as a list in order.
 
     Attributes:

@@ -99,7 +99,7 @@ def _where(text: str) -> Any:
 
 def _print_batch(batch: StreamBatch, names: list[str] | None, *, as_json: bool) -> list[str]:
     """Print the rows of a batch; a line with the columns comes first, and when they change."""
-    from lakefmt._core.cli.formatters import csv_head, csv_lines, json_lines, text_bytes
+    from lakefmt._core.arrow_texts import csv_head, csv_lines, json_lines, text_bytes
 
     columns = list(batch.rows.schema.names)
     target = sys.stdout.buffer

@@ -17,6 +17,7 @@ from typing import Any
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.model import FileSlice, LogFile, join_path
 from lakefmt._core.formats.names import parse_base_file, parse_log_file
+from lakefmt._core.notebook import NotebookText
 from lakefmt._core.storage.api import ObjectStore
 from lakefmt._core.timeline.instant import COMMIT_ACTIONS, Instant, format_instant_time, parse_instant_time
 from lakefmt._core.timeline.timeline import Timeline
@@ -93,7 +94,7 @@ class Needs:
 
 
 @dataclass(frozen=True, slots=True)
-class CleanPlan:
+class CleanPlan(NotebookText):
     """What a clean deletes: prints one line per file.
 
     Attributes:

@@ -28,6 +28,7 @@ from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.model import all_slices, build_slices, join_path
 from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableState
 from lakefmt._core.formats.names import parse_base_file, parse_log_file
+from lakefmt._core.notebook import NotebookText
 from lakefmt._core.timeline.commit import CommitMetadata
 from lakefmt._core.timeline.consumers import consumed_until
 from lakefmt._core.timeline.instant import Action, Instant, State, format_instant_time
@@ -63,7 +64,7 @@ _REPLACING_SERVICES = frozenset({WriteOperation.COMPACT, WriteOperation.CLUSTER}
 
 
 @dataclass(frozen=True, slots=True)
-class CleanResult:
+class CleanResult(NotebookText):
     """What a clean did; prints as one line. ``instant`` None: there was nothing to delete, or it is only a plan."""
 
     instant: InstantTime | None

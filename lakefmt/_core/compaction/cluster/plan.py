@@ -25,6 +25,7 @@ from lakefmt._core.filegroups.model import FileSlice, join_path
 from lakefmt._core.formats.names import queue_bucket_of, queue_position_of
 from lakefmt._core.index.bucket.resize import BucketChange, ResizeRules, plan_changes
 from lakefmt._core.index.bucket.ring import HashNode, HashRing, NodeChange
+from lakefmt._core.notebook import NotebookText
 from lakefmt._core.sorting.orders import RowOrder
 from lakefmt._core.timeline.instant import Action
 from lakefmt._core.timeline.timeline import Timeline
@@ -262,7 +263,7 @@ class ClusteringGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class ClusteringPlan:
+class ClusteringPlan(NotebookText):
     """What a clustering rewrites: prints one line per group.
 
     Attributes:

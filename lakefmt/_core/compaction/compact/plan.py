@@ -13,6 +13,7 @@ from datetime import date, datetime, timedelta, tzinfo
 
 from lakefmt._core.data_classes import dataclass
 from lakefmt._core.filegroups.model import FileSlice, join_path
+from lakefmt._core.notebook import NotebookText
 from lakefmt._core.timeline.instant import Action, parse_instant_time
 from lakefmt._core.timeline.timeline import Timeline
 from lakefmt._core.values import FileId, InstantTime, PartitionPath
@@ -127,7 +128,7 @@ class CompactionOperation:
 
 
 @dataclass(frozen=True, slots=True)
-class CompactionPlan:
+class CompactionPlan(NotebookText):
     """What a compaction merges: prints one line per slice.
 
     Attributes:

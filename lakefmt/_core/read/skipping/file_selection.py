@@ -39,6 +39,7 @@ from lakefmt._core.metadata.layout import EMPTY_PARTITION, PartitionKind, kind_o
 from lakefmt._core.metadata.reading.index_readers import lookup_locations, lookup_record_keys
 from lakefmt._core.metadata.reading.listing import MetadataListing
 from lakefmt._core.metadata.reading.reader import MetadataTable, ready_partitions
+from lakefmt._core.notebook import NotebookText
 from lakefmt._core.read.filter_terms import Condition
 from lakefmt._core.read.filters import Filter, computing
 from lakefmt._core.read.scan import Query, check_query_type, chosen_row_groups, plan_query, prune_partitions
@@ -105,7 +106,7 @@ class UnusedIndex:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadReport:
+class ReadReport(NotebookText):
     """What a read with a filter would open.
 
     Attributes:

@@ -42,6 +42,7 @@ from lakefmt._core.timeline.locks.lease import LeasedLock
 from lakefmt.errors import LakefmtError, ObjectNotFound, StorageError
 
 __all__ = [
+    "FILE_SYSTEM_LOCK_NAME",
     "FileLockBackend",
     "FileSystemLock",
     "HolderNotes",

@@ -14,9 +14,9 @@ from lakefmt._core.storage.time_source import SystemTimeSource, TimeSource
 from lakefmt._core.timeline.locks.api import Lease, RetryPolicy
 from lakefmt.errors import LockUnavailable
 
-__all__ = ["InProcessLock", "LocalLock"]
+__all__ = ["LOCAL_LOCK_NAME", "InProcessLock", "LocalLock"]
 
-_LOCAL_LOCK_NAME = ".hoodie/.lakefmt/lock"
+LOCAL_LOCK_NAME = ".hoodie/.lakefmt/lock"
 _LONGEST_PAUSE_SECONDS = 0.004
 
 
@@ -140,7 +140,7 @@ class LocalLock:
 
     def _acquire(self) -> ProcessLock:
         for _ in self._patience.tries(self._time_source, _LONGEST_PAUSE_SECONDS):
-            held = self._locks.hold(_LOCAL_LOCK_NAME)
+            held = self._locks.hold(LOCAL_LOCK_NAME)
             if held is not None:
                 return held
         raise LockUnavailable(f"another process held the lock of {self._url} for {self._patience.total:g} s")

@@ -19,7 +19,14 @@ from lakefmt._core.timeline.locks.api import LockHandle, RetryPolicy
 from lakefmt._core.timeline.locks.lease import LeasedLock
 from lakefmt.errors import CorruptFile, StorageError
 
-__all__ = ["LockRecord", "StorageLock", "StorageLockBackend", "decode_lock_record", "encode_lock_record"]
+__all__ = [
+    "STORAGE_LOCK_NAME",
+    "LockRecord",
+    "StorageLock",
+    "StorageLockBackend",
+    "decode_lock_record",
+    "encode_lock_record",
+]
 
 STORAGE_LOCK_NAME: Final = ".hoodie/.locks/table_lock.json"
 #: How far the clocks of two writers may be apart; as Hudi has it.

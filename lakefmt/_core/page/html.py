@@ -1,0 +1,269 @@
+"""Facts as pages: templates with every text escaped, no script and no style within markup."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from lakefmt._core.drawing.costs import CommitCost, cost_picture
+from lakefmt._core.drawing.pictures import STYLE, Picture, moment_text, short_text
+from lakefmt._core.page.files import layout_svg, plan_facts
+from lakefmt._core.page.routes import Given, Route, row_query, table_address, timeline_query, with_parameters
+from lakefmt._core.page.rows import column_facts, explain_facts, schema_facts
+from lakefmt._core.page.services import advice_facts, overview_facts, settings_facts
+from lakefmt._core.page.tables import PageTable
+from lakefmt._core.page.timeline import InstantList, legend_facts, list_instants, timeline_svg, zone_of
+from lakefmt._core.values import size_text
+from lakefmt.errors import LakefmtError, UnsupportedFeature
+
+if TYPE_CHECKING:
+    import jinja2
+    from markupsafe import Markup
+
+__all__ = ["STATIC", "commit_costs", "markup_of", "page_context", "render", "static_file", "view_names"]
+
+Facts = dict[str, Any]
+
+_HERE: Final = Path(__file__).parent
+#: Files that are served as they are: name → its type.
+STATIC: Final[dict[str, str]] = {
+    "page.css": "text/css; charset=utf-8",
+    "picture.css": "text/css; charset=utf-8",
+    "page.js": "text/javascript; charset=utf-8",
+    "icon.svg": "image/svg+xml",
+}
+_CONTROLS: Final = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+_MOST_NAME: Final = 80
+_FEW_GROUPS: Final = 2000
+
+#: The views of a table, in the order of the page.
+view_names: Final = {
+    "timeline": "Timeline",
+    "files": "Files",
+    "rows": "Rows",
+    "services": "Services",
+    "health": "Health",
+}
+
+
+@cache
+def static_file(name: str) -> bytes:
+    """Return the bytes of a file of :data:`STATIC`."""
+    return STYLE.encode() if name == "picture.css" else (_HERE / "static" / name).read_bytes()
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    try:
+        import jinja2
+        from markupsafe import Markup
+    except ImportError:
+        raise UnsupportedFeature("pages need Jinja2: pip install 'lakefmt[ui]'") from None
+
+    def shown(text: object, most: int = _MOST_NAME) -> Markup:
+        whole = str(text)
+        title = f' title="{escape(_CONTROLS.sub("�", whole[:400]))}"' if len(whole) > most else ""
+        return Markup(f'<bdi class="name"{title}>{short_text(whole, most)}</bdi>')  # noqa: S704 - both parts are escaped
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_HERE / "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        # Names of any origin: characters that no markup may have are replaced.
+        finalize=lambda value: _CONTROLS.sub("�", value) if type(value) is str else value,
+    )
+    environment.filters |= {
+        "bytes": lambda value: "–" if value is None else size_text(int(value)),
+        "count": lambda value: "–" if value is None else f"{value:,}",
+        "seconds": _seconds_text,
+        "name": shown,
+        "instant": _instant_text,
+    }
+    environment.globals["address"] = with_parameters
+    return environment
+
+
+def _seconds_text(value: float | None) -> str:
+    if value is None:
+        return "–"
+    if value < 120:
+        return f"{value:.3f} s" if value < 10 else f"{value:.1f} s"
+    minutes = value / 60
+    return (
+        f"{minutes:.1f} min"
+        if minutes < 120
+        else f"{minutes / 60:.1f} h"
+        if minutes < 2880
+        else f"{minutes / 1440:.1f} d"
+    )
+
+
+def _instant_text(time: str) -> str:
+    """Return an instant time as people read it: its date and time, in the zone of the table."""
+    if len(time) < 14 or not time.isdigit():
+        return time
+    text = f"{time[:4]}-{time[4:6]}-{time[6:8]} {time[8:10]}:{time[10:12]}:{time[12:14]}"
+    return f"{text}.{time[14:17]}" if len(time) >= 17 else text
+
+
+def render(template: str, context: Mapping[str, Any]) -> str:
+    """Return a template filled with values.
+
+    Raises:
+        UnsupportedFeature: Jinja2 is not installed.
+    """
+    return _environment().get_template(template).render(**context)
+
+
+def markup_of(picture: Picture) -> Markup:
+    """Return a picture as markup of a template: it has escaped what it draws."""
+    from markupsafe import Markup
+
+    return Markup(picture.markup)  # noqa: S704 - pictures escape what they draw
+
+
+def page_context(route: Route, table: PageTable | None, given: Given, facts: Facts) -> tuple[str, Facts]:
+    """Return the template of a page, or of the asked part of it, with its values.
+
+    Args:
+        route: what was asked for.
+        table: of the route.
+        given: its parameters.
+        facts: what the route gave.
+    """
+    view = route.path.rpartition("/")[2]
+    context: Facts = {
+        "facts": facts,
+        "given": dict(given),
+        "view": view,
+        "table": None,
+        "views": view_names,
+        "part": given.get("part", ""),
+    }
+    if table is None:
+        return route.template, context
+    context |= {"table": {"id": table.id, "name": table.name, "path": table.shown_path}, "base": table_address(table)}
+    extra = _EXTRA.get(route.template)
+    if extra is not None:
+        context |= extra(table, given, facts)
+    part = context["part"]
+    return (f"_{part}.html" if part and part != "main" else route.template), context
+
+
+def _timeline_extra(table: PageTable, given: Given, facts: Facts) -> Facts:
+    query, base = timeline_query(given), table_address(table)
+    zone = zone_of(table.at())
+    extra: Facts = {"legend": legend_facts(facts), "query": query}
+    if given.get("part") != "instants":
+        extra["picture"] = markup_of(timeline_svg(facts, query, zone, base, table.name[:80]))
+        extra["span_text"] = f"{moment_text(facts['start'], zone)[:19]} to {moment_text(facts['end'], zone)[:19]}"
+        extra["steps"] = _window_steps(facts)
+    if given.get("part") != "timeline":
+        # A list of a window is that of the picture; without one it begins with the newest.
+        asked = InstantList(
+            given.get("before", ""),
+            given.get("action", ""),
+            given.get("limit", 50),
+            query.archived,
+            query.start,
+            query.end,
+        )
+        extra["instants"] = list_instants(table, asked)
+        extra["overview"] = overview_facts(table)
+        costs = commit_costs(extra["instants"]["instants"], base)
+        words = f"What {len(costs)} commits wrote"
+        extra["cost"] = markup_of(cost_picture(costs, words, width=query.width)) if costs else ""
+    return extra
+
+
+def commit_costs(entries: Sequence[Facts], base: str) -> list[CommitCost]:
+    """Return what the commits among listed instants cost, oldest first.
+
+    Args:
+        entries: newest first.
+        base: the address of the table's pages; empty: without links.
+    """
+    return [
+        CommitCost(
+            each["time"],
+            each["operation"],
+            each["bytes_written"],
+            each["seconds"],
+            each["inserts"] + each["updates"] + each["deletes"],
+            f"{base}/instants/{each['time']}?action={each['action']}" if base else "",
+        )
+        for each in reversed(entries)
+        if each["operation"]
+    ]
+
+
+def _window_steps(facts: Facts) -> dict[str, tuple[float, float]]:
+    """Return the windows that the buttons lead to."""
+    start, end = facts["start"], facts["end"]
+    span, middle = end - start, (start + end) / 2
+    closer = min(max(span / 3, 0.05), span)
+    return {
+        "earlier": (start - span / 2, end - span / 2),
+        "later": (start + span / 2, end + span / 2),
+        "in": (middle - closer / 2, middle + closer / 2),
+        "out": (middle - span * 1.5, middle + span * 1.5),
+    }
+
+
+def _files_extra(table: PageTable, given: Given, facts: Facts) -> Facts:
+    base = table_address(table)
+
+    def link(partition: str) -> str:
+        return (
+            with_parameters(f"{base}/partition", partition=partition) if partition else f"{base}/partition?partition="
+        )
+
+    extra: Facts = {"link": link, "is_large": facts["total"]["file_groups"] > _FEW_GROUPS}
+    if given.get("part") in (None, "", "layout", "main"):
+        picture = layout_svg(table, given.get("by", "bytes"), given.get("width", 960), link)
+        extra["picture"] = markup_of(picture)
+    if given.get("part") == "plans":
+        extra["plans"] = plan_facts(table)
+    return extra
+
+
+def _or_problem(table: PageTable, part: Callable[[], Facts]) -> Facts:
+    """Return a part of a page, or why it cannot be had: the rest is shown all the same."""
+    try:
+        return part()
+    except LakefmtError as error:
+        return {"problem": table.redact(str(error))}
+
+
+def _rows_extra(table: PageTable, given: Given, _facts: Facts) -> Facts:
+    extra: Facts = {"query": row_query(given)}
+    if given.get("part") == "columns":
+        return extra | {"columns": column_facts(table)}
+    extra["explain"] = _or_problem(table, lambda: explain_facts(table, row_query(given)))
+    extra["schema"] = _or_problem(table, lambda: schema_facts(table))
+    return extra
+
+
+def _services_extra(table: PageTable, given: Given, _facts: Facts) -> Facts:
+    if given.get("part") == "advice":
+        return {"advice": _or_problem(table, lambda: advice_facts(table))}
+    return {"settings": settings_facts(table)}
+
+
+def _health_extra(table: PageTable, _given: Given, _facts: Facts) -> Facts:
+    return {"overview": overview_facts(table)}
+
+
+_EXTRA: Final[dict[str, Callable[[PageTable, Given, Facts], Facts]]] = {
+    "timeline.html": _timeline_extra,
+    "files.html": _files_extra,
+    "rows.html": _rows_extra,
+    "services.html": _services_extra,
+    "health.html": _health_extra,
+}

@@ -1,0 +1,444 @@
+"""The addresses of the page: which parameters each takes, which facts it gives, and their description for programs (OpenAPI)."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
+from urllib.parse import parse_qsl, quote, urlencode
+
+from lakefmt import __version__
+from lakefmt._core.data_classes import dataclass
+from lakefmt._core.page.files import MEASURES, PartitionList, file_facts, partition_facts, plan_facts, size_facts
+from lakefmt._core.page.rows import (
+    MOST_ROWS,
+    RowQuery,
+    change_facts,
+    column_facts,
+    explain_facts,
+    row_facts,
+    schema_facts,
+)
+from lakefmt._core.page.services import (
+    advice_facts,
+    check_facts,
+    overview_facts,
+    service_facts,
+    settings_facts,
+    table_list_facts,
+)
+from lakefmt._core.page.tables import PageTable, PageTables
+from lakefmt._core.page.timeline import (
+    InstantList,
+    TimelineQuery,
+    instant_facts,
+    list_instants,
+    timeline_facts,
+)
+from lakefmt.errors import InvalidInputError
+
+__all__ = [
+    "ROUTES",
+    "Given",
+    "Parameter",
+    "Route",
+    "given_parameters",
+    "openapi_facts",
+    "row_query",
+    "table_address",
+    "timeline_query",
+    "with_parameters",
+]
+
+Facts = dict[str, Any]
+_Number = TypeVar("_Number", int, float)
+
+_MOST_QUERY: Final = 16 << 10
+_MOST_FIELDS: Final = 40
+_INSTANT: Final = re.compile(r"[0-9]{14}(?:[0-9]{3})?")
+_ACTION: Final = re.compile(r"[a-z]{0,20}")
+
+
+def table_address(table: PageTable) -> str:
+    """Return the address of a table's pages."""
+    return f"/tables/{quote(table.id)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter of an address.
+
+    Attributes:
+        name: as in the query.
+        parse: its text → its value; raises InvalidInputError.
+        doc: one line.
+        kind: its type in JSON schema.
+    """
+
+    name: str
+    parse: Callable[[str], Any]
+    doc: str
+    kind: str = "string"
+
+
+def _text(most: int) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if len(text) > most or "\0" in text:
+            raise InvalidInputError(f"a text of at most {most:,} characters is expected")
+        return text
+
+    return parse
+
+
+def _whole(least: int, most: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if not re.fullmatch(r"[0-9]{1,9}", text) or not text.isascii() or not least <= int(text) <= most:
+            raise InvalidInputError(f"a whole number from {least:,} to {most:,} is expected")
+        return int(text)
+
+    return parse
+
+
+def _moment(text: str) -> float:
+    try:
+        value = float(text) if len(text) <= 32 else math.nan
+    except ValueError:
+        value = math.nan
+    # Years 1 to 9998, whatever the zone.
+    if not -6.2e10 < value < 2.53e11:
+        raise InvalidInputError("a moment in epoch seconds is expected")
+    return value
+
+
+def _instant(text: str) -> str:
+    if text and not _INSTANT.fullmatch(text):
+        raise InvalidInputError("an instant of 14 or 17 digits is expected")
+    return text
+
+
+def _action(text: str) -> str:
+    if not _ACTION.fullmatch(text):
+        raise InvalidInputError("the name of an action is expected")
+    return text
+
+
+def _flag(text: str) -> bool:
+    if text not in ("", "0", "1", "true", "false", "on"):
+        raise InvalidInputError("0 or 1 is expected")
+    return text in ("1", "true", "on")
+
+
+def _choice(*values: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in values:
+            raise InvalidInputError(f"one of {', '.join(values)} is expected")
+        return text
+
+    return parse
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in _text(4096)(text).split(",") if name.strip())
+
+
+_PART: Final = Parameter(
+    "part",
+    _choice("", "timeline", "instants", "cost", "layout", "plans", "columns", "check", "advice", "main"),
+    "a part of the page alone",
+)
+_WIDTH: Final = Parameter("width", _whole(280, 4000), "of pictures, in CSS pixels", "integer")
+_START: Final = Parameter("start", _moment, "epoch seconds; default: the first instant", "number")
+_END: Final = Parameter("end", _moment, "epoch seconds; default: the last instant", "number")
+_ARCHIVED: Final = Parameter("archived", _flag, "with the archived timeline", "boolean")
+_BEFORE: Final = Parameter("before", _instant, "only instants requested before this one")
+_LIMIT: Final = Parameter("limit", _whole(1, MOST_ROWS), "how many", "integer")
+_OFFSET: Final = Parameter("offset", _whole(0, 100_000_000), "of the first one", "integer")
+_AS_ACTION: Final = Parameter("action", _action, "only this action")
+_CONTAINS: Final = Parameter("contains", _text(1000), "only names with this text")
+_MARKS: Final = (
+    Parameter("from", _instant, "the earlier of two marked instants"),
+    Parameter("to", _instant, "the later one"),
+)
+_BY: Final = Parameter("by", _choice(*MEASURES), "what orders partitions, and their area")
+_PARTITION: Final = Parameter("partition", _text(16 << 10), "path of a partition")
+_WHERE: Final = Parameter("where", _text(8192), "SQL text of a filter")
+_COLUMNS: Final = Parameter("columns", _names, "names separated by commas")
+_AS_OF: Final = Parameter("as_of", _text(64), "an instant, or an ISO date and time with its zone")
+_META: Final = Parameter("meta_columns", _flag, "with the columns _hoodie_*", "boolean")
+_SIZES: Final = Parameter("sizes", _flag, "with the number and bytes of files", "boolean")
+
+
+class Given(dict[str, Any]):
+    """Parameters by name, parsed; what is not given is absent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """An address.
+
+    Attributes:
+        path: below ``/api/v1`` for programs, below ``/`` for people; ``{table}`` and ``{instant}`` stand for one part.
+        doc: what it gives.
+        parameters: what it takes.
+        facts: gives it; the table is None where the path has none.
+        template: of its page; empty: for programs only.
+    """
+
+    path: str
+    doc: str
+    parameters: tuple[Parameter, ...]
+    facts: Callable[[PageTables, PageTable | None, Given], Facts]
+    template: str = ""
+
+
+def given_parameters(route: Route, query: str, in_path: Mapping[str, str]) -> Given:
+    """Return the parameters of a request.
+
+    Args:
+        route: what was asked for.
+        query: behind the question mark.
+        in_path: those that the path has.
+
+    Raises:
+        InvalidInputError: a parameter is unknown, given twice, or its value is not valid.
+
+    Example:
+        >>> dict(given_parameters(ROUTES[0], "contains=a%20b", {}))
+        {'contains': 'a b'}
+    """
+    if len(query) > _MOST_QUERY:
+        raise InvalidInputError(f"a query has at most {_MOST_QUERY:,} characters")
+    try:
+        pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=_MOST_FIELDS, errors="strict")
+    except ValueError as error:
+        raise InvalidInputError(f"the query cannot be read: {error}") from None
+    known = {parameter.name: parameter for parameter in route.parameters}
+    given = Given()
+    for name, text in pairs:
+        if name not in known or name in given:
+            raise InvalidInputError(
+                f"parameter {name[:60]!r} is {'given twice' if name in given else 'not known here'}"
+            )
+        # An empty field of a form is one that was not filled in.
+        if text != "" or name == "partition":
+            try:
+                given[name] = known[name].parse(text)
+            except InvalidInputError as error:
+                raise InvalidInputError(f"parameter {name}: {error}") from None
+    for name, text in in_path.items():
+        if name == "instant":
+            given[name] = _instant(text)
+    return given
+
+
+def _of(table: PageTable | None) -> PageTable:
+    if table is None:
+        raise InvalidInputError("the address names no table")
+    return table
+
+
+def timeline_query(given: Given) -> TimelineQuery:
+    """Return which part of a timeline is asked for."""
+    return TimelineQuery(
+        given.get("start"),
+        given.get("end"),
+        given.get("width", 960),
+        given.get("archived", False),
+        tuple(given[name] for name in ("from", "to") if given.get(name)),
+    )
+
+
+def _instant_list(given: Given) -> InstantList:
+    return InstantList(
+        given.get("before", ""),
+        given.get("action", ""),
+        given.get("limit", 50),
+        given.get("archived", False),
+        given.get("start"),
+        given.get("end"),
+    )
+
+
+def _partition_list(given: Given) -> PartitionList:
+    return PartitionList(
+        given.get("by", "bytes"), given.get("offset", 0), given.get("limit", 50), given.get("contains", "")
+    )
+
+
+def row_query(given: Given) -> RowQuery:
+    """Return which rows are asked for."""
+    return RowQuery(
+        given.get("where", ""),
+        given.get("columns", ()),
+        given.get("limit", 50),
+        given.get("as_of", ""),
+        given.get("meta_columns", False),
+    )
+
+
+def _changes(_tables: PageTables, table: PageTable | None, given: Given) -> Facts:
+    if not given.get("from") or not given.get("to"):
+        raise InvalidInputError("from and to name two instants")
+    return change_facts(_of(table), given["from"], given["to"], given.get("limit", 50))
+
+
+def _partition(_tables: PageTables, table: PageTable | None, given: Given) -> Facts:
+    return partition_facts(_of(table), given.get("partition", ""), _partition_list(given))
+
+
+_T: Final = "/tables/{table}"
+
+#: Every address that reads. What changes a table is in ``actions``, and is no part of what programs are offered.
+ROUTES: Final[tuple[Route, ...]] = (
+    Route(
+        "/tables",
+        "the tables, at a glance",
+        (_CONTAINS, _OFFSET, _LIMIT),
+        lambda tables, _table, given: table_list_facts(
+            tables, given.get("contains", ""), given.get("offset", 0), given.get("limit", 100)
+        ),
+        "tables.html",
+    ),
+    Route(
+        _T,
+        "a table at a glance",
+        (_SIZES,),
+        lambda _tables, table, given: overview_facts(_of(table), sizes=given.get("sizes", False)),
+    ),
+    Route(
+        f"{_T}/timeline",
+        "a part of the timeline: instants one by one, or of many their numbers by columns of time",
+        (_START, _END, _WIDTH, _ARCHIVED, *_MARKS, _PART, _BEFORE, _AS_ACTION, _LIMIT),
+        lambda _tables, table, given: timeline_facts(_of(table), timeline_query(given)),
+        "timeline.html",
+    ),
+    Route(
+        f"{_T}/instants",
+        "instants, newest first, page by page",
+        (_BEFORE, _AS_ACTION, _LIMIT, _ARCHIVED, _START, _END),
+        lambda _tables, table, given: list_instants(_of(table), _instant_list(given)),
+    ),
+    Route(
+        f"{_T}/instants/{{instant}}",
+        "all that is known of an instant",
+        (_AS_ACTION,),
+        lambda _tables, table, given: instant_facts(_of(table), given["instant"], given.get("action", "")),
+        "instant.html",
+    ),
+    Route(f"{_T}/changes", "what changed between two instants", (*_MARKS, _LIMIT), _changes, "changes.html"),
+    Route(
+        f"{_T}/files",
+        "partitions with what they hold",
+        (_BY, _OFFSET, _LIMIT, _CONTAINS, _WIDTH, _PART),
+        lambda _tables, table, given: file_facts(_of(table), _partition_list(given)),
+        "files.html",
+    ),
+    Route(
+        f"{_T}/size", "files and bytes of the newest state", (), lambda _tables, table, _given: size_facts(_of(table))
+    ),
+    Route(
+        f"{_T}/partition",
+        "file groups of a partition, with their slices over time",
+        (_PARTITION, _OFFSET, _LIMIT),
+        _partition,
+        "partition.html",
+    ),
+    Route(
+        f"{_T}/plans",
+        "what services would do now",
+        (),
+        lambda _tables, table, _given: {"plans": plan_facts(_of(table))},
+    ),
+    Route(
+        f"{_T}/rows",
+        "rows, as texts of JSON",
+        (_WHERE, _COLUMNS, _LIMIT, _AS_OF, _META, _PART),
+        lambda _tables, table, given: row_facts(_of(table), row_query(given)),
+        "rows.html",
+    ),
+    Route(
+        f"{_T}/explain",
+        "what a read opens, and what leaves out the rest",
+        (_WHERE, _AS_OF),
+        lambda _tables, table, given: explain_facts(_of(table), row_query(given)),
+    ),
+    Route(f"{_T}/schema", "columns and their history", (), lambda _tables, table, _given: schema_facts(_of(table))),
+    Route(
+        f"{_T}/columns",
+        "statistics of columns, from footers",
+        (),
+        lambda _tables, table, _given: column_facts(_of(table)),
+    ),
+    Route(
+        f"{_T}/services",
+        "services, locks, streams and consumers",
+        (_PART,),
+        lambda _tables, table, _given: service_facts(_of(table)),
+        "services.html",
+    ),
+    Route(
+        f"{_T}/advice",
+        "what the table should be, and its costs",
+        (),
+        lambda _t, table, _given: advice_facts(_of(table)),
+    ),
+    Route(
+        f"{_T}/settings",
+        "settings with their origin",
+        (),
+        lambda _tables, table, _given: {"settings": settings_facts(_of(table))},
+    ),
+    Route(
+        f"{_T}/health",
+        "findings of a quick check, and the plan of their repair",
+        (_PART,),
+        lambda _tables, table, _given: check_facts(_of(table)),
+        "health.html",
+    ),
+)
+
+
+def openapi_facts() -> Facts:
+    """Return the description of all addresses below ``/api/v1``, as OpenAPI 3.1 has it.
+
+    Example:
+        >>> sorted(openapi_facts()["paths"])[0]
+        '/tables'
+    """
+    paths = {}
+    for route in ROUTES:
+        in_path = [
+            {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+            for name in re.findall(r"\{(\w+)\}", route.path)
+        ]
+        in_query = [
+            {"name": each.name, "in": "query", "description": each.doc, "schema": {"type": each.kind}}
+            for each in route.parameters
+            if each.name != "part"
+        ]
+        answers = {
+            "200": {"description": route.doc, "content": {"application/json": {"schema": {"type": "object"}}}},
+            "400": {"description": "a parameter is not valid"},
+            "404": {"description": "there is no such table, instant or partition"},
+        }
+        paths[route.path] = {"get": {"summary": route.doc, "parameters": in_path + in_query, "responses": answers}}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "lakefmt ui", "version": __version__, "description": "The facts of the page, for programs."},
+        "servers": [{"url": "/api/v1"}],
+        "components": {"securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
+        "security": [{"token": []}],
+        "paths": paths,
+    }
+
+
+def with_parameters(address: str, **parameters: object) -> str:
+    """Return an address with parameters; those that are None or empty are left out.
+
+    Example:
+        >>> with_parameters("/t", partition="a b", offset=None)
+        '/t?partition=a+b'
+    """
+    kept = {name.rstrip("_"): value for name, value in parameters.items() if value not in (None, "", False)}
+    return f"{address}?{urlencode(kept, errors='replace')}" if kept else address

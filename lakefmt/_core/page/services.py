@@ -1,0 +1,417 @@
+"""What the page says of a table at a glance, of its services, locks, writers and readers, and of its health."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from lakefmt._core.check.findings import CheckReport, Finding
+from lakefmt._core.check.run import check_table
+from lakefmt._core.config.settings import resolve_settings
+from lakefmt._core.config.table_config import KIND
+from lakefmt._core.filegroups.table_client import TableAt
+from lakefmt._core.page.files import size_facts
+from lakefmt._core.page.tables import PageTable, PageTables
+from lakefmt._core.page.timeline import zone_of
+from lakefmt._core.segments.codec import committed_of, has_streams
+from lakefmt._core.segments.pending import is_owned, load_streams, plan_stream
+from lakefmt._core.storage.api import ObjectStore
+from lakefmt._core.storage.local.process_lock import process_locks
+from lakefmt._core.timeline.commit import STREAM_PREFIX, TXN_PREFIX, decode_entry, stream_entry_name, watermark_of
+from lakefmt._core.timeline.heartbeat import DIRECTORY, read_stamp, stamp_text
+from lakefmt._core.timeline.instant import Action, Instant, parse_instant_time
+from lakefmt._core.timeline.locks.filesystem import FILE_SYSTEM_LOCK_NAME, decode_stamp
+from lakefmt._core.timeline.locks.local import LOCAL_LOCK_NAME
+from lakefmt._core.timeline.locks.open import default_lock_provider
+from lakefmt._core.timeline.locks.storage import STORAGE_LOCK_NAME, decode_lock_record
+from lakefmt._core.values import InstantTime, TableType
+from lakefmt.errors import LakefmtError, ObjectNotFound, StateError
+from lakefmt.services.round import needed_services
+
+__all__ = [
+    "advice_facts",
+    "check_facts",
+    "checked_facts",
+    "health_words",
+    "overview_facts",
+    "service_facts",
+    "settings_facts",
+    "table_list_facts",
+]
+
+Facts = dict[str, Any]
+
+_MOST_LISTED: Final = 200
+_CHECKS: Final = threading.Lock()
+_MOST_TEXT: Final = 4096
+_MOST_LOCK_BYTES: Final = 1 << 16
+#: Words in the names of settings whose values are never shown.
+_SECRET_WORDS: Final = ("password", "secret", "token", "credential", "access.key", "accesskey", "sas", "private")
+
+
+def table_list_facts(tables: PageTables, contains: str = "", offset: int = 0, limit: int = 100) -> Facts:
+    """Return the tables of the page at a glance, without their files.
+
+    Args:
+        tables: what may be asked for.
+        contains: only tables whose name or path has this text, in any letter case.
+        offset: of the first one.
+        limit: how many.
+    """
+    listed, problems = tables.listed()
+    sought = contains.casefold()
+    chosen = [table for table in listed if sought in table.name.casefold() or sought in table.shown_path.casefold()]
+    return {
+        "matching": len(chosen),
+        "total": len(listed),
+        "offset": offset,
+        "tables": [overview_facts(table) for table in chosen[offset : offset + limit]],
+        "problems": [{"path": path, "problem": problem[:_MOST_TEXT]} for path, problem in problems.items()],
+    }
+
+
+def overview_facts(table: PageTable, *, sizes: bool = False) -> Facts:
+    """Return a table at a glance; one that cannot be read says why.
+
+    Args:
+        table: the table.
+        sizes: with the number and bytes of its files, for which they are listed.
+    """
+    facts: Facts = {"id": table.id, "name": table.name, "path": table.shown_path, "problem": ""}
+    try:
+        table_at = table.at()
+        config, timeline = table_at.config, table_at.timeline
+        latest = timeline.latest_commit
+        facts |= {
+            "table_type": "cow" if config.table_type is TableType.COPY_ON_WRITE else "mor",
+            "kind": config.properties.get(KIND, ""),
+            "version": config.version.value,
+            "record_key": list(config.record_key_fields or ()),
+            "instants": len(timeline),
+            "commits": len(timeline.commits),
+            "pending": len(timeline.pending),
+            "latest": None if latest is None else str(latest.time),
+            "latest_at": None if latest is None else _iso(table_at, latest.order_time),
+            "health": health_words(table_at),
+        }
+        if sizes:
+            facts["size"] = size_facts(table)
+    except LakefmtError as error:
+        facts["problem"] = table.redact(str(error))[:_MOST_TEXT]
+        facts["health"] = [{"level": "bad", "words": "cannot be read"}]
+    return facts
+
+
+def _iso(table_at: TableAt, time: str) -> str | None:
+    try:
+        return parse_instant_time(time, zone_of(table_at)).astimezone(UTC).isoformat()
+    except LakefmtError:
+        return None
+
+
+def health_words(table_at: TableAt) -> list[Facts]:
+    """Return what the timeline alone tells of a table's health; no other file is read, but those of pending writers."""
+    words = []
+    pending = table_at.timeline.pending
+    planned = [
+        i for i in pending if i.action in (Action.COMPACTION, Action.LOG_COMPACTION, Action.CLUSTERING, Action.CLEAN)
+    ]
+    others = len(pending) - len(planned)
+    if others:
+        words.append({"level": "note", "words": f"{others:,} writes not completed"})
+    if planned:
+        words.append({"level": "note", "words": f"{len(planned):,} plans wait"})
+    if not table_at.timeline.commits:
+        words.append({"level": "note", "words": "no commits"})
+    return words or [{"level": "good", "words": "in order"}]
+
+
+def settings_facts(table: PageTable) -> list[Facts]:
+    """Return the settings of writes with where each value comes from, and the table's properties; secrets are left out."""
+    table_at = table.at()
+    settings = resolve_settings({}, table.client.options, table_at.config.properties)
+    rows = [
+        {"name": name, "value": _shown(table, name, value), "origin": settings.origins[name]}
+        for name, value in sorted(settings.values.items())
+        if settings.origins[name] != "default"
+    ]
+    properties = table_at.config.properties
+    rows += [
+        {"name": name, "value": _shown(table, name, text), "origin": "property"}
+        for name, text in sorted(properties.items())
+        if name not in {row["name"] for row in rows}
+    ]
+    return rows
+
+
+def _shown(table: PageTable, name: str, value: object) -> str:
+    is_secret = any(word in name.casefold() for word in _SECRET_WORDS)
+    return "***" if is_secret else table.redact(str(value))[:_MOST_TEXT]
+
+
+# --- services -----------------------------------------------------------------------------------------------------
+
+
+def service_facts(table: PageTable) -> Facts:
+    """Return what services are due, what waits and runs, and who writes and reads; a part that cannot be read says why.
+
+    Raises:
+        LakefmtError: the table cannot be read.
+    """
+    table_at = table.at()
+    parts: dict[str, Callable[[], Any]] = {
+        "needs": lambda: [service.value for service in needed_services(table_at, {})],
+        "last_runs": lambda: _last_runs(table_at),
+        "lock": lambda: _lock_facts(table_at),
+        "heartbeats": lambda: _heartbeats(table_at),
+        "streams": lambda: _stream_facts(table_at),
+        "applications": lambda: _application_facts(table_at),
+        "consumers": lambda: _consumer_facts(table),
+        "savepoints": lambda: _savepoints(table),
+        "watermark": lambda: watermark_of(table_at.newest_entries()),
+    }
+    facts: Facts = {"problems": {}}
+    for name, part in parts.items():
+        try:
+            facts[name] = part()
+        except LakefmtError as error:
+            facts[name] = [] if name != "watermark" else None
+            facts["problems"][name] = table.redact(str(error))[:_MOST_TEXT]
+    facts["queue"] = [
+        {"time": str(i.time), "action": i.action.value, "state": i.state.value} for i in table_at.timeline.pending
+    ][:_MOST_LISTED]
+    return facts
+
+
+_SERVICE_OF: Final = {
+    Action.CLEAN: "clean",
+    Action.ROLLBACK: "rollback",
+    Action.INDEXING: "indexing",
+    Action.SAVEPOINT: "savepoint",
+    Action.RESTORE: "restore",
+}
+
+
+def _last_runs(table_at: TableAt) -> list[Facts]:
+    """Return the newest run of each service; of compactions and clusterings, which complete as commits, by their operation."""
+    timeline = table_at.timeline
+    found: dict[str, Instant] = {}
+    for instant in timeline.completed_of(*_SERVICE_OF):
+        found[_SERVICE_OF[instant.action]] = instant
+    names = {"COMPACT": "compaction", "LOG_COMPACT": "log compaction", "CLUSTER": "clustering"}
+    missing = set(names.values())
+    # Those that are long ago are not worth the read of all commits between.
+    for instant in reversed(timeline.commits[-_MOST_LISTED:]):
+        if not missing:
+            break
+        name = names.get(table_at.commit_metadata(instant).operation.value)
+        if name in missing:
+            missing.discard(name)
+            found[name] = instant
+    rows = [
+        {"service": name, "time": str(i.time), "at": _iso(table_at, i.order_time), "action": i.action.value}
+        for name, i in found.items()
+    ]
+    return sorted(rows, key=lambda row: str(row["time"]), reverse=True)
+
+
+def _lock_facts(table_at: TableAt) -> list[Facts]:
+    """Return the provider of the table lock, and who holds it as far as a file tells."""
+    client = table_at.client
+    settings = resolve_settings({}, client.options, table_at.config.properties)
+    provider = settings.text("hoodie.write.lock.provider") or default_lock_provider(client.store, shared=True) or "none"
+    name = provider.rpartition(".")[2]
+    return [
+        {"provider": name, **(_lock_holder(client.store, client.clock.now()) or {"held": None, "by": "no file tells"})}
+    ]
+
+
+def _lock_holder(store: ObjectStore, now: datetime) -> Facts | None:
+    locks = process_locks(store)
+    if locks is not None and store.info(LOCAL_LOCK_NAME) is not None:
+        held = locks.is_held(LOCAL_LOCK_NAME)
+        return {"held": held, "by": "a process of this machine" if held else ""}
+    for lock_name in (STORAGE_LOCK_NAME, FILE_SYSTEM_LOCK_NAME):
+        try:
+            data = store.read(lock_name, _MOST_LOCK_BYTES)
+        except ObjectNotFound:
+            continue
+        if lock_name == STORAGE_LOCK_NAME:
+            record = decode_lock_record(data)
+            held = not record.expired and record.valid_until > now.timestamp() * 1000
+            return {"held": held, "by": record.owner[:_MOST_TEXT] if held else ""}
+        stamp = decode_stamp(data)
+        return {
+            "held": True,
+            "by": "another engine" if stamp is None else f"{stamp.owner} on {stamp.host}, process {stamp.pid}",
+        }
+    return None
+
+
+def _heartbeats(table_at: TableAt) -> list[Facts]:
+    store = table_at.client.store
+    now = table_at.client.clock.now().timestamp()
+    rows = []
+    for item in list(store.list(DIRECTORY, recursive=False))[:_MOST_LISTED]:
+        time = item.name.rpartition("/")[2]
+        stamp = read_stamp(store, InstantTime(time))
+        rows.append(
+            {
+                "time": time[:40],
+                "age_seconds": round(max(0.0, now - item.modified), 1),
+                "writer": "another engine" if stamp is None else stamp_text(stamp)[:_MOST_TEXT],
+            }
+        )
+    return rows
+
+
+def _stream_facts(table_at: TableAt) -> list[Facts]:
+    """Return the streams into a table: what they have committed, what waits, who owns them; followers of databases, too."""
+    client = table_at.client
+    entries = table_at.newest_entries()
+    states = {state.stream: state for state in load_streams(client)} if has_streams(client.store) else {}
+    named = {name.removeprefix(STREAM_PREFIX) for name in entries if name.startswith(STREAM_PREFIX)}
+    now = client.clock.now().timestamp()
+    rows = []
+    for stream in sorted(named | set(states))[:_MOST_LISTED]:
+        entry = decode_entry(entries, stream_entry_name(stream)) if stream in named else None
+        committed = None if entry is None else committed_of(entry)
+        state = states.get(stream)
+        plan = plan_stream(stream, state.headers if state else (), state.claims if state else (), committed)
+        waiting = (*plan.to_commit, *plan.tail)
+        claim = state.claims[-1] if state is not None and state.claims else None
+        rows.append(
+            {
+                "stream": stream,
+                "what": _stream_kind(None if committed is None else committed.offset),
+                "waiting_segments": len(waiting),
+                "waiting_rows": sum(header.rows for header in waiting),
+                "waiting_bytes": sum(header.bytes for header in waiting),
+                "lag_seconds": round(max(0.0, now - min(header.at for header in waiting) / 1000), 1)
+                if waiting
+                else 0.0,
+                "committed_at": None
+                if committed is None
+                else datetime.fromtimestamp(committed.at / 1000, UTC).isoformat(),
+                "position": "" if committed is None else _position_text(committed.offset),
+                "owner": "" if claim is None else f"process {claim.pid} on {claim.host}",
+                "open": claim is not None and is_owned(client.store, stream, claim, now),
+            }
+        )
+    return rows
+
+
+def _stream_kind(offset: object) -> str:
+    """Return what writes a stream, by the position it keeps: each kind of job has its own shape of it."""
+    # A follower of a database keeps its position in the log; other jobs add their shape here.
+    return "CDC" if isinstance(offset, dict) and "position" in offset else "stream"
+
+
+def _position_text(offset: object) -> str:
+    shown = offset["position"] if isinstance(offset, dict) and "position" in offset else offset
+    return "" if shown is None else json.dumps(shown, ensure_ascii=False, default=str)[:400]
+
+
+def _application_facts(table_at: TableAt) -> list[Facts]:
+    """Return programs that number their commits, with their last number."""
+    entries = table_at.newest_entries()
+    rows = []
+    for name in sorted(entries):
+        if name.startswith(TXN_PREFIX):
+            fields = decode_entry(entries, name) or {}
+            rows.append({"application": name.removeprefix(TXN_PREFIX), "number": fields.get("number")})
+    return rows[:_MOST_LISTED]
+
+
+def _consumer_facts(table: PageTable) -> list[Facts]:
+    return [
+        {
+            "id": info.id,
+            "shard": "" if info.shard is None else f"{info.shard[0]} of {info.shard[1]}",
+            "read_to": info.next_start,
+            "state": "expired" if info.is_expired else "active" if info.is_active else "idle",
+            "lag_instants": info.lag.instants,
+            "lag_bytes": info.lag.num_bytes,
+            "lag_seconds": round(info.lag.seconds, 1),
+        }
+        for info in table.table.consumers.list()[:_MOST_LISTED]
+    ]
+
+
+def _savepoints(table: PageTable) -> list[Facts]:
+    return [
+        {
+            "instant": str(kept.instant),
+            "user": kept.user[:_MOST_TEXT],
+            "comment": kept.comment[:_MOST_TEXT],
+            "created": None if kept.created is None else kept.created.isoformat(),
+            "files": len(kept.files),
+        }
+        for kept in table.table.savepoints()[:_MOST_LISTED]
+    ]
+
+
+def advice_facts(table: PageTable) -> Facts:
+    """Return what the table should be, with the cost of its next commit, as ``table.advise`` says.
+
+    Raises:
+        LakefmtError: the table has too little history, or cannot be read.
+    """
+    advice = table.table.advise()
+    return {**advice.as_json(), "text": str(advice), "paste": advice.paste}
+
+
+# --- health -------------------------------------------------------------------------------------------------------
+
+
+def check_facts(table: PageTable) -> Facts:
+    """Return the findings of a quick check, and the plan of their repair; nothing is changed.
+
+    Raises:
+        StateError: another check is at work: one at a time, since each may read the footers of many files.
+    """
+    if not _CHECKS.acquire(blocking=False):
+        raise StateError("another check of this page is at work: try again when it has ended")
+    try:
+        return checked_facts(table, check_table(table.client, "fast", None))
+    finally:
+        _CHECKS.release()
+
+
+def checked_facts(table: PageTable, report: CheckReport) -> Facts:
+    """Return a report of a check as JSON values."""
+    plan = report.plan
+    return {
+        "is_clean": report.is_clean,
+        "level": report.level,
+        "files": report.files,
+        "basis": report.basis,
+        "num_findings": len(report.findings),
+        "findings": _findings(table, report.findings),
+        "notes": _findings(table, report.notes),
+        "skipped": [table.redact(why)[:_MOST_TEXT] for why in report.skipped],
+        "plan": [
+            {"step": type(step).__name__, "does": str(step)[:_MOST_TEXT], "loses": step.loses}
+            for step in plan.steps[:_MOST_LISTED]
+        ],
+        "num_steps": len(plan.steps),
+    }
+
+
+def _findings(table: PageTable, findings: Sequence[Finding]) -> list[Facts]:
+    return [_finding(table, finding) for finding in findings[:_MOST_LISTED]]
+
+
+def _finding(table: PageTable, finding: Finding) -> Facts:
+    return {
+        "kind": finding.kind.value,
+        "where": finding.where[:_MOST_TEXT],
+        "what": table.redact(finding.what)[:_MOST_TEXT],
+        "consequence": finding.consequence[:_MOST_TEXT],
+        "remedy": finding.remedy[:_MOST_TEXT],
+        "loses": finding.loses,
+        "mendable": bool(finding.steps),
+    }

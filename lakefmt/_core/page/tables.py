@@ -1,0 +1,274 @@
+"""The tables of a page: only what was named at the start, or lies below a folder that was; opened when they are asked for."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from lakefmt._core.data_classes import dataclass
+from lakefmt._core.filegroups.model import FileSlice
+from lakefmt._core.filegroups.table_client import TableAt, TableClient
+from lakefmt._core.metadata.reading.listing import ListingByMetadata
+from lakefmt._core.storage.api import ObjectStore
+from lakefmt._core.storage.open import location_text, open_store
+from lakefmt._core.storage.redaction import Redactor, printable_url
+from lakefmt._core.storage.time_source import SystemTimeSource, TimeSource
+from lakefmt._core.table import Table
+from lakefmt.errors import InvalidInputError, LakefmtError, TableNotFound
+from lakefmt.find_tables import find_tables
+
+__all__ = ["JsonValue", "PageTable", "PageTables", "read_paths_file"]
+
+#: What facts are made of.
+JsonValue = Any
+OpenStore = Callable[[str, Mapping[str, object] | None], ObjectStore]
+
+_MOST_PATHS: Final = 10_000
+_MOST_FILE_BYTES: Final = 1 << 20
+#: Folders are looked into again after this many seconds, a timeline after the smaller number.
+_FOLDER_SECONDS: Final = 15.0
+_STATE_SECONDS: Final = 0.5
+#: Files that are listed before an answer begins.
+_FEW_FILES: Final = 2_000
+#: Tables whose file slices are held at a time: of a hundred thousand files they take 60 MB.
+_MOST_SLICED: Final = 2
+
+
+def read_paths_file(path: Path) -> list[str]:
+    """Return the paths of a file: one a line, blank lines and those that begin with ``#`` do not count.
+
+    Raises:
+        InvalidInputError: the file is none of paths, or has too many.
+    """
+    with path.open("rb") as file:
+        data = file.read(_MOST_FILE_BYTES + 1)
+    try:
+        lines = [line.strip() for line in data.decode("utf-8").splitlines()]
+    except UnicodeDecodeError:
+        raise InvalidInputError(
+            f"{path} is no text of paths: name a table, a folder of tables or a file of paths"
+        ) from None
+    found = [line for line in lines if line and not line.startswith("#")]
+    if len(data) > _MOST_FILE_BYTES or len(found) > _MOST_PATHS or "\0" in "".join(found):
+        raise InvalidInputError(f"{path} has more than {_MOST_PATHS:,} paths or {_MOST_FILE_BYTES:,} bytes")
+    return found
+
+
+def _table_id(path: str) -> str:
+    """Return the id of a table in addresses: of letters and digits, the same at every start."""
+    words = re.sub(r"[^A-Za-z0-9]+", "-", path.rstrip("/").rpartition("/")[2])[:40].strip("-")
+    return f"{words or 'table'}-{hashlib.sha256(path.encode('utf-8', 'replace')).hexdigest()[:8]}".lower()
+
+
+@dataclass(frozen=True)
+class _Held:
+    """File slices of a table at a state of its timeline."""
+
+    key: tuple[object, ...]
+    slices: list[FileSlice]
+
+
+class PageTable:
+    """One table of the page. Its handle is made with the first question, and kept."""
+
+    def __init__(
+        self,
+        path: str,
+        name: str,
+        options: Mapping[str, object],
+        open_client: Callable[[], TableClient],
+        tables: PageTables,
+    ) -> None:
+        self.path = path
+        self.id = _table_id(path)
+        self.name = name
+        self.redact = tables.redact
+        self._options = dict(options)
+        self._open_client = open_client
+        self._tables = tables
+        self._lock = threading.Lock()
+        self._table: Table | None = None
+        self._state: tuple[float, TableAt] | None = None
+        self._held: _Held | None = None
+        self.remembered: dict[str, Any] = {}
+
+    @property
+    def shown_path(self) -> str:
+        """The path without credentials."""
+        return printable_url(self.path)
+
+    @property
+    def table(self) -> Table:
+        """The table, for its verbs.
+
+        Raises:
+            LakefmtError: it cannot be opened.
+        """
+        with self._lock:
+            if self._table is None:
+                client = self._open_client()
+                client.open()
+                self._table = Table(client)
+            return self._table
+
+    @property
+    def client(self) -> TableClient:
+        """The client of the table; that of one that cannot be opened, too."""
+        try:
+            return self.table.client
+        except LakefmtError:
+            return self._open_client()
+
+    def at(self) -> TableAt:
+        """Return the table as it is: of questions that come together only the first reads its timeline.
+
+        Raises:
+            LakefmtError: it cannot be read.
+        """
+        client = self.table.client
+        now = self._tables.time_source.monotonic()
+        held = self._state
+        if held is None or not 0 <= now - held[0] < _STATE_SECONDS:
+            held = (now, client.at())
+            self._state = held
+        return held[1]
+
+    def forget(self) -> None:
+        """Read the timeline anew with the next question."""
+        self._state = None
+
+    def slices(self) -> list[FileSlice]:
+        """Return the latest file slice of every file group; held as long as the timeline is the same."""
+        table_at = self.at()
+        timeline = table_at.timeline
+        key = (timeline.highest_time, len(timeline.instants), len(timeline.pending))
+        held = self._held
+        if held is None or held.key != key:
+            held = _Held(key, table_at.slices())
+            self._held = held
+            self._tables.note_slices(self)
+        return held.slices
+
+    @property
+    def is_large(self) -> bool:
+        """Whether its files may be too many to be listed while somebody waits; only its newest commit is looked at."""
+        if self._held is not None:
+            return len(self._held.slices) > _FEW_FILES
+        try:
+            table_at = self.at()
+            latest = table_at.timeline.latest_commit
+            stats = 0 if latest is None else len(table_at.commit_metadata(latest).stats)
+        except LakefmtError:
+            return False
+        return len(table_at.timeline.commits) * max(stats, 1) > _FEW_FILES
+
+    @property
+    def has_slices(self) -> bool:
+        """Whether its files were listed lately."""
+        return self._held is not None
+
+    def drop_slices(self) -> None:
+        """Give the memory of the file slices back."""
+        self._held = None
+
+
+class PageTables:
+    """The tables that may be asked for, by their ids."""
+
+    def __init__(
+        self,
+        paths: Sequence[str],
+        *,
+        options: Mapping[str, object] | None = None,
+        storage_options: Mapping[str, object] | None = None,
+        open_with: OpenStore = open_store,
+        time_source: TimeSource | None = None,
+    ) -> None:
+        """Take the places of tables; nothing is read yet.
+
+        Args:
+            paths: of tables, of folders of tables, or of local files with such paths.
+            options: settings of the handles.
+            storage_options: credentials and settings of the stores; they are shown nowhere.
+            open_with: opens the store of a table.
+            time_source: when folders and timelines are read anew.
+
+        Raises:
+            InvalidInputError: a path is none.
+        """
+        self.time_source = time_source or SystemTimeSource()
+        self._options = dict(options or {})
+        self._storage_options = storage_options
+        self.redact = Redactor(storage_options or {})
+        self._open_with = open_with
+        self._places = [place for path in paths for place in self._expanded(path)]
+        self._lock = threading.Lock()
+        self._known: dict[str, PageTable] = {}
+        self._problems: dict[str, str] = {}
+        self._looked: float | None = None
+        self._sliced: list[PageTable] = []
+
+    def _expanded(self, path: str) -> list[str]:
+        text = location_text(path)
+        if "://" not in text and Path(text).is_file():
+            return [location_text(each) for each in read_paths_file(Path(text))]
+        return [text]
+
+    def listed(self) -> tuple[list[PageTable], dict[str, str]]:
+        """Return the tables by name, and folders that could not be looked into with the reason."""
+        with self._lock:
+            now = self.time_source.monotonic()
+            if self._looked is None or now - self._looked >= _FOLDER_SECONDS:
+                self._look()
+                self._looked = now
+            return sorted(self._known.values(), key=lambda table: (table.name, table.path)), dict(self._problems)
+
+    def find(self, table_id: str) -> PageTable:
+        """Return a table by its id.
+
+        Raises:
+            TableNotFound: no table that was named has it.
+        """
+        known = self._known.get(table_id)
+        if known is None:
+            self.listed()
+            known = self._known.get(table_id)
+        if known is None:
+            raise TableNotFound("no such table on this page")
+        return known
+
+    def _look(self) -> None:
+        self._problems.clear()
+        for place in self._places:
+            try:
+                found = list(find_tables(place, storage_options=self._storage_options))[:_MOST_PATHS]
+            except LakefmtError as error:
+                self._problems[printable_url(place)] = self.redact(str(error))
+                continue
+            if not found:
+                # Perhaps a damaged table, or one that comes later: it is named with its problem.
+                found = [(place, place.rstrip("/").rpartition("/")[2])]
+            for path, name in found:
+                table_id = _table_id(path)
+                if table_id not in self._known:
+                    self._known[table_id] = PageTable(path, name, self._options, self._opener(path), self)
+
+    def _opener(self, path: str) -> Callable[[], TableClient]:
+        return lambda: TableClient(
+            self._open_with(path, self._storage_options), dict(self._options), metadata_listing=ListingByMetadata()
+        )
+
+    def note_slices(self, table: PageTable) -> None:
+        """Note that a table holds its file slices; of many tables only the last few do."""
+        with self._lock:
+            if table in self._sliced:
+                self._sliced.remove(table)
+            self._sliced.append(table)
+            gone = self._sliced[:-_MOST_SLICED]
+            del self._sliced[:-_MOST_SLICED]
+        for each in gone:
+            each.drop_slices()

@@ -1,0 +1,563 @@
+"""What the page says of timelines and instants, as JSON values; bodies are read for what is shown only."""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime, tzinfo
+from operator import attrgetter
+from typing import Any, Final
+
+from lakefmt._core.data_classes import dataclass
+from lakefmt._core.drawing.pictures import Picture, drawn_kind
+from lakefmt._core.drawing.timeline import LANES, Bar, CountColumn, TimelineSpan, legend_of, timeline_picture
+from lakefmt._core.filegroups.table_client import TableAt
+from lakefmt._core.page.tables import PageTable
+from lakefmt._core.read.stats import EntryBuilder, TimelineEntry
+from lakefmt._core.timeline.commit import SCHEMA_KEY, STREAM_PREFIX, TXN_PREFIX, CommitMetadata
+from lakefmt._core.timeline.instant import COMMIT_ACTIONS, Instant, State, parse_instant_time
+from lakefmt._core.timeline.metadata_codec import body_kind, decode_body
+from lakefmt._core.values import size_text
+from lakefmt.errors import InstantNotFound, InvalidInputError, LakefmtError
+
+__all__ = [
+    "MOST_BARS",
+    "InstantList",
+    "TimelineQuery",
+    "commit_facts",
+    "entry_facts",
+    "instant_facts",
+    "legend_facts",
+    "list_instants",
+    "timeline_facts",
+    "timeline_svg",
+    "zone_of",
+]
+
+Facts = dict[str, Any]
+
+#: Instants that are drawn one by one; of more only their number per column of time.
+MOST_BARS: Final = 240
+_COLUMN_PIXELS: Final = 5
+#: Bodies are read for so long per picture; what is left is drawn without its operation, and the page asks again.
+_BODY_SECONDS: Final = 0.06
+_MOST_TEXT: Final = 4096
+_MOST_BODY_TEXT: Final = 64 << 10
+_MOST_PARTITIONS: Final = 400
+_MOST_FILES: Final = 400
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineQuery:
+    """What part of a timeline is asked for.
+
+    Attributes:
+        start: epoch seconds; None: the first instant.
+        end: epoch seconds; None: the last one.
+        width: of the picture in CSS pixels.
+        archived: with the archived timeline.
+        marks: instants that are marked, two at most.
+    """
+
+    start: float | None = None
+    end: float | None = None
+    width: int = 960
+    archived: bool = False
+    marks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Moments:
+    """The instants of a timeline with their moments, by request."""
+
+    instants: tuple[Instant, ...]
+    starts: tuple[float, ...]
+    ends: tuple[float | None, ...]
+    archived: frozenset[str]
+    zone: tzinfo
+
+
+def zone_of(table_at: TableAt) -> tzinfo:
+    """Return the zone of a table's instants; of a table without one that of this machine."""
+    return table_at.reading_zone() or datetime.now().astimezone().tzinfo or UTC
+
+
+def _moments(table: PageTable, *, archived: bool) -> tuple[TableAt, _Moments]:
+    """Return the table as it is, with the moments of its instants; they are computed once per state."""
+    table_at = table.at()
+    if archived:
+        table_at = table_at.with_history()
+    timeline = table_at.timeline
+    key = (timeline.highest_time, len(timeline.instants), len(timeline.pending), len(timeline.archived))
+    name = "moments+" if archived else "moments"
+    known = table.remembered.get(name)
+    if known is None or known[0] != key:
+        known = (key, _computed_moments(table_at, table.remembered.setdefault("epochs", {})))
+        table.remembered[name] = known
+    return table_at, known[1]
+
+
+def _computed_moments(table_at: TableAt, epochs: dict[str, float]) -> _Moments:
+    timeline, zone = table_at.timeline, zone_of(table_at)
+
+    def epoch(time: str) -> float:
+        found = epochs.get(time)
+        if found is None:
+            found = epochs[time] = _epoch(time, zone)
+        return found
+
+    instants = tuple(sorted((*timeline.archived, *timeline.instants), key=attrgetter("time")))
+    ends = tuple(None if i.completion is None else epoch(i.completion) for i in instants)
+    archived = frozenset(str(i.time) for i in timeline.archived)
+    return _Moments(instants, tuple(epoch(i.time) for i in instants), ends, archived, zone)
+
+
+def _epoch(time: str, zone: tzinfo) -> float:
+    try:
+        return parse_instant_time(time, zone).timestamp()
+    except (InvalidInputError, ValueError, OverflowError):
+        return 0.0  # digits that are no date: it is drawn at the beginning, and named as it is
+
+
+def timeline_facts(table: PageTable, query: TimelineQuery) -> Facts:
+    """Return a part of a timeline: its instants one by one, or their numbers by columns of time where there are too many.
+
+    Raises:
+        LakefmtError: the table cannot be read.
+    """
+    table_at, moments = _moments(table, archived=query.archived)
+    start, end = _window(moments, query)
+    first, last = _inside(moments, start, end)
+    chosen = range(first, last)
+    facts: Facts = {
+        "start": start,
+        "end": end,
+        "zone": str(moments.zone),
+        "total": len(moments.instants),
+        "shown": len(chosen),
+        "archived": query.archived,
+        "has_archive": table_at.has_history,
+        "first": moments.starts[0] if moments.starts else None,
+        "last": _last(moments),
+        "counts": _counts(moments.instants),
+        "instants": [],
+        "columns": [],
+        "complete": True,
+    }
+    if len(chosen) > MOST_BARS:
+        facts["columns"] = _columns(moments, chosen, start, end, query.width)
+    else:
+        entries, facts["complete"] = _entries(table, table_at, moments, chosen)
+        facts["instants"] = entries
+    facts["marks"] = [
+        {"time": time, "at": moments.starts[place]}
+        for time in query.marks
+        if (place := _place(moments, time)) is not None
+    ]
+    return facts
+
+
+def _last(moments: _Moments) -> float | None:
+    return max((*moments.starts[-1:], *(end for end in moments.ends if end is not None)), default=None)
+
+
+def _counts(instants: Iterable[Instant]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for instant in instants:
+        name = instant.action.value if instant.is_completed else f"{instant.action.value} {instant.state.value}"
+        counts[name] = counts.get(name, 0) + 1
+    return counts
+
+
+def _window(moments: _Moments, query: TimelineQuery) -> tuple[float, float]:
+    last = _last(moments)
+    if last is None:
+        return query.start or 0.0, query.end or 1.0
+    whole = max(last - moments.starts[0], 1.0)
+    start = moments.starts[0] - whole * 0.02 if query.start is None else query.start
+    end = last + whole * 0.02 if query.end is None else query.end
+    return start, max(end, start + 0.01)
+
+
+def _inside(moments: _Moments, start: float, end: float) -> tuple[int, int]:
+    """Return the instants that a window shows, as a range: those requested in it, and those that lasted into it."""
+    first, last = bisect_left(moments.starts, start), bisect_right(moments.starts, end)
+    # Few are at work at a time: it is enough to look at some before.
+    while first > 0 and first > last - MOST_BARS and (moments.ends[first - 1] or 0.0) >= start:
+        first -= 1
+    return first, last
+
+
+def _place(moments: _Moments, time: str) -> int | None:
+    return next((place for place, instant in enumerate(moments.instants) if instant.time == time), None)
+
+
+def _columns(moments: _Moments, chosen: range, start: float, end: float, width: int) -> list[Facts]:
+    count = max(1, (width - 120) // _COLUMN_PIXELS)
+    step = (end - start) / count
+    numbers: dict[tuple[str, int], int] = {}
+    for place in chosen:
+        column = min(count - 1, max(0, int((moments.starts[place] - start) / step)))
+        key = (moments.instants[place].action.value, column)
+        numbers[key] = numbers.get(key, 0) + 1
+    return [
+        {"action": action, "start": start + column * step, "end": start + (column + 1) * step, "count": number}
+        for (action, column), number in sorted(numbers.items())
+    ]
+
+
+def _entries(table: PageTable, table_at: TableAt, moments: _Moments, places: Iterable[int]) -> tuple[list[Facts], bool]:
+    """Return the entries of instants; newest bodies are read first, for a while. The second value: all were read."""
+    builder, clock = EntryBuilder(table_at), table_at.client.time_source
+    until = clock.monotonic() + _BODY_SECONDS
+    known: dict[tuple[str, str], Facts] = table.remembered.setdefault("entries", {})
+    found: list[Facts] = []
+    complete = True
+    for place in reversed(list(places)):
+        instant = moments.instants[place]
+        key = (instant.file_name or str(instant.time), instant.action.value)
+        facts = known.get(key) if instant.is_completed else None
+        if facts is None and clock.monotonic() < until:
+            facts = _read_entry(builder, instant, str(instant.time) in moments.archived, table)
+            if instant.is_completed:
+                if len(known) > 20_000:
+                    known.clear()
+                known[key] = facts
+        if facts is None:
+            complete = False
+            facts = entry_facts(_plain_entry(instant))
+            facts["known"] = False
+        found.append({**facts, "start": moments.starts[place], "end": _end(moments, place, facts)})
+    return found[::-1], complete
+
+
+def _end(moments: _Moments, place: int, facts: Facts) -> float | None:
+    end, seconds = moments.ends[place], facts["seconds"]
+    # Version 6 stores no completion time: what its files tell is the duration.
+    return moments.starts[place] + seconds if end is None and seconds is not None else end
+
+
+def _plain_entry(instant: Instant) -> TimelineEntry:
+    return TimelineEntry(instant.time, instant.completion, instant.action.value, instant.state.value, "")
+
+
+def _read_entry(builder: EntryBuilder, instant: Instant, archived: bool, table: PageTable) -> Facts:
+    try:
+        return entry_facts(builder.entry(instant, archived))
+    except LakefmtError as error:
+        # A damaged body, or an instant that vanished: the others are shown all the same.
+        facts = entry_facts(_plain_entry(instant))
+        return {**facts, "problem": table.redact(str(error))[:_MOST_TEXT]}
+
+
+def entry_facts(entry: TimelineEntry) -> Facts:
+    """Return an entry as JSON values.
+
+    Example:
+        >>> entry_facts(TimelineEntry("20260101000000000", None, "clean", "requested", ""))["sign"]
+        '○'
+    """
+    state = "failed" if entry.failed else entry.state
+    kind = drawn_kind(entry.operation, entry.action)
+    sign = {"requested": "○", "inflight": "◐", "failed": "✗"}.get(state, "●")
+    return {
+        **asdict(entry),
+        "state": state,
+        "sign": sign,
+        "letter": kind.letter,
+        "hue": kind.hue,
+        "known": True,
+        "problem": "",
+    }
+
+
+def timeline_svg(facts: Facts, query: TimelineQuery, zone: tzinfo, base: str, name: str) -> Picture:
+    """Return the picture of what :func:`timeline_facts` told.
+
+    Args:
+        facts: the part of the timeline.
+        query: what was asked for.
+        zone: of the table's instants.
+        base: the address of the table's pages; empty: the picture has no links.
+        name: of the table.
+    """
+    bars = [
+        Bar(
+            each["time"],
+            each["action"] if each["action"] in LANES else "commit",
+            each["start"],
+            each["end"],
+            each["operation"],
+            each["state"],
+            _words(each),
+            f"{base}/instants/{each['time']}?action={each['action']}" if base else "",
+            each["archived"],
+        )
+        for each in facts["instants"]
+    ]
+    more = "&archived=1" if query.archived else ""
+    columns = [
+        CountColumn(
+            each["action"],
+            each["start"],
+            each["end"],
+            each["count"],
+            href=f"{base}/timeline?start={each['start']:.3f}&end={each['end']:.3f}{more}" if base else "",
+        )
+        for each in facts["columns"]
+    ]
+    marks = tuple((mark["at"], f"mark {number + 1}") for number, mark in enumerate(facts["marks"]))
+    span = TimelineSpan(facts["start"], facts["end"], zone, facts["zone"], query.width, marks)
+    return timeline_picture(bars, columns, span, f"Timeline of {name}: {facts['shown']:,} instants")
+
+
+def _words(entry: Facts) -> str:
+    """Return what an instant did, as one line that is read aloud."""
+    head = f"{entry['sign']} {entry['operation'] or entry['action']} {entry['time']}, {entry['state']}"
+    parts = [head]
+    if entry["operation"]:
+        counts = ("inserts", "inserted"), ("updates", "updated"), ("deletes", "deleted")
+        parts += [f"{entry[name]:,} {verb}" for name, verb in counts if entry[name]]
+        parts.append(f"{entry['files']:,} files, {size_text(entry['bytes_written'])}")
+    if entry["seconds"] is not None:
+        parts.append(f"{entry['seconds']:.3f} s")
+    parts += [part[:200] for part in (entry["note"], entry["writer"] or "", entry["problem"]) if part]
+    return "; ".join(parts)
+
+
+# --- lists and single instants ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class InstantList:
+    """Which instants are listed, newest first.
+
+    Attributes:
+        before: only those requested before it; empty: from the newest on.
+        action: only of this action; empty: of all.
+        limit: how many.
+        archived: with the archived timeline.
+        start: requested at this moment or later, epoch seconds; None: whenever.
+        end: requested at this moment or before.
+    """
+
+    before: str = ""
+    action: str = ""
+    limit: int = 50
+    archived: bool = False
+    start: float | None = None
+    end: float | None = None
+
+
+def list_instants(table: PageTable, asked: InstantList) -> Facts:
+    """Return a page of the list of instants, newest first, and where the next one begins.
+
+    Raises:
+        LakefmtError: the table cannot be read.
+    """
+    table_at, moments = _moments(table, archived=asked.archived)
+    places = [
+        place
+        for place in range(len(moments.instants) - 1, -1, -1)
+        if (not asked.before or moments.instants[place].time < asked.before)
+        and (not asked.action or moments.instants[place].action.value == asked.action)
+        and (asked.start is None or moments.starts[place] >= asked.start)
+        and (asked.end is None or moments.starts[place] <= asked.end)
+    ]
+    shown = places[: asked.limit]
+    # Two instants may have one time: a savepoint and its commit stay on one page.
+    while len(shown) < len(places) and shown and _same_time(moments, shown[-1], places[len(shown)]):
+        shown.append(places[len(shown)])
+    builder = EntryBuilder(table_at)
+    entries = []
+    for place in shown:
+        instant = moments.instants[place]
+        facts = _read_entry(builder, instant, str(instant.time) in moments.archived, table)
+        entries.append({**facts, "start": moments.starts[place], "end": _end(moments, place, facts)})
+    following = str(moments.instants[shown[-1]].time) if len(shown) < len(places) else ""
+    return {"instants": entries, "next": following, "total": len(places)}
+
+
+def _same_time(moments: _Moments, one: int, other: int) -> bool:
+    return moments.instants[one].time == moments.instants[other].time
+
+
+def instant_facts(table: PageTable, time: str, action: str = "") -> Facts:
+    """Return all that is known of an instant.
+
+    Args:
+        table: the table.
+        time: its requested or completion time.
+        action: where several instants have that time.
+
+    Raises:
+        InstantNotFound: there is none.
+    """
+    table_at, moments = _moments(table, archived=False)
+    found = _find(moments, time, action)
+    if found is None and table_at.has_history:
+        table_at, moments = _moments(table, archived=True)
+        found = _find(moments, time, action)
+    if found is None:
+        raise InstantNotFound(f"no instant {time} on the timeline of this table: it may have been undone")
+    instant = moments.instants[found]
+    facts = _read_entry(EntryBuilder(table_at), instant, str(instant.time) in moments.archived, table)
+    facts |= {"start": moments.starts[found], "end": _end(moments, found, facts), "zone": str(moments.zone)}
+    facts["states"] = [
+        {"action": each.action.value, "state": each.state.value, "file": each.file_name, "bytes": each.size}
+        for each in table_at.timeline.files_of(instant)
+    ]
+    facts["same_time"] = [
+        i.action.value for i in moments.instants if i.time == instant.time and i.action is not instant.action
+    ]
+    facts["waiting"] = [str(i) for i in table_at.timeline.pending if i.time != instant.time][:_MOST_FILES]
+    neighbours = (
+        moments.instants[place].time for place in (found - 1, found + 1) if 0 <= place < len(moments.instants)
+    )
+    facts["neighbours"] = [str(each) for each in neighbours]
+    try:
+        facts |= _body_facts(table_at, instant)
+    except LakefmtError as error:
+        facts["problem"] = table.redact(str(error))[:_MOST_TEXT]
+    return facts
+
+
+def _find(moments: _Moments, time: str, action: str) -> int | None:
+    named = [place for place, i in enumerate(moments.instants) if time in (i.time, i.completion)]
+    exact = [place for place in named if moments.instants[place].action.value == action]
+    commits = [place for place in named if moments.instants[place].action in COMMIT_ACTIONS]
+    return next(iter((*exact, *commits, *named)), None)
+
+
+def _body_facts(table_at: TableAt, instant: Instant) -> Facts:
+    facts: Facts = {"plan": _plan_text(table_at, instant)}
+    if not instant.is_completed:
+        return facts
+    if instant.action not in COMMIT_ACTIONS:
+        kind = body_kind(instant.action, State.COMPLETED)
+        body = b"" if kind is None else table_at.read_body(instant)
+        facts["body"] = _json_text(decode_body(kind, body, what=instant.file_name)) if kind and body else ""
+        return facts
+    commit = table_at.commit_metadata(instant)
+    return facts | commit_facts(commit) | _schema_facts(table_at, instant, commit)
+
+
+def _plan_text(table_at: TableAt, instant: Instant) -> str:
+    """Return the plan that an instant had, as JSON text; empty: it had none, or it is gone."""
+    for requested in table_at.timeline.files_of(instant):
+        kind = body_kind(requested.action, State.REQUESTED)
+        if requested.state is State.REQUESTED and kind is not None and requested.file_name:
+            try:
+                body = table_at.read_body(requested)
+                return _json_text(decode_body(kind, body, what=requested.file_name)) if body else ""
+            except LakefmtError as error:
+                return f"the plan cannot be read: {error}"
+    return ""
+
+
+def _json_text(value: object) -> str:
+    text = json.dumps(value, indent=1, ensure_ascii=False, default=str)
+    return text if len(text) <= _MOST_BODY_TEXT else f"{text[:_MOST_BODY_TEXT]}\n… {len(text):,} characters in all"
+
+
+def commit_facts(commit: CommitMetadata) -> Facts:
+    """Return what a commit did: per partition, per file, and what else it says; long texts are cut."""
+    partitions: dict[str, Facts] = {}
+    for stat in commit.stats:
+        part = partitions.setdefault(
+            str(stat.partition_path),
+            {
+                "partition": str(stat.partition_path),
+                "files": 0,
+                "inserts": 0,
+                "updates": 0,
+                "deletes": 0,
+                "bytes": 0,
+                "errors": 0,
+            },
+        )
+        part["files"] += 1
+        part["inserts"] += stat.num_inserts
+        part["updates"] += stat.num_update_writes
+        part["deletes"] += stat.num_deletes
+        part["bytes"] += stat.total_write_bytes
+        part["errors"] += stat.total_write_errors
+    files = [
+        {
+            "path": stat.path,
+            "file_id": str(stat.file_id),
+            "writes": stat.num_writes,
+            "inserts": stat.num_inserts,
+            "updates": stat.num_update_writes,
+            "deletes": stat.num_deletes,
+            "bytes": stat.total_write_bytes,
+            "size": stat.file_size_in_bytes,
+        }
+        for stat in commit.stats[:_MOST_FILES]
+    ]
+    by_bytes = sorted(partitions.values(), key=lambda part: (-part["bytes"], part["partition"]))
+    return {
+        "partitions": by_bytes[:_MOST_PARTITIONS],
+        "num_partitions": len(partitions),
+        "file_stats": files,
+        "num_files": len(commit.stats),
+        "replaced": {str(path): len(ids) for path, ids in list(commit.replaced_file_ids.items())[:_MOST_PARTITIONS]},
+        "metadata": _metadata_facts(commit.extra_metadata),
+        "labels": _labels(commit.extra_metadata),
+    }
+
+
+def _metadata_facts(extra: Mapping[str, str]) -> list[Facts]:
+    return [
+        {"name": name, "value": text[:_MOST_TEXT], "characters": len(text)}
+        for name, text in sorted(extra.items())
+        if name != SCHEMA_KEY
+    ]
+
+
+def _labels(extra: Mapping[str, str]) -> list[Facts]:
+    """Return what streams, loads and ingestion tools note in commits: each as what it is, with its value."""
+    labels = []
+    for name, text in sorted(extra.items()):
+        shown = str(text)[:_MOST_TEXT]
+        if name.startswith(STREAM_PREFIX):
+            labels.append({"what": "stream", "name": name.removeprefix(STREAM_PREFIX), "value": shown})
+        elif name.startswith(TXN_PREFIX):
+            labels.append({"what": "application", "name": name.removeprefix(TXN_PREFIX), "value": shown})
+        elif "checkpoint" in name or "watermark" in name:
+            labels.append({"what": "checkpoint", "name": name, "value": shown})
+    return labels
+
+
+def _schema_facts(table_at: TableAt, instant: Instant, commit: CommitMetadata) -> Facts:
+    """Return the columns that a commit brought, dropped and changed, beside the commit before it."""
+    text = commit.schema_text
+    commits = table_at.timeline.commits
+    place = next((number for number, each in enumerate(commits) if each.time == instant.time), 0)
+    if not text or place == 0:
+        return {"schema_change": None}
+    before_text = table_at.commit_metadata(commits[place - 1]).schema_text
+    if not before_text or before_text == text:
+        return {"schema_change": None}
+    parse = table_at.client.cache.parse_schema
+    before, after = (_column_types(parse(each)) for each in (before_text, text))
+    return {
+        "schema_change": {
+            "added": [name for name in after if name not in before],
+            "dropped": [name for name in before if name not in after],
+            "changed": [name for name in after if before.get(name, after[name]) != after[name]],
+        }
+    }
+
+
+def _column_types(schema: Sequence[Any]) -> dict[str, str]:
+    return {field.name: str(field.type) for field in schema}
+
+
+def legend_facts(facts: Facts) -> list[Facts]:
+    """Return the letters and hues that a picture has, with their words."""
+    names = [each["operation"] or each["action"] for each in facts["instants"]]
+    names += [each["action"] for each in facts["columns"]]
+    return [{"letter": letter, "hue": hue, "title": title} for letter, hue, title in legend_of(names)]
