@@ -212,3 +212,30 @@ def test_the_law_sees_what_breaks_it(broken: str, monkeypatch: pytest.MonkeyPatc
         monkeypatch.setattr(Staged, "flush", lambda self: self._held.clear())
     with pytest.raises((AssertionError, KeyError)):
         test_death_at_every_effect(FaultMode.AFTER)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", [FaultMode.BEFORE, FaultMode.AFTER, FaultMode.TORN])
+def test_death_between_the_two_commits_of_a_row_that_comes_back(mode: FaultMode) -> None:
+    """A key that is deleted and comes back with a smaller ordering value needs a commit before; only the second one has the label."""
+    for number in itertools.count(1):
+        base = Base(t={"schema": KEYED, "record_key": "id", "ordering": "n"})
+        stored = KEYED.empty_table().from_pylist([{"id": 1, "v": "old", "n": 9.0}], schema=KEYED)
+        base.table("t").upsert(stored)
+        faults = Faults()
+        client = Client(base.service(OPTIONS, faults))
+        told = {"table": "t", "column_separator": ",", "columns": "id,v,n,__op"}
+        assert client.transaction("begin", "one", table="t")["Status"] == "OK"
+        assert client.transaction("load", "one", b"1,old,9,1\n1,new,1,0\n", **told)["Status"] == "OK"
+        assert client.transaction("prepare", "one")["Status"] == "OK"
+        faults.left, faults.mode = number, mode
+        try:
+            assert client.transaction("commit", "one")["Status"] == "OK"
+        except SimulatedCrash:
+            base.clock.pass_seconds(60)
+            client = Client(base.service(OPTIONS, Faults()))
+            assert client.transaction("commit", "one")["Status"] == "OK"
+        else:
+            break
+        assert base.table("t").read().to_pylist() == [{"id": 1, "v": "new", "n": 1.0}], number
+    assert number > 10
