@@ -217,6 +217,26 @@ def test_only_rows_with_the_merge_key_of_a_load_are_closed(tmp_path):
     assert found == {(1, "a", True), (2, "b", False), (2, "c", True)}
 
 
+@pytest.mark.parametrize("strategy", ["upsert", "insert-only"])
+@pytest.mark.parametrize("hints", [{}, {"merge_key": "day"}, {"primary_key": "id", "merge_key": "day"}], ids=str)
+def test_a_merge_that_would_keep_one_row_is_refused_before_anything_is_stored(tmp_path, strategy, hints):
+    pipeline = pipeline_into(destination(str(tmp_path / "lake")), tmp_path / "work")
+    merge = {"disposition": "merge", "strategy": strategy}
+    resource = dlt.resource(
+        [{"id": n, "day": 1, "tags": [n]} for n in range(9)], name="days", write_disposition=merge, **hints
+    )
+    with pytest.raises(PipelineStepFailed, match="primary_key"):
+        pipeline.run(resource)
+    assert not (tmp_path / "lake" / "shop" / "days").exists()
+    assert not (tmp_path / "lake" / "shop" / "days__tags").exists()
+
+
+def test_the_folder_comes_from_dlts_configuration(tmp_path, monkeypatch):
+    monkeypatch.setenv("DESTINATION__LAKEFMT__BASE_PATH", str(tmp_path / "lake"))
+    pipeline_into(destination(), tmp_path / "work").run([{"id": 1}], table_name="things")
+    assert len(rows_of(tmp_path / "lake", "things")) == 1
+
+
 def test_another_disposition_of_a_table_is_refused_where_keys_would_be_doubled(tmp_path):
     pipeline = pipeline_into(destination(str(tmp_path / "lake")), tmp_path / "work")
     pipeline.run([{"id": 1}], table_name="trips", write_disposition="merge", primary_key="id")

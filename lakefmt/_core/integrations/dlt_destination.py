@@ -89,7 +89,7 @@ class destination(Destination[LakefmtClientConfiguration, "LakefmtClient"]):  # 
     Args:
         base_path: the folder of all datasets, local or of a store such as ``s3://lake``.
         storage_options: credentials of the store.
-        destination_name: the name under which dlt looks for its configuration.
+        destination_name: the name under which dlt looks for its configuration; None: ``lakefmt``.
         environment: of dlt.
 
     Example:
@@ -106,14 +106,14 @@ class destination(Destination[LakefmtClientConfiguration, "LakefmtClient"]):  # 
         self,
         base_path: str | None = None,
         storage_options: Mapping[str, object] | None = None,
-        destination_name: str | None = "lakefmt",
+        destination_name: str | None = None,
         environment: str | None = None,
         **more: Any,
     ) -> None:
         super().__init__(
             base_path=base_path,
             storage_options=None if storage_options is None else dict(storage_options),
-            destination_name=destination_name,
+            destination_name=destination_name or "lakefmt",
             environment=environment,
             **more,
         )
@@ -235,6 +235,30 @@ class LakefmtClient(JobClientBase, WithStateSync):
             )
             if hashes.num_rows:
                 versions.delete(hashes)
+
+    def verify_schema(
+        self, only_tables: Iterable[str] | None = None, new_jobs: Iterable[ParsedLoadJobFileName] | None = None
+    ) -> list[DltTable]:
+        """Refuse tables that cannot be merged, before anything is stored.
+
+        Raises:
+            DestinationTerminalException: a table has no primary key, or a merge key that its strategy does not have.
+        """
+        given: Any = (only_tables, new_jobs)  # dlt takes None, and its types do not say so
+        tables: list[DltTable] = super().verify_schema(*given)
+        for table in tables:
+            if table["write_disposition"] != "merge" or is_nested_table(table):
+                continue
+            strategy = resolve_merge_strategy(self.schema.tables, table, self.capabilities)
+            if strategy == "scd2":
+                continue
+            if not get_columns_names_with_prop(table, "primary_key"):
+                raise DestinationTerminalException(f"table {table['name']!r} needs a primary_key to be merged")
+            if get_columns_names_with_prop(table, "merge_key"):
+                raise DestinationTerminalException(
+                    f"table {table['name']!r} has a merge_key, which only scd2 has here: rows are merged by primary_key"
+                )
+        return tables
 
     def should_truncate_table_before_load(self, table_name: str) -> bool:
         """Return False: one commit replaces all rows."""
@@ -494,11 +518,8 @@ class _ChainLoad:
         Raises:
             DestinationTerminalException: it has none.
         """
-        keys = get_columns_names_with_prop(load_table, "primary_key")
-        if is_nested_table(load_table) or not keys:
-            keys = get_columns_names_with_prop(load_table, "row_key") or get_columns_names_with_prop(
-                load_table, "unique"
-            )
+        prop = "row_key" if is_nested_table(load_table) else "primary_key"
+        keys = get_columns_names_with_prop(load_table, prop)
         if not keys:
             raise DestinationTerminalException(f"table {load_table['name']!r} needs a primary_key to be merged")
         return keys
