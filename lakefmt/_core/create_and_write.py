@@ -143,9 +143,14 @@ def write_table(
         place = {"path": path, "storage_options": storage_options}
         return _create_and_write(place, made, data, mode, operation, call)
     if mode == "error":
+        keyed = bool(table.properties.record_key_fields)
+        again = (
+            "mode='upsert' inserts and updates its rows"
+            if keyed
+            else "it has no key: mode='append' adds rows, each time"
+        )
         raise TableExists(
-            f"there is a table at {table.client.store.url}: mode='upsert' inserts and updates its rows, 'overwrite' replaces "
-            "them, 'ignore' leaves it as it is"
+            f"there is a table at {table.client.store.url}: {again}, 'overwrite' replaces them, 'ignore' leaves it as it is"
         )
     if mode == "ignore":
         return CommitResult(None, operation=WriteOperation(_verb(table, mode, operation).upper()))

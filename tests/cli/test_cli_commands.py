@@ -519,3 +519,9 @@ def test_sync_makes_an_entry_and_tables_lists_it(run, tmp_path, catalog):
 def test_what_is_no_catalog_is_said(run, tmp_path, catalog):
     lakefmt.create_table(str(tmp_path / "t"), schema=pa.schema([("id", pa.string())]), record_key="id")
     assert run("tables", "glue:", "--rows", status=2).stderr.count("a catalog does not count rows") == 1
+
+
+def test_columns_that_are_named_one_by_one_are_all_read(run, trips):
+    one_by_one = run("read", trips, "--columns", "id", "-c", "city", "--format", "csv").stdout
+    assert one_by_one == run("read", trips, "--columns", "id,city", "--format", "csv").stdout
+    assert one_by_one.splitlines()[0] == "id,city"

@@ -62,3 +62,14 @@ def test_a_setting_of_the_handle_refuses_them() -> None:
     table = made(pa.list_(pa.int64()), options=REFUSE)
     with pytest.raises(SchemaMismatch, match="null elements"):
         table.upsert(rows(table, [None]))
+
+
+@product_or_diagonal(name=list(KINDS), table_type=["cow", "mor"])
+def test_a_row_with_null_elements_is_updated(name: str, table_type: str) -> None:
+    kind, with_null, _ = KINDS[name]
+    table = made(kind, table_type=table_type)
+    table.upsert(rows(table, with_null))
+    assert table.update("id = 'a'", {"plain": [7]}).num_updates == 1
+    assert table.read(filter="id = 'a'").to_pylist() == [{**rows(table, with_null).to_pylist()[0], "plain": [7]}]
+    with pytest.raises(SchemaMismatch, match="null elements"):
+        table.update("id = 'a'", {"plain": [8]}, options=REFUSE)

@@ -18,6 +18,7 @@ else:
 __all__ = [
     "Pair",
     "as_mapping",
+    "columns_option",
     "json_option",
     "open_for",
     "storage_option",
@@ -141,3 +142,15 @@ def open_for(table: str, options: Mapping[str, str], storage_options: Mapping[st
     from lakefmt._core.table import open_table
 
     return open_table(table, options=options, storage_options=storage_options)
+
+
+def columns_option(command: _Command) -> _Command:
+    """Add the option that chooses columns: given several times it takes all of them."""
+    return click.option(
+        "--columns",
+        "-c",
+        multiple=True,
+        callback=lambda _context, _option, values: ",".join(values) or None,
+        metavar="NAMES",
+        help="Columns to read, separated by commas.",
+    )(command)

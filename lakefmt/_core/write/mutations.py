@@ -415,10 +415,12 @@ def updated_rows(
     }
     import pyarrow.dataset as ds  # takes long to import, and few calls need it
 
+    # Arrow makes no column of an empty batch and a list that is the same for all rows.
+    filled = pa.Table.from_batches([batch for batch in rows.to_batches() if batch.num_rows], rows.schema)
     made = foreign(
-        lambda: ds.dataset(rows).to_table(columns=projection), "a new value cannot be computed", SchemaMismatch
+        lambda: ds.dataset(filled).to_table(columns=projection), "a new value cannot be computed", SchemaMismatch
     )
-    return conform(made, rows.schema)
+    return conform(made, rows.schema, allow_null_list_elements=True)  # the write refuses what a setting refuses
 
 
 def _new_value(value: object, field: pa.Field) -> pc.Expression:

@@ -16,7 +16,7 @@ import click
 
 from lakefmt._core.cli.confirm import progress
 from lakefmt._core.cli.formatters import print_json
-from lakefmt._core.cli.options import Partition, open_for, table_argument, table_options
+from lakefmt._core.cli.options import Partition, columns_option, open_for, table_argument, table_options
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -93,7 +93,7 @@ def _image_options(command: _Command) -> _Command:
         click.option(
             "--filter", "-f", "condition", metavar="SQL", help="Condition, such as \"city = 'sf' and fare > 10\"."
         ),
-        click.option("--columns", "-c", metavar="NAMES", help="Columns to read, separated by commas."),
+        columns_option,
     ):
         command = add(command)
     return command

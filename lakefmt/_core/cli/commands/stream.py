@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lakefmt._core.cli.formatters import print_json
-from lakefmt._core.cli.options import open_for, table_argument, table_options
+from lakefmt._core.cli.options import columns_option, open_for, table_argument, table_options
 
 if TYPE_CHECKING:
     from lakefmt._core.consumers.registry import ConsumerInfo
@@ -34,7 +34,7 @@ __all__ = ["consumers", "stream"]
     type=click.Choice(["commit", "bucket"]),
     help="commit: one commit after the other; bucket: buckets side by side.",
 )
-@click.option("--columns", "-c", metavar="NAMES", help="Columns to read, separated by commas.")
+@columns_option
 @click.option("--filter", "-f", "condition", metavar="SQL", help="Condition, such as \"city = 'sf' and fare > 10\".")
 @click.option("--row-kinds", is_flag=True, help="Add the column _row_kind: +I, -U, +U, -D.")
 @click.option("--consumer", metavar="ID", help="Keep the progress in the table under this id, and go on from there.")
