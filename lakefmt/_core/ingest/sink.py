@@ -170,6 +170,9 @@ class RoundBatch:
             SchemaMismatch: they do not go together, and the job stops then.
         """
         job = self._job
+        unknown = [f.name for f in rows.schema if pa.types.is_null(f.type) and f.name not in self._schema.names]
+        if unknown:  # the first value tells the type
+            rows = rows.select([name for name in rows.schema.names if name not in unknown])
         try:
             wider = without_null_types(rows.schema.remove_metadata(), self._schema)
             if len(self._schema):
