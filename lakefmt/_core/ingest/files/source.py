@@ -153,6 +153,16 @@ class FileRound:
         self.checkpoint = taken.checkpoint()
 
     @property
+    def folder(self) -> Folder:
+        """Where the files are."""
+        return self._source.folder
+
+    @property
+    def format(self) -> FileFormat:
+        """How they are read."""
+        return self._source.format
+
+    @property
     def summary(self) -> str:
         """Return how many files they are, of how many bytes, and their first and last name."""
         if not self.files:
