@@ -126,6 +126,7 @@ def _run_and_kill(
     """Run the job until it has committed some rows and kill it while it reads more."""
     running = IngestProcess(folder, "--continuous", "--interval", "0")
     deadline = time.monotonic() + _SECONDS
+    rows: dict[str, int] = {}
     try:
         broker.send("flights", [*later, (None, POISON)])
         while running.is_running() and time.monotonic() < deadline:

@@ -118,6 +118,9 @@ class KafkaBroker:
             "log.initial.task.delay.ms": "500",
             "log.cleaner.backoff.ms": "300",
             "log.cleaner.dedupe.buffer.size": "8388608",
+            # A broker that comes back waits until its former self is given up.
+            "broker.session.timeout.ms": "2000",
+            "broker.heartbeat.interval.ms": "400",
             "num.network.threads": "2",
             "num.io.threads": "2",
             **self._properties,
@@ -153,7 +156,32 @@ class KafkaBroker:
         settings = {key.replace("_", "."): value for key, value in configuration.items()}
         made = self.admin().create_topics([NewTopic(topic, partitions, 1, config=settings)])
         made[topic].result(30)
+        self._await_partitions(topic, partitions)
         return topic
+
+    def _await_partitions(self, topic: str, partitions: int) -> None:
+        """Wait until the broker itself knows what its controller has decided."""
+        from confluent_kafka import KafkaException, TopicCollection
+
+        deadline = time.monotonic() + SECONDS_TO_START
+        while time.monotonic() < deadline:
+            with contextlib.suppress(KafkaException):
+                found = self.admin().describe_topics(TopicCollection([topic]))[topic].result(30)
+                if len(found.partitions) >= partitions and all(each.leader is not None for each in found.partitions):
+                    return
+        raise RuntimeError(f"the topic {topic} does not get {partitions} partitions")
+
+    def wait_for_end(self, topic: str, offset: int) -> None:
+        """Wait until what is committed in the first partition ends at an offset: marks of transactions come a moment after them."""
+        from confluent_kafka import IsolationLevel, TopicPartition
+        from confluent_kafka.admin import OffsetSpec
+
+        deadline = time.monotonic() + SECONDS_TO_START
+        asked, found = {TopicPartition(topic, 0): OffsetSpec.latest()}, -1
+        while time.monotonic() < deadline and found != offset:
+            (answer,) = self.admin().list_offsets(asked, isolation_level=IsolationLevel.READ_COMMITTED).values()
+            found = answer.result(30).offset
+        assert found == offset, f"the committed end of {topic} is {found}, not {offset}"
 
     def delete_topic(self, topic: str) -> None:
         """Delete a topic, and wait until its name is free."""
@@ -161,8 +189,8 @@ class KafkaBroker:
         self._producer = None
         admin.delete_topics([topic])[topic].result(30)
         deadline = time.monotonic() + SECONDS_TO_START
-        while topic in admin.list_topics(timeout=10).topics and time.monotonic() < deadline:
-            pass
+        while topic in admin.list_topics(timeout=10).topics:
+            assert time.monotonic() < deadline, f"the topic {topic} does not go"
 
     def add_partitions(self, topic: str, partitions: int) -> None:
         """Raise the number of a topic's partitions."""
@@ -171,8 +199,7 @@ class KafkaBroker:
         admin = self.admin()
         self._producer = None  # it remembers how many there were
         admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(30)
-        while len(admin.list_topics(topic, timeout=10).topics[topic].partitions) < partitions:
-            pass
+        self._await_partitions(topic, partitions)
 
     def delete_before(self, topic: str, offsets: Mapping[int, int]) -> None:
         """Have the topic forget what precedes some offsets, as retention does."""

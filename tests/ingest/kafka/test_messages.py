@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import io
 import json
 import re
@@ -146,6 +147,40 @@ def test_a_type_that_was_seen_holds_in_later_calls():
     later = decoder.decode([None] * 3, [b'{"a":"2024-01-01"}', b'{"a":5}', b'{"n":1.5}'])
     assert later.rows.to_pylist() == [{"a": "2024-01-01", "n": None}, {"a": None, "n": 1.5}]
     assert [place for place, _ in later.rejected] == [1]
+
+
+def test_a_whole_number_that_no_column_holds_is_rejected_and_never_rounded():
+    values = [b'{"id":1234567890123456789,"x":0.5}', b'{"id":12345678901234567890}', b'{"id":-9223372036854775808}']
+    found = JsonMessages().decode([None] * 3, values)
+    assert found.rows.to_pylist() == [{"id": 1234567890123456789, "x": 0.5}, {"id": -(2**63), "x": None}]
+    assert found.rejected == ((1, "a whole number of more than 64 bits, which only a column of decimals holds"),)
+    decimals = JsonMessages()
+    decimals.learn(pa.schema([("id", pa.decimal128(38, 0))]))
+    assert [int(row["id"]) for row in decimals.decode([None], values[1:2]).rows.to_pylist()] == [12345678901234567890]
+
+
+def test_times_of_the_table_are_read_from_text_and_from_numbers_of_their_unit():
+    decoder = JsonMessages()
+    decoder.learn(pa.schema([("at", pa.timestamp("us", "UTC")), ("day", pa.date32()), ("local", pa.timestamp("ms"))]))
+    values = [
+        b'{"at":"2024-01-02T03:04:05.000006Z","day":"2024-01-02","local":"2024-01-02 03:04:05.006"}',
+        b'{"at":"2024-01-02","day":null}',
+        b'{"at":"yesterday"}',
+        b'{"day":true}',
+    ]
+    found = decoder.decode([None] * 4, values)
+    moment = dt.datetime(2024, 1, 2, 3, 4, 5, 6, dt.UTC)
+    assert found.rows.to_pylist() == [
+        {"at": moment, "day": dt.date(2024, 1, 2), "local": dt.datetime(2024, 1, 2, 3, 4, 5, 6000)},
+        {"at": dt.datetime(2024, 1, 2, tzinfo=dt.UTC), "day": None, "local": None},
+    ]
+    assert [place for place, _ in found.rejected] == [2, 3]
+    numbers = JsonMessages()
+    numbers.learn(pa.schema([("at", pa.timestamp("us", "UTC")), ("day", pa.date32())]))
+    micros, days = int(moment.timestamp()) * 1_000_000 + 6, (moment.date() - dt.date(1970, 1, 1)).days
+    assert numbers.decode([None], [b'{"at":%d,"day":%d}' % (micros, days)]).rows.to_pylist() == [
+        {"at": moment, "day": moment.date()}
+    ]
 
 
 def test_one_bad_message_among_many_costs_a_few_more_reads():

@@ -87,20 +87,30 @@ def test_a_round_reads_the_same_rows_again(kafka):
     topic = kafka.create_topic(2)
     kafka.send(topic, [(b"%d" % number, b'{"id":%d}' % number) for number in range(50)])
     planned = opened(kafka, topic).plan(None, 33)
-    first, second = ([batch.rows.to_pylist() for batch in planned.batches()] for _ in range(2))
-    assert first == second
+    first, second = ([row["id"] for batch in planned.batches() for row in batch.rows.to_pylist()] for _ in range(2))
+    assert sorted(first) == sorted(second)
     assert planned.expected_rows == 33
 
 
-def test_a_job_without_a_checkpoint_begins_at_the_end_as_hudis_does_and_its_first_commit_says_where(kafka):
+def test_a_job_that_begins_at_the_end_stays_there_until_its_first_commit_says_where_it_is(kafka):
     topic = kafka.create_topic()
     kafka.send_values(topic, values(range(4)))
-    job = Job(opened(kafka, topic, auto__offset__reset="latest"))
-    assert job.run()
-    assert job.at.text == f"{topic},0:4"
+    source = opened(kafka, topic, auto__offset__reset="latest")
+    first = source.plan(None, None)
+    assert first.checkpoint.text == f"{topic},0:4"
     kafka.send_values(topic, values(range(4, 6)))
-    job.run_all()
+    job = Job(source).run_all()  # the first round could not be committed: there was no row to make a table of
     assert ids(job) == [4, 5]
+    kafka.add_partitions(topic, 2)
+    kafka.send_values(topic, values([7]), 1)
+    assert ids(Job(source).run_all()) == [4, 5, 7]
+
+
+def test_a_job_begins_at_the_beginning_unless_told_otherwise(kafka):
+    topic = kafka.create_topic()
+    kafka.send_values(topic, values(range(3)))
+    source = open_kafka_source({"hoodie.streamer.source.kafka.topic": topic, "bootstrap.servers": kafka.address})
+    assert ids(Job(source).run_all()) == [0, 1, 2]
 
 
 def test_a_job_may_begin_at_its_groups_offsets(kafka):
@@ -191,6 +201,7 @@ def test_transactions_count_when_they_are_committed_and_their_marks_make_no_roun
         send(producer, topic, [(None, b'{"id":%d}' % number)])
         assert producer.flush(30) == 0
         (producer.commit_transaction if ends == "commit" else producer.abort_transaction)(30)
+        kafka.wait_for_end(topic, number * 2 + 2)
         while job.run(1):  # ends in the middle of aborted messages and marks, too
             pass
     assert ids(job) == [0, 2]
@@ -201,6 +212,7 @@ def test_transactions_count_when_they_are_committed_and_their_marks_make_no_roun
     kafka.send_values(topic, values([8]))
     assert not job.run()  # nobody knows yet whether 7 counts, and 8 stands behind it
     producer.commit_transaction(30)
+    kafka.wait_for_end(topic, 13)
     job.run_all()
     assert ids(job) == [0, 2, 7, 8]
 
@@ -491,7 +503,7 @@ def test_the_types_of_the_table_are_those_that_json_is_read_with(kafka):
     source.table_schema = schema
     batches = list(source.plan(None, None).batches())
     assert batches[0].rows.schema == pa.schema(
-        [("id", pa.int64()), ("price", pa.decimal128(10, 2)), ("day", pa.string())]
+        [("id", pa.int64()), ("price", pa.decimal128(10, 2)), ("day", pa.date32())]
     )
 
 

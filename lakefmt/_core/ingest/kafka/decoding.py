@@ -26,6 +26,7 @@ from lakefmt._core.cdc.events import RowChanges, TableTruncated
 from lakefmt._core.data_classes import dataclass
 from lakefmt._core.formats.avro.columnar.codec import decode_rows
 from lakefmt._core.formats.avro.columnar.plan import nullable_type
+from lakefmt._core.ingest.inputs import parse_texts
 from lakefmt._core.schema import conform
 from lakefmt._core.schema.types import struct_fields
 from lakefmt.errors import FormatError, InvalidInputError, SchemaMismatch, SourceRefused, UnsupportedFeature
@@ -151,15 +152,17 @@ class JsonMessages:
 
     def __init__(self) -> None:
         self._known = pa.schema([])
+        self._moments: dict[str, pa.DataType] = {}
 
     def learn(self, schema: pa.Schema) -> None:
-        """Take the types of a table's columns, as far as JSON has them."""
+        """Take the types of a table's columns: those that JSON has, and times, which it has as text or numbers."""
         types = {each.name: each.type for each in (*self._known, *schema) if _is_plain(each.type)}
-        self._known = pa.schema(list(types.items()))
+        self._moments = {each.name: each.type for each in schema if _is_moment(each.type)}
+        self._known = pa.schema([(name, kind) for name, kind in types.items() if name not in self._moments])
 
     def decode(self, keys: Sequence[bytes | None], values: Sequence[bytes]) -> Decoded:
         """Return the rows of messages; a message that is no object is rejected."""
-        read, rejected = read_or_halve(values, self._read, (pa.ArrowException, ValueError))
+        read, rejected = read_or_halve(values, self._read, (pa.ArrowException, SchemaMismatch, ValueError))
         tables = [_typed(table) for _, _, table in read]
         places = [np.arange(low, high, dtype=np.int64) for low, high, _ in read]
         table, order = merge_parts(tables, places)
@@ -176,10 +179,23 @@ class JsonMessages:
             found = _parse_objects(values, pa.schema([]))  # a whole number may have become a fraction
         plain = pa.schema([each.with_type(_without_times(each.type)) for each in found.schema])
         merged = _merged(self._known, plain)
+        if merged != self._known and any(map(_has_large_number, values)):
+            raise ValueError("a whole number of more than 64 bits, which only a column of decimals holds")
         if plain != found.schema:
             found = _parse_objects(values, merged)
+        found = self._with_moments(found)
         self._known = merged
         return found
+
+    def _with_moments(self, rows: pa.Table) -> pa.Table:
+        """Return rows with the table's times: text is parsed, and numbers count the units of the type, as in Avro."""
+        for place, name in enumerate(rows.column_names):
+            kind, column = self._moments.get(name), rows.column(place)
+            if kind is None or pt.is_null(column.type):
+                continue
+            parsed = [_moments(name, chunk, kind) for chunk in column.chunks]
+            rows = rows.set_column(place, pa.field(name, kind), pa.chunked_array(parsed, kind))
+        return rows
 
 
 def _parse_objects(values: Sequence[bytes], known: pa.Schema) -> pa.Table:
@@ -262,6 +278,33 @@ def _without_nulls(kind: pa.DataType) -> pa.DataType | None:
         members = [pa.field(name, inner) for name, inner in left if inner is not None]
         return kind if len(members) == kind.num_fields else pa.struct(members)
     return kind
+
+
+#: As long as the smallest that 64 bits do not hold.
+_LARGE: Final = re.compile(rb"[0-9]{19}")
+
+
+def _has_large_number(value: bytes) -> bool:
+    """Return whether a message has a whole number that 64 bits do not hold, which Arrow would read as a fraction near it."""
+    found: list[int] = []
+    if _LARGE.search(value):
+        try:
+            json.loads(value, parse_int=lambda digits: found.append(int(digits[:40])))
+        except (ValueError, RecursionError):
+            return False  # Arrow says why
+    return any(not -(2**63) <= number < 2**63 for number in found)
+
+
+def _is_moment(kind: pa.DataType) -> bool:
+    return bool(pt.is_timestamp(kind) or pt.is_date32(kind) or pt.is_time(kind))
+
+
+def _moments(name: str, values: pa.Array, kind: pa.DataType) -> pa.Array:
+    if pt.is_string(values.type):
+        return parse_texts(name, values, kind)
+    if not pt.is_int64(values.type):
+        raise SchemaMismatch(f"column {name!r} of type {kind}: neither text nor a whole number")
+    return values.cast(pa.int32()).cast(kind) if kind.bit_width == 32 else values.cast(kind)
 
 
 def _without_times(kind: pa.DataType) -> pa.DataType:

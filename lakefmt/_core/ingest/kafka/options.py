@@ -66,7 +66,8 @@ class KafkaOptions:
         topic: its name.
         client: settings of librdkafka; they may hold secrets and are never shown.
         format: of the messages, one of :data:`FORMATS`.
-        start: where a job without a checkpoint begins: ``latest``, ``earliest`` or ``group``, the group's offsets.
+        start: where a job without a checkpoint begins: ``earliest``, ``latest`` or ``group``, the group's offsets. Hudi's default is
+            ``latest``; here no table can be made before there are rows, so every run would begin at another end.
         checkpoint_type: of a checkpoint that somebody gives: ``string``, ``timestamp`` or ``single_offset``.
         skips_lost: messages that are gone are left out; False: they end the job.
         most_messages: of one round.
@@ -86,7 +87,7 @@ class KafkaOptions:
     topic: str
     client: Mapping[str, str] = field(default_factory=dict, repr=False)
     format: str = "json"
-    start: str = "latest"
+    start: str = "earliest"
     checkpoint_type: str = "string"
     skips_lost: bool = False
     most_messages: int = 5_000_000

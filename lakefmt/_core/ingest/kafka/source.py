@@ -75,6 +75,7 @@ class KafkaSource:
         self._client = KafkaClient(options)
         self._decoder = _decoder(options)
         self._table_schema: pa.Schema | None = None
+        self._first_ends: dict[int, int] | None = None
         #: Messages that made no row, by what they are.
         self.skipped: dict[str, int] = {}
 
@@ -135,7 +136,11 @@ class KafkaSource:
         client, options = self._client, self._options
         if after is None:
             if options.start == "latest":
-                return dict(latest), True
+                if self._first_ends is None:
+                    _LOG.info("%s: begins at the end: what is there already is not taken", self.name)
+                    self._first_ends = dict(latest)
+                # Until a table has a checkpoint, every round of this process goes on from the first round's end.
+                return {each: self._first_ends.get(each, 0) for each in latest}, True
             earliest = client.earliest(partitions)
             return earliest | (client.group_offsets(partitions) if options.start == "group" else {}), True
         if options.checkpoint_type == "timestamp" and (millis := parse_timestamp(after.text)) is not None:
