@@ -1,0 +1,44 @@
+"""`lakefmt ingest --engine spark`: the same checkpoints, in turns with the job without Spark."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.judges.spark import spark_environment
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+
+
+@pytest.mark.judge_spark
+@pytest.mark.slow
+def test_a_job_by_spark_takes_turns_with_the_job_without_it(tmp_path, python_newest):
+    variables = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_", "PYTHON", "COV"))}
+    variables |= {
+        "JAVA_HOME": str(spark_environment().java),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": python_newest,
+    }
+    variables |= {"PYTHONPATH": os.pathsep.join(map(str, (ROOT, HERE / "preloaded"))), "PYTHONWARNINGS": "ignore"}
+    command = [python_newest, str(HERE / "ingest_scenario.py"), str(tmp_path)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=variables, cwd=tmp_path, timeout=280, check=False
+    )
+    lines = [line.partition("answers:")[2] for line in done.stdout.splitlines() if "answers:" in line]
+    assert lines, done.stderr[-3000:]
+    answers = json.loads(lines[0])
+    assert answers["rows"] == [3, 0, 2, 0, 1]
+    assert answers["refused"] == ["RowsRejected", "UnsupportedFeature", "UnsupportedFeature"]
+    assert answers["commits"] == 3
+    assert answers["table"] == [
+        {"id": "a", "n": 1, "day": "1", "new": None},
+        {"id": "b", "n": 3, "day": "2", "new": None},
+        {"id": "c", "n": 4, "day": "2", "new": None},
+        {"id": "d", "n": 10, "day": "2", "new": 1.5},
+        {"id": "x", "n": 9, "day": "1", "new": None},
+    ]
