@@ -46,6 +46,7 @@ from lakefmt._core.index.bucket.counts import FIRST_CONFIG, BucketCounts, decode
 from lakefmt._core.index.bucket.ring import decode_ring, encode_ring, first_ring
 from lakefmt._core.ingest.kafka.decoding import AvroMessages, JsonMessages
 from lakefmt._core.ingest.kafka.offsets import parse_offsets
+from lakefmt._core.ingest.kafka.protobuf import without_frame
 from lakefmt._core.metadata.reading.index_readers import decode_index_keys
 from lakefmt._core.metadata.reading.listing import listed_files
 from lakefmt._core.metadata.reading.reader import RecordRun
@@ -570,6 +571,13 @@ DECODERS: tuple[Decoder, ...] = (
         decode_avro_message,
         {"row": b"\0\0\0\0\1\2\x02\6abc\0\2c"},
         refuses=False,
+    ),
+    Decoder(
+        "frame of a message of Kafka in Protobuf",
+        ("ingest.kafka.protobuf.without_frame",),
+        without_frame,
+        {"of a nested type": b"\0\0\0\0\7\4\2\4\x08\1"},
+        refuses=False,  # what follows the frame is the library's
     ),
     Decoder(
         "checkpoint of Kafka",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -130,3 +131,38 @@ def test_a_job_whose_messages_are_gone_says_so_and_goes_on_by_a_checkpoint_that_
     lakefmt.ingest.run(begin_anew)
     assert lakefmt.ingest.run(begin_anew).tables[0].commits == 0  # the same one again does nothing
     assert ids(tmp_path) == [0, 1, 2, 3, 6, 7]
+
+
+def test_changes_of_a_database_make_the_table_what_it_is(kafka, tmp_path):
+    topic = kafka.create_topic(name="s.shop.orders")
+    source = {"db": "shop", "table": "orders", "connector": "mysql", "file": "b.000001", "row": 0}
+
+    def change(place, op, before, after):
+        row = after or before
+        value = {"op": op, "before": before, "after": after, "source": {**source, "pos": place}, "ts_ms": place}
+        return json.dumps({"id": row["id"]}).encode(), json.dumps(value).encode()
+
+    job = job_of(kafka, topic, tmp_path, format="debezium")
+    kafka.send(
+        topic,
+        [
+            change(1, "r", None, {"id": 1, "v": "a"}),
+            change(2, "r", None, {"id": 2, "v": "b"}),
+            change(3, "c", None, {"id": 3, "v": "c"}),
+            change(4, "u", {"id": 1, "v": "a"}, {"id": 1, "v": "A"}),
+        ],
+    )
+    lakefmt.ingest.run(job)
+    kafka.send(
+        topic,
+        [
+            change(5, "d", {"id": 2, "v": "b"}, None),
+            (b'{"id":2}', None),
+            change(6, "d", {"id": 3, "v": "c"}, None),
+            change(7, "c", None, {"id": 3, "v": "again"}),
+            change(8, "u", {"id": 1, "v": "A"}, {"id": 1, "v": "AA", "more": 7}),
+        ],
+    )
+    lakefmt.ingest.run(job)
+    rows = sorted(lakefmt.open_table(tmp_path / "t").read().to_pylist(), key=lambda row: row["id"])
+    assert rows == [{"id": 1, "v": "AA", "more": 7}, {"id": 3, "v": "again", "more": None}]
