@@ -228,7 +228,8 @@ class _TableRounds:
     def _planned(self, after: Checkpoint | None, schema: pa.Schema | None) -> Round | None:
         source = self.source
         if isinstance(source, KnowsTableSchema):
-            source.table_schema = schema  # what has no types gets those of the table
+            # What has no types gets those of the table; what is transformed has others.
+            source.table_schema = None if self.job.transformers else schema
         return source.plan(after, self.job.source_limit)
 
     def run(self) -> bool:

@@ -224,6 +224,15 @@ class _Rows:
         return pa.RecordBatchReader.from_batches(self.schema, batches).__arrow_c_stream__(requested_schema)
 
 
+def _given(rows: RoundRows, schema: pa.Schema, operation: WriteOperation) -> object:
+    """Return rows for a write: as one table where they are in memory anyway, else as a stream, of which little is held."""
+    if operation is WriteOperation.BULK_INSERT and rows.num_rows:
+        return _Rows(rows, schema)
+    if rows.are_many:
+        return pa.RecordBatchReader.from_stream(_Rows(rows, schema))
+    return pa.concat_tables([schema.empty_table(), *rows.tables(schema)])
+
+
 class JobSink:
     """Writes the rounds of a job into its table.
 
@@ -291,8 +300,7 @@ class JobSink:
         if batch.has_kinds:
             return write_kinds(table, batch.rows, schema, commit)
         operation, more = self._operation(table)
-        rows: object = _Rows(batch.rows, schema) if batch.rows.num_rows else schema.empty_table()
-        return table._write(operation, rows, {}, commit, **more)
+        return table._write(operation, _given(batch.rows, schema, operation), {}, commit, **more)
 
     def ensure(self, schema: pa.Schema) -> Table:
         """Return the table; make it where it is missing.
