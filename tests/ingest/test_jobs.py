@@ -88,6 +88,20 @@ def test_a_column_that_sql_makes_is_not_one_of_the_source_in_the_next_round(tmp_
     assert rows_of(tmp_path / "t") == expected
 
 
+@pytest.mark.parametrize("memory", [128 << 20, 2_000])
+def test_sql_sees_all_rows_of_a_round(tmp_path, memory):
+    """Windows and joins of a round are those that Hudi's tool has."""
+    for n in range(3):
+        write_rows(
+            tmp_path / f"in/{n}.jsonl", [{"id": f"k{m}", "n": n, "pad": "x" * 50} for m in range(100)], NOW - 50 + n
+        )
+    chain = [
+        "SELECT a.id, a.n, b.most FROM <SRC> a, (SELECT max(n) AS most FROM <SRC>) b QUALIFY row_number() OVER (PARTITION BY id ORDER BY n DESC) = 1"
+    ]
+    assert ingest(tmp_path / "in", tmp_path / "t", transformers=chain, memory_bytes=memory) == 100
+    assert {(row["n"], row["most"]) for row in rows_of(tmp_path / "t")} == {(2, 2)}
+
+
 def test_flattening_names_fields_by_their_path(tmp_path):
     write_rows(tmp_path / "in/a.jsonl", [{"id": "a", "x": {"y": {"z": 1}, "w": [2]}}])
     ingest(tmp_path / "in", tmp_path / "t", transformers=["flatten"])

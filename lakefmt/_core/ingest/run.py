@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Final, Protocol
 
@@ -22,7 +22,7 @@ from lakefmt._core.ingest.functions import load_function
 from lakefmt._core.ingest.open import open_source
 from lakefmt._core.ingest.options import TableJob
 from lakefmt._core.ingest.sink import JobSink, RoundBatch
-from lakefmt._core.ingest.transforms import Transform, open_transforms
+from lakefmt._core.ingest.transforms import Part, Transform, open_transforms
 from lakefmt._core.storage.redaction import printable_url
 from lakefmt._core.storage.time_source import SystemTimeSource, TimeSource
 from lakefmt._core.values import Clock, CommitResult, SystemClock
@@ -190,7 +190,9 @@ class _TableRounds:
         self._clock, self._time, self.notes = clock, time_source, notes
         self.sink = JobSink(job, storage_options)
         self._source: Source | None = None
-        self._transforms: tuple[Transform, ...] = () if engine is not None else open_transforms(job.transformers)
+        self._transforms: tuple[Transform, ...] = (
+            () if engine is not None else open_transforms(job.transformers, job.memory_bytes)
+        )
         self._hooks = [load_function(name, "a hook") for name in job.hooks]
         self.progress = JobProgress(job.shown_name, printable_url(job.table))
         self.attempts = 0
@@ -282,11 +284,16 @@ class _TableRounds:
         return moved and not noted
 
     def _read(self, planned: Round, batch: RoundBatch) -> None:
-        for part in planned.batches():
-            batch.take_rejected(part.rejected)
-            rows, kinds = part.rows, part.kinds
-            for transform in self._transforms:
-                rows, kinds = transform(rows, kinds)
+        def parts() -> Iterator[Part]:
+            for part in planned.batches():
+                batch.take_rejected(part.rejected)
+                if len(part.rows.schema):
+                    yield part.rows, part.kinds
+
+        made = parts()
+        for transform in self._transforms:
+            made = transform(made)
+        for rows, kinds in made:
             batch.add(rows, kinds)
 
     def _commit(
