@@ -393,6 +393,8 @@ class Ingester:
         ]
         self._interval, self._attempts, self._retry_interval = interval, attempts, retry_interval
         self._on_round = on_round
+        #: Tables run in threads: who is told of their rounds is told of one at a time.
+        self._telling = threading.Lock()
         self._stop = stop or threading.Event()
 
     @property
@@ -476,7 +478,8 @@ class Ingester:
 
     def _report(self) -> None:
         if self._on_round is not None:
-            self._on_round(self.progress)
+            with self._telling:
+                self._on_round(self.progress)
 
     def _may_try_again(self, table: _TableRounds, error: LakefmtError, mode: str) -> bool:
         """Wait and return True where a failure may pass: the source or the store do not answer, or another writer was faster."""
