@@ -11,7 +11,7 @@ import datetime as dt
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import field
-from typing import Any, Final, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar
 
 from lakefmt._core.config.hudi_options import OptionClass, find_published, similar_names
 from lakefmt._core.config.merge_rule import is_payload_class
@@ -19,6 +19,9 @@ from lakefmt._core.config.settings import SETTINGS, raise_problems, resolve_sett
 from lakefmt._core.config.table_config import STRATEGY_IDS
 from lakefmt._core.data_classes import dataclass
 from lakefmt.errors import InvalidInputError, UnknownSetting, UnsupportedFeature
+
+if TYPE_CHECKING:
+    from lakefmt._core.write.context import CommitEntries
 
 __all__ = [
     "ALIASES",
@@ -456,6 +459,7 @@ class WriteCall:
         fills_missing: columns that the rows lack are filled with null.
         zoneless: what becomes of times without a zone: ``refuse`` or ``utc``.
         notes: options that change nothing, each with the reason.
+        entries: what the commit says, decided under the table lock; only for a table that is there.
     """
 
     operation: str | None
@@ -469,6 +473,7 @@ class WriteCall:
     fills_missing: bool = False
     zoneless: str = "refuse"
     notes: tuple[str, ...] = ()
+    entries: CommitEntries | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,8 +44,12 @@ from lakefmt._core.formats.parquet.page_search import find_pages
 from lakefmt._core.formats.properties import check_table_checksum, decode_properties
 from lakefmt._core.index.bucket.counts import FIRST_CONFIG, BucketCounts, decode_hashing_config, encode_hashing_config
 from lakefmt._core.index.bucket.ring import decode_ring, encode_ring, first_ring
+from lakefmt._core.ingest.api import Checkpoint
+from lakefmt._core.ingest.checkpoints import DETAILS, decode_checkpoint
+from lakefmt._core.ingest.files.source import FilesTaken
 from lakefmt._core.ingest.kafka.decoding import AvroMessages, JsonMessages
 from lakefmt._core.ingest.kafka.offsets import parse_offsets
+from lakefmt._core.ingest.kafka.protobuf import without_frame
 from lakefmt._core.metadata.reading.index_readers import decode_index_keys
 from lakefmt._core.metadata.reading.listing import listed_files
 from lakefmt._core.metadata.reading.reader import RecordRun
@@ -570,6 +574,30 @@ DECODERS: tuple[Decoder, ...] = (
         decode_avro_message,
         {"row": b"\0\0\0\0\1\2\x02\6abc\0\2c"},
         refuses=False,
+    ),
+    Decoder(
+        "frame of a message of Kafka in Protobuf",
+        ("ingest.kafka.protobuf.without_frame",),
+        without_frame,
+        {"of a nested type": b"\0\0\0\0\7\4\2\4\x08\1"},
+        refuses=False,  # what follows the frame is the library's
+    ),
+    Decoder(
+        "checkpoint of a job",
+        ("ingest.checkpoints.decode_checkpoint",),
+        lambda data: decode_checkpoint(
+            {"deltastreamer.checkpoint.key": "20", DETAILS: data.decode("utf-8", "replace")}
+        ),
+        {"with files": b'{"checkpoint":"20","details":{"files":"f4qn4LDSbi7knM/pYBThvQ==","since":"10"}}'},
+        (FormatError,),
+    ),
+    Decoder(
+        "files of a checkpoint",
+        ("ingest.files.source.FilesTaken.of",),
+        lambda data: FilesTaken.of(Checkpoint("20", {"files": data.decode("utf-8", "replace"), "since": "10"})),
+        {"two": b"f4qn4LDSbi7knM/pYBThvQ=="},
+        (FormatError,),
+        refuses=False,  # fewer digests are digests, too: the files are read again
     ),
     Decoder(
         "checkpoint of Kafka",

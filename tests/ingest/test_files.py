@@ -122,6 +122,15 @@ def test_files_of_one_batch_may_have_other_columns(tmp_path):
     ]
 
 
+def test_a_column_without_values_gets_its_type_from_the_first_one(tmp_path):
+    write_rows(tmp_path / "in/a.jsonl", [{"id": "a", "n": None, "m": None}], NOW - 90)
+    (tmp_path / "in/b.csv").write_text("id,n,m\nb,,\n")
+    touch(tmp_path / "in/b.csv", NOW - 80)
+    write_rows(tmp_path / "in/c.jsonl", [{"id": "c", "n": 1.5}], NOW - 70)
+    assert ingest(tmp_path / "in", tmp_path / "t", source_limit=1) == 3
+    assert rows_of(tmp_path / "t") == [{"id": "a", "n": None}, {"id": "b", "n": None}, {"id": "c", "n": 1.5}]
+
+
 def test_a_table_that_is_there_gives_texts_their_types(tmp_path):
     schema = pa.schema([("id", pa.string()), ("at", pa.timestamp("us", "UTC")), ("code", pa.string())])
     lakefmt.create_table(str(tmp_path / "t"), schema=schema, record_key="id")

@@ -75,6 +75,33 @@ def test_transformers_are_a_chain(tmp_path, chain, rows):
     assert rows_of(tmp_path / "t") == rows
 
 
+def test_a_column_that_sql_makes_is_not_one_of_the_source_in_the_next_round(tmp_path):
+    for n, name in enumerate("abc"):
+        write_rows(tmp_path / f"in/{name}.jsonl", [{"id": name, "n": n, "x": {"y": n}}], NOW - 50 + n)
+        chain = [
+            "flatten",
+            "SELECT *, CAST(n AS VARCHAR) AS text FROM <SRC>",
+            "SELECT * REPLACE (text AS n) FROM <SRC>",
+        ]
+        ingest(tmp_path / "in", tmp_path / "t", transformers=chain)
+    expected = [{"id": name, "n": str(n), "x_y": n, "text": str(n)} for n, name in enumerate("abc")]
+    assert rows_of(tmp_path / "t") == expected
+
+
+@pytest.mark.parametrize("memory", [128 << 20, 2_000])
+def test_sql_sees_all_rows_of_a_round(tmp_path, memory):
+    """Windows and joins of a round are those that Hudi's tool has."""
+    for n in range(3):
+        write_rows(
+            tmp_path / f"in/{n}.jsonl", [{"id": f"k{m}", "n": n, "pad": "x" * 50} for m in range(100)], NOW - 50 + n
+        )
+    chain = [
+        "SELECT a.id, a.n, b.most FROM <SRC> a, (SELECT max(n) AS most FROM <SRC>) b QUALIFY row_number() OVER (PARTITION BY id ORDER BY n DESC) = 1"
+    ]
+    assert ingest(tmp_path / "in", tmp_path / "t", transformers=chain, memory_bytes=memory) == 100
+    assert {(row["n"], row["most"]) for row in rows_of(tmp_path / "t")} == {(2, 2)}
+
+
 def test_flattening_names_fields_by_their_path(tmp_path):
     write_rows(tmp_path / "in/a.jsonl", [{"id": "a", "x": {"y": {"z": 1}, "w": [2]}}])
     ingest(tmp_path / "in", tmp_path / "t", transformers=["flatten"])
@@ -241,8 +268,10 @@ def test_a_new_table_without_a_key_needs_another_operation(tmp_path):
 def test_rows_beyond_memory_are_the_same_rows(tmp_path):
     write_rows(tmp_path / "in/a.jsonl", [{"id": f"{n:04}", "n": n} for n in range(3_000)])
     write_rows(tmp_path / "in/b.jsonl", [{"id": f"x{n:04}", "n": n / 2, "m": "y"} for n in range(3_000)])
-    assert ingest(tmp_path / "in", tmp_path / "t", memory_bytes=10_000) == 6_000
-    assert len(rows_of(tmp_path / "t")) == 6_000
+    for operation in ("upsert", "insert", "bulk_insert", "insert_overwrite_table"):
+        table = tmp_path / operation
+        assert ingest(tmp_path / "in", table, memory_bytes=10_000, operation=operation) == 6_000
+        assert len(rows_of(table)) == 6_000
 
 
 # ----------------------------------------------------------------------------------------------------- kinds and sources

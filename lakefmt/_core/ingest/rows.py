@@ -78,6 +78,11 @@ class RoundRows:
                         writer.write_table(pa.Table.from_batches([batch]), max_chunksize=rows)
         self._held_bytes = 0
 
+    @property
+    def are_many(self) -> bool:
+        """Whether some of them wait in a temporary file."""
+        return bool(self._begins)
+
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows as they came."""
         for begin in self._begins:

@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
-from typing import Final
+from typing import Final, Protocol
 
 import pyarrow as pa
 
 from lakefmt._core.arguments import error_text
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.ingest.api import Checkpoint, HearsOfCommits, KnowsTableSchema, Round, Source, StoresInstants
-from lakefmt._core.ingest.checkpoints import StoredCheckpoint, checkpoint_entries, resume_point
+from lakefmt._core.ingest.checkpoints import CheckpointCommit, StoredCheckpoint, checkpoint_entries, resume_point
 from lakefmt._core.ingest.functions import load_function
 from lakefmt._core.ingest.open import open_source
 from lakefmt._core.ingest.options import TableJob
 from lakefmt._core.ingest.sink import JobSink, RoundBatch
-from lakefmt._core.ingest.transforms import Transform, open_transforms
+from lakefmt._core.ingest.transforms import Part, Transform, open_transforms
 from lakefmt._core.storage.redaction import printable_url
 from lakefmt._core.storage.time_source import SystemTimeSource, TimeSource
 from lakefmt._core.values import Clock, CommitResult, SystemClock
@@ -35,7 +35,7 @@ from lakefmt.errors import (
     StorageError,
 )
 
-__all__ = ["IngestPlan", "IngestProgress", "Ingester", "JobProgress"]
+__all__ = ["IngestPlan", "IngestProgress", "Ingester", "JobProgress", "RoundEngine"]
 
 _log = logging.getLogger("lakefmt.ingest")
 
@@ -158,6 +158,22 @@ def _shown_setting(job: TableJob, name: str) -> str:
     return ",".join(value) if isinstance(value, tuple) else str(value)
 
 
+class RoundEngine(Protocol):
+    """Another engine that reads and writes the rounds that are planned here."""
+
+    def write(
+        self, job: TableJob, planned: Round, sink: JobSink, entries: CheckpointCommit
+    ) -> tuple[CommitResult, int]:
+        """Write a round in one commit; return its result, and how many rows it had.
+
+        Args:
+            job: of the table.
+            planned: the round.
+            sink: has the table, and makes it.
+            entries: what the commit says, decided under the table lock.
+        """
+
+
 class _TableRounds:
     """The rounds of one table."""
 
@@ -168,12 +184,15 @@ class _TableRounds:
         clock: Clock,
         time_source: TimeSource,
         notes: tuple[str, ...] = (),
+        engine: RoundEngine | None = None,
     ) -> None:
-        self.job, self._storage_options = job, storage_options
+        self.job, self._storage_options, self._engine = job, storage_options, engine
         self._clock, self._time, self.notes = clock, time_source, notes
         self.sink = JobSink(job, storage_options)
         self._source: Source | None = None
-        self._transforms: tuple[Transform, ...] = open_transforms(job.transformers)
+        self._transforms: tuple[Transform, ...] = (
+            () if engine is not None else open_transforms(job.transformers, job.memory_bytes)
+        )
         self._hooks = [load_function(name, "a hook") for name in job.hooks]
         self.progress = JobProgress(job.shown_name, printable_url(job.table))
         self.attempts = 0
@@ -211,7 +230,8 @@ class _TableRounds:
     def _planned(self, after: Checkpoint | None, schema: pa.Schema | None) -> Round | None:
         source = self.source
         if isinstance(source, KnowsTableSchema):
-            source.table_schema = schema  # what has no types gets those of the table
+            # What has no types gets those of the table; what is transformed has others.
+            source.table_schema = None if self.job.transformers else schema
         return source.plan(after, self.job.source_limit)
 
     def run(self) -> bool:
@@ -229,6 +249,11 @@ class _TableRounds:
         if planned is None and not self._commits_empty(stored, after):
             self.progress = replace(self.progress, state="idle", message="nothing new")
             return False
+        if self._engine is not None and planned is not None:
+            commit = self.sink.entries_behind(stored, self._entries(checkpoint))
+            done, rows = self._engine.write(self.job, planned, self.sink, commit)
+            self._note(done, rows, 0, checkpoint, planned, self._time.monotonic() - begun)
+            return True
         batch = self.sink.begin(self.source.name, table_at, "" if checkpoint is None else checkpoint.text)
         try:
             if planned is not None:
@@ -239,7 +264,8 @@ class _TableRounds:
         if result is None:
             self.progress = replace(self.progress, state="idle", message="no rows yet, and no table")
             return False
-        self._note(result, batch, checkpoint, planned, self._time.monotonic() - begun)
+        seconds = self._time.monotonic() - begun
+        self._note(result, batch.rows.num_rows, batch.rejected_rows, checkpoint, planned, seconds)
         return planned is not None
 
     def _commits_empty(self, stored: StoredCheckpoint | None, after: Checkpoint | None) -> bool:
@@ -258,11 +284,16 @@ class _TableRounds:
         return moved and not noted
 
     def _read(self, planned: Round, batch: RoundBatch) -> None:
-        for part in planned.batches():
-            batch.take_rejected(part.rejected)
-            rows, kinds = part.rows, part.kinds
-            for transform in self._transforms:
-                rows, kinds = transform(rows, kinds)
+        def parts() -> Iterator[Part]:
+            for part in planned.batches():
+                batch.take_rejected(part.rejected)
+                if len(part.rows.schema):
+                    yield part.rows, part.kinds
+
+        made = parts()
+        for transform in self._transforms:
+            made = transform(made)
+        for rows, kinds in made:
             batch.add(rows, kinds)
 
     def _commit(
@@ -270,17 +301,21 @@ class _TableRounds:
     ) -> CommitResult | None:
         self.sink.write_rejected(batch, self.source.name)
         batch.check_limits()
+        return self.sink.write(batch, stored, self._entries(checkpoint))
+
+    def _entries(self, checkpoint: Checkpoint | None) -> dict[str, str]:
+        """Return what the commit of a round says."""
         source = self.source
         version = source.checkpoint_version(self.sink.version) if isinstance(source, StoresInstants) else 1
-        entries = checkpoint_entries(
+        return checkpoint_entries(
             checkpoint, reset=self.job.checkpoint, ignore=self.job.ignore_checkpoint, version=version
         )
-        return self.sink.write(batch, stored, entries)
 
     def _note(
         self,
         result: CommitResult,
-        batch: RoundBatch,
+        rows: int,
+        rejected: int,
         checkpoint: Checkpoint | None,
         planned: Round | None,
         seconds: float,
@@ -291,8 +326,8 @@ class _TableRounds:
             state="idle",
             message="an empty commit" if planned is None else planned.summary,
             commits=was.commits + 1,
-            rows=was.rows + batch.rows.num_rows,
-            rejected_rows=was.rejected_rows + batch.rejected_rows,
+            rows=was.rows + rows,
+            rejected_rows=was.rejected_rows + rejected,
             checkpoint=None if checkpoint is None else checkpoint.text,
             instant=result.instant,
             seconds=was.seconds + seconds,
@@ -323,6 +358,7 @@ class Ingester:
         time_source: how time passes.
         on_round: called with the progress after each round.
         notes: of each job, what has no effect.
+        engine: reads and writes the rounds; None: this process does.
         stop: when set, the round at hand ends with its commit, and the run returns.
     """
 
@@ -339,6 +375,7 @@ class Ingester:
         on_round: Callable[[IngestProgress], None] | None = None,
         notes: Sequence[tuple[str, ...]] = (),
         stop: threading.Event | None = None,
+        engine: RoundEngine | None = None,
     ) -> None:
         if not jobs:
             raise InvalidInputError("there is no table to ingest into")
@@ -351,11 +388,13 @@ class Ingester:
         self._real_time = time_source is None
         told = [*notes, *[()] * len(jobs)]
         self._tables = [
-            _TableRounds(job, storage_options, clock or SystemClock(), self._time, note)
+            _TableRounds(job, storage_options, clock or SystemClock(), self._time, note, engine)
             for job, note in zip(jobs, told, strict=False)
         ]
         self._interval, self._attempts, self._retry_interval = interval, attempts, retry_interval
         self._on_round = on_round
+        #: Tables run in threads: who is told of their rounds is told of one at a time.
+        self._telling = threading.Lock()
         self._stop = stop or threading.Event()
 
     @property
@@ -439,7 +478,8 @@ class Ingester:
 
     def _report(self) -> None:
         if self._on_round is not None:
-            self._on_round(self.progress)
+            with self._telling:
+                self._on_round(self.progress)
 
     def _may_try_again(self, table: _TableRounds, error: LakefmtError, mode: str) -> bool:
         """Wait and return True where a failure may pass: the source or the store do not answer, or another writer was faster."""

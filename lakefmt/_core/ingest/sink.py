@@ -170,6 +170,9 @@ class RoundBatch:
             SchemaMismatch: they do not go together, and the job stops then.
         """
         job = self._job
+        unknown = [f.name for f in rows.schema if pa.types.is_null(f.type) and f.name not in self._schema.names]
+        if unknown:  # the first value tells the type
+            rows = rows.select([name for name in rows.schema.names if name not in unknown])
         try:
             wider = without_null_types(rows.schema.remove_metadata(), self._schema)
             if len(self._schema):
@@ -219,6 +222,15 @@ class _Rows:
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         batches = (batch for table in self._rows.tables(self.schema) for batch in table.to_batches())
         return pa.RecordBatchReader.from_batches(self.schema, batches).__arrow_c_stream__(requested_schema)
+
+
+def _given(rows: RoundRows, schema: pa.Schema, operation: WriteOperation) -> object:
+    """Return rows for a write: as one table where they are in memory anyway, else as a stream, of which little is held."""
+    if operation is WriteOperation.BULK_INSERT and rows.num_rows:
+        return _Rows(rows, schema)
+    if rows.are_many:
+        return pa.RecordBatchReader.from_stream(_Rows(rows, schema))
+    return pa.concat_tables([schema.empty_table(), *rows.tables(schema)])
 
 
 class JobSink:
@@ -280,18 +292,31 @@ class JobSink:
             CheckpointMoved: another process of the job was faster.
             LakefmtError: the write failed, and nothing is visible.
         """
-        table = self.table
-        if table is None:
-            if not batch.rows.schemas:
-                return None
-            table = self._make(without_kind(batch.rows.unified(pa.schema([]))))
-        commit = CheckpointCommit(self._finder, before, entries)
+        if self.table is None and not batch.rows.schemas:
+            return None
+        table = self.ensure(without_kind(batch.rows.unified(pa.schema([]))))
+        commit = self.entries_behind(before, entries)
         schema = without_kind(batch.rows.unified(table.schema))
         if batch.has_kinds:
             return write_kinds(table, batch.rows, schema, commit)
         operation, more = self._operation(table)
-        rows: object = _Rows(batch.rows, schema) if batch.rows.num_rows else schema.empty_table()
-        return table._write(operation, rows, {}, commit, **more)
+        return table._write(operation, _given(batch.rows, schema, operation), {}, commit, **more)
+
+    def ensure(self, schema: pa.Schema) -> Table:
+        """Return the table; make it where it is missing.
+
+        Args:
+            schema: of a table that is made.
+
+        Raises:
+            InvalidInputError: the job does not say enough.
+        """
+        table = self.table
+        return self._make(schema) if table is None else table
+
+    def entries_behind(self, before: StoredCheckpoint | None, entries: Mapping[str, str]) -> CheckpointCommit:
+        """Return what a commit says, if the table is still where the round began."""
+        return CheckpointCommit(self._finder, before, entries)
 
     def _operation(self, table: Table) -> tuple[WriteOperation, dict[str, Any]]:
         """Return how rows are written: into a table without keys they can only be inserted."""

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lakefmt._core.arguments import foreign, shown
+from lakefmt._core.arguments import foreign, foreign_items, shown
+from lakefmt._core.ingest.functions import load_function
+from lakefmt._core.ingest.rows import RoundRows
 from lakefmt._core.schema.types import struct_fields
+from lakefmt._core.sorting.external_sort import spilling
 from lakefmt.errors import InvalidInputError, SchemaMismatch, UnsupportedFeature
 
-__all__ = ["Transform", "open_transforms"]
+__all__ = ["Part", "Transform", "open_transforms"]
 
 Kinds = npt.NDArray[np.int8] | None
 
@@ -24,29 +29,35 @@ _SOURCE: Final = re.compile(r"<SRC>", re.IGNORECASE)
 _VIEW: Final = "lakefmt_source"
 _KIND: Final = "_lakefmt_row_kind"
 _MOST_SQL_BYTES: Final = 1 << 20
+_RESULT_ROWS: Final = 65_536
+
+
+#: Rows, and the kind of each where there are kinds.
+Part = tuple[pa.RecordBatch, Kinds]
 
 
 class Transform(Protocol):
-    """Makes other rows of rows."""
+    """Makes other rows of the rows of a round."""
 
-    def __call__(self, rows: pa.RecordBatch, kinds: Kinds) -> tuple[pa.RecordBatch, Kinds]:
+    def __call__(self, parts: Iterable[Part]) -> Iterator[Part]:
         """Return the rows, and the kind of each, where there are kinds."""
 
 
-def open_transforms(names: Sequence[str]) -> tuple[Transform, ...]:
+def open_transforms(names: Sequence[str], memory_bytes: int) -> tuple[Transform, ...]:
     """Return a chain of transformers.
 
     Args:
         names: ``flatten``, ``sql:SELECT … FROM <SRC>`` (``sql:`` may be left out), ``sql-file:PATH``, or ``python:module:function``.
+        memory_bytes: rows of a round that a query has in memory.
 
     Raises:
         InvalidInputError: there is no such transformer.
         UnsupportedFeature: DuckDB is not installed.
     """
-    return tuple(_opened(name) for name in names)
+    return tuple(_opened(name, memory_bytes) for name in names)
 
 
-def _opened(name: str) -> Transform:
+def _opened(name: str, memory_bytes: int) -> Transform:
     kind, colon, rest = name.partition(":")
     if name == "flatten":
         return _flatten
@@ -56,38 +67,74 @@ def _opened(name: str) -> Transform:
         path = Path(rest.removeprefix("file://"))
         if not path.is_file() or path.stat().st_size > _MOST_SQL_BYTES:
             raise InvalidInputError(f"the SQL of a transformer is not in {rest}")
-        return _Sql(path.read_text(encoding="utf-8"))
+        return _Sql(path.read_text(encoding="utf-8"), memory_bytes)
     text = rest if kind == "sql" and colon else name
     if _SOURCE.search(text):
-        return _Sql(text)
+        return _Sql(text, memory_bytes)
     raise InvalidInputError(
         f"{shown(name)} is no transformer: give 'flatten', SQL with <SRC>, 'sql-file:PATH' or 'python:module:function'"
     )
 
 
 class _Sql:
-    """A query over the rows of each batch, so aggregates are those of a batch."""
+    """A query over the rows of a round. Rows with kinds are asked part by part: what a query makes of a row says nothing of its kind."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, memory_bytes: int) -> None:
         try:
             import duckdb  # the engine of the query; lakefmt's own expressions are no queries
         except ImportError:
             raise UnsupportedFeature("SQL over rows needs lakefmt[ingest]: install it with pip") from None
-        self._duckdb = duckdb
+        self._duckdb, self._memory = duckdb, memory_bytes
         self._text = _SOURCE.sub(_VIEW, text.strip().rstrip(";"))
 
-    def __call__(self, rows: pa.RecordBatch, kinds: Kinds) -> tuple[pa.RecordBatch, Kinds]:
-        table = pa.Table.from_batches([rows])
+    def __call__(self, parts: Iterable[Part]) -> Iterator[Part]:
+        with closing(RoundRows(self._memory)) as plain:
+            for rows, kinds in parts:
+                if kinds is None:
+                    plain.add(rows)
+                else:
+                    for kind, part in _by_kind(pa.Table.from_batches([rows]), kinds):
+                        for made in self._asked(part):
+                            yield made, np.full(made.num_rows, kind, np.int8)
+            if plain.schemas:
+                yield from ((made, None) for made in self._asked_of_all(plain))
+
+    def _asked_of_all(self, rows: RoundRows) -> Iterator[pa.RecordBatch]:
+        """Yield what the query makes of all rows; many of them are scanned in a temporary file, as often as it asks."""
+        schema = rows.unified(pa.schema([]))
+        if not rows.are_many:
+            yield from self._asked(pa.concat_tables([schema.empty_table(), *rows.tables(schema)]))
+            return
+        import pyarrow.dataset as ds  # few rounds are larger than memory
+
+        with TemporaryDirectory(prefix="lakefmt-sql-") as folder:
+            path = Path(folder) / "rows.arrow"
+            with spilling(), pa.ipc.new_file(str(path), schema) as writer:
+                for table in rows.tables(schema):
+                    writer.write_table(table)
+            yield from self._asked(ds.dataset(str(path), format="arrow"))
+
+    def _asked(self, rows: Any) -> Iterator[pa.RecordBatch]:
+        what = "the SQL of a transformer failed"
         with self._duckdb.connect(":memory:", config={"enable_external_access": "false"}) as connection:
-            # The rows of each kind on their own: what a query makes of a row says nothing of its kind.
-            parts, made = list[pa.Table](), list[npt.NDArray[np.int8]]()
-            for kind, part in _by_kind(table, kinds):
-                connection.register(_VIEW, part)
-                result = foreign(lambda: connection.sql(self._text).to_arrow_table(), "the SQL of a transformer failed")
-                connection.unregister(_VIEW)
-                parts.append(result)
-                made.append(np.full(result.num_rows, kind, np.int8))
-        return _one_batch(pa.concat_tables(parts)), None if kinds is None else np.concatenate(made)
+            connection.register(_VIEW, rows)
+            result: Any = foreign(lambda: connection.sql(self._text), what)
+            if result is None:
+                raise InvalidInputError(f"{what}: it is no query")
+            reader: pa.RecordBatchReader = foreign(lambda: _reader(result), what)
+            empty = True
+            for batch in foreign_items(reader, what):
+                empty = False
+                yield batch
+            if empty:
+                yield pa.RecordBatch.from_pylist([], reader.schema)
+
+
+def _reader(result: Any) -> pa.RecordBatchReader:
+    """Return a result of DuckDB as a stream, by the name that its release has for it."""
+    make = getattr(result, "to_arrow_reader", None) or result.fetch_record_batch
+    reader: pa.RecordBatchReader = make(_RESULT_ROWS)
+    return reader
 
 
 def _by_kind(rows: pa.Table, kinds: Kinds) -> list[tuple[int, pa.Table]]:
@@ -101,14 +148,15 @@ def _by_kind(rows: pa.Table, kinds: Kinds) -> list[tuple[int, pa.Table]]:
 
 
 class _Function:
-    """A function of the caller over an Arrow table, which returns one."""
+    """A function of the caller over an Arrow table, which returns one; it is called for each batch."""
 
     def __init__(self, name: str) -> None:
-        from lakefmt._core.ingest.functions import load_function
-
         self._name, self._function = name, load_function(name, "a transformer")
 
-    def __call__(self, rows: pa.RecordBatch, kinds: Kinds) -> tuple[pa.RecordBatch, Kinds]:
+    def __call__(self, parts: Iterable[Part]) -> Iterator[Part]:
+        return (self._made(rows, kinds) for rows, kinds in parts)
+
+    def _made(self, rows: pa.RecordBatch, kinds: Kinds) -> Part:
         table = pa.Table.from_batches([rows])
         if kinds is not None:
             table = table.append_column(_KIND, pa.array(kinds, pa.int8()))
@@ -125,15 +173,19 @@ class _Function:
         return _one_batch(made), kinds
 
 
-def _flatten(rows: pa.RecordBatch, kinds: Kinds) -> tuple[pa.RecordBatch, Kinds]:
+def _flatten(parts: Iterable[Part]) -> Iterator[Part]:
     """Make a column of each field of structs, at any depth, with underscores in its name."""
+    return ((_flattened(rows), kinds) for rows, kinds in parts)
+
+
+def _flattened(rows: pa.RecordBatch) -> pa.RecordBatch:
     names, columns = list[str](), list[pa.Array]()
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
         _flatten_column(name, column, names, columns)
     doubled = {name for name in names if names.count(name) > 1}
     if doubled:
         raise SchemaMismatch(f"flattening makes two columns {sorted(doubled)[0]!r}")
-    return pa.record_batch(columns, names=names), kinds
+    return pa.record_batch(columns, names=names)
 
 
 def _flatten_column(name: str, column: pa.Array, names: list[str], columns: list[pa.Array]) -> None:

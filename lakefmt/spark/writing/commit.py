@@ -15,7 +15,7 @@ from lakefmt._core.data_classes import replace
 from lakefmt._core.values import RECORD_KEY, CommitResult, WriteOperation
 from lakefmt._core.write.context import WriteRequest, parse_call
 from lakefmt.errors import InvalidInputError, TableExists, TableNotFound, UnsupportedFeature
-from lakefmt.options import WriteTableOptions
+from lakefmt.options import WriteOptions, WriteTableOptions
 from lakefmt.spark.options import WriteCall
 
 __all__ = [
@@ -90,6 +90,8 @@ def write_few_and_commit(table: Table, mode: str, call: WriteCall, rows: Sequenc
     settings = {name: value for name, value in call.settings.items() if name != _OPERATION}
     arguments: WriteTableOptions = {"options": settings, "commit_metadata": dict(call.commit_metadata)}
     data = _reader(rows[0].schema, lambda: rows)
+    if call.entries is not None:
+        return _write_with_entries(table, operation, data, call)
     if operation == "insert_overwrite_table":
         return write_existing(table, "overwrite", None, data, arguments)
     return write_existing(table, "append", operation, data, arguments)
@@ -121,6 +123,8 @@ def write_and_commit(
     if table is not None and mode == "ignore":
         return CommitResult(None, operation=WriteOperation((operation or "upsert").upper()))
     check_creation(table, call)
+    if call.entries is not None and table is not None:
+        return _write_with_entries(table, operation, _reader(schema, rows), call)
     arguments: dict[str, Any] = {"options": dict(call.settings), "commit_metadata": dict(call.commit_metadata)}
     if operation in ("delete", "delete_partition"):
         if table is None:
@@ -138,6 +142,16 @@ def write_and_commit(
         **call.creation,
         **arguments,
     )
+
+
+def _write_with_entries(
+    table: Table, operation: str | None, data: pa.RecordBatchReader, call: WriteCall
+) -> CommitResult:
+    """Write rows by a commit that says what a function decides under the table lock."""
+    name = operation or ("upsert" if table.properties.record_key_fields else "insert")
+    settings = {name: value for name, value in call.settings.items() if name != _OPERATION}
+    arguments: WriteOptions = {"options": settings, "commit_metadata": dict(call.commit_metadata)}
+    return table._write(WriteOperation(name.upper()), data, arguments, call.entries)
 
 
 def resolve_operation(call: WriteCall, mode: str, table: Table | None, schema: pa.Schema) -> str | None:
@@ -159,7 +173,8 @@ def resolve_operation(call: WriteCall, mode: str, table: Table | None, schema: p
 def request_of(operation: WriteOperation, call: WriteCall) -> WriteRequest:
     """Return what a call asks of the core."""
     settings = {name: value for name, value in call.settings.items() if name != _OPERATION}
-    request, _ = parse_call(operation, {"options": settings, "commit_metadata": dict(call.commit_metadata)})
+    arguments: WriteOptions = {"options": settings, "commit_metadata": dict(call.commit_metadata)}
+    request, _ = parse_call(operation, arguments, call.entries)
     partial = operation is WriteOperation.DELETE  # of keys to delete the key columns are enough
     return replace(request, partial=True) if partial else request
 

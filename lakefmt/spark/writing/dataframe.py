@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from lakefmt._core.table_merge import TableMerge
+    from lakefmt._core.write.context import CommitEntries
 
 __all__ = [
     "CollectedRows",
@@ -44,6 +45,7 @@ __all__ = [
     "shape_rows",
     "write_dataframe",
     "write_few_rows",
+    "write_with_entries",
 ]
 
 
@@ -200,8 +202,32 @@ def write_dataframe(
         lakefmt.spark.write(df, "/data/trips", commit_metadata={"job": "nightly"}, **options)
     """
     texts = option_texts(options)
+    return write_with_entries(df, path, mode, texts, None, commit_metadata=commit_metadata, progress=progress)
+
+
+def write_with_entries(
+    df: DataFrame,
+    path: str,
+    mode: str,
+    texts: dict[str, str],
+    entries: CommitEntries | None,
+    *,
+    commit_metadata: Mapping[str, str] | None = None,
+    progress: bool = False,
+) -> CommitResult:
+    """Write the rows of a DataFrame in one commit that says what a function decides under the table lock.
+
+    Args:
+        df: the rows.
+        path: the table.
+        mode: as for :func:`write_dataframe`.
+        texts: the options; those of the way of the rows are taken out.
+        entries: the function; None: the commit says nothing of the kind. With it the table has to be there.
+        commit_metadata: as for :func:`write_dataframe`.
+        progress: as for :func:`write_dataframe`.
+    """
     limits, sort = take_limits(texts, _shuffle_partitions(df)), take_sort(texts)
-    call = with_commit_metadata(parse_write_options(texts), commit_metadata)
+    call = replace(with_commit_metadata(parse_write_options(texts), commit_metadata), entries=entries)
     log_notes(call.notes)
     table = _existing_table(path, mode, call)
     if table is not None and mode == "ignore":

@@ -288,3 +288,32 @@ def test_a_schema_that_no_table_can_have_rejects_its_messages():
     found = AvroMessages(Schemas({7: odd})).decode([None], [encoded(7, odd, {"u": 1})])
     assert found.rows.num_rows == 0
     assert len(found.rejected) == 1
+
+
+def test_schemas_that_refer_to_each_other_without_end_are_read_once(monkeypatch):
+    answers = {
+        "schemas/ids/1": {"schema": json.dumps(FIRST), "references": [{"name": "A", "subject": "a", "version": 1}]},
+        "subjects/a/versions/1": {
+            "schema": '{"type":"record","name":"A","fields":[{"name":"b","type":["null","B"]}]}',
+            "references": [{"name": "B", "subject": "b/c", "version": 2}],
+        },
+        "subjects/b%2Fc/versions/2": {
+            "schema": '{"type":"record","name":"B","fields":[{"name":"a","type":["null","A"]}]}',
+            "references": [{"name": "A", "subject": "a", "version": 1}],
+        },
+    }
+    asked = []
+    registry = SchemaRegistry("http://127.0.0.1:1")
+    monkeypatch.setattr(registry, "_get", lambda place, _what: asked.append(place) or answers[place])
+    assert registry.schema(1) == {**FIRST, "fields": FIRST["fields"]}
+    assert asked == list(answers)
+    answers["schemas/ids/2"] = {
+        "schema": "[]",
+        "references": [{"name": f"N{n}", "subject": "s", "version": 1} for n in range(100)],
+    }
+    answers["subjects/s/versions/1"] = {"schema": '"long"'}
+    with pytest.raises(FormatError, match="rests on more than 64 others"):
+        registry.schema(2)
+    answers["schemas/ids/3"] = {"schema": "message X {}", "schemaType": "PROTOBUF"}
+    with pytest.raises(FormatError, match="none of Avro"):
+        registry.schema(3)

@@ -15,8 +15,8 @@ from tests.judges.kafka import free_port
 pytestmark = [pytest.mark.slow, pytest.mark.test_all]
 
 
-def register(url, subject, schema):
-    body = json.dumps({"schema": json.dumps(schema)}).encode()
+def register(url, subject, schema, references=()):
+    body = json.dumps({"schema": json.dumps(schema), "references": list(references)}).encode()
     asked = urllib.request.Request(
         f"{url}/subjects/{subject}/versions", body, {"Content-Type": "application/vnd.schemaregistry.v1+json"}
     )
@@ -60,6 +60,38 @@ def test_two_versions_of_a_schema_and_an_unknown_one(kafka, registry):
     ]
     assert [record["origin"] for record in rejected] == [f"{topic}-0@3"]
     assert f"has no schema {second + 1000}" in rejected[0]["reason"]
+
+
+def test_a_schema_that_refers_to_others(kafka, registry):
+    topic = kafka.create_topic()
+    city = {"type": "record", "name": "City", "namespace": "x", "fields": [{"name": "name", "type": "string"}]}
+    place_fields = [{"name": "city", "type": "City"}, {"name": "street", "type": "string"}]
+    place = {"type": "record", "name": "Place", "namespace": "x", "fields": place_fields}
+    to_city = {"name": "x.City", "subject": f"{topic}-city", "version": 1}
+    to_place = {"name": "x.Place", "subject": f"{topic}-place", "version": 1}
+    register(registry, f"{topic}-city", city)
+    register(registry, f"{topic}-place", place, [to_city])
+    fields = [
+        {"name": "id", "type": "long"},
+        {"name": "home", "type": "x.Place"},
+        {"name": "born", "type": ["null", "x.City"]},
+    ]
+    person = {"type": "record", "name": "Person", "namespace": "y", "fields": fields}
+    number = register(registry, f"{topic}-value", person, [to_place, to_city])
+    whole = {
+        **person,
+        "fields": [
+            fields[0],
+            {"name": "home", "type": {**place, "fields": [{"name": "city", "type": city}, place_fields[1]]}},
+            fields[2],
+        ],
+    }
+    rows = [
+        {"id": 1, "home": {"city": {"name": "Oslo"}, "street": "a"}, "born": {"name": "Riga"}},
+        {"id": 2, "home": {"city": {"name": "Lyon"}, "street": "b"}, "born": None},
+    ]
+    kafka.send_values(topic, [encoded(number, whole, row) for row in rows])
+    assert rows_of(kafka, topic, registry) == (rows, [])
 
 
 # Confluent's client of the registry leaves its connection to the garbage collector.

@@ -15,6 +15,8 @@ from lakefmt._core.ingest.kafka.source import open_kafka_source
 from lakefmt.errors import PositionLost, SourceRefused, SourceUnavailable, UnknownSetting
 from tests.judges.kafka import free_port, kafka_broker, send
 
+pytestmark = pytest.mark.slow  # the first one starts the broker
+
 DELETE, UPSERT = 3, 2
 
 
@@ -230,7 +232,6 @@ def test_uncommitted_messages_are_read_by_option_and_a_later_job_that_does_not_r
     producer.abort_transaction(30)
 
 
-@pytest.mark.slow
 def test_a_compacted_topic_has_gaps_and_its_last_message_ends_the_round(kafka):
     topic = kafka.create_topic(
         cleanup_policy="compact",
@@ -453,7 +454,6 @@ def test_what_librdkafka_has_to_say_goes_to_a_logger(kafka, capfd, caplog):
     assert capfd.readouterr().err == ""
 
 
-@pytest.mark.slow
 def test_a_broker_that_dies_amid_a_round_is_unavailable_and_after_its_restart_nothing_is_lost_or_repeated():
     with kafka_broker() as broker:
         topic = broker.create_topic(2)

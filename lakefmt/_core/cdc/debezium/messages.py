@@ -11,6 +11,7 @@ import decimal
 import io
 import json
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
@@ -326,6 +327,8 @@ def _number_text(value: Any) -> str:
 
 _MOST_SCHEMA_BYTES: Final = 4 << 20
 _SECONDS: Final = 20.0
+#: Schemas that one rests on.
+_MOST_REFERENCES: Final = 64
 
 
 class SchemaRegistry:
@@ -360,28 +363,80 @@ class SchemaRegistry:
         return self._schemas[number]
 
     def _ask(self, number: int) -> Any:
-        request = urllib.request.Request(f"{self._url}/schemas/ids/{number}", headers=self._headers)  # noqa: S310  (checked)
+        found = self._get(f"schemas/ids/{number}", f"schema {number}")
+        definitions: dict[str, Any] = {}
+        schema = self._parsed(found, f"schema {number}", definitions)
+        return _with_definitions(schema, "", definitions, set()) if definitions else schema
+
+    def _parsed(self, found: Any, what: str, definitions: dict[str, Any]) -> Any:
+        """Return the schema of an answer, and take the schemas that it refers to, by name."""
+        try:
+            if found.get("schemaType", "AVRO") != "AVRO":
+                raise FormatError(f"{what} of the registry is none of Avro")
+            schema = json.loads(found["schema"])
+            for each in found.get("references") or ():
+                name, subject, version = str(each["name"]), str(each["subject"]), int(each["version"])
+                if name in definitions:
+                    continue
+                if len(definitions) == _MOST_REFERENCES:
+                    raise FormatError(f"{what} of the registry rests on more than {_MOST_REFERENCES} others")
+                definitions[name] = None  # before it is asked for: schemas may refer to each other
+                part = f"version {version} of {shown(subject)}"
+                place = f"subjects/{urllib.parse.quote(subject, safe='')}/versions/{version}"
+                definitions[name] = self._parsed(self._get(place, part), part, definitions)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise FormatError(f"{what} of the registry cannot be read: {error}") from error
+        return schema
+
+    def _get(self, place: str, what: str) -> Any:
+        """Return an answer of the registry as JSON."""
+        request = urllib.request.Request(f"{self._url}/{place}", headers=self._headers)  # noqa: S310  (checked)
         try:
             with self._opener.open(request, timeout=_SECONDS) as answer:
                 body = answer.read(_MOST_SCHEMA_BYTES + 1)
         except urllib.error.HTTPError as error:
             error.close()
             if error.code == 404:
-                raise FormatError(f"the registry {shown(self._url)} has no schema {number}") from error
-            raise SourceUnavailable(
-                f"the registry {shown(self._url)} answers {error.code} for schema {number}"
-            ) from error
+                raise FormatError(f"the registry {shown(self._url)} has no {what}") from error
+            raise SourceUnavailable(f"the registry {shown(self._url)} answers {error.code} for {what}") from error
         except (OSError, HTTPException) as error:
             raise SourceUnavailable(f"the registry {shown(self._url)} cannot be asked: {error}") from error
         if len(body) > _MOST_SCHEMA_BYTES:
-            raise FormatError(f"schema {number} of the registry is larger than {_MOST_SCHEMA_BYTES} bytes")
+            raise FormatError(f"{what} of the registry is larger than {_MOST_SCHEMA_BYTES} bytes")
         try:
-            found = json.loads(body)
-            if found.get("references") or found.get("schemaType", "AVRO") != "AVRO":
-                raise FormatError(f"schema {number} of the registry rests on others, or is none of Avro")
-            return json.loads(found["schema"])
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise FormatError(f"schema {number} of the registry cannot be read: {error}") from error
+            return json.loads(body)
+        except (ValueError, RecursionError) as error:
+            raise FormatError(f"{what} of the registry cannot be read: {error}") from error
+
+
+def _with_definitions(node: Any, namespace: str, definitions: Mapping[str, Any], placed: set[str]) -> Any:
+    """Return a schema in which each type that it refers to is defined where it is first named."""
+    if isinstance(node, list):
+        return [_with_definitions(each, namespace, definitions, placed) for each in node]
+    if isinstance(node, str):
+        full = node if node in definitions or "." in node or not namespace else f"{namespace}.{node}"
+        if full not in definitions:
+            return node
+        return full if full in placed else _with_definitions(definitions[full], "", definitions, placed)
+    if not isinstance(node, dict):
+        return node
+    if node.get("type") in ("record", "error", "enum", "fixed"):
+        space, _, short = str(node.get("name")).rpartition(".")
+        namespace = space or str(node.get("namespace") or namespace)
+        full = f"{namespace}.{short}" if namespace else short
+        if full in placed:
+            return full
+        placed.add(full)
+        node = {**node, "name": short, **({"namespace": namespace} if namespace else {})}
+    parts = {
+        name: _with_definitions(node[name], namespace, definitions, placed)
+        for name in ("type", "items", "values")
+        if name in node
+    }
+    fields = node.get("fields")
+    if isinstance(fields, list):
+        parts["fields"] = [_with_definitions(each, namespace, definitions, placed) for each in fields]
+    return {**node, **parts}
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):

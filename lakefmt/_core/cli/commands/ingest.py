@@ -15,7 +15,7 @@ from lakefmt._core.cli.formatters import print_json
 from lakefmt._core.cli.options import Pair, as_mapping, json_option, storage_option
 
 if TYPE_CHECKING:
-    from lakefmt._core.ingest.run import Ingester, IngestProgress
+    from lakefmt._core.ingest.run import Ingester, IngestProgress, RoundEngine
 
 __all__ = ["ingest"]
 
@@ -174,13 +174,11 @@ def ingest(
         if given.pop(name.replace("-", "_"), None):
             click.echo(f"note: --{name} has no effect: {why}", err=True)
     told = {name: value for name, value in given.items() if value not in (None, (), "")}
-    if engine == "spark":
-        raise click.UsageError("--engine spark is not built yet")
     origins = {kind: told.pop(f"from_{kind}") for kind in ("delta", "iceberg", "parquet") if f"from_{kind}" in told}
     if origins:
         _migrate(origins, told, storage_options, as_json=as_json)
         return
-    ingester = _opened(config, props, options, told, interval, attempts, storage_options, stop, status_file)
+    ingester = _opened(config, props, options, told, interval, attempts, storage_options, stop, status_file, engine)
     if dry_run:
         for plan in ingester.plans():
             print_json(_plan_json(plan)) if as_json else click.echo(str(plan))
@@ -214,6 +212,7 @@ def _opened(
     storage_options: Mapping[str, object],
     stop: threading.Event,
     status_file: Path | None,
+    engine: str,
 ) -> Ingester:
     """Return what runs the job that the command line describes."""
     from lakefmt._core.ingest.jobs import load_config
@@ -240,9 +239,16 @@ def _opened(
         interval=float(str(pause)) if interval is None else interval,
         attempts=attempts,
         stop=stop,
+        engine=_spark_engine() if engine == "spark" else None,
         on_round=write_status,
         notes=[notes for _, notes in jobs],
     )
+
+
+def _spark_engine() -> RoundEngine:
+    from lakefmt.spark.ingest import SparkEngine
+
+    return SparkEngine()
 
 
 def _migrate(

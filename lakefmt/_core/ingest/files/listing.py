@@ -6,6 +6,7 @@ import io
 import os
 import re
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple, Protocol, cast
 
@@ -185,14 +186,11 @@ class FilePattern:
 
     def matches(self, name: str) -> bool:
         """Return whether a file is read."""
-        return self.pattern is None or self._compiled.fullmatch(name) is not None
-
-    @property
-    def _compiled(self) -> re.Pattern[str]:
-        return re.compile(_expression(self.pattern or ""))  # the module remembers compiled ones
+        return self.pattern is None or _expression(self.pattern).fullmatch(name) is not None
 
 
-def _expression(pattern: str) -> str:
+@lru_cache(maxsize=64)
+def _expression(pattern: str) -> re.Pattern[str]:
     """Return the regular expression of a pattern of a shell.
 
     Raises:
@@ -207,7 +205,6 @@ def _expression(pattern: str) -> str:
         else:
             made += re.escape(token)
     try:
-        re.compile(made)
+        return re.compile(made)
     except re.error:
         raise InvalidInputError(f"{pattern!r} is no pattern of files: close its brackets") from None
-    return made

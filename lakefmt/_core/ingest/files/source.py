@@ -153,6 +153,16 @@ class FileRound:
         self.checkpoint = taken.checkpoint()
 
     @property
+    def folder(self) -> Folder:
+        """Where the files are."""
+        return self._source.folder
+
+    @property
+    def format(self) -> FileFormat:
+        """How they are read."""
+        return self._source.format
+
+    @property
     def summary(self) -> str:
         """Return how many files they are, of how many bytes, and their first and last name."""
         if not self.files:
@@ -295,17 +305,30 @@ class FileSource:
             if self.folder.look(file.name) != file:
                 self._log_changed(file)
                 return
+            empty = self._empty_columns(rows, file, schema)
             if rejected is None:
-                guesses.types.update(trial.types)
-                guesses.read_as.update(trial.read_as)
+                # What no value tells the type of is guessed again with the next file.
+                guesses.types.update({name: kind for name, kind in trial.types.items() if name not in empty})
+                guesses.read_as.update({name: kind for name, kind in trial.read_as.items() if name not in empty})
             for batch in rows.batches():
-                yield SourceBatch(batch)
-            if not rows.num_rows and rows.schemas:
+                left = [name for name in batch.schema.names if name not in empty]
+                yield SourceBatch(batch if len(left) == len(batch.schema) else batch.select(left))
+            if not rows.num_rows and rows.schemas and not empty:
                 yield SourceBatch(pa.RecordBatch.from_pylist([], rows.schemas[0]))
             if rejected is not None:
                 yield SourceBatch(pa.RecordBatch.from_pylist([], pa.schema([])), rejected=rejected)
         finally:
             rows.close()
+
+    def _empty_columns(self, rows: RoundRows, file: ListedFile, schema: pa.Schema) -> frozenset[str]:
+        """Return new columns without a value in a file that has no types: which type they have, a later file tells."""
+        kind = file_format(file.name, self.format)
+        if kind is None or kind[0] not in ("csv", "jsonl"):
+            return frozenset()
+        new = {name for each in rows.schemas for name in each.names if name not in schema.names}
+        for batch in rows.batches() if new else ():
+            new -= {name for name in batch.schema.names if batch.column(name).null_count < batch.num_rows}
+        return frozenset(new)
 
     def _read_into(
         self, rows: RoundRows, file: ListedFile, schema: pa.Schema, guesses: GuessedTypes

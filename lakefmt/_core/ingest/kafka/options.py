@@ -14,11 +14,12 @@ from lakefmt.errors import UnknownSetting
 
 __all__ = ["FORMATS", "KafkaOptions", "parse_kafka_options"]
 
-FORMATS: Final = ("json", "avro", "debezium", "text", "bytes")
+FORMATS: Final = ("json", "avro", "protobuf", "debezium", "text", "bytes")
 #: The end of Hudi's class of a source → the format of its messages.
 _SOURCE_CLASSES: Final = {
     "JsonKafkaSource": "json",
     "AvroKafkaSource": "avro",
+    "ProtoKafkaSource": "protobuf",
     "MysqlDebeziumSource": "debezium",
     "PostgresDebeziumSource": "debezium",
 }
@@ -79,6 +80,8 @@ class KafkaOptions:
         has_headers: the rows have the messages' headers.
         key_column: the column that the message's key goes into; empty: none.
         value_column: the column of the value, in the formats text and bytes.
+        descriptors: a file of descriptors, for Protobuf.
+        message: the full name of a message in it.
         seconds: the longest time without an answer.
         batch_rows: the most rows of a batch.
         batch_bytes: about the most bytes of a batch's messages.
@@ -99,6 +102,8 @@ class KafkaOptions:
     has_headers: bool = False
     key_column: str = ""
     value_column: str = "value"
+    descriptors: str = ""
+    message: str = ""
     seconds: float = 60.0
     batch_rows: int = 50_000
     batch_bytes: int = 32 << 20
@@ -142,6 +147,8 @@ _OF_LAKEFMT: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
     "headers": ("has_headers", _flag),
     "key.column": ("key_column", str),
     "value.column": ("value_column", str),
+    "protobuf.descriptors": ("descriptors", str),
+    "protobuf.message": ("message", str),
     "timeout.seconds": ("seconds", _number(1)),
     "batch.rows": ("batch_rows", _number(1)),
     "batch.bytes": ("batch_bytes", _number(1)),

@@ -291,6 +291,15 @@ def _decoder(options: KafkaOptions) -> Any:
         if registry is None:
             raise UnknownSetting("messages in Avro need schema.registry.url")
         return AvroMessages(registry)
+    if options.format == "protobuf":
+        if not options.descriptors or not options.message:
+            raise UnknownSetting(
+                "messages in Protobuf need lakefmt.ingest.kafka.protobuf.descriptors, a file of protoc --include_imports "
+                "--descriptor_set_out, and lakefmt.ingest.kafka.protobuf.message, the full name of their type"
+            )
+        from lakefmt._core.ingest.kafka.protobuf import ProtobufMessages
+
+        return ProtobufMessages(options.descriptors, options.message)
     if options.format == "debezium":
         if options.has_offsets or options.has_headers:
             raise UnknownSetting("an update of Debezium is two rows: they have no columns of their message's origin")

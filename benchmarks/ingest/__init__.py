@@ -1,0 +1,1 @@
+"""How fast files come into tables, and what looking for them costs."""
