@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-__all__ = ["openapi_document"]
+__all__ = ["is_known_header", "openapi_document"]
 
 #: Headers of an operation, and what they say.
 _BEGIN: Final = {
@@ -55,6 +55,36 @@ _PLAIN: Final = {
     "merge_commit_interval_ms": "for how long others are waited for",
     "merge_commit_async": "reply before the commit",
 }
+
+
+#: Headers of HTTP, and those that StarRocks knows and that mean nothing here.
+_IGNORED: Final = frozenset(
+    (
+        *(
+            "accept",
+            "accept-encoding",
+            "authorization",
+            "connection",
+            "content-length",
+            "content-type",
+            "expect",
+            "host",
+        ),
+        *("transfer-encoding", "user-agent", "content-encoding", "two_phase_commit", "warehouse", "source_type"),
+        *("negative", "load_mem_limit", "exec_mem_limit", "load_dop", "transmission_compression_type", "channel_num"),
+        *("channel_id", "temporary_partitions", "partial_update_mode", "prepared_timeout", "merge_commit_parallel"),
+    )
+)
+
+
+def is_known_header(name: str) -> bool:
+    """Return whether a header, in lower case, means something, or is left out on purpose.
+
+    Example:
+        >>> is_known_header("column_separator"), is_known_header("column-separator")
+        (True, False)
+    """
+    return name in _IGNORED or any(name in known for known in (_BEGIN, _LOAD, _PLAIN))
 
 
 def _operation(

@@ -18,7 +18,7 @@ from lakefmt._core.data_classes import dataclass
 from lakefmt._core.loads.bodies import BodyBroken, BodyTooLarge, Request
 from lakefmt._core.loads.commit import LoadTable
 from lakefmt._core.loads.merge_commit import MergeCommits
-from lakefmt._core.loads.openapi import openapi_document
+from lakefmt._core.loads.openapi import is_known_header, openapi_document
 from lakefmt._core.loads.options import LoadOptions
 from lakefmt._core.loads.protocol import (
     MAX_TIMEOUT,
@@ -175,6 +175,7 @@ class LoadService:
             BodyBroken: the connection ended in the middle of the body: nobody waits for a reply.
         """
         begun = perf_counter()
+        self._tell_unknown_headers(request)
         operation, answer = self._route(request)
         reply = answer(request)
         status = str(reply.body.get("Status", reply.status)) if isinstance(reply.body, Mapping) else str(reply.status)
@@ -187,6 +188,13 @@ class LoadService:
                 status,
             )
         return reply
+
+    def _tell_unknown_headers(self, request: Request) -> None:
+        """Tell the log of headers that mean nothing, each once: one may be misspelt."""
+        for name in request.headers:
+            if not is_known_header(name) and name not in self._unknown_headers and len(self._unknown_headers) < 1_000:
+                self._unknown_headers.add(name)
+                _log.info("header %s means nothing here", shown(name))
 
     def _route(self, request: Request) -> tuple[str, Callable[[Request], Reply]]:
         path, method = request.path, request.method
