@@ -415,6 +415,19 @@ def test_two_requests_in_one_transaction(base: Base, client: Client) -> None:
     assert client.transaction("prepare", "l")["NumberTotalRows"] == 2
 
 
+def test_a_question_for_the_state_is_in_nobodys_way(client: Client) -> None:
+    client.transaction("begin", "l")
+    live = client.service.transactions.live["db", "l"]
+
+    class Locked:
+        def acquire(self, **_: object) -> bool:
+            raise AssertionError("a state query held the transaction")
+
+    live.busy, busy = Locked(), live.busy  # type: ignore[assignment]
+    assert client.state("l") == "PREPARE"
+    live.busy = busy
+
+
 def test_tx19_bad_rows_are_told_at_once_and_fail_at_prepare(client: Client) -> None:
     client.transaction("begin", "l")
     reply = client.transaction("load", "l", b"1,a,1\n2\n", **CSV)

@@ -192,13 +192,17 @@ class _Handler(BaseHTTPRequestHandler):
     def handle_one_request(self) -> None:
         self._timed.deadline = time.monotonic() + self.server.limits.header_seconds
         try:
-            self.raw_requestline = self.rfile.readline(_MAX_LINE + 1)
+            with self.server.waiting(self.connection):
+                self.raw_requestline = self.rfile.readline(_MAX_LINE + 1)
+                is_request = (
+                    len(self.raw_requestline) <= _MAX_LINE and bool(self.raw_requestline) and self.parse_request()
+                )
             if len(self.raw_requestline) > _MAX_LINE:
                 self.requestline = self.request_version = self.command = ""
                 self.send_error(414)
                 self.close_connection = True
                 return
-            if not self.raw_requestline or not self.parse_request():
+            if not is_request:
                 self.close_connection = True
                 return
             self._timed.deadline = time.monotonic() + self.server.limits.request_seconds
@@ -334,6 +338,8 @@ class _Server(ThreadingHTTPServer):
         self._places = BoundedSemaphore(limits.connections)
         #: Requests that are worked on.
         self.requests = 0
+        #: Connections without a request, those that wait longest first.
+        self._waiting: dict[int, socket.socket] = {}
         self.changed = Condition()
         if ":" in address[0]:
             self.address_family = socket.AF_INET6
@@ -351,8 +357,26 @@ class _Server(ThreadingHTTPServer):
                 self.requests -= 1
                 self.changed.notify_all()
 
+    @contextmanager
+    def waiting(self, connection: socket.socket) -> Iterator[None]:
+        """Note a connection on which no whole request has come: it may be ended for others."""
+        key = id(connection)
+        with self.changed:
+            self._waiting[key] = connection
+        try:
+            yield
+        finally:
+            with self.changed:
+                self._waiting.pop(key, None)
+
     def process_request(self, request: Any, client_address: Any) -> None:
-        self._places.acquire()
+        while not self._places.acquire(timeout=0.02):
+            with self.changed:
+                longest = next(iter(self._waiting), None)
+                connection = None if longest is None else self._waiting.pop(longest)
+            if connection is not None:
+                with suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
         super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:

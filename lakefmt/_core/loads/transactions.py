@@ -207,7 +207,7 @@ class Transactions:
         self.lease.renew()
         now = self.now()
         for live in list(self.live.values()):
-            if live.record.state in (LoadState.PREPARE, LoadState.PREPARED) and live.busy.acquire(blocking=False):
+            if self._reason_to_end(live) is not None and live.busy.acquire(blocking=False):
                 try:
                     self.expire(live)
                 except LakefmtError as error:
@@ -239,7 +239,8 @@ class Transactions:
     def find(self, database: str, label: str) -> Live | None:
         """Return a transaction; one whose time is over ends now."""
         live = self.live.get((database, label))
-        if live is not None and live.busy.acquire(blocking=False):
+        # One that goes on is not held for a moment either: a load that comes just then would be refused.
+        if live is not None and self._reason_to_end(live) is not None and live.busy.acquire(blocking=False):
             try:
                 self.expire(live)
             finally:
@@ -248,11 +249,17 @@ class Transactions:
 
     def expire(self, live: Live) -> None:
         """End a transaction whose time is over; the caller works on it."""
-        record = live.record
-        record.times = record.times.seen_at(self.now())
-        reason = expiry(record.state, record.times, self.now())
+        reason = self._reason_to_end(live)
         if reason is not None:
             self.abort(live, reason)
+
+    def _reason_to_end(self, live: Live) -> str | None:
+        """Return why the time of a transaction is over; None: it is not."""
+        record, now = live.record, self.now()
+        seen = record.times.seen_at(now)
+        if seen != record.times:
+            record.times = seen  # the clock has stepped back
+        return expiry(record.state, record.times, now)
 
     def state(self, database: str, label: str) -> tuple[LoadState, str]:
         """Return the state of a label, and why its transaction was aborted."""
