@@ -127,7 +127,7 @@ def test_t3_loads_that_are_refused(base: Base, client: Client) -> None:
     client.transaction("prepare", "l")
     late = client.transaction("load", "l", ROWS, **CSV)
     assert late["Status"] == "FAILED"
-    assert "Transcation LoadState Invalid" in late["Message"]
+    assert "Transcation State Invalid" in late["Message"]
     assert client.state("l") == "PREPARED"
     assert client.transaction("commit", "l")["Status"] == "OK"
     assert len(base.rows()) == 2
@@ -617,6 +617,7 @@ def test_tx5_users_load_into_their_tables() -> None:
     assert anna.state("l") == "PREPARE"
     assert "Access denied" in bob.ask("PUT", "/api/db/t/_stream_load", ROWS, **CSV)["Message"]
     assert [each["Label"] for each in anna.ask("GET", "/api/transaction/list")["Transactions"]] == ["l"]
+    assert anna.ask("GET", "/api/transaction/list")["Transactions"][0]["State"] == "PREPARE"
     assert bob.ask("GET", "/api/transaction/list")["Transactions"] == []
 
 

@@ -124,7 +124,7 @@ def openapi_document() -> dict[str, Any]:
         ['/api/health', '/api/transaction/begin']
     """
     database_and_table = ("db", "table")
-    state = _operation("LoadState of a label", {}, paths=("db",))
+    state = _operation("State of a label", {}, paths=("db",))
     state["parameters"].append({"name": "label", "in": "query", "required": True, "schema": {"type": "string"}})
     return {
         "openapi": "3.1.0",

@@ -279,7 +279,7 @@ class LoadService:
         if operation is Operation.ROLLBACK:
             raise Refusal(f"Can not abort {record.state.value} transaction {record.id}")
         reason = f", {record.reason}" if record.reason else ""
-        raise Refusal(f"Transcation LoadState Invalid: transaction {record.id} is {record.state.value}{reason}")
+        raise Refusal(f"Transcation State Invalid: transaction {record.id} is {record.state.value}{reason}")
 
     def _unknown(self, operation: Operation, label: str, database: str) -> Refusal:
         spelt = {
@@ -566,7 +566,7 @@ class LoadService:
                     "Db": of,
                     "Tables": tables,
                     "TxnId": record.id,
-                    "LoadState": record.state.value,
+                    "State": record.state.value,
                     "Reason": record.reason,
                     "BeginTxnTimeMs": record.times.begun,
                     **record.counts.body(),
