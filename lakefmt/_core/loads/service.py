@@ -36,6 +36,7 @@ from lakefmt._core.loads.protocol import (
     plain_body,
     seconds_header,
 )
+from lakefmt._core.loads.shape import Target
 from lakefmt._core.loads.states import Answer, LoadState, NextState, Operation, transition
 from lakefmt._core.loads.transactions import DuplicateLabel, Live, Loaded, Transactions, UnknownTransaction
 from lakefmt._core.producers.stream.committing import commit_options
@@ -146,6 +147,15 @@ class LoadService:
         table = open_table(path, storage_options=self._storage_options)
         settings = commit_options(table.client, {**_SETTINGS, **self.options.settings})
         return open_table(path, storage_options=self._storage_options, options=settings)
+
+    def target(self, database: str, name: str) -> Target:
+        """Return what rows of a table are made for.
+
+        Raises:
+            Refusal: there is no such table.
+        """
+        table = self.transactions.table(database, name)
+        return table.target(table.at())
 
     # --- life --------------------------------------------------------------------------------------------------------------
 
