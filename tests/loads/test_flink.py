@@ -71,8 +71,14 @@ def test_t12_flink_writes_exactly_once_while_the_server_is_killed(tmp_path: Path
     server = start(base, port, mysql_port)
     try:
         with FlinkJob(f"http://127.0.0.1:{port}", mysql_port, ROWS, how, tmp_path) as job:
+            deadline = time.monotonic() + 120
+            # A job that has not begun does not know how to wait.
+            while not lakefmt.open_table(base / "db" / "t").timeline.entries:
+                assert time.monotonic() < deadline
+                assert job.process.poll() is None
+                time.sleep(0.2)
             for _ in range(KILLS):
-                time.sleep(5 + 4 * chance.random())
+                time.sleep(3 + 3 * chance.random())
                 stop(server)
                 time.sleep(2 * chance.random())
                 server = start(base, port, mysql_port)
