@@ -78,9 +78,11 @@ class MySQLPort:
             import mysql_mimic
         except ImportError:
             raise UnsupportedFeature("the MySQL port needs mysql-mimic: pip install 'lakefmt[flink]'") from None
-        self._find, self._mimic = find, mysql_mimic
+        self._find = find
+        self._mimic: Any = mysql_mimic
         self._loop = asyncio.new_event_loop()
-        self._begun, self._error = Event(), None
+        self._begun = Event()
+        self._error: OSError | None = None
         self.port = port
         self._thread = Thread(target=self._run, args=(host, port), name="lakefmt-mysql-port", daemon=True)
         self._thread.start()
@@ -111,7 +113,8 @@ class MySQLPort:
             def __init__(self) -> None:
                 super().__init__()
                 # Its own tables of columns have no sizes.
-                self.middlewares = [each for each in self.middlewares if "info_schema" not in each.__name__]
+                own: list[Any] = self.middlewares
+                self.middlewares = [each for each in own if "info_schema" not in each.__name__]
 
             async def query(self, expression: object, sql: str, attrs: object) -> tuple[list[Row], list[str]]:
                 return answer(sql)
