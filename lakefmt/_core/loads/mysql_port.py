@@ -113,7 +113,7 @@ class MySQLPort:
             def __init__(self) -> None:
                 super().__init__()
                 # Its own tables of columns have no sizes.
-                own: list[Any] = self.middlewares
+                own: list[Any] = vars(self)["middlewares"]
                 self.middlewares = [each for each in own if "info_schema" not in each.__name__]
 
             async def query(self, expression: object, sql: str, attrs: object) -> tuple[list[Row], list[str]]:
