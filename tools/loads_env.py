@@ -17,8 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDER = ROOT / ".cache" / "starrocks"
-STAMP = FOLDER / "complete"
+CACHE = ROOT / ".cache"
 #: The client is shaded into the connector; lz4 is what Flink would bring.
 ARTIFACTS = (
     ("com.starrocks", "flink-connector-starrocks", "1.2.10_flink-1.18"),
@@ -28,44 +27,57 @@ ARTIFACTS = (
 )
 #: Nothing of what they name.
 ALONE = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
+FLINK = "1.19.3"
+#: Flink itself, with all that it names, and the sink of its own release: 130 MB, for `make test-all`.
+FLINK_ARTIFACTS = (
+    *(
+        ("org.apache.flink", f"flink-{part}", FLINK)
+        for part in (
+            *("clients", "table-api-java-bridge", "table-planner-loader", "table-runtime"),
+            *("connector-base", "connector-datagen"),
+        )
+    ),
+    ("org.slf4j", "slf4j-simple", "1.7.36"),
+)
+FLINK_SINK = ("com.starrocks", "flink-connector-starrocks", "1.2.10_flink-1.19")
 SECONDS = 900
 
 
-def pom() -> str:
-    """Return what Maven is asked for."""
-    wanted = "".join(
-        f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId><version>{release}</version>{ALONE}</dependency>"
-        for group, name, release in ARTIFACTS
-    )
+def dependency(artifact: tuple[str, str, str], more: str = "") -> str:
+    """Return an artifact as Maven names it."""
+    group, name, release = artifact
+    return f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId><version>{release}</version>{more}</dependency>"
+
+
+def pom(which: str) -> str:
+    """Return what Maven is asked for: of ``starrocks`` or of ``flink``."""
+    if which == "starrocks":
+        wanted = "".join(dependency(each, ALONE) for each in ARTIFACTS)
+    else:
+        wanted = "".join(map(dependency, FLINK_ARTIFACTS)) + dependency(FLINK_SINK, ALONE)
     head = '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
     own = "<groupId>lakefmt</groupId><artifactId>starrocks-judge</artifactId><version>1</version>"
     return f"{head}{own}<dependencies>{wanted}</dependencies></project>\n"
 
 
-def is_made() -> bool:
+def is_made(which: str) -> bool:
     """Return whether the jars are there, of the releases that are wanted today."""
-    return STAMP.is_file() and STAMP.read_text("utf-8") == pom()
+    stamp = CACHE / which / "complete"
+    return stamp.is_file() and stamp.read_text("utf-8") == pom(which)
 
 
-def make() -> str | None:
+def make(which: str) -> str | None:
     """Fetch the jars; return None or why that failed."""
     maven = shutil.which("mvn")
     if maven is None:
         return "mvn not found"
-    begin = time.monotonic()
-    print("loads_env: making .cache/starrocks (13 MB)", file=sys.stderr, flush=True)
-    shutil.rmtree(FOLDER, ignore_errors=True)
-    FOLDER.mkdir(parents=True)
-    (FOLDER / "pom.xml").write_text(pom(), "utf-8")
-    copy = [
-        maven,
-        "-q",
-        "-B",
-        "-f",
-        str(FOLDER / "pom.xml"),
-        "dependency:copy-dependencies",
-        f"-DoutputDirectory={FOLDER / 'lib'}",
-    ]
+    begin, folder = time.monotonic(), CACHE / which
+    print(f"loads_env: making .cache/{which} (13 MB; flink 150 MB)", file=sys.stderr, flush=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    (folder / "pom.xml").write_text(pom(which), "utf-8")
+    copy = [maven, "-q", "-B", "-f", str(folder / "pom.xml"), "dependency:copy-dependencies"]
+    copy += [f"-DoutputDirectory={folder / 'lib'}", "-DincludeScope=runtime"]
     try:
         done = subprocess.run(
             copy, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SECONDS, check=False
@@ -74,7 +86,7 @@ def make() -> str | None:
         return str(error)
     if done.returncode:
         return " | ".join((done.stdout + done.stderr).strip().splitlines()[-3:])
-    STAMP.write_text(pom(), "utf-8")  # last: a half-made folder has no stamp
+    (folder / "complete").write_text(pom(which), "utf-8")  # last: a half-made folder has no stamp
     print(f"loads_env: made in {time.monotonic() - begin:.0f} s", file=sys.stderr, flush=True)
     return None
 
@@ -82,8 +94,8 @@ def make() -> str | None:
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
     """Let one process at a time of this clone fetch."""
-    FOLDER.parent.mkdir(exist_ok=True)
-    with open(FOLDER.parent / "loads_env.lock", "w") as handle:
+    CACHE.mkdir(exist_ok=True)
+    with open(CACHE / "loads_env.lock", "w") as handle:
         with contextlib.suppress(ImportError):
             import fcntl
 
@@ -95,16 +107,19 @@ def main() -> int:
     """Read the command line, prepare, tell."""
     parser = argparse.ArgumentParser(description="Fetch StarRocks' own Java client, a judge of loads over HTTP.")
     parser.add_argument("--find", action="store_true", help="look only, fetch nothing")
+    parser.add_argument("--flink", action="store_true", help="fetch Flink with its sink, too")
     given = parser.parse_args()
     missing: dict[str, str] = {}
     with alone():
-        if not is_made():
-            failed = "not made: make loads-env" if given.find else make()
-            missing |= {} if failed is None else {"starrocks": failed}
+        for which in ("starrocks", "flink") if given.flink else ("starrocks",):
+            if not is_made(which):
+                failed = "not made: make loads-env" if given.find else make(which)
+                missing |= {} if failed is None else {which: failed}
     java, compiler = shutil.which("java"), shutil.which("javac")
     if java is None or compiler is None:
         missing["java"] = "a Java with its compiler, 17 or newer (Debian's openjdk-17-jdk-headless)"
-    print(json.dumps({"java": java, "jars": str(FOLDER / "lib"), "missing": missing}, indent=1))
+    jars = {which: str(CACHE / which / "lib") for which in ("starrocks", "flink")}
+    print(json.dumps({"java": java, "jars": jars["starrocks"], "flink": jars["flink"], "missing": missing}, indent=1))
     return 0
 
 

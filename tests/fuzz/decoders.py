@@ -50,6 +50,9 @@ from lakefmt._core.ingest.files.source import FilesTaken
 from lakefmt._core.ingest.kafka.decoding import AvroMessages, JsonMessages
 from lakefmt._core.ingest.kafka.offsets import parse_offsets
 from lakefmt._core.ingest.kafka.protobuf import without_frame
+from lakefmt._core.loads.journal import Part, TableLoad, Transaction, decode_transaction, encode_transaction
+from lakefmt._core.loads.staging import read_part
+from lakefmt._core.loads.states import LoadState, Times
 from lakefmt._core.metadata.reading.index_readers import decode_index_keys
 from lakefmt._core.metadata.reading.listing import listed_files
 from lakefmt._core.metadata.reading.reader import RecordRun
@@ -469,6 +472,16 @@ def decode_any_segment(data: bytes) -> object:
     return decode_segment(data, header)
 
 
+_LOAD_ROWS = encode_segment(pa.table({"id": [1, 2], "v": ["a", None]}))
+
+
+def read_damaged_part(data: bytes) -> object:
+    """Read rows of a load whose record names the digest of whole ones."""
+    store = MemoryStore()
+    store.put("rows", data)
+    return read_part(store, Part("rows", 2, len(_LOAD_ROWS), checksum(_LOAD_ROWS)))
+
+
 _ENVELOPES = {
     "with a schema": json.dumps(
         {
@@ -633,6 +646,34 @@ DECODERS: tuple[Decoder, ...] = (
         lambda data: find_pages(lambda offset, count: data[offset : offset + count], len(data)),
         {"with a dictionary": column_pages(use_dictionary=True), "plain": column_pages(use_dictionary=False)},
         refuses=False,  # None: Arrow is to read the column
+    ),
+    Decoder(
+        "transaction of a server of loads",
+        ("loads.journal.decode_transaction",),
+        lambda data: decode_transaction(data, "record"),
+        {
+            "prepared": encode_transaction(
+                Transaction(
+                    7,
+                    "label",
+                    "db",
+                    "t",
+                    LoadState.PREPARED,
+                    Times(1, 2, 3),
+                    {
+                        "t": TableLoad(
+                            [Part(".lakefmt/loads/db/rows/7-0.arrow", 3, 400, "0" * 32)], since="20260101000000000"
+                        )
+                    },
+                )
+            )
+        },
+    ),
+    Decoder(
+        "rows of a load",
+        ("loads.staging.read_part",),
+        read_damaged_part,
+        {"rows": _LOAD_ROWS},
     ),
     Decoder(
         "claim on a stream",

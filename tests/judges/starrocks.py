@@ -12,10 +12,10 @@ ROOT = Path(__file__).parents[2]
 
 
 @cache
-def starrocks_environment() -> dict[str, object]:
+def starrocks_environment(*, flink: bool = False) -> dict[str, object]:
     """What tools/loads_env.py finds or fetches."""
     found = subprocess.run(
-        [sys.executable, str(ROOT / "tools/loads_env.py")],
+        [sys.executable, str(ROOT / "tools/loads_env.py"), *(["--flink"] if flink else [])],
         capture_output=True,
         text=True,
         check=True,
@@ -25,9 +25,9 @@ def starrocks_environment() -> dict[str, object]:
     return environment
 
 
-def starrocks_missing() -> str:
-    """Why the client cannot be asked; empty: it can."""
-    missing = starrocks_environment()["missing"]
+def starrocks_missing(*, flink: bool = False) -> str:
+    """Why the client, or Flink's sink, cannot be asked; empty: it can."""
+    missing = starrocks_environment(flink=flink)["missing"]
     return "; ".join(f"{name}: {reason}" for name, reason in missing.items()) if isinstance(missing, dict) else ""
 
 
@@ -87,3 +87,37 @@ class StarRocksClient:
             if said.startswith("> "):
                 return said[2:].rstrip("\n")
         raise AssertionError(f"the client ended: {self._path.read_text('utf-8', 'replace')[-3000:]}")
+
+
+class FlinkJob:
+    """A job of Flink that writes the numbers from 1 on, exactly once.
+
+    Args:
+        url: of the server.
+        mysql_port: where its sink asks for columns.
+        rows: how many there are.
+        how: ``"csv"`` or ``"json"``.
+        folder: for its checkpoints and its log.
+    """
+
+    def __init__(self, url: str, mysql_port: int, rows: int, how: str, folder: Path) -> None:
+        environment = starrocks_environment(flink=True)
+        self._log = (folder / "flink.log").open("wb")
+        opens = [f"--add-opens=java.base/java.{name}=ALL-UNNAMED" for name in ("util", "lang")]
+        command = [str(environment["java"]), "-Xmx700m", *opens, "-cp", f"{environment['flink']}/*"]
+        command += [
+            str(ROOT / "tools/starrocks/FlinkJob.java"),
+            url.rpartition("/")[2],
+            str(mysql_port),
+            str(rows),
+            how,
+        ]
+        self.process = subprocess.Popen([*command, str(folder / "checkpoints")], stdout=self._log, stderr=self._log)
+
+    def __enter__(self) -> FlinkJob:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        self._log.close()

@@ -257,6 +257,21 @@ def test_c4_slow_clients_are_let_go_and_others_served(started: Callable[..., Loa
         assert body.receive() == b""
 
 
+@pytest.mark.slow
+def test_c4_many_slow_connections_keep_nobody_out(started: Callable[..., LoadServer]) -> None:
+    server = started(limits=HttpLimits(connections=4, header_seconds=60, read_seconds=60))
+    slow = [Raw(server) for _ in range(60)]
+    try:
+        for raw in slow:
+            raw.send("PUT /api")
+        with Raw(server) as other:
+            other.head("GET", "/api/health")
+            assert b"OK" in other.receive(b"}")
+    finally:
+        for raw in slow:
+            raw.socket.close()
+
+
 def test_c4_a_request_takes_no_longer_than_it_may(started: Callable[..., LoadServer]) -> None:
     with Raw(started(limits=HttpLimits(request_seconds=0.2))) as raw:
         raw.head("PUT", "/api/db/t/_stream_load", column_separator=",", Transfer_Encoding="chunked")

@@ -56,7 +56,7 @@ def written(number: int, how: str, op: int = 0) -> str:
 
 
 @pytest.mark.judge_rs
-@pytest.mark.parametrize("how", ["csv", "json", "lz4"])
+@pytest.mark.parametrize("how", ["csv", "json", pytest.param("lz4", marks=pytest.mark.test_all)])
 def test_t11_it_loads_upserts_and_deletes(
     base: str, server: LoadServer, tmp_path: Path, how: str, hudi_rs_judge: HudiRsJudge
 ) -> None:
@@ -100,6 +100,7 @@ def test_t11_the_lost_reply_of_a_commit_is_no_lost_row(base: str, server: LoadSe
     assert rows(base) == {1: "v1"}
 
 
+@pytest.mark.test_all
 def test_t11_the_lost_reply_of_a_prepare_rolls_back(base: str, server: LoadServer, tmp_path: Path) -> None:
     with LossyProxy(server.address, lambda line, count: "/prepare " in line and not count) as proxy:
         with StarRocksClient(proxy.url, "csv", "t", COLUMNS, tmp_path) as client:
@@ -109,6 +110,7 @@ def test_t11_the_lost_reply_of_a_prepare_rolls_back(base: str, server: LoadServe
     assert rows(base) == {}
 
 
+@pytest.mark.test_all
 def test_t11_a_failure_is_told_and_nothing_half_is_left(
     base: str, server: LoadServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -127,7 +127,7 @@ def test_t3_loads_that_are_refused(base: Base, client: Client) -> None:
     client.transaction("prepare", "l")
     late = client.transaction("load", "l", ROWS, **CSV)
     assert late["Status"] == "FAILED"
-    assert "Transcation LoadState Invalid" in late["Message"]
+    assert "Transcation State Invalid" in late["Message"]
     assert client.state("l") == "PREPARED"
     assert client.transaction("commit", "l")["Status"] == "OK"
     assert len(base.rows()) == 2
@@ -415,6 +415,19 @@ def test_two_requests_in_one_transaction(base: Base, client: Client) -> None:
     assert client.transaction("prepare", "l")["NumberTotalRows"] == 2
 
 
+def test_a_question_for_the_state_is_in_nobodys_way(client: Client) -> None:
+    client.transaction("begin", "l")
+    live = client.service.transactions.live["db", "l"]
+
+    class Locked:
+        def acquire(self, **_: object) -> bool:
+            raise AssertionError("a state query held the transaction")
+
+    live.busy, busy = Locked(), live.busy  # type: ignore[assignment]
+    assert client.state("l") == "PREPARE"
+    live.busy = busy
+
+
 def test_tx19_bad_rows_are_told_at_once_and_fail_at_prepare(client: Client) -> None:
     client.transaction("begin", "l")
     reply = client.transaction("load", "l", b"1,a,1\n2\n", **CSV)
@@ -604,6 +617,7 @@ def test_tx5_users_load_into_their_tables() -> None:
     assert anna.state("l") == "PREPARE"
     assert "Access denied" in bob.ask("PUT", "/api/db/t/_stream_load", ROWS, **CSV)["Message"]
     assert [each["Label"] for each in anna.ask("GET", "/api/transaction/list")["Transactions"]] == ["l"]
+    assert anna.ask("GET", "/api/transaction/list")["Transactions"][0]["State"] == "PREPARE"
     assert bob.ask("GET", "/api/transaction/list")["Transactions"] == []
 
 

@@ -61,6 +61,27 @@ def test_an_operator_that_is_none_ends_its_row(base: Base) -> None:
     assert load(base, b"1,a,1,7\n", **OPERATED)["Message"] == "too many filtered rows"
 
 
+def test_only_deletes_have_to_be_held() -> None:
+    """Operators of upserts cost nothing; bodies with and without deletes go together."""
+    base = Base()
+    client = Client(base.service(options(max_row_bytes_in_memory=10)))
+    client.whole("l", b'{"id":1,"v":"a"}{"id":2,"v":"b","__op":0}', format="json")
+    assert client.service.transactions.live["db", "l"].record.tables["t"].marked is False
+    client.service.stop()
+    client = Client(base.service(options()))
+    client.transaction("begin", "m")
+    for body in (b'{"id":3,"v":"c"}', b'{"id":1,"__op":1}', b'{"id":4,"v":"d"}'):
+        client.transaction("load", "m", body, format="json")
+    client.transaction("commit", "m")
+    assert base.rows() == [(2, "b", None), (3, "c", None), (4, "d", None)]
+
+
+def test_a_partial_update_names_its_columns() -> None:
+    base = Base()
+    reply = load(base, b'{"id":1,"v":"x"}', format="json", partial_update="true")
+    assert "needs columns" in reply["Message"]
+
+
 def test_a_partial_update_keeps_other_columns(base: Base) -> None:
     load(base, b"1,a,1\n2,b,2\n", **CSV)
     load(base, b"1,x\n3,z\n", label="m", columns="id,v", partial_update="true", **CSV)
@@ -77,7 +98,7 @@ def test_rows_with_operators_have_a_limit() -> None:
     base = Base()
     client = Client(base.service(options(max_row_bytes_in_memory=10)))
     client.transaction("begin", "l")
-    client.transaction("load", "l", b"1,a,1,0\n", **OPERATED)
+    client.transaction("load", "l", b"1,a,1,0\n2,b,2,1\n", **OPERATED)
     assert "too many for one transaction" in client.transaction("prepare", "l")["Message"]
 
 
@@ -101,7 +122,7 @@ def test_a_table_without_keys() -> None:
     assert base.rows() == [(1,), (1,), (2,)]
     for headers, message in (
         ({"columns": "n,__op"}, "for tables with record keys"),
-        ({"partial_update": "true"}, "Only primary key table"),
+        ({"partial_update": "true", "columns": "n"}, "Only primary key table"),
         ({"lakefmt_operation": "upsert"}, ""),
     ):
         reply = load(base, b"3,0\n", label="m", **headers, **CSV)
@@ -116,7 +137,7 @@ def test_inserts_into_a_table_with_keys(operation: str) -> None:
     load(base, b"2,b,2\n", label="m", lakefmt_operation=operation, **CSV)
     assert len(base.rows()) == 2
     reply = load(base, b"2,b,2,1\n", label="n", lakefmt_operation=operation, **OPERATED)
-    assert "are upserts" in reply["Message"]
+    assert "are upserts" in reply["Message"], reply
 
 
 @pytest.mark.parametrize("operation", ["upsert", "insert", "bulk_insert"])

@@ -24,6 +24,8 @@ from lakefmt._core.loads.journal import TableLoad, Transaction
 from lakefmt._core.loads.shape import Target
 from lakefmt._core.loads.staging import StagedParts
 from lakefmt._core.producers.stream.committing import KeyedCommit, has_record_keys, key_scope
+from lakefmt._core.segments.codec import OPERATOR
+from lakefmt._core.segments.names import RowOperator
 from lakefmt._core.segments.resolve import (
     columns_since,
     fill_required,
@@ -199,7 +201,7 @@ class LoadTable:
             if load.merge_condition:
                 return self._merge(table_at, load, request, _all(schema, tables))
             if load.marked:
-                whole = _all(schema, tables)
+                whole = _all(schema, map(_with_operators, tables))
                 columns = table_at.internal_schema() or ""
                 keyed = replace(request, columns=columns)
                 return KeyedCommit(self.client).upsert(keyed, state, table_at.schema(), whole)
@@ -257,6 +259,15 @@ def _fitted_parts(table_at: TableAt, load: TableLoad, rows: StagedParts) -> Iter
                     yield fitted(moved, schema)
 
     return Parts()
+
+
+def _with_operators(rows: pa.Table) -> pa.Table:
+    """Return rows each of which has an operator: of those that came without one no row deletes its key."""
+    upsert = pa.scalar(RowOperator.UPSERT.value, pa.int8())
+    if OPERATOR not in rows.column_names:
+        return rows.append_column(OPERATOR, pa.repeat(upsert, rows.num_rows))
+    place = rows.schema.get_field_index(OPERATOR)
+    return rows.set_column(place, OPERATOR, pc.fill_null(rows.column(OPERATOR), upsert))
 
 
 def _row_schema(table_at: TableAt, load: TableLoad, tables: Iterable[pa.Table]) -> pa.Schema:

@@ -24,7 +24,7 @@ __all__ = ["ColumnList", "Computed", "parse_columns"]
 
 _MAX_ITEMS: Final = 10_000
 _OWN: Final = re.compile(
-    r"'(?:[^'\\]|''|\\.)*'|\"(?:[^\"\\]|\\.)*\"|\b(from_unixtime|str_to_date)(?=\s*\()", re.IGNORECASE
+    r"'(?:[^'\\]|''|\\.)*'|\"(?:[^\"\\]|\\.)*\"|\b(from_unixtime|str_to_date|substr)(?=\s*\()", re.IGNORECASE
 )
 _OWN_PREFIX: Final = "lakefmt_"
 _NAME = re.compile(r"`([^`]+)`|([^\s`=()',\"]+)")
@@ -120,7 +120,7 @@ class Computed:
         import sqlglot  # slow import
         from sqlglot import errors
 
-        own = _OWN.sub(lambda found: _OWN_PREFIX + found[0].lower() if found[1] else found[0], text)
+        own = _OWN.sub(_called, text)
         try:
             tree = sqlglot.parse_one(own, dialect="mysql", into=sqlglot.exp.Condition)
             tree = self._prepared(tree)
@@ -238,6 +238,14 @@ class Computed:
             return pc.strftime(seconds.cast(pa.int64()).cast(pa.timestamp("s")), pattern)
 
         return self._add(pa.string(), moments)
+
+
+def _called(found: re.Match[str]) -> str:
+    """Return a name of a function as it is parsed; texts between quotes stay."""
+    if not found[1]:
+        return found[0]
+    name = found[0].lower()
+    return "substring" if name == "substr" else _OWN_PREFIX + name
 
 
 _DATE_FORMAT: Final = "%Y-%m-%d %H:%M:%S"

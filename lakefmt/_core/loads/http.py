@@ -11,10 +11,10 @@ import logging
 import socket
 import ssl
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import BoundedSemaphore, Event, Thread
+from threading import BoundedSemaphore, Condition, Event, Thread
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -192,13 +192,17 @@ class _Handler(BaseHTTPRequestHandler):
     def handle_one_request(self) -> None:
         self._timed.deadline = time.monotonic() + self.server.limits.header_seconds
         try:
-            self.raw_requestline = self.rfile.readline(_MAX_LINE + 1)
+            with self.server.waiting(self.connection):
+                self.raw_requestline = self.rfile.readline(_MAX_LINE + 1)
+                is_request = (
+                    len(self.raw_requestline) <= _MAX_LINE and bool(self.raw_requestline) and self.parse_request()
+                )
             if len(self.raw_requestline) > _MAX_LINE:
                 self.requestline = self.request_version = self.command = ""
                 self.send_error(414)
                 self.close_connection = True
                 return
-            if not self.raw_requestline or not self.parse_request():
+            if not is_request:
                 self.close_connection = True
                 return
             self._timed.deadline = time.monotonic() + self.server.limits.request_seconds
@@ -240,7 +244,8 @@ class _Handler(BaseHTTPRequestHandler):
             length,
             f"{self.server.scheme}://{self._host()}",
         )
-        reply = self.server.service.handle(request)
+        with self.server.working():
+            reply = self.server.service.handle(request)
         # What the client has not been asked for it may send or not: the connection cannot be used again.
         unread = not body_of.ended
         self._send(Reply(reply.body, reply.status, reply.headers, unread))
@@ -331,12 +336,47 @@ class _Server(ThreadingHTTPServer):
         self.service, self.users, self.tls, self.limits = service, users, tls, limits
         self.scheme = "http" if tls is None else "https"
         self._places = BoundedSemaphore(limits.connections)
+        #: Requests that are worked on.
+        self.requests = 0
+        #: Connections without a request, those that wait longest first.
+        self._waiting: dict[int, socket.socket] = {}
+        self.changed = Condition()
         if ":" in address[0]:
             self.address_family = socket.AF_INET6
         super().__init__(address, _Handler)
 
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """Count a request while it is worked on."""
+        with self.changed:
+            self.requests += 1
+        try:
+            yield
+        finally:
+            with self.changed:
+                self.requests -= 1
+                self.changed.notify_all()
+
+    @contextmanager
+    def waiting(self, connection: socket.socket) -> Iterator[None]:
+        """Note a connection on which no whole request has come: it may be ended for others."""
+        key = id(connection)
+        with self.changed:
+            self._waiting[key] = connection
+        try:
+            yield
+        finally:
+            with self.changed:
+                self._waiting.pop(key, None)
+
     def process_request(self, request: Any, client_address: Any) -> None:
-        self._places.acquire()
+        while not self._places.acquire(timeout=0.02):
+            with self.changed:
+                longest = next(iter(self._waiting), None)
+                connection = None if longest is None else self._waiting.pop(longest)
+            if connection is not None:
+                with suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
         super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
@@ -416,11 +456,18 @@ class LoadServer:
             except LakefmtError as error:
                 _log.warning("the sweep failed: %s", error)
 
-    def stop(self) -> None:
-        """Answer nothing more; what is prepared stays."""
+    def stop(self, seconds: float = 60.0) -> None:
+        """Begin nothing more, let running requests end, and answer nothing more; what is prepared stays.
+
+        Args:
+            seconds: for which running requests are waited for.
+        """
+        self.service.stopping = True
         self._ended.set()
         if self._threads:
             self._server.shutdown()
+            with self._server.changed:
+                self._server.changed.wait_for(lambda: not self._server.requests, seconds)
         self._server.server_close()
         for thread in self._threads:
             thread.join(5)

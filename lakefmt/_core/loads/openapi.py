@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-__all__ = ["openapi_document"]
+__all__ = ["is_known_header", "openapi_document"]
 
 #: Headers of an operation, and what they say.
 _BEGIN: Final = {
@@ -57,6 +57,36 @@ _PLAIN: Final = {
 }
 
 
+#: Headers of HTTP, and those that StarRocks knows and that mean nothing here.
+_IGNORED: Final = frozenset(
+    (
+        *(
+            "accept",
+            "accept-encoding",
+            "authorization",
+            "connection",
+            "content-length",
+            "content-type",
+            "expect",
+            "host",
+        ),
+        *("transfer-encoding", "user-agent", "content-encoding", "two_phase_commit", "warehouse", "source_type"),
+        *("negative", "load_mem_limit", "exec_mem_limit", "load_dop", "transmission_compression_type", "channel_num"),
+        *("channel_id", "temporary_partitions", "partial_update_mode", "prepared_timeout", "merge_commit_parallel"),
+    )
+)
+
+
+def is_known_header(name: str) -> bool:
+    """Return whether a header, in lower case, means something, or is left out on purpose.
+
+    Example:
+        >>> is_known_header("column_separator"), is_known_header("column-separator")
+        (True, False)
+    """
+    return name in _IGNORED or any(name in known for known in (_BEGIN, _LOAD, _PLAIN))
+
+
 def _operation(
     summary: str, headers: dict[str, str], *, body: bool = False, paths: tuple[str, ...] = ()
 ) -> dict[str, Any]:
@@ -94,7 +124,7 @@ def openapi_document() -> dict[str, Any]:
         ['/api/health', '/api/transaction/begin']
     """
     database_and_table = ("db", "table")
-    state = _operation("LoadState of a label", {}, paths=("db",))
+    state = _operation("State of a label", {}, paths=("db",))
     state["parameters"].append({"name": "label", "in": "query", "required": True, "schema": {"type": "string"}})
     return {
         "openapi": "3.1.0",

@@ -18,7 +18,7 @@ from lakefmt._core.data_classes import dataclass
 from lakefmt._core.loads.bodies import BodyBroken, BodyTooLarge, Request
 from lakefmt._core.loads.commit import LoadTable
 from lakefmt._core.loads.merge_commit import MergeCommits
-from lakefmt._core.loads.openapi import openapi_document
+from lakefmt._core.loads.openapi import is_known_header, openapi_document
 from lakefmt._core.loads.options import LoadOptions
 from lakefmt._core.loads.protocol import (
     MAX_TIMEOUT,
@@ -36,6 +36,7 @@ from lakefmt._core.loads.protocol import (
     plain_body,
     seconds_header,
 )
+from lakefmt._core.loads.shape import Target
 from lakefmt._core.loads.states import Answer, LoadState, NextState, Operation, transition
 from lakefmt._core.loads.transactions import DuplicateLabel, Live, Loaded, Transactions, UnknownTransaction
 from lakefmt._core.producers.stream.committing import commit_options
@@ -147,6 +148,15 @@ class LoadService:
         settings = commit_options(table.client, {**_SETTINGS, **self.options.settings})
         return open_table(path, storage_options=self._storage_options, options=settings)
 
+    def target(self, database: str, name: str) -> Target:
+        """Return what rows of a table are made for.
+
+        Raises:
+            Refusal: there is no such table.
+        """
+        table = self.transactions.table(database, name)
+        return table.target(table.at())
+
     # --- life --------------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
@@ -175,6 +185,7 @@ class LoadService:
             BodyBroken: the connection ended in the middle of the body: nobody waits for a reply.
         """
         begun = perf_counter()
+        self._tell_unknown_headers(request)
         operation, answer = self._route(request)
         reply = answer(request)
         status = str(reply.body.get("Status", reply.status)) if isinstance(reply.body, Mapping) else str(reply.status)
@@ -187,6 +198,13 @@ class LoadService:
                 status,
             )
         return reply
+
+    def _tell_unknown_headers(self, request: Request) -> None:
+        """Tell the log of headers that mean nothing, each once: one may be misspelt."""
+        for name in request.headers:
+            if not is_known_header(name) and name not in self._unknown_headers and len(self._unknown_headers) < 1_000:
+                self._unknown_headers.add(name)
+                _log.info("header %s means nothing here", shown(name))
 
     def _route(self, request: Request) -> tuple[str, Callable[[Request], Reply]]:
         path, method = request.path, request.method
@@ -271,7 +289,7 @@ class LoadService:
         if operation is Operation.ROLLBACK:
             raise Refusal(f"Can not abort {record.state.value} transaction {record.id}")
         reason = f", {record.reason}" if record.reason else ""
-        raise Refusal(f"Transcation LoadState Invalid: transaction {record.id} is {record.state.value}{reason}")
+        raise Refusal(f"Transcation State Invalid: transaction {record.id} is {record.state.value}{reason}")
 
     def _unknown(self, operation: Operation, label: str, database: str) -> Refusal:
         spelt = {
@@ -558,7 +576,7 @@ class LoadService:
                     "Db": of,
                     "Tables": tables,
                     "TxnId": record.id,
-                    "LoadState": record.state.value,
+                    "State": record.state.value,
                     "Reason": record.reason,
                     "BeginTxnTimeMs": record.times.begun,
                     **record.counts.body(),

@@ -59,7 +59,7 @@ class Shaped:
     """Rows of a table.
 
     Attributes:
-        rows: with the table's columns, and an operator if the load has the field of one.
+        rows: with the table's columns, and an operator where one of them deletes its key.
         counts: what became of those that came.
         problems: of the first bad rows.
     """
@@ -123,7 +123,9 @@ class Shaper:
             raise Refusal(f"{OPERATION} is for tables with record keys", rolls_back=True)
         if self._parameters.partial_update and not target.keys:
             raise Refusal("Only primary key table support partial update", rolls_back=True)
-        if self._parameters.partial_update and self.marked and self._parameters.columns:
+        if self._parameters.partial_update and not self._parameters.columns:
+            raise Refusal("partial_update needs columns: those that are set", rolls_back=True)
+        if self._parameters.partial_update and self.marked:
             raise Refusal(f"partial_update and {OPERATION} together are not supported", rolls_back=True)
         needed = set(target.keys) | {each.name.split(".", 1)[0] for each in target.spec.partition_fields}
         if not self._parameters.partial_update:
@@ -172,7 +174,7 @@ class Shaper:
         self._reject_nulls(work, columns)
         fields = [self._target.schema.field(name).with_nullable(True) for name in self.stored_names]
         rows = pa.table([columns[each.name] for each in fields], schema=pa.schema(fields))
-        if self.marked:
+        if work.deletes is not None and work.deletes.any():
             rows = rows.append_column(OPERATOR, columns[OPERATION])
         good = ~work.bad
         selected = self._selected(rows, source.rows, good)

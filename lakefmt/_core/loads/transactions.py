@@ -15,16 +15,19 @@ from contextlib import contextmanager, suppress
 from threading import Lock
 from typing import Final
 
+import pyarrow as pa
+
 from lakefmt._core.data_classes import dataclass
 from lakefmt._core.loads.bodies import Body, unpacked
 from lakefmt._core.loads.commit import LoadTable
 from lakefmt._core.loads.csv_rows import MOST_PROBLEMS, Problem
-from lakefmt._core.loads.journal import Journal, ServerLease, Transaction
+from lakefmt._core.loads.journal import Journal, ServerLease, TableLoad, Transaction
 from lakefmt._core.loads.options import LoadOptions
 from lakefmt._core.loads.protocol import BeginParameters, LoadCounts, LoadParameters, Refusal, existing_status
 from lakefmt._core.loads.shape import Shaper
 from lakefmt._core.loads.staging import Staged, StagedParts
 from lakefmt._core.loads.states import Answer, LoadState, Operation, Times, expiry, transition
+from lakefmt._core.segments.codec import OPERATOR
 from lakefmt._core.storage.api import ObjectStore
 from lakefmt._core.values import Clock
 from lakefmt.errors import LakefmtError, NotFoundError, StorageError, TableNotFound
@@ -204,7 +207,7 @@ class Transactions:
         self.lease.renew()
         now = self.now()
         for live in list(self.live.values()):
-            if live.record.state in (LoadState.PREPARE, LoadState.PREPARED) and live.busy.acquire(blocking=False):
+            if self._reason_to_end(live) is not None and live.busy.acquire(blocking=False):
                 try:
                     self.expire(live)
                 except LakefmtError as error:
@@ -236,7 +239,8 @@ class Transactions:
     def find(self, database: str, label: str) -> Live | None:
         """Return a transaction; one whose time is over ends now."""
         live = self.live.get((database, label))
-        if live is not None and live.busy.acquire(blocking=False):
+        # One that goes on is not held for a moment either: a load that comes just then would be refused.
+        if live is not None and self._reason_to_end(live) is not None and live.busy.acquire(blocking=False):
             try:
                 self.expire(live)
             finally:
@@ -245,11 +249,17 @@ class Transactions:
 
     def expire(self, live: Live) -> None:
         """End a transaction whose time is over; the caller works on it."""
-        record = live.record
-        record.times = record.times.seen_at(self.now())
-        reason = expiry(record.state, record.times, self.now())
+        reason = self._reason_to_end(live)
         if reason is not None:
             self.abort(live, reason)
+
+    def _reason_to_end(self, live: Live) -> str | None:
+        """Return why the time of a transaction is over; None: it is not."""
+        record, now = live.record, self.now()
+        seen = record.times.seen_at(now)
+        if seen != record.times:
+            record.times = seen  # the clock has stepped back
+        return expiry(record.state, record.times, now)
 
     def state(self, database: str, label: str) -> tuple[LoadState, str]:
         """Return the state of a label, and why its transaction was aborted."""
@@ -378,6 +388,7 @@ class Transactions:
             blocks = _CountedBlocks(unpacked(body, parameters.compression, self.options.max_body_bytes))
             for source in loading.shaper.reader.read(blocks):
                 shaped = loading.shaper.shape(source)
+                self._note_operators(live.record.tables[table], shaped.rows)
                 loading.staged.add(shaped.rows)
                 counts += shaped.counts
                 problems += shaped.problems
@@ -399,6 +410,14 @@ class Transactions:
         number, live.loads = live.loads, live.loads + 1
         return Loaded(counts, number)
 
+    @staticmethod
+    def _note_operators(load: TableLoad, rows: pa.Table) -> None:
+        """Note that rows have to be held at the commit, since some of them delete their keys."""
+        if OPERATOR in rows.column_names:
+            if load.operation != "upsert":
+                raise Refusal("rows that delete their keys are upserts", rolls_back=True)
+            load.marked = True
+
     def join(self, live: Live, other: Live) -> None:
         """Let the rows of a transaction that has no record be those of another one.
 
@@ -418,7 +437,7 @@ class Transactions:
             if mine.columns != load.columns:
                 raise Refusal("the table was altered meanwhile: try again", status="INTERNAL_ERROR")
             live.loading[name].staged.take(loading.staged)
-            mine.counts += load.counts
+            mine.counts, mine.marked = mine.counts + load.counts, mine.marked or load.marked
         live.problems = (live.problems + other.problems)[:MOST_PROBLEMS]
         self.forget(other)
 
@@ -453,9 +472,8 @@ class Transactions:
         shaper = Shaper(parameters, load_table.target(table_at))
         load = load_table.begin(table_at, parameters.operation)
         load.partial, load.merge_condition = parameters.partial_update, parameters.merge_condition
-        load.marked = shaper.marked
-        if load.operation != "upsert" and (load.partial or load.merge_condition or load.marked):
-            raise Refusal("rows with operators, parts or a condition are upserts", rolls_back=True)
+        if load.operation != "upsert" and (load.partial or load.merge_condition):
+            raise Refusal("rows with parts or a condition are upserts", rolls_back=True)
         record.tables[table] = load
         staged = Staged(
             self.journal.store, record.database, record.id, load, live.numbers, durable=self.options.durable

@@ -16,9 +16,11 @@ import click
 
 from lakefmt._core.cli.formatters import print_json
 from lakefmt._core.cli.options import Pair, as_mapping, json_option, storage_option
-from lakefmt.errors import UnknownSetting
+from lakefmt.errors import InvalidInputError, UnknownSetting
 
 if TYPE_CHECKING:
+    from lakefmt._core.loads.http import LoadServer
+    from lakefmt._core.loads.mysql_port import MySQLPort
     from lakefmt._core.loads.options import LoadOptions
 
 __all__ = ["load", "serve_loads"]
@@ -49,6 +51,11 @@ _BLOCK = 1 << 18
 )
 @click.option("--tls-certificate", type=click.Path(exists=True, dir_okay=False), help="Certificate: answer by HTTPS.")
 @click.option("--tls-key", type=click.Path(exists=True, dir_okay=False), help="Key of the certificate.")
+@click.option(
+    "--mysql-port",
+    type=click.IntRange(0, 65535),
+    help="Also answer StarRocks' Flink sink, which asks a MySQL port for columns; on a loopback address only.",
+)
 @click.option("--hash-password", metavar="USER", help="Ask for a password, print the line of a file of users, and end.")
 @click.option(
     "--patterns", default="*", show_default=True, help="With --hash-password: tables, such as 'sales.*,hr.staff'."
@@ -72,6 +79,7 @@ def serve_loads(
     users_file: Path | None,
     tls_certificate: str | None,
     tls_key: str | None,
+    mysql_port: int | None,
     hash_password: str | None,
     patterns: str,
     options: Mapping[str, str],
@@ -108,13 +116,34 @@ def serve_loads(
         options=_parse_options(options, tables),
         storage_options=storage_options or None,
     )
+    columns = None if mysql_port is None else _open_mysql_port(server, host, mysql_port)
     if as_json:
-        print_json({"url": server.url})
+        print_json({"url": server.url} | ({} if columns is None else {"mysql_port": columns.port}))
     else:
         click.echo(f"{base_path} is loaded into at {server.url}")
     while not ended.wait(0.5):
         pass
+    if columns is not None:
+        columns.stop()
     server.stop()
+
+
+def _open_mysql_port(server: LoadServer, host: str, port: int) -> MySQLPort:
+    """Open the port; a server that could not have it ends.
+
+    Raises:
+        InvalidInputError: others than this machine could ask.
+    """
+    from lakefmt._core.loads.http import is_loopback
+    from lakefmt._core.loads.mysql_port import MySQLPort
+
+    try:
+        if not is_loopback(host):
+            raise InvalidInputError("the MySQL port knows no users: it opens on a loopback address only")
+        return MySQLPort(server.service.target, host, port)
+    except BaseException:
+        server.stop()
+        raise
 
 
 def _parse_options(given: Mapping[str, str], tables: Mapping[str, str]) -> LoadOptions:
