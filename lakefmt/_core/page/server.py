@@ -352,7 +352,7 @@ class PageServer:
         seen: tuple[object, ...] | None = None
         while not self.ending.is_set():
             try:
-                timeline = table.at().timeline
+                timeline = table.refresh().timeline
                 now = (timeline.highest_time, len(timeline.instants), len(timeline.pending))
                 if seen is not None and now != seen:
                     latest = timeline.latest_commit

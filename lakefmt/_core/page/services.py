@@ -360,7 +360,8 @@ def advice_facts(table: PageTable) -> Facts:
     Raises:
         LakefmtError: the table has too little history, or cannot be read.
     """
-    advice = table.table.advise()
+    with table.alone():
+        advice = table.table.advise()
     return {**advice.as_json(), "text": str(advice), "paste": advice.paste}
 
 
