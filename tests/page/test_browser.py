@@ -176,6 +176,30 @@ def test_a_new_commit_appears_by_itself(browser, shown):
     assert browser.errors() == []
 
 
+def test_an_action_is_confirmed_in_the_browser(browser, tmp_path):
+    from selenium.webdriver.support.wait import WebDriverWait
+
+    from lakefmt._core.page.actions import PageActions
+
+    table = make_table(tmp_path / "t", commits=3)
+    before = table.snapshot().instant
+    with served(tmp_path / "t", actions=PageActions(tmp_path / "audit.jsonl")) as page:
+        origin = enter(browser, page)
+        browser.open(f"{origin}/tables/{id_of(page)}/files")
+        browser.run("document.querySelector('input[value=clustering]').form.querySelector('button').click()")
+        WebDriverWait(browser.driver, 20, poll_frequency=0.02).until(lambda d: d.current_url.endswith("/actions/plan"))
+        browser.settle()
+        assert browser.violations() == []
+        browser.keep("action-planned")
+        assert table.snapshot().instant == before
+        browser.run("document.querySelector('button.danger').click()")
+        WebDriverWait(browser.driver, 20, poll_frequency=0.02).until(lambda d: d.current_url.endswith("/actions/run"))
+        browser.settle()
+        assert ": done" in browser.text()
+        assert browser.errors() == []
+    assert table.snapshot().instant != before
+
+
 def test_tables_are_read_without_the_script(browser, shown):
     page, _root = shown
     origin = enter(browser, page)

@@ -121,12 +121,16 @@ def health_words(table_at: TableAt) -> list[Facts]:
     ]
     others = len(pending) - len(planned)
     if others:
-        words.append({"level": "note", "words": f"{others:,} writes not completed"})
+        words.append({"level": "note", "words": f"{others:,} write{_s(others)} not completed"})
     if planned:
-        words.append({"level": "note", "words": f"{len(planned):,} plans wait"})
+        words.append({"level": "note", "words": f"{len(planned):,} plan{_s(len(planned))} waiting"})
     if not table_at.timeline.commits:
         words.append({"level": "note", "words": "no commits"})
     return words or [{"level": "good", "words": "in order"}]
+
+
+def _s(number: int) -> str:
+    return "" if number == 1 else "s"
 
 
 def settings_facts(table: PageTable) -> list[Facts]:

@@ -406,7 +406,7 @@ def instant_facts(table: PageTable, time: str, action: str = "") -> Facts:
     facts = _read_entry(EntryBuilder(table_at), instant, str(instant.time) in moments.archived, table)
     facts |= {"start": moments.starts[found], "end": _end(moments, found, facts), "zone": str(moments.zone)}
     facts["states"] = [
-        {"action": each.action.value, "state": each.state.value, "file": each.file_name, "bytes": each.size}
+        {"action": each.action.value, "state": each.state.value, "file": each.file_name}
         for each in table_at.timeline.files_of(instant)
     ]
     facts["same_time"] = [
