@@ -145,6 +145,7 @@ def test_every_page_comes(shown):
         assert "cannot be read" not in reply.text
 
 
+@pytest.mark.slow
 def test_changes_between_two_commits_are_the_library_s(tmp_path):
     table = make_table(tmp_path / "t", table_type="cow")
     commits = [r for r in table.history().to_pylist() if r["operation"]]

@@ -36,7 +36,7 @@ STATIC: Final[dict[str, str]] = {
     "page.js": "text/javascript; charset=utf-8",
     "icon.svg": "image/svg+xml",
 }
-_CONTROLS: Final = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+_CONTROLS: Final = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _MOST_NAME: Final = 80
 _FEW_GROUPS: Final = 2000
 

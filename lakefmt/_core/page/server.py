@@ -49,6 +49,8 @@ _MOST_LISTENERS: Final = 16
 _SOCKET_SECONDS: Final = 30.0
 #: How often a timeline is looked at for those who listen.
 _LOOK_SECONDS: Final = 2.0
+#: How often the server looks whether it is to end.
+_END_SECONDS: Final = 0.05
 
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
@@ -154,7 +156,9 @@ class PageServer:
             for name in known
         ) | {name for name in names if ":" in name}
         self.cookie = f"lakefmt_ui_{self.port}"
-        self._thread = threading.Thread(target=self._server.serve_forever, name="lakefmt-page", daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(_END_SECONDS,), name="lakefmt-page", daemon=True
+        )
 
     @property
     def url(self) -> str:
