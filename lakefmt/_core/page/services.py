@@ -16,6 +16,7 @@ from lakefmt._core.filegroups.table_client import TableAt
 from lakefmt._core.page.files import size_facts
 from lakefmt._core.page.tables import PageTable, PageTables
 from lakefmt._core.page.timeline import zone_of
+from lakefmt._core.read.stats import EntryBuilder
 from lakefmt._core.segments.codec import committed_of, has_streams
 from lakefmt._core.segments.pending import is_owned, load_streams, plan_stream
 from lakefmt._core.storage.api import ObjectStore
@@ -45,6 +46,8 @@ __all__ = [
 Facts = dict[str, Any]
 
 _MOST_LISTED: Final = 200
+#: Pending instants whose writers are looked for.
+_MOST_ASKED: Final = 8
 _CHECKS: Final = threading.Lock()
 _MOST_TEXT: Final = 4096
 _MOST_LOCK_BYTES: Final = 1 << 16
@@ -116,11 +119,16 @@ def health_words(table_at: TableAt) -> list[Facts]:
     """Return what the timeline alone tells of a table's health; no other file is read, but those of pending writers."""
     words = []
     pending = table_at.timeline.pending
+    builder = EntryBuilder(table_at) if pending else None
+    # A few of the oldest: whoever is dead has been so for a while.
+    dead = sum(builder.entry(i, False).failed for i in pending[:_MOST_ASKED]) if builder is not None else 0
+    if dead:
+        words.append({"level": "bad", "words": f"{dead:,} dead writer{_s(dead)}: the next write rolls back"})
     planned = [
         i for i in pending if i.action in (Action.COMPACTION, Action.LOG_COMPACTION, Action.CLUSTERING, Action.CLEAN)
     ]
-    others = len(pending) - len(planned)
-    if others:
+    others = len(pending) - len(planned) - dead
+    if others > 0:
         words.append({"level": "note", "words": f"{others:,} write{_s(others)} not completed"})
     if planned:
         words.append({"level": "note", "words": f"{len(planned):,} plan{_s(len(planned))} waiting"})
