@@ -150,6 +150,29 @@ def test_two_marked_commits_lead_to_their_changes(browser, shown):
     assert browser.violations() == []
 
 
+def test_two_bars_marked_by_keys_lead_to_their_changes(browser, shown):
+    from selenium.webdriver.common.action_chains import ActionChains
+    from selenium.webdriver.common.keys import Keys
+    from selenium.webdriver.support.wait import WebDriverWait
+
+    page, _root = shown
+    origin = enter(browser, page)
+    browser.open(f"{origin}/tables/{id_of(page, 'v8_mor_archived_120')}/timeline")
+    shown_before = browser.run("return document.querySelectorAll('a.lf-bar').length")
+    browser.run("document.querySelector('[data-step=out]').click()")
+    WebDriverWait(browser.driver, 20, poll_frequency=0.02).until(
+        lambda driver: driver.execute_script("return document.querySelectorAll('a.lf-bar').length") > shown_before,
+        "beyond the active timeline the archive is shown",
+    )
+    browser.open(f"{origin}/tables/{id_of(page, 'own')}/timeline")
+    browser.run("document.querySelector('a.lf-bar[href*=deltacommit]').focus()")
+    ActionChains(browser.driver).send_keys("m").send_keys(Keys.ARROW_RIGHT).send_keys("m").perform()
+    WebDriverWait(browser.driver, 20, poll_frequency=0.02).until(lambda driver: "/changes?from=" in driver.current_url)
+    browser.settle()
+    assert "Changes between two commits" in browser.text()
+    assert browser.errors() == []
+
+
 def test_a_new_commit_appears_by_itself(browser, shown):
     import pyarrow as pa
 

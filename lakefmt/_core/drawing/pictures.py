@@ -59,6 +59,7 @@ STYLE: Final = """
 .lf-archived .lf-shape { fill-opacity: 0.75; stroke-opacity: 0.75; }
 .lf-bar:focus, .lf-tile:focus { outline: none; }
 .lf-bar:focus .lf-shape, .lf-tile:focus .lf-shape { stroke: var(--lf-ink); stroke-width: 3; stroke-dasharray: none; }
+.lf-marked .lf-shape { stroke: var(--lf-mark); stroke-width: 3; }
 .lf-bar:hover .lf-shape, .lf-tile:hover .lf-shape { stroke: var(--lf-ink); }
 .lf-mark { stroke: var(--lf-mark); stroke-width: 2; } .lf-picture .lf-mark-text { fill: var(--lf-mark); font-weight: 600; }
 .lf-tile .lf-shape { stroke: var(--lf-paper); stroke-width: 2; }
