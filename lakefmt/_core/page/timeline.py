@@ -42,7 +42,7 @@ Facts = dict[str, Any]
 MOST_BARS: Final = 240
 _COLUMN_PIXELS: Final = 5
 #: Bodies are read for so long per picture; what is left is drawn without its operation, and the page asks again.
-_BODY_SECONDS: Final = 0.06
+_BODY_SECONDS: Final = 0.03
 _MOST_TEXT: Final = 4096
 _MOST_BODY_TEXT: Final = 64 << 10
 _MOST_PARTITIONS: Final = 400
