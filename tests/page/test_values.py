@@ -213,6 +213,27 @@ def test_a_dead_writer_is_named(tmp_path):
         assert dead["sign"] == "✗"
 
 
+@pytest.mark.slow
+def test_a_hundred_dead_writers_are_all_told(tmp_path):
+    import os
+
+    table = make_table(tmp_path / "t", commits=1, table_type="cow")
+    for number in range(100):
+        name = tmp_path / "t" / ".hoodie" / "timeline" / f"20200101000000{number:03}.commit.requested"
+        name.touch()
+        os.utime(name, (1, 1))
+    with served(tmp_path / "t") as page:
+        base = f"/tables/{id_of(page)}"
+        for _ in range(100):
+            facts = page.facts(f"{base}/timeline")
+            if facts["complete"]:
+                break
+        assert facts["complete"], "the page asks again until all is known, and comes to an end"
+        assert sum(each["state"] == "failed" for each in facts["instants"]) == 100
+        assert page.facts(base)["health"][0]["level"] == "bad"
+    assert len(table.timeline) == 102
+
+
 def test_a_second_look_costs_a_listing_and_the_properties(tmp_path):
     """On an object store each request costs: what was read of completed instants is not read again."""
     from lakefmt._core.storage.open import open_store

@@ -265,7 +265,7 @@ class PageServer:
     def _answer(self, asked: _Asked) -> Answer:
         parts = _path_parts(asked.path)
         if parts[:1] == ["static"] and len(parts) == 2 and parts[1] in STATIC:
-            return Answer(200, static_file(parts[1]), STATIC[parts[1]], (("Cache-Control", "max-age=3600"),))
+            return Answer(200, static_file(parts[1]), STATIC[parts[1]], (("Cache-Control", "max-age=60"),))
         if asked.method == "POST":
             return self._act(asked, parts)
         if parts[:2] == ["api", "v1"]:

@@ -121,7 +121,7 @@ def health_words(table_at: TableAt) -> list[Facts]:
     pending = table_at.timeline.pending
     builder = EntryBuilder(table_at) if pending else None
     # A few of the oldest: whoever is dead has been so for a while.
-    dead = sum(builder.entry(i, False).failed for i in pending[:_MOST_ASKED]) if builder is not None else 0
+    dead = sum(_is_dead(builder, i) for i in pending[:_MOST_ASKED]) if builder is not None else 0
     if dead:
         words.append({"level": "bad", "words": f"{dead:,} dead writer{_s(dead)}: the next write rolls back"})
     planned = [
@@ -135,6 +135,13 @@ def health_words(table_at: TableAt) -> list[Facts]:
     if not table_at.timeline.commits:
         words.append({"level": "note", "words": "no commits"})
     return words or [{"level": "good", "words": "in order"}]
+
+
+def _is_dead(builder: EntryBuilder, instant: Instant) -> bool:
+    try:
+        return builder.entry(instant, False).failed
+    except LakefmtError:
+        return False  # it was completed or rolled back meanwhile
 
 
 def _s(number: int) -> str:
