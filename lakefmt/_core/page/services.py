@@ -323,10 +323,14 @@ def _stream_facts(table_at: TableAt) -> list[Facts]:
     return rows
 
 
+#: A field of the position that a stream keeps → what writes the stream. Other jobs add theirs.
+_STREAM_KINDS: Final = {"position": "CDC"}
+
+
 def _stream_kind(offset: object) -> str:
     """Return what writes a stream, by the position it keeps: each kind of job has its own shape of it."""
-    # A follower of a database keeps its position in the log; other jobs add their shape here.
-    return "CDC" if isinstance(offset, dict) and "position" in offset else "stream"
+    fields = offset if isinstance(offset, dict) else {}
+    return next((what for field, what in _STREAM_KINDS.items() if field in fields), "stream")
 
 
 def _position_text(offset: object) -> str:
