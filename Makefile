@@ -6,7 +6,7 @@ PY := $(VENV)/bin/python
 RUN := $(PY) tools/run_tests.py
 
 .DEFAULT_GOAL := help
-.PHONY: help venv venv-oldest venv-newest spark-env azurite-env sdk-env cdc-env debezium-env page-env fast-env demo demo-spark demo-stream demo-cdc demo-ui test test-all test-fast test-oldest test-newest test-spark test-spark-releases test-real-tables durations \
+.PHONY: help venv venv-oldest venv-newest spark-env azurite-env sdk-env cdc-env debezium-env kafka-env streamer-env fast-env demo demo-spark demo-stream demo-cdc demo-ingest test test-all test-fast test-oldest test-newest test-spark test-spark-releases test-real-tables durations loads-env demo-load page-env demo-ui \
         lint format types architecture docs site docs-write extras bench bench-spark bench-parts bench-streams sizes clean bench-choices choices-check choices-results
 
 help: ## list the tasks
@@ -41,7 +41,16 @@ debezium-env: venv ## make .cache/debezium: Debezium's engine, which judges its 
 page-env: venv ## install Chromium for the tests of the page, where root can, and make .cache/axe with npm
 	@$(PY) tools/page_env.py
 
-fast-env: sdk-env cdc-env page-env ## what the tests without a JVM need beside .venv
+loads-env: venv ## make .cache/starrocks: StarRocks' own client, which judges loads over HTTP, with Maven
+	@$(PY) tools/loads_env.py
+
+kafka-env: venv ## make .cache/kafka: a broker for the tests of ingestion, with Maven
+	@$(PY) tools/kafka_env.py
+
+streamer-env: venv ## make .cache/streamer: Hudi's own ingest tool, which judges ours, with Maven and pip (three minutes)
+	@$(PY) tools/kafka_env.py --streamer
+
+fast-env: sdk-env cdc-env kafka-env page-env ## what the tests without a JVM need beside .venv
 
 # ------------------------------------------------------------------ what one does
 
@@ -53,6 +62,12 @@ demo-spark: venv ## set up, then the same flights through PySpark without a JAR,
 
 demo-cdc: cdc-env ## set up, then a shop in a private MariaDB, followed into three tables by a process that is killed in the middle
 	@$(PY) -m examples.shop
+
+demo-ingest: kafka-env ## set up, then a year of flights from a private Kafka and weather from files into two tables, by a process that is killed in the middle
+	@$(PY) -m examples.ingest
+
+demo-load: venv ## set up, then three clients load over HTTP; their server is killed between prepare and commit
+	@$(PY) -m examples.loads
 
 demo-ui: venv ## a year of flights as commits in the browser, a writer beside it; ends by itself with CI=true
 	@$(PY) -m examples.page $(ARGS)

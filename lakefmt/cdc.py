@@ -25,6 +25,7 @@ from lakefmt._core.cdc.events import (
 from lakefmt._core.cdc.follow import CdcProgress, Follower, TableProgress
 from lakefmt._core.cdc.options import CdcOptions, CdcSettings, TableSettings, connector_options
 from lakefmt._core.data_classes import replace
+from lakefmt.errors import InvalidInputError
 
 __all__ = [
     "Border",
@@ -90,10 +91,13 @@ def follow(
         ...     print(error)
         'oracle' is no source: give mysql://, mariadb:// or postgresql://
     """
-    from lakefmt._core.cdc.open import source_opener
+    from lakefmt._core.cdc.open import follower_text, source_opener
 
+    if isinstance(tables, str):
+        raise InvalidInputError(f"tables takes names or patterns in a list, such as [{tables!r}], or a mapping")
     chosen = replace(options or CdcOptions(), **settings)
     selected = dict.fromkeys(tables) if isinstance(tables, Sequence) else dict(tables or {})
-    opener = source_opener(source, list(selected), password) if isinstance(source, str) else source
+    told = follower_text(chosen.name, base_path, selected)
+    opener = source_opener(source, list(selected), password, told) if isinstance(source, str) else source
     follower = Follower(opener, base_path, selected, chosen, storage_options=storage_options, on_commit=on_commit)
     return follower.run(until_now=until_now)

@@ -8,7 +8,8 @@
     │   ├── WriterActive           another writer's instant is pending and alive
     │   ├── ConsumerActive         another reader uses the consumer's id
     │   ├── LockUnavailable        the table lock is held by another writer
-    │   └── LeaseLost              this writer was declared dead; its commit is refused
+    │   ├── LeaseLost              this writer was declared dead; its commit is refused
+    │   └── CheckpointMoved        another process of the ingest job committed first
     ├── NotFoundError            check the name (also KeyError)
     │   ├── TableNotFound
     │   ├── InstantNotFound
@@ -26,6 +27,7 @@
     │   ├── InvalidExpression      an SQL expression is not understood, or fails for a row
     │   ├── InvalidFilter
     │   ├── MergerFailed           a merge function raised, or returned invalid rows
+    │   ├── RowsRejected           rows of an ingest job cannot be stored, or fail a check
     │   └── UnknownSetting
     ├── UnsupportedError         not supported for this table; nothing was changed
     │   ├── UnsupportedVersion     upgrade lakefmt, or the table
@@ -47,6 +49,7 @@
     │   ├── SourceRefused          a setting, a right or a table of it: the message says what mends it
     │   ├── SourceChanged          its columns changed so that the table cannot follow
     │   └── PositionLost           it does not have the changes behind the stored position any more
+    ├── LoadFailed               a server of loads refused, or did not answer (``transient`` says whether to try again)
     ├── FormatError              repair the table: stored bytes are not what they should be
     │   ├── CorruptFile
     │   ├── CompletedFileMissing   the completed file of an instant is missing
@@ -62,13 +65,14 @@ secrets.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 __all__ = [
     "AlreadyExistsError",
     "BackPressureTimeout",
     "BufferFull",
+    "CheckpointMoved",
     "CommitConflict",
     "CommitFailed",
     "CompletedFileMissing",
@@ -90,6 +94,7 @@ __all__ = [
     "KeyNotFound",
     "LakefmtError",
     "LeaseLost",
+    "LoadFailed",
     "LockUnavailable",
     "MergerFailed",
     "MergerMissing",
@@ -97,6 +102,7 @@ __all__ = [
     "NotFoundError",
     "ObjectNotFound",
     "PositionLost",
+    "RowsRejected",
     "SchemaChanged",
     "SchemaMismatch",
     "ServicesFailed",
@@ -315,6 +321,12 @@ class MergerFailed(InvalidInputError):
     kind = "merger_failed"
 
 
+class RowsRejected(InvalidInputError):
+    """Rows of an ingest job cannot be decoded or stored, or fail a check; nothing of the round was committed."""
+
+    kind = "rows_rejected"
+
+
 class UnknownSetting(InvalidInputError):
     """No setting has that name, or the value is not valid for it."""
 
@@ -422,6 +434,12 @@ class StreamUnavailable(StreamError):
     kind = "stream_unavailable"
 
 
+class CheckpointMoved(ConflictError):
+    """Another process of the same ingest job committed first; nothing of this round is visible, and the next one begins behind it."""
+
+    kind = "checkpoint_moved"
+
+
 class SourceError(LakefmtError):
     """A table cannot follow its database any further; earlier changes are committed, or the database sends them again."""
 
@@ -450,6 +468,27 @@ class PositionLost(SourceError):
     """The database does not have the changes behind the stored position any more, or is not the one they came from."""
 
     kind = "position_lost"
+
+
+class LoadFailed(LakefmtError):
+    """A server of loads refused, or did not answer.
+
+    Attributes:
+        status: its word for it, such as ``FAILED`` or ``LABEL_ALREADY_EXISTS``; empty: there was no answer.
+        body: its whole reply.
+        transient: the same request may succeed later.
+    """
+
+    kind = "load_failed"
+
+    def __init__(
+        self, message: str, *, status: str = "", body: Mapping[str, Any] | None = None, transient: bool = False
+    ) -> None:
+        super().__init__(message)
+        self.status, self.body, self.transient = status, dict(body or {}), transient
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild_load_failed, (self.args[0], self.status, self.body, self.transient))
 
 
 class FormatError(LakefmtError):
@@ -507,3 +546,7 @@ def _rebuild_storage_error(
     cls: type[StorageError], message: str, transient: bool, throttled: bool = False
 ) -> StorageError:
     return cls(message, transient=transient, throttled=throttled)
+
+
+def _rebuild_load_failed(message: str, status: str, body: dict[str, Any], transient: bool) -> LoadFailed:
+    return LoadFailed(message, status=status, body=body, transient=transient)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import itertools
 import os
+import signal
 import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +19,8 @@ from tests.example_counts import seed_of_run
 from tests.kit import THOROUGH
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from xdist.remote import Producer
 
     from tests.scheduling import GroupScheduling
@@ -165,6 +169,45 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> GroupSc
 
 #: Objects that a process makes before the collector looks at the youngest ones: tests make many and keep few.
 OBJECTS_BEFORE_A_COLLECTION = 5_000
+
+
+#: After its last test a process ends: fixtures of the session were closed with it, and no thread may keep it.
+SECONDS_TO_END = 120
+
+
+#: A test that does not end at its time limit, because C code waits or somebody catches everything, ends with its process.
+SECONDS_BEHIND_THE_LIMIT = 60
+#: The terminal, whatever pytest captures.
+_terminal = 2
+
+
+def pytest_configure() -> None:
+    """Let a run that is stopped at its limit say where each of its processes stood: SIGUSR1 asks for their stacks."""
+    global _terminal
+    _terminal = os.dup(2)  # here nothing is captured
+    if folder := os.environ.get("LAKEFMT_STACKS"):
+        stacks = (Path(folder) / f"{os.getpid()}.txt").open("w", encoding="utf-8")
+        faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=True)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """End the process of a test far behind its time limit, with the stacks of its threads; xdist names the test and goes on."""
+    marker = item.get_closest_marker("timeout")
+    limit = float(marker.args[0] if marker and marker.args else item.config.getini("timeout") or 0)
+    limit = max(limit, float(item.config.getoption("timeout") or 0))
+    if limit:
+        faulthandler.dump_traceback_later(limit + SECONDS_BEHIND_THE_LIMIT, exit=True, file=_terminal)
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure() -> None:
+    """End a process that does not end by itself, with the stacks of its threads on the terminal."""
+    faulthandler.dump_traceback_later(SECONDS_TO_END, exit=True, file=_terminal)
 
 
 @pytest.hookimpl(trylast=True)

@@ -33,6 +33,7 @@ REPORTS = ROOT / ".cache" / "reports"
 SPARK_ENVIRONMENT = ROOT / ".cache" / "spark_env.json"
 UNJUDGED = "NOT JUDGED BY SPARK"
 KILL_AFTER_SECONDS = 15.0
+SECONDS_FOR_STACKS = 3.0
 #: How much lower the priority of a stage beside others is: they get three quarters of a processor that all want, but where the system shares
 #: it out by sessions.
 NICE = 5
@@ -61,6 +62,7 @@ NO_DEPENDENCY = (
     "examples",
     "fuzz",
     "growth",
+    "integrations",
     "judges",
     "services",
     "stateful",
@@ -241,13 +243,13 @@ def can_judge() -> bool:
     return bool(found["python"] and found["java"] and found["bundles"])
 
 
-def environment_of_tests(folder: str = "") -> dict[str, str]:
-    """Return the variables of a test run, whose files go to `folder`.
+def environment_of_tests(folder: str = "", stacks: str = "") -> dict[str, str]:
+    """Return the variables of a test run, whose files go to `folder` and whose processes write stacks to the folder `stacks`.
 
     Python keeps what it compiled, for every process that the tests start imports it.
     """
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    return {**kept, "TMPDIR": folder} if folder else kept
+    return kept | ({"TMPDIR": folder} if folder else {}) | ({"LAKEFMT_STACKS": stacks} if stacks else {})
 
 
 def has_memory(folder: Path, needed: int) -> bool:
@@ -272,29 +274,42 @@ def folder_of_files() -> Iterator[str]:
 
 
 def run_bounded(command: list[str], limit_seconds: float, folder: str = "", beside: Beside | None = None) -> int:
-    """Run `command` and return its exit status; 124 when it had to be stopped at the limit.
+    """Run `command` and return its exit status; 124 when it had to be stopped at the limit, with the stacks of its processes.
 
     It prints on this terminal, or into the file of a run `beside` others.
     """
-    with subprocess.Popen(
-        command,
-        cwd=ROOT,
-        env=environment_of_tests(folder),
-        stdin=subprocess.DEVNULL,
-        stdout=None if beside is None else beside.output,
-        stderr=None if beside is None else subprocess.STDOUT,
-        start_new_session=True,
-    ) as process:
+    with (
+        tempfile.TemporaryDirectory(prefix="lakefmt-stacks-", ignore_cleanup_errors=True) as stacks,
+        subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=environment_of_tests(folder, stacks),
+            stdin=subprocess.DEVNULL,
+            stdout=None if beside is None else beside.output,
+            stderr=None if beside is None else subprocess.STDOUT,
+            start_new_session=True,
+        ) as process,
+    ):
         if beside is not None:
             beside.began(process)
         try:
             return process.wait(timeout=limit_seconds)
         except subprocess.TimeoutExpired:
+            _show_stacks(process, Path(stacks))
             _stop(process, signal.SIGTERM)
             return 124
         except KeyboardInterrupt:
             _stop(process, signal.SIGINT)
             raise
+
+
+def _show_stacks(process: subprocess.Popen[bytes], stacks: Path) -> None:
+    # Processes that do not know the signal, servers and JVMs, end by it: they would be stopped next.
+    with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
+        os.killpg(process.pid, signal.SIGUSR1)
+        process.wait(timeout=SECONDS_FOR_STACKS)
+    for path in sorted(stacks.iterdir()):
+        print(f"\n--- stacks of process {path.stem}\n{path.read_text('utf-8', 'replace')}", flush=True)
 
 
 @dataclass

@@ -22,7 +22,9 @@ __all__ = [
     "TableStatus",
     "joined_steps",
     "metrics_text",
+    "replace_text",
     "serve_pages",
+    "serve_texts",
     "status_json",
     "with_steps",
     "write_status_file",
@@ -238,10 +240,19 @@ def write_status_file(path: Path, status: ServicesStatus) -> None:
         path: the file.
         status: its new content.
     """
-    text = json.dumps(status_json(status), indent=1) if path.suffix == ".json" else str(status)
+    replace_text(path, (json.dumps(status_json(status), indent=1) if path.suffix == ".json" else str(status)) + "\n")
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Replace a local file by a text; readers see the old one or the new one, whole.
+
+    Args:
+        path: the file.
+        text: its new content.
+    """
     new = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
-        new.write_text(text + "\n", encoding="utf-8")
+        new.write_text(text, encoding="utf-8")
         new.replace(path)
     finally:
         new.unlink(missing_ok=True)
@@ -261,19 +272,37 @@ def serve_pages(port: int, read_status: Callable[[], ServicesStatus]) -> Iterato
     Raises:
         InvalidInputError: the port cannot be had.
     """
+    pages: dict[str, tuple[str, Callable[[], str]]] = {
+        "/": ("text/plain; charset=utf-8", lambda: f"{read_status()}\n"),
+        "/status.json": ("application/json", lambda: json.dumps(status_json(read_status()))),
+        "/metrics": ("text/plain; version=0.0.4; charset=utf-8", lambda: metrics_text(read_status())),
+    }
+    with serve_texts(port, pages) as bound:
+        yield bound
+
+
+@contextmanager
+def serve_texts(port: int, pages: Mapping[str, tuple[str, Callable[[], str]]]) -> Iterator[int]:
+    """Serve some pages to this machine inside the block.
+
+    Args:
+        port: of 127.0.0.1; 0: any free one.
+        pages: path → type and content.
+
+    Yields:
+        The port.
+
+    Raises:
+        InvalidInputError: the port cannot be had.
+    """
 
     class Pages(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            pages: dict[str, tuple[str, Callable[[ServicesStatus], str]]] = {
-                "/": ("text/plain; charset=utf-8", lambda status: f"{status}\n"),
-                "/status.json": ("application/json", lambda status: json.dumps(status_json(status))),
-                "/metrics": ("text/plain; version=0.0.4; charset=utf-8", metrics_text),
-            }
             page = pages.get(self.path.partition("?")[0])
             if page is None:
                 self.send_error(404)
                 return
-            body = page[1](read_status()).encode()
+            body = page[1]().encode()
             self.send_response(200)
             self.send_header("Content-Type", page[0])
             self.send_header("Content-Length", str(len(body)))

@@ -71,12 +71,18 @@ FLOORS: dict[str, int] = {
     "builders": 90,  # reads and writes under the names of Paimon's Python package
     "realtime": 90,  # streams under the names of the real-time SDK
     "find_tables": 60,  # the tables below a folder
-    "cdc": 84,  # tables that follow the tables of a database
+    "integrations": 84,  # tools that load and read tables by protocols of their own
+    "dlt": 90,  # the destination of dlt
+    "daft": 90,  # DataFrames of Daft
+    "cdc": 83,  # tables that follow the tables of a database
+    "ingest": 84,  # rows of files, topics, other tables and databases on their way into tables
+    "loads": 84,  # two-phase loads over HTTP
     "services": 90,  # one process that runs the table services of many tables
     "spark": 90,
     "bench": 90,
     "demo": 90,
     "server": 90,
+    "client": 90,  # of a server of loads
     "cli": 95,  # starts the other entry points: `lakefmt bench`, `lakefmt serve`
     "__main__": 96,  # `python -m lakefmt`
 }

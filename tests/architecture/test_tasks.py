@@ -93,6 +93,19 @@ def test_a_stage_that_hangs_is_stopped_with_its_children(tmp_path):
         os.close(reader)
 
 
+@pytest.mark.slow
+def test_a_stage_that_is_stopped_at_its_limit_says_where_it_stood(tmp_path, capfd, monkeypatch):
+    monkeypatch.setattr(runner, "SECONDS_FOR_STACKS", 5.0)  # it usually ends with the signal
+    program = "import signal, tests.conftest as c\nc.pytest_configure()\ndef waits(): print(); signal.pause()\nwaits()"
+    environ = runner.environment_of_tests(stacks=str(tmp_path)) | {"PYTHONUNBUFFERED": "1"}
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, cwd=ROOT, env=environ, stdout=subprocess.PIPE, start_new_session=True) as process:
+        process.stdout.readline()
+        runner._show_stacks(process, tmp_path)
+        process.kill()
+    assert "in waits" in capfd.readouterr().out
+
+
 class Making:
     """Stands in for `make` and for pytest: says in which order both were called, and fails for one environment."""
 

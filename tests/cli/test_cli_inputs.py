@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakefmt._core.cli import inputs
-from lakefmt._core.cli.inputs import Source, open_batches, parse_texts, read_schema
+from lakefmt._core.ingest import inputs
+from lakefmt._core.ingest.inputs import Input, open_batches, parse_texts, read_schema
 from lakefmt.errors import InvalidInputError, SchemaMismatch
 
 TYPED = pa.schema(
@@ -51,7 +51,7 @@ def source(tmp_path):
     def make(name, content, **how):
         path = tmp_path / name
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
-        return Source(str(path), inputs.guess_format(name), **how)
+        return Input(str(path), inputs.guess_format(name), **how)
 
     return make
 
@@ -152,7 +152,7 @@ def test_bytes_are_not_read_from_text(source, kind):
 def test_later_inputs_are_put_in_the_order_of_the_first(source, tmp_path):
     first = source("x.csv", "id,n\na,1\n")
     pq.write_table(pa.table({"n": [2], "id": ["b"]}), tmp_path / "y.parquet")
-    second = Source(str(tmp_path / "y.parquet"), "parquet")
+    second = Input(str(tmp_path / "y.parquet"), "parquet")
     assert read([first, second]) == [{"id": "a", "n": 1}, {"id": "b", "n": 2}]
     third = source("z.csv", "id,other\nc,1\n")
     with pytest.raises(SchemaMismatch, match=r"z\.csv has the columns"):
@@ -166,7 +166,7 @@ def test_parquet_comes_from_standard_input(monkeypatch):
     sink = io.BytesIO()
     pq.write_table(pa.table({"id": ["a"]}), sink)
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(sink.getvalue())))
-    assert read([Source("-", "parquet")]) == [{"id": "a"}]
+    assert read([Input("-", "parquet")]) == [{"id": "a"}]
 
 
 def test_the_schema_of_an_empty_file(source):
@@ -217,7 +217,7 @@ def test_a_text_is_read_in_the_encoding_that_its_mark_tells(source, monkeypatch,
     given = source(f"x.{format}", data)
     if piped:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(Pipe(data))))
-        given = Source("-", format)
+        given = Input("-", format)
     assert read([given], pa.schema([("id", pa.string()), ("n", pa.int32())])) == rows
 
 

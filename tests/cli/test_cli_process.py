@@ -65,7 +65,7 @@ def test_a_reader_who_leaves_is_no_error(tmp_path):
 def test_help_loads_neither_rich_nor_the_roads_of_the_command_line(tmp_path):
     code = (
         "import sys\nfrom lakefmt._core.cli import main\ntry:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
-        "late = [m for m in sys.modules if m == 'rich' or m.startswith(('lakefmt._core.cli.inputs', 'lakefmt._core.cli.quick'))]\n"
+        "late = [m for m in sys.modules if m == 'rich' or m.startswith(('lakefmt._core.ingest.inputs', 'lakefmt._core.cli.quick'))]\n"
         "sys.exit(str(late) if late else 0)"
     )
     env = {**os.environ, "PYTHONPATH": str(ROOT)}

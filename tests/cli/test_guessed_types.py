@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt._core.cli import inputs
-from lakefmt._core.cli.inputs import Source, open_batches, read_schema
+from lakefmt._core.ingest import inputs
+from lakefmt._core.ingest.inputs import Input, open_batches, read_schema
 from lakefmt.errors import InvalidInputError, LakefmtError, SchemaMismatch
 
 NUMBERS = [
@@ -36,17 +36,17 @@ TEXTS = [
 JSON_NUMBERS = [text for text in NUMBERS if text[0] not in "+ " and text not in ("007",)]
 
 
-def _csv(tmp_path: Path, texts: list[str], name: str = "x.csv") -> Source:
+def _csv(tmp_path: Path, texts: list[str], name: str = "x.csv") -> Input:
     (tmp_path / name).write_text("id,v\n" + "".join(f"{text},1\n" for text in texts))
-    return Source(str(tmp_path / name), "csv")
+    return Input(str(tmp_path / name), "csv")
 
 
-def _json(tmp_path: Path, tokens: list[str], name: str = "x.jsonl") -> Source:
+def _json(tmp_path: Path, tokens: list[str], name: str = "x.jsonl") -> Input:
     (tmp_path / name).write_text("".join(f'{{"id": {token}}}\n' for token in tokens))
-    return Source(str(tmp_path / name), "jsonl")
+    return Input(str(tmp_path / name), "jsonl")
 
 
-def _keys(*sources: Source) -> list[object]:
+def _keys(*sources: Input) -> list[object]:
     return pa.Table.from_batches(list(open_batches(sources, pa.schema([]), keys=["id"]))).column("id").to_pylist()
 
 
@@ -111,7 +111,7 @@ def test_numbers_beyond_64_bits_in_structs_of_json_are_kept(tmp_path: Path) -> N
     (tmp_path / "x.jsonl").write_text(
         '{"s": {"id": 9223372036854775809, "f": 1.5}, "l": [1.0, 9007199254740993], "t": "2026-01-01"}\n'
     )
-    source = Source(str(tmp_path / "x.jsonl"), "jsonl")
+    source = Input(str(tmp_path / "x.jsonl"), "jsonl")
     (row,) = pa.Table.from_batches(list(open_batches([source], pa.schema([]), keys=["s.id", "t"]))).to_pylist()
     assert row == {"s": {"id": Decimal(9223372036854775809), "f": 1.5}, "l": [1, 9007199254740993], "t": "2026-01-01"}
     with pytest.raises(InvalidInputError, match=r"'s\.f' makes keys"):

@@ -44,6 +44,8 @@ from lakefmt._core.formats.parquet.page_search import find_pages
 from lakefmt._core.formats.properties import check_table_checksum, decode_properties
 from lakefmt._core.index.bucket.counts import FIRST_CONFIG, BucketCounts, decode_hashing_config, encode_hashing_config
 from lakefmt._core.index.bucket.ring import decode_ring, encode_ring, first_ring
+from lakefmt._core.ingest.kafka.decoding import AvroMessages, JsonMessages
+from lakefmt._core.ingest.kafka.offsets import parse_offsets
 from lakefmt._core.metadata.reading.index_readers import decode_index_keys
 from lakefmt._core.metadata.reading.listing import listed_files
 from lakefmt._core.metadata.reading.reader import RecordRun
@@ -95,7 +97,14 @@ from lakefmt._core.write.commit.key_stats import (
     key_ranges_of,
     sharing_hashes,
 )
-from lakefmt.errors import FormatError, InvalidInputError, ObjectNotFound, PositionLost, UnsupportedError
+from lakefmt.errors import (
+    FormatError,
+    InvalidInputError,
+    ObjectNotFound,
+    PositionLost,
+    SourceRefused,
+    UnsupportedError,
+)
 from tests.formats.hfile.hfile_parts import numbered, with_two_levels
 from tests.fuzz.seeds import (
     TIMELINE,
@@ -515,6 +524,14 @@ def decode_avro_envelope(data: bytes) -> object:
     return MessageReader(registry).parse(b"\0" + data[1:])
 
 
+def decode_avro_message(data: bytes) -> object:
+    """A message of Kafka in Avro, among others, whichever schema it says it has."""
+    registry = SchemaRegistry("http://127.0.0.1:1")
+    registry.schema = lambda _: _AVRO_ROW  # type: ignore[method-assign]
+    good = b"\0\0\0\0\1\2\x02\6abc\0\2c"
+    return AvroMessages(registry).decode([None] * 3, [good, data, good])
+
+
 def decode_stored_position(data: bytes) -> object:
     """A position as a commit stores it."""
     try:
@@ -539,6 +556,27 @@ DECODERS: tuple[Decoder, ...] = (
         ("cdc.debezium.messages.MessageReader.parse",),
         decode_avro_envelope,
         {"row": b"\0\0\0\0\1\2\x02\6abc\0\2c"},
+    ),
+    Decoder(
+        "message of Kafka in JSON",
+        ("ingest.kafka.decoding.JsonMessages.decode",),
+        lambda data: JsonMessages().decode([None] * 3, [b'{"id": 1}', data, b'{"id": 2}']),
+        {"object": b'{"id": 7, "name": "x", "at": "2026-01-01T00:00:00Z", "more": {"a": [1, 2.5, null]}}'},
+        refuses=False,  # what cannot be read is rejected, and the others are rows
+    ),
+    Decoder(
+        "message of Kafka in Avro",
+        ("ingest.kafka.decoding.AvroMessages.decode",),
+        decode_avro_message,
+        {"row": b"\0\0\0\0\1\2\x02\6abc\0\2c"},
+        refuses=False,
+    ),
+    Decoder(
+        "checkpoint of Kafka",
+        ("ingest.kafka.offsets.parse_offsets",),
+        named(lambda text: parse_offsets(text, "orders")),
+        {"two partitions": b"orders,0:12,1:7"},
+        (SourceRefused,),
     ),
     Decoder(
         "position in PostgreSQL's log",

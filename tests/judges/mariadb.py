@@ -100,6 +100,7 @@ class MariaServer:
             "--sync-binlog=0",
             "--skip-name-resolve",
             "--performance-schema=0",
+            "--lock-wait-timeout=120",
             "--character-set-server=utf8mb4",
             *self.options,
         ]

@@ -26,6 +26,10 @@ _SETTINGS = {
     "shared_buffers": "32MB",
     "wal_sender_timeout": "20s",
     "log_min_messages": "error",
+    # The client library waits inside C code, where no test's time limit is noticed.
+    "statement_timeout": "120s",
+    "lock_timeout": "120s",
+    "idle_in_transaction_session_timeout": "120s",
 }
 SECONDS_TO_START = 60
 

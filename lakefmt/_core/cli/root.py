@@ -17,6 +17,8 @@ from lakefmt._core.cli.commands.cdc import cdc
 from lakefmt._core.cli.commands.change import alter, create, delete, erase, write
 from lakefmt._core.cli.commands.check import check, vacuum
 from lakefmt._core.cli.commands.index import index
+from lakefmt._core.cli.commands.ingest import ingest
+from lakefmt._core.cli.commands.loads import load, serve_loads
 from lakefmt._core.cli.commands.page import report, ui
 from lakefmt._core.cli.commands.rows import changes, explain, files, incremental, read, stats, timeline
 from lakefmt._core.cli.commands.services import archive, clean, cluster, compact, services
@@ -119,6 +121,9 @@ _WRITING = (
     index,
     cdc,
     consumers,
+    ingest,
+    load,
+    serve_loads,
     services,
     sync,
     vacuum,

@@ -294,7 +294,7 @@ class _LogCompactionService(MergingService):
             )
         if state.config.version.layout == 1:
             _check_no_newer_logs(self.write_client.at(state), time, plan, output.stats)
-        output = with_stored_entries(self.write_client.client.at(state), output)
+        output = with_stored_entries(self.write_client.client.at(state), output, self.write_client.settings)
         return encode_commit(output, state.config.version, replace=False), output
 
     def release_attempt(self, state: TableState, time: InstantTime, plan: CompactionPlan) -> None:

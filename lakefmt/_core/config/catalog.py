@@ -578,6 +578,13 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         "store",
     ),
     _honoured(
+        "hoodie.write.meta.key.prefixes",
+        _text,
+        "",
+        "how entries of commits begin, with commas between, that every later commit carries on: with "
+        "`deltastreamer.checkpoint.key` the commits of other writers keep the place of Hudi Streamer and of `lakefmt ingest`",
+    ),
+    _honoured(
         "hoodie.write.concurrency.mode",
         _text,
         "single_writer",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import field
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,17 @@ import pyarrow as pa
 
 from lakefmt._core.data_classes import dataclass
 
-__all__ = ["REJECTED", "Checkpoint", "Round", "Source", "SourceBatch", "rejected_records"]
+__all__ = [
+    "REJECTED",
+    "Checkpoint",
+    "HearsOfCommits",
+    "KnowsTableSchema",
+    "Round",
+    "Source",
+    "SourceBatch",
+    "StoresInstants",
+    "rejected_records",
+]
 
 #: The columns of records that could not be decoded or stored.
 REJECTED: Final = pa.schema(
@@ -100,6 +110,29 @@ class Source(Protocol):
 
     def close(self) -> None:
         """Release connections and files."""
+
+
+@runtime_checkable
+class KnowsTableSchema(Protocol):
+    """A source whose data have no types of their own: before each plan it is told the columns of the table, None: there is none."""
+
+    table_schema: pa.Schema | None
+
+
+@runtime_checkable
+class HearsOfCommits(Protocol):
+    """A source that is told of commits, such as a broker that shows how far its readers are; nothing depends on it."""
+
+    def committed(self, checkpoint: Checkpoint) -> None:
+        """Note that a round was committed."""
+
+
+@runtime_checkable
+class StoresInstants(Protocol):
+    """A source whose checkpoints are instants of a table, which Hudi stores under keys of two generations."""
+
+    def checkpoint_version(self, table_version: int) -> int:
+        """Return the generation of keys, 1 or 2, for a version of the table that is written."""
 
 
 def rejected_records(reasons: list[str], origins: list[str], payloads: list[bytes | None]) -> pa.RecordBatch:

@@ -74,8 +74,18 @@ def bound_of(table_at: TableAt, bound: Moment, *, visible: bool = False) -> str:
     """
     bound = instant_of(bound, visible=visible and table_at.config.version.layout > 1)
     if isinstance(bound, str) and bound.isascii() and bound.isdigit():
+        if not _begins_an_instant(bound) and not any(each.time == bound for each in table_at.timeline.instants):
+            raise InvalidInputError(
+                f"{shown(bound)} is no instant time: a table has no version numbers; give the digits of an instant, such as "
+                f"20260131 or more of them, a time, or what a commit returned"
+            )
         return bound
     return resolve_bound(bound, table_at.reading_zone())
+
+
+def _begins_an_instant(digits: str) -> bool:
+    """Return whether digits are those of an instant time from the left, or zeros, which are before all of them."""
+    return not digits.strip("0") or (len(digits) >= 4 and 1970 <= int(digits[:4]) < 3000)
 
 
 def resolve_bound(bound: str | datetime, zone: tzinfo | None) -> str:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
+from lakefmt._core.config.settings import Settings
 from lakefmt._core.data_classes import replace
 from lakefmt._core.filegroups.table_client import TableAt
 from lakefmt._core.timeline.commit import CommitMetadata, combine_entries, milliseconds_of
 
-__all__ = ["find_entries", "with_stored_entries"]
+__all__ = ["META_PREFIXES", "find_entries", "with_carried_keys", "with_stored_entries"]
+
+#: The setting that names what commits carry on of the one before them.
+META_PREFIXES: Final = "hoodie.write.meta.key.prefixes"
 
 
 def find_entries(table_at: TableAt) -> Mapping[str, str]:
@@ -42,15 +47,44 @@ def _search(table_at: TableAt, seen: frozenset[str]) -> Mapping[str, str] | None
     return None
 
 
-def with_stored_entries(table_at: TableAt, metadata: CommitMetadata) -> CommitMetadata:
+def with_stored_entries(
+    table_at: TableAt, metadata: CommitMetadata, settings: Settings | None = None
+) -> CommitMetadata:
     """Return the metadata of a commit with the entries of the newest commit; call under the table lock.
 
     Args:
         table_at: the table, at one moment.
         metadata: what the commit says so far.
+        settings: of the call, which may name entries of other tools that are carried on, too.
     """
+    if settings is not None:
+        metadata = with_carried_keys(table_at, metadata, settings)
     stored = table_at.newest_entries()
     if not stored:
         return metadata
     entries = combine_entries(stored, {}, milliseconds_of(table_at.client.clock.now()))
     return replace(metadata, extra_metadata={**metadata.extra_metadata, **entries})
+
+
+def with_carried_keys(table_at: TableAt, metadata: CommitMetadata, settings: Settings) -> CommitMetadata:
+    """Return the metadata of a commit with the entries of other tools that it carries on; call under the table lock.
+
+    ``hoodie.write.meta.key.prefixes`` names them by how they begin, such as ``deltastreamer.checkpoint.key``. A tool that looks at few
+    commits finds its place then, whoever wrote them. What the commit says itself is not touched.
+
+    Args:
+        table_at: the table, at one moment.
+        metadata: what the commit says so far.
+        settings: of the call.
+    """
+    named = filter(None, (each.strip() for each in (settings.text(META_PREFIXES) or "").split(",")))
+    left = [each for each in named if not any(name.startswith(each) for name in metadata.extra_metadata)]
+    carried = dict[str, str]()
+    for instant in reversed(table_at.timeline.commits_by_completion if left else ()):
+        extra = table_at.commit_metadata(instant).extra_metadata
+        found = [each for each in left if any(name.startswith(each) for name in extra)]
+        carried |= {name: text for name, text in extra.items() if name.startswith(tuple(found))}
+        left = [each for each in left if each not in found]
+        if not left:
+            break
+    return replace(metadata, extra_metadata={**metadata.extra_metadata, **carried}) if carried else metadata

@@ -495,6 +495,12 @@ JSON = st.recursive(
 )
 
 
+def test_a_row_of_nulls_without_a_schema_is_counted():
+    decoder = DebeziumDecoder()
+    assert decoder.decode([(TOPIC, None, b'{"op": null}'), (TOPIC, None, b'{"a": null, "b": null}')]) == []
+    assert decoder.skipped == {"row of nulls": 2}
+
+
 @given(
     st.lists(st.tuples(st.sampled_from([TOPIC, "a", "__debezium-heartbeat.x"]), st.none() | JSON, JSON | st.binary()))
 )

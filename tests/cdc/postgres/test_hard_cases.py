@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import itertools
 import json
+import signal
+import subprocess
+import sys
 import threading
 import time
 
 import pytest
 
+import lakefmt
+from lakefmt import cdc
 from lakefmt._core.cdc.events import Border, RowChanges, RowKind, SourceName, TableChanged
 from lakefmt._core.cdc.postgres.source import PostgresSource
 from lakefmt.errors import InvalidInputError, PositionLost, SourceRefused, SourceUnavailable
@@ -340,6 +345,76 @@ def test_a_slot_that_is_gone_is_a_lost_position_and_a_new_start_makes_it_again(p
     again = Applied()
     follow(postgres, shop, again)
     assert rows_in(again, ITEMS) == select(postgres, shop)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_follower_that_waits_for_an_open_transaction_ends_by_a_signal(postgres, shop, tmp_path, number):
+    make_items(postgres, shop)
+    waits = (
+        "SELECT 1 FROM pg_stat_activity WHERE application_name = 'lakefmt' AND query LIKE 'CREATE_REPLICATION_SLOT%'"
+    )
+    url = f"postgresql://postgres@{postgres.host}:{postgres.port}/{shop}"
+    connection = postgres.connect(shop)
+    connection.autocommit = False
+    with connection.cursor() as cursor:
+        cursor.execute("INSERT INTO items VALUES (9, 'z', '')")
+    command = [sys.executable, "-m", "lakefmt", "cdc", url, "--to", str(tmp_path)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        while not postgres.rows(waits, shop):
+            assert process.poll() is None
+        process.send_signal(number)
+        process.wait(timeout=SECONDS)
+    finally:
+        process.kill()
+        process.wait()
+        connection.close()
+
+
+def test_two_followers_of_one_database_take_nothing_from_each_other(postgres, shop, tmp_path):
+    make_items(postgres, shop)
+    url = f"postgresql://postgres@{postgres.host}:{postgres.port}/{shop}"
+    for statement in ("SELECT 1", "INSERT INTO items VALUES (8, 'x', '')", "DELETE FROM items WHERE id = 1"):
+        postgres.execute(statement, database=shop)
+        for lake in ("first", "second"):
+            cdc.follow(url, str(tmp_path / lake), tables=["public.items"], until_now=True)
+    for lake in ("first", "second"):
+        rows = lakefmt.open_table(tmp_path / lake / "public" / "items").read(columns=["id"])
+        assert sorted(rows.column("id").to_pylist()) == sorted(row[0] for row in select(postgres, shop))
+    assert len(postgres.rows("SELECT 1 FROM pg_replication_slots", shop)) == 2
+
+
+@pytest.mark.parametrize("running", [False, True], ids=["after a restart", "in a follower that runs"])
+def test_a_table_that_joins_is_read(postgres, shop, running):
+    make_items(postgres, shop)
+    applied = Applied()
+    made = ("CREATE TABLE others (id int PRIMARY KEY)", "INSERT INTO others VALUES (1), (2)")
+    if not running:
+        follow(postgres, shop, applied)
+        postgres.execute(*made, database=shop)
+        follow(postgres, shop, applied)
+    else:
+        source = source_of(postgres, shop, look_seconds=0.0)
+        events = source.events({}, logs=False, until_now=False)
+        applied_until(events, applied, lambda: ITEMS in applied.positions)
+        postgres.execute(*made, database=shop)
+        applied_until(events, applied, lambda: len(applied.rows.get(OTHERS, ())) == 2)
+        events.close()
+        source.close()
+    assert set(applied.rows[OTHERS]) == {(1,), (2,)}
+
+
+def test_a_table_that_somebody_elses_publication_lacks_is_named(postgres, shop, caplog):
+    make_items(postgres, shop)
+    postgres.execute(
+        "CREATE PUBLICATION lakefmt FOR TABLE items", "CREATE TABLE others (id int PRIMARY KEY)", database=shop
+    )
+    applied = Applied()
+    with caplog.at_level("WARNING", logger="lakefmt.cdc"):
+        follow(postgres, shop, applied)
+    assert 'ALTER PUBLICATION "lakefmt" ADD TABLE "public"."others"' in caplog.text
+    assert OTHERS not in applied.rows
 
 
 def test_a_table_without_changes_keeps_no_log(postgres, shop):

@@ -334,8 +334,8 @@ class Columns:
 class TableRows:
     """The images of one table that are not given out yet."""
 
-    def __init__(self, name: SourceName) -> None:
-        self.name = name
+    def __init__(self, name: SourceName, skipped: dict[str, int]) -> None:
+        self.name, self._skipped = name, skipped
         self.table: SourceTable | None = None
         self.columns: Columns | None = None
         self.keys: tuple[str, ...] = ()
@@ -353,7 +353,10 @@ class TableRows:
         if self.columns.fields is None:
             self._widen(images)
         if not self.columns.types:
-            return  # a flattened row of nothing
+            # Without a schema and without a value no column has a type.
+            rows = sum(image.kind is not RowKind.UPDATE_BEFORE for image in images)
+            self._skipped["row of nulls"] = self._skipped.get("row of nulls", 0) + rows
+            return
         table = SourceTable(self.name, self.columns.schema(self.keys), self.keys)
         if self.table is None or self.table != table:
             yield TableChanged(table, self.table)
@@ -462,7 +465,7 @@ class DebeziumDecoder:
         if isinstance(read, Unrelated):
             self.skipped[read.reason] = self.skipped.get(read.reason, 0) + 1
             return []
-        table = self._tables.setdefault(read.name, TableRows(read.name))
+        table = self._tables.setdefault(read.name, TableRows(read.name, self.skipped))
         if isinstance(read, Emptied):
             return [*table.events(), TableTruncated(read.name)]
         return self._add(table, read)

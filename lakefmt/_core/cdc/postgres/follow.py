@@ -209,6 +209,8 @@ class PostgresRun:
         self._is_closed = is_closed
         self._catalog = ServerCatalog(connection, settings.as_text)
         self._origin = Origin(log.identify(), settings.server.database, settings.slot)
+        #: Tables that are asked for and that the publication lacks, as a warning has said.
+        self._not_published: set[SourceName] = set()
         self._tracked: dict[int, TrackedTable] = {}
         self._shapes: dict[int, ColumnTypes] = {}
         self._snapshot: ExportedSnapshot | None = None
@@ -230,8 +232,9 @@ class PostgresRun:
             name: decode_log_position(value, self._origin) for name, value in positions.items() if value is not None
         }
         self._check_not_ahead(stored)
-        ensure_publication(self._connection, settings)
-        ensure_slot(self._connection, self._log, settings, has_positions=bool(stored))
+        ensure_publication(self._connection, settings, self._not_published)
+        for _ in ensure_slot(self._connection, self._log, settings, has_positions=bool(stored)):
+            yield Border(positions.get)  # whoever follows may end here
         target = self._written() if until_now else None
         try:
             yield from self._track_all(stored)
@@ -525,6 +528,7 @@ class PostgresRun:
         if time.monotonic() - self._look_time < self._settings.look_seconds or self._snapshot is not None:
             return
         self._look_time = time.monotonic()
+        ensure_publication(self._connection, self._settings, self._not_published)
         rows = self._published()
         self._note_absent(rows)
         joining = [row for number, row in rows.items() if number not in self._tracked]
@@ -552,7 +556,8 @@ class PostgresRun:
 def latest_position(connection: Any, log: ReplicationStream, settings: PostgresSettings) -> dict[str, Any]:
     """Return the position behind everything that was committed so far, of whichever table."""
     ensure_publication(connection, settings)
-    ensure_slot(connection, log, settings, has_positions=False)
+    for _ in ensure_slot(connection, log, settings, has_positions=False):
+        pass
     lsn = lsn_number(ask(connection, "SELECT pg_current_wal_flush_lsn()::text")[0][0])
     return encode_log_position(Origin(log.identify(), settings.server.database, settings.slot), LogPosition(None, lsn))
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import select
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from lakefmt._core.arguments import shown
@@ -19,6 +20,7 @@ from lakefmt._core.cdc.postgres.server import (
     identifier,
     psycopg2,
     source_errors,
+    waiting,
 )
 from lakefmt.errors import PositionLost, SourceRefused, SourceUnavailable
 
@@ -31,6 +33,8 @@ __all__ = [
     "find_slot",
     "has_publication",
 ]
+
+_log = logging.getLogger("lakefmt.cdc")
 
 #: How long a slot may be in use by a reader that has just gone, and how often it is looked at.
 _SECONDS_TO_LEAVE: Final = 3.0
@@ -63,10 +67,11 @@ class ReplicationStream:
             self._cursor.execute("IDENTIFY_SYSTEM")
             return str(self._cursor.fetchone()[0])
 
-    def create_slot(self, slot: str) -> None:
-        """Have the server keep its log from now on; it waits for the transactions that are open."""
+    def create_slot(self, slot: str) -> Iterator[None]:
+        """Have the server keep its log from now on; yield while it waits for the transactions that are open."""
         with source_errors(f"making the slot {slot}"):
-            self._cursor.execute(f"CREATE_REPLICATION_SLOT {identifier(slot)} LOGICAL pgoutput NOEXPORT_SNAPSHOT")
+            statement = f"CREATE_REPLICATION_SLOT {identifier(slot)} LOGICAL pgoutput NOEXPORT_SNAPSHOT"
+            yield from waiting(self._connection, lambda: self._cursor.execute(statement))
 
     def start(self, slot: str, publication: str, lsn: int) -> None:
         """Begin to follow, at the place that was confirmed last or at `lsn`, whichever is later."""
@@ -128,6 +133,11 @@ class ReplicationStream:
 
 _SLOT: Final = """
 SELECT plugin::text, database::text, active, wal_status, slot_type FROM pg_catalog.pg_replication_slots WHERE slot_name = %s"""
+#: The comment of a publication that a follower made.
+_MADE_HERE: Final = "made by lakefmt"
+_PUBLISHED: Final = """
+SELECT (SELECT array_agg(ARRAY[t.schemaname::text, t.tablename::text]) FROM pg_catalog.pg_publication_tables t WHERE t.pubname = %s),
+       (SELECT obj_description(p.oid, 'pg_publication') FROM pg_catalog.pg_publication p WHERE p.pubname = %s)"""
 _CANDIDATES: Final = """
 SELECT n.nspname::text, c.relname::text FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p' AND NOT c.relispartition ORDER BY 1, 2"""
@@ -164,16 +174,50 @@ def find_candidates(connection: Any, settings: PostgresSettings) -> list[SourceN
     return [name for row in ask(connection, _CANDIDATES) if settings.matches(name := SourceName(*row))]
 
 
-def ensure_publication(connection: Any, settings: PostgresSettings) -> None:
-    """Make the publication of the tables that are asked for, unless there is one of its name."""
-    if has_publication(connection, settings.publication):
-        return
+def ensure_publication(connection: Any, settings: PostgresSettings, told: set[SourceName] | None = None) -> None:
+    """Make the publication of the tables that are asked for, or add those that it lacks if a follower made it.
+
+    Args:
+        connection: to the database.
+        settings: which tables, and the publication's name.
+        told: the tables of which a warning said that they are not in it, which gets more of them.
+
+    Raises:
+        SourceRefused: there is no publication, and no table that is asked for.
+    """
     names = find_candidates(connection, settings)
+    if has_publication(connection, settings.publication):
+        _add_tables(connection, settings, names, set() if told is None else told)
+        return
     if not names:
         raise SourceRefused(
             f"PostgreSQL: no table of {shown(settings.server.database)} is one of {shown(settings.patterns)}"
         )
     ask(connection, publication_statement(settings.publication, names))
+    ask(connection, f"COMMENT ON PUBLICATION {identifier(settings.publication)} IS %s", _MADE_HERE)
+
+
+def _add_tables(
+    connection: Any, settings: PostgresSettings, names: Sequence[SourceName], told: set[SourceName]
+) -> None:
+    """Add tables that joined to a publication that a follower made; of somebody else's, or without the right, say what is missing."""
+    found, comment = ask(connection, _PUBLISHED, *[settings.publication] * 2)[0]
+    there = {SourceName(*each) for each in found or ()}
+    missing = [name for name in names if name not in there and name not in told]
+    if not missing:
+        return
+    tables = ", ".join(identifier(*name) for name in missing)
+    statement = f"ALTER PUBLICATION {identifier(settings.publication)} ADD TABLE {tables}"
+    if comment == _MADE_HERE:
+        try:
+            ask(connection, statement)
+        except SourceRefused as error:
+            _log.warning("%s: these tables are not followed: %s", error, statement)
+        else:
+            return
+    else:
+        _log.warning("tables that are asked for are not in the publication, and are not followed: %s", statement)
+    told.update(missing)
 
 
 def publication_statement(publication: str, names: list[SourceName]) -> str:
@@ -181,8 +225,16 @@ def publication_statement(publication: str, names: list[SourceName]) -> str:
     return f"CREATE PUBLICATION {identifier(publication)} FOR TABLE {', '.join(identifier(*name) for name in names)}"
 
 
-def ensure_slot(connection: Any, log: ReplicationStream, settings: PostgresSettings, *, has_positions: bool) -> None:
-    """Make the slot unless it is there.
+def ensure_slot(
+    connection: Any, log: ReplicationStream, settings: PostgresSettings, *, has_positions: bool
+) -> Iterator[None]:
+    """Make the slot unless it is there; yield while that waits.
+
+    Args:
+        connection: to the database.
+        log: a connection for the log.
+        settings: of the source.
+        has_positions: tables have positions that lie in its log.
 
     Raises:
         PositionLost: positions were stored, and the slot or what it kept is gone.
@@ -205,4 +257,5 @@ def ensure_slot(connection: Any, log: ReplicationStream, settings: PostgresSetti
             raise PositionLost(
                 f"PostgreSQL: the slot {shown(settings.slot)} is gone, and with it the log behind the positions"
             )
-        log.create_slot(settings.slot)
+        _log.info("the slot %s keeps the log of %s", settings.slot, settings.server.identity)
+        yield from log.create_slot(settings.slot)

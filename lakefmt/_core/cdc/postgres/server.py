@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import fnmatch
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import field
 from types import ModuleType
 from typing import Any, Final, NamedTuple
@@ -151,6 +153,47 @@ class Server:
             if not replication:
                 connection.autocommit = True
         return connection
+
+
+#: While a call waits for others, its caller may do something this often.
+_SECONDS_BETWEEN_LOOKS: Final = 1.0
+
+
+def waiting(connection: Any, call: Callable[[], object]) -> Iterator[None]:
+    """Make a call that may wait for other transactions; yield now and then until it has returned.
+
+    The client library waits inside C code, where no signal is handled. So the call is made in a thread, and this one waits in Python: a
+    signal, another thread that closes the source, or a caller that goes no further ends it.
+    """
+    outcome: Future[object] = Future()
+
+    def run() -> None:
+        try:
+            outcome.set_result(call())
+        except BaseException as error:  # noqa: BLE001  (handed to the thread that waits)
+            outcome.set_exception(error)
+
+    threading.Thread(target=run, name="lakefmt-postgres", daemon=True).start()
+    try:
+        while True:
+            try:
+                outcome.result(_SECONDS_BETWEEN_LOOKS)
+            except TimeoutError:
+                if outcome.done():
+                    raise
+                yield
+            else:
+                return
+    finally:
+        if not outcome.done():
+            with contextlib.suppress(psycopg2().Error):
+                connection.cancel()
+
+
+def wait_for(connection: Any, call: Callable[[], object]) -> None:
+    """Make a call that may wait for other transactions; a signal ends it."""
+    for _ in waiting(connection, call):
+        pass
 
 
 def ask(connection: Any, query: str, *values: object) -> list[tuple[Any, ...]]:

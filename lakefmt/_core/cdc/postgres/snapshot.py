@@ -26,6 +26,7 @@ from lakefmt._core.cdc.postgres.server import (
     identifier,
     lsn_number,
     source_errors,
+    wait_for,
 )
 from lakefmt.errors import SourceRefused, SourceUnavailable
 
@@ -57,7 +58,8 @@ class ExportedSnapshot:
         try:
             with source_errors("taking a snapshot"), slot.cursor() as cursor:
                 name = f"lakefmt_snapshot_{os.getpid()}_{id(self) & 0xFFFFFF:x}"
-                cursor.execute(f"CREATE_REPLICATION_SLOT {name} TEMPORARY LOGICAL pgoutput EXPORT_SNAPSHOT")
+                statement = f"CREATE_REPLICATION_SLOT {name} TEMPORARY LOGICAL pgoutput EXPORT_SNAPSHOT"
+                wait_for(slot, lambda: cursor.execute(statement))
                 _, place, snapshot, _ = cursor.fetchone()
             self.lsn = lsn_number(place)
             self.connection = server.connect()
@@ -130,8 +132,12 @@ class TableReader:
         body = io.BytesIO()
         with self._part():
             try:
-                with source_errors(f"reading {self.row.name}"), self._snapshot.connection.cursor() as cursor:
-                    cursor.copy_expert(f"COPY ({query}) TO STDOUT (FORMAT csv)", body)
+                connection = self._snapshot.connection
+                with source_errors(f"reading {self.row.name}"), connection.cursor() as cursor:
+                    statement = f"COPY ({query}) TO STDOUT (FORMAT csv)"
+                    wait_for(
+                        connection, lambda: cursor.copy_expert(statement, body)
+                    )  # it waits for who alters the table
             except SourceRefused as error:
                 if getattr(error.__cause__, "pgcode", None) in _ALTERED:
                     raise rewritten(self.row.name) from error

@@ -78,13 +78,14 @@ def cdc(
     next one goes on. SIGINT and SIGTERM commit and end.
     """
     from lakefmt._core.cdc.follow import Follower
-    from lakefmt._core.cdc.open import source_opener
+    from lakefmt._core.cdc.open import follower_text, source_opener
     from lakefmt._core.cdc.options import effective_values, parse_options
 
     chosen, notes = parse_options({**options, **({} if mode is None else {"mode": mode})})
     for note in notes:
         click.echo(f"note: {note}", err=True)
-    opener = source_opener(source, list(tables), _password(password_file, prompt=password_prompt))
+    secret = _password(password_file, prompt=password_prompt)
+    opener = source_opener(source, list(tables), secret, follower_text(chosen.name, base_path, tables))
     if only_check:
         _print_findings(_findings(opener), as_json=as_json)
         return

@@ -17,7 +17,7 @@ from lakefmt._core.data_classes import replace
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from lakefmt._core.cli.inputs import Source
+    from lakefmt._core.ingest.inputs import Input
     from lakefmt._core.table import Table
 
 __all__ = [
@@ -175,7 +175,7 @@ def _schema_from_text(text: str) -> pa.Schema:
 
 
 def _schema_from_file(place: str, keys: Sequence[str]) -> pa.Schema:
-    from lakefmt._core.cli.inputs import Source, guess_format, read_schema
+    from lakefmt._core.ingest.inputs import Input, guess_format, read_schema
     from lakefmt._core.schema import without_meta_columns
 
     how = guess_format(place)
@@ -184,7 +184,7 @@ def _schema_from_file(place: str, keys: Sequence[str]) -> pa.Schema:
             f"the format of {place} is unknown: the name must end with .parquet, .csv or .jsonl",
             param_hint="--schema-from",
         )
-    return without_meta_columns(read_schema(Source(place, how), keys))
+    return without_meta_columns(read_schema(Input(place, how), keys))
 
 
 @click.command(short_help="Write rows: upsert, insert or bulk_insert.")
@@ -292,8 +292,8 @@ def write(
 
     With --create -k COLUMN a table that is not there is created first.
     """
-    from lakefmt._core.cli.inputs import STDIN, open_batches
     from lakefmt._core.create_and_write import write_table
+    from lakefmt._core.ingest.inputs import STDIN, open_batches
 
     if len(delimiter) != 1:
         raise click.BadParameter("must be one character", param_hint="--delimiter")
@@ -359,14 +359,14 @@ def _options_of_operation(operation: str, **given: object) -> dict[str, Any]:
 
 def _source_of_place(
     place: str, how: str | None, delimiter: str = ",", nulls: tuple[str, ...] = (), absent_is_missing: bool = False
-) -> Source:
-    from lakefmt._core.cli.inputs import STDIN, Source, guess_format
+) -> Input:
+    from lakefmt._core.ingest.inputs import STDIN, Input, guess_format
 
     chosen = how or guess_format(place)
     if chosen is None:
         what = "standard input has no file name" if place == STDIN else f"the format of {place} is unknown"
         raise click.UsageError(f"{what}: add --format")
-    return Source(place, chosen, delimiter, nulls, absent_is_missing)
+    return Input(place, chosen, delimiter, nulls, absent_is_missing)
 
 
 @click.command(short_help="Delete rows by key or by filter.")
@@ -468,7 +468,7 @@ def _typed_keys(table: Table, keys: tuple[str, ...]) -> pa.Table | pa.Array:
     """Return the keys of the command line in the types of the key columns."""
     import pyarrow as pa
 
-    from lakefmt._core.cli.inputs import parse_texts
+    from lakefmt._core.ingest.inputs import parse_texts
     from lakefmt._core.schema.types import field_at
 
     fields = table.properties.record_key_fields
@@ -495,10 +495,10 @@ def _key_object(text: str, fields: tuple[str, ...]) -> dict[str, str]:
     return {name: value if isinstance(value, str) else json.dumps(value) for name, value in key.items()}
 
 
-def _keys_of_file(table: Table, source: Source) -> pa.Table:
+def _keys_of_file(table: Table, source: Input) -> pa.Table:
     import pyarrow as pa
 
-    from lakefmt._core.cli.inputs import open_batches
+    from lakefmt._core.ingest.inputs import open_batches
     from lakefmt._core.schema.types import field_at
 
     spec = table.client.key_spec(table.properties)

@@ -34,6 +34,7 @@ __all__ = [
     "cluster",
     "compact",
     "services",
+    "stopped_by_signals",
 ]
 
 
@@ -300,7 +301,7 @@ def services(
         stop=stop,
     )
     with ExitStack() as opened:
-        opened.enter_context(_stopped_by_signals(stop))
+        opened.enter_context(stopped_by_signals(stop))
         if port is not None:
             from lakefmt.services.status import serve_pages
 
@@ -325,7 +326,7 @@ def _write_status(status: ServicesStatus, status_file: Path | None) -> None:
 
 
 @contextmanager
-def _stopped_by_signals(stop: threading.Event) -> Iterator[None]:
+def stopped_by_signals(stop: threading.Event) -> Iterator[None]:
     """Set `stop` at the first SIGTERM or SIGINT inside the block; the next one has its usual effect."""
     if threading.current_thread() is not threading.main_thread():
         yield  # signals reach the main thread only

@@ -482,7 +482,7 @@ class _ClusteringService:
         check_groups_unchanged(table_at, transaction.time, plan)
         if plan.opened:
             keep_rings(table_at, transaction.time, plan)
-        output = with_stored_entries(table_at, output)
+        output = with_stored_entries(table_at, output, self.write_client.settings)
         return encode_commit(output, state.config.version, replace=True), output
 
     def release_attempt(self, state: TableState, time: InstantTime, plan: ClusteringPlan) -> None:

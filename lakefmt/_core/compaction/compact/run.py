@@ -310,7 +310,7 @@ class _CompactionService(MergingService):
                 f"the compaction {transaction.time} was taken over by another process: {lost[0]} is gone"
             )
         _check_written_bases(self.write_client.at(state), transaction.time, output)
-        output = with_stored_entries(self.write_client.client.at(state), output)
+        output = with_stored_entries(self.write_client.client.at(state), output, self.write_client.settings)
         return encode_commit(output, state.config.version, replace=False), output
 
     def release_attempt(self, state: TableState, time: InstantTime, plan: CompactionPlan) -> None:

@@ -67,6 +67,7 @@ from lakefmt.errors import CommitConflict, CorruptFile, ObjectNotFound, SchemaMi
 __all__ = [
     "BOUNDS",
     "KeyScope",
+    "KeyedCommit",
     "SegmentCommit",
     "StreamMetrics",
     "commit_options",
@@ -218,7 +219,7 @@ class SegmentCommit:
         if request.operation is WriteOperation.INSERT:
             plain = fill_required(_without_marks(rows), schema)
             return run_write(client, request, schema, plain)
-        return self._upsert(request, state, schema, rows)
+        return KeyedCommit(client).upsert(request, state, schema, rows)
 
     def _rows(self, state: TableState, headers: Sequence[SegmentHeader], schema: pa.Schema) -> pa.Table:
         try:
@@ -271,22 +272,45 @@ class SegmentCommit:
             if not is_there:
                 raise CommitConflict(f"the segments of stream {stream!r} changed meanwhile")
 
-    def _upsert(
+
+class KeyedCommit:
+    """One commit of rows that are upserts and deletes, reduced to one for each key.
+
+    Args:
+        client: the table.
+    """
+
+    def __init__(self, client: TableClient) -> None:
+        self.client = client
+
+    def upsert(
         self, request: WriteRequest, state: TableState, schema: pa.Schema, rows: pa.Table
     ) -> CommitResult | None:
+        """Commit rows; None: they came to nothing, and there is nothing to remember.
+
+        Args:
+            request: what is asked for, an upsert.
+            state: of the table.
+            schema: its columns.
+            rows: with their operators, in order.
+
+        Raises:
+            CommitConflict: another commit was faster.
+        """
         resolved, based_on = self._resolved(request, state, schema, rows)
         if resolved.first is not None:
-            # A commit of its own, which says nothing of the stream: where this process ends behind it, the same rows come
-            # to the same again.
-            self._write(replace(request, entries=None), schema, resolved.first, based_on, promises=False)
-            resolved, based_on = self._resolved(request, self._client.load(), schema, rows)
+            # A commit of its own, which says nothing of where the rows came from: where this process ends behind it, the same rows
+            # come to the same again.
+            unnamed = replace(request, entries=None, commit_metadata={})
+            self._write(unnamed, schema, resolved.first, based_on, promises=False)
+            resolved, based_on = self._resolved(request, self.client.load(), schema, rows)
         return self._write(request, schema, resolved, based_on) if len(resolved.deletes) else self._empty(request)
 
     def _resolved(
         self, request: WriteRequest, state: TableState, schema: pa.Schema, rows: pa.Table
     ) -> tuple[Resolved, TableState | None]:
         """Return one row for each key, and the state that stored rows were read from, if they were."""
-        client, options = self._client, request.options
+        client, options = self.client, request.options
         table_at = client.at(state)
         across = key_scope(table_at, options).across
         identities, keys, partitions = row_identities(stored_key_spec(table_at), rows, across=across)
@@ -315,7 +339,7 @@ class SegmentCommit:
         promises: bool = True,
     ) -> CommitResult | None:
         filled = fill_required(resolved.rows, schema)
-        transaction = WriteTransaction.begin(self._client, request, schema, based_on)
+        transaction = WriteTransaction.begin(self.client, request, schema, based_on)
         with transaction.aborted_on_error():
             keyed = transaction.key(filled, durable=True, promises=promises)
             if resolved.deletes.any():
@@ -328,7 +352,7 @@ class SegmentCommit:
 
     def _empty(self, request: WriteRequest) -> CommitResult | None:
         """Commit only what is to remember of the stream: its rows came to nothing."""
-        transaction = WriteTransaction.begin(self._client, request)
+        transaction = WriteTransaction.begin(self.client, request)
         with transaction.aborted_on_error():
             return transaction.commit_unless_empty([])
 

@@ -39,6 +39,7 @@ from lakefmt._core.transactions.client import (
     note_indexes,
     open_write_client,
 )
+from lakefmt._core.transactions.commit_entries import META_PREFIXES, with_carried_keys
 from lakefmt._core.transactions.concurrency import Concurrency, check_concurrency
 from lakefmt._core.transactions.instant import EarlyClaim, InstantTransaction
 from lakefmt._core.transactions.recovery import read_under_lock, remove_marked_files, undo_dead_writes
@@ -477,6 +478,8 @@ def complete_instant(
             if isinstance(noted, CommitResult):
                 return noted
             metadata = noted
+        if write.bound.settings.text(META_PREFIXES):
+            metadata = with_carried_keys(write_client.client.at(now), metadata, write.bound.settings)
         metadata = resolve_conflicts(write_client.at(now), context, begun, metadata, footprint or Footprint(), copies)
         # What was committed meanwhile has been read by now.
         if context.schema_history or write_client.client.cache.has_seen_column_ids:

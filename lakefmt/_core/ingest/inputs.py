@@ -1,6 +1,6 @@
-"""Reads what a command is given: rows from Parquet, CSV and JSON lines, batch by batch.
+"""Reads the rows of files: Parquet, CSV and JSON lines, batch by batch.
 
-Rows come from files or standard input. Text is UTF-8, or UTF-16 or UTF-32 with a byte order mark. Columns of the table are parsed
+Rows come from files, from what a caller opens, or from standard input. Text is UTF-8, or UTF-16 or UTF-32 with a byte order mark. Columns of the table are parsed
 as the table's types: strings keep leading zeros, and timestamps without a zone are UTC. The types of other columns are guessed
 from their first values, such that no two values become one: what is not the own form of a number is text (docs/cli.md, write).
 """
@@ -30,10 +30,12 @@ from lakefmt.errors import InvalidInputError, SchemaMismatch
 __all__ = [
     "FORMATS",
     "STDIN",
-    "Source",
+    "GuessedTypes",
+    "Input",
     "guess_format",
     "open_batches",
     "parse_texts",
+    "read_input",
     "read_schema",
 ]
 
@@ -65,7 +67,7 @@ _MOST_EXACT_DOUBLE: Final = 1 << 53
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class Input:
     """An input and how to read it.
 
     Attributes:
@@ -74,6 +76,8 @@ class Source:
         delimiter: the character between CSV cells.
         nulls: texts that mean null in CSV, in addition to the empty cell.
         absent_is_missing: leave out a column that no JSON line has, instead of filling it with nulls.
+        names: the columns of CSV without a header; empty: the first line has them.
+        opener: opens it, where it is no local file.
     """
 
     place: str
@@ -81,6 +85,8 @@ class Source:
     delimiter: str = ","
     nulls: tuple[str, ...] = ()
     absent_is_missing: bool = False
+    names: tuple[str, ...] = ()
+    opener: Callable[[], BinaryIO] | None = field(default=None, compare=False)
 
     @property
     def shown(self) -> str:
@@ -99,7 +105,7 @@ def guess_format(place: str) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _GuessedTypes:
+class GuessedTypes:
     """The types of columns that the table does not have, guessed from the first values of the first input.
 
     Attributes:
@@ -114,7 +120,7 @@ class _GuessedTypes:
 
 
 def open_batches(
-    sources: Sequence[Source],
+    sources: Sequence[Input],
     schema: pa.Schema,
     count: Callable[[int], None] = lambda _rows: None,
     keys: Iterable[str] = (),
@@ -132,15 +138,15 @@ def open_batches(
         SchemaMismatch: inputs have different columns.
     """
     first: pa.Schema | None = None
-    guesses = _GuessedTypes(frozenset(keys))
+    guesses = GuessedTypes(frozenset(keys))
     for source in sources:
-        for batch in _read_source(source, schema, guesses):
+        for batch in read_input(source, schema, guesses):
             first = first or batch.schema
             count(batch.num_rows)
             yield batch if batch.schema.equals(first) else _as_first_input(batch, first, source)
 
 
-def read_schema(source: Source, keys: Iterable[str] = ()) -> pa.Schema:
+def read_schema(source: Input, keys: Iterable[str] = ()) -> pa.Schema:
     """Return the schema of an input, guessed from its first rows where the format has none.
 
     Args:
@@ -151,12 +157,12 @@ def read_schema(source: Source, keys: Iterable[str] = ()) -> pa.Schema:
         InvalidInputError: it is not in its format, or is empty.
     """
     nothing = pa.schema([])
-    for batch in _read_source(source, nothing, _GuessedTypes(frozenset(keys))):
+    for batch in read_input(source, nothing, GuessedTypes(frozenset(keys))):
         return without_index(batch.schema).remove_metadata()
     raise InvalidInputError(f"{source.shown} is empty: it has no schema")
 
 
-def _as_first_input(batch: pa.RecordBatch, first: pa.Schema, source: Source) -> pa.RecordBatch:
+def _as_first_input(batch: pa.RecordBatch, first: pa.Schema, source: Input) -> pa.RecordBatch:
     """Return a batch with the columns and types of the first input."""
     if sorted(batch.schema.names) != sorted(first.names):
         raise SchemaMismatch(
@@ -168,7 +174,18 @@ def _as_first_input(batch: pa.RecordBatch, first: pa.Schema, source: Source) -> 
         raise SchemaMismatch(f"{source.shown} has other column types than earlier inputs: {error}") from error
 
 
-def _read_source(source: Source, schema: pa.Schema, guesses: _GuessedTypes) -> Iterator[pa.RecordBatch]:
+def read_input(source: Input, schema: pa.Schema, guesses: GuessedTypes) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of one input; nothing is read ahead.
+
+    Args:
+        source: the input.
+        schema: the table's columns; those not in it get guessed types.
+        guesses: the types that were guessed so far; new ones are added.
+
+    Raises:
+        InvalidInputError: it is not in its format.
+        SchemaMismatch: a value does not fit its column.
+    """
     reader = {"parquet": _read_parquet, "csv": _read_csv, "jsonl": _read_json_lines}[source.format]
     try:
         yield from reader(source, schema, guesses)
@@ -182,9 +199,9 @@ def _read_source(source: Source, schema: pa.Schema, guesses: _GuessedTypes) -> I
         raise InvalidInputError(f"{source.shown} cannot be read as {source.format}: {what}") from error
 
 
-def _opened_text(source: Source) -> BinaryIO:
+def _opened_text(source: Input) -> BinaryIO:
     """Open a text file and convert it to UTF-8 if it begins with the byte order mark of another encoding."""
-    file = sys.stdin.buffer if source.place == STDIN else Path(source.place).open("rb")  # noqa: SIM115 - the caller closes it
+    file = _opened(source)
     if file.seekable():
         start = file.read(4)
         file.seek(-len(start), io.SEEK_CUR)
@@ -192,6 +209,12 @@ def _opened_text(source: Source) -> BinaryIO:
         start = file.peek(4)[:4] if isinstance(file, io.BufferedReader) else b""
     encoding = next((name for mark, name in _BYTE_ORDER_MARKS if start.startswith(mark)), None)
     return file if encoding is None else cast("BinaryIO", io.BufferedReader(_AsUtf8(file, encoding)))
+
+
+def _opened(source: Input) -> BinaryIO:
+    if source.opener is not None:
+        return source.opener()
+    return sys.stdin.buffer if source.place == STDIN else Path(source.place).open("rb")
 
 
 class _AsUtf8(io.RawIOBase):
@@ -224,7 +247,7 @@ class _AsUtf8(io.RawIOBase):
 # --- Parquet ------------------------------------------------------------------------------------------------------
 
 
-def _read_parquet(source: Source, _schema: pa.Schema, _guesses: _GuessedTypes) -> Iterator[pa.RecordBatch]:
+def _read_parquet(source: Input, _schema: pa.Schema, _guesses: GuessedTypes) -> Iterator[pa.RecordBatch]:
     import pyarrow.parquet as pq
 
     with _seekable(source) as file:
@@ -237,10 +260,10 @@ def _read_parquet(source: Source, _schema: pa.Schema, _guesses: _GuessedTypes) -
             yield pa.RecordBatch.from_pylist([], parquet.schema_arrow)
 
 
-def _seekable(source: Source) -> BinaryIO:
+def _seekable(source: Input) -> BinaryIO:
     """Open a file that can seek: Parquet is read from its end, so standard input is copied to a temporary file."""
-    if source.place != STDIN:
-        return Path(source.place).open("rb")
+    if source.place != STDIN or source.opener is not None:
+        return _opened(source)
     copy = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
     while block := sys.stdin.buffer.read(_BLOCK_BYTES):
         copy.write(block)
@@ -251,11 +274,11 @@ def _seekable(source: Source) -> BinaryIO:
 # --- CSV ----------------------------------------------------------------------------------------------------------
 
 
-def _read_csv(source: Source, schema: pa.Schema, guesses: _GuessedTypes) -> Iterator[pa.RecordBatch]:
+def _read_csv(source: Input, schema: pa.Schema, guesses: GuessedTypes) -> Iterator[pa.RecordBatch]:
     with _opened_text(source) as file:
         head = file.read(_BLOCK_BYTES)
         whole = cast("BinaryIO", io.BufferedReader(_FileWithHead(head, file)))
-        yield from _csv_batches(source, schema, guesses, whole, _csv_header(head, source.delimiter))
+        yield from _csv_batches(source, schema, guesses, whole, source.names or _csv_header(head, source.delimiter))
 
 
 def _csv_header(head: bytes, delimiter: str) -> list[str]:
@@ -284,7 +307,7 @@ class _FileWithHead(io.RawIOBase):
 
 
 def _csv_batches(
-    source: Source, schema: pa.Schema, guesses: _GuessedTypes, file: BinaryIO, header: Sequence[str]
+    source: Input, schema: pa.Schema, guesses: GuessedTypes, file: BinaryIO, header: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     convert = csv.ConvertOptions(
         column_types={name: pa.string() for name in header}
@@ -296,7 +319,7 @@ def _csv_batches(
     )
     reader = csv.open_csv(
         file,
-        read_options=csv.ReadOptions(block_size=_BLOCK_BYTES),
+        read_options=csv.ReadOptions(block_size=_BLOCK_BYTES, column_names=list(source.names) or None),
         parse_options=csv.ParseOptions(delimiter=source.delimiter, newlines_in_values=True),
         convert_options=convert,
     )
@@ -317,7 +340,7 @@ def _type_in_csv(kind: pa.DataType) -> pa.DataType:
 # --- types that are guessed ---------------------------------------------------------------------------------------
 
 
-def _with_guessed_types(batch: pa.RecordBatch, schema: pa.Schema, guesses: _GuessedTypes) -> pa.RecordBatch:
+def _with_guessed_types(batch: pa.RecordBatch, schema: pa.Schema, guesses: GuessedTypes) -> pa.RecordBatch:
     """Return a batch in which columns that the table does not have are cast to their guessed types."""
     columns = []
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
@@ -386,7 +409,7 @@ def _all_zeros(texts: pa.Array) -> bool:
     return bool(pc.any(pc.match_substring_regex(texts, _LEADING_ZERO)).as_py())
 
 
-def _guess_json(block: bytes, inferred: pa.Schema, known: pa.Schema, guesses: _GuessedTypes) -> None:
+def _guess_json(block: bytes, inferred: pa.Schema, known: pa.Schema, guesses: GuessedTypes) -> None:
     """Guess the types of columns of JSON that the table does not have.
 
     Raises:
@@ -407,7 +430,7 @@ def _guess_json(block: bytes, inferred: pa.Schema, known: pa.Schema, guesses: _G
         guesses.types[each.name] = _with_text_keys(kind, each.name, guesses)
 
 
-def _narrowed_type(numbers: pa.Array, kind: pa.DataType, path: str, guesses: _GuessedTypes) -> pa.DataType:
+def _narrowed_type(numbers: pa.Array, kind: pa.DataType, path: str, guesses: GuessedTypes) -> pa.DataType:
     """Return a type with the doubles that are whole numbers of more digits as decimals.
 
     Args:
@@ -442,7 +465,7 @@ def _narrowed_type(numbers: pa.Array, kind: pa.DataType, path: str, guesses: _Gu
     return kind
 
 
-def _refuse_doubles(kind: pa.DataType, path: str, guesses: _GuessedTypes) -> None:
+def _refuse_doubles(kind: pa.DataType, path: str, guesses: GuessedTypes) -> None:
     """Raise for a key of floating point numbers, whose texts may become one number."""
     if pt.is_struct(kind):
         for field_ in struct_fields(kind):
@@ -454,7 +477,7 @@ def _refuse_doubles(kind: pa.DataType, path: str, guesses: _GuessedTypes) -> Non
         )
 
 
-def _with_text_keys(kind: pa.DataType, path: str, guesses: _GuessedTypes) -> pa.DataType:
+def _with_text_keys(kind: pa.DataType, path: str, guesses: GuessedTypes) -> pa.DataType:
     """Return a type whose keys are texts where JSON has texts; Arrow guesses times."""
     if pt.is_struct(kind):
         return pa.struct(
@@ -478,7 +501,7 @@ def _with_leaf_type(kind: pa.DataType, check: Callable[[pa.DataType], bool], lea
 # --- JSON lines ---------------------------------------------------------------------------------------------------
 
 
-def _read_json_lines(source: Source, schema: pa.Schema, guesses: _GuessedTypes) -> Iterator[pa.RecordBatch]:
+def _read_json_lines(source: Input, schema: pa.Schema, guesses: GuessedTypes) -> Iterator[pa.RecordBatch]:
     expected = pa.schema([(field.name, _type_in_json(field.type)) for field in schema])
     for block in _whole_lines(source):
         options = json.ReadOptions(block_size=max(len(block), 1))
@@ -502,7 +525,7 @@ def _read_json_lines(source: Source, schema: pa.Schema, guesses: _GuessedTypes) 
             yield _parsed_columns(_cast_as_guessed(batch, guesses), schema)
 
 
-def _cast_as_guessed(batch: pa.RecordBatch, guesses: _GuessedTypes) -> pa.RecordBatch:
+def _cast_as_guessed(batch: pa.RecordBatch, guesses: GuessedTypes) -> pa.RecordBatch:
     columns = [
         column.cast(guesses.types[name]) if name in guesses.read_as else column
         for name, column in zip(batch.schema.names, batch.columns, strict=True)
@@ -522,7 +545,7 @@ def _holds_binary(kind: pa.DataType) -> bool:
     return bool(pt.is_binary(kind) or pt.is_fixed_size_binary(kind) or any(_holds_binary(child) for child in children))
 
 
-def _whole_lines(source: Source) -> Iterator[bytes]:
+def _whole_lines(source: Input) -> Iterator[bytes]:
     """Yield blocks of whole lines; blank blocks are skipped."""
     held = b""
     with _opened_text(source) as file:

@@ -1,0 +1,296 @@
+"""`lakefmt ingest`: rows of files, topics, tables and databases into tables."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from lakefmt._core.cli.commands.services import stopped_by_signals
+from lakefmt._core.cli.formatters import print_json
+from lakefmt._core.cli.options import Pair, as_mapping, json_option, storage_option
+
+if TYPE_CHECKING:
+    from lakefmt._core.ingest.run import Ingester, IngestProgress
+
+__all__ = ["ingest"]
+
+#: Options of Hudi Streamer that ask for nothing here, and why.
+_WITHOUT_EFFECT: Final = {
+    "enable-sync": "catalogs are synced by lakefmt.catalogs, or `lakefmt sync`",
+    "schemaprovider-class": "the schema is that of the rows, of the registry and of the table",
+    "max-pending-compactions": "compactions run after commits, as the table's settings say",
+    "max-pending-clustering": "clusterings run after commits, as the table's settings say",
+    "spark-master": "there is no Spark",
+    "base-file-format": "files are Parquet",
+    "payload-class": "the table says which row wins",
+    "commit-on-errors": "rejected rows go to the table that --errors names",
+    "retry-interval-seconds": "pauses grow from a second to a minute",
+    "delta-sync-scheduling-weight": "there are no Spark pools",
+    "compact-scheduling-weight": "there are no Spark pools",
+}
+_MOST_INCLUDES: Final = 10
+_MOST_PROPERTIES_BYTES: Final = 4 << 20
+_FLAGS: Final = frozenset({"enable-sync", "commit-on-errors"})
+
+
+def _without_effect(command: Any) -> Any:
+    """Add the options of Hudi Streamer that change nothing, so that its command lines are understood."""
+    for name, why in _WITHOUT_EFFECT.items():
+        flag: dict[str, Any] = {"is_flag": True} if name in _FLAGS else {}
+        command = click.option(f"--{name}", hidden=True, help=f"Of Hudi Streamer, without effect: {why}.", **flag)(
+            command
+        )
+    return command
+
+
+@click.command(short_help="Take rows of files, topics, tables and databases into tables.")
+@click.argument("config", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--source", help="Folder, URL or pattern of files; a topic; a table; a database URL.")
+@click.option("--source-kind", help="files (default), kafka, table, query or rows.")
+@click.option("--source-class", help="The same by Hudi's class of the source, such as JsonDFSSource.")
+@click.option("--table", "--target-base-path", "table", metavar="PATH", help="Path or URL of the table.")
+@click.option("--target-table", "table_name", metavar="NAME", help="The name of a table that is made.")
+@click.option("--key", "-k", multiple=True, metavar="COLUMN", help="Key of a table that is made. Repeatable.")
+@click.option("--partition-by", multiple=True, metavar="COLUMN", help="Partitions of a table that is made. Repeatable.")
+@click.option(
+    "--ordering",
+    "--source-ordering-field",
+    "--source-ordering-fields",
+    "ordering",
+    metavar="COLUMNS",
+    help="The larger value wins where rows have one key.",
+)
+@click.option("--table-type", help="cow (default) or mor.")
+@click.option("--table-version", type=int, help="6, 8 (default) or 9, of a table that is made.")
+@click.option(
+    "--operation",
+    "--op",
+    "operation",
+    help="upsert (default), insert, bulk_insert, insert_overwrite or insert_overwrite_table.",
+)
+@click.option("--filter-dupes", is_flag=True, default=None, help="Leave out rows whose key is stored already.")
+@click.option("--format", help="parquet, csv, jsonl, avro or orc; default: by the files' names.")
+@click.option("--source-limit", type=int, help="About how many bytes of files, or messages, one commit takes.")
+@click.option("--checkpoint", help="Begin at this checkpoint, once.")
+@click.option("--ignore-checkpoint", metavar="TEXT", help="Begin anew; the same TEXT given again does nothing.")
+@click.option(
+    "--commit-empty",
+    "--allow-commit-on-no-checkpoint-change",
+    "commit_empty",
+    is_flag=True,
+    default=None,
+    help="Commit also when there is nothing new.",
+)
+@click.option(
+    "--transform",
+    "transformers",
+    multiple=True,
+    help="'flatten', SQL with <SRC>, 'sql-file:PATH' or 'python:module:function'. Repeatable.",
+)
+@click.option("--transformer-class", "transformer_classes", help="The same by Hudi's classes, with commas between.")
+@click.option("--errors", metavar="PATH", help="Table of rejected rows; without it the first one ends the round.")
+@click.option("--props", metavar="FILE", help="File of Hudi's properties.")
+@click.option(
+    "--hoodie-conf",
+    "--option",
+    "options",
+    type=Pair(),
+    multiple=True,
+    callback=as_mapping,
+    metavar="KEY=VALUE",
+    help="A property of Hudi, or a setting of docs/ingest.md. Repeatable.",
+)
+@click.option("--from-delta", metavar="PATH", help="Copy a Delta table into a new table, once, and compare all rows.")
+@click.option("--from-iceberg", metavar="FILE", help="The same for an Iceberg table, by its metadata file.")
+@click.option(
+    "--from-parquet", metavar="FOLDER", help="The same for a folder of Parquet files; later runs go on from it."
+)
+@click.option("--once", "mode", flag_value="once", help="One round (default).")
+@click.option("--until-idle", "mode", flag_value="until_idle", help="Rounds until nothing is new.")
+@click.option(
+    "--continuous", "mode", flag_value="continuous", help="Rounds until SIGTERM or SIGINT; the round at hand ends."
+)
+@click.option(
+    "--interval",
+    "--min-sync-interval-seconds",
+    "interval",
+    type=click.FloatRange(0),
+    help="Seconds between two rounds; default: 10.",
+)
+@click.option(
+    "--max-retry-count", "attempts", type=click.IntRange(0), default=10, help="Attempts after a failure that may pass."
+)
+@click.option("--retry-on-source-failures", is_flag=True, hidden=True, help="Of Hudi Streamer: so it is always.")
+@click.option(
+    "--post-write-termination-strategy-class",
+    "termination",
+    hidden=True,
+    help="Of Hudi Streamer: NoNewDataTerminationStrategy is --until-idle.",
+)
+@click.option(
+    "--engine", type=click.Choice(["python", "spark"]), default="python", help="Who reads and writes; default: python."
+)
+@click.option("--dry-run", is_flag=True, help="Print what the next round would do, and where each setting comes from.")
+@click.option(
+    "--status-file", type=click.Path(dir_okay=False, path_type=Path), help="File for the status, replaced each round."
+)
+@click.option("--port", type=click.IntRange(0, 65535), help="Serve status and metrics on this port of 127.0.0.1.")
+@_without_effect
+@storage_option
+@json_option
+@click.pass_context
+def ingest(
+    ctx: click.Context,
+    /,
+    config: Path | None,
+    props: str | None,
+    options: Mapping[str, str],
+    mode: str | None,
+    interval: float | None,
+    attempts: int,
+    engine: str,
+    dry_run: bool,
+    status_file: Path | None,
+    port: int | None,
+    storage_options: Mapping[str, object],
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """Take what is new in a source into a table, or what CONFIG, a TOML file, says of many tables.
+
+    The checkpoint is in the commits, by Hudi Streamer's own keys, so the command may end at any moment, and Hudi's tool and this one
+    may take turns. Hudi's options and properties are understood.
+    """
+    stop = threading.Event()
+    if str(given.pop("termination", None) or "").endswith("NoNewDataTerminationStrategy"):
+        mode = "until_idle"
+    given.pop("retry_on_source_failures", None)
+    for name, why in _WITHOUT_EFFECT.items():
+        if given.pop(name.replace("-", "_"), None):
+            click.echo(f"note: --{name} has no effect: {why}", err=True)
+    told = {name: value for name, value in given.items() if value not in (None, (), "")}
+    if engine == "spark":
+        raise click.UsageError("--engine spark is not built yet")
+    origins = {kind: told.pop(f"from_{kind}") for kind in ("delta", "iceberg", "parquet") if f"from_{kind}" in told}
+    if origins:
+        _migrate(origins, told, storage_options, as_json=as_json)
+        return
+    ingester = _opened(config, props, options, told, interval, attempts, storage_options, stop, status_file)
+    if dry_run:
+        for plan in ingester.plans():
+            print_json(_plan_json(plan)) if as_json else click.echo(str(plan))
+        return
+    with ExitStack() as opened:
+        opened.enter_context(stopped_by_signals(stop))
+        if port is not None:
+            from lakefmt._core.ingest.status import page_texts
+            from lakefmt.services.status import serve_texts
+
+            bound = opened.enter_context(serve_texts(port, page_texts(lambda: ingester.progress)))
+            click.echo(f"status at http://127.0.0.1:{bound}/", err=True)
+        progress = ingester.run(mode or "once")
+    if as_json:
+        from lakefmt._core.ingest.status import progress_json
+
+        print_json(progress_json(progress))
+    else:
+        click.echo(str(progress))
+    if progress.has_failed:
+        ctx.exit(1)
+
+
+def _opened(
+    config: Path | None,
+    props: str | None,
+    options: Mapping[str, str],
+    told: Mapping[str, object],
+    interval: float | None,
+    attempts: int,
+    storage_options: Mapping[str, object],
+    stop: threading.Event,
+    status_file: Path | None,
+) -> Ingester:
+    """Return what runs the job that the command line describes."""
+    from lakefmt._core.ingest.jobs import load_config
+    from lakefmt._core.ingest.options import resolve_table_job, table_layers
+    from lakefmt._core.ingest.run import Ingester
+
+    loaded = {} if config is None else load_config(config)
+    pause = loaded.pop("interval", 10.0)
+    above: list[Any] = [] if props is None else _property_layers(props)
+    above += [("--hoodie-conf", options), ("command line", told)]
+    tables = [[("", {})]] if config is None else table_layers(loaded, str(config))
+    jobs = [resolve_table_job([*layers, *above]) for layers in tables]
+
+    def write_status(progress: IngestProgress) -> None:
+        if status_file is not None:
+            from lakefmt._core.ingest.status import status_text
+            from lakefmt.services.status import replace_text
+
+            replace_text(status_file, status_text(progress, as_json=status_file.suffix == ".json"))
+
+    return Ingester(
+        [job for job, _ in jobs],
+        storage_options=storage_options or None,
+        interval=float(str(pause)) if interval is None else interval,
+        attempts=attempts,
+        stop=stop,
+        on_round=write_status,
+        notes=[notes for _, notes in jobs],
+    )
+
+
+def _migrate(
+    origins: Mapping[str, Any], told: Mapping[str, Any], storage_options: Mapping[str, object], *, as_json: bool
+) -> None:
+    """Copy a table of another format once."""
+    from lakefmt._core.ingest.migrate import migrate
+
+    taken = {"table", "key", "partition_by", "ordering", "table_type", "table_version"}
+    if len(origins) > 1 or set(told) - taken or "table" not in told:
+        raise click.UsageError(
+            "a migration takes one --from-…, --table, --key, --partition-by, --ordering and --table-type"
+        )
+    more = {name: value for name, value in told.items() if name in taken - {"table", "ordering"}}
+    ordering = str(told.get("ordering", "")).split(",") if told.get("ordering") else []
+    (kind, source), *_ = origins.items()
+    done = migrate(kind, source, told["table"], ordering=ordering, storage_options=storage_options or None, **more)
+    if as_json:
+        from dataclasses import asdict
+
+        print_json(asdict(done))
+    else:
+        click.echo(str(done))
+
+
+def _property_layers(place: str, depth: int = 0) -> list[tuple[str, Mapping[str, object]]]:
+    """Return the layers of a property file: first those that it includes, as Hudi does."""
+    from lakefmt._core.formats.properties import decode_properties
+    from lakefmt.errors import InvalidInputError
+
+    path = Path(place.removeprefix("file://"))
+    if not path.is_file() or depth > _MOST_INCLUDES or path.stat().st_size > _MOST_PROPERTIES_BYTES:
+        raise InvalidInputError(f"{place} is no file of properties that can be read")
+    values = dict(decode_properties(path.read_bytes(), place))
+    included = values.pop("include", None)
+    before = [] if included is None else _property_layers(str(path.parent / included), depth + 1)
+    return [*before, (place, values)]
+
+
+def _plan_json(plan: Any) -> dict[str, object]:
+    return {
+        "table": plan.job.table,
+        "source": plan.source,
+        "after": plan.after,
+        "checkpoint": plan.checkpoint,
+        "takes": plan.summary,
+        "expected_rows": plan.expected_rows,
+        "columns": None if plan.columns is None else {each.name: str(each.type) for each in plan.columns},
+        "origins": dict(plan.job.origins),
+        "notes": list(plan.notes),
+    }

@@ -1,0 +1,214 @@
+"""`lakefmt serve` and `lakefmt load`: a server of two-phase loads over HTTP, and a client."""
+
+from __future__ import annotations
+
+import os
+import signal
+import ssl
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+
+from lakefmt._core.cli.formatters import print_json
+from lakefmt._core.cli.options import Pair, as_mapping, json_option, storage_option
+from lakefmt.errors import UnknownSetting
+
+if TYPE_CHECKING:
+    from lakefmt._core.loads.options import LoadOptions
+
+__all__ = ["load", "serve_loads"]
+
+#: The environment variable that has the password of a user.
+PASSWORD_VARIABLE = "LAKEFMT_LOAD_PASSWORD"  # noqa: S105  (a name)
+_BLOCK = 1 << 18
+
+
+@click.command("serve", short_help="Answer clients that load over HTTP.")
+@click.option("--base-path", metavar="FOLDER", help="Folder or URL of the tables: FOLDER/<database>/<table>.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address; others than loopback need --users.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8030, show_default=True, help="0: a free one.")
+@click.option(
+    "--table",
+    "tables",
+    type=Pair(),
+    multiple=True,
+    callback=as_mapping,
+    metavar="DATABASE.TABLE=PATH",
+    help="A table that lies elsewhere. Repeatable.",
+)
+@click.option(
+    "--users",
+    "users_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="File with a line for each user, as --hash-password prints it.",
+)
+@click.option("--tls-certificate", type=click.Path(exists=True, dir_okay=False), help="Certificate: answer by HTTPS.")
+@click.option("--tls-key", type=click.Path(exists=True, dir_okay=False), help="Key of the certificate.")
+@click.option("--hash-password", metavar="USER", help="Ask for a password, print the line of a file of users, and end.")
+@click.option(
+    "--patterns", default="*", show_default=True, help="With --hash-password: tables, such as 'sales.*,hr.staff'."
+)
+@click.option(
+    "--option",
+    "options",
+    type=Pair(),
+    multiple=True,
+    callback=as_mapping,
+    metavar="KEY=VALUE",
+    help="An option of docs/http-loads.md, such as timeout=900, or a setting of commits. Repeatable.",
+)
+@storage_option
+@json_option
+def serve_loads(
+    base_path: str | None,
+    host: str,
+    port: int,
+    tables: Mapping[str, str],
+    users_file: Path | None,
+    tls_certificate: str | None,
+    tls_key: str | None,
+    hash_password: str | None,
+    patterns: str,
+    options: Mapping[str, str],
+    storage_options: Mapping[str, object],
+    as_json: bool,
+) -> None:
+    """Answer clients that load CSV and JSON over HTTP, as they do into StarRocks: begin, load, prepare, commit, rollback.
+
+    What is prepared is on the disk, and outlives this process. SIGINT and SIGTERM end it: running loads end first.
+    """
+    from lakefmt._core.loads.auth import hash_password as hashed
+    from lakefmt._core.loads.auth import load_users
+    from lakefmt.server import serve
+
+    if hash_password is not None:
+        secret = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+        click.echo(hashed(hash_password, secret, patterns))
+        return
+    if base_path is None:
+        raise click.UsageError("--base-path says where the tables are")
+    tls = None
+    if tls_certificate is not None:
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls.load_cert_chain(tls_certificate, tls_key)
+    ended = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: ended.set())
+    server = serve(
+        base_path,
+        host=host,
+        port=port,
+        users=None if users_file is None else load_users(users_file),
+        tls=tls,
+        options=_parse_options(options, tables),
+        storage_options=storage_options or None,
+    )
+    if as_json:
+        print_json({"url": server.url})
+    else:
+        click.echo(f"{base_path} is loaded into at {server.url}")
+    while not ended.wait(0.5):
+        pass
+    server.stop()
+
+
+def _parse_options(given: Mapping[str, str], tables: Mapping[str, str]) -> LoadOptions:
+    """Return the options of a server; names with dots are settings of commits.
+
+    Raises:
+        UnknownSetting: there is no such option, or its value is none.
+    """
+    from lakefmt._core.loads.options import LoadOptions
+
+    defaults = LoadOptions()
+    settings = {name: value for name, value in given.items() if "." in name}
+    chosen: dict[str, Any] = {}
+    names = [each.name for each in fields(LoadOptions) if each.name not in ("tables", "settings")]
+    for name, text in given.items():
+        if name in settings:
+            continue
+        if name not in names:
+            raise UnknownSetting(f"there is no option {name!r}; there are {', '.join(names)}")
+        chosen[name] = _parse_value(name, text, getattr(defaults, name))
+    return LoadOptions(tables=dict(tables), settings=settings, **chosen)
+
+
+def _parse_value(name: str, text: str, default: object) -> object:
+    try:
+        if isinstance(default, bool):
+            return {"true": True, "false": False}[text.lower()]
+        return type(default)(text) if isinstance(default, int | float) else text
+    except (KeyError, ValueError):
+        raise UnknownSetting(f"option {name}: {text!r} is no {type(default).__name__}") from None
+
+
+@click.command(short_help="Load a file over HTTP.")
+@click.argument("file", type=click.File("rb"))
+@click.option("--url", required=True, help="Of the server, such as http://127.0.0.1:8030.")
+@click.option("--table", "table", required=True, metavar="DATABASE.TABLE", help="What is loaded into.")
+@click.option("--label", help="Name of the transaction: a file that is loaded twice under one label is loaded once.")
+@click.option("--format", "data_format", type=click.Choice(["csv", "json"]), help="Default: by the name of the file.")
+@click.option("--user", help="The password is in the variable LAKEFMT_LOAD_PASSWORD, or is asked for.")
+@click.option("--password-prompt", is_flag=True, help="Ask for the password.")
+@click.option(
+    "--header",
+    "headers",
+    type=Pair(),
+    multiple=True,
+    callback=as_mapping,
+    metavar="KEY=VALUE",
+    help="A header of the load, such as column_separator=, or max_filter_ratio=0.1. Repeatable.",
+)
+@click.option("--quiet", is_flag=True, help="No progress bar.")
+@json_option
+def load(
+    file: IO[bytes],
+    url: str,
+    table: str,
+    label: str | None,
+    data_format: str | None,
+    user: str | None,
+    password_prompt: bool,
+    headers: Mapping[str, str],
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Load FILE (- for the standard input) in one transaction, by a server of lakefmt or of StarRocks."""
+    from lakefmt.client import StreamLoad
+
+    database, dot, name = table.partition(".")
+    if not dot or not name:
+        raise click.BadParameter("expected DATABASE.TABLE", param_hint="--table")
+    password = os.environ.get(PASSWORD_VARIABLE, "")
+    if password_prompt:
+        password = click.prompt("Password", hide_input=True, err=True)
+    given = dict(headers)
+    is_json = str(getattr(file, "name", "")).endswith((".json", ".jsonl", ".ndjson"))
+    given.setdefault("format", data_format or ("json" if is_json else "csv"))
+    client = StreamLoad(url, database, name, label=label, user=user, password=password)
+    with client:
+        reply = client.load(_blocks(file, shown=not quiet and not as_json and file.seekable()), **given)
+    if as_json:
+        print_json({"label": client.label, **reply.body})
+    else:
+        click.echo(f"{reply.rows} rows, label {client.label}")
+
+
+def _blocks(file: IO[bytes], *, shown: bool) -> Iterator[bytes]:
+    """Yield the blocks of a file; with a progress bar on the standard error."""
+    if not shown:
+        while block := file.read(_BLOCK):
+            yield block
+        return
+    begin = file.tell()
+    size = file.seek(0, 2) - begin
+    file.seek(begin)
+    with click.progressbar(length=size, label="loading", file=sys.stderr) as bar:
+        while block := file.read(_BLOCK):
+            yield block
+            bar.update(len(block))

@@ -1,0 +1,376 @@
+"""Files as a source: which come next, by time and name, none twice and none forgotten (effects).
+
+Hudi stores the largest modification time of the files that were taken, and never looks at a file of that time or an earlier one again:
+a file that comes later with an equal time is lost. Here the files of the newest times are remembered beside it, by short digests, so
+that files of equal times, and late ones, are told from those that were taken.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import BinaryIO, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lakefmt._core.data_classes import dataclass
+from lakefmt._core.ingest.api import Checkpoint, SourceBatch, rejected_records
+from lakefmt._core.ingest.checkpoints import check_kind
+from lakefmt._core.ingest.files.listing import FilePattern, Folder, ListedFile, open_folder, split_location
+from lakefmt._core.ingest.files.reading import FileFormat, file_format, read_file, salvage_lines
+from lakefmt._core.ingest.inputs import GuessedTypes
+from lakefmt._core.ingest.rows import RoundRows
+from lakefmt._core.read.sql_values import is_number
+from lakefmt._core.storage.time_source import SystemTimeSource, TimeSource
+from lakefmt._core.values import Clock, SystemClock
+from lakefmt.errors import CorruptFile, InvalidInputError, SourceRefused, SourceUnavailable
+
+__all__ = ["FileRound", "FileSource", "FilesTaken"]
+
+_log = logging.getLogger("lakefmt.ingest")
+
+Digests = npt.NDArray[np.uint64]
+
+_FILES: Final = "files"
+_SINCE: Final = "since"
+#: Files whose digests one commit keeps, unless more have the newest time.
+_MOST_REMEMBERED: Final = 10_000
+#: A million files of one millisecond would be eight million bytes in a commit.
+_MOST_OF_ONE_TIME: Final = 1_000_000
+#: Rows of one file that are held in memory until the file is known to be whole.
+_FILE_MEMORY: Final = 64 << 20
+
+
+@dataclass(frozen=True)
+class FilesTaken:
+    """Which files were taken.
+
+    Attributes:
+        modified: the largest time of one of them, in milliseconds.
+        since: of files from this time on `digests` tells which were taken; of older ones all were.
+        digests: of the files from `since` on, in order; None: all up to `modified` were taken.
+    """
+
+    modified: int
+    since: int
+    digests: Digests | None
+
+    def are_known(self, files: list[ListedFile]) -> npt.NDArray[np.bool_]:
+        """Return which files were taken."""
+        times = np.fromiter((each.modified for each in files), np.int64, len(files))
+        known = times <= self.modified
+        if self.digests is None:
+            return known
+        near = np.flatnonzero(known & (times >= self.since))
+        known[near] = np.isin(digests_of([files[number] for number in near]), self.digests)
+        return known
+
+    def checkpoint(self) -> Checkpoint:
+        """Return the checkpoint that says it: Hudi's text, and beside it what Hudi does not know."""
+        if self.digests is None:
+            return Checkpoint(str(self.modified))
+        encoded = base64.b64encode(self.digests.astype("<u8").tobytes()).decode()
+        return Checkpoint(str(self.modified), {_FILES: encoded, _SINCE: str(self.since)})
+
+    @classmethod
+    def of(cls, point: Checkpoint) -> FilesTaken:
+        """Return what a checkpoint says.
+
+        Raises:
+            CorruptFile: its details are damaged.
+
+        Example:
+            >>> taken = FilesTaken(20, 10, np.array([7], np.uint64))
+            >>> FilesTaken.of(taken.checkpoint()).digests.tolist(), FilesTaken.of(Checkpoint("20")).digests
+            ([7], None)
+        """
+        modified = int(point.text)
+        encoded, since = point.details.get(_FILES), point.details.get(_SINCE)
+        if encoded is None or since is None:
+            return cls(modified, modified, None)
+        try:
+            digests = np.frombuffer(base64.b64decode(encoded, validate=True), "<u8").astype(np.uint64)
+            return cls(modified, int(since), digests)
+        except ValueError:
+            raise CorruptFile(
+                "what a checkpoint says of files is damaged: begin with a checkpoint of your own"
+            ) from None
+
+
+def digests_of(files: Iterable[ListedFile]) -> Digests:
+    """Return a digest of each file's name, size and time: a file that is replaced is another one."""
+    parts = [
+        hashlib.blake2b(
+            f"{each.modified}/{each.size}/{each.name}".encode("utf-8", "surrogateescape"), digest_size=8
+        ).digest()
+        for each in files
+    ]
+    return np.frombuffer(b"".join(parts), "<u8").astype(np.uint64)
+
+
+def remember(
+    files: list[ListedFile], taken: npt.NDArray[np.bool_], modified: int, window: int, before: FilesTaken | None
+) -> FilesTaken:
+    """Return what is known after a round.
+
+    Args:
+        files: all that are there.
+        taken: which of them were taken, by this round or before.
+        modified: the largest time of a file that was taken.
+        window: how many milliseconds late a file may come.
+        before: what was known before the round.
+
+    Raises:
+        SourceRefused: more files have one time than a commit can name.
+    """
+    since = modified - window
+    if before is not None and before.digests is not None:
+        since = max(since, before.since)  # what was forgotten stays so
+    times = np.fromiter((each.modified for each in files), np.int64, len(files))
+    near = taken & (times >= since) & (times <= modified)
+    if near.sum() > _MOST_REMEMBERED:
+        since = int(np.partition(times[near], -_MOST_REMEMBERED)[-_MOST_REMEMBERED])
+        near &= times >= since
+    if near.sum() > _MOST_OF_ONE_TIME:
+        raise SourceRefused(
+            f"{near.sum():,} files have times too near to each other to be told apart: give them another folder"
+        )
+    return FilesTaken(modified, since, np.sort(digests_of([files[number] for number in np.flatnonzero(near)])))
+
+
+class FileRound:
+    """The files of one commit."""
+
+    def __init__(
+        self, source: FileSource, files: list[ListedFile], taken: FilesTaken, schema: pa.Schema | None
+    ) -> None:
+        self._source, self.files, self._taken, self._schema = source, files, taken, schema
+        self.checkpoint = taken.checkpoint()
+
+    @property
+    def summary(self) -> str:
+        """Return how many files they are, of how many bytes, and their first and last name."""
+        if not self.files:
+            return "no files"
+        size = sum(each.size for each in self.files)
+        names = self.files[0].name if len(self.files) == 1 else f"{self.files[0].name} … {self.files[-1].name}"
+        return f"{len(self.files):,} files, {size:,} bytes: {names}"
+
+    @property
+    def expected_rows(self) -> int | None:
+        """Return how many rows will come, if the formats tell without reading."""
+        return None
+
+    def batches(self) -> Iterator[SourceBatch]:
+        """Read the files in their order. A file that changes meanwhile is left for a later round, which sees its new time."""
+        guesses = GuessedTypes(frozenset(self._source.format.keys))
+        for file in self.files:
+            yield from self._source.read(file, self._schema or pa.schema([]), guesses)
+
+
+class FileSource:
+    """Files below a path or URL.
+
+    Args:
+        location: a folder, a file, or a pattern such as ``s3://lake/in/*/x-*.json``.
+        how: the files are read.
+        min_age: seconds: younger files may still be written, and wait.
+        late_window: seconds: so late a file may appear behind others of its time.
+        quarantine: a bad file or line is rejected; False: it ends the round.
+        storage_options: credentials of the store.
+        clock: that of the store.
+        time_source: how time passes.
+    """
+
+    def __init__(
+        self,
+        location: str,
+        how: FileFormat | None = None,
+        *,
+        min_age: float = 1.0,
+        late_window: float = 3600.0,
+        quarantine: bool = False,
+        storage_options: Mapping[str, object] | None = None,
+        clock: Clock | None = None,
+        time_source: TimeSource | None = None,
+    ) -> None:
+        if min_age < 0 or late_window < 0:
+            raise InvalidInputError("min_age and late_window of files are seconds, and not negative")
+        base, pattern = split_location(location)
+        self.folder: Folder = open_folder(base, storage_options)
+        self.format = how or FileFormat()
+        self._pattern = FilePattern(pattern)
+        self._min_age, self._window = int(min_age * 1000), int(late_window * 1000)
+        self._quarantine = quarantine
+        self._clock, self._time = clock or SystemClock(), time_source or SystemTimeSource()
+        #: The columns of the table, which the job tells.
+        self.table_schema: pa.Schema | None = None
+        self.waiting = 0
+
+    @property
+    def name(self) -> str:
+        """Return the path or URL."""
+        return self.folder.url
+
+    def schema(self) -> pa.Schema | None:
+        """Return None: only files that are read tell."""
+        return None
+
+    def close(self) -> None:
+        """Do nothing: no file stays open."""
+
+    def plan(self, after: Checkpoint | None, limit: int | None) -> FileRound | None:
+        """Choose the files of the next commit.
+
+        Args:
+            after: of the newest commit that has one; None: all files are new.
+            limit: about how many bytes of files; files of one time are never parted, since Hudi would lose the second part.
+
+        Raises:
+            SourceUnavailable: the files cannot be listed.
+            SourceRefused: the checkpoint is of another kind of source.
+        """
+        before = None
+        if after is not None:
+            check_kind(after.text, "files", self.name)
+            before = FilesTaken.of(after)
+        files = self._listed()
+        known = np.zeros(len(files), bool) if before is None else before.are_known(files)
+        # Empty files have no rows, and may get some later, under another time.
+        candidates = [number for number in np.flatnonzero(~known).tolist() if files[number].size]
+        chosen = _chosen(files, candidates, limit)
+        if not chosen:
+            return None
+        known[chosen] = True
+        newest = max(files[number].modified for number in chosen)
+        modified = newest if before is None else max(newest, before.modified)
+        taken = remember(files, known, modified, self._window, before)
+        return FileRound(self, [files[number] for number in chosen], taken, self.table_schema)
+
+    def _listed(self) -> list[ListedFile]:
+        """Return the files that are old enough, by time and name; wait once for those that are not yet."""
+        files = self._matching()
+        oldest_young = self._limit_of_age()
+        young = [each.modified for each in files if each.modified > oldest_young]
+        if young:
+            wait = min(max(young) - oldest_young, self._min_age) / 1000
+            self._time.sleep(wait)
+            files, oldest_young = self._matching(), self._limit_of_age()
+        old = [each for each in files if each.modified <= oldest_young]
+        self.waiting = len(files) - len(old)
+        if self.waiting:
+            _log.info("%s: %d files are too young, and wait for a later round", self.name, self.waiting)
+        old.sort()
+        return old
+
+    def _limit_of_age(self) -> int:
+        return int(self._clock.now().timestamp() * 1000) - self._min_age
+
+    def _matching(self) -> list[ListedFile]:
+        return [
+            each
+            for each in self.folder.list()
+            if self._pattern.matches(each.name) and file_format(each.name, self.format) is not None
+        ]
+
+    def read(self, file: ListedFile, schema: pa.Schema, guesses: GuessedTypes) -> Iterator[SourceBatch]:
+        """Read one file whole or not at all.
+
+        Raises:
+            InvalidInputError: it is bad, and nothing is quarantined.
+            SourceUnavailable: it is gone, or the store does not answer.
+        """
+        if self.folder.look(file.name) != file:
+            self._log_changed(file)
+            return
+        rows = RoundRows(_FILE_MEMORY)
+        trial = GuessedTypes(guesses.keys, dict(guesses.types), dict(guesses.read_as))
+        try:
+            rejected = self._read_into(rows, file, schema, trial)
+            if self.folder.look(file.name) != file:
+                self._log_changed(file)
+                return
+            if rejected is None:
+                guesses.types.update(trial.types)
+                guesses.read_as.update(trial.read_as)
+            for batch in rows.batches():
+                yield SourceBatch(batch)
+            if not rows.num_rows and rows.schemas:
+                yield SourceBatch(pa.RecordBatch.from_pylist([], rows.schemas[0]))
+            if rejected is not None:
+                yield SourceBatch(pa.RecordBatch.from_pylist([], pa.schema([])), rejected=rejected)
+        finally:
+            rows.close()
+
+    def _read_into(
+        self, rows: RoundRows, file: ListedFile, schema: pa.Schema, guesses: GuessedTypes
+    ) -> pa.RecordBatch | None:
+        """Read a file; return what of it is rejected, None: nothing."""
+        try:
+            self._read_whole(rows, file, schema, guesses)
+            return None
+        except InvalidInputError as error:
+            failure = error
+        kind = file_format(file.name, self.format)
+        if kind is not None and kind[0] in ("csv", "jsonl"):
+            # Numbers that the columns do not hold, such as 2.5 among whole ones: the file says which types it has.
+            rows.clear()
+            plain = pa.schema([each for each in schema if not is_number(each.type)])
+            with suppress(InvalidInputError):
+                self._read_whole(rows, file, plain, GuessedTypes(guesses.keys))
+                return None
+        if not self._quarantine:
+            failure.args = (f"{self.name}: {failure}", *failure.args[1:])
+            raise failure
+        rows.clear()
+        if kind is not None and kind[0] == "jsonl":
+            return self._salvage_into(rows, file, schema, guesses, str(failure))
+        return rejected_records([str(failure)], [f"{self.name}/{file.name}"], [None])
+
+    def _read_whole(self, rows: RoundRows, file: ListedFile, schema: pa.Schema, guesses: GuessedTypes) -> None:
+        for batch in read_file(file.name, lambda: self._open(file), self.format, schema, guesses):
+            rows.add(batch)
+
+    def _salvage_into(
+        self, rows: RoundRows, file: ListedFile, schema: pa.Schema, guesses: GuessedTypes, reason: str
+    ) -> pa.RecordBatch:
+        bad = list[pa.RecordBatch]()
+        try:
+            for part in salvage_lines(file.name, lambda: self._open(file), self.format, schema, guesses):
+                rows.add(part.rows)
+                bad += [] if part.rejected is None else [part.rejected]
+        except InvalidInputError as error:
+            rows.clear()
+            return rejected_records([str(error)], [f"{self.name}/{file.name}"], [None])
+        if not bad:  # the lines agree with each other only apart
+            return rejected_records([reason], [f"{self.name}/{file.name}"], [None]).slice(0, 0)
+        table = pa.Table.from_batches(bad).combine_chunks()
+        origins = [f"{self.name}/{origin}" for origin in table["origin"].to_pylist()]
+        return rejected_records(table["reason"].to_pylist(), origins, table["payload"].to_pylist())
+
+    def _open(self, file: ListedFile) -> BinaryIO:
+        try:
+            return self.folder.open(file.name)
+        except OSError as error:
+            raise SourceUnavailable(f"{self.name}/{file.name} cannot be opened: {error}") from error
+
+    def _log_changed(self, file: ListedFile) -> None:
+        _log.info("%s/%s changed since it was listed, and is read by a later round", self.name, file.name)
+
+
+def _chosen(files: list[ListedFile], candidates: list[int], limit: int | None) -> list[int]:
+    """Return the first files, of about a number of bytes; all files of the last one's time are among them."""
+    if limit is None:
+        return candidates
+    size, last = 0, None
+    for count, number in enumerate(candidates):
+        file = files[number]
+        if last is not None and file.modified > last and size + file.size >= limit:
+            return candidates[:count]
+        size, last = size + file.size, file.modified
+    return candidates

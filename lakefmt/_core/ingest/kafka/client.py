@@ -1,0 +1,333 @@
+"""What is asked of the brokers: a topic's partitions and offsets, and its messages between two offsets.
+
+The library is confluent-kafka over librdkafka: it reads ten times as fast as the clients in Python and has transactions, compression and
+every kind of login. It writes its log to standard error unless a logger takes it; here one of lakefmt's does.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from lakefmt._core.arguments import library, shown
+from lakefmt._core.ingest.kafka.offsets import OffsetRange
+from lakefmt._core.ingest.kafka.options import KafkaOptions
+from lakefmt.errors import PositionLost, SourceRefused, SourceUnavailable
+
+__all__ = ["KafkaClient", "MessageBatch", "TopicState"]
+
+_LOG: Final = logging.getLogger("lakefmt.kafka")
+#: A consumer without a group's name cannot be made; this one is never joined.
+_GROUP: Final = "lakefmt-ingest"
+_MOST_AT_ONCE: Final = 5_000
+#: Of messages that are taken from the client's queue at once, by the size of those before.
+_BYTES_AT_ONCE: Final = 8 << 20
+#: The client's own queue, in kilobytes.
+_QUEUE: Final = "32768"
+_SECONDS_OF_A_STEP: Final = 0.5
+#: A topic's id where brokers are too old to have ids.
+_NO_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"
+
+
+class TopicState(NamedTuple):
+    """A topic as it is.
+
+    Attributes:
+        id: which another topic of the same name does not have; empty: the brokers do not know it.
+        partitions: their numbers.
+    """
+
+    id: str
+    partitions: tuple[int, ...]
+
+
+class MessageBatch(NamedTuple):
+    """Messages in the order of their partitions, one entry in each list for each.
+
+    Attributes:
+        partitions: where each came from.
+        offsets: where it stands in its partition.
+        keys: their keys.
+        values: their values; None: the key is deleted.
+        timestamps: milliseconds since 1970; -1: not known.
+        headers: names and values; empty: nobody wants them.
+    """
+
+    partitions: list[int]
+    offsets: list[int]
+    keys: list[bytes | None]
+    values: list[bytes | None]
+    timestamps: list[int]
+    headers: list[list[tuple[str, bytes | None]] | None]
+
+
+class KafkaClient:
+    """Connections to the brokers of one topic, made when they are needed; one thread uses it."""
+
+    def __init__(self, options: KafkaOptions) -> None:
+        self._options = options
+        self._topic = options.topic
+        self._kafka = library(lambda: importlib.import_module("confluent_kafka"), "confluent_kafka", "kafka")
+        self._admin: Any = None
+        self._consumer: Any = None
+        self._trouble = ""
+
+    @property
+    def address(self) -> str:
+        """Where the brokers are."""
+        return self._options.client["bootstrap.servers"]
+
+    # ------------------------------------------------------------------------------------------------ questions
+
+    def topic_state(self) -> TopicState:
+        """Return what the topic is now.
+
+        Raises:
+            SourceRefused: there is no such topic, or it may not be read.
+            SourceUnavailable: the brokers do not answer.
+        """
+        answer = self._administrator().describe_topics(
+            self._kafka.TopicCollection([self._topic]), request_timeout=self._options.seconds
+        )
+        found = self._result(answer[self._topic])
+        number = str(getattr(found, "topic_id", None) or "")
+        return TopicState("" if number == _NO_ID else number, tuple(sorted(part.id for part in found.partitions)))
+
+    def earliest(self, partitions: Sequence[int]) -> dict[int, int]:
+        """Return the first offset that each partition still has."""
+        return self._list(dict.fromkeys(partitions, self._admin_module().OffsetSpec.earliest()))
+
+    def latest(self, partitions: Sequence[int], *, of_open_transactions: bool = False) -> dict[int, int]:
+        """Return the offset behind the last message of each partition, and before its first open transaction unless those count."""
+        return self._list(
+            dict.fromkeys(partitions, self._admin_module().OffsetSpec.latest()),
+            uncommitted=of_open_transactions,
+        )
+
+    def at_time(self, partitions: Sequence[int], millis: int) -> dict[int, int]:
+        """Return the first offset of each partition that is not older than a time; -1: there is none."""
+        return self._list(dict.fromkeys(partitions, self._admin_module().OffsetSpec.for_timestamp(millis)))
+
+    def _list(self, asked: Mapping[int, Any], *, uncommitted: bool = False) -> dict[int, int]:
+        if not asked:
+            return {}
+        level = self._kafka.IsolationLevel
+        is_uncommitted = uncommitted or self._options.client.get("isolation.level") == "read_uncommitted"
+        answer = self._administrator().list_offsets(
+            {self._place(partition, None): specification for partition, specification in asked.items()},
+            isolation_level=level.READ_UNCOMMITTED if is_uncommitted else level.READ_COMMITTED,
+            request_timeout=self._options.seconds,
+        )
+        return {place.partition: int(self._result(future).offset) for place, future in answer.items()}
+
+    def group_offsets(self, partitions: Sequence[int]) -> dict[int, int]:
+        """Return what the group of the settings has committed, of the partitions of which it has."""
+        try:
+            places = self._reader().committed(
+                [self._place(partition, None) for partition in partitions], timeout=self._options.seconds
+            )
+        except self._kafka.KafkaException as error:
+            raise self._error(error.args[0]) from None
+        return {place.partition: place.offset for place in places if place.offset >= 0}
+
+    def commit_group_offsets(self, offsets: Mapping[int, int]) -> None:
+        """Tell the group's offsets to the brokers, for people who look at lags; what goes wrong is logged."""
+        places = [self._place(partition, offset) for partition, offset in offsets.items()]
+        try:
+            self._reader().commit(offsets=places, asynchronous=False)
+        except self._kafka.KafkaException as error:
+            _LOG.warning("the group's offsets are not committed: %s", error.args[0].str())
+
+    # ------------------------------------------------------------------------------------------------- messages
+
+    def read(self, ranges: Sequence[OffsetRange]) -> Iterator[MessageBatch]:
+        """Yield the messages of some ranges, in batches of bounded size.
+
+        The end of a range need not be a message's offset: marks of transactions and what compaction removed have offsets, too. A range
+        is done when its last message, one behind it, or the partition's end behind it was seen.
+
+        Raises:
+            PositionLost: messages of a range were removed since it was planned.
+            SourceUnavailable: nothing comes any more.
+            SourceRefused: the topic is gone, or may not be read.
+        """
+        left = {each.partition: each.end for each in ranges if each.end > each.begin}
+        if not left:
+            return
+        consumer = self._reader()
+        consumer.assign([self._place(each.partition, each.begin) for each in ranges if each.partition in left])
+        try:
+            yield from self._read(consumer, left)
+        finally:
+            if self._consumer is consumer:
+                # Partitions stay paused beyond their assignment.
+                consumer.resume([self._place(each.partition, None) for each in ranges if each.end > each.begin])
+                consumer.unassign()
+
+    def _read(self, consumer: Any, left: dict[int, int]) -> Iterator[MessageBatch]:
+        messages: list[Any] = []
+        size = number = 0
+        deadline = time.monotonic() + self._options.seconds
+        at_once = 500
+        while left:
+            came = consumer.consume(1, _SECONDS_OF_A_STEP)
+            if not came:
+                if time.monotonic() > deadline:
+                    raise SourceUnavailable(self._silence(left))
+                continue
+            deadline = time.monotonic() + self._options.seconds
+            came += consumer.consume(at_once, 0)
+            taken, size_of_them = self._take(consumer, came, left)
+            messages += taken
+            size += size_of_them
+            number += len(came)
+            at_once = max(1, min(_MOST_AT_ONCE, _BYTES_AT_ONCE * len(came) // (size_of_them + 1)))
+            if len(messages) >= self._options.batch_rows or size >= self._options.batch_bytes:
+                yield self._batch(messages)
+                messages, size = [], 0
+        if messages:
+            yield self._batch(messages)
+
+    def _take(self, consumer: Any, came: Sequence[Any], left: dict[int, int]) -> tuple[list[Any], int]:
+        """Return the messages that belong to the ranges, and their bytes; ranges that are done leave `left`."""
+        taken = []
+        size = 0
+        for message in came:
+            partition, offset = message.partition(), message.offset()
+            error = message.error()
+            if error is not None and error.code() != self._kafka.KafkaError._PARTITION_EOF:
+                self._look_at(error, partition, left)
+                continue
+            end = left.get(partition)
+            if end is None:
+                continue
+            if error is None and offset < end:
+                taken.append(message)
+                size += len(message)
+                offset += 1  # the next one
+            if offset >= end:
+                del left[partition]
+                consumer.pause([self._place(partition, None)])
+        return taken, size
+
+    def _look_at(self, error: Any, partition: int, left: Mapping[int, int]) -> None:
+        """Raise what an error means, unless the client tries again by itself."""
+        code, codes = error.code(), self._kafka.KafkaError
+        if code in (codes._AUTO_OFFSET_RESET, codes.OFFSET_OUT_OF_RANGE) and partition in left:
+            raise PositionLost(
+                f"partition {partition} of {shown(self._topic)}: messages before offset {left[partition]} were removed while they were read"
+            )
+        raised = self._error(error)
+        if isinstance(raised, SourceRefused):
+            raise raised
+        self._trouble = error.str()
+
+    def _silence(self, left: Mapping[int, int]) -> str:
+        partition, end = next(iter(left.items()))
+        because = f": {self._trouble}" if self._trouble else ""
+        return (
+            f"Kafka at {self.address}: nothing came for {self._options.seconds:g} s, and partition {partition} of "
+            f"{shown(self._topic)} is not read up to offset {end}{because}"
+        )
+
+    def _batch(self, messages: Sequence[Any]) -> MessageBatch:
+        return MessageBatch(
+            [message.partition() for message in messages],
+            [message.offset() for message in messages],
+            [message.key() for message in messages],
+            [message.value() for message in messages],
+            [message.timestamp()[1] for message in messages] if self._options.has_offsets else [],
+            [message.headers() for message in messages] if self._options.has_headers else [],
+        )
+
+    # ---------------------------------------------------------------------------------------------- connections
+
+    def close(self) -> None:
+        """Close the connections; a second call does nothing."""
+        consumer, self._consumer, self._admin = self._consumer, None, None
+        if consumer is not None:
+            consumer.close()
+
+    def _admin_module(self) -> Any:
+        return importlib.import_module("confluent_kafka.admin")
+
+    def _administrator(self) -> Any:
+        if self._admin is None:
+            self._admin = self._made(self._admin_module().AdminClient, {})
+        self._admin.poll(0)  # its log is given out here
+        return self._admin
+
+    def _reader(self) -> Any:
+        if self._consumer is None:
+            decided = {
+                "enable.auto.commit": False,
+                "enable.auto.offset.store": False,
+                "enable.partition.eof": True,
+                # An offset that is gone is an error, never another offset.
+                "auto.offset.reset": "error",
+            }
+            usual = {
+                "group.id": _GROUP,
+                "isolation.level": "read_committed",
+                "queued.max.messages.kbytes": _QUEUE,
+                # The end of a partition is told when a request returns, and a round waits for it.
+                "fetch.wait.max.ms": "50",
+            }
+            self._consumer = self._made(self._kafka.Consumer, {**usual, **self._options.client, **decided})
+        return self._consumer
+
+    def _made(self, kind: Any, settings: Mapping[str, object]) -> Any:
+        given = dict(self._options.client)
+        if not settings:  # the administrator is no consumer, and warns of a consumer's settings
+            given = {name: text for name, text in given.items() if not _OF_CONSUMERS.fullmatch(name)}
+        try:
+            return kind({**given, **settings, "logger": _LOG, "error_cb": self._note})
+        except self._kafka.KafkaException as error:
+            said = error.args[0].str()
+            name = re.search(r"property:? \"([\w.]+)\"", said)
+            # The whole message may show the value, which may be a secret.
+            raise SourceRefused(
+                f"librdkafka refuses the setting {name[1] if name else 'of the client'}: "
+                f"{'there is no such setting' if 'No such' in said else 'its value has no meaning'}"
+            ) from None
+
+    def _note(self, error: Any) -> None:
+        self._trouble = error.str()
+
+    def _place(self, partition: int, offset: int | None) -> Any:
+        where = (self._topic, partition)
+        return self._kafka.TopicPartition(*where) if offset is None else self._kafka.TopicPartition(*where, offset)
+
+    def _result(self, future: Any) -> Any:
+        try:
+            return future.result(self._options.seconds + 5)
+        except self._kafka.KafkaException as error:
+            self._administrator().poll(0.1)  # what the connections met is told by a callback
+            raise self._error(error.args[0]) from None
+        except TimeoutError:
+            raise SourceUnavailable(f"Kafka at {self.address} does not answer") from None
+
+    def _error(self, error: Any) -> SourceRefused | SourceUnavailable:
+        """Return an error of the client as one of a source."""
+        codes = self._kafka.KafkaError
+        if error.code() in (codes.UNKNOWN_TOPIC_OR_PART, codes._UNKNOWN_TOPIC, codes._UNKNOWN_PARTITION):
+            return SourceRefused(
+                f"Kafka at {self.address} has no topic {shown(self._topic)}, or not all its partitions"
+            )
+        refused = (
+            *(codes.TOPIC_AUTHORIZATION_FAILED, codes.GROUP_AUTHORIZATION_FAILED, codes.CLUSTER_AUTHORIZATION_FAILED),
+            *(codes.SASL_AUTHENTICATION_FAILED, codes._AUTHENTICATION, codes._SSL, codes.TOPIC_EXCEPTION),
+        )
+        if error.code() in refused or error.fatal():
+            return SourceRefused(f"Kafka at {self.address} refuses: {error.str()}")
+        trouble = f"; {self._trouble}" if self._trouble else ""
+        return SourceUnavailable(f"Kafka at {self.address}: {error.str()}{trouble}")
+
+
+_OF_CONSUMERS: Final = re.compile(
+    r"group\..+|isolation\.level|fetch\..+|queued\..+|max\.partition\.fetch\.bytes|check\.crcs|session\..+|heartbeat\..+|max\.poll\..+|consume\..+"
+)

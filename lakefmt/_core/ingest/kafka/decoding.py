@@ -1,0 +1,458 @@
+"""Messages as columns: JSON, Avro with a registry, text and bytes, and Debezium's envelopes (pure but for the registry).
+
+A decoder takes the values of many messages at once. What it cannot read comes back as places with reasons; all else as rows, each with the place of
+its message.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import field
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.types as pt
+from pyarrow import json as arrow_json
+
+from lakefmt._core.arguments import error_text
+from lakefmt._core.cdc.debezium.decoder import DebeziumDecoder
+from lakefmt._core.cdc.debezium.messages import SchemaRegistry
+from lakefmt._core.cdc.events import RowChanges, TableTruncated
+from lakefmt._core.data_classes import dataclass
+from lakefmt._core.formats.avro.columnar.codec import decode_rows
+from lakefmt._core.formats.avro.columnar.plan import nullable_type
+from lakefmt._core.ingest.inputs import parse_texts
+from lakefmt._core.schema import conform
+from lakefmt._core.schema.types import struct_fields
+from lakefmt.errors import FormatError, InvalidInputError, SchemaMismatch, SourceRefused, UnsupportedFeature
+
+__all__ = [
+    "AvroMessages",
+    "BlobMessages",
+    "DebeziumMessages",
+    "Decoded",
+    "Decoder",
+    "JsonMessages",
+    "columns_of_keys",
+    "merge_parts",
+]
+
+#: A column that no source has.
+_PLACE: Final = "\0place"
+I64: TypeAlias = npt.NDArray[np.int64]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """What messages came to.
+
+    Attributes:
+        rows: their rows.
+        places: the place of each row's message among the messages of the call, ascending.
+        kinds: the code of each row's kind; None: rows that the job's operation writes.
+        rejected: places of messages that could not be read, and why.
+    """
+
+    rows: pa.Table
+    places: I64
+    kinds: npt.NDArray[np.int8] | None = None
+    rejected: tuple[tuple[int, str], ...] = field(default=())
+
+
+class Decoder(Protocol):
+    """Turns messages into rows; it may remember types from call to call."""
+
+    def decode(self, keys: Sequence[bytes | None], values: Sequence[bytes]) -> Decoded:
+        """Return the rows of messages.
+
+        Raises:
+            SourceUnavailable: the registry of schemas does not answer.
+        """
+
+
+def merge_parts(parts: Sequence[pa.Table], places: Sequence[I64]) -> tuple[pa.Table, I64]:
+    """Return parts of a batch as one table in the order of their messages; a column that a part lacks is null there.
+
+    Raises:
+        InvalidInputError: a column has types in two parts that no type holds both.
+    """
+    if not parts:
+        return pa.table({}), np.empty(0, np.int64)
+    if len(parts) == 1:
+        return parts[0], places[0]
+    # A part without columns has rows, too, which only a column keeps.
+    numbered = [part.append_column(_PLACE, pa.array(numbers)) for part, numbers in zip(parts, places, strict=True)]
+    try:
+        kinds = [
+            pa.schema([pa.field(each.name, nullable_type(each.type)) for each in part.schema]) for part in numbered
+        ]
+        schema = pa.unify_schemas(kinds, promote_options="permissive")
+        whole = pa.concat_tables([conform(part, schema, allow_null_list_elements=True) for part in numbered])
+    except (pa.ArrowException, SchemaMismatch) as error:
+        raise InvalidInputError(f"messages of one batch do not go together: {error_text(error)}") from None
+    order = whole[_PLACE].to_numpy()
+    whole = whole.drop_columns([_PLACE])
+    if (order[1:] >= order[:-1]).all():
+        return whole, order
+    by_message = np.argsort(order, kind="stable")
+    return whole.take(pa.array(by_message)), order[by_message]
+
+
+class _Pieces(NamedTuple):
+    """Neighbouring values that were read together, and those that were not."""
+
+    read: list[tuple[int, int, Any]]
+    rejected: list[tuple[int, str]]
+
+
+def read_or_halve(
+    values: Sequence[T], read: Callable[[Sequence[T]], Any], failures: type[Exception] | tuple[type[Exception], ...]
+) -> tuple[list[tuple[int, int, Any]], list[tuple[int, str]]]:
+    """Read values together; where that fails, their halves, down to the single ones that cannot be read.
+
+    Returns:
+        First place, place behind the last, and result of each piece; places and reasons of what cannot be read. Both ascend.
+    """
+    found = _Pieces([], [])
+    ranges = [(0, len(values))] if values else []
+    while ranges:
+        low, high = ranges.pop()
+        try:
+            found.read.append((low, high, read(values[low:high])))
+        except failures as error:
+            if high - low == 1:
+                found.rejected.append((low, error_text(error).partition(": ")[2] or type(error).__name__))
+            else:
+                middle = (low + high) // 2
+                ranges += [(middle, high), (low, middle)]
+    return found
+
+
+# ------------------------------------------------------------------------------------------------------------------ JSON
+
+#: Each message stands in an object of its own, whose number behind it shows that nothing leaves its message.
+_VALUE, _NUMBER = "v", "n"
+_BEGIN: Final = b'{"v":'
+_ENDS: Final = [b',"n":%d}\n' % number for number in range(65_536)]
+_IN_ARROWS_WORDS: Final = re.compile(r"JSON parse error: | in row [0-9]+$|\.$")
+
+
+class JsonMessages:
+    """JSON objects, one in each message, read by Arrow for many messages at once.
+
+    A column keeps the type that its first values had: text stays text also where it looks like a time, whole numbers widen to
+    fractions, and what fits neither is rejected. A column that has shown nothing but nulls and empty lists is none yet.
+    """
+
+    def __init__(self) -> None:
+        self._known = pa.schema([])
+        self._moments: dict[str, pa.DataType] = {}
+
+    def learn(self, schema: pa.Schema) -> None:
+        """Take the types of a table's columns: those that JSON has, and times, which it has as text or numbers."""
+        types = {each.name: each.type for each in (*self._known, *schema) if _is_plain(each.type)}
+        self._moments = {each.name: each.type for each in schema if _is_moment(each.type)}
+        self._known = pa.schema([(name, kind) for name, kind in types.items() if name not in self._moments])
+
+    def decode(self, keys: Sequence[bytes | None], values: Sequence[bytes]) -> Decoded:
+        """Return the rows of messages; a message that is no object is rejected."""
+        read, rejected = read_or_halve(values, self._read, (pa.ArrowException, SchemaMismatch, ValueError))
+        tables = [_typed(table) for _, _, table in read]
+        places = [np.arange(low, high, dtype=np.int64) for low, high, _ in read]
+        table, order = merge_parts(tables, places)
+        rejected = [(place, _IN_ARROWS_WORDS.sub("", why)) for place, why in rejected]
+        if not table.num_columns:
+            rejected = sorted([*rejected, *((int(place), "an object without values") for place in order)])
+            table, order = pa.table({}), np.empty(0, np.int64)
+        return Decoded(table, order, rejected=tuple(rejected))
+
+    def _read(self, values: Sequence[bytes]) -> pa.Table:
+        try:
+            found = _parse_objects(values, self._known)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            found = _parse_objects(values, pa.schema([]))  # a whole number may have become a fraction
+        plain = pa.schema([each.with_type(_without_times(each.type)) for each in found.schema])
+        merged = _merged(self._known, plain)
+        if merged != self._known and any(map(_has_large_number, values)):
+            raise ValueError("a whole number of more than 64 bits, which only a column of decimals holds")
+        if plain != found.schema:
+            found = _parse_objects(values, merged)
+        found = self._with_moments(found)
+        self._known = merged
+        return found
+
+    def _with_moments(self, rows: pa.Table) -> pa.Table:
+        """Return rows with the table's times: text is parsed, and numbers count the units of the type, as in Avro."""
+        for place, name in enumerate(rows.column_names):
+            kind, column = self._moments.get(name), rows.column(place)
+            if kind is None or pt.is_null(column.type):
+                continue
+            parsed = [_moments(name, chunk, kind) for chunk in column.chunks]
+            rows = rows.set_column(place, pa.field(name, kind), pa.chunked_array(parsed, kind))
+        return rows
+
+
+def _parse_objects(values: Sequence[bytes], known: pa.Schema) -> pa.Table:
+    """Return objects as rows.
+
+    Raises:
+        ValueError: one of them is no object, or is more than one.
+        pa.ArrowInvalid: one of them is no JSON, or a value has another type.
+    """
+    ends = _ENDS if len(values) <= len(_ENDS) else [b',"n":%d}\n' % number for number in range(len(values))]
+    raw = b"".join(itertools.chain.from_iterable(zip(itertools.repeat(_BEGIN), values, ends)))
+    _check_utf8(raw)
+    wrapped = pa.schema([(_VALUE, pa.struct(list(known))), (_NUMBER, pa.int64())]) if len(known) else None
+    rows = arrow_json.read_json(
+        pa.BufferReader(raw),
+        arrow_json.ReadOptions(use_threads=False, block_size=len(raw) + 1),
+        arrow_json.ParseOptions(explicit_schema=wrapped),
+    )
+    numbers = np.arange(len(values))
+    if rows.column_names != [_VALUE, _NUMBER] or not np.array_equal(rows[_NUMBER].to_numpy(), numbers):
+        raise ValueError("more than one JSON value")
+    objects = rows[_VALUE].combine_chunks()
+    if not pt.is_struct(objects.type) or objects.null_count:
+        raise ValueError("no JSON object")
+    if isinstance(objects, pa.ChunkedArray):  # of an older Arrow
+        objects = objects.chunk(0)
+    names = [each.name for each in struct_fields(objects.type)]
+    if not names:
+        return rows.select([])
+    return pa.Table.from_arrays(objects.flatten(), schema=pa.schema(struct_fields(objects.type)))
+
+
+def _check_utf8(raw: bytes) -> None:
+    """Raise an error of Arrow where bytes are no UTF-8, for which its JSON reader does not look."""
+    offsets = pa.py_buffer(np.array([0, len(raw)], np.int64))
+    pa.Array.from_buffers(pa.large_binary(), 1, [None, offsets, pa.py_buffer(raw)]).cast(pa.large_string())
+
+
+def _merged(known: pa.Schema, found: pa.Schema) -> pa.Schema:
+    """Return the types of columns after some messages; a conflict is an error of Arrow."""
+    typed = pa.schema([pa.field(each.name, kind) for each in found if (kind := _without_nulls(each.type)) is not None])
+    return pa.unify_schemas([known, typed], promote_options="permissive")
+
+
+def _typed(table: pa.Table) -> pa.Table:
+    """Return the columns that have a type."""
+    kinds = {each.name: _without_nulls(each.type) for each in table.schema}
+    typed = table.select([name for name, kind in kinds.items() if kind is not None])
+    return typed if all(kinds[each.name] == each.type for each in typed.schema) else _without_null_fields(typed)
+
+
+def _without_null_fields(table: pa.Table) -> pa.Table:
+    columns = [_reduced(column.combine_chunks(), _without_nulls(column.type)) for column in table.columns]
+    return pa.table(columns, table.column_names)
+
+
+def _reduced(array: pa.Array, kind: pa.DataType | None) -> pa.Array:
+    """Return a column without the fields that have no type yet."""
+    if isinstance(array, pa.ChunkedArray):  # of an older Arrow
+        array = array.chunk(0)
+    if kind is None or array.type == kind:
+        return array
+    mask = array.is_null() if array.null_count else None
+    if pt.is_list(kind):
+        return pa.ListArray.from_arrays(array.offsets, _reduced(array.values, kind.value_type), mask=mask)
+    members = struct_fields(kind)
+    parts = [_reduced(array.field(each.name), each.type) for each in members]
+    return pa.StructArray.from_arrays(parts, fields=members, mask=mask)
+
+
+def _without_nulls(kind: pa.DataType) -> pa.DataType | None:
+    """Return a type without its parts that are of nulls alone; None: nothing is left of it."""
+    if pt.is_null(kind):
+        return None
+    if pt.is_list(kind):
+        inner = _without_nulls(kind.value_type)
+        return None if inner is None else kind if inner == kind.value_type else pa.list_(inner)
+    if pt.is_struct(kind):
+        left = [(each.name, _without_nulls(each.type)) for each in struct_fields(kind)]
+        members = [pa.field(name, inner) for name, inner in left if inner is not None]
+        return kind if len(members) == kind.num_fields else pa.struct(members)
+    return kind
+
+
+#: As long as the smallest that 64 bits do not hold.
+_LARGE: Final = re.compile(rb"[0-9]{19}")
+
+
+def _has_large_number(value: bytes) -> bool:
+    """Return whether a message has a whole number that 64 bits do not hold, which Arrow would read as a fraction near it."""
+    found: list[int] = []
+    if _LARGE.search(value):
+        try:
+            json.loads(value, parse_int=lambda digits: found.append(int(digits[:40])))
+        except (ValueError, RecursionError):
+            return False  # Arrow says why
+    return any(not -(2**63) <= number < 2**63 for number in found)
+
+
+def _is_moment(kind: pa.DataType) -> bool:
+    return bool(pt.is_timestamp(kind) or pt.is_date32(kind) or pt.is_time(kind))
+
+
+def _moments(name: str, values: pa.Array, kind: pa.DataType) -> pa.Array:
+    if pt.is_string(values.type):
+        return parse_texts(name, values, kind)
+    if not pt.is_int64(values.type):
+        raise SchemaMismatch(f"column {name!r} of type {kind}: neither text nor a whole number")
+    return values.cast(pa.int32()).cast(kind) if kind.bit_width == 32 else values.cast(kind)
+
+
+def _without_times(kind: pa.DataType) -> pa.DataType:
+    """Return a type in which text that looks like a time is text: the next message's may not."""
+    if pt.is_timestamp(kind) or pt.is_date(kind) or pt.is_time(kind):
+        return pa.string()
+    if pt.is_list(kind):
+        return pa.list_(_without_times(kind.value_type))
+    if pt.is_struct(kind):
+        return pa.struct([pa.field(each.name, _without_times(each.type)) for each in struct_fields(kind)])
+    return kind
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    """Return whether JSON has values of a type, each in one form."""
+    if pt.is_list(kind):
+        return _is_plain(kind.value_type)
+    if pt.is_struct(kind):
+        return all(_is_plain(each.type) for each in struct_fields(kind))
+    return pt.is_string(kind) or pt.is_boolean(kind) or kind in (pa.int64(), pa.float64()) or pt.is_decimal128(kind)
+
+
+# ------------------------------------------------------------------------------------------------------------------ Avro
+
+_HEADER_BYTES: Final = 5
+
+
+class AvroMessages:
+    """Avro with the id of its schema in front, as Confluent's serializers write it; each id is asked for once.
+
+    Messages of several schemas may come in one batch: each is read by its own, and a column that one of them lacks is null there.
+    """
+
+    def __init__(self, registry: SchemaRegistry) -> None:
+        self._registry = registry
+
+    def decode(self, keys: Sequence[bytes | None], values: Sequence[bytes]) -> Decoded:
+        """Return the rows of messages; those of an unknown schema are rejected."""
+        numbers = np.fromiter(map(_schema_number, values), np.int64, len(values))
+        rejected = [(int(place), "no number of a schema in front") for place in np.flatnonzero(numbers < 0)]
+        tables, places = [], []
+        for number in np.unique(numbers[numbers >= 0]):
+            of_schema = np.flatnonzero(numbers == number)
+            try:
+                schema = json.dumps(self._registry.schema(int(number)))
+            except FormatError as error:
+                rejected += [(int(place), str(error)) for place in of_schema]
+                continue
+            read, failed = read_or_halve(
+                [values[int(place)] for place in of_schema], _avro_reader(schema), (FormatError, UnsupportedFeature)
+            )
+            tables += [table for _, _, table in read]
+            places += [of_schema[low:high] for low, high, _ in read]
+            rejected += [(int(of_schema[place]), why) for place, why in failed]
+        table, order = merge_parts(tables, places)
+        return Decoded(table, order, rejected=tuple(sorted(rejected)))
+
+
+def _schema_number(value: bytes) -> int:
+    return int.from_bytes(value[1:_HEADER_BYTES], "big") if len(value) >= _HEADER_BYTES and value[0] == 0 else -1
+
+
+def _avro_reader(schema: str) -> Callable[[Sequence[bytes]], pa.Table]:
+    def read(values: Sequence[bytes]) -> pa.Table:
+        stops = np.cumsum(np.fromiter(map(len, values), np.int64, len(values)))
+        begins = np.concatenate([[0], stops[:-1]]) + _HEADER_BYTES
+        return decode_rows(b"".join(values), begins, stops, schema, what="a message")
+
+    return read
+
+
+# ------------------------------------------------------------------------------------------------------ text and bytes
+
+
+class BlobMessages:
+    """Values as they are, in one column, as text or as bytes."""
+
+    def __init__(self, column: str, *, is_text: bool) -> None:
+        self._column, self._is_text = column, is_text
+
+    def decode(self, keys: Sequence[bytes | None], values: Sequence[bytes]) -> Decoded:
+        """Return the rows of messages; what is no UTF-8 is no text."""
+        read, rejected = read_or_halve(values, self._read, pa.ArrowException)
+        table, order = merge_parts(
+            [part for _, _, part in read], [np.arange(low, high, dtype=np.int64) for low, high, _ in read]
+        )
+        return Decoded(table, order, rejected=tuple((place, "no UTF-8") for place, _ in rejected))
+
+    def _read(self, values: Sequence[bytes]) -> pa.Table:
+        column = pa.array(values, pa.binary())
+        return pa.table({self._column: column.cast(pa.string()) if self._is_text else column})
+
+
+# -------------------------------------------------------------------------------------------------------------- Debezium
+
+
+class DebeziumMessages:
+    """Envelopes and flattened rows of Debezium, in JSON or Avro; each row has the kind of its change."""
+
+    def __init__(self, topic: str, registry: SchemaRegistry | None) -> None:
+        self._topic = topic
+        self._decoder = DebeziumDecoder(registry=registry)
+
+    def decode(self, keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> Decoded:
+        """Return the rows of changes, images before updates included.
+
+        Raises:
+            SourceRefused: the table was emptied, which no row says.
+        """
+        tables, kinds, names = [], [], set()
+        for event in self._decoder.decode([(self._topic, key, value) for key, value in zip(keys, values, strict=True)]):
+            if isinstance(event, TableTruncated):
+                raise SourceRefused(
+                    f"{event.name} was emptied by a TRUNCATE in its database, and no message names its rows"
+                )
+            if isinstance(event, RowChanges):
+                if event.sent is not None and event.sent.null_count < len(event.sent):
+                    raise SourceRefused(
+                        f"{event.name}: a large value that did not change is missing in a message: set the replica identity of the table "
+                        "to full, or follow it by `lakefmt cdc`"
+                    )
+                names.add(event.name)
+                tables.append(event.rows)
+                kinds.append(event.kinds.to_numpy(zero_copy_only=False).astype(np.int8))
+        if len(names) > 1:
+            raise SourceRefused(f"the topic has changes of several tables: {', '.join(sorted(map(str, names)))}")
+        rejected = [(message.place, message.reason) for message in self._decoder.take_rejected()]
+        table, _ = merge_parts(tables, [np.zeros(part.num_rows, np.int64) for part in tables])
+        # An update has two rows and a heartbeat none: which message a row came from is not told.
+        return Decoded(
+            table,
+            np.full(table.num_rows, -1, np.int64),
+            np.concatenate(kinds) if kinds else np.empty(0, np.int8),
+            tuple(rejected),
+        )
+
+
+def columns_of_keys(keys: Sequence[bytes], column: str) -> pa.Table:
+    """Return the columns of keys whose messages have no value: an object's fields, or the key itself as text.
+
+    Raises:
+        InvalidInputError: a key is neither, or is text and no column is named for it.
+    """
+    if not column:
+        try:
+            return _typed(_parse_objects(keys, pa.schema([])))
+        except (pa.ArrowException, ValueError):
+            raise InvalidInputError(
+                "a key is no JSON object: lakefmt.ingest.kafka.key.column names its column"
+            ) from None
+    return pa.table({column: pa.array(keys, pa.binary()).cast(pa.string())})

@@ -1,0 +1,135 @@
+"""Rows on their way into a commit: held in memory up to a size, beyond that in a temporary file, in the order in which they came (effects).
+
+Batches of one round may have different columns, as files of different days have. They are fitted together when all have come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from tempfile import TemporaryFile
+from typing import IO
+
+import pyarrow as pa
+
+from lakefmt._core.schema import conform
+from lakefmt._core.schema.evolve import evolve
+from lakefmt._core.sorting.external_sort import spilling
+
+__all__ = ["RoundRows", "without_null_types"]
+
+_BATCH_BYTES = 8 << 20
+
+
+class RoundRows:
+    """Rows of a round, which can be read again and again.
+
+    Args:
+        memory_bytes: what is held in memory.
+
+    Example:
+        >>> rows = RoundRows(100)
+        >>> for n in range(50):
+        ...     rows.add(pa.record_batch({"n": [n]}))
+        >>> rows.add(pa.record_batch({"n": [50], "new": ["x"]}))
+        >>> schema = rows.unified(pa.schema([]))
+        >>> sum(table.num_rows for table in rows.tables(schema)), schema.names
+        (51, ['n', 'new'])
+        >>> rows.close()
+    """
+
+    def __init__(self, memory_bytes: int) -> None:
+        self._memory = memory_bytes
+        self._held = list[pa.RecordBatch]()
+        self._held_bytes = 0
+        self._file: IO[bytes] | None = None
+        #: Where a stream of batches of one schema begins in the file.
+        self._begins = list[int]()
+        self.schemas = list[pa.Schema]()
+        self.num_rows = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take rows.
+
+        Raises:
+            StorageError: the temporary directory could not take them.
+        """
+        if batch.schema not in self.schemas[-1:] and batch.schema not in self.schemas and len(batch.schema):
+            self.schemas.append(batch.schema)
+        if not batch.num_rows:
+            return
+        self._held.append(batch)
+        self.num_rows += batch.num_rows
+        self._held_bytes += batch.nbytes
+        if self._held_bytes > self._memory:
+            self._spill()
+
+    def _spill(self) -> None:
+        with spilling():
+            if self._file is None:
+                self._file = TemporaryFile(prefix="lakefmt-round-")  # noqa: SIM115 - closed by close()
+            self._file.seek(0, 2)
+            while self._held:
+                first = self._held[0].schema
+                self._begins.append(self._file.tell())
+                with pa.ipc.new_stream(self._file, first) as writer:
+                    while self._held and self._held[0].schema == first:
+                        batch = self._held.pop(0)
+                        rows = max(1, _BATCH_BYTES * batch.num_rows // max(1, batch.nbytes))
+                        writer.write_table(pa.Table.from_batches([batch]), max_chunksize=rows)
+        self._held_bytes = 0
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows as they came."""
+        for begin in self._begins:
+            if self._file is not None:
+                self._file.seek(begin)
+                with pa.ipc.open_stream(self._file) as reader:
+                    yield from reader
+        yield from self._held
+
+    def unified(self, schema: pa.Schema) -> pa.Schema:
+        """Return a schema that holds rows of a schema and all of these.
+
+        Raises:
+            SchemaMismatch: the types of a column do not go together.
+        """
+        for each in self.schemas:
+            plain = without_null_types(each.remove_metadata(), schema)
+            schema = evolve(schema, plain, missing="null") if len(schema) else plain
+        return schema
+
+    def tables(self, schema: pa.Schema) -> Iterator[pa.Table]:
+        """Yield the rows with the columns of a schema that holds them all.
+
+        Raises:
+            SchemaMismatch: a value does not fit.
+        """
+        for batch in self.batches():
+            yield conform(
+                pa.Table.from_batches([batch]).replace_schema_metadata(), schema, allow_null_list_elements=True
+            )
+
+    def clear(self) -> None:
+        """Forget the rows."""
+        self.close()
+        self._held_bytes = self.num_rows = 0
+        self._begins.clear()
+        self.schemas.clear()
+
+    def close(self) -> None:
+        """Let go of the rows."""
+        self._held.clear()
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def without_null_types(schema: pa.Schema, known: pa.Schema) -> pa.Schema:
+    """Return a schema in which columns that have nothing but nulls have a type: the known one, or that of texts."""
+    fields = [
+        field
+        if not pa.types.is_null(field.type)
+        else field.with_type(known.field(field.name).type if field.name in known.names else pa.string())
+        for field in schema
+    ]
+    return pa.schema(fields)

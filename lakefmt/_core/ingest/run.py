@@ -1,0 +1,464 @@
+"""Runs jobs: rounds of one table after the other, once, until there is nothing new, or until it is stopped (effects).
+
+A round is planned from the checkpoint that the table has, read, and committed with the checkpoint behind it. Nothing is remembered between
+rounds that is not in the table, so a process may end anywhere.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
+from typing import Final
+
+import pyarrow as pa
+
+from lakefmt._core.arguments import error_text
+from lakefmt._core.data_classes import dataclass, replace
+from lakefmt._core.ingest.api import Checkpoint, HearsOfCommits, KnowsTableSchema, Round, Source, StoresInstants
+from lakefmt._core.ingest.checkpoints import StoredCheckpoint, checkpoint_entries, resume_point
+from lakefmt._core.ingest.functions import load_function
+from lakefmt._core.ingest.open import open_source
+from lakefmt._core.ingest.options import TableJob
+from lakefmt._core.ingest.sink import JobSink, RoundBatch
+from lakefmt._core.ingest.transforms import Transform, open_transforms
+from lakefmt._core.storage.redaction import printable_url
+from lakefmt._core.storage.time_source import SystemTimeSource, TimeSource
+from lakefmt._core.values import Clock, CommitResult, SystemClock
+from lakefmt.errors import (
+    ConflictError,
+    InstantNotPending,
+    InvalidInputError,
+    LakefmtError,
+    SourceUnavailable,
+    StorageError,
+)
+
+__all__ = ["IngestPlan", "IngestProgress", "Ingester", "JobProgress"]
+
+_log = logging.getLogger("lakefmt.ingest")
+
+_LONGEST_PAUSE: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class JobProgress:
+    """What a job has done for one table since it began.
+
+    Attributes:
+        name: of the job.
+        table: path or URL of the table.
+        state: ``waiting`` (for its first round), ``idle``, ``working`` or ``failed``.
+        message: why it failed, or what the last round was.
+        rounds: how often the source was asked.
+        commits: commits.
+        rows: rows written.
+        rejected_rows: rows rejected.
+        failures: rounds that failed.
+        checkpoint: of the newest commit.
+        instant: of the newest commit.
+        seconds: spent in rounds that committed.
+    """
+
+    name: str
+    table: str
+    state: str = "waiting"
+    message: str = ""
+    rounds: int = 0
+    commits: int = 0
+    rows: int = 0
+    rejected_rows: int = 0
+    failures: int = 0
+    checkpoint: str | None = None
+    instant: str | None = None
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        rejected = f", {self.rejected_rows:,} rejected" if self.rejected_rows else ""
+        message = f": {self.message}" if self.message else ""
+        return f"{self.name}: {self.state}, {self.rows:,} rows in {self.commits:,} commits{rejected}{message}"
+
+
+@dataclass(frozen=True, slots=True)
+class IngestProgress:
+    """What a process has done for all its tables; prints a line for each.
+
+    Attributes:
+        tables: in the order of the job.
+        is_stopping: it was asked to stop.
+    """
+
+    tables: tuple[JobProgress, ...] = ()
+    is_stopping: bool = False
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the newest round of a table failed."""
+        return any(table.state == "failed" for table in self.tables)
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.tables))
+
+
+@dataclass(frozen=True, slots=True)
+class IngestPlan:
+    """What the next round of a table would do; prints as a page.
+
+    Attributes:
+        job: of the table.
+        source: its name.
+        after: the checkpoint that it begins behind; None: at the beginning of the source.
+        checkpoint: that its commit would store; None: there is nothing new.
+        summary: what it would read.
+        expected_rows: how many rows, if the source tells.
+        columns: of the table, or of the source; None: only reading tells.
+        is_there: whether the table is there.
+        notes: settings without effect.
+    """
+
+    job: TableJob
+    source: str
+    after: str | None
+    checkpoint: str | None
+    summary: str
+    expected_rows: int | None
+    columns: pa.Schema | None
+    is_there: bool
+    notes: tuple[str, ...] = field(default=())
+
+    def __str__(self) -> str:
+        job = self.job
+        rows = "unknown before it is read" if self.expected_rows is None else f"{self.expected_rows:,}"
+        columns = (
+            "unknown before it is read"
+            if self.columns is None
+            else ", ".join(f"{f.name} {f.type}" for f in self.columns)
+        )
+        lines = [
+            f"{job.shown_name}: {self.source} → {printable_url(job.table)}"
+            + ("" if self.is_there else " (will be made)"),
+            f"  begins behind: {self.after or 'nothing: at the beginning of the source'}",
+            f"  takes: {self.summary}",
+            f"  rows: {rows}",
+            f"  columns: {columns}",
+            f"  checkpoint: {self.checkpoint or 'stays'}",
+        ]
+        lines += [f"  {name} = {_shown_setting(job, name)} ({origin})" for name, origin in sorted(job.origins.items())]
+        return "\n".join([*lines, *(f"  note: {note}" for note in self.notes)])
+
+
+def _shown_setting(job: TableJob, name: str) -> str:
+    """Return the value of a setting for people; those of a store or a source may be secrets."""
+    value = getattr(job, name, None)
+    if name in ("source", "table", "errors"):
+        return printable_url(str(value))
+    if isinstance(value, Mapping) or not hasattr(job, name):
+        return "…"
+    return ",".join(value) if isinstance(value, tuple) else str(value)
+
+
+class _TableRounds:
+    """The rounds of one table."""
+
+    def __init__(
+        self,
+        job: TableJob,
+        storage_options: Mapping[str, object] | None,
+        clock: Clock,
+        time_source: TimeSource,
+        notes: tuple[str, ...] = (),
+    ) -> None:
+        self.job, self._storage_options = job, storage_options
+        self._clock, self._time, self.notes = clock, time_source, notes
+        self.sink = JobSink(job, storage_options)
+        self._source: Source | None = None
+        self._transforms: tuple[Transform, ...] = open_transforms(job.transformers)
+        self._hooks = [load_function(name, "a hook") for name in job.hooks]
+        self.progress = JobProgress(job.shown_name, printable_url(job.table))
+        self.attempts = 0
+
+    @property
+    def source(self) -> Source:
+        """The source, opened when it is first needed."""
+        if self._source is None:
+            self._source = open_source(self.job, self._storage_options, clock=self._clock, time_source=self._time)
+        return self._source
+
+    def close(self) -> None:
+        """Release the source."""
+        source, self._source = self._source, None
+        if source is not None:
+            source.close()
+
+    def plan(self) -> IngestPlan:
+        """Return what the next round would do."""
+        stored, table_at = self.sink.look()
+        after = resume_point(stored, self.job.checkpoint, self.job.ignore_checkpoint)
+        planned = self._planned(after, None if table_at is None else table_at.schema())
+        return IngestPlan(
+            self.job,
+            printable_url(self.source.name),
+            None if after is None else after.text,
+            None if planned is None else planned.checkpoint.text,
+            "nothing: there is nothing new" if planned is None else planned.summary,
+            0 if planned is None else planned.expected_rows,
+            self.source.schema() if table_at is None else table_at.schema(),
+            table_at is not None,
+            self.notes,
+        )
+
+    def _planned(self, after: Checkpoint | None, schema: pa.Schema | None) -> Round | None:
+        source = self.source
+        if isinstance(source, KnowsTableSchema):
+            source.table_schema = schema  # what has no types gets those of the table
+        return source.plan(after, self.job.source_limit)
+
+    def run(self) -> bool:
+        """Do one round; return whether there was something new.
+
+        Raises:
+            LakefmtError: it failed, and nothing of it is visible.
+        """
+        begun = self._time.monotonic()
+        self.progress = replace(self.progress, state="working", rounds=self.progress.rounds + 1)
+        stored, table_at = self.sink.look()
+        after = resume_point(stored, self.job.checkpoint, self.job.ignore_checkpoint)
+        planned = self._planned(after, None if table_at is None else table_at.schema())
+        checkpoint = after if planned is None else planned.checkpoint
+        if planned is None and not self._commits_empty(stored, after):
+            self.progress = replace(self.progress, state="idle", message="nothing new")
+            return False
+        batch = self.sink.begin(self.source.name, table_at, "" if checkpoint is None else checkpoint.text)
+        try:
+            if planned is not None:
+                self._read(planned, batch)
+            result = self._commit(batch, stored, checkpoint)
+        finally:
+            batch.close()
+        if result is None:
+            self.progress = replace(self.progress, state="idle", message="no rows yet, and no table")
+            return False
+        self._note(result, batch, checkpoint, planned, self._time.monotonic() - begun)
+        return planned is not None
+
+    def _commits_empty(self, stored: StoredCheckpoint | None, after: Checkpoint | None) -> bool:
+        """Return whether a round that found nothing has something to say: it was asked to, or there is a reset to note."""
+        if self.sink.table is None:
+            return False
+        if self.job.commit_empty:
+            return True
+        job = self.job
+        noted = (
+            stored is not None
+            and job.checkpoint in (None, stored.reset)
+            and job.ignore_checkpoint in (None, stored.ignore)
+        )
+        moved = after is not None and (stored is None or stored.text != after.text)
+        return moved and not noted
+
+    def _read(self, planned: Round, batch: RoundBatch) -> None:
+        for part in planned.batches():
+            batch.take_rejected(part.rejected)
+            rows, kinds = part.rows, part.kinds
+            for transform in self._transforms:
+                rows, kinds = transform(rows, kinds)
+            batch.add(rows, kinds)
+
+    def _commit(
+        self, batch: RoundBatch, stored: StoredCheckpoint | None, checkpoint: Checkpoint | None
+    ) -> CommitResult | None:
+        self.sink.write_rejected(batch, self.source.name)
+        batch.check_limits()
+        source = self.source
+        version = source.checkpoint_version(self.sink.version) if isinstance(source, StoresInstants) else 1
+        entries = checkpoint_entries(
+            checkpoint, reset=self.job.checkpoint, ignore=self.job.ignore_checkpoint, version=version
+        )
+        return self.sink.write(batch, stored, entries)
+
+    def _note(
+        self,
+        result: CommitResult,
+        batch: RoundBatch,
+        checkpoint: Checkpoint | None,
+        planned: Round | None,
+        seconds: float,
+    ) -> None:
+        was = self.progress
+        self.progress = replace(
+            was,
+            state="idle",
+            message="an empty commit" if planned is None else planned.summary,
+            commits=was.commits + 1,
+            rows=was.rows + batch.rows.num_rows,
+            rejected_rows=was.rejected_rows + batch.rejected_rows,
+            checkpoint=None if checkpoint is None else checkpoint.text,
+            instant=result.instant,
+            seconds=was.seconds + seconds,
+        )
+        source = self.source
+        if isinstance(source, HearsOfCommits) and checkpoint is not None:
+            try:
+                source.committed(checkpoint)
+            except Exception as error:  # noqa: BLE001 - the commit stands
+                _log.warning("%s: the source could not be told of a commit: %s", was.name, error_text(error))
+        for name, hook in zip(self.job.hooks, self._hooks, strict=True):
+            try:
+                hook(result)
+            except Exception as error:  # noqa: BLE001 - the commit stands, whatever is made of it
+                _log.warning("%s: hook %s failed after the commit: %s", was.name, name, error_text(error))
+
+
+class Ingester:
+    """Runs the rounds of some tables; :attr:`progress` may be read from any thread.
+
+    Args:
+        jobs: one for each table.
+        storage_options: credentials of stores.
+        interval: seconds between the beginnings of two rounds of a table, in continuous runs.
+        attempts: after a failure that may pass, before a run gives up.
+        retry_interval: seconds before the first of them; doubled each time, up to a minute.
+        clock: tells the time of files.
+        time_source: how time passes.
+        on_round: called with the progress after each round.
+        notes: of each job, what has no effect.
+        stop: when set, the round at hand ends with its commit, and the run returns.
+    """
+
+    def __init__(
+        self,
+        jobs: Sequence[TableJob],
+        *,
+        storage_options: Mapping[str, object] | None = None,
+        interval: float = 10.0,
+        attempts: int = 10,
+        retry_interval: float = 1.0,
+        clock: Clock | None = None,
+        time_source: TimeSource | None = None,
+        on_round: Callable[[IngestProgress], None] | None = None,
+        notes: Sequence[tuple[str, ...]] = (),
+        stop: threading.Event | None = None,
+    ) -> None:
+        if not jobs:
+            raise InvalidInputError("there is no table to ingest into")
+        if interval < 0 or attempts < 0 or retry_interval < 0:
+            raise InvalidInputError("intervals and attempts are not negative")
+        names = [job.table.rstrip("/") for job in jobs]
+        if len(set(names)) < len(names):
+            raise InvalidInputError("two jobs write into one table, whose checkpoint can be that of one source only")
+        self._time = time_source or SystemTimeSource()
+        self._real_time = time_source is None
+        told = [*notes, *[()] * len(jobs)]
+        self._tables = [
+            _TableRounds(job, storage_options, clock or SystemClock(), self._time, note)
+            for job, note in zip(jobs, told, strict=False)
+        ]
+        self._interval, self._attempts, self._retry_interval = interval, attempts, retry_interval
+        self._on_round = on_round
+        self._stop = stop or threading.Event()
+
+    @property
+    def progress(self) -> IngestProgress:
+        """What was done so far."""
+        return IngestProgress(tuple(each.progress for each in self._tables), self._stop.is_set())
+
+    def stop(self) -> None:
+        """Let the round at hand end, with its commit, and :meth:`run` return; a signal handler may call it."""
+        self._stop.set()
+
+    def plans(self) -> list[IngestPlan]:
+        """Return what the next round of each table would do; nothing is changed.
+
+        Raises:
+            LakefmtError: a source or a table cannot be asked.
+        """
+        try:
+            return [each.plan() for each in self._tables]
+        finally:
+            self._close()
+
+    def run(self, mode: str = "once") -> IngestProgress:
+        """Run rounds.
+
+        Args:
+            mode: ``"once"``: one round of each table; ``"until_idle"``: until no source has anything new; ``"continuous"``: until
+                :meth:`stop`.
+
+        Raises:
+            LakefmtError: the only table failed. Of several tables each goes on without the others; the progress tells.
+        """
+        if mode not in ("once", "until_idle", "continuous"):
+            raise InvalidInputError(f"unknown mode {mode!r}: give 'once', 'until_idle' or 'continuous'")
+        failure: LakefmtError | None = None
+        try:
+            if len(self._tables) == 1:
+                failure = self._run_table(self._tables[0], mode)
+            else:
+                # Each in a thread of its own: a slow or failing source holds up no other.
+                threads = [
+                    threading.Thread(target=self._run_table, args=(each, mode), name=f"lakefmt-ingest-{n}", daemon=True)
+                    for n, each in enumerate(self._tables)
+                ]
+                for thread in threads:
+                    thread.start()
+                for thread in threads:
+                    thread.join()
+        finally:
+            self._close()
+        if failure is not None:
+            raise failure
+        return self.progress
+
+    def _close(self) -> None:
+        for each in self._tables:
+            each.close()
+
+    def _run_table(self, table: _TableRounds, mode: str) -> LakefmtError | None:
+        """Run the rounds of one table; return what ended them, if it was an error."""
+        while not self._stop.is_set():
+            begun = self._time.monotonic()
+            try:
+                news = table.run()
+                table.attempts = 0
+            except LakefmtError as error:
+                table.progress = replace(
+                    table.progress, state="failed", message=str(error), failures=table.progress.failures + 1
+                )
+                self._report()
+                if not self._may_try_again(table, error, mode):
+                    _log.error("%s: %s", table.progress.name, error)
+                    return error
+                continue
+            self._report()
+            if mode == "once" or (mode == "until_idle" and not news):
+                break
+            if mode == "continuous" and not self._wait(self._interval - (self._time.monotonic() - begun)):
+                break
+        return None
+
+    def _report(self) -> None:
+        if self._on_round is not None:
+            self._on_round(self.progress)
+
+    def _may_try_again(self, table: _TableRounds, error: LakefmtError, mode: str) -> bool:
+        """Wait and return True where a failure may pass: the source or the store do not answer, or another writer was faster."""
+        passes = isinstance(error, SourceUnavailable | ConflictError | InstantNotPending) or (
+            isinstance(error, StorageError) and error.transient
+        )
+        table.attempts += 1
+        if not passes or table.attempts > self._attempts or (mode == "once" and isinstance(error, ConflictError)):
+            return False
+        seconds = min(_LONGEST_PAUSE, self._retry_interval * 2.0 ** (table.attempts - 1))
+        _log.warning("%s: %s; next attempt in %.1f s", table.progress.name, error, seconds)
+        table.close()
+        return self._wait(seconds)
+
+    def _wait(self, seconds: float) -> bool:
+        """Wait; return False when the run is to end."""
+        if seconds > 0:
+            if self._real_time:
+                self._stop.wait(seconds)
+            else:
+                self._time.sleep(seconds)
+        return not self._stop.is_set()

@@ -1,0 +1,358 @@
+"""The table of a job: made when its first rows come, given the rows of each round in one commit, with the checkpoint of the round (effects).
+
+Rejected rows go to a table of their own before that commit, by where they came from: a round that is repeated puts them there again.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lakefmt._core.filegroups.table_client import TableAt
+from lakefmt._core.ingest.api import REJECTED, rejected_records
+from lakefmt._core.ingest.checkpoints import CheckpointCommit, CheckpointFinder, StoredCheckpoint
+from lakefmt._core.ingest.kinds import KIND, write_kinds
+from lakefmt._core.ingest.options import TableJob
+from lakefmt._core.ingest.rows import RoundRows, without_null_types
+from lakefmt._core.producers.stream.committing import commit_options
+from lakefmt._core.read.filters import keep_rows, parse_filter
+from lakefmt._core.schema import conform
+from lakefmt._core.schema.evolve import evolve
+from lakefmt._core.table import Table, create_table, open_table
+from lakefmt._core.values import CommitResult, WriteOperation
+from lakefmt.errors import (
+    InvalidInputError,
+    RowsRejected,
+    SchemaMismatch,
+    TableNotFound,
+)
+
+__all__ = ["JobSink", "RoundBatch"]
+
+_log = logging.getLogger("lakefmt.ingest")
+
+#: A part of rejected rows is asked for from so many rows on.
+_ROWS_OF_A_RATIO: Final = 1_000
+_ERRORS: Final = pa.schema(
+    [
+        pa.field("origin", pa.string(), nullable=False),
+        pa.field("reason", pa.string(), nullable=False),
+        pa.field("source", pa.string(), nullable=False),
+        pa.field("payload", pa.binary()),
+    ]
+)
+
+Mask = npt.NDArray[np.bool_]
+
+
+class RoundBatch:
+    """The rows of a round that are written, and those that are not.
+
+    Args:
+        job: of the table.
+        source: its name.
+        known: the schema of the table; None: there is no table yet.
+        round_name: tells the round from others, for rows that have no origin of their own.
+    """
+
+    def __init__(self, job: TableJob, source: str, known: pa.Schema | None, round_name: str) -> None:
+        self._job, self._source, self._round = job, source, round_name
+        self._has_table, self._schema = known is not None, known or pa.schema([])
+        self.rows = RoundRows(job.memory_bytes)
+        self.rejected = list[pa.RecordBatch]()
+        self.rejected_rows = 0
+        self.has_kinds = False
+        self._numbered = 0
+
+    def close(self) -> None:
+        """Let go of the rows."""
+        self.rows.close()
+
+    def take_rejected(self, rejected: pa.RecordBatch | None) -> None:
+        """Take records that the source could not decode.
+
+        Raises:
+            RowsRejected: there is no table for them, or they are too many.
+        """
+        if rejected is None or not rejected.num_rows:
+            return
+        job = self._job
+        first = rejected.slice(0, 1).to_pylist()[0]
+        if job.errors is None:
+            raise RowsRejected(
+                f"{first['origin']}: {first['reason']} (with errors = a path, such rows go to a table of their own, and the "
+                "others go on)"
+            )
+        self.rejected.append(rejected)
+        self.rejected_rows += rejected.num_rows
+
+    def check_limits(self) -> None:
+        """Raise when too many rows were rejected; call it when all came.
+
+        Raises:
+            RowsRejected: so it is.
+        """
+        job, bad = self._job, self.rejected_rows
+        total = self.rows.num_rows + bad
+        too_many = job.max_error_rows is not None and bad > job.max_error_rows
+        ratio = job.max_error_ratio
+        if ratio is not None and total >= _ROWS_OF_A_RATIO and bad > ratio * total:
+            too_many = True
+        if too_many:
+            first = self.rejected[0].slice(0, 1).to_pylist()[0]
+            raise RowsRejected(
+                f"{bad:,} of {total:,} rows were rejected, more than the job allows; they are in {job.errors}. The first: "
+                f"{first['origin']}: {first['reason']}"
+            )
+
+    def add(self, rows: pa.RecordBatch, kinds: npt.NDArray[np.int8] | None) -> None:
+        """Take rows; those that cannot be written are rejected, or end the round.
+
+        Raises:
+            RowsRejected: a row cannot be written, and there is no table for such rows.
+        """
+        if not len(rows.schema):
+            return
+        keep, reasons = self._judged(rows)
+        if not keep.all():
+            # Rows of a bad key or a check that does not hold; few.
+            self._reject(rows.filter(pa.array(~keep)), [reasons[int(n)] for n in np.flatnonzero(~keep).tolist()])
+            rows = rows.filter(pa.array(keep))
+            kinds = None if kinds is None else kinds[keep]
+        fitted = self._fitted(rows)
+        if fitted is None:
+            return
+        if kinds is not None:
+            self.has_kinds = True
+            fitted = fitted.append_column(KIND, pa.array(kinds, pa.int8()))
+        batches = fitted.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], fitted.schema)]
+        for batch in batches:
+            self.rows.add(batch)
+
+    def _judged(self, rows: pa.RecordBatch) -> tuple[Mask, dict[int, str]]:
+        """Return which rows can be written, and for the others why not."""
+        job, keep, reasons = self._job, np.ones(rows.num_rows, bool), dict[int, str]()
+        for name in job.key:
+            if name in rows.schema.names and rows.column(name).null_count:
+                self._mark(
+                    keep, reasons, rows.column(name).is_null().to_numpy(zero_copy_only=False), f"key {name!r} is null"
+                )
+        for name, text in job.checks.items():
+            condition = parse_filter(text, rows.schema)
+            numbered = pa.Table.from_batches([rows]).append_column(KIND, pa.array(np.arange(rows.num_rows)))
+            good = np.zeros(rows.num_rows, bool)
+            good[keep_rows(numbered, condition)[KIND].to_numpy()] = True
+            if job.on_check_failed == "abort" and not good.all():
+                bad = rows.slice(int(np.flatnonzero(~good)[0]), 1).to_pylist()[0]
+                raise RowsRejected(
+                    f"{self._source}: check {name!r} ({text}) does not hold for {np.count_nonzero(~good):,} rows, such as "
+                    f"{str(bad)[:200]}; nothing of the round was committed"
+                )
+            self._mark(keep, reasons, ~good, f"check {name!r} does not hold: {text}")
+        return keep, reasons
+
+    @staticmethod
+    def _mark(keep: Mask, reasons: dict[int, str], bad: Mask, reason: str) -> None:
+        for number in np.flatnonzero(bad & keep):
+            reasons[int(number)] = reason
+        keep &= ~bad
+
+    def _fitted(self, rows: pa.RecordBatch) -> pa.Table | None:
+        """Return rows with the columns of the table and of the rows so far; None: they were rejected.
+
+        Raises:
+            SchemaMismatch: they do not go together, and the job stops then.
+        """
+        job = self._job
+        try:
+            wider = without_null_types(rows.schema.remove_metadata(), self._schema)
+            if len(self._schema):
+                wider = evolve(self._schema, wider, missing="null")
+            if job.on_schema_change != "add" and self._has_table and not wider.equals(self._schema):
+                known = self._schema.names
+                new = [
+                    each.name
+                    for each in wider
+                    if each.name not in known or not each.equals(self._schema.field(each.name))
+                ]
+                raise SchemaMismatch(f"the rows have other columns than the table: {', '.join(map(repr, new))}")
+            fitted = conform(
+                pa.Table.from_batches([rows]).replace_schema_metadata(), wider, allow_null_list_elements=True
+            )
+        except SchemaMismatch as error:
+            if job.errors is None or job.on_schema_change == "stop":
+                error.args = (f"{self._source}: {error}", *error.args[1:])
+                raise
+            self._reject(rows, [str(error)] * rows.num_rows)
+            return None
+        self._schema = wider
+        return fitted
+
+    def _reject(self, rows: pa.RecordBatch, reasons: list[str]) -> None:
+        """Reject rows of a batch: their payload is what they are as JSON."""
+        payloads: list[bytes | None] = [json.dumps(each, default=str).encode() for each in rows.to_pylist()]
+        origins = [f"{self._source}@{self._round}#{self._numbered + number}" for number in range(rows.num_rows)]
+        self._numbered += rows.num_rows
+        self.take_rejected(rejected_records(reasons, origins, payloads))
+
+
+def without_kind(schema: pa.Schema) -> pa.Schema:
+    """Return a schema without the column of kinds."""
+    return pa.schema([each for each in schema if each.name != KIND])
+
+
+class _Rows:
+    """The rows of a round for a write, which may take them more than once: a write that conflicts is repeated."""
+
+    def __init__(self, rows: RoundRows, schema: pa.Schema) -> None:
+        self._rows, self.schema = rows, schema
+
+    def __len__(self) -> int:
+        return self._rows.num_rows
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        batches = (batch for table in self._rows.tables(self.schema) for batch in table.to_batches())
+        return pa.RecordBatchReader.from_batches(self.schema, batches).__arrow_c_stream__(requested_schema)
+
+
+class JobSink:
+    """Writes the rounds of a job into its table.
+
+    Args:
+        job: of the table.
+        storage_options: credentials of the store.
+    """
+
+    def __init__(self, job: TableJob, storage_options: Mapping[str, object] | None = None) -> None:
+        self.job, self._storage_options = job, storage_options
+        self._table: Table | None = None
+        self._finder = CheckpointFinder()
+
+    @property
+    def table(self) -> Table | None:
+        """The table; None: there is none yet."""
+        if self._table is None:
+            try:
+                self._use(open_table(self.job.table, storage_options=self._storage_options))
+            except TableNotFound:
+                return None
+        return self._table
+
+    def _use(self, table: Table) -> None:
+        settings = commit_options(table.client, self.job.settings)
+        self._table = open_table(self.job.table, storage_options=self._storage_options, options=settings)
+
+    @property
+    def version(self) -> int:
+        """The version of the table, or of the one that will be made."""
+        table = self.table
+        return self.job.table_version if table is None else int(table.properties.version.value)
+
+    def look(self) -> tuple[StoredCheckpoint | None, TableAt | None]:
+        """Return the newest checkpoint, and the table at the moment of the look; None: there is none."""
+        table = self.table
+        if table is None:
+            return None, None
+        table_at = table.client.at(table.client.load())
+        return self._finder.find(table_at), table_at
+
+    def begin(self, source: str, table_at: TableAt | None, round_name: str) -> RoundBatch:
+        """Return what takes the rows of a round."""
+        return RoundBatch(self.job, source, None if table_at is None else table_at.schema(), round_name)
+
+    def write(
+        self, batch: RoundBatch, before: StoredCheckpoint | None, entries: Mapping[str, str]
+    ) -> CommitResult | None:
+        """Commit a round; None: there is no table and no row that would make one.
+
+        Args:
+            batch: its rows.
+            before: the checkpoint that it began from.
+            entries: what its commit says.
+
+        Raises:
+            CheckpointMoved: another process of the job was faster.
+            LakefmtError: the write failed, and nothing is visible.
+        """
+        table = self.table
+        if table is None:
+            if not batch.rows.schemas:
+                return None
+            table = self._make(without_kind(batch.rows.unified(pa.schema([]))))
+        commit = CheckpointCommit(self._finder, before, entries)
+        schema = without_kind(batch.rows.unified(table.schema))
+        if batch.has_kinds:
+            return write_kinds(table, batch.rows, schema, commit)
+        operation, more = self._operation(table)
+        rows: object = _Rows(batch.rows, schema) if batch.rows.num_rows else schema.empty_table()
+        return table._write(operation, rows, {}, commit, **more)
+
+    def _operation(self, table: Table) -> tuple[WriteOperation, dict[str, Any]]:
+        """Return how rows are written: into a table without keys they can only be inserted."""
+        name = self.job.operation
+        keyed = bool(table.properties.record_key_fields)
+        if self.job.filter_dupes and name in ("upsert", "insert"):
+            return WriteOperation.INSERT, {"drop_duplicates": keyed}
+        if name == "upsert" and not keyed:
+            return WriteOperation.INSERT, {}
+        return WriteOperation(name.upper()), {}
+
+    def _make(self, schema: pa.Schema) -> Table:
+        """Make the table.
+
+        Raises:
+            InvalidInputError: the job does not say enough, or what does not fit.
+        """
+        job = self.job
+        made: dict[str, Any] = {
+            "record_key": list(job.key) or None,
+            "partition_by": list(job.partition_by) or None,
+            "ordering": list(job.ordering) or None,
+            "table_type": job.table_type,
+            "table_version": job.table_version,
+            "index": job.index,
+            "name": job.table_name,
+        }
+        if not job.key and job.operation == "upsert":
+            raise InvalidInputError(
+                f"{job.table} is not there, and the job has no key: give --key for a table whose rows are updated, or "
+                "--operation insert for one without keys"
+            )
+        table = create_table(
+            job.table,
+            schema=schema,
+            properties=dict(job.properties),
+            storage_options=self._storage_options,
+            if_exists="open",
+            **made,
+        )
+        self._use(table)
+        _log.info("%s was made with the columns %s", job.table, ", ".join(schema.names))
+        return table if self._table is None else self._table
+
+    def write_rejected(self, batch: RoundBatch, source: str) -> None:
+        """Put rejected rows into their table; call it before the round is committed, so that none is lost."""
+        job = self.job
+        if not batch.rejected or job.errors is None:
+            return
+        rejected = pa.Table.from_batches(batch.rejected, REJECTED)
+        rows = pa.table(
+            {
+                "origin": rejected["origin"],
+                "reason": rejected["reason"],
+                "source": pa.repeat(pa.scalar(source), rejected.num_rows),
+                "payload": rejected["payload"],
+            },
+            schema=_ERRORS,
+        )
+        table = create_table(
+            job.errors, schema=_ERRORS, record_key="origin", storage_options=self._storage_options, if_exists="open"
+        )
+        options = commit_options(table.client, job.settings)
+        table.upsert(rows, options=options)

@@ -1,0 +1,462 @@
+"""Rows of CSV bodies, decoded by columns (pure: blocks of bytes in, tables out).
+
+Arrow's reader decodes what it reads by the same rules: separators of one byte, and fields without an escape. Where a value does not
+convert, the block is read once more as texts, and the rules of `shape` say what becomes of each. Everything else (separators of several
+bytes, escapes, blanks to be trimmed, bytes that are no UTF-8) is cut here by positions in the block, for all its rows at once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import field
+from functools import lru_cache
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
+
+from lakefmt._core.data_classes import dataclass, replace
+from lakefmt._core.loads.protocol import LoadParameters, Refusal
+
+__all__ = ["MOST_PROBLEMS", "CsvReader", "Problem", "SourceRows", "active_escapes", "is_utf8"]
+
+Mask: TypeAlias = npt.NDArray[np.bool_]
+Numbers: TypeAlias = npt.NDArray[np.int64]
+
+#: Bytes that are decoded at a time.
+_BLOCK_BYTES: Final = 4 << 20
+#: A row that is longer ends the load.
+_MAX_ROW_BYTES: Final = 32 << 20
+#: Bad rows of which a reason is kept.
+MOST_PROBLEMS: Final = 50
+_MOST_CHARACTERS: Final = 200
+_NULL: Final = "\\N"
+_TRUE: Final = ["1", "true", "True", "TRUE"]
+_FALSE: Final = ["0", "false", "False", "FALSE"]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why a row is bad, and how it begins."""
+
+    reason: str
+    row: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRows:
+    """Rows as they came: texts, or values that are converted already.
+
+    Attributes:
+        rows: a column for each field.
+        bad: rows beside these that could not be read.
+        problems: of the first of them.
+    """
+
+    rows: pa.Table
+    bad: int = 0
+    problems: Sequence[Problem] = field(default_factory=tuple)
+
+
+class CsvReader:
+    r"""Reads the bodies of one table's loads.
+
+    Args:
+        parameters: of the load.
+        names: of the fields, in their order.
+        types: of those fields that may come converted.
+
+    Example:
+        >>> reader = CsvReader(LoadParameters(separator=b","), ["id", "v"], {"id": pa.int64(), "v": pa.string()})
+        >>> [found.rows.to_pylist() for found in reader.read([b"1,a\n2,", b"\\N\n"])]
+        [[{'id': 1, 'v': 'a'}, {'id': 2, 'v': None}]]
+    """
+
+    def __init__(self, parameters: LoadParameters, names: Sequence[str], types: Mapping[str, pa.DataType]) -> None:
+        self._parameters, self._names = parameters, list(names)
+        self._types = {name: types[name] for name in names if name in types}
+        #: Bodies whose last row had no delimiter, or whose rows end with CR although the delimiter has none.
+        self.warnings = 0
+
+    def read(self, blocks: Iterable[bytes]) -> Iterator[SourceRows]:
+        """Yield the rows of one body.
+
+        Raises:
+            Refusal: a row is too long.
+        """
+        left, skip = bytearray(), self._parameters.skip_header
+        warned = False
+        for block in blocks:
+            left += block
+            if len(left) < _BLOCK_BYTES:
+                continue
+            data = bytes(left)
+            end = self._last_end(data)
+            if not end and len(data) > _MAX_ROW_BYTES:
+                raise Refusal(f"a row has more than {_MAX_ROW_BYTES} bytes", rolls_back=True)
+            begin, skip = self._skipped(data[:end], skip)
+            del left[:end]
+            if begin < end:
+                yield from self._rows(data[begin:end])
+        data = bytes(left)
+        del left
+        end = self._last_end(data)
+        begin, skip = self._skipped(data[:end], skip)
+        rest = data[max(begin, end) :] if not skip else b""
+        if begin < end:
+            warned = data[:end].endswith(b"\r\n") and self._parameters.delimiter == b"\n"
+            yield from self._rows(data[begin:end])
+        if rest:
+            yield from self._rows(rest + self._parameters.delimiter)
+        self.warnings += bool(rest) + warned
+
+    # --- cutting ---------------------------------------------------------------------------------------------------------
+
+    def _last_end(self, data: bytes) -> int:
+        """Return where the last whole row of a block ends."""
+        parameters = self._parameters
+        if parameters.enclose:
+            found = _records_pattern(parameters).match(data)
+            return 0 if found is None else found.end()
+        end = data.rfind(parameters.delimiter)
+        while parameters.escape and end > 0 and _is_escaped(data, end, parameters.escape):
+            end = data.rfind(parameters.delimiter, 0, end)
+        return 0 if end < 0 else end + len(parameters.delimiter)
+
+    def _skipped(self, data: bytes, skip: int) -> tuple[int, int]:
+        """Return where the rows begin behind those that are left out, and how many of those are still to come."""
+        begin = 0
+        while skip and begin < len(data):
+            if self._parameters.enclose:
+                found = _record_pattern(self._parameters).match(data, begin)
+                begin = len(data) if found is None else found.end()
+            else:
+                begin = data.find(self._parameters.delimiter, begin) + len(self._parameters.delimiter)
+            skip -= 1
+        return begin, skip
+
+    # --- decoding --------------------------------------------------------------------------------------------------------
+
+    def _rows(self, data: bytes) -> Iterator[SourceRows]:
+        found = None
+        if self._suits_arrow(data) and is_utf8(data):
+            found = self._read_by_arrow(data, self._types)
+            if found is None:
+                found = self._read_by_arrow(data, {})
+        yield found if found is not None else self._cut_fields(data)
+
+    def _suits_arrow(self, data: bytes) -> bool:
+        parameters = self._parameters
+        if (
+            len(parameters.separator) > 1
+            or parameters.escape
+            or parameters.trim_space
+            or parameters.separator > b"\x7f"
+        ):
+            return False
+        if parameters.delimiter == b"\r\n":
+            ends = data.count(b"\r\n")
+            return ends == data.count(b"\r") == data.count(b"\n")
+        # Arrow takes CR for the end of a row.
+        return parameters.delimiter == b"\n" and b"\r" not in data
+
+    def _read_by_arrow(self, data: bytes, types: Mapping[str, pa.DataType]) -> SourceRows | None:
+        """Return the rows of a block; None: Arrow does not understand all of them."""
+        parameters, problems, bad = self._parameters, list[Problem](), [0]
+        names = [f"f{number}" for number in range(len(self._names))]
+
+        def reject(row: Any) -> str:
+            bad[0] += 1
+            if len(problems) < MOST_PROBLEMS:
+                problems.append(_wrong_count(len(self._names), row.actual_columns, row.text or ""))
+            return "skip"
+
+        column_types = {f"f{number}": types.get(name, pa.string()) for number, name in enumerate(self._names)}
+        quote = parameters.enclose.decode("latin-1") or False
+        try:
+            rows = pacsv.read_csv(
+                pa.BufferReader(data),
+                pacsv.ReadOptions(column_names=names, block_size=len(data) + 1),
+                pacsv.ParseOptions(
+                    delimiter=parameters.separator.decode("latin-1"),
+                    quote_char=quote,
+                    double_quote=bool(quote),
+                    escape_char=False,
+                    newlines_in_values=bool(quote),
+                    ignore_empty_lines=True,
+                    invalid_row_handler=reject,
+                ),
+                pacsv.ConvertOptions(
+                    column_types=column_types,
+                    null_values=[_NULL],
+                    strings_can_be_null=True,
+                    quoted_strings_can_be_null=False,
+                    true_values=_TRUE,
+                    false_values=_FALSE,
+                    check_utf8=False,  # they were looked at
+                ),
+            )
+        except pa.ArrowException:
+            return None
+        return SourceRows(rows.rename_columns(self._names), bad[0], problems)
+
+    def _cut_fields(self, data: bytes) -> SourceRows:
+        """Return the rows of a block as texts, cut by the positions of its separators."""
+        cut = _Cut(self._parameters, data)
+        width = len(self._names)
+        blank = (cut.counts == 1) & (cut.raw_lengths[cut.firsts] == 0)
+        bad_text = np.zeros(len(cut.counts), bool)
+        bad_text[cut.rows_of(cut.undecodable())] = True
+        wrong = (cut.counts != width) & ~blank
+        bad_text &= ~wrong & ~blank
+        good = ~(wrong | blank | bad_text)
+        firsts = cut.firsts[good]
+        values = cut.texts(np.repeat(firsts, width) + np.tile(np.arange(width), len(firsts)))
+        columns = [values.take(pa.array(np.arange(number, len(values), width))) for number in range(width)]
+        problems = [
+            _wrong_count(width, int(cut.counts[row]), cut.row_text(row))
+            for row in np.flatnonzero(wrong)[:MOST_PROBLEMS]
+        ]
+        problems += [
+            Problem("bytes that are no UTF-8", cut.row_text(row)) for row in np.flatnonzero(bad_text)[:MOST_PROBLEMS]
+        ]
+        rows = pa.table(dict(zip(self._names, columns, strict=True))) if width else pa.table({})
+        return SourceRows(rows, int(np.count_nonzero(wrong | bad_text)), problems[:MOST_PROBLEMS])
+
+
+def is_utf8(data: bytes) -> bool:
+    """Return whether bytes are UTF-8."""
+    if data.isascii():
+        return True
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _wrong_count(expected: int, actual: int, row: str) -> Problem:
+    return Problem(f"{actual} fields instead of {expected}", row[:_MOST_CHARACTERS])
+
+
+def _is_escaped(data: bytes, place: int, escape: bytes) -> bool:
+    count = 0
+    while place - count > 0 and data[place - count - 1 : place - count] == escape:
+        count += 1
+    return count % 2 == 1
+
+
+@lru_cache(maxsize=64)
+def _field_text(parameters: LoadParameters) -> tuple[str, str, str]:
+    """Return the regular expressions of a field, of a separator and of a delimiter, by Latin-1."""
+    separator, delimiter, quote, escape = (
+        re.escape(mark.decode("latin-1"))
+        for mark in (parameters.separator, parameters.delimiter, parameters.enclose, parameters.escape)
+    )
+    protected = f"|{escape}." if escape else ""
+    inside = f"(?:[^{quote}{escape}]++|{quote}{quote}{protected})*+"
+    if len(parameters.separator) == len(parameters.delimiter) == 1:
+        plain = f"(?:[^{separator}{delimiter}{escape}]++{protected})*+"
+    else:
+        plain = f"(?:(?!{separator}|{delimiter})" + (f"(?:[^{escape}]{protected})" if escape else ".") + ")*+"
+    blanks = " *+" if parameters.trim_space else ""
+    return f"(?:{blanks}{quote}{inside}{quote}{plain}|(?!{blanks}{quote}){plain})", separator, delimiter
+
+
+@lru_cache(maxsize=64)
+def _records_pattern(parameters: LoadParameters) -> re.Pattern[bytes]:
+    found, separator, delimiter = _field_text(parameters)
+    return re.compile(f"(?:(?:{found}{separator})*+{found}{delimiter})*+".encode("latin-1"), re.DOTALL)
+
+
+@lru_cache(maxsize=64)
+def _record_pattern(parameters: LoadParameters) -> re.Pattern[bytes]:
+    found, separator, delimiter = _field_text(parameters)
+    return re.compile(f"(?:{found}{separator})*+{found}{delimiter}".encode("latin-1"), re.DOTALL)
+
+
+@lru_cache(maxsize=64)
+def _fields_pattern(parameters: LoadParameters) -> re.Pattern[bytes]:
+    found, separator, delimiter = _field_text(parameters)
+    return re.compile(f"({found})(?:{separator}|{delimiter}|\\Z)".encode("latin-1"), re.DOTALL)
+
+
+def active_escapes(data: npt.NDArray[np.uint8], escape: int) -> Mask:
+    r"""Return which bytes protect the one behind them: every second of a run of escapes.
+
+    Example:
+        >>> active_escapes(np.frombuffer(b"a\\\\b\\c", np.uint8), 92).tolist()
+        [False, True, False, False, True, False]
+    """
+    active = np.zeros(len(data), bool)
+    places = np.flatnonzero(data == escape)
+    if len(places):
+        begins = np.diff(places, prepend=places[0] - 2) != 1
+        numbers = np.arange(len(places))
+        first = np.maximum.accumulate(np.where(begins, numbers, 0))
+        active[places[(numbers - first) % 2 == 0]] = True
+        active[-1] = False
+    return active
+
+
+class _Cut:
+    """A block cut into fields.
+
+    Attributes:
+        counts: fields of each row.
+        firsts: number of the first field of each row.
+        raw_lengths: bytes of each field with its quotes and escapes.
+    """
+
+    def __init__(self, parameters: LoadParameters, data: bytes) -> None:
+        self._parameters = parameters
+        separator, delimiter, data = _with_single_bytes(parameters, data)
+        self._separator = bytes([separator])
+        self._data = bytes_of = np.frombuffer(data, np.uint8)
+        self._block = data
+        active = active_escapes(bytes_of, parameters.escape[0]) if parameters.escape else np.zeros(len(bytes_of), bool)
+        protected = np.zeros(len(bytes_of), bool)
+        protected[1:] = active[:-1]
+        quotes, inside = self._quotes(bytes_of, protected, separator, delimiter)
+        ends = ((bytes_of == separator) | (bytes_of == delimiter)) & ~protected & ~inside
+        self._ends = np.flatnonzero(ends)
+        self._begins = np.concatenate([[0], self._ends[:-1] + 1]) if len(self._ends) else self._ends
+        self.raw_lengths = self._ends - self._begins
+        of_rows = np.flatnonzero(bytes_of[self._ends] == delimiter)
+        self.counts: Numbers = np.diff(of_rows, prepend=-1)
+        self.firsts: Numbers = np.concatenate([[0], of_rows[:-1] + 1]).astype(np.int64) if len(of_rows) else of_rows
+        self._row_ends = self._ends[of_rows]
+        doubled = np.zeros(len(bytes_of), bool)
+        doubled[1:] = quotes[1:] & ~inside[1:] & quotes[:-1] & inside[:-1]
+        self._stays = ~(ends | active | (quotes & ~doubled))
+        self._quoted = self._are_quoted(quotes, inside)
+        if parameters.trim_space and parameters.enclose:
+            self._drop_blanks_outside(inside)
+
+    def _quotes(
+        self, data: npt.NDArray[np.uint8], protected: Mask, separator: int, delimiter: int
+    ) -> tuple[Mask, Mask]:
+        """Return which bytes are quotes, and which are behind an opening one and not behind its closing one."""
+        enclose = self._parameters.enclose
+        if not enclose:
+            return np.zeros(len(data), bool), np.zeros(len(data), bool)
+        quotes = (data == enclose[0]) & ~protected
+        inside = _inside(quotes)
+        beside = (data == separator) | (data == delimiter)
+        if self._parameters.trim_space:
+            beside |= data == 0x20
+        before, behind = np.ones(len(data), bool), np.ones(len(data), bool)
+        before[1:], behind[:-1] = beside[:-1] | quotes[:-1], beside[1:] | quotes[1:]
+        if (quotes & ~inside & ~before).any() or (quotes & inside & ~behind).any():
+            # A quote inside a field that does not begin with one is a byte like others.
+            quotes &= self._enclosed()
+            inside = _inside(quotes)
+        return quotes, inside
+
+    def _enclosed(self) -> Mask:
+        """Return which bytes belong to fields that begin with a quote; one by one, since each decides where the next begins."""
+        marks = np.zeros(len(self._block), bool)
+        quote = self._parameters.enclose
+        for found in _fields_pattern(_single_byte_form(self._parameters, self._separator)).finditer(self._block):
+            if found[1].lstrip(b" ").startswith(quote):
+                begin, end = found.span(1)
+                marks[begin : begin + found[1].rfind(quote) + 1 or end] = True
+            if found.end() >= len(self._block):
+                break
+        return marks
+
+    def _are_quoted(self, quotes: Mask, inside: Mask) -> Mask:
+        """Return which fields are enclosed."""
+        opened = np.concatenate([[0], np.cumsum(quotes & ~inside)])
+        found: Mask = opened[self._ends] > opened[self._begins]
+        return found
+
+    def _drop_blanks_outside(self, inside: Mask) -> None:
+        of_field = np.zeros(len(self._data) + 1, np.int64)
+        np.add.at(of_field, self._begins[self._quoted], 1)
+        np.add.at(of_field, self._ends[self._quoted], -1)
+        in_quoted = np.cumsum(of_field)[:-1] > 0
+        self._stays &= ~(in_quoted & ~inside & (self._data == 0x20))
+
+    def undecodable(self) -> Numbers:
+        """Return the places of bytes that are no UTF-8."""
+        places, begin = list[int](), 0
+        while True:
+            try:
+                self._block[begin:].decode("utf-8")
+                return np.array(places, np.int64)
+            except UnicodeDecodeError as error:
+                places.append(begin + error.start)
+                # One place of a row is enough.
+                row = int(np.searchsorted(self._row_ends, begin + error.start))
+                begin = int(self._row_ends[row]) + 1 if row < len(self._row_ends) else len(self._block)
+
+    def rows_of(self, places: Numbers) -> Numbers:
+        """Return the rows of some bytes."""
+        rows: Numbers = np.searchsorted(self._row_ends, places)
+        return rows[rows < len(self._row_ends)]
+
+    def row_text(self, row: int) -> str:
+        """Return how a row begins."""
+        begin = self._row_ends[row - 1] + 1 if row else 0
+        end = min(int(self._row_ends[row]), int(begin) + 4 * _MOST_CHARACTERS)
+        return self._block[begin:end].decode("utf-8", "replace")[:_MOST_CHARACTERS]
+
+    def texts(self, fields: Numbers) -> pa.StringArray:
+        """Return the texts of fields, without quotes and escapes; the null of the format is null."""
+        kept = np.concatenate([[0], np.cumsum(self._stays)])
+        offsets = np.concatenate([[0], kept[self._ends]]).astype(np.int64)
+        data = self._data[self._stays]
+        whole = pa.LargeBinaryArray.from_buffers(
+            pa.large_binary(), len(self._ends), [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+        )
+        begins = self._begins[fields]
+        is_null = (self.raw_lengths[fields] == 2) & (self._data[begins] == 0x5C)
+        second = np.minimum(begins + 1, max(len(self._data) - 1, 0))
+        is_null &= self._data[second] == 0x4E
+        chosen = whole.take(pa.array(fields))
+        quoted = pa.array(self._quoted[fields])
+        texts = chosen.cast(pa.large_string()).cast(pa.string())
+        if self._parameters.trim_space:
+            texts = pc.if_else(quoted, texts, pc.utf8_trim(texts, " "))
+            is_null |= pc.and_(pc.equal(texts, _NULL), pc.invert(quoted)).to_numpy(zero_copy_only=False)
+        if len(self._parameters.separator) > 1:
+            texts = pc.replace_substring(
+                texts, self._separator.decode(), self._parameters.separator.decode("utf-8", "replace")
+            )
+        return pc.if_else(pa.array(is_null), pa.scalar(None, pa.string()), texts)
+
+
+def _inside(quotes: Mask) -> Mask:
+    counted = np.cumsum(quotes)
+    before: Mask = np.asarray((counted - quotes) % 2 == 1, bool)
+    return before
+
+
+def _with_single_bytes(parameters: LoadParameters, data: bytes) -> tuple[int, int, bytes]:
+    """Return a separator and a delimiter of one byte, and a block that has them in place of longer ones."""
+    marks = []
+    taken = b"".join((parameters.separator, parameters.delimiter, parameters.enclose, parameters.escape))
+    # Delimiters first: a separator may be a part of one.
+    for mark in (parameters.delimiter, parameters.separator):
+        if len(mark) == 1 and mark < b"\x80":
+            marks.append(mark[0])
+            continue
+        stand_in = next((n for n in range(1, 32) if bytes([n]) not in data and bytes([n]) not in taken), None)
+        if stand_in is None:
+            raise Refusal(
+                "a block has every control character, so that none can stand for a separator", rolls_back=True
+            )
+        data = data.replace(mark, bytes([stand_in]))
+        taken += bytes([stand_in])
+        marks.append(stand_in)
+    return marks[1], marks[0], data
+
+
+def _single_byte_form(parameters: LoadParameters, separator: bytes) -> LoadParameters:
+    delimiter = parameters.delimiter if len(parameters.delimiter) == 1 else b"\x00"
+    return replace(parameters, separator=separator, delimiter=delimiter)

@@ -1,0 +1,251 @@
+"""The expressions of the headers ``columns`` and ``where``: StarRocks' SQL as expressions of Arrow (pure).
+
+sqlglot reads them, and :mod:`lakefmt._core.read.sql_expressions` translates what it lists; another function is refused by its name, and no
+text is evaluated. Two things are added: fields of a CSV file are texts, and are numbers where a number is needed; and the functions
+``from_unixtime`` and ``str_to_date``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from lakefmt._core.data_classes import dataclass
+from lakefmt._core.loads.protocol import Refusal
+from lakefmt._core.read.sql_expressions import compute_expressions, parse_expression
+from lakefmt.errors import InvalidExpression
+
+__all__ = ["ColumnList", "Computed", "parse_columns"]
+
+_MAX_ITEMS: Final = 10_000
+_OWN: Final = re.compile(
+    r"'(?:[^'\\]|''|\\.)*'|\"(?:[^\"\\]|\\.)*\"|\b(from_unixtime|str_to_date)(?=\s*\()", re.IGNORECASE
+)
+_OWN_PREFIX: Final = "lakefmt_"
+_NAME = re.compile(r"`([^`]+)`|([^\s`=()',\"]+)")
+#: Nodes whose texts are numbers.
+_NUMERIC: Final = frozenset(
+    {"Add", "Sub", "Mul", "Div", "IntDiv", "Mod", "Neg", "Abs", "Round", "Floor", "Ceil", "Sqrt"}
+)
+_COMPARED: Final = frozenset({"EQ", "NEQ", "LT", "LTE", "GT", "GTE", "Between", "In"})
+#: MySQL's signs of a date format, as Arrow has them; others are the same.
+_DATE_SIGNS: Final = {"%i": "%M", "%s": "%S", "%T": "%H:%M:%S", "%k": "%H", "%e": "%d", "%c": "%m", "%M": "%B"}
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnList:
+    """The header ``columns``.
+
+    Attributes:
+        names: of the fields of a row, in their order.
+        expressions: columns that are computed.
+    """
+
+    names: tuple[str, ...]
+    expressions: Mapping[str, str]
+
+
+def parse_columns(text: str) -> ColumnList:
+    """Return what the header says.
+
+    Raises:
+        Refusal: it is no list of names and expressions, or names one twice.
+
+    Example:
+        >>> parse_columns("id, `v`, w = concat(v, ', '), __op")
+        ColumnList(names=('id', 'v', '__op'), expressions={'w': "concat(v, ', ')"})
+    """
+    names, expressions = list[str](), dict[str, str]()
+    for item in _items(text):
+        found = _NAME.match(item)
+        rest = "" if found is None else item[found.end() :].strip()
+        if found is None or (rest and not rest.startswith("=")) or rest == "=":
+            raise Refusal(
+                f"Invalid columns: {item[:80]!r} is neither a name nor a name with an expression", rolls_back=True
+            )
+        name = found[1] or found[2]
+        if name in expressions or (name in names and not rest):
+            raise Refusal(f"Invalid columns: {name!r} is named twice", rolls_back=True)
+        if rest:
+            expressions[name] = rest[1:].strip()
+        else:
+            names.append(name)
+    if not names:
+        raise Refusal("Invalid columns: no field of the rows is named", rolls_back=True)
+    return ColumnList(tuple(names), expressions)
+
+
+def _items(text: str) -> list[str]:
+    """Return the parts between commas that are outside quotes and parentheses."""
+    items, depth, begin = list[str](), 0, 0
+    for found in re.finditer(r"'(?:[^'\\]|''|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`|[(),]", text):
+        sign = found[0]
+        depth += (sign == "(") - (sign == ")")
+        if sign == "," and depth == 0:
+            items.append(text[begin : found.start()].strip())
+            begin = found.end()
+    items.append(text[begin:].strip())
+    if items and not items[-1]:
+        items.pop()
+    if len(items) > _MAX_ITEMS or not all(items):
+        raise Refusal("Invalid columns: a name is missing between commas, or there are too many", rolls_back=True)
+    return items
+
+
+class Computed:
+    """An expression over the fields of a load, ready to be computed.
+
+    Args:
+        text: of it.
+        schema: the fields; those of CSV are texts.
+
+    Raises:
+        Refusal: it cannot be understood, names an unknown column or an unsupported function.
+
+    Example:
+        >>> Computed("a + 1", pa.schema([("a", pa.string())])).values(pa.table({"a": ["1", "x"]})).to_pylist()
+        [2.0, None]
+    """
+
+    def __init__(self, text: str, schema: pa.Schema) -> None:
+        self.text, self._schema = text, schema
+        #: Columns that are made before the expression is computed, in their order.
+        self._made: list[tuple[str, Callable[[pa.Table], pa.ChunkedArray]]] = []
+        self._numbers: dict[str, str] = {}
+        import sqlglot  # slow import
+        from sqlglot import errors
+
+        own = _OWN.sub(lambda found: _OWN_PREFIX + found[0].lower() if found[1] else found[0], text)
+        try:
+            tree = sqlglot.parse_one(own, dialect="mysql", into=sqlglot.exp.Condition)
+            tree = self._prepared(tree)
+            self._expression = parse_expression(tree.sql("duckdb"), self._schema)
+        except (errors.SqlglotError, RecursionError) as error:
+            raise Refusal(
+                f"Invalid expression {text[:200]!r}: {str(error).splitlines()[0][:200]}", rolls_back=True
+            ) from None
+        except InvalidExpression as error:
+            raise Refusal(f"Invalid expression {text[:200]!r}: {error}", rolls_back=True) from None
+
+    @property
+    def type(self) -> pa.DataType:
+        """The type of its values."""
+        return self._expression.type
+
+    @property
+    def columns(self) -> Sequence[str]:
+        """The fields that there are."""
+        return list(map(str, self._schema.names))
+
+    def values(self, rows: pa.Table) -> pa.ChunkedArray:
+        """Return its value for each row.
+
+        Raises:
+            Refusal: it cannot be computed for a row.
+        """
+        for name, make in self._made:
+            rows = rows.append_column(name, make(rows))
+        try:
+            return compute_expressions(rows, {"value": self._expression}).column("value")
+        except InvalidExpression as error:
+            raise Refusal(str(error), rolls_back=True) from None
+
+    # --- what the translator does not know ---------------------------------------------------------------------------------
+
+    def _prepared(self, tree: Any) -> Any:
+        from sqlglot import exp
+
+        def change(node: Any) -> Any:
+            if isinstance(node, exp.Anonymous) and str(node.this).startswith(_OWN_PREFIX):
+                return exp.column(self._own(str(node.this)[len(_OWN_PREFIX) :], node.expressions), quoted=True)
+            if isinstance(node, exp.Column) and self._is_number(node):
+                return exp.column(self._number(node.name), quoted=True)
+            return node
+
+        # From the inside out: what a function of ours gets may have one.
+        for node in reversed(list(tree.walk())):
+            changed = change(node)
+            if changed is not node:
+                if node is tree:
+                    return changed
+                node.replace(changed)
+        return tree
+
+    def _is_number(self, column: Any) -> bool:
+        """Return whether the text of a field stands where a number is needed."""
+        name = column.name
+        place = self._schema.get_field_index(name)
+        if place < 0 or not pt.is_string(self._schema.field(place).type):
+            return False
+        parent = column.parent
+        while type(parent).__name__ == "Paren":
+            parent = parent.parent
+        kind = type(parent).__name__
+        if kind in _NUMERIC:
+            return True
+        others = [part for part in parent.iter_expressions() if part is not column] if kind in _COMPARED else []
+        return any(type(part).__name__ == "Literal" and not part.is_string for part in others)
+
+    def _add(self, data_type: pa.DataType, make: Callable[[pa.Table], pa.ChunkedArray]) -> str:
+        name = f"_lakefmt_{len(self._made)}"
+        self._made.append((name, make))
+        self._schema = self._schema.append(pa.field(name, data_type))
+        return name
+
+    def _number(self, name: str) -> str:
+        if name not in self._numbers:
+
+            def numbers(rows: pa.Table) -> pa.ChunkedArray:
+                texts = pc.utf8_trim_whitespace(rows.column(name))
+                good = pc.match_substring_regex(texts, r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?$")
+                return pc.if_else(pc.fill_null(good, False), texts, None).cast(pa.float64())
+
+            self._numbers[name] = self._add(pa.float64(), numbers)
+        return self._numbers[name]
+
+    def _own(self, function: str, arguments: Sequence[Any]) -> str:
+        if not 1 <= len(arguments) <= 2 or (function == "str_to_date" and len(arguments) != 2):
+            raise InvalidExpression(f"{function} has another number of arguments")
+        pattern = _DATE_FORMAT if len(arguments) == 1 else _format_of(function, arguments[1])
+        inner = parse_expression(arguments[0].sql("duckdb"), self._schema)
+        before = tuple(self._made)
+
+        def argument(rows: pa.Table) -> pa.ChunkedArray:
+            for name, make in before:
+                rows = rows if name in rows.column_names else rows.append_column(name, make(rows))
+            return compute_expressions(rows, {"value": inner}).column("value")
+
+        if function == "str_to_date":
+            return self._add(
+                pa.timestamp("us"),
+                lambda rows: pc.strptime(argument(rows).cast(pa.string()), pattern, "s", error_is_null=True).cast(
+                    pa.timestamp("us")
+                ),
+            )
+
+        def moments(rows: pa.Table) -> pa.ChunkedArray:
+            seconds = argument(rows)
+            if pt.is_string(seconds.type):
+                good = pc.match_substring_regex(seconds, r"^-?[0-9]{1,12}$")
+                seconds = pc.if_else(pc.fill_null(good, False), seconds, None)
+            elif pt.is_floating(seconds.type):
+                seconds = pc.floor(seconds)
+            return pc.strftime(seconds.cast(pa.int64()).cast(pa.timestamp("s")), pattern)
+
+        return self._add(pa.string(), moments)
+
+
+_DATE_FORMAT: Final = "%Y-%m-%d %H:%M:%S"
+
+
+def _format_of(function: str, node: Any) -> str:
+    if type(node).__name__ != "Literal" or not node.is_string:
+        raise InvalidExpression(f"the format of {function} is a text")
+    text = str(node.this).replace("yyyy", "%Y").replace("MM", "%m").replace("dd", "%d").replace("HH", "%H")
+    text = text.replace("mm", "%i").replace("ss", "%s")
+    return re.sub("%.", lambda found: _DATE_SIGNS.get(found[0], found[0]), text)

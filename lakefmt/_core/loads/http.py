@@ -1,0 +1,427 @@
+"""HTTP/1.1 for a service of loads, on the standard library: a thread for each connection, and reads that block (effects).
+
+A body is read when the service asks for it. Only then a client that waits for ``100 Continue`` gets it; one that is refused by its headers
+gets the reply at once, and its connection ends without its body. A slow server slows its clients down by itself: nothing is read ahead.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import ssl
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import BoundedSemaphore, Event, Thread
+from typing import Any, Final
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from lakefmt._core.data_classes import dataclass
+from lakefmt._core.loads.auth import ANYBODY, User, Users
+from lakefmt._core.loads.bodies import BodyBroken, Request
+from lakefmt._core.loads.protocol import Refusal, Reply
+from lakefmt._core.loads.service import LoadService
+from lakefmt.errors import InvalidInputError, LakefmtError
+
+__all__ = ["HttpLimits", "LoadServer", "is_loopback"]
+
+_log = logging.getLogger("lakefmt.loads.http")
+_MAX_LINE: Final = 8_192
+_MAX_HEADERS: Final = 100
+_LOOPBACK: Final = ("127.", "::1", "localhost")
+
+
+@dataclass(frozen=True, slots=True)
+class HttpLimits:
+    """What clients may take.
+
+    Attributes:
+        connections: at a time; more wait.
+        read_seconds: for which a client may send nothing.
+        request_seconds: for a request with its body.
+        header_seconds: for its headers.
+        header_bytes: of all headers together.
+    """
+
+    connections: int = 256
+    read_seconds: float = 30.0
+    request_seconds: float = 3_600.0
+    header_seconds: float = 20.0
+    header_bytes: int = 65_536
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine reaches an address.
+
+    Example:
+        >>> is_loopback("127.0.0.1"), is_loopback("0.0.0.0")
+        (True, False)
+    """
+    return host.startswith(_LOOPBACK[0]) or host in _LOOPBACK[1:]
+
+
+class _TimedSocket:
+    """What the handler reads from: a read ends when the client is silent for too long, or the whole request takes too long."""
+
+    def __init__(self, connection: socket.socket, limits: HttpLimits) -> None:
+        self._connection, self._limits = connection, limits
+        self.deadline = float("inf")
+
+    def readable(self) -> bool:
+        return True
+
+    def recv_into(self, buffer: memoryview) -> int:
+        left = self.deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("the request takes too long")
+        self._connection.settimeout(min(self._limits.read_seconds, left))
+        return self._connection.recv_into(buffer)
+
+
+def _buffered(timed: _TimedSocket) -> Any:
+    import io
+
+    class Raw(io.RawIOBase):
+        def readable(self) -> bool:
+            return True
+
+        def readinto(self, buffer: Any) -> int:
+            return timed.recv_into(memoryview(buffer))
+
+    return io.BufferedReader(Raw(), 1 << 16)
+
+
+class _Body:
+    """The bytes of a body, by its length or in chunks."""
+
+    def __init__(self, handler: _Handler, length: int | None, *, waits: bool) -> None:
+        self._handler, self._left, self._waits = handler, length, waits
+        self._chunked = length is None
+        self._in_chunk = 0
+        self.ended = length == 0
+        self.begun = False
+
+    def read(self, size: int, /) -> bytes:
+        if self.ended:
+            return b""
+        if not self.begun:
+            self.begun = True
+            if self._waits:
+                self._handler.send_continue()
+        try:
+            return self._read_chunked(size) if self._chunked else self._read_plain(size)
+        except (OSError, ValueError) as error:
+            raise BodyBroken(f"the body ended: {error}") from None
+
+    def _read_plain(self, size: int) -> bytes:
+        assert self._left is not None  # noqa: S101  (else it has chunks)
+        data: bytes = self._handler.rfile.read1(min(size, self._left, 1 << 20))
+        if not data:
+            raise BodyBroken(f"the connection ended {self._left} bytes before the body")
+        self._left -= len(data)
+        self.ended = self._left == 0
+        return data
+
+    def _read_chunked(self, size: int) -> bytes:
+        rfile = self._handler.rfile
+        if not self._in_chunk:
+            line = rfile.readline(1_024)
+            text = line.split(b";")[0].strip()
+            if (
+                not line.endswith(b"\n")
+                or not text
+                or len(text) > 16
+                or not set(text) <= set(b"0123456789abcdefABCDEF")
+            ):
+                raise BodyBroken("the length of a chunk is no number")
+            self._in_chunk = int(text, 16)
+            if not self._in_chunk:
+                self._read_trailers()
+                self.ended = True
+                return b""
+        data: bytes = rfile.read1(min(size, self._in_chunk, 1 << 20))
+        if not data:
+            raise BodyBroken("the connection ended inside a chunk")
+        self._in_chunk -= len(data)
+        if not self._in_chunk and rfile.readline(3) not in (b"\r\n", b"\n"):
+            raise BodyBroken("a chunk is longer than it says")
+        return data
+
+    def _read_trailers(self) -> None:
+        for _ in range(_MAX_HEADERS):
+            line = self._handler.rfile.readline(_MAX_LINE)
+            if line in (b"\r\n", b"\n"):
+                return
+            if not line.endswith(b"\n"):
+                break
+        raise BodyBroken("the body does not end")
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """One connection."""
+
+    server: _Server
+    protocol_version = "HTTP/1.1"
+    rfile: Any
+
+    def setup(self) -> None:
+        connection = self.request
+        if self.server.tls is not None:
+            connection.settimeout(self.server.limits.header_seconds)
+            self.request = connection = self.server.tls.wrap_socket(connection, server_side=True)
+        self.connection = connection
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, True)
+        self._timed = _TimedSocket(connection, self.server.limits)
+        self.rfile = _buffered(self._timed)
+        self.wfile = connection.makefile("wb", 0)
+
+    def finish(self) -> None:
+        # The server closes the socket that it accepted, which TLS has taken over.
+        for opened in (self.wfile, self.rfile, *((self.connection,) if self.server.tls is not None else ())):
+            with suppress(OSError):
+                opened.close()
+
+    def version_string(self) -> str:
+        return "lakefmt"
+
+    def log_message(self, format: str, *args: Any) -> None:
+        _log.debug(format, *args)
+
+    def handle_one_request(self) -> None:
+        self._timed.deadline = time.monotonic() + self.server.limits.header_seconds
+        try:
+            self.raw_requestline = self.rfile.readline(_MAX_LINE + 1)
+            if len(self.raw_requestline) > _MAX_LINE:
+                self.requestline = self.request_version = self.command = ""
+                self.send_error(414)
+                self.close_connection = True
+                return
+            if not self.raw_requestline or not self.parse_request():
+                self.close_connection = True
+                return
+            self._timed.deadline = time.monotonic() + self.server.limits.request_seconds
+            self._answer()
+        except (TimeoutError, ConnectionError, ssl.SSLError, BodyBroken) as error:
+            _log.info("a connection ended: %s", error)
+            self.close_connection = True
+
+    def handle_expect_100(self) -> bool:
+        return True  # the body says when it is wanted
+
+    def send_continue(self) -> None:
+        """Let the client send its body."""
+        self.wfile.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    # --- a request ---------------------------------------------------------------------------------------------------------
+
+    def _answer(self) -> None:
+        try:
+            length = self._body_length()
+        except Refusal as error:
+            self._send(Reply({"Status": "FAILED", "Message": str(error)}, 400, close=True))
+            return
+        user = self._user()
+        if user is None:
+            body = {"Status": "FAILED", "Message": "Access denied: the user or the password is wrong"}
+            self._send(Reply(body, 401, {"WWW-Authenticate": 'Basic realm=""'}, close=length != 0))
+            return
+        waits = self.headers.get("Expect", "").lower() == "100-continue" and self.request_version != "HTTP/1.0"
+        body_of = _Body(self, length, waits=waits)
+        parts = urlsplit(self.path)
+        request = Request(
+            self.command,
+            unquote(parts.path),
+            dict(parse_qsl(parts.query, max_num_fields=50)),
+            self._headers(),
+            body_of,
+            user,
+            length,
+            f"{self.server.scheme}://{self._host()}",
+        )
+        reply = self.server.service.handle(request)
+        # What the client has not been asked for it may send or not: the connection cannot be used again.
+        unread = not body_of.ended
+        self._send(Reply(reply.body, reply.status, reply.headers, unread))
+
+    do_GET = do_POST = do_PUT = do_HEAD = _answer  # noqa: N815  (names of the standard library)
+
+    def _host(self) -> str:
+        given = self.headers.get("Host", "")
+        plain = len(given) < 260 and all(sign.isalnum() or sign in ".-:[]_" for sign in given)
+        return given if given and plain else "{}:{}".format(*self.server.server_address[:2])
+
+    def _headers(self) -> Mapping[str, str]:
+        """Return the headers by names in lower case; bytes that are no ASCII are UTF-8."""
+        return {
+            name.lower(): value.encode("latin-1", "replace").decode("utf-8", "surrogateescape").strip()
+            for name, value in self.headers.items()
+        }
+
+    def _body_length(self) -> int | None:
+        """Return the length of the body; None: it comes in chunks.
+
+        Raises:
+            Refusal: the headers contradict each other, or are too many.
+        """
+        names = [name.lower() for name in self.headers]
+        if sum(len(name) + len(value) for name, value in self.headers.items()) > self.server.limits.header_bytes:
+            raise Refusal("the headers are too long")
+        for name in ("content-length", "transfer-encoding", "host", "authorization"):
+            if names.count(name) > 1:
+                raise Refusal(f"{name} comes twice")
+        coding = self.headers.get("Transfer-Encoding")
+        text = self.headers.get("Content-Length")
+        if coding is not None:
+            if text is not None or coding.strip().lower() != "chunked" or self.request_version == "HTTP/1.0":
+                raise Refusal("the length of the body is not clear")
+            return None
+        if text is None:
+            return 0
+        if not (text.strip().isascii() and text.strip().isdigit() and len(text) < 19):
+            raise Refusal("Content-Length is no length")
+        return int(text)
+
+    def _user(self) -> User | None:
+        users = self.server.users
+        return ANYBODY if users is None else users.authenticate(self.headers.get("Authorization", ""))
+
+    def _send(self, reply: Reply) -> None:
+        is_utf8 = isinstance(reply.body, str)
+        data = reply.body.encode() if isinstance(reply.body, str) else json.dumps(dict(reply.body)).encode()
+        self.close_connection = self.close_connection or reply.close
+        self.send_response(reply.status)
+        self.send_header("Content-Type", "text/plain; charset=utf-8" if is_utf8 else "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        for name, value in reply.headers.items():
+            self.send_header(name, value)
+        if self.close_connection:
+            self.send_header("Connection", "close")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(data)
+        if reply.close:
+            self._linger()
+
+    def _linger(self) -> None:
+        """Let the client read the reply before the connection is reset by bytes that it still sends."""
+        with suppress(OSError, ValueError):
+            self.connection.shutdown(socket.SHUT_WR)
+            self._timed.deadline = time.monotonic() + 2.0
+            left = 4 << 20
+            while left > 0 and (data := self.rfile.read1(1 << 16)):
+                left -= len(data)
+
+
+class _Server(ThreadingHTTPServer):
+    """The listening socket and its threads."""
+
+    daemon_threads = True
+    request_queue_size = 256
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        service: LoadService,
+        users: Users | None,
+        tls: ssl.SSLContext | None,
+        limits: HttpLimits,
+    ) -> None:
+        self.service, self.users, self.tls, self.limits = service, users, tls, limits
+        self.scheme = "http" if tls is None else "https"
+        self._places = BoundedSemaphore(limits.connections)
+        if ":" in address[0]:
+            self.address_family = socket.AF_INET6
+        super().__init__(address, _Handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self._places.acquire()
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._places.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        _log.info("a connection ended with an error", exc_info=True)
+
+
+class LoadServer:
+    """A server of loads.
+
+    Args:
+        service: what it answers with.
+        host: address; other than the loopback address it needs users.
+        port: 0: a free one.
+        users: who may load; None: everybody who reaches it.
+        tls: certificate and key; None: plain HTTP.
+        limits: what clients may take.
+
+    Raises:
+        InvalidInputError: others than this machine could load without a password.
+        OSError: the port is taken.
+    """
+
+    def __init__(
+        self,
+        service: LoadService,
+        host: str = "127.0.0.1",
+        port: int = 8030,
+        *,
+        users: Users | None = None,
+        tls: ssl.SSLContext | None = None,
+        limits: HttpLimits | None = None,
+    ) -> None:
+        if users is None and not is_loopback(host):
+            raise InvalidInputError(f"{host} is reached by others: give a file of users")
+        self.service = service
+        self._server = _Server((host, port), service, users, tls, limits or HttpLimits())
+        self._ended = Event()
+        self._threads: list[Thread] = []
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port."""
+        host, port = self._server.server_address[:2]
+        return str(host), int(port)
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        host, port = self.address
+        return f"{self._server.scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+
+    def start(self) -> None:
+        """Take the lease, go on with what an earlier server left, and answer in threads.
+
+        Raises:
+            StateError: another server has the lease.
+        """
+        self.service.start()
+        serving = Thread(
+            target=self._server.serve_forever, kwargs={"poll_interval": 0.1}, name="lakefmt-loads", daemon=True
+        )
+        sweeping = Thread(target=self._sweep, name="lakefmt-loads-sweep", daemon=True)
+        self._threads = [serving, sweeping]
+        for thread in self._threads:
+            thread.start()
+
+    def _sweep(self) -> None:
+        while not self._ended.wait(1.0):
+            try:
+                self.service.sweep()
+            except LakefmtError as error:
+                _log.warning("the sweep failed: %s", error)
+
+    def stop(self) -> None:
+        """Answer nothing more; what is prepared stays."""
+        self._ended.set()
+        if self._threads:
+            self._server.shutdown()
+        self._server.server_close()
+        for thread in self._threads:
+            thread.join(5)
+        self.service.stop()

@@ -1,0 +1,415 @@
+"""What is stored of transactions, and the lease of the server that may change it (effects).
+
+The journal lies beside the tables, in ``<base path>/.lakefmt/loads``, not in a table: a label belongs to a database, a transaction may
+have several tables, a dropped table must not take the record of its loads along, and one lease covers all that a server answers for. Every
+record is one object that is replaced atomically, so any store that keeps tables keeps it::
+
+    lease                                   who answers; on a local disk a file that the system unlocks when its process ends
+    <database>/transactions/<label>.json    the newest transaction of a label
+    <database>/rows/<id>-<number>.arrow     rows of a transaction, an Arrow stream
+    <database>/errors/<name>                reasons why rows were left out
+
+A record says PREPARE, PREPARED, COMMITTED, VISIBLE or ABORTED. Rows count only where a record names them.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, field
+from typing import Any, Final
+
+from lakefmt._core.data_classes import dataclass
+from lakefmt._core.loads.protocol import LoadCounts, check_label
+from lakefmt._core.loads.states import LoadState, Times
+from lakefmt._core.storage.api import ObjectStore, PutOutcome, with_versions
+from lakefmt._core.storage.local.process_lock import ProcessLock, process_locks
+from lakefmt.errors import CorruptFile, ObjectNotFound, StateError, StorageError
+
+__all__ = [
+    "FOLDER",
+    "Journal",
+    "Part",
+    "ServerLease",
+    "TableLoad",
+    "Transaction",
+    "decode_transaction",
+    "encode_transaction",
+]
+
+#: Where everything lies, below the base path.
+FOLDER: Final = ".lakefmt/loads"
+_MAX_RECORD_BYTES: Final = 64 << 20
+_MAX_PARTS: Final = 100_000
+_FORMAT: Final = 1
+_LEASE: Final = f"{FOLDER}/lease"
+#: A lease that was not renewed for so long is over.
+_LEASE_MS: Final = 30_000
+_DIGEST = re.compile(r"[0-9a-f]{32}")
+_log = logging.getLogger("lakefmt.loads")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Rows of a transaction in one object.
+
+    Attributes:
+        name: of the object, below the base path.
+        rows: how many there are.
+        bytes: its size.
+        digest: of its bytes.
+    """
+
+    name: str
+    rows: int
+    bytes: int
+    digest: str
+
+
+@dataclass(slots=True)
+class TableLoad:
+    """The rows of a transaction for one table, and how they are written.
+
+    Attributes:
+        parts: in the order in which they came.
+        operation: ``"upsert"``, ``"insert"`` or ``"bulk_insert"``.
+        columns: the instant since when the table has the columns that the rows were made with.
+        since: the newest completed instant when the first row came: no commit up to it has these rows.
+        partial: columns that rows lack keep what is stored.
+        merge_condition: a row replaces the stored one only if this column is not smaller.
+        marked: rows carry an operator.
+        instant: of the commit; empty: there is none yet.
+        counts: of the rows.
+    """
+
+    parts: list[Part] = field(default_factory=list)
+    operation: str = "upsert"
+    columns: str = "0"
+    since: str = ""
+    partial: bool = False
+    merge_condition: str = ""
+    marked: bool = False
+    instant: str = ""
+    counts: LoadCounts = LoadCounts()
+
+
+@dataclass(slots=True)
+class Transaction:
+    """A transaction as it is stored.
+
+    Attributes:
+        id: its number.
+        label: unique in its database.
+        database: of its tables.
+        table: of one that has one table; empty: it has several.
+        state: where it is.
+        times: of it.
+        tables: its rows by table.
+        reason: why it was aborted.
+        finished: epoch milliseconds of its end; 0: it has none.
+        committing: the client has asked for the commit: a server that starts again finishes it.
+        error_log: name of the list of bad rows.
+        request_id: by which a begin that is repeated is known.
+        owner: the user who began it.
+    """
+
+    id: int
+    label: str
+    database: str
+    table: str
+    state: LoadState
+    times: Times
+    tables: dict[str, TableLoad] = field(default_factory=dict)
+    reason: str = ""
+    finished: int = 0
+    committing: bool = False
+    error_log: str = ""
+    request_id: str = ""
+    owner: str = ""
+
+    @property
+    def counts(self) -> LoadCounts:
+        """Of all tables together."""
+        return sum((each.counts for each in self.tables.values()), LoadCounts())
+
+
+def encode_transaction(transaction: Transaction) -> bytes:
+    """Return a transaction as JSON."""
+    tables = {
+        name: {**{key: getattr(load, key) for key in _LOAD_FIELDS}, "parts": [_part(part) for part in load.parts]}
+        | {"counts": asdict(load.counts)}
+        for name, load in transaction.tables.items()
+    }
+    plain = {key: getattr(transaction, key) for key in _PLAIN_FIELDS}
+    body = {"format": _FORMAT, **plain, "state": transaction.state.value, "times": list(transaction.times)}
+    return json.dumps({**body, "tables": tables}, separators=(",", ":")).encode()
+
+
+_LOAD_FIELDS: Final = ("operation", "columns", "since", "partial", "merge_condition", "marked", "instant")
+_PLAIN_FIELDS: Final = (
+    "id",
+    "label",
+    "database",
+    "table",
+    "reason",
+    "finished",
+    "committing",
+    "error_log",
+    "request_id",
+    "owner",
+)
+_FIELD_TYPES: Final[Mapping[str, type]] = {
+    **dict.fromkeys(("id", "finished"), int),
+    **dict.fromkeys(("committing", "partial", "marked"), bool),
+}
+
+
+def _part(part: Part) -> list[object]:
+    return [part.name, part.rows, part.bytes, part.digest]
+
+
+def decode_transaction(data: bytes, name: str) -> Transaction:
+    """Return the transaction of a record.
+
+    Args:
+        data: its bytes.
+        name: of it, for messages.
+
+    Raises:
+        CorruptFile: it is none.
+
+    Example:
+        >>> made = Transaction(7, "a", "d", "t", LoadState.PREPARE, Times(1, 2), {"t": TableLoad()})
+        >>> decode_transaction(encode_transaction(made), "x") == made
+        True
+    """
+    try:
+        body = json.loads(data)
+        if not isinstance(body, dict) or body.get("format") != _FORMAT:
+            raise ValueError("it is of another format")
+        plain = {key: _field(body, key) for key in _PLAIN_FIELDS}
+        times = body["times"]
+        if not isinstance(times, list) or len(times) != len(Times._fields) or not all(map(_is_count, times)):
+            raise ValueError("times")
+        tables = body["tables"]
+        if not isinstance(tables, dict):
+            raise ValueError("tables")  # noqa: TRY004  (as above)
+        loads = {str(key): _decode_load(load, plain["database"]) for key, load in tables.items()}
+        check_label(plain["label"])
+        return Transaction(state=LoadState(body["state"]), times=Times(*times), tables=loads, **plain)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise CorruptFile(f"{name} is no record of a transaction: {str(error)[:200]}") from None
+
+
+def _field(body: Mapping[str, Any], key: str) -> Any:
+    value = body[key]
+    if type(value) is not _FIELD_TYPES.get(key, str) or (isinstance(value, int) and value < 0):
+        raise ValueError(f"{key} is {str(value)[:40]!r}")
+    return value
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value < 1 << 53
+
+
+def _decode_load(body: Any, database: str) -> TableLoad:
+    parts, counts = body["parts"], body["counts"]
+    if not isinstance(parts, list) or len(parts) > _MAX_PARTS or not isinstance(counts, dict):
+        raise ValueError("parts")
+    fields = {key: _field(body, key) for key in _LOAD_FIELDS}
+    if not all(_is_count(value) for value in counts.values()):
+        raise ValueError("counts")
+    return TableLoad([_decode_part(part, database) for part in parts], counts=LoadCounts(**counts), **fields)
+
+
+def _decode_part(part: Any, database: str) -> Part:
+    name, rows, size, digest = part
+    # A name that leads elsewhere is not followed.
+    if not re.fullmatch(rf"{re.escape(FOLDER)}/{re.escape(database)}/rows/[0-9]+-[0-9]+\.arrow", str(name)):
+        raise ValueError(f"part {str(name)[:80]!r}")
+    if not _is_count(rows) or not _is_count(size) or not _DIGEST.fullmatch(str(digest)):
+        raise ValueError("part")
+    return Part(name, rows, size, digest)
+
+
+class ServerLease:
+    """The right of one process to change a journal. On a local disk the system ends it with the process.
+
+    Args:
+        store: of the base path.
+        owner: name of the process, unique.
+        now: returns epoch milliseconds.
+    """
+
+    def __init__(self, store: ObjectStore, owner: str, now: Callable[[], int]) -> None:
+        self._store, self._owner, self._now = store, owner, now
+        self._held: ProcessLock | None = None
+        self._mark: str | None = None
+        self._until = 0
+        self._is_lost = False
+
+    def acquire(self) -> None:
+        """Take the lease.
+
+        Raises:
+            StateError: another server has it.
+        """
+        locks = process_locks(self._store)
+        if locks is not None:
+            self._store.make_directories([FOLDER])
+            self._held = locks.hold(_LEASE)
+            if self._held is None:
+                raise StateError(f"another server answers for {self._store.url}: stop it, or give this one its address")
+            self._until = 1 << 62
+            return
+        found = self._read()
+        if found is not None and found[0] + _LEASE_MS > self._now() and found[1] != self._owner:
+            raise StateError(
+                f"another server answers for {self._store.url}; if it has died, its lease ends {_LEASE_MS // 1000} seconds later"
+            )
+        self._write()
+
+    def _read(self) -> tuple[int, str] | None:
+        versions = with_versions(self._store)
+        try:
+            if versions is not None:
+                version = versions.read_version(_LEASE, 4096)
+                data, self._mark = (b"", None) if version is None else (version.data, version.mark)
+            else:
+                data = self._store.read(_LEASE, 4096)
+        except ObjectNotFound:
+            return None
+        try:
+            body = json.loads(data)
+            return int(body["at"]), str(body["owner"])
+        except (ValueError, KeyError, TypeError):
+            return None  # empty or damaged: nobody's
+
+    def _write(self) -> None:
+        now = self._now()
+        data = json.dumps({"at": now, "owner": self._owner}).encode()
+        versions = with_versions(self._store)
+        if versions is None:
+            self._store.put(_LEASE, data)
+        else:
+            result = versions.put_if_match(_LEASE, data, self._mark)
+            if result.outcome is not PutOutcome.DONE and self._read() != (now, self._owner):
+                self._until, self._is_lost = 0, True
+                self._refuse_lost()
+            if result.mark is None:
+                self._read()
+            else:
+                self._mark = result.mark
+        self._until = now + _LEASE_MS
+
+    def renew(self) -> None:
+        """Renew the lease when a third of it is over.
+
+        Raises:
+            StateError: another server has it.
+        """
+        self._refuse_lost()
+        if self._held is None and self._now() > self._until - _LEASE_MS * 2 // 3:
+            self._write()
+
+    def _refuse_lost(self) -> None:
+        if self._is_lost:
+            raise StateError(f"another server took over {self._store.url}: this one answers for nothing any more")
+
+    def check(self) -> None:
+        """Refuse to go on without the lease.
+
+        Raises:
+            StateError: it is over.
+        """
+        self._refuse_lost()
+        if self._now() > self._until:
+            self.renew()
+
+    def release(self) -> None:
+        """Let others have the lease."""
+        if self._held is not None:
+            self._held.release()
+        elif self._until and not self._is_lost:
+            self._store.delete([_LEASE])
+        self._until = 0
+
+
+class Journal:
+    """The records of a base path.
+
+    Args:
+        store: of the base path.
+        durable: what is prepared is on the disk before it is said to be.
+    """
+
+    def __init__(self, store: ObjectStore, *, durable: bool = True) -> None:
+        self.store, self._durable = store, durable
+
+    @staticmethod
+    def record_name(database: str, label: str) -> str:
+        """Return the name of a label's record."""
+        return f"{FOLDER}/{database}/transactions/{label}.json"
+
+    def save(self, transaction: Transaction, *, durable: bool) -> None:
+        """Store a transaction in place of what there is of its label.
+
+        Args:
+            transaction: it.
+            durable: its reply promises something: it has to be on the disk. An open transaction goes with its server anyway.
+
+        Raises:
+            StorageError: it may be stored or not.
+        """
+        name = self.record_name(transaction.database, transaction.label)
+        self.store.put(name, encode_transaction(transaction), durable=durable and self._durable)
+
+    def load_all(self) -> Iterator[Transaction]:
+        """Yield all transactions; what is damaged is told to the log and left where it is."""
+        for directory in self.store.list_directories(FOLDER):
+            for info in list(self.store.list(f"{directory}/transactions", recursive=False)):
+                if not info.name.endswith(".json"):
+                    continue
+                try:
+                    transaction = decode_transaction(self.store.read(info.name, _MAX_RECORD_BYTES), info.name)
+                except (CorruptFile, ObjectNotFound) as error:
+                    _log.warning("%s", error)
+                    continue
+                if self.record_name(transaction.database, transaction.label) == info.name:
+                    yield transaction
+
+    def forget(self, transaction: Transaction) -> None:
+        """Delete the record of a transaction, and its list of bad rows."""
+        names = [self.record_name(transaction.database, transaction.label)]
+        if transaction.error_log:
+            names.append(self.error_name(transaction.database, transaction.error_log))
+        self.store.delete(names)
+
+    @staticmethod
+    def error_name(database: str, name: str) -> str:
+        """Return the name of a list of bad rows."""
+        return f"{FOLDER}/{database}/errors/{name}"
+
+    def remove_rows(self, transaction: Transaction) -> None:
+        """Delete the rows of a transaction; what cannot be deleted now goes at the next start."""
+        names = [part.name for load in transaction.tables.values() for part in load.parts]
+        if not names:
+            return
+        try:
+            self.store.delete(names)
+        except StorageError as error:
+            _log.warning("rows of the transaction %s stay for now: %s", transaction.label, error)
+
+    def remove_unnamed_rows(self, named: frozenset[str]) -> int:
+        """Delete rows that no record names: those of servers that have died. Return how many objects there were."""
+        found = [
+            info.name
+            for directory in self.store.list_directories(FOLDER)
+            for info in self.store.list(f"{directory}/rows", recursive=False)
+            if info.name not in named
+        ]
+        if found:
+            self.store.delete(found)
+        return len(found)

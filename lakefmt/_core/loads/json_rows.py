@@ -1,0 +1,333 @@
+"""Rows of JSON bodies: objects one after the other, or in an array (pure: blocks of bytes in, tables out).
+
+Where records end is found for a whole block at once, by the depth of brackets outside texts. Arrow's reader decodes a block whose values
+have the types of the table already; a block with others (numbers as texts, objects for texts, decimals, paths into records) is decoded
+record by record, and its values become texts, which `shape` converts by the rules for CSV.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.json as pajson
+import pyarrow.types as pt
+
+from lakefmt._core.loads.csv_rows import MOST_PROBLEMS, Problem, SourceRows, active_escapes, is_utf8
+from lakefmt._core.loads.protocol import LoadParameters, Refusal
+
+__all__ = ["JsonReader", "parse_paths"]
+
+_BLOCK_BYTES: Final = 4 << 20
+_MAX_RECORD_BYTES: Final = 128 << 20
+_MAX_BODY_BYTES: Final = 100 << 20
+_MAX_DEPTH: Final = 100
+_MOST_CHARACTERS: Final = 200
+_WHITE: Final = b" \t\r\n"
+_STEP = re.compile(r"""\.([^.\[\]"]+)|\["([^"]+)"\]|\['([^']+)'\]|\[([0-9]{1,6})\]|\."([^"]+)\"""")
+
+Path = tuple[str | int, ...]
+Places: TypeAlias = npt.NDArray[np.int64]
+
+
+class _Number(str):
+    """A number as it was written."""
+
+    __slots__ = ()
+
+
+def parse_paths(text: str) -> list[Path]:
+    """Return the paths of a list in JSON.
+
+    Raises:
+        Refusal: it is no list of paths.
+
+    Example:
+        >>> parse_paths('["$.id", "$.a.b[0]"]')
+        [('id',), ('a', 'b', 0)]
+    """
+    try:
+        given = json.loads(text)
+    except (ValueError, RecursionError):
+        given = None
+    if not isinstance(given, list) or not given or not all(isinstance(path, str) for path in given):
+        raise Refusal('Invalid jsonpaths: a list of paths such as ["$.id", "$.v"] is expected', rolls_back=True)
+    return [_parse_path(path) for path in given]
+
+
+def _parse_path(text: str) -> Path:
+    steps, begin = list[str | int](), 1
+    while begin < len(text):
+        found = _STEP.match(text, begin)
+        if found is None:
+            break
+        number = found[4]
+        steps.append(int(number) if number is not None else next(part for part in found.groups() if part is not None))
+        begin = found.end()
+    if not text.startswith("$") or begin < len(text):
+        raise Refusal(f"Invalid JSON path {text[:80]!r}: names and numbers in brackets are understood", rolls_back=True)
+    return tuple(steps)
+
+
+class JsonReader:
+    """Reads the bodies of one table's loads.
+
+    Args:
+        parameters: of the load.
+        names: of the fields that are read; with ``jsonpaths`` in the order of those.
+        types: of those fields that may come converted.
+
+    Example:
+        >>> reader = JsonReader(LoadParameters(format="json"), ["id"], {"id": pa.int64()})
+        >>> [found.rows.to_pylist() for found in reader.read([b'[{"id": 1}, {"id', b'": "x", "more": 2}]'])]
+        [[{'id': '1'}, {'id': 'x'}]]
+    """
+
+    def __init__(self, parameters: LoadParameters, names: Sequence[str], types: Mapping[str, pa.DataType]) -> None:
+        self._parameters, self._names = parameters, list(names)
+        self._types = {name: _type_in_json(types[name]) for name in names if name in types}
+        paths = parse_paths(parameters.jsonpaths) if parameters.jsonpaths else [(name,) for name in names]
+        if len(paths) < len(self._names):
+            raise Refusal(f"{len(paths)} jsonpaths are fewer than {len(self._names)} columns", rolls_back=True)
+        self._paths = paths[: len(self._names)]
+        self._root = _parse_path(parameters.json_root) if parameters.json_root else ()
+        self.warnings = 0
+
+    def read(self, blocks: Iterable[bytes]) -> Iterator[SourceRows]:
+        """Yield the rows of one body.
+
+        Raises:
+            Refusal: the body or a record is too large.
+        """
+        left, seen, base = bytearray(), 0, -1
+        for block in blocks:
+            seen += len(block)
+            if seen > _MAX_BODY_BYTES and not self._parameters.ignore_json_size:
+                raise Refusal(
+                    f"the body has more than {_MAX_BODY_BYTES} bytes: ignore_json_size=true allows that",
+                    rolls_back=True,
+                )
+            left += block
+            if base < 0:
+                base = self._begin(left)
+            if base >= 0 and len(left) >= _BLOCK_BYTES:
+                yield from self._take(left, base, ended=False)
+                if len(left) > _MAX_RECORD_BYTES:
+                    raise Refusal(f"a record has more than {_MAX_RECORD_BYTES} bytes", rolls_back=True)
+        if base >= 0:
+            yield from self._take(left, base, ended=True)
+
+    def _begin(self, left: bytearray) -> int:
+        """Return the depth at which records lie, and take off what is before them; -1: nothing came yet."""
+        stripped = left.lstrip(_WHITE)
+        if stripped.startswith(b"\xef\xbb\xbf"):
+            stripped = stripped[3:].lstrip(_WHITE)
+        if not stripped:
+            return -1
+        is_array = stripped.startswith(b"[") and not self._root
+        left[:] = stripped[1:] if is_array else stripped
+        return 1 if is_array else 0
+
+    def _take(self, left: bytearray, base: int, *, ended: bool) -> Iterator[SourceRows]:
+        """Yield the rows of whole records, and take them off."""
+        data = bytes(left) or b" "  # the end of an array may be missing alone
+        found = _Records(data, base)
+        end = len(data) if ended else found.end
+        if end and (left or base):
+            del left[:end]
+            whole = data[:end]
+            problems = [] if not ended else found.rest()
+            rows = self._read_by_arrow(found, whole) if not problems else None
+            yield rows if rows is not None else self._read_each(found, whole, problems)
+
+    # --- decoding --------------------------------------------------------------------------------------------------------
+
+    def _read_by_arrow(self, found: _Records, data: bytes) -> SourceRows | None:
+        """Return the rows of a block; None: Arrow does not understand it, or not by our rules."""
+        plain = not self._root and all(len(path) == 1 and isinstance(path[0], str) for path in self._paths)
+        keys = [str(path[0]) for path in self._paths]
+        if (
+            not plain
+            or len(set(keys)) < len(keys)
+            or len(self._types) < len(self._names)
+            or found.depth > _MAX_DEPTH
+            or not is_utf8(data)
+        ):
+            return None
+        if not len(found.ends):
+            return SourceRows(pa.table({name: pa.array([], self._types[name]) for name in self._names}))
+        schema = pa.schema([(key, self._types[name]) for key, name in zip(keys, self._names, strict=True)])
+        lines = found.lines(len(data))
+        # Parts are decoded side by side; a record has to fit into one.
+        longest = int((found.ends - found.begins).max()) + 2
+        try:
+            rows = pajson.read_json(
+                pa.BufferReader(lines),
+                pajson.ReadOptions(block_size=max(2 * longest, len(lines) // 4 + 1)),
+                pajson.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
+            )
+        except (pa.ArrowException, UnicodeError):
+            return None
+        if rows.num_rows != len(found.ends):
+            return None
+        return SourceRows(rows.select(keys).rename_columns(self._names))
+
+    def _read_each(self, found: _Records, data: bytes, problems: list[Problem]) -> SourceRows:
+        """Return the rows of a block as texts."""
+        bad = len(problems)
+        columns: list[list[str | None]] = [[] for _ in self._names]
+        for begin, end in found.spans():
+            try:
+                documents = self._documents(data[begin:end])
+            except ValueError as error:
+                bad += 1
+                if len(problems) < MOST_PROBLEMS:
+                    reason = "bytes that are no UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)[:100]
+                    problems.append(Problem(reason, data[begin:end][:_MOST_CHARACTERS].decode("utf-8", "replace")))
+                continue
+            for document in documents:
+                for values, path in zip(columns, self._paths, strict=True):
+                    values.append(_text_of(_value_at(document, path)))
+        made = {name: pa.array(values, pa.string()) for name, values in zip(self._names, columns, strict=True)}
+        return SourceRows(pa.table(made), bad, problems)
+
+    def _documents(self, record: bytes) -> list[Any]:
+        """Return the objects of a record.
+
+        Raises:
+            ValueError: it is no object, or not JSON.
+        """
+        try:
+            document = json.loads(record, parse_int=_Number, parse_float=_Number, parse_constant=_refuse_constant)
+        except RecursionError:
+            raise ValueError("it is nested too deeply") from None
+        if self._root:
+            document = _value_at(document, self._root)
+        documents = document if isinstance(document, list) else [document]
+        if not all(isinstance(each, dict) for each in documents):
+            raise ValueError("a row is an object with names and values")
+        return documents
+
+
+def _refuse_constant(text: str) -> Any:
+    raise ValueError(f"{text} is no JSON")
+
+
+def _type_in_json(data_type: pa.DataType) -> pa.DataType:
+    """Return the type as which Arrow's reader decodes a column by the rules of loads: numbers as they are, else texts."""
+    simple = pt.is_integer(data_type) or pt.is_floating(data_type) or pt.is_boolean(data_type)
+    return data_type if simple else pa.string()
+
+
+def _value_at(document: Any, path: Path) -> Any:
+    for step in path:
+        if isinstance(step, int):
+            document = document[step] if isinstance(document, list) and step < len(document) else None
+        else:
+            document = document.get(step) if isinstance(document, dict) else None
+    return document
+
+
+def _text_of(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return None if value is None else str(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return _dumped(value)
+
+
+def _dumped(value: Any) -> str:
+    """Return JSON of a value whose numbers are as they were written."""
+    if isinstance(value, _Number):
+        return str(value)
+    if isinstance(value, dict):
+        return (
+            "{"
+            + ",".join(f"{json.dumps(key, ensure_ascii=False)}:{_dumped(each)}" for key, each in value.items())
+            + "}"
+        )
+    if isinstance(value, list):
+        return "[" + ",".join(map(_dumped, value)) + "]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+class _Records:
+    """The records of a block that begins with one.
+
+    Only the places of brackets, quotes and line ends are looked at: those between quotes are text.
+
+    Attributes:
+        begins: where each begins.
+        ends: where each ends.
+        end: behind the last one, and the comma after it.
+        depth: how deeply brackets are nested.
+    """
+
+    def __init__(self, data: bytes, base: int) -> None:
+        self._block, self._base = data, base
+        self._data = bytes_of = np.frombuffer(data, np.uint8)
+        is_quote = bytes_of == 0x22
+        if b"\\" in data:
+            is_quote[1:] &= ~active_escapes(bytes_of, 0x5C)[:-1]
+        self._quotes: Places = np.flatnonzero(is_quote)
+        # "[" and "{", "]" and "}" differ in one bit.
+        folded = bytes_of | 0x20
+        places = self._outside(np.flatnonzero((folded == 0x7B) | (folded == 0x7D)))
+        opens = bytes_of[places] | 0x20 == 0x7B
+        depths = np.cumsum(np.where(opens, 1, -1)) + base
+        self.depth = int(depths.max(initial=0))
+        # Behind the end of the array there is nothing that is read.
+        over = np.flatnonzero(depths < base)
+        self._closed = int(places[over[0]]) if len(over) else -1
+        if len(over):
+            places, depths, opens = places[: over[0]], depths[: over[0]], opens[: over[0]]
+        self._is_open = bool(len(depths)) and int(depths[-1]) > base
+        self.ends: Places = places[(depths == base) & ~opens] + 1
+        self.begins: Places = places[(depths == base + 1) & opens][: len(self.ends)]
+        self.end = int(self.ends[-1]) if len(self.ends) else 0
+        comma = re.compile(rb"[ \t\r\n]*,?").match(data, self.end) if base and self.end else None
+        self.end = self.end if comma is None else comma.end()
+
+    def _outside(self, places: Places) -> Places:
+        """Return those places that are not inside texts."""
+        found: Places = places[np.searchsorted(self._quotes, places) % 2 == 0]
+        return found
+
+    def _between(self, end: int) -> Places:
+        """Return the places before, between and behind the records of a block that ends somewhere."""
+        begins, ends = np.append(self.begins, end), np.insert(self.ends, 0, 0)
+        counts = np.maximum(begins - ends, 0)
+        firsts = np.cumsum(counts) - counts
+        places: Places = np.repeat(ends - firsts, counts) + np.arange(int(counts.sum()))
+        return places
+
+    def spans(self) -> Iterator[tuple[int, int]]:
+        """Yield where each record begins and ends."""
+        yield from zip(self.begins.tolist(), self.ends.tolist(), strict=True)
+
+    def rest(self) -> list[Problem]:
+        """Return what is wrong with what is not part of a record."""
+        between = self._between(len(self._data))
+        between = between[between != self._closed]
+        junk = between[~np.isin(self._data[between], np.frombuffer(_WHITE + (b"," if self._base else b""), np.uint8))]
+        if len(junk):
+            text = self._block[int(junk[0]) :][:_MOST_CHARACTERS].decode("utf-8", "replace")
+            return [Problem("the body ends inside a record" if self._is_open else "this is no object", text)]
+        return [Problem("the array is not closed")] if self._base and self._closed < 0 else []
+
+    def lines(self, end: int) -> bytes:
+        """Return the records with a line for each."""
+        if not (self.begins[1:] > self.ends[:-1]).all():
+            return b"\n".join(self._block[begin:finish] for begin, finish in self.spans()) + b"\n"
+        data = self._data[:end].copy()
+        if b"\n" in self._block or b"\r" in self._block:
+            data[self._outside(np.flatnonzero((data == 0x0A) | (data == 0x0D)))] = 0x20
+        # What stands between two records, such as a comma, becomes blanks and the end of a line.
+        data[self._between(end)] = 0x20
+        data[self.ends[:-1]] = 0x0A
+        return data.tobytes()

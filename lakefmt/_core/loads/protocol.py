@@ -1,0 +1,450 @@
+"""What the headers of a request say, and what replies look like (pure).
+
+Names, defaults and texts are those that StarRocks documents for its Stream Load transactions; where its guide, its server and its Java
+client differ, the server is followed and all are accepted (docs/http-loads.md).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import field
+from typing import Any, Final
+
+from lakefmt._core.arguments import shown
+from lakefmt._core.data_classes import dataclass
+from lakefmt.errors import InvalidInputError
+
+__all__ = [
+    "DEFAULT_TIMEOUT",
+    "MAX_TIMEOUT",
+    "BeginParameters",
+    "LoadCounts",
+    "LoadParameters",
+    "Refusal",
+    "Reply",
+    "check_folder_name",
+    "check_label",
+    "existing_status",
+    "load_state_body",
+    "outcome_body",
+    "parse_begin",
+    "parse_load",
+    "plain_body",
+    "seconds_header",
+    "separator_bytes",
+]
+
+DEFAULT_TIMEOUT: Final = 600
+MAX_TIMEOUT: Final = 259_200
+_LABEL = re.compile(r"[-\w]{1,128}", re.ASCII)
+_NAME = re.compile(r"[\w][-\w. $]{0,254}")
+_MAX_SEPARATOR: Final = 50
+_MAX_COLUMNS_TEXT: Final = 100_000
+#: Formats that mean compressed CSV.
+_COMPRESSED_CSV: Final = ("gzip", "bz2", "bzip2", "lz4", "lz4_frame", "zstd", "deflate")
+_COMPRESSIONS: Final = {
+    "": "",
+    "none": "",
+    "identity": "",
+    "gzip": "gzip",
+    "x-gzip": "gzip",
+    "bz2": "bz2",
+    "bzip2": "bz2",
+    "lz4": "lz4",
+    "lz4_frame": "lz4",
+    "zstd": "zstd",
+    "deflate": "deflate",
+}
+
+
+class Refusal(InvalidInputError):
+    """A request is refused. ``status`` is the reply's Status, ``rolls_back`` says whether its transaction goes with it."""
+
+    def __init__(self, message: str, *, status: str = "FAILED", rolls_back: bool = False) -> None:
+        super().__init__(message)
+        self.status, self.rolls_back = status, rolls_back
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A reply.
+
+    Attributes:
+        body: a JSON object, or a text.
+        status: of HTTP.
+        headers: beside those of the body.
+        close: the connection ends with it.
+    """
+
+    body: Mapping[str, object] | str
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+    close: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LoadCounts:
+    """What was made of rows.
+
+    Attributes:
+        total: rows that came.
+        loaded: rows that are staged.
+        filtered: bad rows.
+        unselected: rows that ``where`` or the list of partitions leaves out.
+        bytes: of bodies.
+        warnings: bodies whose last row had no delimiter, and the like.
+    """
+
+    total: int = 0
+    loaded: int = 0
+    filtered: int = 0
+    unselected: int = 0
+    bytes: int = 0
+    warnings: int = 0
+
+    def __add__(self, other: LoadCounts) -> LoadCounts:
+        return LoadCounts(
+            self.total + other.total,
+            self.loaded + other.loaded,
+            self.filtered + other.filtered,
+            self.unselected + other.unselected,
+            self.bytes + other.bytes,
+            self.warnings + other.warnings,
+        )
+
+    def exceeds(self, ratio: float) -> bool:
+        """Return whether too many of the selected rows are bad.
+
+        Example:
+            >>> LoadCounts(total=10, filtered=1).exceeds(0.1), LoadCounts(total=10, filtered=1, unselected=5).exceeds(0.1)
+            (False, True)
+        """
+        return self.filtered > 0 and self.filtered > ratio * (self.total - self.unselected)
+
+    def body(self) -> dict[str, object]:
+        """Return the counts by the names of a reply."""
+        return {
+            "NumberTotalRows": self.total,
+            "NumberLoadedRows": self.loaded,
+            "NumberFilteredRows": self.filtered,
+            "NumberUnselectedRows": self.unselected,
+            "LoadBytes": self.bytes,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class BeginParameters:
+    """What the headers of a begin say. ``table`` is empty in a transaction over several tables."""
+
+    label: str
+    database: str
+    table: str
+    timeout: int = DEFAULT_TIMEOUT
+    idle_timeout: int = 0
+    multi: bool = False
+    request_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadParameters:
+    """What the headers of a load say of its body; every load of a table in a transaction has the same.
+
+    Attributes:
+        format: ``"csv"`` or ``"json"``.
+        compression: ``"gzip"``, ``"bz2"``, ``"lz4"``, ``"zstd"``, ``"deflate"`` or empty.
+        separator: between fields.
+        delimiter: behind rows.
+        columns: the list of fields and expressions; empty: the table's columns.
+        where: which rows are selected.
+        partitions: which partitions are selected; empty: all.
+        max_filter_ratio: how large a part of the rows may be bad.
+        strict: a value that cannot be converted makes its row bad; else it becomes null.
+        timezone: of times without one; empty: the server's.
+        jsonpaths: JSON text of a list of paths.
+        json_root: path to what is read of a document.
+        strip_outer_array: a document is an array of rows.
+        ignore_json_size: a body may be larger than 100 MB.
+        partial_update: columns that are not named keep what is stored.
+        merge_condition: a row replaces the stored one only if this column is not smaller.
+        skip_header: rows at the start of each body that are left out.
+        trim_space: blanks around fields are left out.
+        enclose: the byte around fields; empty: there is none.
+        escape: the byte that protects the next one; empty: there is none.
+        log_rejected: how many bad rows are kept whole; -1: all.
+        operation: ``"upsert"``, ``"insert"`` or ``"bulk_insert"``; empty: what the table says.
+    """
+
+    format: str = "csv"
+    compression: str = ""
+    separator: bytes = b"\t"
+    delimiter: bytes = b"\n"
+    columns: str = ""
+    where: str = ""
+    partitions: tuple[str, ...] = ()
+    max_filter_ratio: float = 0.0
+    strict: bool = False
+    timezone: str = ""
+    jsonpaths: str = ""
+    json_root: str = ""
+    strip_outer_array: bool = False
+    ignore_json_size: bool = False
+    partial_update: bool = False
+    merge_condition: str = ""
+    skip_header: int = 0
+    trim_space: bool = False
+    enclose: bytes = b""
+    escape: bytes = b""
+    log_rejected: int = 0
+    operation: str = ""
+
+
+def check_label(label: str) -> str:
+    """Return a label.
+
+    Raises:
+        Refusal: it is none.
+
+    Example:
+        >>> check_label("batch-7")
+        'batch-7'
+    """
+    if not label:
+        raise Refusal("Empty label.")
+    if not _LABEL.fullmatch(label):
+        raise Refusal(
+            f"Invalid label {shown(label)}: 1 to 128 letters of ASCII, digits, '-' and '_' make one", status="FAILED"
+        )
+    return label
+
+
+def check_folder_name(name: str, what: str) -> str:
+    """Return the name of a database or table, which is also the name of a folder.
+
+    Raises:
+        Refusal: it could leave the base path, or is hidden.
+
+    Example:
+        >>> check_folder_name("sales", "table")
+        'sales'
+    """
+    if not _NAME.fullmatch(name) or name.endswith("."):
+        raise Refusal(f"Invalid {what} name {shown(name)}")
+    return name
+
+
+def _flag(headers: Mapping[str, str], name: str) -> bool:
+    text = headers.get(name, "false").lower()
+    if text not in ("true", "false", "1", "0", ""):
+        raise Refusal(f"Invalid {name}: {shown(text)} is neither true nor false", rolls_back=True)
+    return text in ("true", "1")
+
+
+def seconds_header(headers: Mapping[str, str], name: str, default: int, most: int = MAX_TIMEOUT) -> int:
+    """Return a number of seconds.
+
+    Raises:
+        Refusal: it is no number from 1 on.
+    """
+    text = headers.get(name, "")
+    if not text:
+        return default
+    if not text.isascii() or not text.isdigit() or len(text) > 9 or not 1 <= int(text) <= most:
+        raise Refusal(f"Invalid {name}: {shown(text)} is no number of seconds from 1 to {most}")
+    return int(text)
+
+
+def _count(headers: Mapping[str, str], name: str, default: int, least: int = 0) -> int:
+    text = headers.get(name, "")
+    if not text:
+        return default
+    if not re.fullmatch(r"-?[0-9]{1,9}", text, re.ASCII) or int(text) < least:
+        raise Refusal(f"Invalid {name}: {shown(text)}", rolls_back=True)
+    return int(text)
+
+
+def separator_bytes(text: str, default: bytes, name: str) -> bytes:
+    r"""Return the bytes of a separator: as they are, with escapes such as ``\t``, or in hexadecimal, ``\x01`` or ``0x01``.
+
+    Args:
+        text: of the header; empty: it was not given.
+        default: what it is then.
+        name: of the header.
+
+    Raises:
+        Refusal: it is longer than 50 bytes, or no hexadecimal number.
+
+    Example:
+        >>> [separator_bytes(text, b",", "column_separator") for text in ("", "||", r"\x01\x02", "0x0102", r"\t")]
+        [b',', b'||', b'\x01\x02', b'\x01\x02', b'\t']
+    """
+    if not text:
+        return default
+    found: bytes
+    if text[:2].lower() in ("\\x", "0x"):
+        digits = re.sub(r"\\[xX]", "", text[2:])
+        if not digits or len(digits) % 2 or not re.fullmatch(r"[0-9a-fA-F]+", digits):
+            raise Refusal(f"Invalid {name}: {shown(text)} is no sequence of bytes in hexadecimal", rolls_back=True)
+        found = bytes.fromhex(digits)
+    else:
+        named = {"\\t": "\t", "\\n": "\n", "\\r": "\r", "\\\\": "\\"}
+        found = re.sub(r"\\[tnr\\]", lambda match: named[match[0]], text).encode("utf-8", "surrogateescape")
+    if len(found) > _MAX_SEPARATOR:
+        raise Refusal(f"Invalid {name}: {len(found)} bytes are more than {_MAX_SEPARATOR}", rolls_back=True)
+    return found
+
+
+def _single_byte(headers: Mapping[str, str], name: str) -> bytes:
+    found = separator_bytes(headers.get(name, ""), b"", name)
+    if len(found) > 1:
+        raise Refusal(f"Invalid {name}: it is one byte", rolls_back=True)
+    return found
+
+
+def parse_begin(headers: Mapping[str, str], default_timeout: int = DEFAULT_TIMEOUT) -> BeginParameters:
+    """Return what the headers of a begin say.
+
+    Args:
+        headers: names in lower case, values trimmed.
+        default_timeout: of a transaction that names none.
+
+    Raises:
+        Refusal: one is missing or invalid.
+
+    Example:
+        >>> parse_begin({"label": "a", "db": "d", "table": "t", "timeout": "5"}).timeout
+        5
+    """
+    label = check_label(headers.get("label", ""))
+    if not headers.get("db"):
+        raise Refusal("No database selected.")
+    multi = headers.get("transaction_type", "").lower() == "multi"
+    if not headers.get("table") and not multi:
+        raise Refusal("No table selected.")
+    return BeginParameters(
+        label,
+        check_folder_name(headers["db"], "database"),
+        "" if multi else check_folder_name(headers["table"], "table"),
+        seconds_header(headers, "timeout", default_timeout),
+        seconds_header(headers, "idle_transaction_timeout", 0),
+        multi,
+        headers.get("request_id", "")[:128],
+    )
+
+
+def _ratio(headers: Mapping[str, str]) -> float:
+    text = headers.get("max_filter_ratio", "") or "0"
+    if not re.fullmatch(r"[0-9]{0,3}\.?[0-9]{0,15}", text, re.ASCII) or text == "." or not 0 <= float(text) <= 1:
+        raise Refusal(f"Invalid max_filter_ratio: {shown(text)} is no number from 0 to 1", rolls_back=True)
+    return float(text)
+
+
+def _format_of(headers: Mapping[str, str]) -> tuple[str, str]:
+    """Return format and compression."""
+    name = (headers.get("format", "") or "csv").lower()
+    given = [headers[key].lower() for key in ("compression", "content-encoding") if headers.get(key)]
+    if len(given) > 1:
+        raise Refusal("compression and content-encoding: give one of them", rolls_back=True)
+    if name in _COMPRESSED_CSV:
+        given, name = [name], "csv"
+    if name not in ("csv", "json"):
+        raise Refusal(f"Unknown data format: {shown(name)}: csv and json are read", rolls_back=True)
+    compression = given[0] if given else ""
+    if compression not in _COMPRESSIONS:
+        raise Refusal(f"Unsupported compression {shown(compression)}", rolls_back=True)
+    return name, _COMPRESSIONS[compression]
+
+
+def parse_load(headers: Mapping[str, str]) -> LoadParameters:
+    """Return what the headers of a load say of its body.
+
+    Raises:
+        Refusal: one is invalid.
+
+    Example:
+        >>> parse_load({"column_separator": ",", "format": "gzip"}).compression
+        'gzip'
+    """
+    name, compression = _format_of(headers)
+    partitions = headers.get("partitions", "")
+    if partitions and headers.get("temporary_partitions"):
+        raise Refusal("partitions and temporary_partitions: give one of them", rolls_back=True)
+    if headers.get("temporary_partitions"):
+        raise Refusal("temporary_partitions: a Hudi table has none", rolls_back=True)
+    columns, where = headers.get("columns", ""), headers.get("where", "")
+    if len(columns) > _MAX_COLUMNS_TEXT or len(where) > _MAX_COLUMNS_TEXT:
+        raise Refusal("columns or where is too long", rolls_back=True)
+    mode = headers.get("partial_update_mode", "row").lower()
+    if mode not in ("row", "auto", "column", "column_update", "column_upsert"):
+        raise Refusal(f"Invalid partial_update_mode {shown(mode)}", rolls_back=True)
+    operation = headers.get("lakefmt_operation", "").lower()
+    if operation not in ("", "upsert", "insert", "bulk_insert"):
+        raise Refusal(f"Invalid lakefmt_operation {shown(operation)}", rolls_back=True)
+    found = LoadParameters(
+        name,
+        compression,
+        separator_bytes(headers.get("column_separator", ""), b"\t", "column_separator"),
+        separator_bytes(headers.get("row_delimiter", ""), b"\n", "row_delimiter"),
+        columns,
+        where,
+        tuple(part.strip() for part in partitions.split(",") if part.strip()),
+        _ratio(headers),
+        _flag(headers, "strict_mode"),
+        headers.get("timezone", ""),
+        headers.get("jsonpaths", ""),
+        headers.get("json_root", ""),
+        _flag(headers, "strip_outer_array"),
+        _flag(headers, "ignore_json_size"),
+        _flag(headers, "partial_update"),
+        headers.get("merge_condition", ""),
+        _count(headers, "skip_header", 0),
+        _flag(headers, "trim_space"),
+        _single_byte(headers, "enclose"),
+        _single_byte(headers, "escape"),
+        _count(headers, "log_rejected_record_num", 0, -1),
+        operation,
+    )
+    special = [mark for mark in (found.separator, found.delimiter, found.enclose, found.escape) if mark]
+    if name == "csv" and len(set(special)) < len(special):
+        raise Refusal("column_separator, row_delimiter, enclose and escape have to differ", rolls_back=True)
+    return found
+
+
+def outcome_body(
+    status: str, message: str, label: str = "", transaction_id: int | None = None, **more: object
+) -> dict[str, object]:
+    """Return the body of a reply to an operation of a transaction; empty fields are left out.
+
+    Example:
+        >>> outcome_body("OK", "", "a", 7, ErrorURL="")
+        {'Status': 'OK', 'Message': '', 'Label': 'a', 'TxnId': 7}
+    """
+    body: dict[str, object] = {"Status": status, "Message": message}
+    if label:
+        body["Label"] = label
+    if transaction_id is not None:
+        body["TxnId"] = transaction_id
+    body.update((name, value) for name, value in more.items() if value not in (None, ""))
+    return body
+
+
+def plain_body(body: Mapping[str, Any]) -> dict[str, object]:
+    """Return what a load in one request says of the outcome of its transaction: other words for the same.
+
+    Example:
+        >>> plain_body({"Status": "OK", "Message": ""}), plain_body({"Status": "TIMEOUT", "Message": "late"})
+        ({'Status': 'Success', 'Message': 'OK'}, {'Status': 'Fail', 'Message': 'late'})
+    """
+    words = {"OK": "Success", "LABEL_ALREADY_EXISTS": "Label Already Exists"}
+    status = words.get(str(body["Status"]), "Fail")
+    return {**body, "Status": status, "Message": "OK" if status == "Success" else body["Message"]}
+
+
+def existing_status(*, finished: bool) -> str:
+    """Return what is said of the transaction that has the label already."""
+    return "FINISHED" if finished else "RUNNING"
+
+
+def load_state_body(state: str, reason: str = "") -> dict[str, object]:
+    """Return the body of a reply that tells the state of a label."""
+    return {"state": state, "reason": reason, "status": "OK", "code": "0", "msg": "Success", "message": "OK"}

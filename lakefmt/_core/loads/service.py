@@ -1,0 +1,625 @@
+"""What a server of loads answers: a function from request to reply, whichever face brings the requests (effects)."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import secrets
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import field
+from threading import Lock
+from time import perf_counter
+from typing import Final
+
+from lakefmt._core.arguments import shown
+from lakefmt._core.data_classes import dataclass
+from lakefmt._core.loads.bodies import BodyBroken, BodyTooLarge, Request
+from lakefmt._core.loads.commit import LoadTable
+from lakefmt._core.loads.merge_commit import MergeCommits
+from lakefmt._core.loads.openapi import openapi_document
+from lakefmt._core.loads.options import LoadOptions
+from lakefmt._core.loads.protocol import (
+    MAX_TIMEOUT,
+    BeginParameters,
+    LoadCounts,
+    LoadParameters,
+    Refusal,
+    Reply,
+    check_folder_name,
+    check_label,
+    load_state_body,
+    outcome_body,
+    parse_begin,
+    parse_load,
+    plain_body,
+    seconds_header,
+)
+from lakefmt._core.loads.states import Answer, LoadState, NextState, Operation, transition
+from lakefmt._core.loads.transactions import DuplicateLabel, Live, Loaded, Transactions, UnknownTransaction
+from lakefmt._core.producers.stream.committing import commit_options
+from lakefmt._core.storage.api import ObjectStore
+from lakefmt._core.storage.local.store import LocalStore
+from lakefmt._core.storage.open import local_path, open_store
+from lakefmt._core.table import Table, open_table
+from lakefmt._core.values import Clock, SystemClock
+from lakefmt.errors import (
+    ConflictError,
+    InvalidInputError,
+    LakefmtError,
+    NotFoundError,
+    ObjectNotFound,
+    StateError,
+    StorageError,
+)
+
+__all__ = ["LoadService"]
+
+_log = logging.getLogger("lakefmt.loads")
+_audit = logging.getLogger("lakefmt.loads.audit")
+_TRANSACTION = re.compile(r"/api/transaction/([\w-]{1,40})")
+_OF_DATABASE = re.compile(r"/api/([^/]+)/(get_load_state|_load_state)")
+_CANCEL = re.compile(r"/api/([^/]+)/([^/]+)/_cancel")
+_PLAIN = re.compile(r"/api/([^/]+)/([^/]+)/_stream_load")
+_NODES = re.compile(r"/api/([^/]+)/([^/]+)/_stream_load_meta")
+_ERROR_LOG = re.compile(r"error_log_[0-9a-f]{16}_[0-9a-f]{16}")
+_MAX_ERROR_LOG: Final = 16 << 20
+#: Space that stays free on a local disk.
+_SPARE_BYTES: Final = 64 << 20
+#: Settings of commits that nobody names: a server has other requests beside them.
+_SETTINGS: Final[Mapping[str, object]] = {"lakefmt.write.window.bytes": 32 << 20}
+_OPERATIONS: Final = {"prepare": Operation.PREPARE, "commit": Operation.COMMIT, "rollback": Operation.ROLLBACK}
+
+
+@dataclass(slots=True)
+class Metrics:
+    """Counters of a server."""
+
+    requests: dict[str, int] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    rows: dict[str, int] = field(default_factory=lambda: {"loaded": 0, "filtered": 0, "unselected": 0})
+    lock: Lock = field(default_factory=Lock)
+
+    def count(self, operation: str, status: str, seconds: float) -> None:
+        """Count a reply."""
+        with self.lock:
+            key = f'operation="{operation}",status="{status}"'
+            self.requests[key] = self.requests.get(key, 0) + 1
+            self.seconds[operation] = self.seconds.get(operation, 0.0) + seconds
+
+    def add_rows(self, counts: LoadCounts) -> None:
+        """Count rows."""
+        with self.lock:
+            self.rows["loaded"] += counts.loaded
+            self.rows["filtered"] += counts.filtered
+            self.rows["unselected"] += counts.unselected
+
+
+class LoadService:
+    """Answers the requests of clients.
+
+    Args:
+        base_path: tables lie at ``<base path>/<database>/<table>``.
+        options: of the server.
+        storage_options: credentials of the store.
+        clock: tells the time.
+        open_store: opens the store of the journal.
+        open_table: opens a table by its path.
+
+    Raises:
+        InvalidInputError: the base path is none.
+    """
+
+    def __init__(
+        self,
+        base_path: str,
+        options: LoadOptions | None = None,
+        *,
+        storage_options: Mapping[str, object] | None = None,
+        clock: Clock | None = None,
+        store: ObjectStore | None = None,
+        open_at: Callable[[str], Table] | None = None,
+    ) -> None:
+        self.options = options or LoadOptions()
+        self._base_path = base_path.rstrip("/") or "/"
+        self._storage_options = storage_options
+        self._open_at = open_at or self._open_with_settings
+        store = store or open_store(self.options.journal or base_path, storage_options)
+        self._disk = local_path(store.url) if isinstance(store, LocalStore) else None
+        self.transactions = Transactions(store, self.options, self._open, clock or SystemClock())
+        self.metrics = Metrics()
+        self._merges = MergeCommits(self.transactions, self.take, self.options.merge_interval_ms)
+        self._unknown_headers: set[str] = set()
+        self.stopping = False
+
+    # --- tables ------------------------------------------------------------------------------------------------------------
+
+    def _open(self, database: str, name: str) -> LoadTable:
+        given = self.options.tables.get(f"{database}.{name}")
+        path = (
+            given or f"{self._base_path}/{check_folder_name(database, 'database')}/{check_folder_name(name, 'table')}"
+        )
+        return LoadTable(self._open_at(path))
+
+    def _open_with_settings(self, path: str) -> Table:
+        table = open_table(path, storage_options=self._storage_options)
+        settings = commit_options(table.client, {**_SETTINGS, **self.options.settings})
+        return open_table(path, storage_options=self._storage_options, options=settings)
+
+    # --- life --------------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Take the lease, and go on with what an earlier server left.
+
+        Raises:
+            StateError: another server has the lease.
+        """
+        self.transactions.start()
+
+    def stop(self) -> None:
+        """Refuse new transactions, and let another server have the lease."""
+        self.stopping = True
+        self.transactions.stop()
+
+    def sweep(self) -> None:
+        """Do what time asks for."""
+        self.transactions.sweep()
+
+    # --- requests ----------------------------------------------------------------------------------------------------------
+
+    def handle(self, request: Request) -> Reply:
+        """Return the reply to a request.
+
+        Raises:
+            BodyBroken: the connection ended in the middle of the body: nobody waits for a reply.
+        """
+        begun = perf_counter()
+        operation, answer = self._route(request)
+        reply = answer(request)
+        status = str(reply.body.get("Status", reply.status)) if isinstance(reply.body, Mapping) else str(reply.status)
+        self.metrics.count(operation, status, perf_counter() - begun)
+        if request.method != "GET":
+            _audit.info(
+                "user=%s operation=%s db=%s table=%s label=%s status=%s",
+                *(shown(each) for each in (request.user.name, operation)),
+                *(shown(request.headers.get(each, "")) for each in ("db", "table", "label")),
+                status,
+            )
+        return reply
+
+    def _route(self, request: Request) -> tuple[str, Callable[[Request], Reply]]:
+        path, method = request.path, request.method
+        found = _TRANSACTION.fullmatch(path)
+        if found is not None and found[1] == "list" and method == "GET":
+            return "list", self._list
+        if found is not None and method in ("POST", "PUT"):
+            operations = {"begin": self._begin, "load": self._load, **dict.fromkeys(_OPERATIONS, self._end)}
+            return (found[1], operations[found[1]]) if found[1] in operations else ("unknown", self._unknown_operation)
+        if _PLAIN.fullmatch(path) and method in ("PUT", "POST"):
+            return "stream_load", self._plain
+        if _CANCEL.fullmatch(path) and method == "POST":
+            return "cancel", self._cancel
+        reading = {
+            "/api/health": self._health,
+            "/api/openapi.json": lambda request: Reply(openapi_document()),
+            "/metrics": self._metrics,
+            "/api/_load_error_log": self._error_log,
+        }
+        if method in ("GET", "HEAD"):
+            if path in reading:
+                return path.rpartition("/")[2], reading[path]
+            if _OF_DATABASE.fullmatch(path):
+                return "state", self._state
+            if _NODES.fullmatch(path):
+                return "nodes", self._nodes
+        return "unknown", lambda request: Reply({"Status": "FAILED", "Message": "no such page"}, 404, close=True)
+
+    def _unknown_operation(self, request: Request) -> Reply:
+        name = request.path.rpartition("/")[2]
+        return Reply(outcome_body("FAILED", f"Unknown transaction operation: {name}"), close=True)
+
+    # --- operations of a transaction -----------------------------------------------------------------------------------------
+
+    def _begin(self, request: Request) -> Reply:
+        def begin() -> Reply:
+            self._check_running()
+            asked = parse_begin(request.headers, self.options.timeout)
+            self._check_grant(request, asked.database, asked.table)
+            live = self.transactions.begin(asked, request.user.name)
+            more = {"BeginTxnTimeMs": live.record.times.begun}
+            return Reply(outcome_body("OK", "", live.record.label, live.record.id, **more))
+
+        return self._guarded(request, None, begin)
+
+    def _check_running(self) -> None:
+        if self.stopping:
+            raise Refusal("the server is stopping", status="INTERNAL_ERROR")
+
+    def _check_grant(self, request: Request, database: str, table: str) -> None:
+        if table and not request.user.may_load(database, table):
+            raise Refusal(f"Access denied; you need the INSERT privilege on {database}.{table} for this operation")
+
+    def _find(self, request: Request) -> tuple[Live | None, str]:
+        """Return the transaction that a request names, and its label.
+
+        Raises:
+            Refusal: the request names no label or no database, or is not for a user of its tables.
+        """
+        label = check_label(request.headers.get("label", ""))
+        database = request.headers.get("db", "")
+        if not database:
+            raise Refusal("No database selected.")
+        live = self.transactions.find(check_folder_name(database, "database"), label)
+        if live is not None:
+            for table in list(live.record.tables) or [live.record.table]:
+                self._check_grant(request, database, table)
+        return live, label
+
+    def _step(self, live: Live, operation: Operation) -> NextState:
+        """Return what an operation does to a transaction.
+
+        Raises:
+            Refusal: it may not follow.
+        """
+        record = live.record
+        step = transition(record.state, operation)
+        if step.verdict is not Answer.REFUSED:
+            return step
+        if operation is Operation.COMMIT:
+            raise Refusal(f"Can not commit {record.state.value} transaction {record.id}, reason: {record.reason}")
+        if operation is Operation.ROLLBACK:
+            raise Refusal(f"Can not abort {record.state.value} transaction {record.id}")
+        reason = f", {record.reason}" if record.reason else ""
+        raise Refusal(f"Transcation LoadState Invalid: transaction {record.id} is {record.state.value}{reason}")
+
+    def _unknown(self, operation: Operation, label: str, database: str) -> Refusal:
+        spelt = {
+            Operation.LOAD: "TXN_NOT_EXISTS",
+            Operation.COMMIT: f"Transcation Not Exist: label {label} in db {database}",
+        }
+        message = spelt.get(operation, "Transcation Not Exist")
+        keeps = self.options.guide_replies or operation in (Operation.COMMIT, Operation.ROLLBACK)
+        return UnknownTransaction(message, status="FAILED" if keeps else "TXN_NOT_EXISTS")
+
+    def _load(self, request: Request) -> Reply:
+        held: list[Live] = []
+
+        def load() -> Reply:
+            begun = perf_counter()
+            live, label = self._find(request)
+            database, table = request.headers["db"], request.headers.get("table", "")
+            if live is None:
+                raise self._unknown(Operation.LOAD, label, database)
+            self._step(live, Operation.LOAD)
+            table = table or live.record.table
+            if not table or (live.record.table and table != live.record.table):
+                raise Refusal(f"table {shown(table)} is not that of the transaction, {shown(live.record.table)}")
+            self._check_grant(request, database, check_folder_name(table, "table"))
+            sequence = self._sequence(request)
+            with self.transactions.working(live, waits=False):
+                self._step(live, Operation.LOAD)
+                if sequence is not None and sequence in live.replies:
+                    return Reply(live.replies[sequence], close=True)
+                held.append(live)
+                done = self.take(request, live, table, parse_load(request.headers))
+                self.transactions.expire(live)  # it may have taken too long
+                self._step(live, Operation.LOAD)
+                body = self._loaded_body(request, live, done, begun)
+                if sequence is not None:
+                    live.replies[sequence] = body
+                return Reply(body)
+
+        return self._guarded(request, held, load)
+
+    def _sequence(self, request: Request) -> int | None:
+        text = request.headers.get("load_seq", "")
+        if text and not (text.isascii() and text.isdigit() and len(text) < 10):
+            raise Refusal(f"Invalid load_seq {shown(text)}")
+        return int(text) if text else None
+
+    def take(self, request: Request, live: Live, table: str, parameters: LoadParameters) -> Loaded:
+        """Take the rows of a request's body.
+
+        Raises:
+            Refusal: they cannot be taken.
+            BodyBroken: the connection ended.
+        """
+        most = self.options.max_body_bytes
+        if request.length is not None and request.length > most:
+            raise BodyTooLarge(f"the body has {request.length} bytes, more than {most}", rolls_back=True)
+        if self._disk is not None:
+            free = shutil.disk_usage(self._disk).free
+            if free < (request.length or 0) + _SPARE_BYTES:
+                raise Refusal("there is no space left for the rows", status="INTERNAL_ERROR")
+        done = self.transactions.load(live, table, parameters, request.body)
+        self.metrics.add_rows(done.counts)
+        return done
+
+    def _loaded_body(self, request: Request, live: Live, done: Loaded, begun: float) -> dict[str, object]:
+        spent = int((perf_counter() - begun) * 1000)
+        names = ("LoadTimeMs", "StreamLoadPutTimeMs", "ReceivedDataTimeMs")
+        more = {
+            "Seq": done.number,
+            **done.counts.body(),
+            **dict.fromkeys(names, spent),
+            "StreamLoadPlanTimeMs": done.plan_ms,
+        }
+        return outcome_body(
+            "OK", "", live.record.label, live.record.id, **more, ErrorURL=self._error_url(request, live)
+        )
+
+    def _error_url(self, request: Request, live: Live) -> str:
+        name = live.record.error_log
+        return f"{request.address}/api/_load_error_log?file={name}" if name else ""
+
+    def _end(self, request: Request) -> Reply:
+        """Prepare, commit or roll back."""
+        operation = _OPERATIONS[request.path.rpartition("/")[2]]
+        held: list[Live] = []
+
+        def end() -> Reply:
+            live, label = self._find(request)
+            if live is None:
+                return self._end_unknown(request, operation, label)
+            self._step(live, operation)
+            self._check_table(request, live)
+            with self.transactions.working(live, waits=True):
+                step = self._step(live, operation)
+                held.append(live)
+                return self._ended(request, live, operation, again=step.verdict is Answer.AGAIN)
+
+        return self._guarded(request, held, end)
+
+    def _check_table(self, request: Request, live: Live) -> None:
+        table = request.headers.get("table", "")
+        if table and live.record.table and table != live.record.table:
+            raise Refusal(f"table {shown(table)} is not that of the transaction, {shown(live.record.table)}")
+
+    def _end_unknown(self, request: Request, operation: Operation, label: str) -> Reply:
+        """Answer for a label whose record is forgotten: the commits of tables know it longer."""
+        database = request.headers["db"]
+        state, _ = self._state_of(database, label)
+        if state is LoadState.VISIBLE and operation is Operation.COMMIT:
+            return Reply(outcome_body("OK", _ALREADY.format("", label), label))
+        if state is LoadState.VISIBLE and operation is Operation.ROLLBACK:
+            raise Refusal("Can not abort VISIBLE transaction")
+        raise self._unknown(operation, label, database)
+
+    def _ended(self, request: Request, live: Live, operation: Operation, *, again: bool) -> Reply:
+        record, begun, message = live.record, perf_counter(), ""
+        if operation is Operation.ROLLBACK:
+            if not again:
+                self.transactions.abort(live, "rolled back by its client")
+            message = f"Transaction {record.id} has already aborted, label is {record.label}" if again else ""
+            return Reply(outcome_body("OK", message, record.label, record.id))
+        if operation is Operation.PREPARE and not again:
+            timeout = seconds_header(
+                request.headers, "prepared_timeout", self.options.prepared_timeout, 10 * MAX_TIMEOUT
+            )
+            self.transactions.prepare(live, timeout)
+        elif operation is Operation.COMMIT:
+            if not again:
+                self.transactions.commit(live)
+            message = _ALREADY.format(f"{record.id} ", record.label) if again else ""
+        spent = int((perf_counter() - begun) * 1000)
+        names = ("LoadTimeMs", "StreamLoadPutTimeMs", "WriteDataTimeMs", "CommitAndPublishTimeMs")
+        times = {**dict.fromkeys(names, spent), "StreamLoadPlanTimeMs": 0, "ReceivedDataTimeMs": 0}
+        more = {**record.counts.body(), **times, "ErrorURL": self._error_url(request, live)}
+        return Reply(outcome_body("OK", message, record.label, record.id, **more))
+
+    # --- what goes wrong ---------------------------------------------------------------------------------------------------
+
+    def _guarded(self, request: Request, held: list[Live] | None, work: Callable[[], Reply]) -> Reply:
+        """Return the reply of some work, or what is said of its error.
+
+        Args:
+            request: it.
+            held: the transaction, once the request worked on it: an error that ends a transaction ends this one.
+            work: it.
+        """
+        label = request.headers.get("label", "")
+        try:
+            return work()
+        except DuplicateLabel as error:
+            said = outcome_body(error.status, str(error), label, error.transaction_id, ExistingJobStatus=error.existing)
+            return Reply(said, close=True)
+        except Refusal as error:
+            status, message, rolls_back = error.status, str(error), error.rolls_back
+        except BodyBroken:
+            raise
+        except (ConflictError, StorageError, OSError, MemoryError, ObjectNotFound) as error:
+            status, message, rolls_back = "INTERNAL_ERROR", self._safe_message(error), False
+        except StateError as error:
+            status, message, rolls_back = "INTERNAL_ERROR", str(error), False
+        except LakefmtError as error:
+            status, message, rolls_back = "FAILED", self._safe_message(error), True
+        except Exception as error:  # noqa: BLE001 - a client gets a reply, whatever it is
+            _log.exception("a request failed")
+            status, message, rolls_back = "INTERNAL_ERROR", f"internal error: {type(error).__name__}", False
+        live = held[0] if held else None
+        if status == "INTERNAL_ERROR" and self.options.rollback_on_internal_error:
+            rolls_back = True
+        more: dict[str, object] = {}
+        if live is not None:
+            more = {**live.record.counts.body(), "ErrorURL": self._error_url(request, live)}
+            if rolls_back and live.record.state is LoadState.PREPARE:
+                self._abort_after(live, message)
+        return Reply(outcome_body(status, message, label, None if live is None else live.record.id, **more), close=True)
+
+    def _abort_after(self, live: Live, message: str) -> None:
+        with self.transactions.working(live, waits=True):
+            if live.record.state is LoadState.PREPARE:
+                self.transactions.abort(live, f"{message}")
+
+    def _safe_message(self, error: BaseException) -> str:
+        """Return the message of an error; of one about rows only its kind, since it may have a value."""
+        if isinstance(error, InvalidInputError) and not self.options.show_values:
+            return f"{error.kind}: the rows cannot be stored"
+        return str(error) or type(error).__name__
+
+    # --- load in one request -----------------------------------------------------------------------------------------------
+
+    def _plain(self, request: Request) -> Reply:
+        found = _PLAIN.fullmatch(request.path)
+        assert found is not None  # noqa: S101  (the route has looked)
+        names = {"db": found[1], "table": found[2]}
+        label = request.headers.get("label") or f"lakefmt-{secrets.token_hex(16)}"
+        headers = {**request.headers, **names, "label": label}
+        given = Request(
+            request.method,
+            request.path,
+            request.query,
+            headers,
+            request.body,
+            request.user,
+            request.length,
+            request.address,
+        )
+        held: list[Live] = []
+
+        def load() -> Reply:
+            self._check_running()
+            asked = parse_begin({**headers, "transaction_type": ""}, self.options.timeout)
+            self._check_grant(request, asked.database, asked.table)
+            parameters = parse_load(headers)
+            if headers.get("enable_merge_commit", "").lower() == "true":
+                return self._merges.load(given, asked, parameters)
+            return self.load_at_once(given, asked, parameters, held)
+
+        reply = self._guarded(given, held, load)
+        for live in held:
+            if live.record.state is LoadState.PREPARE:
+                with self.transactions.working(live, waits=True):
+                    self.transactions.abort(live, str(reply.body["Message"]) if isinstance(reply.body, Mapping) else "")
+        body = plain_body(reply.body) if isinstance(reply.body, Mapping) else reply.body
+        return Reply(body, reply.status, reply.headers, reply.close)
+
+    def load_at_once(
+        self, request: Request, asked: BeginParameters, parameters: LoadParameters, held: list[Live]
+    ) -> Reply:
+        """Begin, load and commit."""
+        begun = perf_counter()
+        live = self.transactions.begin(asked, request.user.name, stored=False)
+        held.append(live)
+        try:
+            with self.transactions.working(live, waits=True):
+                done = self.take(request, live, asked.table, parameters)
+                self.transactions.commit(live, final=True)
+        except BodyBroken:
+            with self.transactions.working(live, waits=True):
+                self.transactions.abort(live, "the connection of its client broke")
+            raise
+        body = self._loaded_body(request, live, done, begun)
+        body.pop("Seq")
+        return Reply({**body, "BeginTxnTimeMs": 0, "WriteDataTimeMs": 0, "CommitAndPublishTimeMs": 0})
+
+    # --- states and lists --------------------------------------------------------------------------------------------------
+
+    def _state_of(self, database: str, label: str) -> tuple[LoadState, str]:
+        state, reason = self.transactions.state(database, label)
+        return state, reason
+
+    def _state(self, request: Request) -> Reply:
+        found = _OF_DATABASE.fullmatch(request.path)
+        assert found is not None  # noqa: S101  (the route has looked)
+
+        def state() -> Reply:
+            label = check_label(request.query.get("label", "") or request.headers.get("label", ""))
+            state, reason = self._state_of(check_folder_name(found[1], "database"), label)
+            return Reply(load_state_body(state.value, reason))
+
+        return self._guarded(request, None, state)
+
+    def _cancel(self, request: Request) -> Reply:
+        found = _CANCEL.fullmatch(request.path)
+        assert found is not None  # noqa: S101  (the route has looked)
+        headers = {"label": request.query.get("label") or found[2], "db": found[1]}
+        given = Request(
+            "POST", "/api/transaction/rollback", {}, headers, request.body, request.user, address=request.address
+        )
+        reply = self._end(given)
+        if not isinstance(reply.body, Mapping):
+            return reply
+        status = "OK" if reply.body["Status"] == "OK" else "FAILED"
+        return Reply({**reply.body, "status": status, "msg": reply.body["Message"]}, close=reply.close)
+
+    def _list(self, request: Request) -> Reply:
+        database = request.query.get("db", "")
+        found = []
+        for (of, label), live in sorted(self.transactions.live.items()):
+            record = live.record
+            tables = list(record.tables) or [record.table]
+            if (database and of != database) or not all(request.user.may_load(of, each) for each in tables if each):
+                continue
+            found.append(
+                {
+                    "Label": label,
+                    "Db": of,
+                    "Tables": tables,
+                    "TxnId": record.id,
+                    "LoadState": record.state.value,
+                    "Reason": record.reason,
+                    "BeginTxnTimeMs": record.times.begun,
+                    **record.counts.body(),
+                }
+            )
+        return Reply({"Status": "OK", "Message": "", "Transactions": found})
+
+    def _nodes(self, request: Request) -> Reply:
+        return Reply({"status": "OK", "code": "0", "msg": "Success", "nodes": [request.address.rpartition("//")[2]]})
+
+    def _error_log(self, request: Request) -> Reply:
+        name = request.query.get("file", "")
+        live = next((each for each in list(self.transactions.live.values()) if each.record.error_log == name), None)
+        tables = [] if live is None else list(live.record.tables)
+        if not _ERROR_LOG.fullmatch(name) or live is None:
+            return Reply({"Status": "FAILED", "Message": "there is no such list"}, 404)
+        if not all(request.user.may_load(live.record.database, table) for table in tables):
+            return Reply({"Status": "FAILED", "Message": "Access denied"}, 403)
+        journal = self.transactions.journal
+        try:
+            data = journal.store.read(journal.error_name(live.record.database, name), _MAX_ERROR_LOG)
+        except NotFoundError:
+            return Reply({"Status": "FAILED", "Message": "there is no such list"}, 404)
+        return Reply(data.decode("utf-8", "replace"))
+
+    def _health(self, request: Request) -> Reply:
+        try:
+            self.transactions.lease.check()
+        except (StateError, StorageError) as error:
+            return Reply({"status": "FAILED", "msg": str(error)}, 503)
+        return Reply({"status": "OK", "code": "0", "msg": "Success", "stopping": self.stopping})
+
+    def _metrics(self, request: Request) -> Reply:
+        """Return metrics in the text format of Prometheus."""
+        states = dict.fromkeys(LoadState, 0)
+        lives = list(self.transactions.live.values())
+        for live in lives:
+            states[live.record.state] += 1
+        lines = ["# TYPE lakefmt_load_requests_total counter"]
+        with self.metrics.lock:
+            lines += [f"lakefmt_load_requests_total{{{key}}} {count}" for key, count in self.metrics.requests.items()]
+            lines += ["# TYPE lakefmt_load_seconds_total counter"]
+            lines += [
+                f'lakefmt_load_seconds_total{{operation="{key}"}} {spent:.6f}'
+                for key, spent in self.metrics.seconds.items()
+            ]
+            lines += ["# TYPE lakefmt_load_rows_total counter"]
+            lines += [f'lakefmt_load_rows_total{{class="{key}"}} {count}' for key, count in self.metrics.rows.items()]
+        lines += ["# TYPE lakefmt_load_transactions gauge"]
+        lines += [f'lakefmt_load_transactions{{state="{state.value}"}} {count}' for state, count in states.items()]
+        staged = sum(
+            live.staged_bytes for live in lives if live.record.state in (LoadState.PREPARE, LoadState.PREPARED)
+        )
+        lines += ["# TYPE lakefmt_load_staged_bytes gauge", f"lakefmt_load_staged_bytes {staged}"]
+        lines += ["# TYPE lakefmt_load_rollbacks_total counter"]
+        lines += [
+            f"lakefmt_load_rollbacks_total{{reason={json.dumps(reason)}}} {count}"
+            for reason, count in list(self.transactions.rollbacks.items())
+        ]
+        return Reply("\n".join(lines) + "\n")
+
+
+#: Clients look for either spelling.
+_ALREADY: Final = "Transaction already commited: Transaction {0}has already committed, label is {1}"

@@ -1,0 +1,186 @@
+"""The rows of a transaction until it commits: in memory while they are few, else in objects of the journal (effects).
+
+An open transaction does not outlive its server, so its rows have to be durable only when it is prepared. Ten thousand loads of one row
+each are therefore one object, written once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import Final
+
+import pyarrow as pa
+
+from lakefmt._core.loads.journal import FOLDER, Part, TableLoad
+from lakefmt._core.storage.api import ObjectStore, PutOutcome
+from lakefmt.errors import CorruptFile, StorageError
+
+__all__ = ["PART_BYTES", "Staged", "StagedParts"]
+
+#: Rows that are more become an object.
+PART_BYTES: Final = 8 << 20
+#: So many batches are joined to one, since each costs as much memory as a small page.
+_MOST_BATCHES: Final = 512
+
+
+class Staged:
+    """The rows of one table in one transaction.
+
+    Args:
+        store: of the journal.
+        database: of the table.
+        transaction: number of the transaction.
+        load: where the parts are noted.
+        numbers: yields numbers of objects, each once in the transaction.
+        durable: objects are on the disk when they are written.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        database: str,
+        transaction: int,
+        load: TableLoad,
+        numbers: Iterator[int],
+        *,
+        durable: bool = True,
+    ) -> None:
+        self._store, self._load, self._numbers, self._durable = store, load, numbers, durable
+        self._prefix = f"{FOLDER}/{database}/rows/{transaction}"
+        self._held: list[pa.Table] = []
+        self.held_bytes = 0
+
+    def add(self, rows: pa.Table) -> None:
+        """Take rows.
+
+        Raises:
+            StorageError: they could not be stored, and are not held.
+        """
+        if rows.num_rows:
+            self._held.append(rows)
+            self.held_bytes += rows.nbytes
+        if self.held_bytes >= PART_BYTES:
+            self.flush()
+        elif len(self._held) >= _MOST_BATCHES:
+            self._held = [_joined(self._held)]
+
+    def mark(self) -> tuple[int, int, int]:
+        """Return where the rows end now; :meth:`cut` goes back to it."""
+        return len(self._load.parts), sum(table.num_rows for table in self._held), self.held_bytes
+
+    def cut(self, mark: tuple[int, int, int]) -> list[str]:
+        """Drop the rows that came after a mark; return the names of objects that are not needed any more.
+
+        Rows of earlier loads that were stored together with later ones stay in their object, which is read again for it.
+        """
+        parts, rows, held_bytes = mark
+        if len(self._load.parts) == parts:
+            self._held = [_joined(self._held).slice(0, rows)] if rows else []
+            self.held_bytes = held_bytes
+            return []
+        gone = self._load.parts[parts:]
+        kept = read_part(self._store, gone[0]).slice(0, rows) if rows else None
+        del self._load.parts[parts:]
+        self._held = [] if kept is None else [kept]
+        self.held_bytes = held_bytes
+        return [part.name for part in gone]
+
+    def take(self, other: Staged) -> None:
+        """Take the rows of another place, behind those that are here.
+
+        Raises:
+            StorageError: they could not be stored.
+        """
+        if other._load.parts:
+            self.flush()  # what is here comes first
+            self._load.parts += other._load.parts
+        for table in other._held:
+            self.add(table)
+        other._held, other.held_bytes = [], 0
+
+    def flush(self) -> None:
+        """Store what is held.
+
+        Raises:
+            StorageError: it stays in memory.
+        """
+        if not self._held:
+            return
+        rows = _joined(self._held)
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
+            writer.write_table(rows, max_chunksize=1 << 17)
+        data = sink.getvalue()
+        name = f"{self._prefix}-{next(self._numbers)}.arrow"
+        outcome = self._store.put_if_absent(name, memoryview(data), durable=self._durable)
+        if outcome is not PutOutcome.DONE and self._store.read(name, data.size + 1) != data.to_pybytes():
+            raise StorageError(f"{name} could not be written", transient=True)
+        digest = hashlib.blake2b(memoryview(data), digest_size=16).hexdigest()
+        self._load.parts.append(Part(name, rows.num_rows, data.size, digest))
+        self._held, self.held_bytes = [], 0
+
+
+def _joined(tables: list[pa.Table]) -> pa.Table:
+    if len(tables) == 1:
+        return tables[0]
+    names = {name for table in tables for name in table.column_names}
+    same = all(len(table.column_names) == len(names) for table in tables)
+    joined = pa.concat_tables(tables) if same else pa.concat_tables(tables, promote_options="default")
+    return joined.combine_chunks()
+
+
+def read_part(store: ObjectStore, part: Part) -> pa.Table:
+    """Return the rows of an object.
+
+    Raises:
+        CorruptFile: its bytes are not those that were written.
+        ObjectNotFound: it is gone.
+    """
+    data = store.read(part.name, part.bytes)
+    if len(data) != part.bytes or hashlib.blake2b(data, digest_size=16).hexdigest() != part.digest:
+        raise CorruptFile(f"{part.name} is damaged: its bytes are not those that were staged")
+    try:
+        with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
+            rows = reader.read_all()
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise CorruptFile(f"{part.name} is damaged: {str(error)[:200]}") from None
+    if rows.num_rows != part.rows:
+        raise CorruptFile(f"{part.name} is damaged: it has {rows.num_rows} rows, not {part.rows}")
+    return rows
+
+
+class StagedParts:
+    """The rows of one table in one transaction, object by object, as often as they are asked for.
+
+    Args:
+        store: of the journal.
+        load: with the parts.
+    """
+
+    def __init__(self, store: ObjectStore, load: TableLoad) -> None:
+        self._store, self._load = store, load
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows there are."""
+        return sum(part.rows for part in self._load.parts)
+
+    @property
+    def num_bytes(self) -> int:
+        """How many bytes they take, packed."""
+        return sum(part.bytes for part in self._load.parts)
+
+    def __iter__(self) -> Iterator[pa.Table]:
+        for part in self._load.parts:
+            yield read_part(self._store, part)
+
+    def verify(self) -> None:
+        """Look whether all parts are there and whole.
+
+        Raises:
+            CorruptFile: one is not.
+            ObjectNotFound: one is gone.
+        """
+        for part in self._load.parts:
+            read_part(self._store, part)

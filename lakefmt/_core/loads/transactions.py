@@ -1,0 +1,606 @@
+"""Transactions: begin, load, prepare, commit, roll back, and what a server that starts again finds (effects).
+
+What is decided of a state is in `states`; here it is done, in an order such that a process may end after every step. A transaction is
+prepared when its record says so on the disk, and its rows lie there before. It is committed when a commit of its table says so. Everything
+else can be lost.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from threading import Lock
+from typing import Final
+
+from lakefmt._core.data_classes import dataclass
+from lakefmt._core.loads.bodies import Body, unpacked
+from lakefmt._core.loads.commit import LoadTable
+from lakefmt._core.loads.csv_rows import MOST_PROBLEMS, Problem
+from lakefmt._core.loads.journal import Journal, ServerLease, Transaction
+from lakefmt._core.loads.options import LoadOptions
+from lakefmt._core.loads.protocol import BeginParameters, LoadCounts, LoadParameters, Refusal, existing_status
+from lakefmt._core.loads.shape import Shaper
+from lakefmt._core.loads.staging import Staged, StagedParts
+from lakefmt._core.loads.states import Answer, LoadState, Operation, Times, expiry, transition
+from lakefmt._core.storage.api import ObjectStore
+from lakefmt._core.values import Clock
+from lakefmt.errors import LakefmtError, NotFoundError, StorageError, TableNotFound
+
+__all__ = ["DuplicateLabel", "Live", "Transactions", "UnknownTransaction"]
+
+_log = logging.getLogger("lakefmt.loads")
+#: Rejected rows that are kept whole for a client that asked for all.
+_MOST_REJECTED: Final = 10_000
+_OPEN = (LoadState.PREPARE, LoadState.PREPARED, LoadState.COMMITTED)
+
+
+class DuplicateLabel(Refusal):
+    """The label has a transaction already; ``existing`` says in which state."""
+
+    def __init__(self, label: str, transaction_id: int | None, *, finished: bool) -> None:
+        super().__init__(f"Label [{label}] has already been used.", status="LABEL_ALREADY_EXISTS")
+        self.transaction_id, self.existing = transaction_id, existing_status(finished=finished)
+
+
+class UnknownTransaction(Refusal):
+    """There is no transaction of that label."""
+
+
+@dataclass(slots=True)
+class _Loading:
+    """How the loads of one table in a transaction are read, and their rows."""
+
+    parameters: LoadParameters
+    shaper: Shaper
+    staged: Staged
+
+
+class Live:
+    """A transaction in memory.
+
+    Args:
+        record: as it is stored.
+    """
+
+    def __init__(self, record: Transaction) -> None:
+        self.record = record
+        self.busy = Lock()
+        self.loading: dict[str, _Loading] = {}
+        self.numbers: Iterator[int] = itertools.count()
+        self.loads = 0
+        #: Replies by the number that the client gave its load.
+        self.replies: dict[int, dict[str, object]] = {}
+        self.problems: list[Problem] = []
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of rows in memory."""
+        return sum(each.staged.held_bytes for each in self.loading.values())
+
+    @property
+    def staged_bytes(self) -> int:
+        """Bytes of rows in objects."""
+        return sum(part.bytes for load in self.record.tables.values() for part in load.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What became of a load."""
+
+    counts: LoadCounts
+    number: int
+    plan_ms: int = 0
+
+
+class Transactions:
+    """All transactions of a server.
+
+    Args:
+        store: of the base path.
+        options: of the server.
+        open_table: opens a table by database and name.
+        clock: tells the time.
+    """
+
+    def __init__(
+        self, store: ObjectStore, options: LoadOptions, open_table: Callable[[str, str], LoadTable], clock: Clock
+    ) -> None:
+        self.options, self._clock, self._open_table = options, clock, open_table
+        self.journal = Journal(store, durable=options.durable)
+        self.lease = ServerLease(store, secrets.token_hex(8), self.now)
+        self.live: dict[tuple[str, str], Live] = {}
+        #: Those of them that have not ended, by database: few, however many labels are remembered.
+        self._open: dict[str, dict[str, Live]] = {}
+        self.lock = Lock()
+        self._tables: dict[tuple[str, str], LoadTable] = {}
+        self._next_id = 0
+        self.rollbacks: dict[str, int] = {}
+
+    def now(self) -> int:
+        """Return epoch milliseconds."""
+        return int(self._clock.now().timestamp() * 1000)
+
+    def table(self, database: str, name: str) -> LoadTable:
+        """Return a table; it is opened once.
+
+        Raises:
+            Refusal: there is none.
+        """
+        key = (database, name)
+        found = self._tables.get(key)
+        if found is None:
+            try:
+                found = self._open_table(database, name)
+            except (TableNotFound, NotFoundError):
+                raise Refusal(f"unknown table {name!r} in database {database!r}") from None
+            self._tables[key] = found
+        return found
+
+    # --- start and end ---------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Take the lease, and go on with what an earlier server left.
+
+        Raises:
+            StateError: another server has the lease.
+            StorageError: the journal cannot be read.
+        """
+        self.lease.acquire()
+        named = set[str]()
+        for record in self.journal.load_all():
+            self._next_id = max(self._next_id, record.id + 1)
+            live = self.live[record.database, record.label] = Live(record)
+            try:
+                self._recover(live)
+            except LakefmtError as error:
+                _log.warning(
+                    "transaction %s of %s stays %s: %s", record.label, record.database, record.state.value, error
+                )
+            if record.state in _OPEN:
+                self._open.setdefault(record.database, {})[record.label] = live
+                named.update(part.name for load in record.tables.values() for part in load.parts)
+        with suppress(StorageError):
+            self.journal.remove_unnamed_rows(frozenset(named))
+
+    def _recover(self, live: Live) -> None:
+        record = live.record
+        if record.state is LoadState.PREPARE:
+            # Rows that were not prepared went with the server that had them.
+            self.abort(live, "the server was started again before the transaction was prepared")
+        elif record.state in (LoadState.PREPARED, LoadState.COMMITTED):
+            done = self._find_committed(record)
+            if record.tables and len(done) == len(record.tables):
+                self._become_visible(live)
+            elif record.committing or done:
+                self._write_tables(live)
+            elif (reason := expiry(record.state, record.times, self.now())) is not None:
+                self.abort(live, reason)
+            else:
+                for load in record.tables.values():
+                    StagedParts(self.journal.store, load).verify()
+
+    def _find_committed(self, record: Transaction) -> list[str]:
+        """Note the commits that tables have of a transaction; return the names of those tables."""
+        done = []
+        for name, load in record.tables.items():
+            try:
+                found = self.table(record.database, name).find_label(record.database, record.label)
+            except Refusal:
+                continue
+            if found is not None and found[0] == str(record.id):
+                load.instant = found[1]
+                done.append(name)
+        return done
+
+    def stop(self) -> None:
+        """Let another server have the lease."""
+        self.lease.release()
+
+    def sweep(self) -> None:
+        """End transactions whose time is over, and forget old labels."""
+        self.lease.renew()
+        now = self.now()
+        for live in list(self.live.values()):
+            if live.record.state in (LoadState.PREPARE, LoadState.PREPARED) and live.busy.acquire(blocking=False):
+                try:
+                    self.expire(live)
+                except LakefmtError as error:
+                    _log.warning("a transaction could not be ended: %s", error)
+                finally:
+                    live.busy.release()
+        self._forget_old(now)
+
+    def _forget_old(self, now: int) -> None:
+        finished = dict[str, list[Live]]()
+        with self.lock:
+            for live in self.live.values():
+                if live.record.finished:
+                    finished.setdefault(live.record.database, []).append(live)
+        for lives in finished.values():
+            lives.sort(key=lambda live: live.record.finished, reverse=True)
+            oldest = now - self.options.label_keep_seconds * 1000
+            for number, live in enumerate(lives):
+                if number >= self.options.label_keep_num or live.record.finished < oldest:
+                    with self.lock:
+                        if self.live.get((live.record.database, live.record.label)) is not live:
+                            continue
+                        del self.live[live.record.database, live.record.label]
+                    with suppress(StorageError):
+                        self.journal.forget(live.record)
+
+    # --- finding one -----------------------------------------------------------------------------------------------------
+
+    def find(self, database: str, label: str) -> Live | None:
+        """Return a transaction; one whose time is over ends now."""
+        live = self.live.get((database, label))
+        if live is not None and live.busy.acquire(blocking=False):
+            try:
+                self.expire(live)
+            finally:
+                live.busy.release()
+        return live
+
+    def expire(self, live: Live) -> None:
+        """End a transaction whose time is over; the caller works on it."""
+        record = live.record
+        record.times = record.times.seen_at(self.now())
+        reason = expiry(record.state, record.times, self.now())
+        if reason is not None:
+            self.abort(live, reason)
+
+    def state(self, database: str, label: str) -> tuple[LoadState, str]:
+        """Return the state of a label, and why its transaction was aborted."""
+        live = self.find(database, label)
+        if live is not None:
+            return live.record.state, live.record.reason
+        for (name, _), table in list(self._tables.items()):
+            if name == database and table.find_label(database, label) is not None:
+                return LoadState.VISIBLE, ""
+        return LoadState.UNKNOWN, ""
+
+    @contextmanager
+    def working(self, live: Live, *, waits: bool) -> Iterator[None]:
+        """Be the only request that works on a transaction.
+
+        Raises:
+            Refusal: another one does.
+        """
+        seconds = self.options.wait_seconds if waits else 0
+        if not (live.busy.acquire(timeout=seconds) if seconds else live.busy.acquire(blocking=False)):
+            raise Refusal("Transaction is in processing", status="TXN_IN_PROCESSING")
+        try:
+            self.lease.check()
+            self.expire(live)
+            yield
+        finally:
+            live.busy.release()
+
+    # --- begin -----------------------------------------------------------------------------------------------------------
+
+    def begin(self, asked: BeginParameters, owner: str, *, stored: bool = True) -> Live:
+        """Begin a transaction, or return the one that this very request has begun.
+
+        Args:
+            asked: what its headers say.
+            owner: the user.
+            stored: write its record; a transaction that ends with its request needs none.
+
+        Raises:
+            DuplicateLabel: the label has one.
+            Refusal: there is no such table, or there are too many transactions.
+        """
+        self.lease.check()
+        key = (asked.database, asked.label)
+        earlier = self.find(*key)
+        if earlier is not None and transition(earlier.record.state, Operation.BEGIN).verdict is Answer.DUPLICATE:
+            if asked.request_id and earlier.record.request_id == asked.request_id and not earlier.loads:
+                return earlier
+            if not self.options.begin_replaces_open or earlier.record.state is not LoadState.PREPARE:
+                raise DuplicateLabel(
+                    asked.label,
+                    earlier.record.id,
+                    finished=earlier.record.state in (LoadState.VISIBLE, LoadState.COMMITTED),
+                )
+            with self.working(earlier, waits=True):
+                self.abort(earlier, "another transaction began with its label")
+        if asked.table:
+            found = self.table(asked.database, asked.table).find_label(*key)
+            if found is not None:
+                number = int(found[0]) if found[0].isdigit() else None
+                raise DuplicateLabel(asked.label, number, finished=True)
+        live = self._new(asked, owner, earlier)
+        if stored:
+            try:
+                self.journal.save(live.record, durable=False)
+            except BaseException:
+                self.forget(live)
+                raise
+        return live
+
+    def _new(self, asked: BeginParameters, owner: str, earlier: Live | None) -> Live:
+        key, now = (asked.database, asked.label), self.now()
+        times = Times(now, now, 0, asked.timeout, self.options.prepared_timeout, asked.idle_timeout)
+        with self.lock:
+            if self.live.get(key) is not earlier:
+                raise DuplicateLabel(asked.label, None, finished=False)
+            running = len(self._open.get(asked.database, ()))
+            if running >= self.options.max_running:
+                raise Refusal(
+                    f"current running txns on db {asked.database} is {running}, larger than limit {self.options.max_running}"
+                )
+            self._next_id = max(self._next_id + 1, now)
+            record = Transaction(
+                self._next_id,
+                asked.label,
+                asked.database,
+                asked.table,
+                LoadState.PREPARE,
+                times,
+                request_id=asked.request_id,
+                owner=owner,
+            )
+            live = self.live[key] = Live(record)
+            self._open.setdefault(asked.database, {})[asked.label] = live
+        return live
+
+    def _ended(self, live: Live) -> None:
+        """Note that a transaction is not open any more."""
+        live.loading.clear()
+        with self.lock:
+            of_database = self._open.get(live.record.database, {})
+            if of_database.get(live.record.label) is live:
+                del of_database[live.record.label]
+
+    # --- load ------------------------------------------------------------------------------------------------------------
+
+    def load(self, live: Live, table: str, parameters: LoadParameters, body: Body) -> Loaded:
+        """Take the rows of a body; all of them or none.
+
+        Args:
+            live: the transaction; the caller works on it.
+            table: that they are for.
+            parameters: of the load.
+            body: read once everything else is known to be right.
+
+        Raises:
+            Refusal: they cannot be taken; ``rolls_back`` says what becomes of the transaction.
+            BodyBroken: the connection ended; the transaction is as it was.
+            StorageError: they could not be stored; the transaction is as it was.
+        """
+        self._check_room()
+        loading = self._loading(live, table, parameters)
+        mark, warned = loading.staged.mark(), loading.shaper.reader.warnings
+        counts, problems = LoadCounts(), list[Problem]()
+        try:
+            blocks = _CountedBlocks(unpacked(body, parameters.compression, self.options.max_body_bytes))
+            for source in loading.shaper.reader.read(blocks):
+                shaped = loading.shaper.shape(source)
+                loading.staged.add(shaped.rows)
+                counts += shaped.counts
+                problems += shaped.problems
+                if live.staged_bytes > self.options.max_staged_bytes:
+                    raise Refusal("the transaction has more rows than may be staged", rolls_back=True)
+        except BaseException:
+            gone = loading.staged.cut(mark)
+            if gone:
+                with suppress(StorageError):
+                    self.journal.store.delete(gone)
+            raise
+        counts += LoadCounts(bytes=blocks.bytes, warnings=loading.shaper.reader.warnings - warned)
+        record = live.record
+        record.tables[table].counts += counts
+        record.times = record.times._replace(used=self.now())
+        live.problems = (live.problems + problems)[: max(MOST_PROBLEMS, min(parameters.log_rejected, _MOST_REJECTED))]
+        if problems:
+            self._save_problems(live)
+        number, live.loads = live.loads, live.loads + 1
+        return Loaded(counts, number)
+
+    def join(self, live: Live, other: Live) -> None:
+        """Let the rows of a transaction that has no record be those of another one.
+
+        Args:
+            live: which gets them.
+            other: whose they were; it is forgotten.
+
+        Raises:
+            Refusal: the table was altered between their loads.
+        """
+        for name, loading in other.loading.items():
+            load = other.record.tables[name]
+            mine = live.record.tables.get(name)
+            if mine is None:
+                live.record.tables[name], live.loading[name] = load, loading
+                continue
+            if mine.columns != load.columns:
+                raise Refusal("the table was altered meanwhile: try again", status="INTERNAL_ERROR")
+            live.loading[name].staged.take(loading.staged)
+            mine.counts += load.counts
+        live.problems = (live.problems + other.problems)[:MOST_PROBLEMS]
+        self.forget(other)
+
+    def discard(self, live: Live) -> None:
+        """Drop the rows of a transaction that has no record, and forget it."""
+        live.record.state = LoadState.ABORTED
+        self.journal.remove_rows(live.record)
+        self.forget(live)
+
+    def forget(self, live: Live) -> None:
+        """Forget a transaction that has no record."""
+        self._ended(live)
+        with self.lock:
+            self.live.pop((live.record.database, live.record.label), None)
+
+    def _check_room(self) -> None:
+        held = sum(live.held_bytes for lives in list(self._open.values()) for live in list(lives.values()))
+        if held > self.options.max_memory_bytes:
+            raise Refusal("the server holds as many rows in memory as it may: try again", status="INTERNAL_ERROR")
+
+    def _loading(self, live: Live, table: str, parameters: LoadParameters) -> _Loading:
+        loading = live.loading.get(table)
+        if loading is not None:
+            if loading.parameters != parameters:
+                raise Refusal("load request not equal last.", rolls_back=True)
+            return loading
+        record = live.record
+        load_table = self.table(record.database, table)
+        if not record.table and load_table.find_label(record.database, record.label) is not None:
+            raise DuplicateLabel(record.label, None, finished=True)
+        table_at = load_table.at()
+        shaper = Shaper(parameters, load_table.target(table_at))
+        load = load_table.begin(table_at, parameters.operation)
+        load.partial, load.merge_condition = parameters.partial_update, parameters.merge_condition
+        load.marked = shaper.marked
+        if load.operation != "upsert" and (load.partial or load.merge_condition or load.marked):
+            raise Refusal("rows with operators, parts or a condition are upserts", rolls_back=True)
+        record.tables[table] = load
+        staged = Staged(
+            self.journal.store, record.database, record.id, load, live.numbers, durable=self.options.durable
+        )
+        loading = live.loading[table] = _Loading(parameters, shaper, staged)
+        return loading
+
+    def _save_problems(self, live: Live) -> None:
+        record = live.record
+        if not record.error_log:
+            record.error_log = f"error_log_{secrets.token_hex(8)}_{secrets.token_hex(8)}"
+        shows = self.options.show_values
+        lines = [
+            f"Error: {each.reason}." + (f" Row: {each.row}" if shows and each.row else "") for each in live.problems
+        ]
+        with suppress(StorageError):
+            self.journal.store.put(
+                self.journal.error_name(record.database, record.error_log), ("\n".join(lines) + "\n").encode()
+            )
+
+    # --- prepare, commit, roll back ----------------------------------------------------------------------------------------
+
+    def prepare(self, live: Live, prepared_timeout: int) -> None:
+        """Make the rows of an open transaction durable: from now on only its client ends it, or its time.
+
+        Raises:
+            Refusal: there are too many bad rows, or none at all.
+            StorageError: nothing was promised.
+        """
+        self._become_prepared(live, prepared_timeout, committing=False)
+
+    def _become_prepared(self, live: Live, prepared_timeout: int, *, committing: bool) -> None:
+        record = live.record
+        for name, loading in live.loading.items():
+            if record.tables[name].counts.exceeds(loading.parameters.max_filter_ratio):
+                raise Refusal("too many filtered rows", rolls_back=True)
+        if not record.counts.total and not self.options.allow_empty:
+            raise Refusal("the transaction has not received data", rolls_back=True)
+        for name, loading in live.loading.items():
+            loading.staged.flush()
+            load = record.tables[name]
+            if (load.marked or load.merge_condition) and live.staged_bytes > self.options.max_row_bytes_in_memory:
+                raise Refusal(
+                    "rows with operators or a merge condition are too many for one transaction", rolls_back=True
+                )
+            self.table(record.database, name).check(load)
+        times = record.times
+        record.times = times._replace(prepared=self.now(), prepared_timeout=prepared_timeout)
+        record.state, record.committing = LoadState.PREPARED, committing
+        try:
+            self.journal.save(record, durable=True)
+        except BaseException:
+            # It may be stored: then a server that starts again has a prepared transaction that its client rolls back.
+            record.state, record.committing, record.times = LoadState.PREPARE, False, times
+            raise
+
+    def commit(self, live: Live, *, final: bool = False) -> None:
+        """Put the rows of a transaction into its tables.
+
+        Args:
+            live: it.
+            final: nobody will ask again: a transaction whose commit fails ends.
+
+        Raises:
+            Refusal: there are too many bad rows, or none at all.
+            LakefmtError: nothing was committed; unless it was the last word, the transaction is prepared, and may be committed again.
+        """
+        record = live.record
+        if record.state is LoadState.PREPARE:
+            self._become_prepared(live, record.times.prepared_timeout, committing=True)
+        try:
+            self._write_tables(live)
+        except LakefmtError:
+            if not self._is_committed_after_all(live, final=final):
+                raise
+
+    def _is_committed_after_all(self, live: Live, *, final: bool) -> bool:
+        """Look whether a commit whose answer was lost is there; one that is not is not finished by a server that starts again."""
+        record = live.record
+        if record.state is not LoadState.PREPARED:
+            return False
+        with suppress(LakefmtError):
+            if len(self._find_committed(record)) == len(record.tables):
+                self._become_visible(live)
+                return True
+            if final:
+                self.abort(live, "its commit failed")
+            elif record.committing:
+                record.committing = False
+                self.journal.save(record, durable=True)
+        return False
+
+    def _write_tables(self, live: Live) -> None:
+        record = live.record
+        for name, load in record.tables.items():
+            if load.instant:
+                continue
+            rows = StagedParts(self.journal.store, load)
+            load.instant = self.table(record.database, name).commit(record, load, rows) or ""
+            if len(record.tables) > 1:
+                record.state = LoadState.COMMITTED
+                self.journal.save(record, durable=True)
+        self._become_visible(live)
+
+    def _become_visible(self, live: Live) -> None:
+        """Note the end of a transaction; its commit says so itself, whatever becomes of this note."""
+        record = live.record
+        record.state, record.finished = LoadState.VISIBLE, self.now()
+        self._ended(live)
+        try:
+            self.journal.save(record, durable=False)
+        except StorageError as error:
+            _log.warning("the end of the transaction %s was not noted: %s", record.label, error)
+            return
+        self.journal.remove_rows(record)
+
+    def abort(self, live: Live, reason: str) -> None:
+        """End a transaction without its rows.
+
+        Raises:
+            StorageError: a prepared one is still there.
+        """
+        record = live.record
+        before = (record.state, record.reason, record.finished)
+        was_prepared = record.state is LoadState.PREPARED
+        record.state, record.reason, record.finished = LoadState.ABORTED, reason[:1000], self.now()
+        try:
+            self.journal.save(record, durable=was_prepared)
+        except StorageError:
+            if was_prepared:
+                record.state, record.reason, record.finished = before
+                raise
+        kind = reason.partition(":")[0][:60]
+        self.rollbacks[kind] = self.rollbacks.get(kind, 0) + 1
+        self._ended(live)
+        self.journal.remove_rows(record)
+
+
+class _CountedBlocks:
+    """Blocks, and how many bytes they have."""
+
+    def __init__(self, blocks: Iterator[bytes]) -> None:
+        self._blocks, self.bytes = blocks, 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        for block in self._blocks:
+            self.bytes += len(block)
+            yield block

@@ -1,0 +1,310 @@
+"""CSV: the rules of separators, enclosing, nulls and bad rows (T9, TX-15, TX-16), wherever a body is cut into blocks."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import lakefmt._core.loads.csv_rows as csv_rows
+from lakefmt._core.loads.csv_rows import CsvReader
+from lakefmt._core.loads.protocol import LoadParameters, Refusal, parse_load, separator_bytes
+from tests.example_counts import examples
+from tests.loads.loads_kit import loaded
+
+NAMES = ["a", "b"]
+
+
+def blocks(data: bytes, size: int) -> Iterator[bytes]:
+    for begin in range(0, len(data), size):
+        yield data[begin : begin + size]
+
+
+def read(
+    data: bytes, names: Sequence[str] = NAMES, size: int = 1 << 20, **how: Any
+) -> tuple[list[tuple[str | None, ...]], int]:
+    """The rows of a body as texts, and how many are bad."""
+    reader = CsvReader(LoadParameters(**{"separator": b",", **how}), list(names), {})
+    found = list(reader.read(blocks(data, size)))
+    rows = [tuple(row.values()) for each in found for row in each.rows.to_pylist()]
+    return rows, sum(each.bad for each in found)
+
+
+CASES: dict[str, tuple[bytes, dict[str, Any], list[tuple[str | None, ...]], int]] = {
+    "null is a backslash and an N": (b"1,\\N\n\\N,x\n", {}, [("1", None), (None, "x")], 0),
+    "an empty field is an empty text": (b",\n", {}, [("", "")], 0),
+    "quotes are data without enclose": (b'1,"x"\n', {}, [("1", '"x"')], 0),
+    "blank rows are skipped": (b"\n1,2\n\n\n3,4\n", {}, [("1", "2"), ("3", "4")], 0),
+    "the last row needs no delimiter": (b"1,2\n3,4", {}, [("1", "2"), ("3", "4")], 0),
+    "too few and too many fields": (b"1\n1,2\n1,2,3\n", {}, [("1", "2")], 2),
+    "nothing": (b"", {}, [], 0),
+    "only blank rows": (b"\n\n", {}, [], 0),
+    "CR stays in the last field": (b"1,2\r\n3,4\r\n", {}, [("1", "2\r"), ("3", "4\r")], 0),
+    "CRLF as delimiter": (b"1,2\r\n3,4\r\n", {"delimiter": b"\r\n"}, [("1", "2"), ("3", "4")], 0),
+    "CRLF as delimiter, and LF as data": (b"1,2\n\r\n3,4\r\n", {"delimiter": b"\r\n"}, [("1", "2\n"), ("3", "4")], 0),
+    "separators of many bytes": (b"1||x|y\n2||z\n", {"separator": b"||"}, [("1", "x|y"), ("2", "z")], 0),
+    "separators that overlap": (b"1|||x\n", {"separator": b"||"}, [("1", "|x")], 0),
+    "a delimiter of many bytes": (b"1,x\ny;;2,z;;", {"delimiter": b";;"}, [("1", "x\ny"), ("2", "z")], 0),
+    "a delimiter that has the separator": (b"1,x,;2,y,;", {"delimiter": b",;"}, [("1", "x"), ("2", "y")], 0),
+    "separators that are no ASCII": ("1é2\n".encode(), {"separator": "é".encode()}, [("1", "2")], 0),
+    "control characters": (
+        b"1\x012\x023\x014\x02",
+        {"separator": b"\x01", "delimiter": b"\x02"},
+        [("1", "2"), ("3", "4")],
+        0,
+    ),
+    "NUL is data": (b"1,x\x00y\n", {}, [("1", "x\x00y")], 0),
+    "invalid UTF-8 is a bad row": (b"1,\xff\n2,\xc3\xa9\n3,\xc3,\n\xe2\x82,4\n", {}, [("2", "é")], 3),
+    "enclosed separators and line ends": (b'1,"x,\ny"\n', {"enclose": b'"'}, [("1", "x,\ny")], 0),
+    "a doubled quote": (b'1,"x""y"\n"""",""\n', {"enclose": b'"'}, [("1", 'x"y'), ('"', "")], 0),
+    "an enclosed null is a text": (b'1,"\\N"\n', {"enclose": b'"'}, [("1", "\\N")], 0),
+    "a quote inside a plain field": (b'1,x"y\n2,5" disk\n', {"enclose": b'"'}, [("1", 'x"y'), ("2", '5" disk')], 0),
+    "other quotes": (b"1,'x,y'\n", {"enclose": b"'"}, [("1", "x,y")], 0),
+    "escapes": (b"1,x\\,y\n2,x\\\ny\n3,\\\\\n", {"escape": b"\\"}, [("1", "x,y"), ("2", "x\ny"), ("3", "\\")], 0),
+    "null beside an escape": (b"1,\\N\n2,\\\\N\n", {"escape": b"\\"}, [("1", None), ("2", "\\N")], 0),
+    "an escaped quote": (
+        b'1,"x\\"y,"\n2,"a""b"\n',
+        {"enclose": b'"', "escape": b"\\"},
+        [("1", 'x"y,'), ("2", 'a"b')],
+        0,
+    ),
+    "an escaped separator of many bytes": (b"1||x\\||y\n", {"separator": b"||", "escape": b"\\"}, [("1", "x||y")], 0),
+    "enclosed separators of many bytes": (b'1||"x||y"\n', {"separator": b"||", "enclose": b'"'}, [("1", "x||y")], 0),
+    "blanks are trimmed": (b" 1 , x y \n 2,  \\N\n", {"trim_space": True}, [("1", "x y"), ("2", None)], 0),
+    "blanks outside quotes are trimmed": (
+        b' 1 , " x " \n2, "y,z"\n',
+        {"trim_space": True, "enclose": b'"'},
+        [("1", " x "), ("2", "y,z")],
+        0,
+    ),
+    "rows at the start are skipped": (b"a,b\nc,d\n1,2\n", {"skip_header": 2}, [("1", "2")], 0),
+    "an enclosed header": (b'"a\n",b\n1,2\n', {"skip_header": 1, "enclose": b'"'}, [("1", "2")], 0),
+    "a header alone": (b"a,b", {"skip_header": 1}, [], 0),
+}
+
+
+@pytest.mark.parametrize("case", list(CASES))
+@pytest.mark.parametrize("size", [1, 3, 1000])
+def test_t9_rules(case: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(csv_rows, "_BLOCK_BYTES", size)
+    data, how, rows, bad = CASES[case]
+    assert read(data, size=size, **how) == (rows, bad)
+
+
+FIELD = st.text(st.sampled_from(['"', ",", "\n", "a", "é", " ", "\\", "N"]), max_size=5)
+TABLE = st.lists(st.tuples(FIELD, FIELD), max_size=8)
+
+
+@settings(max_examples=examples(300), derandomize=True, deadline=None)
+@given(TABLE, st.integers(1, 40), st.booleans())
+def test_t9_what_python_writes_is_read(rows: list[tuple[str, str]], size: int, escapes: bool) -> None:
+    """The rules of Python's csv with everything quoted are a part of ours."""
+    written = io.StringIO()
+    csv.writer(written, quoting=csv.QUOTE_ALL, lineterminator="\n").writerows(rows)
+    how: dict[str, Any] = {"enclose": b'"'}
+    data = written.getvalue()
+    if escapes:
+        how["escape"], data = b"\\", data.replace("\\", "\\\\")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(csv_rows, "_BLOCK_BYTES", size)
+        assert read(data.encode(), size=size, **how) == (rows, 0)
+
+
+PLAIN = st.text(st.sampled_from(["a", "é", " ", "|", '"', "1", "\t"]), min_size=1, max_size=4)
+
+
+@settings(max_examples=examples(300), derandomize=True, deadline=None)
+@given(
+    st.lists(st.tuples(PLAIN, PLAIN), max_size=8),
+    st.sampled_from([",", ";;", "§", "<>x"]),
+    st.sampled_from(["\n", "\r\n", "@@"]),
+)
+def test_t9_every_way_of_reading_has_the_same_rows(rows: list[tuple[str, str]], separator: str, delimiter: str) -> None:
+    """Sabotage of this law: fields that are cut elsewhere are not joined to the same body."""
+    data = "".join(f"{a}{separator}{b}{delimiter}" for a, b in rows).encode()
+    how = {"separator": separator.encode(), "delimiter": delimiter.encode()}
+    expected = [row for row in rows if row != ("", "")]
+    assert read(data, **how) == (expected, 0)
+    # An escape that never comes makes no difference, and is another way through the code.
+    assert read(data, escape=b"^", **how) == (expected, 0)
+
+
+def test_a_row_that_is_too_long_ends_the_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(csv_rows, "_BLOCK_BYTES", 10)
+    monkeypatch.setattr(csv_rows, "_MAX_ROW_BYTES", 100)
+    with pytest.raises(Refusal, match="more than 100 bytes"):
+        read(b"x" * 200, size=20)
+    with pytest.raises(Refusal, match="more than 100 bytes"):
+        read(b'"' + b"x\n" * 100, size=20, enclose=b'"')
+
+
+def test_tx15_tx16_warnings() -> None:
+    reader = CsvReader(LoadParameters(separator=b","), NAMES, {})
+    list(reader.read([b"1,2\n"]))
+    assert reader.warnings == 0
+    list(reader.read([b"1,2"]))
+    assert reader.warnings == 1
+    list(reader.read([b"1,2\r\n"]))
+    assert reader.warnings == 2
+
+
+def test_tx15_the_bodies_of_two_loads_are_not_glued() -> None:
+    reader = CsvReader(LoadParameters(separator=b","), NAMES, {})
+    rows = [row for body in (b"1,2", b"3,4") for found in reader.read([body]) for row in found.rows.to_pylist()]
+    assert [tuple(row.values()) for row in rows] == [("1", "2"), ("3", "4")]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("\\x01", b"\x01"),
+        ("0x0102", b"\x01\x02"),
+        ("\\x7c\\x7C", b"||"),
+        ("\\t", b"\t"),
+        ("\\r\\n", b"\r\n"),
+        ("|", b"|"),
+    ],
+)
+def test_forms_of_separators(text: str, found: bytes) -> None:
+    assert separator_bytes(text, b"", "x") == found
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"column_separator": "\\xzz"},
+        {"column_separator": "0x0"},
+        {"column_separator": "x" * 51},
+        {"column_separator": "\\n"},
+        {"enclose": "ab"},
+        {"enclose": "\\t"},
+        {"max_filter_ratio": "2"},
+        {"max_filter_ratio": "nan"},
+        {"strict_mode": "maybe"},
+        {"skip_header": "-1"},
+        {"format": "parquet"},
+        {"compression": "rar"},
+        {"compression": "gzip", "content-encoding": "gzip"},
+        {"partitions": "a", "temporary_partitions": "b"},
+        {"lakefmt_operation": "drop"},
+        {"partial_update_mode": "x"},
+    ],
+)
+def test_headers_that_are_refused(headers: dict[str, str]) -> None:
+    with pytest.raises(Refusal):
+        parse_load(headers)
+
+
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        ("i", pa.int32()),
+        ("f", pa.float32()),
+        ("d", pa.decimal128(5, 2)),
+        ("b", pa.bool_()),
+        ("day", pa.date32()),
+        ("ts", pa.timestamp("us", "UTC")),
+        ("s", pa.string()),
+        ("l", pa.list_(pa.int64())),
+    ]
+)
+GOOD = b"1|-128|1e2|2.345|true|2026-02-28|2026-02-28 10:00:00.25|x|[1,2]\n"
+
+
+def test_values_of_every_type() -> None:
+    rows, _ = loaded(GOOD, SCHEMA, column_separator="|", timezone="Europe/Oslo")
+    assert [str(value) for value in rows[0]] == [
+        "1",
+        "-128",
+        "100.0",
+        "2.35",
+        "True",
+        "2026-02-28",
+        "2026-02-28 09:00:00.250000+00:00",
+        "x",
+        "[1, 2]",
+    ]
+
+
+BAD = b"2|2147483648|x|1000|maybe|2026-02-30|later|y|{\n"
+
+
+def test_lenient_values_become_null_and_strict_ones_end_their_row() -> None:
+    rows, reply = loaded(GOOD + BAD, SCHEMA, column_separator="|")
+    assert rows[1] == (2, None, None, None, None, None, None, "y", None)
+    assert reply["NumberFilteredRows"] == 0
+    rows, reply = loaded(GOOD + BAD, SCHEMA, column_separator="|", strict_mode="true", max_filter_ratio="0.5")
+    assert len(rows) == 1
+    assert (reply["NumberTotalRows"], reply["NumberFilteredRows"]) == (2, 1)
+
+
+@pytest.mark.parametrize("strict", ["true", "false"])
+def test_null_in_a_column_that_must_have_a_value_ends_the_row(strict: str) -> None:
+    rows, reply = loaded(b"\\N,a,1\nx,b,1\n3,c,1\n", column_separator=",", strict_mode=strict, max_filter_ratio="1")
+    assert rows == [(3, "c", 1.0)]
+    assert reply["NumberFilteredRows"] == 2
+
+
+COLUMNS: dict[str, tuple[dict[str, str], bytes, list[tuple[Any, ...]]]] = {
+    "another order": ({"columns": "n,id,v"}, b"1.5,7,x\n", [(7, "x", 1.5)]),
+    "a field that is left out": ({"columns": "id,unused,v"}, b"7,u,x\n", [(7, "x", None)]),
+    "an expression": ({"columns": "id,raw,v=upper(raw),n=id*2"}, b"7,x\n", [(7, "X", 14.0)]),
+    "a text that is a number": ({"columns": "id,raw,n=raw+1"}, b"7,2\n", [(7, None, 3.0)]),
+    "a condition": ({"where": "id > 1 and v is not null"}, b"1,a,1\n2,b,2\n3,\\N,3\n", [(2, "b", 2.0)]),
+    "a condition on a field": (
+        {"columns": "id,v,tag", "where": "tag = 'keep'"},
+        b"1,a,keep\n2,b,no\n",
+        [(1, "a", None)],
+    ),
+    "functions": (
+        {"columns": "id,a,b,v=concat(coalesce(a,'-'),substr(trim(b),1,2)),n=if(a='x',1,2)"},
+        b"1,x, yz \n2,\\N,q\n",
+        [(1, "xyz", 1.0), (2, "-q", 2.0)],
+    ),
+    "quoted names": ({"columns": "`id`, `v`"}, b"7,x\n", [(7, "x", None)]),
+}
+
+
+@pytest.mark.parametrize("case", list(COLUMNS))
+def test_tx8_columns_and_conditions(case: str) -> None:
+    headers, body, expected = COLUMNS[case]
+    rows, reply = loaded(body, column_separator=",", **headers)
+    assert rows == expected, reply
+
+
+@pytest.mark.parametrize(
+    ("headers", "message"),
+    [
+        ({"columns": "id,v=sleep(1)"}, "sleep"),
+        ({"columns": "id,other=v"}, "no column 'other'"),
+        ({"columns": "v,n"}, "column 'id' gets no value"),
+        ({"columns": "id,id"}, "named twice"),
+        ({"columns": "id,,v"}, "Invalid columns"),
+        ({"columns": "id,v=nothing"}, "nothing"),
+        ({"columns": "id,v=(select 1)"}, "Invalid expression"),
+        ({"where": "id"}, "is no condition"),
+        ({"where": "id ="}, "Invalid expression"),
+        ({"where": "drop table t"}, "Invalid expression"),
+        ({"merge_condition": "other"}, "Invalid merge_condition"),
+        ({"timezone": "Mars/Base"}, "Invalid timezone"),
+    ],
+)
+def test_tx8_columns_that_are_refused(headers: dict[str, str], message: str) -> None:
+    _, reply = loaded(b"1,a,1\n", column_separator=",", **headers)
+    assert reply["Status"] == "FAILED"
+    assert message in reply["Message"]
+
+
+def test_counts_of_unselected_and_bad_rows() -> None:
+    body = b"1,a,1\n2,b,2\nx\n3,c,3\n"
+    rows, reply = loaded(body, column_separator=",", where="id < 2", max_filter_ratio="0.5")
+    assert rows == [(1, "a", 1.0)]
+    assert [reply[f"Number{name}Rows"] for name in ("Total", "Loaded", "Filtered", "Unselected")] == [4, 1, 1, 2]
+    _, reply = loaded(body, column_separator=",", where="id < 2", max_filter_ratio="0.4")
+    assert reply["prepare"]["Message"] == "too many filtered rows"

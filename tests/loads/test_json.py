@@ -1,0 +1,155 @@
+"""JSON: lines, arrays, paths, and the rules of values (T10, TX-17, TX-18), wherever a body is cut into blocks."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import lakefmt._core.loads.json_rows as json_rows
+from lakefmt._core.loads.json_rows import JsonReader
+from lakefmt._core.loads.protocol import LoadParameters, Refusal
+from tests.example_counts import examples
+from tests.loads.loads_kit import Base, Client, loaded
+from tests.loads.test_csv import blocks
+
+TYPES = {"a": pa.int64(), "b": pa.string()}
+
+
+def read(data: bytes, size: int = 1 << 20, types: Any = TYPES, **how: Any) -> tuple[list[tuple[Any, ...]], int]:
+    """The rows of a body, and how many are bad."""
+    reader = JsonReader(LoadParameters(format="json", **how), list(types), types)
+    found = list(reader.read(blocks(data, size)))
+    rows = [tuple(row.values()) for each in found for row in each.rows.to_pylist()]
+    return rows, sum(each.bad for each in found)
+
+
+CASES: dict[str, tuple[bytes, dict[str, Any], list[tuple[Any, ...]], int]] = {
+    "one object": (b'{"a":1,"b":"x"}', {}, [(1, "x")], 0),
+    "lines": (b'{"a":1,"b":"x"}\n{"b":"y","a":2}\n', {}, [(1, "x"), (2, "y")], 0),
+    "objects without blanks between": (b'{"a":1,"b":"x"}{"a":2}', {}, [(1, "x"), (2, None)], 0),
+    "an array": (b' [ {"a":1,"b":"x"} , {"a":2} ] ', {}, [(1, "x"), (2, None)], 0),
+    "an empty array": (b"[]", {}, [], 0),
+    "nothing": (b" \n ", {}, [], 0),
+    "a byte order mark": (b'\xef\xbb\xbf{"a":1}', {}, [(1, None)], 0),
+    "unknown names": (b'{"a":1,"c":[1,{"b":2}]}', {}, [(1, None)], 0),
+    "brackets and quotes in texts": (b'[{"a":1,"b":"}],\\"{"},{"a":2,"b":"\\\\"}]', {}, [(1, '}],"{'), (2, "\\")], 0),
+    "line ends inside an object": (b'{\n"a":\r\n1\n}\n{"a":2}', {}, [(1, None), (2, None)], 0),
+    "unicode": ('{"a":1,"b":"é\\u00e9\\ud83d\\ude00"}'.encode(), {}, [(1, "éé😀")], 0),
+}
+#: What is decoded record by record comes as texts.
+TEXTS: dict[str, tuple[bytes, dict[str, Any], list[tuple[Any, ...]], int]] = {
+    "numbers for texts keep their form": (b'{"a":1,"b":1.50}', {}, [("1", "1.50")], 0),
+    "texts for numbers": (b'{"a":"7","b":"x"}', {}, [("7", "x")], 0),
+    "objects for texts": (b'{"a":1,"b":{"x":[1.0,null,true,"\xc3\xa9"]}}', {}, [("1", '{"x":[1.0,null,true,"é"]}')], 0),
+    "the last of two names": (b'{"a":1,"a":2,"b":"x"}', {}, [("2", "x")], 0),
+    "numbers that are too large": (
+        b'{"a":1e400}{"a":99999999999999999999}',
+        {},
+        [("1e400", None), ("99999999999999999999", None)],
+        0,
+    ),
+    "an open array": (b'[{"a":1},{"a":2}', {}, [("1", None), ("2", None)], 1),
+    "an open object": (b'{"a":1}{"a":2', {}, [("1", None)], 1),
+    "junk": (b'{"a":1} junk', {}, [("1", None)], 1),
+    "no object": (b"5", {}, [], 1),
+    "values that are no JSON": (b'{"a":NaN}{"a":2}{"a":}', {}, [("2", None)], 2),
+    "an array in an array": (b'[[{"a":1}]]', {}, [("1", None)], 0),
+    "invalid UTF-8": (b'{"a":1,"b":"\xff"}{"a":2}', {}, [("2", None)], 1),
+    "deep": (b'{"a":' + b"[" * 5000 + b"]" * 5000 + b"}", {}, [], 1),
+    "paths": (b'{"x":{"y":3},"z":["q"]}', {"jsonpaths": '["$.x.y","$.z[0]"]'}, [("3", "q")], 0),
+    "paths that lead nowhere": (b'{"x":3}', {"jsonpaths": '["$.x.y","$.z[0]"]'}, [(None, None)], 0),
+    "a root": (b'{"data":[{"a":1},{"a":2}]}', {"json_root": "$.data"}, [("1", None), ("2", None)], 0),
+}
+
+
+@pytest.mark.parametrize("case", [*CASES, *TEXTS])
+@pytest.mark.parametrize("size", [1, 7, 100_000])
+def test_t10_rules(case: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_rows, "_BLOCK_BYTES", size)
+    data, how, rows, bad = {**CASES, **TEXTS}[case]
+    found, wrong = read(data, size, **how)
+    if size == 100_000:
+        assert (found, wrong) == (rows, bad)
+    as_texts = lambda rows: [tuple(None if value is None else str(value) for value in row) for row in rows]  # noqa: E731
+    assert (as_texts(found), min(wrong, 1)) == (as_texts(rows), min(bad, 1))
+
+
+VALUES = st.one_of(
+    st.none(), st.integers(-(2**63), 2**63 - 1), st.text(max_size=4), st.lists(st.integers(0, 9), max_size=2)
+)
+RECORD = st.fixed_dictionaries(
+    {}, optional={"a": st.integers(-(2**63), 2**63 - 1), "b": st.text(max_size=6), "c": VALUES}
+)
+
+
+@settings(max_examples=examples(300), derandomize=True, deadline=None)
+@given(st.lists(RECORD, max_size=6), st.integers(1, 60), st.booleans(), st.booleans(), st.booleans())
+def test_t10_what_python_writes_is_read(
+    records: list[dict[str, Any]], size: int, is_array: bool, ascii_only: bool, indented: bool
+) -> None:
+    texts = [json.dumps(each, ensure_ascii=ascii_only, indent=1 if indented else None) for each in records]
+    data = (f"[{','.join(texts)}]" if is_array else "\n".join(texts)).encode("utf-8", "surrogatepass")
+    expected = [tuple(None if each.get(name) is None else str(each[name]) for name in TYPES) for each in records]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_rows, "_BLOCK_BYTES", size)
+        found, bad = read(data, size)
+    assert [tuple(None if value is None else str(value) for value in row) for row in found] == expected
+    assert bad == 0
+
+
+def test_tx17_large_bodies_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_rows, "_MAX_BODY_BYTES", 100)
+    with pytest.raises(Refusal, match="ignore_json_size"):
+        read(b'{"a":1}' * 20, 10)
+    assert len(read(b'{"a":1}' * 20, 10, ignore_json_size=True)[0]) == 20
+
+
+def test_a_record_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_rows, "_BLOCK_BYTES", 10)
+    monkeypatch.setattr(json_rows, "_MAX_RECORD_BYTES", 50)
+    with pytest.raises(Refusal, match="a record has more than 50 bytes"):
+        read(b'{"b":"' + b"x" * 100, 10)
+
+
+@pytest.mark.parametrize("text", ["x", "[]", "[1]", '["a"]', '["$.a..b"]', '["$.a[x]"]', '["$.a"]'])
+def test_paths_that_are_refused(text: str) -> None:
+    with pytest.raises(Refusal):
+        read(b"{}", jsonpaths=text)
+
+
+def test_tx18_the_array_of_the_java_client_with_operators() -> None:
+    base = Base()
+    client = Client(base.service())
+    json_of = {"format": "json", "ignore_json_size": "true"}
+    rows = b'[{"__op":0,"id":1,"v":"a"},{"__op":0,"id":2,"v":"b"},{"__op":1,"id":1}]'
+    assert client.whole("l", rows, **json_of) == ["OK"] * 4
+    assert base.rows() == [(2, "b", None)]
+    assert client.whole("m", b'{"id":2,"__op":"DELETE"}{"id":3,"v":"c","__op":"upsert"}', **json_of) == ["OK"] * 4
+    assert base.rows() == [(3, "c", None)]
+
+
+def test_json_with_columns_and_expressions() -> None:
+    rows, reply = loaded(
+        b'{"k":7,"name":"x"}{"k":8,"name":"y"}',
+        format="json",
+        jsonpaths='["$.k","$.name"]',
+        columns="id,name,v=upper(name)",
+        where="id < 8",
+    )
+    assert rows == [(7, "X", None)], reply
+
+
+def test_json_values_of_types_that_arrow_reads_otherwise() -> None:
+    schema = pa.schema(
+        [pa.field("id", pa.int64(), nullable=False), ("d", pa.decimal128(6, 2)), ("t", pa.timestamp("us", "UTC"))]
+    )
+    rows, _ = loaded(b'{"id":1,"d":1.005,"t":"2026-01-02 03:04:05"}{"id":2,"d":"7"}', schema, format="json")
+    assert [[str(value) for value in row] for row in rows] == [
+        ["1", "1.01", "2026-01-02 03:04:05+00:00"],
+        ["2", "7.00", "None"],
+    ]
