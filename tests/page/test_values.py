@@ -189,6 +189,18 @@ def test_a_stream_is_told_with_what_waits(tmp_path):
         assert [(each["what"], each["name"]) for each in labels] == [("stream", "feed")]
 
 
+def test_a_load_and_a_checkpoint_are_told_by_their_labels(tmp_path):
+    table = make_table(tmp_path / "t", commits=1)
+    noted = {"lakefmt.load.label": "monday", "streamer.checkpoint.key.v2": "topic,0:17"}
+    done = table.upsert(table.read().slice(0, 1), commit_metadata=noted)
+    with served(tmp_path / "t") as page:
+        labels = page.facts(f"/tables/{id_of(page)}/instants/{done.instant}")["labels"]
+    assert [(each["what"], each["name"], each["value"]) for each in labels] == [
+        ("load", "label", "monday"),
+        ("checkpoint", "streamer.checkpoint.key.v2", "topic,0:17"),
+    ]
+
+
 def test_a_position_of_a_follower_is_one_of_cdc():
     from lakefmt._core.page.services import _position_text, _stream_kind
 

@@ -46,6 +46,8 @@ _BODY_SECONDS: Final = 0.03
 #: How long a pending instant counts as it was seen: of many dead writers each costs some requests.
 _PENDING_SECONDS: Final = 5.0
 _MOST_ENTRIES: Final = 20_000
+#: How the names of what HTTP loads note in commits begin: label, database, transaction.
+_LOAD_PREFIX: Final = "lakefmt.load."
 _MOST_TEXT: Final = 4096
 _MOST_BODY_TEXT: Final = 64 << 10
 _MOST_PARTITIONS: Final = 400
@@ -545,6 +547,8 @@ def _labels(extra: Mapping[str, str]) -> list[Facts]:
             labels.append({"what": "stream", "name": name.removeprefix(STREAM_PREFIX), "value": shown})
         elif name.startswith(TXN_PREFIX):
             labels.append({"what": "application", "name": name.removeprefix(TXN_PREFIX), "value": shown})
+        elif name.startswith(_LOAD_PREFIX):
+            labels.append({"what": "load", "name": name.removeprefix(_LOAD_PREFIX), "value": shown})
         elif "checkpoint" in name or "watermark" in name:
             labels.append({"what": "checkpoint", "name": name, "value": shown})
     return labels
