@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from lakefmt._core.arguments import check_flags, number_argument
+from lakefmt._core.arguments import check_flags, number_argument, text_argument
 from lakefmt._core.drawing.costs import CommitCost, cost_picture
 from lakefmt._core.drawing.layout import Tile, layout_picture
 from lakefmt._core.drawing.pictures import Picture
@@ -87,7 +87,7 @@ class TablePlot:
             >>> print(t.plot.layout())
             2 partitions by bytes
         """
-        if by not in _MEASURES:
+        if text_argument(by, "by") not in _MEASURES:
             raise InvalidInputError(f"by takes one of {', '.join(_MEASURES)}, not {by!r:.60}")
         wide = int(number_argument(width, "width", least=280))
         slices = self._client.at(self._client.load()).slices()

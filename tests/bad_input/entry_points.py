@@ -23,6 +23,7 @@ from lakefmt._core.storage.memory import MemoryStore
 from lakefmt._core.table import Table
 from lakefmt._core.table_alter import TableAlter
 from lakefmt._core.table_indexes import TableIndexes
+from lakefmt._core.table_plot import TablePlot
 from lakefmt._core.write.context import ARGUMENTS
 
 __all__ = ["ENTRY_POINTS", "OPTIONS", "SCHEMA", "EntryPoint", "Place", "arguments_of", "public_entry_points"]
@@ -216,6 +217,10 @@ def _resized(place: Place, **given: object) -> object:
     return table.index.resize_buckets(**given)  # type: ignore[arg-type]
 
 
+def _plot(place: Place) -> TablePlot:
+    return place.table.plot
+
+
 def _timeline(place: Place) -> TimelineView:
     return place.table.timeline
 
@@ -354,7 +359,18 @@ ENTRY_POINTS: dict[str, EntryPoint] = {
     **{f"Table.{name}": _verb(name) for name in ("partitions", "partition_stats", "stats", "savepoints", "services")},
     **{
         f"Table.{name}": _shown(_table, name)
-        for name in ("schema", "config", "properties", "timeline", "index", "alter", "client", "streams", "undo")
+        for name in (
+            "schema",
+            "config",
+            "properties",
+            "timeline",
+            "index",
+            "alter",
+            "client",
+            "streams",
+            "undo",
+            "plot",
+        )
     },
     **{f"Snapshot.{name}": _shown(_snapshot, name) for name in ("schema", "instant", "client", "state")},
     "Snapshot.read": _on(_snapshot, "read"),
@@ -379,7 +395,8 @@ ENTRY_POINTS: dict[str, EntryPoint] = {
     "TableAlter.update_column": _on(
         _alter, "update_column", {"name": lambda place: "note", "comment": lambda place: "why"}
     ),
-    "TimelineView.with_archived": _on(_timeline, "with_archived"),
+    **{f"TablePlot.{name}": _on(_plot, name) for name in ("timeline", "layout", "write_cost")},
+    **{f"TimelineView.{name}": _on(_timeline, name) for name in ("with_archived", "to_arrow")},
     "TimelineView.load": EntryPoint(
         lambda place, **given: TimelineView.load(
             place.table.client, **{k: v for k, v in given.items() if k != "client"}
@@ -404,7 +421,7 @@ def public_entry_points() -> dict[str, object]:
     for where, face in {"lakefmt": lakefmt, "lowlevel": lowlevel}.items():
         values = {name: getattr(face, name) for name in face.__all__}
         found |= {f"{where}.{name}": value for name, value in values.items() if inspect.isfunction(value)}
-    for cls in (Table, lakefmt.Snapshot, TableIndexes, TableTags, TableConsumers, TableAlter, TimelineView):
+    for cls in (Table, lakefmt.Snapshot, TableIndexes, TableTags, TableConsumers, TableAlter, TablePlot, TimelineView):
         own = [base for base in cls.__mro__ if base.__module__.startswith("lakefmt.")]
         names = {name for base in own for name in (*vars(base), *base.__annotations__) if not name.startswith("_")}
         found |= {f"{cls.__name__}.{name}": getattr(cls, name, None) for name in sorted(names)}

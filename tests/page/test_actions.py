@@ -29,6 +29,7 @@ def states_of(log) -> list[str]:
     return [json.loads(line)["state"] for line in log.read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_an_action_is_planned_confirmed_run_and_logged(acting):
     page, actions, table, log = acting
     before = table.snapshot().instant

@@ -150,6 +150,29 @@ def test_two_marked_commits_lead_to_their_changes(browser, shown):
     assert browser.violations() == []
 
 
+def test_two_bars_marked_by_keys_lead_to_their_changes(browser, shown):
+    from selenium.webdriver.common.action_chains import ActionChains
+    from selenium.webdriver.common.keys import Keys
+    from selenium.webdriver.support.wait import WebDriverWait
+
+    page, _root = shown
+    origin = enter(browser, page)
+    browser.open(f"{origin}/tables/{id_of(page, 'v8_mor_archived_120')}/timeline")
+    shown_before = browser.run("return document.querySelectorAll('a.lf-bar').length")
+    browser.run("document.querySelector('[data-step=out]').click()")
+    WebDriverWait(browser.driver, 20, poll_frequency=0.02).until(
+        lambda driver: driver.execute_script("return document.querySelectorAll('a.lf-bar').length") > shown_before,
+        "beyond the active timeline the archive is shown",
+    )
+    browser.open(f"{origin}/tables/{id_of(page, 'own')}/timeline")
+    browser.run("document.querySelector('a.lf-bar[href*=deltacommit]').focus()")
+    ActionChains(browser.driver).send_keys("m").send_keys(Keys.ARROW_RIGHT).send_keys("m").perform()
+    WebDriverWait(browser.driver, 20, poll_frequency=0.02).until(lambda driver: "/changes?from=" in driver.current_url)
+    browser.settle()
+    assert "Changes between two commits" in browser.text()
+    assert browser.errors() == []
+
+
 def test_a_new_commit_appears_by_itself(browser, shown):
     import pyarrow as pa
 
@@ -174,6 +197,30 @@ def test_a_new_commit_appears_by_itself(browser, shown):
         )
     )
     assert browser.errors() == []
+
+
+def test_an_action_is_confirmed_in_the_browser(browser, tmp_path):
+    from selenium.webdriver.support.wait import WebDriverWait
+
+    from lakefmt._core.page.actions import PageActions
+
+    table = make_table(tmp_path / "t", commits=3)
+    before = table.snapshot().instant
+    with served(tmp_path / "t", actions=PageActions(tmp_path / "audit.jsonl")) as page:
+        origin = enter(browser, page)
+        browser.open(f"{origin}/tables/{id_of(page)}/files")
+        browser.run("document.querySelector('input[value=clustering]').form.querySelector('button').click()")
+        WebDriverWait(browser.driver, 20, poll_frequency=0.02).until(lambda d: d.current_url.endswith("/actions/plan"))
+        browser.settle()
+        assert browser.violations() == []
+        browser.keep("action-planned")
+        assert table.snapshot().instant == before
+        browser.run("document.querySelector('button.danger').click()")
+        WebDriverWait(browser.driver, 20, poll_frequency=0.02).until(lambda d: d.current_url.endswith("/actions/run"))
+        browser.settle()
+        assert ": done" in browser.text()
+        assert browser.errors() == []
+    assert table.snapshot().instant != before
 
 
 def test_tables_are_read_without_the_script(browser, shown):

@@ -80,6 +80,7 @@ def test_answers_forbid_inline_scripts_and_frames(page: Page):
         assert headers["x-content-type-options"] == "nosniff"
 
 
+@pytest.mark.slow
 def test_pages_have_no_inline_script_style_or_handler(page: Page):
     import re
 
@@ -166,6 +167,7 @@ def test_an_unsafe_start_is_refused(arguments, message):
         PageServer(PageTables([]), **arguments)
 
 
+@pytest.mark.slow
 def test_secrets_of_storage_options_are_shown_nowhere(tmp_path):
     table = make_table(tmp_path / "t", commits=1)
     properties = tmp_path / "t" / ".hoodie" / "hoodie.properties"

@@ -60,6 +60,7 @@ def effects_of(path, partition):
 
 
 @pytest.mark.parametrize("name", ["own", "hostile", BY_SPARK[0], BY_SPARK[-1]])
+@pytest.mark.slow
 def test_nothing_is_written(tmp_path, name):
     if name == "own":
         make_table(tmp_path / name)

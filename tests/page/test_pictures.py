@@ -176,6 +176,7 @@ def test_notebooks_show_tables_and_results(table, tmp_path):
         assert len(repr(each)) < 2000, type(each)
 
 
+@pytest.mark.slow
 def test_a_commit_into_365_partitions_is_shown_short(tmp_path):
     days = pa.table({"id": [f"k{n}" for n in range(365)], "day": [f"d{n:03}" for n in range(365)]})
     table = lakefmt.create_table(str(tmp_path / "t"), data=days, record_key="id", partition_by="day")

@@ -20,6 +20,7 @@ from tests.kit import SECONDS_FOR_A_CHILD
 from tests.page.kit import make_hostile_table, make_table, unpack
 
 
+@pytest.mark.slow
 def test_a_report_is_one_file_without_scripts_and_requests(tmp_path):
     make_table(tmp_path / "tables" / "trips")
     make_hostile_table(tmp_path / "tables" / "hostile")

@@ -145,6 +145,7 @@ def test_every_page_comes(shown):
         assert "cannot be read" not in reply.text
 
 
+@pytest.mark.slow
 def test_changes_between_two_commits_are_the_library_s(tmp_path):
     table = make_table(tmp_path / "t", table_type="cow")
     commits = [r for r in table.history().to_pylist() if r["operation"]]
@@ -168,6 +169,105 @@ def test_streams_consumers_and_savepoints_are_told(tmp_path):
     ]
     assert [s["comment"] for s in facts["savepoints"]] == ["kept"]
     assert facts["problems"] == {}
+
+
+def test_a_stream_is_told_with_what_waits(tmp_path):
+    table = make_table(tmp_path / "t", commits=1)
+    with table.open_stream(writer_id="feed", commit_interval=3_600_000) as stream:
+        stream.upsert({"id": "s1", "city": "oslo", "v": 1})
+        stream.upsert({"id": "s2", "city": "rome", "v": 2})
+        stream.flush()
+        with served(tmp_path / "t") as page:
+            (told,) = page.facts(f"/tables/{id_of(page)}/services")["streams"]
+            assert (told["stream"], told["waiting_rows"], told["open"], told["what"]) == ("feed", 2, True, "stream")
+            assert told["waiting_bytes"] > 0
+    with served(tmp_path / "t") as page:
+        (told,) = page.facts(f"/tables/{id_of(page)}/services")["streams"]
+        assert (told["waiting_rows"], told["open"], bool(told["committed_at"])) == (0, False, True)
+        newest = page.facts(f"/tables/{id_of(page)}")["latest"]
+        labels = page.facts(f"/tables/{id_of(page)}/instants/{newest}")["labels"]
+        assert [(each["what"], each["name"]) for each in labels] == [("stream", "feed")]
+
+
+def test_a_load_and_a_checkpoint_are_told_by_their_labels(tmp_path):
+    table = make_table(tmp_path / "t", commits=1)
+    noted = {"lakefmt.load.label": "monday", "streamer.checkpoint.key.v2": "topic,0:17"}
+    done = table.upsert(table.read().slice(0, 1), commit_metadata=noted)
+    with served(tmp_path / "t") as page:
+        labels = page.facts(f"/tables/{id_of(page)}/instants/{done.instant}")["labels"]
+    assert [(each["what"], each["name"], each["value"]) for each in labels] == [
+        ("load", "label", "monday"),
+        ("checkpoint", "streamer.checkpoint.key.v2", "topic,0:17"),
+    ]
+
+
+def test_a_position_of_a_follower_is_one_of_cdc():
+    from lakefmt._core.page.services import _position_text, _stream_kind
+
+    offset = {"position": {"file": "bin.1", "pos": 4}, "since": 3}
+    assert (_stream_kind(offset), _position_text(offset)) == ("CDC", '{"file": "bin.1", "pos": 4}')
+    assert (_stream_kind(17), _position_text(17)) == ("stream", "17")
+
+
+def test_a_dead_writer_is_named(tmp_path):
+    table = make_table(tmp_path / "t", commits=1, table_type="cow")
+    (tmp_path / "t" / ".hoodie" / "timeline" / "20200101000000000.commit.requested").touch()
+    import os
+
+    os.utime(tmp_path / "t" / ".hoodie" / "timeline" / "20200101000000000.commit.requested", (1, 1))
+    assert next(entry.failed for entry in table.timeline)
+    with served(tmp_path / "t") as page:
+        health = page.facts(f"/tables/{id_of(page)}")["health"]
+        assert [(word["level"], word["words"]) for word in health] == [
+            ("bad", "1 dead writer: the next write rolls back")
+        ]
+        (dead,) = [e for e in page.facts(f"/tables/{id_of(page)}/timeline")["instants"] if e["state"] == "failed"]
+        assert dead["sign"] == "✗"
+
+
+@pytest.mark.slow
+def test_a_hundred_dead_writers_are_all_told(tmp_path):
+    import os
+
+    table = make_table(tmp_path / "t", commits=1, table_type="cow")
+    for number in range(100):
+        name = tmp_path / "t" / ".hoodie" / "timeline" / f"20200101000000{number:03}.commit.requested"
+        name.touch()
+        os.utime(name, (1, 1))
+    with served(tmp_path / "t") as page:
+        base = f"/tables/{id_of(page)}"
+        for _ in range(100):
+            facts = page.facts(f"{base}/timeline")
+            if facts["complete"]:
+                break
+        assert facts["complete"], "the page asks again until all is known, and comes to an end"
+        assert sum(each["state"] == "failed" for each in facts["instants"]) == 100
+        assert page.facts(base)["health"][0]["level"] == "bad"
+    assert len(table.timeline) == 102
+
+
+def test_a_second_look_costs_a_listing_and_the_properties(tmp_path):
+    """On an object store each request costs: what was read of completed instants is not read again."""
+    from lakefmt._core.storage.open import open_store
+    from lakefmt.testing.stores import CountingStore
+
+    make_table(tmp_path / "t", commits=5)
+    stores = []
+
+    def counted(path, options):
+        stores.append(CountingStore(open_store(path, options)))
+        return stores[-1]
+
+    with served(tmp_path / "t", open_with=counted) as page:
+        base = f"/tables/{id_of(page)}"
+        page.facts(f"{base}/timeline")
+        page.server.tables.find(id_of(page)).forget()
+        before = sum(len(store.log) for store in stores)
+        page.facts(f"{base}/timeline")
+        first = sum(len(store.log) for store in stores) - before
+        page.facts(f"{base}/timeline")
+        assert first <= 4, [access.kind for access in stores[-1].log[-first:]]
+        assert sum(len(store.log) for store in stores) == before + first, "within a moment nothing is read at all"
 
 
 def test_a_sabotaged_answer_is_noticed(tmp_path, monkeypatch):

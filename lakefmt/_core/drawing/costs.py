@@ -73,9 +73,9 @@ def cost_picture(costs: Sequence[CommitCost], title: str, *, width: int = 960, h
     parts.append(element("text", "bytes written (bars), seconds (line)", class_="lf-soft", x=_LEFT, y=14))
     if costs:
         parts.append(element("text", short_text(costs[0].time, 20), class_="lf-soft", x=_LEFT, y=height - 6))
-        parts.append(
-            element("text", short_text(costs[-1].time, 20), class_="lf-soft lf-end", x=width - _RIGHT, y=height - 6)
-        )
+        last = _LEFT + step * len(costs)
+        if last > _LEFT + 260:  # beside each other, not on each other
+            parts.append(element("text", short_text(costs[-1].time, 20), class_="lf-soft lf-end", x=last, y=height - 6))
     head = opening(width, height, title, is_linked=any(cost.href for cost in costs))
     return Picture("".join([head, *parts, "</svg>"]), title)
 

@@ -121,7 +121,7 @@ def _drawn_tile(tile: Tile, box: _Box) -> str:
     words = f"{tile.name[:300]}, {tile.value_text}{logs}"
     shape = element("rect", class_="lf-shape", x=box.x, y=box.y, width=box.width, height=box.height)
     parts = [element("title", short_text(words, 320)), shape]
-    letters = int((box.width - 12) / 6.8)
+    letters = int((box.width - 12) / 7.6)
     if letters >= 3 and box.height >= 18:
         parts.append(element("text", short_text(tile.name, letters), x=box.x + 6, y=box.y + 15))
     if letters >= 5 and box.height >= 34:

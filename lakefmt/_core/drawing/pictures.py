@@ -59,6 +59,7 @@ STYLE: Final = """
 .lf-archived .lf-shape { fill-opacity: 0.75; stroke-opacity: 0.75; }
 .lf-bar:focus, .lf-tile:focus { outline: none; }
 .lf-bar:focus .lf-shape, .lf-tile:focus .lf-shape { stroke: var(--lf-ink); stroke-width: 3; stroke-dasharray: none; }
+.lf-marked .lf-shape { stroke: var(--lf-mark); stroke-width: 3; }
 .lf-bar:hover .lf-shape, .lf-tile:hover .lf-shape { stroke: var(--lf-ink); }
 .lf-mark { stroke: var(--lf-mark); stroke-width: 2; } .lf-picture .lf-mark-text { fill: var(--lf-mark); font-weight: 600; }
 .lf-tile .lf-shape { stroke: var(--lf-paper); stroke-width: 2; }
@@ -198,6 +199,12 @@ def opening(width: float, height: float, title: str, *, is_linked: bool) -> str:
     return whole.removesuffix("</svg>")
 
 
+#: Characters that turn the direction of what follows: shown as what they are, or a name could look like another one.
+_DIRECTIONS: Final = {
+    code: f"\\u{code:04x}" for code in (0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+}
+
+
 def short_text(text: str, most: int) -> str:
     """Return a text of at most `most` characters as markup, its middle left out; it cannot change the direction around it.
 
@@ -206,6 +213,7 @@ def short_text(text: str, most: int) -> str:
         ('ab…ij', '&lt;b&gt;')
     """
     is_plain = text.isascii()
+    text = text.translate(_DIRECTIONS)
     line = printable(text[: 4 * most] if len(text) <= 4 * most else f"{text[: 2 * most]}{text[-2 * most :]}")
     if len(line) > most:
         head = (most - 1) // 2

@@ -190,8 +190,7 @@ def _edges(bar: Bar, span: TimelineSpan) -> tuple[float, float]:
 
 def _lane(lane: str, number: int, y: float, height: float, span: TimelineSpan) -> str:
     band = "" if number % 2 else element("rect", class_="lf-band", y=y, width=span.width, height=height)
-    name = LANES[lane] if span.width >= 600 else LANES[lane].replace("commits", "c.")
-    return band + element("text", short_text(name, 16), x=8, y=y + _GAP / 2 + 15)
+    return band + element("text", short_text(LANES[lane], 16 if span.width >= 600 else 12), x=8, y=y + _GAP / 2 + 15)
 
 
 def _drawn_bar(bar: Bar, y: float, span: TimelineSpan) -> str:

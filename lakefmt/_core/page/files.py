@@ -300,7 +300,8 @@ def plan_facts(table: PageTable, services: Iterable[str] | None = None) -> list[
     for name, plan in service_plans(table).items():
         if services is None or name in services:
             try:
-                found.append(printed_plan(name, plan()))
+                with table.alone():
+                    found.append(printed_plan(name, plan()))
             except LakefmtError as error:
                 found.append(
                     {"service": name, "title": "", "steps": [], "num_steps": 0, "problem": table.redact(str(error))}

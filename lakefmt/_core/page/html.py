@@ -36,7 +36,7 @@ STATIC: Final[dict[str, str]] = {
     "page.js": "text/javascript; charset=utf-8",
     "icon.svg": "image/svg+xml",
 }
-_CONTROLS: Final = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+_CONTROLS: Final = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _MOST_NAME: Final = 80
 _FEW_GROUPS: Final = 2000
 
@@ -157,28 +157,31 @@ def page_context(route: Route, table: PageTable | None, given: Given, facts: Fac
 
 
 def _timeline_extra(table: PageTable, given: Given, facts: Facts) -> Facts:
-    query, base = timeline_query(given), table_address(table)
-    zone = zone_of(table.at())
-    extra: Facts = {"legend": legend_facts(facts), "query": query}
-    if given.get("part") != "instants":
+    query, base, part = timeline_query(given), table_address(table), given.get("part", "")
+    extra: Facts = {"query": query}
+    if part not in ("instants", "cost"):
+        zone = zone_of(table.at())
+        extra["legend"] = legend_facts(facts)
         extra["picture"] = markup_of(timeline_svg(facts, query, zone, base, table.name[:80]))
         extra["span_text"] = f"{moment_text(facts['start'], zone)[:19]} to {moment_text(facts['end'], zone)[:19]}"
         extra["steps"] = _window_steps(facts)
-    if given.get("part") != "timeline":
-        # A list of a window is that of the picture; without one it begins with the newest.
-        asked = InstantList(
-            given.get("before", ""),
-            given.get("action", ""),
-            given.get("limit", 50),
-            query.archived,
-            query.start,
-            query.end,
-        )
-        extra["instants"] = list_instants(table, asked)
-        extra["overview"] = overview_facts(table)
+    if part == "timeline":
+        return extra
+    # A list of a window is that of the picture; without one it begins with the newest.
+    asked = InstantList(
+        given.get("before", ""),
+        given.get("action", ""),
+        given.get("limit", 50),
+        query.archived,
+        query.start,
+        query.end,
+    )
+    extra["instants"] = list_instants(table, asked)
+    if part != "instants":
         costs = commit_costs(extra["instants"]["instants"], base)
         words = f"What {len(costs)} commits wrote"
         extra["cost"] = markup_of(cost_picture(costs, words, width=query.width)) if costs else ""
+        extra["overview"] = overview_facts(table)
     return extra
 
 

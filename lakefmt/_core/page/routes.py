@@ -310,7 +310,10 @@ ROUTES: Final[tuple[Route, ...]] = (
         f"{_T}/timeline",
         "a part of the timeline: instants one by one, or of many their numbers by columns of time",
         (_START, _END, _WIDTH, _ARCHIVED, *_MARKS, _PART, _BEFORE, _AS_ACTION, _LIMIT),
-        lambda _tables, table, given: timeline_facts(_of(table), timeline_query(given)),
+        lambda _tables, table, given: (
+            # The list alone needs no picture.
+            {} if given.get("part") in ("instants", "cost") else timeline_facts(_of(table), timeline_query(given))
+        ),
         "timeline.html",
     ),
     Route(

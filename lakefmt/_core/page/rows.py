@@ -14,7 +14,7 @@ from lakefmt._core.filegroups.model import BaseFile
 from lakefmt._core.page.tables import PageTable
 from lakefmt._core.timeline.instant import COMMIT_ACTIONS
 from lakefmt._core.values import META_COLUMNS
-from lakefmt.errors import InvalidInputError, LakefmtError, NotFoundError
+from lakefmt.errors import LakefmtError, NotFoundError, StateError
 
 __all__ = ["MOST_ROWS", "RowQuery", "change_facts", "column_facts", "explain_facts", "row_facts", "schema_facts"]
 
@@ -59,7 +59,7 @@ def row_facts(table: PageTable, query: RowQuery) -> Facts:
     limit = max(0, min(query.limit, MOST_ROWS))
     opened, clock = table.table, table.client.time_source
     if not _READS.acquire(timeout=_READ_SECONDS):
-        raise InvalidInputError("other reads of this page are at work: try again")
+        raise StateError("other reads of this page are at work: try again")
     try:
         reader = opened.scan(
             list(query.columns) or None,
@@ -125,7 +125,8 @@ def explain_facts(table: PageTable, query: RowQuery) -> Facts:
     Raises:
         LakefmtError: the filter or the moment is not valid.
     """
-    report = table.table.explain(query.where or None, query.as_of or None)
+    with table.alone():
+        report = table.table.explain(query.where or None, query.as_of or None)
     steps = [
         {
             "name": step.name,
@@ -200,7 +201,8 @@ def schema_facts(table: PageTable) -> Facts:
         }
         for field in table_at.columns()
     ]
-    changes = table.table.schema_history().to_pylist()
+    with table.alone():
+        changes = table.table.schema_history().to_pylist()
     return {"columns": columns, "has_ids": history is not None, "history": changes[::-1]}
 
 

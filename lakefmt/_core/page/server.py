@@ -35,7 +35,7 @@ from lakefmt.errors import (
     TableNotFound,
 )
 
-__all__ = ["LOOPBACK", "Answer", "PageServer"]
+__all__ = ["LOOPBACK", "PageAnswer", "PageServer"]
 
 _log = logging.getLogger("lakefmt.page")
 
@@ -49,6 +49,8 @@ _MOST_LISTENERS: Final = 16
 _SOCKET_SECONDS: Final = 30.0
 #: How often a timeline is looked at for those who listen.
 _LOOK_SECONDS: Final = 2.0
+#: How often the server looks whether it is to end.
+_END_SECONDS: Final = 0.05
 
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
@@ -68,7 +70,7 @@ _JSON: Final = "application/json"
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class PageAnswer:
     """What a request is answered with."""
 
     status: int
@@ -154,7 +156,9 @@ class PageServer:
             for name in known
         ) | {name for name in names if ":" in name}
         self.cookie = f"lakefmt_ui_{self.port}"
-        self._thread = threading.Thread(target=self._server.serve_forever, name="lakefmt-page", daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(_END_SECONDS,), name="lakefmt-page", daemon=True
+        )
 
     @property
     def url(self) -> str:
@@ -167,11 +171,11 @@ class PageServer:
         return self._origin
 
     def start(self) -> None:
-        """Answer requests, in threads."""
+        """PageAnswer requests, in threads."""
         self._thread.start()
 
     def close(self) -> None:
-        """Answer no more."""
+        """PageAnswer no more."""
         self.ending.set()
         if self._thread.is_alive():
             self._server.shutdown()
@@ -221,7 +225,7 @@ class PageServer:
 
     # --- what is answered -------------------------------------------------------------------------------------
 
-    def answer(self, asked: _Asked) -> Answer:
+    def answer(self, asked: _Asked) -> PageAnswer:
         """Return the answer to a request; it never raises."""
         is_program = asked.path.startswith("/api/v1")
         try:
@@ -237,7 +241,7 @@ class PageServer:
             message = f"an error of the page itself ({type(error).__name__}); its log has more"
             return _problem(500, message, is_program=is_program)
 
-    def _entered(self, asked: _Asked) -> Answer | None:
+    def _entered(self, asked: _Asked) -> PageAnswer | None:
         """Check the token; one in the address is put into a cookie, and the address is asked for again without it."""
         if asked.path.startswith("/static/"):
             return None  # the same for everyone, without a fact of any table
@@ -251,17 +255,17 @@ class PageServer:
                 asked.path if re.fullmatch(r"/[\x21-\x7e]*", asked.path) and not asked.path.startswith("//") else "/"
             )
             cookie = f"{self.cookie}={self.token}; HttpOnly; SameSite=Lax; Path=/"
-            return Answer(
+            return PageAnswer(
                 303, b"", headers=(("Location", f"{place}?{rest}" if rest else place), ("Set-Cookie", cookie))
             )
         if not self.is_token(self.token_of(asked)):
             raise _Refused(401, "open the address that was printed at the start: it has the token")
         return None
 
-    def _answer(self, asked: _Asked) -> Answer:
+    def _answer(self, asked: _Asked) -> PageAnswer:
         parts = _path_parts(asked.path)
         if parts[:1] == ["static"] and len(parts) == 2 and parts[1] in STATIC:
-            return Answer(200, static_file(parts[1]), STATIC[parts[1]], (("Cache-Control", "max-age=3600"),))
+            return PageAnswer(200, static_file(parts[1]), STATIC[parts[1]], (("Cache-Control", "max-age=60"),))
         if asked.method == "POST":
             return self._act(asked, parts)
         if parts[:2] == ["api", "v1"]:
@@ -269,16 +273,18 @@ class PageServer:
         if parts == ["api"]:
             return _page("api.html", {"facts": openapi_facts(), "table": None, "view": "api", "views": view_names})
         if parts[:1] == ["tables"] and len(parts) == 2:
-            return Answer(303, b"", headers=(("Location", f"{table_address(self.tables.find(parts[1]))}/timeline"),))
+            return PageAnswer(
+                303, b"", headers=(("Location", f"{table_address(self.tables.find(parts[1]))}/timeline"),)
+            )
         return self._answer_person(asked, parts or ["tables"])
 
-    def _answer_program(self, asked: _Asked, parts: Sequence[str]) -> Answer:
+    def _answer_program(self, asked: _Asked, parts: Sequence[str]) -> PageAnswer:
         if list(parts) == ["openapi.json"]:
             return _json(openapi_facts())
         route, table, given = self._routed(asked, parts)
         return _json(route.facts(self.tables, table, given))
 
-    def _answer_person(self, asked: _Asked, parts: Sequence[str]) -> Answer:
+    def _answer_person(self, asked: _Asked, parts: Sequence[str]) -> PageAnswer:
         route, table, given = self._routed(asked, parts)
         if not route.template:
             raise _Refused(404, "there is no such page")
@@ -321,7 +327,7 @@ class PageServer:
                 return route, self.tables.find(in_path["table"]) if "table" in in_path else None, given
         raise _Refused(404, "there is no such page")
 
-    def _act(self, asked: _Asked, parts: Sequence[str]) -> Answer:
+    def _act(self, asked: _Asked, parts: Sequence[str]) -> PageAnswer:
         """Plan an action, or run what was planned and confirmed."""
         if self.actions is None:
             raise _Refused(403, "this page only reads: start it with --allow-actions")
@@ -352,7 +358,7 @@ class PageServer:
         seen: tuple[object, ...] | None = None
         while not self.ending.is_set():
             try:
-                timeline = table.at().timeline
+                timeline = table.refresh().timeline
                 now = (timeline.highest_time, len(timeline.instants), len(timeline.pending))
                 if seen is not None and now != seen:
                     latest = timeline.latest_commit
@@ -411,15 +417,15 @@ def _status_of(error: LakefmtError) -> int:
     return 502 if isinstance(error, StorageError) else 422
 
 
-def _page(template: str, context: Mapping[str, Any], status: int = 200) -> Answer:
-    return Answer(status, render(template, context).encode("utf-8", "replace"))
+def _page(template: str, context: Mapping[str, Any], status: int = 200) -> PageAnswer:
+    return PageAnswer(status, render(template, context).encode("utf-8", "replace"))
 
 
-def _json(facts: object, status: int = 200) -> Answer:
-    return Answer(status, json.dumps(facts, default=str).encode(), _JSON)
+def _json(facts: object, status: int = 200) -> PageAnswer:
+    return PageAnswer(status, json.dumps(facts, default=str).encode(), _JSON)
 
 
-def _problem(status: int, message: str, *, is_program: bool) -> Answer:
+def _problem(status: int, message: str, *, is_program: bool) -> PageAnswer:
     if is_program:
         return _json({"error": {"status": status, "message": message[:4096]}}, status)
     context = {"table": None, "view": "", "views": view_names, "message": message[:4096], "part": "", "status": status}
@@ -531,7 +537,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Length", str(length))
         self.end_headers()
 
-    def _write(self, answer: Answer) -> None:
+    def _write(self, answer: PageAnswer) -> None:
         with suppress(OSError):
             self._send_head(answer.status, answer.type, answer.headers, len(answer.body))
             if self.command != "HEAD":

@@ -16,6 +16,7 @@ from lakefmt._core.filegroups.table_client import TableAt
 from lakefmt._core.page.files import size_facts
 from lakefmt._core.page.tables import PageTable, PageTables
 from lakefmt._core.page.timeline import zone_of
+from lakefmt._core.read.stats import EntryBuilder
 from lakefmt._core.segments.codec import committed_of, has_streams
 from lakefmt._core.segments.pending import is_owned, load_streams, plan_stream
 from lakefmt._core.storage.api import ObjectStore
@@ -45,6 +46,8 @@ __all__ = [
 Facts = dict[str, Any]
 
 _MOST_LISTED: Final = 200
+#: Pending instants whose writers are looked for.
+_MOST_ASKED: Final = 8
 _CHECKS: Final = threading.Lock()
 _MOST_TEXT: Final = 4096
 _MOST_LOCK_BYTES: Final = 1 << 16
@@ -116,17 +119,33 @@ def health_words(table_at: TableAt) -> list[Facts]:
     """Return what the timeline alone tells of a table's health; no other file is read, but those of pending writers."""
     words = []
     pending = table_at.timeline.pending
+    builder = EntryBuilder(table_at) if pending else None
+    # A few of the oldest: whoever is dead has been so for a while.
+    dead = sum(_is_dead(builder, i) for i in pending[:_MOST_ASKED]) if builder is not None else 0
+    if dead:
+        words.append({"level": "bad", "words": f"{dead:,} dead writer{_s(dead)}: the next write rolls back"})
     planned = [
         i for i in pending if i.action in (Action.COMPACTION, Action.LOG_COMPACTION, Action.CLUSTERING, Action.CLEAN)
     ]
-    others = len(pending) - len(planned)
-    if others:
-        words.append({"level": "note", "words": f"{others:,} writes not completed"})
+    others = len(pending) - len(planned) - dead
+    if others > 0:
+        words.append({"level": "note", "words": f"{others:,} write{_s(others)} not completed"})
     if planned:
-        words.append({"level": "note", "words": f"{len(planned):,} plans wait"})
+        words.append({"level": "note", "words": f"{len(planned):,} plan{_s(len(planned))} waiting"})
     if not table_at.timeline.commits:
         words.append({"level": "note", "words": "no commits"})
     return words or [{"level": "good", "words": "in order"}]
+
+
+def _is_dead(builder: EntryBuilder, instant: Instant) -> bool:
+    try:
+        return builder.entry(instant, False).failed
+    except LakefmtError:
+        return False  # it was completed or rolled back meanwhile
+
+
+def _s(number: int) -> str:
+    return "" if number == 1 else "s"
 
 
 def settings_facts(table: PageTable) -> list[Facts]:
@@ -304,10 +323,14 @@ def _stream_facts(table_at: TableAt) -> list[Facts]:
     return rows
 
 
+#: A field of the position that a stream keeps → what writes the stream. Other jobs add theirs.
+_STREAM_KINDS: Final = {"position": "CDC"}
+
+
 def _stream_kind(offset: object) -> str:
     """Return what writes a stream, by the position it keeps: each kind of job has its own shape of it."""
-    # A follower of a database keeps its position in the log; other jobs add their shape here.
-    return "CDC" if isinstance(offset, dict) and "position" in offset else "stream"
+    fields = offset if isinstance(offset, dict) else {}
+    return next((what for field, what in _STREAM_KINDS.items() if field in fields), "stream")
 
 
 def _position_text(offset: object) -> str:
@@ -360,7 +383,8 @@ def advice_facts(table: PageTable) -> Facts:
     Raises:
         LakefmtError: the table has too little history, or cannot be read.
     """
-    advice = table.table.advise()
+    with table.alone():
+        advice = table.table.advise()
     return {**advice.as_json(), "text": str(advice), "paste": advice.paste}
 
 

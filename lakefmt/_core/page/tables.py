@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from lakefmt._core.storage.open import location_text, open_store
 from lakefmt._core.storage.redaction import Redactor, printable_url
 from lakefmt._core.storage.time_source import SystemTimeSource, TimeSource
 from lakefmt._core.table import Table
+from lakefmt._core.timeline.store import InstantCache
 from lakefmt.errors import InvalidInputError, LakefmtError, TableNotFound
 from lakefmt.find_tables import find_tables
 
@@ -31,7 +33,11 @@ _MOST_PATHS: Final = 10_000
 _MOST_FILE_BYTES: Final = 1 << 20
 #: Folders are looked into again after this many seconds, a timeline after the smaller number.
 _FOLDER_SECONDS: Final = 15.0
-_STATE_SECONDS: Final = 0.5
+_STATE_SECONDS: Final = 2.5
+#: Commits whose metadata are held per table: what a page shows is less.
+_MOST_COMMITS: Final = 1024
+#: Of large tables one thing at a time is computed that lists, plans or reads much: memory does not add up.
+_ALONE: Final = threading.RLock()
 #: Files that are listed before an answer begins.
 _FEW_FILES: Final = 2_000
 #: Tables whose file slices are held at a time: of a hundred thousand files they take 60 MB.
@@ -111,6 +117,7 @@ class PageTable:
         with self._lock:
             if self._table is None:
                 client = self._open_client()
+                client.cache.commits = InstantCache(_MOST_COMMITS)
                 client.open()
                 self._table = Table(client)
             return self._table
@@ -129,17 +136,31 @@ class PageTable:
         Raises:
             LakefmtError: it cannot be read.
         """
-        client = self.table.client
         now = self._tables.time_source.monotonic()
         held = self._state
         if held is None or not 0 <= now - held[0] < _STATE_SECONDS:
-            held = (now, client.at())
-            self._state = held
+            return self.refresh()
         return held[1]
 
     def forget(self) -> None:
         """Read the timeline anew with the next question."""
         self._state = None
+
+    def refresh(self) -> TableAt:
+        """Return the table as it is now, read anew; questions after this one are answered from it for a while.
+
+        Raises:
+            LakefmtError: it cannot be read.
+        """
+        table_at = self.table.client.at()
+        self._state = (self._tables.time_source.monotonic(), table_at)
+        return table_at
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep others waiting that compute much of a large table."""
+        with _ALONE if self.is_large else nullcontext():
+            yield
 
     def slices(self) -> list[FileSlice]:
         """Return the latest file slice of every file group; held as long as the timeline is the same."""
@@ -148,9 +169,11 @@ class PageTable:
         key = (timeline.highest_time, len(timeline.instants), len(timeline.pending))
         held = self._held
         if held is None or held.key != key:
-            held = _Held(key, table_at.slices())
-            self._held = held
-            self._tables.note_slices(self)
+            with self.alone():
+                held = self._held  # somebody may have listed them meanwhile
+                if held is None or held.key != key:
+                    held = self._held = _Held(key, table_at.slices())
+                    self._tables.note_slices(self)
         return held.slices
 
     @property

@@ -42,7 +42,12 @@ Facts = dict[str, Any]
 MOST_BARS: Final = 240
 _COLUMN_PIXELS: Final = 5
 #: Bodies are read for so long per picture; what is left is drawn without its operation, and the page asks again.
-_BODY_SECONDS: Final = 0.06
+_BODY_SECONDS: Final = 0.03
+#: How long a pending instant counts as it was seen: of many dead writers each costs some requests.
+_PENDING_SECONDS: Final = 5.0
+_MOST_ENTRIES: Final = 20_000
+#: How the names of what HTTP loads note in commits begin: label, database, transaction.
+_LOAD_PREFIX: Final = "lakefmt.load."
 _MOST_TEXT: Final = 4096
 _MOST_BODY_TEXT: Final = 64 << 10
 _MOST_PARTITIONS: Final = 400
@@ -212,25 +217,41 @@ def _entries(table: PageTable, table_at: TableAt, moments: _Moments, places: Ite
     """Return the entries of instants; newest bodies are read first, for a while. The second value: all were read."""
     builder, clock = EntryBuilder(table_at), table_at.client.time_source
     until = clock.monotonic() + _BODY_SECONDS
-    known: dict[tuple[str, str], Facts] = table.remembered.setdefault("entries", {})
     found: list[Facts] = []
     complete = True
     for place in reversed(list(places)):
         instant = moments.instants[place]
-        key = (instant.file_name or str(instant.time), instant.action.value)
-        facts = known.get(key) if instant.is_completed else None
+        archived = str(instant.time) in moments.archived
+        facts = _known_entry(table, instant, archived, clock.monotonic())
         if facts is None and clock.monotonic() < until:
-            facts = _read_entry(builder, instant, str(instant.time) in moments.archived, table)
-            if instant.is_completed:
-                if len(known) > 20_000:
-                    known.clear()
-                known[key] = facts
+            facts = _read_entry(builder, instant, archived, table)
+            _keep_entry(table, instant, archived, facts, clock.monotonic())
         if facts is None:
             complete = False
             facts = entry_facts(_plain_entry(instant))
             facts["known"] = False
         found.append({**facts, "start": moments.starts[place], "end": _end(moments, place, facts)})
     return found[::-1], complete
+
+
+def _known_entry(table: PageTable, instant: Instant, archived: bool, now: float) -> Facts | None:
+    """Return the entry that was read before: a completed instant stays as it is, a pending one for a moment."""
+    known: dict[tuple[str, bool], tuple[float, Facts]] = table.remembered.setdefault("entries", {})
+    kept = known.get((_entry_name(instant), archived))
+    if kept is None or (not instant.is_completed and now - kept[0] > _PENDING_SECONDS):
+        return None
+    return kept[1]
+
+
+def _keep_entry(table: PageTable, instant: Instant, archived: bool, facts: Facts, now: float) -> None:
+    known = table.remembered["entries"]
+    if len(known) > _MOST_ENTRIES:
+        known.clear()
+    known[(_entry_name(instant), archived)] = (now, facts)
+
+
+def _entry_name(instant: Instant) -> str:
+    return instant.file_name or str(instant)
 
 
 def _end(moments: _Moments, place: int, facts: Facts) -> float | None:
@@ -406,7 +427,7 @@ def instant_facts(table: PageTable, time: str, action: str = "") -> Facts:
     facts = _read_entry(EntryBuilder(table_at), instant, str(instant.time) in moments.archived, table)
     facts |= {"start": moments.starts[found], "end": _end(moments, found, facts), "zone": str(moments.zone)}
     facts["states"] = [
-        {"action": each.action.value, "state": each.state.value, "file": each.file_name, "bytes": each.size}
+        {"action": each.action.value, "state": each.state.value, "file": each.file_name}
         for each in table_at.timeline.files_of(instant)
     ]
     facts["same_time"] = [
@@ -526,6 +547,8 @@ def _labels(extra: Mapping[str, str]) -> list[Facts]:
             labels.append({"what": "stream", "name": name.removeprefix(STREAM_PREFIX), "value": shown})
         elif name.startswith(TXN_PREFIX):
             labels.append({"what": "application", "name": name.removeprefix(TXN_PREFIX), "value": shown})
+        elif name.startswith(_LOAD_PREFIX):
+            labels.append({"what": "load", "name": name.removeprefix(_LOAD_PREFIX), "value": shown})
         elif "checkpoint" in name or "watermark" in name:
             labels.append({"what": "checkpoint", "name": name, "value": shown})
     return labels

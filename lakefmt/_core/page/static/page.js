@@ -76,6 +76,9 @@
     const middle = (start + end) / 2, span = Math.min(Math.max(end - start, 0.02), most);
     start = middle - span / 2; end = middle + span / 2;
     window_ = { start, end };
+    // Who goes beyond the oldest active instant sees the archive.
+    const edge = Math.max(now.last - now.first, 1) * 0.03;
+    if (archived === null && timeline.querySelector("[data-step=archive]") && start < now.first - edge) archived = true;
     const query = new URLSearchParams(location.search);
     for (const name of ["part", "before", "limit"]) query.delete(name);
     query.set("start", start.toFixed(3)); query.set("end", end.toFixed(3));
@@ -83,9 +86,13 @@
     const shown = `${timeline.dataset.base}/timeline?${query}`;
     query.set("part", "timeline"); query.set("width", String(Math.max(280, Math.floor(picture().clientWidth))));
     const number = ++asked;
+    timeline.setAttribute("aria-busy", "true");
     const answer = await reach(`${timeline.dataset.base}/timeline?${query}`);
-    if (!answer.ok || number !== asked) return;
-    timeline.innerHTML = await answer.text();
+    const text = await answer.text();
+    if (number !== asked) return;  // a later one is under way
+    timeline.removeAttribute("aria-busy");
+    if (!answer.ok) return;
+    timeline.innerHTML = text;
     window_ = null;
     settle();
     if (focus) picture().querySelector("a.lf-bar[tabindex='0']")?.focus({ preventScroll: true });
@@ -162,12 +169,29 @@
       addEventListener("click", (event) => { event.preventDefault(); event.stopPropagation(); }, { capture: true, once: true });
       setTimeout(() => dispatchEvent(new MouseEvent("click")), 0);
     });
+    // Two marked commits lead to what changed between them: Shift and a click, or the key m.
+    let marked = "";
+    const mark = (bar) => {
+      if (!bar || !bar.dataset.instant) return;
+      bar.classList.add("lf-marked");
+      if (marked && marked !== bar.dataset.instant) {
+        const [from, to] = [marked, bar.dataset.instant].sort();
+        location.href = `${timeline.dataset.base}/changes?from=${from}&to=${to}`;
+        return;
+      }
+      marked = bar.dataset.instant;
+      document.getElementById("live").textContent = `Marked ${marked}: mark another commit to see what changed between them`;
+    };
+    timeline.addEventListener("click", (event) => {
+      const bar = event.shiftKey && event.target.closest("a.lf-bar");
+      if (bar) { event.preventDefault(); mark(bar); }
+    });
     timeline.addEventListener("dragstart", (event) => event.preventDefault());
     timeline.addEventListener("keydown", (event) => {
       if (event.ctrlKey || event.metaKey || event.altKey || !event.target.closest("#timeline-picture")) return;
       const now = numbers(), edge = Math.max(now.last - now.first, 1) * 0.02;
       const keys = {
-        ArrowLeft: () => step(-1), ArrowRight: () => step(1), "+": () => load(...zoom(1 / 2), { focus: true }), "=": () => load(...zoom(1 / 2), { focus: true }),
+        m: () => mark(event.target.closest("a.lf-bar")), ArrowLeft: () => step(-1), ArrowRight: () => step(1), "+": () => load(...zoom(1 / 2), { focus: true }), "=": () => load(...zoom(1 / 2), { focus: true }),
         "-": () => load(...zoom(2), { focus: true }), PageUp: () => load(...shift(-0.5), { focus: true }), PageDown: () => load(...shift(0.5), { focus: true }),
         Home: () => load(now.first - edge, now.last + edge, { focus: true }),
         End: () => load(now.last - (now.end - now.start), now.last + (now.end - now.start) * 0.05, { focus: true }),
