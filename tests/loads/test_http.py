@@ -210,6 +210,13 @@ def test_c3_a_body_whose_length_is_not_clear_is_refused(
         assert raw.is_closed()
 
 
+@pytest.mark.parametrize("path", ["//[", "/api/health?" + "&".join("a=1" for _ in range(99))])
+def test_c3_addresses_that_are_none(started: Callable[..., LoadServer], path: str) -> None:
+    with Raw(started()) as raw:
+        raw.head("GET", path)
+        assert raw.receive(b"}")[:12] in (b"HTTP/1.1 400", b"HTTP/1.1 404")
+
+
 @pytest.mark.parametrize("twice", ["Content-Length: 5\r\nContent-Length: 6", "Host: a\r\nHost: b"])
 def test_c3_headers_that_come_twice(started: Callable[..., LoadServer], twice: str) -> None:
     with Raw(started()) as raw:

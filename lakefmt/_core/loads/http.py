@@ -223,7 +223,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self) -> None:
         try:
             length = self._body_length()
-        except Refusal as error:
+            parts = urlsplit(self.path)
+            query = dict(parse_qsl(parts.query, max_num_fields=50))
+        except (Refusal, ValueError) as error:
             self._send(Reply({"Status": "FAILED", "Message": str(error)}, 400, close=True))
             return
         user = self._user()
@@ -233,11 +235,10 @@ class _Handler(BaseHTTPRequestHandler):
             return
         waits = self.headers.get("Expect", "").lower() == "100-continue" and self.request_version != "HTTP/1.0"
         body_of = _Body(self, length, waits=waits)
-        parts = urlsplit(self.path)
         request = Request(
             self.command,
             unquote(parts.path),
-            dict(parse_qsl(parts.query, max_num_fields=50)),
+            query,
             self._headers(),
             body_of,
             user,

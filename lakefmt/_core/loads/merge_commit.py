@@ -112,12 +112,14 @@ class MergeCommits:
             group.closed = True
             self._groups.pop(key, None)
         record = live.record
+        outcome = outcome_body("INTERNAL_ERROR", "the commit failed", record.label, record.id)
         try:
             with transactions.working(live, waits=True):
                 transactions.commit(live, final=True)
             outcome = outcome_body("OK", "", record.label, record.id)
         except LakefmtError as error:
             outcome = outcome_body("FAILED", str(error), record.label, record.id)
-        with self._changed:
-            group.outcome = outcome
-            self._changed.notify_all()
+        finally:  # whatever happened: the others wait for it
+            with self._changed:
+                group.outcome = outcome
+                self._changed.notify_all()
