@@ -195,6 +195,9 @@ def test_a_load_and_a_checkpoint_are_told_by_their_labels(tmp_path):
     done = table.upsert(table.read().slice(0, 1), commit_metadata=noted)
     with served(tmp_path / "t") as page:
         labels = page.facts(f"/tables/{id_of(page)}/instants/{done.instant}")["labels"]
+        jobs = page.facts(f"/tables/{id_of(page)}/services")["jobs"]
+    assert [each["time"] for each in jobs] == [done.instant] * 2
+    assert [{name: job[name] for name in ("what", "name", "value")} for job in jobs] == labels
     assert [(each["what"], each["name"], each["value"]) for each in labels] == [
         ("load", "label", "monday"),
         ("checkpoint", "streamer.checkpoint.key.v2", "topic,0:17"),

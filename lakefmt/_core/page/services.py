@@ -15,7 +15,7 @@ from lakefmt._core.config.table_config import KIND
 from lakefmt._core.filegroups.table_client import TableAt
 from lakefmt._core.page.files import size_facts
 from lakefmt._core.page.tables import PageTable, PageTables
-from lakefmt._core.page.timeline import zone_of
+from lakefmt._core.page.timeline import label_facts, zone_of
 from lakefmt._core.read.stats import EntryBuilder
 from lakefmt._core.segments.codec import committed_of, has_streams
 from lakefmt._core.segments.pending import is_owned, load_streams, plan_stream
@@ -46,6 +46,8 @@ __all__ = [
 Facts = dict[str, Any]
 
 _MOST_LISTED: Final = 200
+#: Newest commits in which jobs are looked for.
+_MOST_JOB_COMMITS: Final = 20
 #: Pending instants whose writers are looked for.
 _MOST_ASKED: Final = 8
 _CHECKS: Final = threading.Lock()
@@ -188,6 +190,7 @@ def service_facts(table: PageTable) -> Facts:
         "heartbeats": lambda: _heartbeats(table_at),
         "streams": lambda: _stream_facts(table_at),
         "applications": lambda: _application_facts(table_at),
+        "jobs": lambda: _job_facts(table_at),
         "consumers": lambda: _consumer_facts(table),
         "savepoints": lambda: _savepoints(table),
         "watermark": lambda: watermark_of(table_at.newest_entries()),
@@ -347,6 +350,16 @@ def _application_facts(table_at: TableAt) -> list[Facts]:
             fields = decode_entry(entries, name) or {}
             rows.append({"application": name.removeprefix(TXN_PREFIX), "number": fields.get("number")})
     return rows[:_MOST_LISTED]
+
+
+def _job_facts(table_at: TableAt) -> list[Facts]:
+    """Return the newest checkpoints of ingest jobs and labels of loads over HTTP, with the commits that noted them."""
+    found: dict[tuple[str, str], Facts] = {}
+    for instant in reversed(table_at.timeline.commits[-_MOST_JOB_COMMITS:]):
+        for label in label_facts(table_at.commit_metadata(instant).extra_metadata):
+            if label["what"] in ("load", "checkpoint"):
+                found.setdefault((label["what"], label["name"]), {**label, "time": str(instant.time)})
+    return list(found.values())
 
 
 def _consumer_facts(table: PageTable) -> list[Facts]:

@@ -29,6 +29,7 @@ __all__ = [
     "commit_facts",
     "entry_facts",
     "instant_facts",
+    "label_facts",
     "legend_facts",
     "list_instants",
     "timeline_facts",
@@ -526,7 +527,7 @@ def commit_facts(commit: CommitMetadata) -> Facts:
         "num_files": len(commit.stats),
         "replaced": {str(path): len(ids) for path, ids in list(commit.replaced_file_ids.items())[:_MOST_PARTITIONS]},
         "metadata": _metadata_facts(commit.extra_metadata),
-        "labels": _labels(commit.extra_metadata),
+        "labels": label_facts(commit.extra_metadata),
     }
 
 
@@ -538,7 +539,7 @@ def _metadata_facts(extra: Mapping[str, str]) -> list[Facts]:
     ]
 
 
-def _labels(extra: Mapping[str, str]) -> list[Facts]:
+def label_facts(extra: Mapping[str, str]) -> list[Facts]:
     """Return what streams, loads and ingestion tools note in commits: each as what it is, with its value."""
     labels = []
     for name, text in sorted(extra.items()):
