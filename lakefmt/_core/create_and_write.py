@@ -143,15 +143,7 @@ def write_table(
         place = {"path": path, "storage_options": storage_options}
         return _create_and_write(place, made, data, mode, operation, call)
     if mode == "error":
-        keyed = bool(table.properties.record_key_fields)
-        again = (
-            "mode='upsert' inserts and updates its rows"
-            if keyed
-            else "it has no key: mode='append' adds rows, each time"
-        )
-        raise TableExists(
-            f"there is a table at {table.client.store.url}: {again}, 'overwrite' replaces them, 'ignore' leaves it as it is"
-        )
+        raise TableExists(_what_else(table))
     if mode == "ignore":
         return CommitResult(None, operation=WriteOperation(_verb(table, mode, operation).upper()))
     check_agreement(table, record_key=record_key, partition_by=partition_by, ordering=ordering)
@@ -198,6 +190,17 @@ def _check_operation(operation: str | None, mode: str) -> None:
         raise InvalidInputError("mode='overwrite' replaces all rows: leave out operation=")
     if mode == "upsert" and operation != "upsert":
         raise InvalidInputError(f"mode='upsert' and operation={operation!r} contradict each other: use mode='append'")
+
+
+def _what_else(table: Table) -> str:
+    """Return what a call that expected no table may ask for."""
+    keyed = bool(table.properties.record_key_fields)
+    again = (
+        "mode='upsert' inserts and updates its rows" if keyed else "it has no key: mode='append' adds rows, each time"
+    )
+    return (
+        f"there is a table at {table.client.store.url}: {again}, 'overwrite' replaces them, 'ignore' leaves it as it is"
+    )
 
 
 def _existing(

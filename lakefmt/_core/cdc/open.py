@@ -13,7 +13,7 @@ from lakefmt._core.cdc.events import SourceReader
 from lakefmt._core.storage.open import location_text
 from lakefmt.errors import InvalidInputError
 
-__all__ = ["PASSWORD_VARIABLE", "follower_text", "slot_of", "source_opener"]
+__all__ = ["PASSWORD_VARIABLE", "follower_text", "slot_name_of", "source_opener"]
 
 #: The environment variable that has the password of a source.
 PASSWORD_VARIABLE: Final = "LAKEFMT_CDC_PASSWORD"  # noqa: S105  (a name)
@@ -50,15 +50,15 @@ def source_opener(
     from lakefmt._core.cdc.postgres.source import PostgresSource
 
     # Two followers of one slot would take changes from each other.
-    slot = {} if "slot" in dict(parse_qsl(parts.query)) else {"slot": slot_of(follower)}
+    slot = {} if "slot" in dict(parse_qsl(parts.query)) else {"slot": slot_name_of(follower)}
     return lambda: PostgresSource.from_url(url, password=secret, tables=patterns, **slot)
 
 
-def slot_of(follower: str) -> str:
+def slot_name_of(follower: str) -> str:
     """Return the name of a follower's slot where the URL names none.
 
     Example:
-        >>> slot_of("cdc /lake"), slot_of("cdc /other")
+        >>> slot_name_of("cdc /lake"), slot_name_of("cdc /other")
         ('lakefmt_b8bdd5c5', 'lakefmt_a9e9a1e3')
     """
     return f"lakefmt_{hashlib.sha256(follower.encode()).hexdigest()[:8]}"
