@@ -103,6 +103,27 @@ def test_the_command_follows_once_and_says_no_password(
     assert READER_PASSWORD.encode() not in stored
 
 
+def test_a_file_says_what_is_special_of_tables(
+    mariadb: MariaServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = "create table odd (id int primary key, `Straße` varchar(9), city varchar(9))"
+    database = new_database(mariadb, made, "insert into odd values (1, 'x', 'oslo')")
+    monkeypatch.setenv("LAKEFMT_CDC_PASSWORD", READER_PASSWORD)
+    command = ["cdc", f"mysql://reader@127.0.0.1:{mariadb.port}/{database}", "--to", str(tmp_path / "lake"), "--once"]
+    refused = CliRunner().invoke(main, command)
+    assert refused.exit_code == 1
+    assert f"{database}.odd cannot be followed: column name 'Straße'" in refused.output
+    file = tmp_path / "tables.toml"
+    file.write_text(f'["{database}.odd"]\npartition_by = "city"\nrename = {{"Straße" = "street"}}\n', "utf-8")
+    done = CliRunner().invoke(main, [*command, "--tables-file", str(file)])
+    assert done.exit_code == 0, done.output
+    assert lakefmt.open_table(tmp_path / "lake" / database / "odd").read(columns=["street"]).to_pylist() == [
+        {"street": "x"}
+    ]
+    file.write_text(f'["{database}.odd"]\nkeys = "city"\n', "utf-8")
+    assert "unknown 'keys'" in CliRunner().invoke(main, [*command, "--tables-file", str(file)]).output
+
+
 def test_a_wrong_password_is_an_error_without_it(mariadb: MariaServer, tmp_path: Path) -> None:
     database = new_database(mariadb, MADE)
     file = tmp_path / "password"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -198,9 +199,10 @@ class TableSink:
         keys_of_transaction = self._keys_of_transaction() if filled else None
         for name, column_type in shape.added.items():
             comment = _NOT_FILLED if name in filled else None
-            self._altered(
-                f"column {name!r} was added", partial(table.alter.add_column, name, column_type, comment=comment)
-            )
+            with self._naming_the_table():
+                self._altered(
+                    f"column {name!r} was added", partial(table.alter.add_column, name, column_type, comment=comment)
+                )
         for name, column_type in shape.widened.items():
             try:
                 self._altered(
@@ -285,6 +287,15 @@ class TableSink:
         self.schema_changes += 1
         _log.info("%s: %s", self.path, what)
 
+    @contextmanager
+    def _naming_the_table(self) -> Iterator[None]:
+        """Say of a name of a column that cannot be stored whose it is, and what mends it."""
+        try:
+            yield
+        except SchemaMismatch as error:
+            mends = f"of a follower by tables={{{str(self.name)!r}: {{'rename': {{…}}}}}}, or `rename` in --tables-file"
+            raise SchemaMismatch(f"{self.name} cannot be followed: {error}; {mends}") from error
+
     def _make_table(self, source: SourceTable) -> None:
         options = self._options
         schema, keys = first_schema(source, self._settings, options)
@@ -292,19 +303,20 @@ class TableSink:
         if not options.logs:
             keyed = {"record_key": list(keys), "index": options.index, "ordering": self._settings.ordering}
         partition_by = self._settings.partition_by
-        table = create_table(
-            self.path,
-            schema=schema,
-            partition_by=list(partition_by) if isinstance(partition_by, tuple) else partition_by,
-            table_type="cow" if options.logs else options.table_type,
-            table_version=options.table_version,
-            name=self.name.table,
-            database=self.name.schema,
-            properties=dict(options.properties),
-            storage_options=self._storage_options,
-            if_exists="open",
-            **keyed,
-        )
+        with self._naming_the_table():
+            table = create_table(
+                self.path,
+                schema=schema,
+                partition_by=list(partition_by) if isinstance(partition_by, tuple) else partition_by,
+                table_type="cow" if options.logs else options.table_type,
+                table_version=options.table_version,
+                name=self.name.table,
+                database=self.name.schema,
+                properties=dict(options.properties),
+                storage_options=self._storage_options,
+                if_exists="open",
+                **keyed,
+            )
         self._use(table)
 
     # --- changes ---------------------------------------------------------------------------------------------------------

@@ -38,6 +38,11 @@ _MAX_PASSWORD_BYTES = 4096
     "PATH may be empty: then below --to. Repeatable; default: all tables of the database.",
 )
 @click.option(
+    "--tables-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="TOML with a section for each table or pattern: path, record_key, partition_by, ordering, rename. Beside --table.",
+)
+@click.option(
     "--mode", type=click.Choice(["upsert", "append_log"]), help="Mirror the source (default), or keep every change."
 )
 @click.option("--once", is_flag=True, help="End when everything that is committed in the source now is in the tables.")
@@ -63,6 +68,7 @@ def cdc(
     source: str,
     base_path: str | None,
     tables: Mapping[str, str],
+    tables_file: Path | None,
     mode: str | None,
     once: bool,
     only_check: bool,
@@ -80,17 +86,19 @@ def cdc(
     from lakefmt._core.cdc.follow import Follower
     from lakefmt._core.cdc.open import follower_text, source_opener
     from lakefmt._core.cdc.options import effective_values, parse_options
+    from lakefmt._core.ingest.jobs import load_config
 
     chosen, notes = parse_options({**options, **({} if mode is None else {"mode": mode})})
     for note in notes:
         click.echo(f"note: {note}", err=True)
     secret = _password(password_file, prompt=password_prompt)
-    opener = source_opener(source, list(tables), secret, follower_text(chosen.name, base_path, tables))
+    told = {} if tables_file is None else load_config(tables_file)
+    paths = {**told, **{name: path or None for name, path in tables.items()}}
+    opener = source_opener(source, list(paths), secret, follower_text(chosen.name, base_path, paths))
     if only_check:
         _print_findings(_findings(opener), as_json=as_json)
         return
     click.echo(f"options: {', '.join(effective_values(chosen)) or 'defaults'}", err=True)
-    paths = {name: path or None for name, path in tables.items()}
     follower = Follower(
         opener, base_path, paths, chosen, storage_options=storage_options or None, on_commit=_printer(as_json=as_json)
     )
