@@ -14,7 +14,7 @@ from lakefmt._core.producers.stream import core as committer_module
 from lakefmt._core.producers.stream.options import ErrorTypeHandler, FlushMode
 from lakefmt._core.segments.codec import list_streams
 from lakefmt._core.storage import ObjectStore
-from lakefmt.errors import FlushFailed, InvalidInputError, LakefmtError, StorageError
+from lakefmt.errors import DuplicateKey, FlushFailed, InvalidInputError, LakefmtError, StorageError
 from lakefmt.testing.store_wrapper import Effect, SimulatedCrash
 from lakefmt.testing.stores import Fault, FaultMode, FaultStore
 from lakefmt.testing.virtual_time import VirtualTime
@@ -169,6 +169,33 @@ def test_a_future_of_a_row_that_was_skipped_has_its_failure() -> None:
         stream.commit()
         assert kept.result(0).instant is not None
     assert stored(store) == [2]
+
+
+@pytest.mark.parametrize(
+    "handler", [ErrorTypeHandler.IGNORE, lambda batch, error: "skip"], ids=["IGNORE", "a function"]
+)
+@pytest.mark.parametrize("arrow", [False, True], ids=["rows", "arrow"])
+def test_rows_that_strict_operators_refuse_take_no_neighbours(handler: Any, arrow: bool) -> None:
+    store = make()
+    table_over(store).upsert([{"id": "a", "v": 0, "s": None}, {"id": "b", "v": 0, "s": None}])
+    applied = [("insert", "a"), ("upsert", "c"), ("update", "x"), ("insert", "d"), ("delete", "b")]
+    how = {**SYNC, "error_type_handler": handler, "dead_letter_path": "letters"}
+    with table_over(store).open_stream(writer_id="w", **how) as stream:
+        futures = []
+        if arrow:
+            rows = pa.table({"id": [key for _, key in applied], "v": [1] * 5, "kind": [kind for kind, _ in applied]})
+            stream.write_arrow(rows, operator_column="kind")
+        else:
+            futures = [stream.apply_tracked(kind, {"id": key, "v": 1}, "durable") for kind, key in applied]
+        stream.mark(5)
+        stream.flush()
+        assert stream.metrics()["dead_letter_rows"] == 2
+        failures = [type(future.exception(0)) for future in futures]
+        assert failures in ([], [DuplicateKey, type(None), DuplicateKey, type(None), type(None)])
+        stream.commit()
+        assert stream.last_committed.offset == 5
+    found = table_over(store).read(columns=["id", "v"]).sort_by("id").to_pylist()
+    assert found == [{"id": "a", "v": 0}, {"id": "c", "v": 1}, {"id": "d", "v": 1}]
 
 
 def test_the_mark_of_rows_that_are_skipped_counts() -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import field
-from itertools import groupby
+from itertools import compress, groupby
 from typing import Any, Final
 
 import numpy as np
@@ -81,6 +81,14 @@ def _cut_part(part: _RowRun | pa.Table, first: int, end: int) -> _RowRun | pa.Ta
         return part.slice(first, end - first)
     columns = {number - first: text for number, text in part.columns.items() if first <= number < end}
     return _RowRun(part.checker, part.rows[first:end], part.operators[first:end], columns)
+
+
+def _part_of(part: _RowRun | pa.Table, chosen: npt.NDArray[np.bool_]) -> _RowRun | pa.Table:
+    if isinstance(part, pa.Table):
+        return part.filter(pa.array(chosen))
+    numbers = np.cumsum(chosen) - 1
+    columns = {int(numbers[number]): text for number, text in part.columns.items() if chosen[number]}
+    return _RowRun(part.checker, list(compress(part.rows, chosen)), list(compress(part.operators, chosen)), columns)
 
 
 @dataclass(slots=True)
@@ -181,6 +189,32 @@ class Buffer:
         rest.tracked = [replace(each, row=each.row - self.marked) for each in self.tracked if each.row >= self.marked]
         self.tracked = [each for each in self.tracked if each.row < self.marked]
         return rest
+
+    def parted(self, chosen: npt.NDArray[np.bool_]) -> tuple[Buffer, Buffer]:
+        """Return the chosen rows and the others, each with what its callers follow; the others keep the mark.
+
+        Args:
+            chosen: of all rows; the mark is behind the last one, or there is none.
+        """
+        return self._some(chosen, is_marked=False), self._some(~chosen, is_marked=True)
+
+    def _some(self, chosen: npt.NDArray[np.bool_], *, is_marked: bool) -> Buffer:
+        numbers = np.cumsum(chosen) - 1
+        some = Buffer(self.opened, strict=self.strict, trigger=self.trigger, tail=self.tail, checker=self.checker)
+        some.rows = int(chosen.sum())
+        some.bytes = self.bytes * some.rows // self.rows
+        if is_marked and self.marked is not None:
+            some.offset, some.marked = self.offset, some.rows
+        first = 0
+        for part in self._parts:
+            count = len(part.rows) if isinstance(part, _RowRun) else part.num_rows
+            some._parts.append(_part_of(part, chosen[first : first + count]))
+            first += count
+        times = self.times()[chosen]
+        changes = np.flatnonzero(np.diff(times, prepend=np.nan) != 0)
+        some._times = list(zip(changes.tolist(), times[changes].tolist(), strict=True))
+        some.tracked = [replace(each, row=int(numbers[each.row])) for each in self.tracked if chosen[each.row]]
+        return some
 
     def tables(self) -> list[pa.Table]:
         """Return the rows as columns, in order; rows of one schema are one table.

@@ -30,7 +30,7 @@ from lakefmt._core.producers.stream.buffer import (
     take_tracked,
 )
 from lakefmt._core.producers.stream.committing import SegmentCommit, StreamMetrics
-from lakefmt._core.producers.stream.flushing import Flusher
+from lakefmt._core.producers.stream.flushing import Flusher, RefusedRows
 from lakefmt._core.producers.stream.opening import Finish, SegmentWriter
 from lakefmt._core.producers.stream.options import (
     FailedBatch,
@@ -636,6 +636,12 @@ class StreamCore:
 
         try:
             skipped = self.flusher.flush(buffers, confirm, tail=buffers[-1].tail)
+        except RefusedRows as error:
+            with self._changed:
+                refused, others = self._sealed.popleft().parted(error.rows)
+                self._bytes += refused.bytes + others.bytes - buffers[0].bytes
+                self._sealed.extendleft((others, refused))
+            return
         except FlushFailed as error:
             self._fail(error, buffers)
             return

@@ -88,6 +88,18 @@ class _Segment:
     data: bytes = b""
 
 
+class RefusedRows(Exception):
+    """Strict operators refuse some rows of a flush; the others are to be flushed without them.
+
+    Attributes:
+        rows: which are refused.
+    """
+
+    def __init__(self, rows: npt.NDArray[np.bool_]) -> None:
+        super().__init__(f"{int(rows.sum())} of {len(rows)} rows are refused")
+        self.rows = rows
+
+
 class Flusher:
     """Writes buffers as segments. One thread at a time uses it.
 
@@ -114,6 +126,8 @@ class Flusher:
         self.client, self.writer, self._options, self._metrics = client, writer, options, metrics
         self._reclaim, self._pending, self._see = reclaim, pending, see
         self._letters = 0
+        #: The rows that strict operators of the flush refuse; None: it was not refused.
+        self._refused: npt.NDArray[np.bool_] | None = None
         self._unmarked: list[Any] = []  # the offset of rows that were skipped, as long as it is not durable
         self._scope: tuple[object, KeyScope] | None = None
 
@@ -127,6 +141,7 @@ class Flusher:
 
         Raises:
             FlushFailed: some rows are not durable; the error's ``batches`` have them.
+            RefusedRows: some rows are refused and are not to end the stream; nothing was written.
         """
         begun = self.client.time_source.monotonic()
         segments: list[_Segment] | None = None
@@ -148,6 +163,7 @@ class Flusher:
                 failure: Exception = error
             except Exception as error:  # noqa: BLE001  (an unexpected error must not lose rows)
                 failure = error
+            self._check_refused(buffers, failure)
             attempts += 1
             first = first or failure
             if not self._again(failure, attempts, self.client.time_source.monotonic() - begun):
@@ -163,6 +179,19 @@ class Flusher:
                 self._mark_skipped(buffers, segments, confirm)
                 return failure
             lost = lost or isinstance(failure, StreamUnavailable)
+
+    def _check_refused(self, buffers: Sequence[Buffer], failure: Exception) -> None:
+        """Have rows that are refused flushed apart from their neighbours, where they do not end the stream.
+
+        Raises:
+            RefusedRows: some are.
+        """
+        refused, self._refused = self._refused, None
+        if refused is None or refused.all() or self._options.error_type_handler is ErrorTypeHandler.TERMINATE_INSTANCE:
+            return
+        (buffer,) = buffers  # those with strict operators are flushed alone
+        if buffer.marked in (None, buffer.rows):
+            raise RefusedRows(refused) from failure
 
     def _again(self, error: Exception, attempts: int, seconds: float) -> bool:
         """Wait and return True when another attempt is to be made."""
@@ -353,9 +382,11 @@ class Flusher:
         present = np.zeros(len(distinct), bool)
         present[stored[stored >= 0]] = True
         operators = operators_of(every)
-        wrong = np.flatnonzero(strict_violations(operators, numbers, present, first))
+        violations = strict_violations(operators, numbers, present, first)
+        wrong = np.flatnonzero(violations)
         if not len(wrong):
             return
+        self._refused = violations[first:]
         row = int(wrong[0])
         key, more = shown(str(keys[row])), f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
         if operators[row] == RowOperator.INSERT.value:
