@@ -212,7 +212,7 @@ class Buffer:
             first += count
         times = self.times()[chosen]
         changes = np.flatnonzero(np.diff(times, prepend=np.nan) != 0)
-        some._times = list(zip(changes.tolist(), times[changes].tolist(), strict=True))
+        some._times = list(zip(map(int, changes), map(float, times[changes]), strict=True))
         some.tracked = [replace(each, row=int(numbers[each.row])) for each in self.tracked if chosen[each.row]]
         return some
 
