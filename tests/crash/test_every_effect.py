@@ -154,6 +154,7 @@ READING = frozenset(
         "properties",
         "partitions",
         "partition_stats",
+    "plot",
         "history",
         "files",
         "schema_history",
