@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Any
@@ -10,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from lakefmt._core.read.filters import parse_filter
+from lakefmt._core.read.filters import parse_filter, parse_sql
 from lakefmt.errors import InvalidFilter
 
 ROWS = pa.table(
@@ -258,3 +259,19 @@ def test_comparisons_stay_in_the_columns_type_so_that_statistics_prune() -> None
     assert str(parse_filter("n < -2.5", schema).exact) == "(n <= -3)"
     assert str(parse_filter("amt <= 1.005", schema).exact) == "(amt <= 1.00)"
     assert "cast" not in str(parse_filter("at > '2026-01-01 00:00:00.0001'", schema).exact)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("when > 3", 'when is a word of SQL: the column is written "when"'),
+        ("\"when\" > 3 and Select = 'a'", 'select is a word of SQL: the column is written "select"'),
+        ("`when` > 3", "double quotes, not in backticks"),
+        ("id > ", "such as \"city = 'sf' and fare > 10\""),
+        ("id = 1 limit 3", "without clauses such as limit"),
+    ],
+)
+def test_a_text_that_is_no_condition_is_told_what_mends_it(text: str, says: str) -> None:
+    schema = pa.schema([("id", pa.int64()), ("when", pa.int64()), ("select", pa.string())])
+    with pytest.raises(InvalidFilter, match=re.escape(says)):
+        parse_sql(text, schema)

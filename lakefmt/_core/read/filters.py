@@ -67,6 +67,19 @@ _NODE_ARGUMENTS: Final = {
 }
 
 
+def _what_is_expected(text: str, schema: pa.Schema) -> str:
+    """Return what mends a text that is no condition."""
+    from sqlglot.dialects.duckdb import DuckDB
+
+    if "`" in text:
+        return "names stand in double quotes, not in backticks"
+    words = {word.upper() for word in re.findall(r'(?<!["\w])[A-Za-z_]\w*(?!["\w])', text)}
+    reserved = [name for name in schema.names if name.upper() in words & DuckDB.Tokenizer.KEYWORDS.keys()]
+    if reserved:
+        return f'{reserved[0]} is a word of SQL: the column is written "{reserved[0]}", in double quotes'
+    return "one condition is expected, such as \"city = 'sf' and fare > 10\", without clauses such as limit"
+
+
 def parse_sql(text: str, schema: pa.Schema) -> Condition:
     """Return the condition of an SQL text.
 
@@ -89,9 +102,7 @@ def parse_sql(text: str, schema: pa.Schema) -> Condition:
         return _Translator(schema, text).condition(tree, negated=False)
     except (errors.ParseError, errors.TokenError) as error:
         first = str(error).splitlines()[0]
-        what = (
-            "one condition is expected, without clauses such as limit" if first.startswith("Failed to parse") else first
-        )
+        what = _what_is_expected(text, schema) if first.startswith("Failed to parse") else first
         raise InvalidFilter(f"the filter {text!r:.200} is not an SQL condition: {what}") from error
     except InvalidExpression as error:
         raise InvalidFilter(f"the filter {text!r:.200}: {error}") from error
