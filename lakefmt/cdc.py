@@ -68,7 +68,7 @@ def follow(
     Args:
         source: ``"mysql://user@host:3306/database"``, ``"mariadb://…"`` or ``"postgresql://…"``; or a function that opens a source.
         base_path: the folder of the tables, which lie at ``<base_path>/<schema>/<table>``.
-        tables: names or patterns of names, such as ``["shop.*"]``; or a mapping from them to a path or to the fields of
+        tables: names or patterns of names, such as ``["shop.*", "!shop.audit"]``, where ``!`` leaves tables out; or a mapping from them to a path or to the fields of
             :class:`TableSettings`. None: all tables of the database.
         until_now: end when everything that was committed in the source at the beginning is in the tables.
         password: of the database; None: the environment variable ``LAKEFMT_CDC_PASSWORD``.

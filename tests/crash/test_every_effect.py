@@ -154,7 +154,7 @@ READING = frozenset(
         "properties",
         "partitions",
         "partition_stats",
-    "plot",
+        "plot",
         "history",
         "files",
         "schema_history",

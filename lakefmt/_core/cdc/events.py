@@ -7,6 +7,7 @@ whose meaning only the source knows. docs/cdc.md describes what becomes of the e
 from __future__ import annotations
 
 import enum
+import fnmatch
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
@@ -30,6 +31,7 @@ __all__ = [
     "TableGone",
     "TableLoaded",
     "TableTruncated",
+    "is_followed",
 ]
 
 #: A position in a source, as a JSON value.
@@ -234,6 +236,29 @@ class Border:
 
 
 Event: TypeAlias = RowChanges | TableChanged | TableLoaded | TableTruncated | TableGone | Border
+
+
+def is_followed(name: SourceName, patterns: Sequence[str], schema: str = "") -> bool:
+    """Return whether a table is one of those that patterns name.
+
+    Args:
+        name: of the table.
+        patterns: such as ``shop.*``; one that begins with ``!`` leaves tables out, and alone it leaves them out of all.
+        schema: of patterns without a dot; empty: a pattern stands as it is.
+
+    Example:
+        >>> is_followed(SourceName("shop", "orders"), ["shop.*", "!shop.audit_*"])
+        True
+        >>> is_followed(SourceName("shop", "audit_2026"), ["!audit_*"], schema="shop")
+        False
+    """
+
+    def matches(pattern: str) -> bool:
+        whole = pattern if "." in pattern or pattern == "*" or not schema else f"{schema}.{pattern}"
+        return fnmatch.fnmatchcase(str(name), whole)
+
+    chosen = [pattern for pattern in patterns if not pattern.startswith("!")] or ["*"]
+    return any(map(matches, chosen)) and not any(matches(each[1:]) for each in patterns if each.startswith("!"))
 
 
 @dataclass(frozen=True, slots=True)

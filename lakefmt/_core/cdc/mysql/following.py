@@ -8,7 +8,6 @@ which a later chunk repeats.
 
 from __future__ import annotations
 
-import fnmatch
 import struct
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
@@ -29,6 +28,7 @@ from lakefmt._core.cdc.events import (
     TableGone,
     TableLoaded,
     TableTruncated,
+    is_followed,
 )
 from lakefmt._core.cdc.mysql.columns import HINTS, SourceColumn, source_table
 from lakefmt._core.cdc.mysql.connection import Account, Session
@@ -79,7 +79,6 @@ __all__ = [
     "LogPlace",
     "Shape",
     "followed_tables",
-    "matches",
     "server_name",
 ]
 
@@ -311,18 +310,13 @@ class _Held(NamedTuple):
     rows: list[_RowsOf]
 
 
-def matches(name: SourceName, patterns: Sequence[str]) -> bool:
-    """Return whether a table is followed."""
-    return any(fnmatch.fnmatchcase(str(name), pattern) for pattern in patterns)
-
-
 def followed_tables(session: Session, patterns: Sequence[str]) -> list[SourceName]:
     """Return the tables of now that are followed, by name."""
     rows = session.rows(
         "select table_schema, table_name from information_schema.tables where table_type in ('BASE TABLE', 'SYSTEM VERSIONED') "
         "and table_schema not in ('mysql', 'information_schema', 'performance_schema', 'sys')"
     )
-    return sorted(name for name in (SourceName(*row) for row in rows) if matches(name, patterns))
+    return sorted(name for name in (SourceName(*row) for row in rows) if is_followed(name, patterns))
 
 
 def server_name(session: Session) -> str:
@@ -657,7 +651,7 @@ class LogFollower:
     def _created(self, meaning: Created) -> Iterator[Event]:
         table = self._tables.get(meaning.name)
         if table is None:
-            if matches(meaning.name, self._settings.patterns):
+            if is_followed(meaning.name, self._settings.patterns):
                 self._join(meaning.name, is_read=True)
         elif table.is_missing or (meaning.replaces and self._is_new(table)):
             yield from self._gone(meaning.name, None)
@@ -690,7 +684,7 @@ class LogFollower:
         else:
             yield from self._gone(meaning.name, meaning.new_name)
         other = self._tables.get(meaning.new_name)
-        if other is None and matches(meaning.new_name, self._settings.patterns):
+        if other is None and is_followed(meaning.new_name, self._settings.patterns):
             self._join(meaning.new_name, is_read=False)
 
     def _read_anew(self, table: FollowedTable) -> Iterator[Event]:

@@ -204,7 +204,7 @@ class MySQLSource:
         if parts.password is not None:
             raise InvalidInputError("the address of a source has a password: give it apart from the address")
         database = unquote(parts.path.strip("/"))
-        full = [pattern if "." in pattern or not database else f"{database}.{pattern}" for pattern in tables]
+        full = [_in_database(pattern, database) for pattern in tables]
         user = unquote(parts.username or "")
         return cls(parts.hostname, parts.port or _PORT, user=user, password=password, tables=full, **options)
 
@@ -262,3 +262,10 @@ class MySQLSource:
         self._is_closed = True
         if self._follower is not None:
             self._follower.close()
+
+
+def _in_database(pattern: str, database: str) -> str:
+    """Return a pattern with the database that stands before those without one; ``!`` stays in front."""
+    bare = pattern.removeprefix("!")
+    sign = pattern[: len(pattern) - len(bare)]
+    return pattern if "." in bare or not database else f"{sign}{database}.{bare}"

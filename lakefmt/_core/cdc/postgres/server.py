@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from lakefmt._core.cdc.events import SourceName
+from lakefmt._core.cdc.events import SourceName, is_followed
 from lakefmt._core.cdc.postgres.rows import TEXT, ColumnTypes, OddValues, TypeRow, find_type, to_arrow
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt.errors import InvalidInputError, PositionLost, SourceRefused, SourceUnavailable
@@ -415,10 +415,7 @@ class PostgresSettings:
 
     def matches(self, name: SourceName) -> bool:
         """Say whether a table is followed; a pattern without a dot is one of the schema ``public``."""
-        return name.schema not in _OWN_SCHEMAS and any(
-            fnmatch.fnmatchcase(str(name), each if "." in each or each == "*" else f"public.{each}")
-            for each in self.patterns
-        )
+        return name.schema not in _OWN_SCHEMAS and is_followed(name, self.patterns, "public")
 
     def as_text(self, name: SourceName, column: str) -> bool:
         """Say whether a column is read as text."""

@@ -35,7 +35,7 @@ _MAX_PASSWORD_BYTES = 4096
     callback=as_mapping,
     metavar="NAME=PATH",
     help="A table, or a pattern such as 'shop.*', and where it lies; {schema} and {table} in PATH are its names. "
-    "PATH may be empty: then below --to. Repeatable; default: all tables of the database.",
+    "PATH may be empty: then below --to. '!shop.audit=' leaves tables out. Repeatable; default: all tables of the database.",
 )
 @click.option(
     "--tables-file",
