@@ -11,10 +11,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
 import time
 from pathlib import Path
+
+from installing import run
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / ".cache" / "bench"
@@ -35,25 +36,6 @@ SECONDS = 900
 def say(text: str) -> None:
     """Print progress beside the summary."""
     print(f"bench_env: {text}", file=sys.stderr, flush=True)
-
-
-def run(command: list[str]) -> str | None:
-    """Run a command; return None, or the end of what it said when it failed."""
-    try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            timeout=SECONDS,
-            check=False,
-            env={**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"},
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return str(error)
-    return None if done.returncode == 0 else " | ".join(done.stdout.strip().splitlines()[-3:])
 
 
 def python_of(name: str) -> Path:
@@ -78,8 +60,12 @@ def make(name: str) -> str | None:
     begin = time.monotonic()
     say(f"making {folder.relative_to(ROOT)}: {', '.join(ENVIRONMENTS[name])}")
     folder.parent.mkdir(parents=True, exist_ok=True)
-    failed = run([sys.executable, "-m", "venv", "--clear", str(folder)])
-    failed = failed or run([str(python_of(name)), "-m", "pip", "install", "--quiet", *ENVIRONMENTS[name]])
+    failed = run([sys.executable, "-m", "venv", "--clear", str(folder)], SECONDS, PIP_DISABLE_PIP_VERSION_CHECK="1")
+    failed = failed or run(
+        [str(python_of(name)), "-m", "pip", "install", "--quiet", *ENVIRONMENTS[name]],
+        SECONDS,
+        PIP_DISABLE_PIP_VERSION_CHECK="1",
+    )
     if failed is None:
         (folder / ".stamp").write_text(wanted(name), "utf-8")  # last: a half-made environment has no stamp
         say(f"made {name} in {time.monotonic() - begin:.0f} s")

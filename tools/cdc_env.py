@@ -7,15 +7,14 @@ MariaDB comes from Debian's packages without a service, by root. What there is i
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import shutil
-import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
+
+from installing import alone, run
 
 ROOT = Path(__file__).resolve().parent.parent
 #: The program that tells that a server is there → the packages that bring it.
@@ -30,25 +29,6 @@ def missing() -> list[str]:
     return [name for name in SERVERS if shutil.which(name, path=FOLDERS) is None]
 
 
-def run(command: list[str]) -> str | None:
-    """Run a command; return None, or the end of what it said when it failed."""
-    try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            timeout=SECONDS,
-            check=False,
-            env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return str(error)
-    return None if done.returncode == 0 else " | ".join(done.stdout.strip().splitlines()[-3:])
-
-
 def install(programs: list[str]) -> str | None:
     """Install the packages of programs; return None or why that failed."""
     packages = [package for name in programs for package in SERVERS[name]]
@@ -56,23 +36,15 @@ def install(programs: list[str]) -> str | None:
         return f"install {' '.join(packages)} (Debian's names), which root can"
     begin = time.monotonic()
     print(f"cdc_env: installing {', '.join(programs)} (half a minute)", file=sys.stderr, flush=True)
-    failed = run(["apt-get", "-qq", "update"])
-    failed = failed or run(["apt-get", "-qq", "install", "--yes", "--no-install-recommends", *packages])
+    failed = run(["apt-get", "-qq", "update"], SECONDS, DEBIAN_FRONTEND="noninteractive")
+    failed = failed or run(
+        ["apt-get", "-qq", "install", "--yes", "--no-install-recommends", *packages],
+        SECONDS,
+        DEBIAN_FRONTEND="noninteractive",
+    )
     if failed is None:
         print(f"cdc_env: done in {time.monotonic() - begin:.0f} s", file=sys.stderr, flush=True)
     return failed
-
-
-@contextlib.contextmanager
-def alone() -> Iterator[None]:
-    """Let one process at a time of this clone install."""
-    (ROOT / ".cache").mkdir(exist_ok=True)
-    with open(ROOT / ".cache" / "cdc_env.lock", "w") as handle:
-        with contextlib.suppress(ImportError):
-            import fcntl
-
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
 
 
 def main() -> int:
@@ -80,7 +52,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Install the servers that tests of change data capture ask.")
     parser.add_argument("--find", action="store_true", help="look only, install nothing")
     given = parser.parse_args()
-    with alone():
+    with alone("cdc_env"):
         programs = missing()
         failed = None if not programs else "not installed: make cdc-env" if given.find else install(programs)
     print(json.dumps({"missing": dict.fromkeys(missing(), failed)}, indent=1))

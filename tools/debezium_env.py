@@ -7,14 +7,14 @@ cannot be had is named under ``missing`` and the exit code stays 0: the tests th
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
+
+from installing import alone
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / ".cache" / "debezium"
@@ -79,25 +79,13 @@ def make() -> str | None:
     return None
 
 
-@contextlib.contextmanager
-def alone() -> Iterator[None]:
-    """Let one process at a time of this clone fetch."""
-    FOLDER.parent.mkdir(exist_ok=True)
-    with open(FOLDER.parent / "debezium_env.lock", "w") as handle:
-        with contextlib.suppress(ImportError):
-            import fcntl
-
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-
-
 def main() -> int:
     """Read the command line, prepare, tell."""
     parser = argparse.ArgumentParser(description="Fetch Debezium's engine, a judge of change data capture.")
     parser.add_argument("--find", action="store_true", help="look only, fetch nothing")
     given = parser.parse_args()
     missing: dict[str, str] = {}
-    with alone():
+    with alone("debezium_env"):
         if not is_made():
             failed = "not made: make debezium-env" if given.find else make()
             missing |= {} if failed is None else {"debezium": failed}

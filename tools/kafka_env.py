@@ -9,7 +9,6 @@ and the exit code stays 0: the tests that need it say so. Standard library only.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import re
@@ -18,9 +17,11 @@ import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
+
+from installing import alone, run
 
 ROOT = Path(__file__).resolve().parent.parent
 CACHE = ROOT / ".cache"
@@ -64,17 +65,6 @@ def pom(name: str, artifacts: Sequence[Artifact]) -> str:
     return f"{head}{own}<dependencies>\n{''.join(each.element() for each in artifacts)}</dependencies></project>\n"
 
 
-def run(command: Sequence[str]) -> str | None:
-    """Run a command; return None, or the end of what it said when it failed."""
-    try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SECONDS, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return str(error)
-    return None if done.returncode == 0 else " | ".join((done.stdout + done.stderr).strip().splitlines()[-3:])
-
-
 def copy_jars(project: str, folder: Path) -> str | None:
     """Copy the jars of a project's dependencies into a folder; return None or why that failed."""
     maven = shutil.which("mvn")
@@ -83,7 +73,7 @@ def copy_jars(project: str, folder: Path) -> str | None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "pom.xml").write_text(project, "utf-8")
     goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={folder / 'lib'}"]
-    return run([maven, "-q", "-B", "-f", str(folder / "pom.xml"), *goal])
+    return run([maven, "-q", "-B", "-f", str(folder / "pom.xml"), *goal], SECONDS)
 
 
 def is_made(folder: Path, recipe: str) -> bool:
@@ -103,18 +93,6 @@ def make(part: Part) -> str | None:
         (part.folder / "complete").write_text(part.recipe, "utf-8")
         print(f"kafka_env: made in {time.monotonic() - begin:.0f} s", file=sys.stderr, flush=True)
     return failed
-
-
-@contextlib.contextmanager
-def alone(name: str) -> Iterator[None]:
-    """Let one process at a time of this clone make an environment."""
-    CACHE.mkdir(exist_ok=True)
-    with open(CACHE / f"{name}.lock", "w") as handle:
-        with contextlib.suppress(ImportError):
-            import fcntl
-
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
 
 
 KAFKA_PROJECT = pom(
@@ -154,7 +132,7 @@ def fetch_registry() -> str | None:
     if maven is None:
         return "mvn not found"
     goal = ["dependency:copy", f"-Dartifact={REGISTRY_ARTIFACT}", f"-DoutputDirectory={REGISTRY}"]
-    failed = run([maven, "-q", "-B", *goal])
+    failed = run([maven, "-q", "-B", *goal], SECONDS)
     for archive in REGISTRY.glob("*.tar.gz"):
         with tarfile.open(archive) as packed:
             packed.extractall(REGISTRY / "app", filter="data")
@@ -185,7 +163,7 @@ def fetch_streamer() -> str | None:
     """Fetch Spark's jars, and beside them those of Hudi that Spark lacks; return None or why that failed."""
     packed = STREAMER / "packed"
     pip = ["pip", "download", "-q", "--no-deps", "--no-binary", ":all:", "-d", str(packed), PYSPARK]
-    failed = run([sys.executable, "-m", *pip])
+    failed = run([sys.executable, "-m", *pip], SECONDS)
     if failed is not None:
         return failed
     spark = STREAMER / "spark"

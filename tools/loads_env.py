@@ -7,14 +7,14 @@ cannot be had is named under ``missing`` and the exit code stays 0: the tests th
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
+
+from installing import alone
 
 ROOT = Path(__file__).resolve().parent.parent
 CACHE = ROOT / ".cache"
@@ -91,18 +91,6 @@ def make(which: str) -> str | None:
     return None
 
 
-@contextlib.contextmanager
-def alone() -> Iterator[None]:
-    """Let one process at a time of this clone fetch."""
-    CACHE.mkdir(exist_ok=True)
-    with open(CACHE / "loads_env.lock", "w") as handle:
-        with contextlib.suppress(ImportError):
-            import fcntl
-
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-
-
 def main() -> int:
     """Read the command line, prepare, tell."""
     parser = argparse.ArgumentParser(description="Fetch StarRocks' own Java client, a judge of loads over HTTP.")
@@ -110,7 +98,7 @@ def main() -> int:
     parser.add_argument("--flink", action="store_true", help="fetch Flink with its sink, too")
     given = parser.parse_args()
     missing: dict[str, str] = {}
-    with alone():
+    with alone("loads_env"):
         for which in ("starrocks", "flink") if given.flink else ("starrocks",):
             if not is_made(which):
                 failed = "not made: make loads-env" if given.find else make(which)

@@ -7,15 +7,14 @@ named under ``missing`` and the exit code stays 0: the tests that need it say so
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import shutil
-import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
+
+from installing import alone, run
 
 ROOT = Path(__file__).resolve().parent.parent
 #: The program that tells that it is there → the packages that bring it; fonts, or a screenshot has boxes for letters.
@@ -32,25 +31,6 @@ def missing() -> list[str]:
     return lacking if (AXE_FOLDER / "node_modules" / "axe-core" / "axe.min.js").is_file() else [*lacking, "axe-core"]
 
 
-def run(command: list[str]) -> str | None:
-    """Run a command; return None, or the end of what it said when it failed."""
-    try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            timeout=SECONDS,
-            check=False,
-            env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return str(error)
-    return None if done.returncode == 0 else " | ".join(done.stdout.strip().splitlines()[-3:])
-
-
 def install(lacking: list[str]) -> str | None:
     """Install what is lacking; return None or why that failed."""
     begin = time.monotonic()
@@ -60,26 +40,18 @@ def install(lacking: list[str]) -> str | None:
     if packages and (shutil.which("apt-get") is None or os.getuid() != 0):
         failed = f"install {' '.join(packages)} (Debian's names), which root can"
     elif packages:
-        failed = run(["apt-get", "-qq", "update"])
-        failed = failed or run(["apt-get", "-qq", "install", "--yes", "--no-install-recommends", *packages])
+        failed = run(["apt-get", "-qq", "update"], SECONDS, DEBIAN_FRONTEND="noninteractive")
+        failed = failed or run(
+            ["apt-get", "-qq", "install", "--yes", "--no-install-recommends", *packages],
+            SECONDS,
+            DEBIAN_FRONTEND="noninteractive",
+        )
     if "axe-core" in lacking:
         command = ["npm", "install", "--silent", "--no-fund", "--no-audit", "--prefix", str(AXE_FOLDER), AXE]
-        failed = run(command) or failed
+        failed = run(command, SECONDS, DEBIAN_FRONTEND="noninteractive") or failed
     if failed is None:
         print(f"page_env: done in {time.monotonic() - begin:.0f} s", file=sys.stderr, flush=True)
     return failed
-
-
-@contextlib.contextmanager
-def alone() -> Iterator[None]:
-    """Let one process at a time of this clone install."""
-    (ROOT / ".cache").mkdir(exist_ok=True)
-    with open(ROOT / ".cache" / "page_env.lock", "w") as handle:
-        with contextlib.suppress(ImportError):
-            import fcntl
-
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
 
 
 def main() -> int:
@@ -87,7 +59,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Install the browser that tests of the page ask.")
     parser.add_argument("--find", action="store_true", help="look only, install nothing")
     given = parser.parse_args()
-    with alone():
+    with alone("page_env"):
         lacking = missing()
         failed = None if not lacking else "not installed: make page-env" if given.find else install(lacking)
     print(json.dumps({"missing": dict.fromkeys(missing(), failed)}, indent=1))

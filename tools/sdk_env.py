@@ -8,14 +8,13 @@ cannot be had it is null with the reason, and the exit code stays 0: the tests t
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
-import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
+
+from installing import alone, run
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / ".cache" / "sdk"
@@ -36,47 +35,18 @@ def is_made() -> bool:
     return PYTHON.exists() and STAMP.is_file() and STAMP.read_text("utf-8") == wanted()
 
 
-def run(command: list[str]) -> str | None:
-    """Run a command; return None, or the end of what it said when it failed."""
-    try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            timeout=SECONDS,
-            check=False,
-            env={**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"},
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return str(error)
-    return None if done.returncode == 0 else " | ".join(done.stdout.strip().splitlines()[-3:])
-
-
 def make() -> str | None:
     """Make the environment; return None or why it could not be made."""
     begin = time.monotonic()
     print("sdk_env: making .cache/sdk (some 400 MB, half a minute)", file=sys.stderr, flush=True)
-    failed = run([sys.executable, "-m", "venv", "--clear", str(FOLDER)])
-    failed = failed or run([str(PYTHON), "-m", "pip", "install", "--quiet", *PACKAGES])
+    failed = run([sys.executable, "-m", "venv", "--clear", str(FOLDER)], SECONDS, PIP_DISABLE_PIP_VERSION_CHECK="1")
+    failed = failed or run(
+        [str(PYTHON), "-m", "pip", "install", "--quiet", *PACKAGES], SECONDS, PIP_DISABLE_PIP_VERSION_CHECK="1"
+    )
     if failed is None:
         STAMP.write_text(wanted(), "utf-8")  # last: a half-made environment has no stamp
         print(f"sdk_env: made in {time.monotonic() - begin:.0f} s", file=sys.stderr, flush=True)
     return failed
-
-
-@contextlib.contextmanager
-def alone() -> Iterator[None]:
-    """Let one process at a time make the environment of this clone."""
-    FOLDER.parent.mkdir(exist_ok=True)
-    with open(FOLDER.parent / "sdk_env.lock", "w") as handle:
-        with contextlib.suppress(ImportError):
-            import fcntl
-
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
 
 
 def main() -> int:
@@ -84,7 +54,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Make the environment of the real-time SDK's released client.")
     parser.add_argument("--find", action="store_true", help="look only, make nothing")
     given = parser.parse_args()
-    with alone():
+    with alone("sdk_env"):
         failed = None if is_made() else "not made yet: run make sdk-env" if given.find else make()
     print(json.dumps({"python": None if failed else str(PYTHON), "missing": failed}, indent=1))
     return 0
