@@ -87,7 +87,7 @@ class SparkEngine:
         return result, result.num_inserts + result.num_updates
 
     def _read(self, job: TableJob, planned: FileRound, sink: JobSink) -> DataFrame:
-        """Return the rows of the files, with the types of the table where it has them."""
+        """Return the rows of the files; columns that the table has get the types of the table."""
         base = planned.folder.url
         base = base if "://" in base else f"file://{base if base.startswith('/') else _absolute(base)}"
         by_kind = dict[str, list[str]]()

@@ -181,7 +181,7 @@ def _rows_of(bars: Sequence[Bar], span: TimelineSpan) -> list[list[Bar]]:
 
 
 def _edges(bar: Bar, span: TimelineSpan) -> tuple[float, float]:
-    # What began before the span, or goes on after it, is cut at its edge.
+    # A bar that begins before the visible span or ends after it is clipped.
     left = max(span.x(bar.start), span.gutter)
     # A savepoint has the time of the commit that it keeps, which may be long before it was made.
     right = span.x(bar.start if bar.end is None or bar.lane == "savepoint" else bar.end)

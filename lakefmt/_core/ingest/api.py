@@ -121,7 +121,7 @@ class KnowsTableSchema(Protocol):
 
 @runtime_checkable
 class HearsOfCommits(Protocol):
-    """A source that is told of commits, such as a broker that shows how far its readers are; nothing depends on it."""
+    """A source that is notified of commits, such as a broker that shows consumer offsets; correctness does not depend on it."""
 
     def committed(self, checkpoint: Checkpoint) -> None:
         """Note that a round was committed."""

@@ -174,7 +174,7 @@ class _Function:
 
 
 def _flatten(parts: Iterable[Part]) -> Iterator[Part]:
-    """Make a column of each field of structs, at any depth, with underscores in its name."""
+    """Flatten structs at any depth into columns named by the field path, joined by underscores."""
     return ((_flattened(rows), kinds) for rows, kinds in parts)
 
 

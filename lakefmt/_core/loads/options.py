@@ -15,7 +15,7 @@ _GIB: Final = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class LoadOptions:
-    """What a server of loads allows and assumes.
+    """Limits and defaults of a load server.
 
     Attributes:
         tables: ``"database.table"`` → path or URL, for tables that do not lie at ``<base path>/<database>/<table>``.

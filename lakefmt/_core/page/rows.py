@@ -51,7 +51,7 @@ class RowQuery:
 
 
 def row_facts(table: PageTable, query: RowQuery) -> Facts:
-    """Return rows as texts of JSON values, no more than :data:`MOST_ROWS`; the read ends after some seconds.
+    """Return at most :data:`MOST_ROWS` rows, each value as JSON text; the read stops at a time limit.
 
     Raises:
         LakefmtError: the filter, a column or the moment is not valid.

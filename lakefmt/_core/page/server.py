@@ -465,7 +465,7 @@ class _Server(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Reads requests of bounded size and writes answers; it decides nothing."""
+    """Parses requests up to a size limit and writes responses."""
 
     server: _Server
     protocol_version = "HTTP/1.1"

@@ -410,7 +410,7 @@ class SchemaRegistry:
 
 
 def _with_definitions(node: Any, namespace: str, definitions: Mapping[str, Any], placed: set[str]) -> Any:
-    """Return a schema in which each type that it refers to is defined where it is first named."""
+    """Return a schema with every referenced type defined at its first use."""
     if isinstance(node, list):
         return [_with_definitions(each, namespace, definitions, placed) for each in node]
     if isinstance(node, str):

@@ -265,7 +265,7 @@ class MySQLSource:
 
 
 def _in_database(pattern: str, database: str) -> str:
-    """Return a pattern with the database that stands before those without one; ``!`` stays in front."""
+    """Return a pattern qualified with the default database; a leading ``!`` is kept."""
     bare = pattern.removeprefix("!")
     sign = pattern[: len(pattern) - len(bare)]
     return pattern if "." in bare or not database else f"{sign}{database}.{bare}"

@@ -155,7 +155,7 @@ class Server:
         return connection
 
 
-#: While a call waits for others, its caller may do something this often.
+#: Seconds after which the caller of a waiting call may act, again and again.
 _SECONDS_BETWEEN_LOOKS: Final = 1.0
 
 

@@ -103,7 +103,7 @@ def report(
     options: Mapping[str, str],
     storage_options: Mapping[str, object],
 ) -> None:
-    """Write what there is to know of tables into one HTML file without scripts: summary, timeline, layout, services, health, advice.
+    """Write a report on tables into one HTML file without scripts: summary, timeline, layout, services, health, advice.
 
     PATH is a table, a folder of tables, or a file of paths; a report of several tables begins with an index.
     """

@@ -310,7 +310,7 @@ def _decoder(options: KafkaOptions) -> Any:
 
 
 def _texts(keys: Sequence[bytes | None]) -> pa.Array:
-    """Return keys as text; of a key that is no text, the bytes that are none are replaced."""
+    """Return keys as text; bytes that are not UTF-8 are replaced."""
     column = pa.array(keys, pa.binary())
     try:
         return column.cast(pa.string())
