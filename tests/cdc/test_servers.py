@@ -120,11 +120,14 @@ def test_a_file_says_what_is_special_of_tables(
     assert lakefmt.open_table(tmp_path / "lake" / database / "odd").read(columns=["street"]).to_pylist() == [
         {"street": "x"}
     ]
-    mariadb.execute("create table other (id int primary key)", "insert into other values (1)", database=database)
+    made = "create table other (id int primary key)"
+    mariadb.execute(made, "insert into other values (1)", database=database)
+    neighbour = new_database(mariadb, made, "insert into other values (2)")
     file.write_text('["!odd"]\n', "utf-8")
     left_out = CliRunner().invoke(main, [*command[:3], str(tmp_path / "others"), "--once", "--tables-file", str(file)])
     assert left_out.exit_code == 0, left_out.output
     assert [path.name for path in (tmp_path / "others" / database).iterdir()] == ["other"]
+    assert not (tmp_path / "others" / neighbour).exists(), "of all tables of the database that the address names"
     file.write_text(f'["{database}.odd"]\nkeys = "city"\n', "utf-8")
     assert "unknown 'keys'" in CliRunner().invoke(main, [*command, "--tables-file", str(file)]).output
 

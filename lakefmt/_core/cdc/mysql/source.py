@@ -190,7 +190,7 @@ class MySQLSource:
         """Return the source of an address such as ``mysql://reader@db.example:3306/shop``.
 
         Args:
-            url: of the server; a database in it stands before patterns without one.
+            url: of the server; a database in it stands before patterns without one, and tables are left out of its tables.
             password: of the account; one in the address is refused, because addresses are shown.
             tables: see :class:`MySQLSource`.
             options: more of its options.
@@ -205,6 +205,8 @@ class MySQLSource:
             raise InvalidInputError("the address of a source has a password: give it apart from the address")
         database = unquote(parts.path.strip("/"))
         full = [_in_database(pattern, database) for pattern in tables]
+        if database and all(pattern.startswith("!") for pattern in full):
+            full.insert(0, f"{database}.*")
         user = unquote(parts.username or "")
         return cls(parts.hostname, parts.port or _PORT, user=user, password=password, tables=full, **options)
 
