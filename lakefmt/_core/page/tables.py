@@ -122,6 +122,18 @@ class PageTable:
                 self._table = Table(client)
             return self._table
 
+    def base(self) -> tuple[ObjectStore, str, str] | None:
+        """Return the store two folders above the table, and the names of these folders: its database and its own. None: there are none.
+
+        Raises:
+            LakefmtError: it cannot be opened.
+        """
+        above, _, folder = self.path.rstrip("/").rpartition("/")
+        base, _, database = above.rpartition("/")
+        if not base or not database or base.endswith("/"):
+            return None
+        return self._tables.open_beside(base), database, folder
+
     @property
     def client(self) -> TableClient:
         """The client of the table; that of one that cannot be opened, too."""
@@ -284,6 +296,14 @@ class PageTables:
         return lambda: TableClient(
             self._open_with(path, self._storage_options), dict(self._options), metadata_listing=ListingByMetadata()
         )
+
+    def open_beside(self, path: str) -> ObjectStore:
+        """Return the store of a folder in which tables of the page lie, with their credentials.
+
+        Raises:
+            LakefmtError: it cannot be opened.
+        """
+        return self._open_with(path, self._storage_options)
 
     def note_slices(self, table: PageTable) -> None:
         """Note that a table holds its file slices; of many tables only the last few do."""

@@ -46,6 +46,8 @@ _COLUMN_PIXELS: Final = 5
 _BODY_SECONDS: Final = 0.03
 #: How long a pending instant counts as it was seen: of many dead writers each costs some requests.
 _PENDING_SECONDS: Final = 5.0
+#: By how much the clocks of a writer and of the store may differ, in seconds.
+_MOST_SKEW: Final = 3600.0
 _MOST_ENTRIES: Final = 20_000
 #: How the names of what HTTP loads note in commits begin: label, database, transaction.
 _LOAD_PREFIX: Final = "lakefmt.load."
@@ -225,13 +227,13 @@ def _entries(table: PageTable, table_at: TableAt, moments: _Moments, places: Ite
         archived = str(instant.time) in moments.archived
         facts = _known_entry(table, instant, archived, clock.monotonic())
         if facts is None and clock.monotonic() < until:
-            facts = _read_entry(builder, instant, archived, table)
+            facts = _read_entry(builder, table_at, instant, archived, table)
             _keep_entry(table, instant, archived, facts, clock.monotonic())
         if facts is None:
             complete = False
             facts = entry_facts(_plain_entry(instant))
             facts["known"] = False
-        found.append({**facts, "start": moments.starts[place], "end": _end(moments, place, facts)})
+        found.append(facts | _phase_facts(moments, place, facts))
     return found[::-1], complete
 
 
@@ -261,13 +263,43 @@ def _end(moments: _Moments, place: int, facts: Facts) -> float | None:
     return moments.starts[place] + seconds if end is None and seconds is not None else end
 
 
+def _phase_facts(moments: _Moments, place: int, facts: Facts) -> Facts:
+    """Return when an instant was requested, became inflight and completed, and how long it was the one and the other."""
+    start, end, inflight = moments.starts[place], _end(moments, place, facts), facts["inflight"]
+    # The store's clock tells when the file of the state was made, the writer's the other moments.
+    if inflight is not None and not start - _MOST_SKEW <= inflight <= (inflight if end is None else end + _MOST_SKEW):
+        inflight = None
+    if inflight is not None:
+        inflight = max(start, inflight if end is None else min(inflight, end))
+    return {
+        "start": start,
+        "end": end,
+        "inflight": inflight,
+        "requested_seconds": None if inflight is None else round(inflight - start, 3),
+        "inflight_seconds": None if inflight is None or end is None else round(end - inflight, 3),
+    }
+
+
+def _inflight_at(table_at: TableAt, instant: Instant) -> float | None:
+    """Return when an active instant became inflight, by the time of its file; None: it did not, or the store does not tell."""
+    files = table_at.timeline.files_of(instant)
+    file = next((each for each in files if each.state is State.INFLIGHT), None)
+    if file is None:
+        return None
+    if file.modified:
+        return file.modified
+    info = table_at.client.store.info(f"{table_at.config.timeline_directory}/{file.file_name}")
+    return None if info is None else info.modified or None
+
+
 def _plain_entry(instant: Instant) -> TimelineEntry:
     return TimelineEntry(instant.time, instant.completion, instant.action.value, instant.state.value, "")
 
 
-def _read_entry(builder: EntryBuilder, instant: Instant, archived: bool, table: PageTable) -> Facts:
+def _read_entry(builder: EntryBuilder, table_at: TableAt, instant: Instant, archived: bool, table: PageTable) -> Facts:
     try:
-        return entry_facts(builder.entry(instant, archived))
+        facts = entry_facts(builder.entry(instant, archived))
+        return facts if archived else facts | {"inflight": _inflight_at(table_at, instant)}
     except LakefmtError as error:
         # A damaged body, or an instant that vanished: the others are shown all the same.
         facts = entry_facts(_plain_entry(instant))
@@ -292,6 +324,7 @@ def entry_facts(entry: TimelineEntry) -> Facts:
         "hue": kind.hue,
         "known": True,
         "problem": "",
+        "inflight": None,
     }
 
 
@@ -316,6 +349,7 @@ def timeline_svg(facts: Facts, query: TimelineQuery, zone: tzinfo, base: str, na
             _words(each),
             f"{base}/instants/{each['time']}?action={each['action']}" if base else "",
             each["archived"],
+            each["inflight"],
         )
         for each in facts["instants"]
     ]
@@ -345,6 +379,10 @@ def _words(entry: Facts) -> str:
         parts.append(f"{entry['files']:,} files, {size_text(entry['bytes_written'])}")
     if entry["seconds"] is not None:
         parts.append(f"{entry['seconds']:.3f} s")
+    if entry["requested_seconds"] is not None:
+        parts.append(f"requested for {entry['requested_seconds']:.3f} s")
+    if entry["inflight_seconds"] is not None:
+        parts.append(f"inflight for {entry['inflight_seconds']:.3f} s")
     parts += [part[:200] for part in (entry["note"], entry["writer"] or "", entry["problem"]) if part]
     return "; ".join(parts)
 
@@ -396,8 +434,8 @@ def list_instants(table: PageTable, asked: InstantList) -> Facts:
     entries = []
     for place in shown:
         instant = moments.instants[place]
-        facts = _read_entry(builder, instant, str(instant.time) in moments.archived, table)
-        entries.append({**facts, "start": moments.starts[place], "end": _end(moments, place, facts)})
+        facts = _read_entry(builder, table_at, instant, str(instant.time) in moments.archived, table)
+        entries.append(facts | _phase_facts(moments, place, facts))
     following = str(moments.instants[shown[-1]].time) if len(shown) < len(places) else ""
     return {"instants": entries, "next": following, "total": len(places)}
 
@@ -425,8 +463,8 @@ def instant_facts(table: PageTable, time: str, action: str = "") -> Facts:
     if found is None:
         raise InstantNotFound(f"no instant {time} on the timeline of this table: it may have been undone")
     instant = moments.instants[found]
-    facts = _read_entry(EntryBuilder(table_at), instant, str(instant.time) in moments.archived, table)
-    facts |= {"start": moments.starts[found], "end": _end(moments, found, facts), "zone": str(moments.zone)}
+    facts = _read_entry(EntryBuilder(table_at), table_at, instant, str(instant.time) in moments.archived, table)
+    facts |= {**_phase_facts(moments, found, facts), "zone": str(moments.zone)}
     facts["states"] = [
         {"action": each.action.value, "state": each.state.value, "file": each.file_name}
         for each in table_at.timeline.files_of(instant)
