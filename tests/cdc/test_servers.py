@@ -120,6 +120,13 @@ def test_a_file_says_what_is_special_of_tables(
     assert lakefmt.open_table(tmp_path / "lake" / database / "odd").read(columns=["street"]).to_pylist() == [
         {"street": "x"}
     ]
+    elsewhere = tmp_path / "elsewhere"
+    beside = [*command, "--tables-file", str(file), "--table", f"odd={elsewhere}"]
+    done = CliRunner().invoke(main, beside)
+    assert done.exit_code == 0, done.output
+    assert lakefmt.open_table(elsewhere).read(columns=["street"]).num_rows == 1, (
+        "a path takes the place of a path alone"
+    )
     made = "create table other (id int primary key)"
     mariadb.execute(made, "insert into other values (1)", database=database)
     neighbour = new_database(mariadb, made, "insert into other values (2)")

@@ -7,10 +7,11 @@ stored, so what was not committed comes again.
 from __future__ import annotations
 
 import logging
+import os
+import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
-from fnmatch import fnmatchcase
 from typing import Any, Final
 
 from lakefmt._core.cdc.events import (
@@ -24,6 +25,7 @@ from lakefmt._core.cdc.events import (
     TableGone,
     TableLoaded,
     TableTruncated,
+    matches_pattern,
 )
 from lakefmt._core.cdc.options import CdcOptions, TableSettings, effective_values, table_settings
 from lakefmt._core.cdc.sink import TableSink
@@ -45,6 +47,8 @@ __all__ = ["CdcProgress", "Follower", "TableProgress"]
 _log = logging.getLogger("lakefmt.cdc")
 
 _LONGEST_PAUSE: Final = 60.0
+#: What a path may have for the names of a table.
+_FIELDS: Final = re.compile(r"(\{schema\}|\{table\})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,13 +200,14 @@ class Follower:
 
     def _run_once(self, *, until_now: bool, lost: PositionLost | None) -> None:
         source = self._source = self._open_source()
+        self._ended.clear()
         clean = False
         try:
             self._check(source.preflight())
             for table in source.tables():
                 self._sink(table.name)
             if lost is not None:
-                self._skip_lost(source)
+                self._skip_lost(source, [SourceName(*name) for name in lost.tables] or list(self._sinks))
             positions = {name: sink.position for name, sink in self._sinks.items() if sink.position is not None}
             events = source.events(positions, logs=self._options.logs, until_now=until_now)
             self._carry(source, events)
@@ -238,14 +243,15 @@ class Follower:
         if sentences:
             raise SourceRefused("; ".join(sentences))
 
-    def _skip_lost(self, source: SourceReader) -> None:
+    def _skip_lost(self, source: SourceReader, names: Sequence[SourceName]) -> None:
         """Let tables begin anew, or at the position of now."""
+        sinks = [self._sinks[name] for name in names if name in self._sinks]
         if self._options.on_position_lost == "resnapshot":
-            for sink in self._sinks.values():
+            for sink in sinks:
                 sink.begin_again()
             return
         latest = source.latest()
-        for sink in self._sinks.values():
+        for sink in sinks:
             if sink.position is not None:
                 sink.mark(latest)
                 sink.commit()
@@ -267,9 +273,7 @@ class Follower:
         given = self._tables.get(str(name))
         if given is not None:
             return given
-        return next(
-            (each for pattern, each in self._tables.items() if fnmatchcase(str(name), pattern)), TableSettings()
-        )
+        return next((each for pattern, each in self._tables.items() if matches_pattern(name, pattern)), TableSettings())
 
     def _path(self, name: SourceName, settings: TableSettings) -> str:
         """Return where a table lies.
@@ -277,14 +281,24 @@ class Follower:
         Raises:
             InvalidInputError: neither it nor the base path is given, or the name is no name of a folder.
         """
-        if settings.path is not None:
-            return settings.path.format(schema=name.schema, table=name.table)
-        if self._base_path is None:
-            raise InvalidInputError(f"{name} has no path, and there is no base_path")
-        for part in name:
-            if not part or part in (".", "..") or "/" in part or "\\" in part or part.startswith("."):
+        template = settings.path
+        if template is None:
+            if self._base_path is None:
+                raise InvalidInputError(f"{name} has no path, and there is no base_path")
+            template = f"{self._base_path.rstrip('/')}/{{schema}}/{{table}}"
+        # Nothing but these two is replaced: a path may have braces of its own.
+        for field_name, part in zip(("{schema}", "{table}"), name, strict=True):
+            if field_name in template and (not part or part.startswith(".") or "/" in part or "\\" in part):
                 raise InvalidInputError(f"{name} makes no name of a folder: give the table a path")
-        return f"{self._base_path.rstrip('/')}/{name.schema}/{name.table}"
+        path = "".join(
+            {"{schema}": name.schema, "{table}": name.table}.get(each, each) for each in _FIELDS.split(template)
+        )
+        other = next((each.name for each in self._sinks.values() if _is_same_place(each.path, path)), name)
+        if other != name:
+            raise InvalidInputError(
+                f"{other} and {name} would be one table at {path}: put {{schema}} and {{table}} into its path"
+            )
+        return path
 
     # --- events ----------------------------------------------------------------------------------------------------------
 
@@ -316,9 +330,14 @@ class Follower:
     def _take(self, event: RowChanges | TableChanged | TableLoaded | TableTruncated | TableGone) -> None:
         """Hand an event to its table."""
         name = event.table.name if isinstance(event, TableChanged) else event.name
-        if name in self._ended:
+        if name in self._ended and not isinstance(event, TableChanged):
             return
+        is_late = name not in self._sinks
         sink = self._sink(name)
+        if name in self._ended or (is_late and sink.position is not None):
+            # The source has it again, with other rows: nothing tells which of those here are gone.
+            self._ended.discard(name)
+            sink.truncate("was dropped or left out, and is there again")
         if isinstance(event, RowChanges):
             self._has_rows = True
             sink.write(event)
@@ -405,3 +424,10 @@ class Follower:
             before.schema_changes + own.schema_changes,
             own.position,
         )
+
+
+def _is_same_place(path: str, other: str) -> bool:
+    """Return whether two paths or URLs name one folder."""
+    if "://" in path or "://" in other:
+        return path.rstrip("/") == other.rstrip("/")
+    return os.path.abspath(path) == os.path.abspath(other)  # noqa: PTH100  (texts, nothing is asked of the disk)

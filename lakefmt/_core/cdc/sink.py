@@ -587,19 +587,20 @@ class TableSink:
             self.table.alter.update_column(name, comment="")
         return result
 
-    def truncate(self) -> None:
+    def truncate(self, what: str = "was truncated") -> None:
         """Remove all rows, or do what the options say.
+
+        Args:
+            what: happened to the table in the source.
 
         Raises:
             SourceChanged: a TRUNCATE ends the follower.
         """
         options = self._options
         if options.on_truncate == "fail":
-            raise SourceChanged(
-                f"{self.name} was truncated (on_truncate='apply' empties the table here, 'ignore' goes on)"
-            )
+            raise SourceChanged(f"{self.name} {what} (on_truncate='apply' empties the table here, 'ignore' goes on)")
         if options.on_truncate == "ignore" or options.logs:
-            _log.warning("%s was truncated; the rows stay", self.name)
+            _log.warning("%s %s; the rows stay", self.name, what)
             return
         # A transaction may have changes before this one: they come again if the process dies before its border.
         self._mark(self._marked if self._marked is not None else self.position, again=True)

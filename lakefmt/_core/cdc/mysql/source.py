@@ -9,7 +9,7 @@ from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from lakefmt._core.arguments import shown
-from lakefmt._core.cdc.events import Event, Position, SourceFinding, SourceName, SourceTable
+from lakefmt._core.cdc.events import Event, Position, SourceFinding, SourceName, SourceTable, whole_pattern
 from lakefmt._core.cdc.mysql.columns import source_table
 from lakefmt._core.cdc.mysql.connection import Account, Session
 from lakefmt._core.cdc.mysql.following import FollowerSettings, LogFollower, followed_tables, server_name
@@ -204,7 +204,7 @@ class MySQLSource:
         if parts.password is not None:
             raise InvalidInputError("the address of a source has a password: give it apart from the address")
         database = unquote(parts.path.strip("/"))
-        full = [_in_database(pattern, database) for pattern in tables]
+        full = [whole_pattern(pattern, database) for pattern in tables]
         if database and all(pattern.startswith("!") for pattern in full):
             full.insert(0, f"{database}.*")
         user = unquote(parts.username or "")
@@ -264,10 +264,3 @@ class MySQLSource:
         self._is_closed = True
         if self._follower is not None:
             self._follower.close()
-
-
-def _in_database(pattern: str, database: str) -> str:
-    """Return a pattern qualified with the default database; a leading ``!`` is kept."""
-    bare = pattern.removeprefix("!")
-    sign = pattern[: len(pattern) - len(bare)]
-    return pattern if "." in bare or not database else f"{sign}{database}.{bare}"

@@ -14,9 +14,11 @@ from lakefmt._core.cdc.events import Event, SourceFinding, SourceName, SourceTab
 from lakefmt._core.cdc.postgres.follow import PostgresRun, latest_position
 from lakefmt._core.cdc.postgres.log import (
     ReplicationStream,
+    await_slot,
     find_candidates,
     find_slot,
     has_publication,
+    is_made_here,
     publication_statement,
 )
 from lakefmt._core.cdc.postgres.rows import OddValues
@@ -59,7 +61,11 @@ def find_lacks(connection: Any, settings: PostgresSettings) -> Iterator[SourceFi
     candidates = find_candidates(connection, settings)
     if has_publication(connection, settings.publication):
         yield from _of_publication(connection, settings)
-        rows = [row for row in catalog.published(settings.publication).values() if settings.matches(row.name)]
+        found = catalog.published(settings.publication)
+        is_own = is_made_here(connection, settings.publication)
+        if is_own:  # they join when it is followed
+            found |= catalog.tables_named(candidates)
+        rows = [row for row in found.values() if settings.matches(row.name)]
         absent = sorted(set(candidates) - {row.name for row in rows} - _partitioned(catalog, candidates))
         if absent:
             names = ", ".join(identifier(*name) for name in absent)
@@ -190,7 +196,7 @@ class PostgresSource:
     """Tables of a PostgreSQL database, and their changes.
 
     The server keeps its log for the slot until :meth:`confirm`. The publication is made of the tables that match where there is none of
-    its name; tables that are added to it later join.
+    its name, and then has just these whenever it is followed; tables that are added to another one later join.
     """
 
     def __init__(
@@ -202,7 +208,7 @@ class PostgresSource:
         database: str = "postgres",
         *,
         tables: Sequence[str] = ("public.*",),
-        publication: str = "lakefmt",
+        publication: str = "",
         slot: str = "lakefmt",
         text_columns: Sequence[str] = (),
         odd_values: OddValues = "refuse",
@@ -219,7 +225,7 @@ class PostgresSource:
             password: of the role.
             database: its name.
             tables: patterns such as ``public.*``; a pattern without a dot is one of the schema ``public``.
-            publication: what the server sends.
+            publication: what the server sends; empty: one that is called as the slot is.
             slot: what keeps the server's log for this source alone.
             text_columns: patterns such as ``public.orders.paid_at`` of columns that are read as text.
             odd_values: what happens to values that the type of their column cannot hold, such as ``infinity`` in dates and ``NaN`` in
@@ -233,7 +239,7 @@ class PostgresSource:
             raise InvalidInputError(f"odd_values is {shown(odd_values)}: give 'refuse' or 'null'")
         server = Server(host, port, user, database, dict(parameters or {}), password)
         self._settings = PostgresSettings(
-            server, tuple(tables), publication, slot, tuple(text_columns), odd_values, chunk_bytes, look_seconds
+            server, tuple(tables), publication or slot, slot, tuple(text_columns), odd_values, chunk_bytes, look_seconds
         )
         self._lock = threading.Lock()
         self._is_closed = False
@@ -290,11 +296,9 @@ class PostgresSource:
         """Return the tables that are followed, as they are now."""
         connection = self._ask_connection()
         catalog = ServerCatalog(connection, self._settings.as_text)
-        if has_publication(connection, self._settings.publication):
-            rows = catalog.published(self._settings.publication)
-        else:
-            names = find_candidates(connection, self._settings)
-            rows = catalog.tables_named(names)
+        rows = catalog.published(self._settings.publication)
+        if not rows or is_made_here(connection, self._settings.publication):
+            rows |= catalog.tables_named(find_candidates(connection, self._settings))
         found = [row for row in rows.values() if self._settings.matches(row.name)]
         return [
             catalog.shape_of(row.name, row.columns, row.keys).table for row in sorted(found, key=lambda row: row.name)
@@ -304,6 +308,7 @@ class PostgresSource:
         """Return the events from some positions on, in order; a table without a position begins with its rows of now."""
         log = ReplicationStream(self._settings.server, self._opened, self._woken)
         try:
+            await_slot(self._ask_connection(), self._settings.slot, self._woken)
             follower = PostgresRun(
                 self._settings,
                 log,
