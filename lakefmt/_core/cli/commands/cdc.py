@@ -170,6 +170,7 @@ def _numbers(progress: CdcProgress) -> str:
     numbers: dict[str, Any] = progress.as_dict()
     lag = "" if progress.lag_seconds is None else f", {progress.lag_seconds:.1f} s behind"
     rejected = f", {numbers['dead_letter_rows']} rejected" if numbers["dead_letter_rows"] else ""
+    rejected += f", {numbers['tables_stopped']} stopped" if numbers["tables_stopped"] else ""
     source = "".join(f", {name} {value:g}" for name, value in progress.source.items())
     return f"{len(progress.tables)} tables, {numbers['events']} changes, {numbers['commits']} commits{lag}{rejected}{source}"
 
