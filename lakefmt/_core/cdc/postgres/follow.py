@@ -9,7 +9,7 @@ the pages that were not read come from the new snapshot. So changes never meet r
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from lakefmt._core.arguments import shown
@@ -27,7 +27,15 @@ from lakefmt._core.cdc.postgres.pgoutput import (
     decode_message,
 )
 from lakefmt._core.cdc.postgres.rows import ChangeBuffer, ColumnTypes, snapshot_changes
-from lakefmt._core.cdc.postgres.server import ColumnRow, PostgresSettings, ServerCatalog, TableRow, ask, lsn_number
+from lakefmt._core.cdc.postgres.server import (
+    PARTITIONED,
+    ColumnRow,
+    PostgresSettings,
+    ServerCatalog,
+    TableRow,
+    ask,
+    lsn_number,
+)
 from lakefmt._core.cdc.postgres.snapshot import ExportedSnapshot, TableReader, TouchedRows
 from lakefmt._core.data_classes import dataclass
 from lakefmt.errors import FormatError, InvalidInputError, PositionLost, SourceRefused
@@ -82,6 +90,7 @@ class LogPosition:
         table_id: the table's object id: another one of the same name is another table; None: whichever has the name.
         lsn: the place in the log before which every transaction is in it.
         progress: its rows were read so far, and more are to come; None: all.
+        leaves: of a partitioned table: the number of each partition with rows, of its file and of the transaction that made it one.
         entry: the number of the table's entry in the publication: behind another one changes may not have been sent; None: whichever it has.
     """
 
@@ -89,6 +98,7 @@ class LogPosition:
     lsn: int
     progress: Progress | None = None
     entry: int | None = None
+    leaves: tuple[tuple[int, int, int], ...] = ()
 
 
 def encode_log_position(origin: Origin, position: LogPosition) -> dict[str, Any]:
@@ -103,6 +113,8 @@ def encode_log_position(origin: Origin, position: LogPosition) -> dict[str, Any]
         "lsn": position.lsn,
         "entry": position.entry,
     }
+    if position.leaves:
+        value["leaves"] = [list(leaf) for leaf in position.leaves]
     if position.progress is not None:
         value["snapshot"] = {"page": position.progress.page, "file": position.progress.file}
     return value
@@ -129,7 +141,11 @@ def decode_log_position(value: object, origin: Origin) -> LogPosition:
     entry = value.get("entry")
     numbers = [0 if table_id is None else table_id, value.get("lsn"), 0 if entry is None else entry]
     numbers += [progress.get("page"), progress.get("file")] if isinstance(progress, Mapping) else []
-    if not all(type(number) is int and 0 <= number < _MOST_LSN for number in numbers):
+    leaves = value.get("leaves", [])
+    if not isinstance(leaves, list) or not all(isinstance(leaf, list) and len(leaf) == 3 for leaf in leaves):
+        raise InvalidInputError(f"{shown(value)} is no position of PostgreSQL: its partitions are none")
+    pairs = [number for leaf in leaves for number in leaf]
+    if not all(type(number) is int and 0 <= number < _MOST_LSN for number in [*numbers, *pairs]):
         raise InvalidInputError(f"{shown(value)} is no position of PostgreSQL: its numbers are none")
     number, lsn, entered, *rest = (int(number or 0) for number in numbers)
     return LogPosition(
@@ -137,6 +153,7 @@ def decode_log_position(value: object, origin: Origin) -> LogPosition:
         lsn,
         Progress(*rest) if rest else None,
         None if entry is None else entered,
+        tuple((leaf[0], leaf[1], leaf[2]) for leaf in leaves),
     )
 
 
@@ -288,6 +305,9 @@ class PostgresRun:
             found = stored.get(row.name)
             if found is not None and found.table_id not in (None, row.id):
                 yield TableTruncated(row.name)  # dropped and made again
+                found = None
+            if found is not None and found.progress is None and moves_rows(found.leaves, row):
+                yield TableTruncated(row.name)
                 found = None
             self._tracked[row.id] = self._tracked_at(row, found, entered.get(row.id))
         self._take_snapshot()
@@ -551,7 +571,8 @@ class PostgresRun:
         lsn = self._lsn
         if table.progress is not None and self._snapshot is not None:
             lsn = min(lsn, self._snapshot.lsn)
-        return LogPosition(table.row.id, max(table.lsn, lsn), table.progress, table.entry)
+        leaves = tuple(leaf.mark for leaf in table.row.leaves)
+        return LogPosition(table.row.id, max(table.lsn, lsn), table.progress, table.entry, leaves)
 
     def _look(self) -> Iterator[Event]:
         """Yield what follows from tables that joined or left, between two transactions."""
@@ -566,14 +587,29 @@ class PostgresRun:
         ensure_publication(self._connection, self._settings, self._not_published)
         rows = self._published()
         self._note_absent(rows)
+        again = yield from self._look_at_leaves(rows)
         joining = [row for number, row in rows.items() if number not in self._tracked]
-        if joining and not self._leaving:
+        if (joining or again) and not self._leaving:
             entered = entries(self._connection, self._settings.publication, [row.id for row in joining])
             self._tracked |= {
                 row.id: TrackedTable(row, 0, Progress(0, row.file), entered.get(row.id)) for row in joining
             }
             self._take_snapshot()
             yield from self._read_pending()
+
+    def _look_at_leaves(self, rows: Mapping[int, TableRow]) -> Generator[Event, None, bool]:
+        """Let partitioned tables begin anew whose rows came or went with a partition, of which no event tells; return whether some do."""
+        again = False
+        for number, table in self._tracked.items():
+            now = rows.get(number)
+            if now is None or now.kind != PARTITIONED or now.name != table.name or self._leaving:
+                continue
+            if moves_rows([leaf.mark for leaf in table.row.leaves], now):
+                yield from table.take()
+                yield TableTruncated(table.name)
+                table.progress, again = Progress(0, 0), True
+            table.row = now
+        return again
 
     def _note_absent(self, rows: Mapping[int, TableRow]) -> None:
         """Note the tables that left: their last changes lie before what the server has written by now."""
@@ -589,6 +625,18 @@ class PostgresRun:
             name = self._tracked[number].name
             is_renamed = number in now and now[number].name != name
             self._leaving[number] = (written, TableGone(name, now[number].name if is_renamed else None))
+
+
+def moves_rows(before: Iterable[tuple[int, int, int]], now: TableRow) -> bool:
+    """Return whether rows of a partitioned table came or went with its partitions.
+
+    Args:
+        before: the marks of the partitions that it had.
+        now: the table.
+    """
+    had = set(before)
+    attached = any(leaf.mark not in had and not leaf.is_born for leaf in now.leaves)
+    return attached or not had <= {leaf.mark for leaf in now.leaves}
 
 
 def latest_position(connection: Any, log: ReplicationStream, settings: PostgresSettings) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from lakefmt._core.cdc.postgres.server import (
 from lakefmt.errors import PositionLost, SourceRefused, SourceUnavailable
 
 __all__ = [
+    "PARTITIONED_FROM",
     "ReplicationStream",
     "SlotRow",
     "await_slot",
@@ -209,7 +210,7 @@ def ensure_publication(connection: Any, settings: PostgresSettings, told: set[So
             raise SourceRefused(
                 f"PostgreSQL: no table of {shown(settings.server.database)} is one of {shown(settings.patterns)}"
             )
-        ask(connection, publication_statement(settings.publication, names))
+        ask(connection, publication_statement(connection, settings.publication, names))
         ask(connection, f"COMMENT ON PUBLICATION {publication} IS %s", _MADE_HERE)
         return
     is_own = is_made_here(connection, settings.publication)
@@ -239,6 +240,8 @@ FROM pg_catalog.pg_publication p CROSS JOIN pg_catalog.pg_class c
 LEFT JOIN pg_catalog.pg_publication_rel r ON r.prpubid = p.oid AND r.prrelid = c.oid
 LEFT JOIN {schemas} s ON s.pnpubid = p.oid AND s.pnnspid = c.relnamespace
 WHERE p.pubname = %s AND c.oid = ANY(%s::oid[])"""
+#: Partitioned tables are published from this release on.
+PARTITIONED_FROM: Final = 130_000
 #: Publications of whole schemas are known from this release on.
 _SCHEMAS_FROM: Final = 150_000
 
@@ -251,9 +254,11 @@ def entries(connection: Any, publication: str, tables: Sequence[int]) -> dict[in
     return dict(ask(connection, _ENTRIES.format(schemas=schemas), publication, list(tables)))
 
 
-def publication_statement(publication: str, names: list[SourceName]) -> str:
-    """Return the statement that makes a publication of tables."""
-    return f"CREATE PUBLICATION {identifier(publication)} FOR TABLE {', '.join(identifier(*name) for name in names)}"
+def publication_statement(connection: Any, publication: str, names: list[SourceName]) -> str:
+    """Return the statement that makes a publication of tables; a partitioned one is sent as one table."""
+    options = " WITH (publish_via_partition_root = true)" if connection.server_version >= PARTITIONED_FROM else ""
+    tables = ", ".join(identifier(*name) for name in names)
+    return f"CREATE PUBLICATION {identifier(publication)} FOR TABLE {tables}{options}"
 
 
 def await_slot(connection: Any, slot: str, wakes: socket.socket) -> None:

@@ -13,6 +13,7 @@ from lakefmt._core.arguments import shown
 from lakefmt._core.cdc.events import Event, SourceFinding, SourceName, SourceTable
 from lakefmt._core.cdc.postgres.follow import PostgresRun, latest_position
 from lakefmt._core.cdc.postgres.log import (
+    PARTITIONED_FROM,
     ReplicationStream,
     await_slot,
     find_candidates,
@@ -23,6 +24,7 @@ from lakefmt._core.cdc.postgres.log import (
 )
 from lakefmt._core.cdc.postgres.rows import OddValues
 from lakefmt._core.cdc.postgres.server import (
+    PARTITIONED,
     PostgresSettings,
     Server,
     ServerCatalog,
@@ -60,13 +62,18 @@ def find_lacks(connection: Any, settings: PostgresSettings) -> Iterator[SourceFi
     catalog = ServerCatalog(connection, settings.as_text)
     candidates = find_candidates(connection, settings)
     if has_publication(connection, settings.publication):
-        yield from _of_publication(connection, settings)
+        named = catalog.tables_named(candidates)
+        yield from _of_publication(connection, settings, list(named.values()))
         found = catalog.published(settings.publication)
         is_own = is_made_here(connection, settings.publication)
         if is_own:  # they join when it is followed
-            found |= catalog.tables_named(candidates)
+            found |= named
         rows = [row for row in found.values() if settings.matches(row.name)]
-        absent = sorted(set(candidates) - {row.name for row in rows} - _partitioned(catalog, candidates))
+        absent = sorted(
+            set(candidates)
+            - {row.name for row in rows}
+            - {row.name for row in named.values() if row.kind == PARTITIONED}
+        )
         if absent:
             names = ", ".join(identifier(*name) for name in absent)
             yield SourceFinding(
@@ -82,10 +89,6 @@ def find_lacks(connection: Any, settings: PostgresSettings) -> Iterator[SourceFi
         yield SourceFinding(f"no table of {shown(settings.server.database)} is one of {shown(list(settings.patterns))}")
     for row in sorted(rows, key=lambda row: row.name):
         yield from _of_table(connection, row)
-
-
-def _partitioned(catalog: ServerCatalog, names: list[SourceName]) -> set[SourceName]:
-    return {row.name for row in catalog.tables_named(names).values() if row.kind == "p"}
 
 
 def _of_server(connection: Any, settings: PostgresSettings) -> Iterator[SourceFinding]:
@@ -128,7 +131,7 @@ def _of_server(connection: Any, settings: PostgresSettings) -> Iterator[SourceFi
         )
 
 
-def _of_publication(connection: Any, settings: PostgresSettings) -> Iterator[SourceFinding]:
+def _of_publication(connection: Any, settings: PostgresSettings, rows: Sequence[TableRow]) -> Iterator[SourceFinding]:
     name = identifier(settings.publication)
     inserts, updates, deletes, truncates, is_via_root = ask(connection, _PUBLICATION, settings.publication)[0]
     if not (inserts and updates and deletes):
@@ -142,10 +145,12 @@ def _of_publication(connection: Any, settings: PostgresSettings) -> Iterator[Sou
             f"ALTER PUBLICATION {name} SET (publish = 'insert, update, delete, truncate')",
             stops=False,
         )
-    if is_via_root:
+    parents = [row.name for row in rows if row.kind == PARTITIONED]
+    if parents and not is_via_root:
         yield SourceFinding(
-            f"the publication {shown(settings.publication)} sends partitions under the name of their parent, which is not read here",
-            f"ALTER PUBLICATION {name} SET (publish_via_partition_root = false)",
+            f"the publication {shown(settings.publication)} sends the partitions of {', '.join(map(str, parents))} as tables of their own",
+            f"ALTER PUBLICATION {name} SET (publish_via_partition_root = true)",
+            stops=False,
         )
     if connection.server_version >= 150_000:
         for (number,) in ask(connection, _LEFT_OUT, settings.publication):
@@ -168,7 +173,7 @@ def _of_new_publication(
     if not (may_create and owned):
         yield SourceFinding(
             f"there is no publication {shown(settings.publication)}, and the role may not make it",
-            publication_statement(settings.publication, names),
+            publication_statement(connection, settings.publication, names),
         )
 
 
@@ -179,6 +184,8 @@ def _of_table(connection: Any, row: TableRow) -> Iterator[SourceFinding]:
         yield SourceFinding(f"the role {role} may not read {row.name}", f"GRANT SELECT ON {name} TO {identifier(role)}")
     if not row.columns:
         yield SourceFinding(f"{row.name} has no column")
+    if row.kind == PARTITIONED and connection.server_version < PARTITIONED_FROM:
+        yield SourceFinding(f"{row.name} is partitioned: PostgreSQL 13 is the first that publishes such tables")
     if row.identity == "n" or (row.identity == "d" and not row.primary_key):
         yield SourceFinding(
             f"{row.name} has no replica identity: the server refuses its updates and deletions while it is published",
