@@ -76,7 +76,16 @@ def psycopg2() -> ModuleType:
 
 
 #: Refusals of a connection have no code either.
-_REFUSED_TEXTS: Final = ("authentication failed", "no password supplied", "no pg_hba.conf entry", "does not exist")
+_REFUSED_TEXTS: Final = (
+    "authentication failed",
+    "no password supplied",
+    "no pg_hba.conf entry",
+    "does not exist",
+    "certificate verify failed",
+    "does not match host name",
+    "does not support SSL",
+    "root certificate file",
+)
 
 
 @contextlib.contextmanager
