@@ -20,7 +20,7 @@ from lakefmt._core.data_classes import dataclass
 from lakefmt._core.filegroups.table_client import TableClient
 from lakefmt._core.formats.names import PARTITION_METADATA_NAMES, parse_base_file, parse_log_file
 from lakefmt._core.keys import GENERATOR_KEYS, check_generator, key_spec_from_properties, plan_key_spec
-from lakefmt._core.schema.safe_names import name_mapping
+from lakefmt._core.schema.types import name_mapping
 from lakefmt._core.storage.local.process_lock import ProcessName, has_ended, this_process
 from lakefmt._core.storage.open import location_text, open_store
 from lakefmt._core.table import Table, create_table, open_table
