@@ -25,7 +25,7 @@ from lakefmt._core.catalogs.verbs import CatalogVerbs
 from lakefmt._core.compaction.verbs import CompactionVerbs
 from lakefmt._core.config.merge_rule import MergeFunction, with_merger
 from lakefmt._core.config.settings import resolve_settings
-from lakefmt._core.config.table_config import append_layout, check_merger
+from lakefmt._core.config.table_config import KIND, append_layout, check_merger
 from lakefmt._core.consumers.verbs import ConsumerVerbs
 from lakefmt._core.data_classes import replace
 from lakefmt._core.filegroups.table_client import TableClient, TableState
@@ -128,7 +128,8 @@ def create_table(
         name: default: the last part of the path.
         database: kept in the properties.
         options: settings of the handle that is returned.
-        properties: further properties of the table.
+        properties: further properties of the table, and settings that it keeps (docs/settings.md); names without ``hoodie.``
+            and ``lakefmt.`` before them are your own.
         storage_options: credentials and settings of the store; never kept in the table.
         if_exists: ``"error"`` or ``"open"``.
         kind: ``"keyed"``, or ``"append"``: rows without keys, such as logs; then `properties` also takes Paimon's option
@@ -140,6 +141,7 @@ def create_table(
     Raises:
         TableExists: there is one already.
         SchemaMismatch: a column named is not in the schema, or has a type that no table can hold.
+        UnknownSetting: a property that neither lakefmt nor Hudi knows (``lakefmt.unknown.options``), or a value it does not take.
 
     Example:
         >>> t = create_table("memory://doc-create", schema=pa.schema([("id", pa.string())]), record_key="id")
@@ -160,7 +162,7 @@ def create_table(
     index, properties = unique_index(index, unique, mapping_argument(properties, "properties"))
     bucketing = {"order": order, "bucket_key": bucket_key, "buckets": buckets}
     try:
-        run_creation(
+        warnings = run_creation(
             client,
             columns,
             record_key=record_key,
@@ -180,7 +182,7 @@ def create_table(
         if if_exists == "error":
             raise
         return Table(client)
-    return Table(client, _creation_warnings(columns))
+    return Table(client, _creation_warnings(columns) + warnings)
 
 
 def _asked_properties(
@@ -188,6 +190,8 @@ def _asked_properties(
 ) -> dict[str, str]:
     given = mapping_argument(properties, "properties")
     if text_argument(kind, "kind") == "keyed" and all(value is None for value in bucketing.values()):
+        if KIND in given:
+            raise InvalidInputError(f"properties: {KIND}={given[KIND]}: say kind={given[KIND]!r} instead")
         return given
     from lakefmt._core.producers.append.verbs import append_properties  # few programs make such a table
 
