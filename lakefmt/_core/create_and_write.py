@@ -12,7 +12,14 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from lakefmt._core.arguments import flag_argument, mapping_argument, shown, text_argument, texts_argument
+from lakefmt._core.arguments import (
+    check_keywords,
+    flag_argument,
+    mapping_argument,
+    shown,
+    text_argument,
+    texts_argument,
+)
 from lakefmt._core.config.merge_rule import MergeFunction
 from lakefmt._core.config.settings import check_restated, resolve_properties, resolve_settings
 from lakefmt._core.config.table_config import TABLE_PROPERTIES
@@ -121,6 +128,7 @@ def write_table(
         >>> lakefmt.write_table("memory://doc-write", rows, record_key="id", mode="upsert").num_updates
         2
     """
+    check_keywords(write_table, call, WriteTableOptions.__optional_keys__)
     _check_operation(operation, mode)
     options = mapping_argument(call.get("options"), "options")
     if rename is not False and (rename is True or mapping_argument(rename, "rename")):

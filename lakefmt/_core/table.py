@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from lakefmt._core.arguments import (
     check_flags,
+    check_keywords,
     check_texts,
     mapping_argument,
     number_argument,
@@ -43,7 +44,7 @@ from lakefmt._core.values import CommitResult, PartitionPath, Partitions, WriteO
 from lakefmt._core.write.commit.callbacks import CALLBACK_ON, notify_callbacks
 from lakefmt._core.write.commit.retry import GivenRows, StoredRows, retried
 from lakefmt._core.write.commit.transaction import FirstSchema
-from lakefmt._core.write.context import OnCommit, WriteRequest, parse_call
+from lakefmt._core.write.context import ARGUMENTS, OnCommit, WriteRequest, parse_call
 from lakefmt._core.write.ingest import holds_no_rows, open_stream, without_index
 from lakefmt._core.write.mutations import (
     DeleteKeys,
@@ -190,8 +191,8 @@ def _asked_properties(
 ) -> dict[str, str]:
     given = mapping_argument(properties, "properties")
     if text_argument(kind, "kind") == "keyed" and all(value is None for value in bucketing.values()):
-        if KIND in given:
-            raise InvalidInputError(f"properties: {KIND}={given[KIND]}: say kind={given[KIND]!r} instead")
+        if given.get(KIND) == "append" and keyed["record_key"] is not None:
+            raise InvalidInputError(f"properties: {KIND}=append: an append table (kind='append') has no record_key")
         return given
     from lakefmt._core.producers.append.verbs import append_properties  # few programs make such a table
 
@@ -308,6 +309,7 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, StreamVerbs, AppendVerbs, 
             >>> t.upsert(pa.table({"id": ["a", "a", "b"]})).num_inserts
             2
         """
+        check_keywords(self.upsert, call, ARGUMENTS)
         return self._write(WriteOperation.UPSERT, data, call, partial=partial)
 
     def insert(self, data: object, *, drop_duplicates: bool = False, **call: Unpack[WriteOptions]) -> CommitResult:
@@ -329,6 +331,7 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, StreamVerbs, AppendVerbs, 
             >>> t.insert(pa.table({"id": ["a", "b", "b"]}), drop_duplicates=True).num_inserts
             1
         """
+        check_keywords(self.insert, call, ARGUMENTS)
         return self._write(WriteOperation.INSERT, data, call, drop_duplicates=drop_duplicates)
 
     def bulk_insert(
@@ -355,6 +358,7 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, StreamVerbs, AppendVerbs, 
             >>> t.bulk_insert(pa.table({"id": [f"{n}-{i}" for i in range(9)]}) for n in range(3)).num_inserts
             27
         """
+        check_keywords(self.bulk_insert, call, ARGUMENTS)
         return self._write(WriteOperation.BULK_INSERT, data, call, sort=sort, drop_duplicates=drop_duplicates)
 
     def sort_on_write(
@@ -377,6 +381,7 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, StreamVerbs, AppendVerbs, 
             >>> t.read()["id"].to_pylist()
             ['a', 'b', 'c']
         """
+        check_keywords(self.sort_on_write, call, ARGUMENTS)
         # Imported here: few programs order rows by columns.
         from lakefmt._core.write.bulk.bulk_insert import sort_text_of
 
@@ -401,6 +406,7 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, StreamVerbs, AppendVerbs, 
             >>> t.read()["id"].to_pylist()
             ['c']
         """
+        check_keywords(self.insert_overwrite, call, ARGUMENTS)
         return self._write(WriteOperation.INSERT_OVERWRITE, data, call)
 
     def insert_overwrite_table(self, data: object, **call: Unpack[WriteOptions]) -> CommitResult:
@@ -422,6 +428,7 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, StreamVerbs, AppendVerbs, 
             >>> t.read()["id"].to_pylist()
             ['c']
         """
+        check_keywords(self.insert_overwrite_table, call, ARGUMENTS)
         return self._write(WriteOperation.INSERT_OVERWRITE_TABLE, data, call)
 
     def delete_partitions(self, partitions: Partitions, **call: Unpack[WriteOptions]) -> CommitResult:
@@ -433,7 +440,8 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, StreamVerbs, AppendVerbs, 
             **call: as for :meth:`upsert`.
 
         Raises:
-            InvalidInputError: the table has no such partition.
+            InvalidInputError: the table has no such partition, or an empty text is named, whose rows lie with those without a
+                value.
 
         Example:
             >>> data = pa.table({"id": ["a", "b"], "city": ["sf", "oslo"]})
@@ -443,6 +451,7 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, StreamVerbs, AppendVerbs, 
             >>> t.read()["id"].to_pylist()
             ['b']
         """
+        check_keywords(self.delete_partitions, call, ARGUMENTS)
         with self._writing:
             request, observer = parse_call(WriteOperation.DELETE_PARTITION, call)
             paths = self.client.at(self.client.load()).chosen_partitions(partitions, must_exist=True)
@@ -481,6 +490,7 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, StreamVerbs, AppendVerbs, 
             >>> t.read()["v"].to_pylist()
             [1, 30]
         """
+        check_keywords(self.update, call, ARGUMENTS)
         given = mapping_argument(values, "values")
         texts = mapping_argument(expressions, "expressions")
         for name, text in texts.items():
@@ -552,6 +562,7 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, StreamVerbs, AppendVerbs, 
             >>> t.delete(["a"]).num_deletes
             1
         """
+        check_keywords(self.delete, call, ARGUMENTS)
         request, observer = parse_call(WriteOperation.DELETE, call)
         asked = None if partitions is None else partition_items(partitions)
         # Taken out of whatever holds them before the first attempt: an iterator can be read once.

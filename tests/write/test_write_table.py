@@ -243,7 +243,9 @@ def _creations() -> st.SearchStrategy[dict[str, object]]:
 
 
 @given(_creations(), st.data())
-def test_law_what_makes_a_table_is_refused_when_the_table_is_another(made: dict[str, object], data: st.DataObject) -> None:
+def test_law_what_makes_a_table_is_refused_when_the_table_is_another(
+    made: dict[str, object], data: st.DataObject
+) -> None:
     url = place()
     lakefmt.write_table(url, rows(("a", 1)), **_KEYED, **made)
     lakefmt.write_table(url, rows(("b", 1)), mode="upsert", **_KEYED, **made)
@@ -298,4 +300,6 @@ def test_an_unknown_property_of_a_table_that_is_there_is_refused() -> None:
     url = place()
     lakefmt.write_table(url, rows(("a", 1)), **_KEYED)
     with pytest.raises(UnknownSetting, match="did you mean"):
-        lakefmt.write_table(url, rows(("b", 1)), mode="upsert", **_KEYED, properties={"hoodie.clean.comits.retained": "3"})
+        lakefmt.write_table(
+            url, rows(("b", 1)), mode="upsert", **_KEYED, properties={"hoodie.clean.comits.retained": "3"}
+        )
