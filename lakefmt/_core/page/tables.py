@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -68,6 +69,14 @@ def _table_id(path: str) -> str:
     """Return the id of a table in addresses: of letters and digits, the same at every start."""
     words = re.sub(r"[^A-Za-z0-9]+", "-", path.rstrip("/").rpartition("/")[2])[:40].strip("-")
     return f"{words or 'table'}-{hashlib.sha256(path.encode('utf-8', 'replace')).hexdigest()[:8]}".lower()
+
+
+def _is_below(path: str, place: str) -> bool:
+    """Return whether a path is below a folder, links followed; of stores that know no links all are."""
+    if "://" in path:
+        return True
+    real = os.path.realpath(place)
+    return os.path.commonpath((os.path.realpath(path), real)) == real
 
 
 @dataclass(frozen=True)
@@ -283,6 +292,12 @@ class PageTables:
                 found = list(find_tables(place, storage_options=self._storage_options))[:_MOST_PATHS]
             except LakefmtError as error:
                 self._problems[printable_url(place)] = self.redact(str(error))
+                continue
+            outside = [path for path, _ in found if not _is_below(path, place)]
+            for path in outside:
+                self._problems[printable_url(path)] = "a link leads out of the folder: name the table to show it"
+            found = [(path, name) for path, name in found if path not in set(outside)]
+            if outside and not found:
                 continue
             if not found:
                 # Perhaps a damaged table, or one that comes later: it is named with its problem.

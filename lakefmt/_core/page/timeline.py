@@ -67,8 +67,8 @@ _MOST_SKEW: Final = 3600.0
 _MOST_ARCHIVED: Final = 5_000
 _TIME_DIGITS: Final = 17
 _LAST_TIME: Final = 10**_TIME_DIGITS
-#: The first and the last day that a moment may be of, in epoch seconds, whatever the zone.
-_FIRST_MOMENT: Final = -62_135_000_000.0
+#: The first and the last day that a moment may be of, in epoch seconds: years of four digits, whatever the zone.
+_FIRST_MOMENT: Final = -30_000_000_000.0
 _LAST_MOMENT: Final = 253_402_000_000.0
 _ACTION_NAMES: Final = tuple(action.value for action in Action)
 _MOST_ENTRIES: Final = 20_000
@@ -119,8 +119,8 @@ class _Archive:
     """The archived timeline of a table: time and action of every instant as numbers, instants themselves of a part of it only."""
 
     def __init__(self, table_at: TableAt) -> None:
-        config = table_at.config
-        self._store = HistoryStore(table_at.client.store, config.history_directory, config.version.layout)
+        self.key = _archive_key(table_at)
+        self._store = HistoryStore(table_at.client.store, *self.key)
         self._numbers: dict[HistoryFile, tuple[Numbers, Numbers]] = {}
 
     def look(self) -> None:
@@ -193,6 +193,10 @@ class _Archive:
         return self._store.load_between(files, lower, upper)
 
 
+def _archive_key(table_at: TableAt) -> tuple[str, int]:
+    return table_at.config.history_directory, table_at.config.version.layout
+
+
 def _code(action: str) -> int:
     return _ACTION_NAMES.index(action) if action in _ACTION_NAMES else -1
 
@@ -206,7 +210,7 @@ def _large_archive(table: PageTable, table_at: TableAt) -> _Archive | None:
     if not table_at.has_history:
         return None
     archive: _Archive | None = table.remembered.get("archive")
-    if archive is None:
+    if archive is None or archive.key != _archive_key(table_at):  # an upgrade makes another one
         archive = table.remembered["archive"] = _Archive(table_at)
     with table.alone():
         archive.look()
