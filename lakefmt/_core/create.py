@@ -17,6 +17,7 @@ from lakefmt._core.config.merge_rule import (
     MergeFunction,
     is_payload_class,
     merger_name,
+    nine_of_payload,
     strategy_id,
 )
 from lakefmt._core.config.settings import Settings
@@ -69,6 +70,7 @@ _CDC = "hoodie.table.cdc.enabled"
 _CDC_MODE = "hoodie.table.cdc.supplemental.logging.mode"
 _PARTIAL_MODE = "hoodie.table.partial.update.mode"
 _PAYLOAD = "hoodie.compaction.payload.class"
+_LEGACY_PAYLOAD = "hoodie.table.legacy.payload.class"
 #: Properties and settings of Hudi that say how rows are merged. A new table has those that its version and arguments ask for.
 _MERGING = frozenset(
     {
@@ -137,6 +139,8 @@ def _plan_properties(
     }
     if database is not None:
         planned["hoodie.database.name"] = database
+    if planned.get(_LEGACY_PAYLOAD) == properties.get(_PAYLOAD):
+        properties = {key: value for key, value in properties.items() if key != _PAYLOAD}
     capture = _change_capture(properties)
     planned |= capture
     properties = {key: value for key, value in properties.items() if key not in capture}
@@ -286,14 +290,14 @@ def _of_own(version: TableVersion, name: str, ordering: Sequence[str]) -> dict[s
 
 
 def _of_payload(version: TableVersion, payload: str | None) -> dict[str, str]:
-    """Return the properties by which a table says that it merges by a payload class that is more than a merge mode."""
+    """Return the properties by which a table says that it merges by a payload class that is more than a merge mode.
+
+    A table of version 9 says a merge mode, a partial update mode and what deletes in place of most of them, as Hudi's own tables do.
+    """
     if payload is None or payload in PAYLOAD_MODES or not is_payload_class(payload):
         return {}
-    if version is TableVersion.NINE:
-        raise InvalidInputError(
-            f"properties: {_PAYLOAD} needs table_version 6 or 8: a table of version 9 says a merge mode and "
-            f"{_PARTIAL_MODE} instead"
-        )
+    if version is TableVersion.NINE and (nine := nine_of_payload(payload)):
+        return {_LEGACY_PAYLOAD: payload, **nine}
     if version is TableVersion.SIX:
         return {_PAYLOAD: payload}
     return {

@@ -13,7 +13,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from lakefmt._core.arguments import flag_argument, mapping_argument, shown, text_argument, texts_argument
-from lakefmt._core.config.merge_rule import MergeFunction
+from lakefmt._core.config.merge_rule import MergeFunction, nine_of_payload
 from lakefmt._core.config.settings import resolve_settings
 from lakefmt._core.create import CREATION_MARK
 from lakefmt._core.data_classes import dataclass
@@ -38,6 +38,8 @@ _MODES: Final = ("error", "upsert", "append", "overwrite", "ignore")
 #: The calls of this process that are at work on a table that they made.
 _CALLS: Final[set[str]] = set()
 _OPERATIONS: Final = ("upsert", "insert", "bulk_insert", "insert_overwrite")
+_LEGACY_PAYLOAD: Final = "hoodie.table.legacy.payload.class"
+_ORDERING: Final = "hoodie.table.ordering.fields"
 #: The prefix of the settings of timestamp-based partitions.
 _TIMED: Final = "hoodie.keygen.timebased."
 #: What a table has that does not say it.
@@ -354,6 +356,8 @@ def check_agreement(table: Table, *, record_key: object, partition_by: object, o
         InvalidInputError: it does.
     """
     config = table.properties
+    if _ORDERING in nine_of_payload(config.properties.get(_LEGACY_PAYLOAD, "")):
+        ordering = None  # the class that the table was made with has an order of its own, whatever was asked for
     stored = table.client.key_spec(config).partition_fields
     partitions = _names(partition_by, "partition_by")
     asked = plan_key_spec(list(config.record_key_fields), partitions, schema=table.schema).partition_fields
