@@ -6,6 +6,8 @@ rounds that is not in the table, so a process may end anywhere.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -245,19 +247,20 @@ class _TableRounds:
         stored, table_at = self.sink.look()
         after = resume_point(stored, self.job.checkpoint, self.job.ignore_checkpoint)
         planned = self._planned(after, None if table_at is None else table_at.schema())
-        checkpoint = after if planned is None else planned.checkpoint
         if planned is None and not self._commits_empty(stored, after):
             self.progress = replace(self.progress, state="idle", message="nothing new")
             return False
         if self._engine is not None and planned is not None:
+            checkpoint = planned.checkpoint
             commit = self.sink.entries_behind(stored, self._entries(checkpoint))
             done, rows = self._engine.write(self.job, planned, self.sink, commit)
             self._note(done, rows, 0, checkpoint, planned, self._time.monotonic() - begun)
             return True
-        batch = self.sink.begin(self.source.name, table_at, "" if checkpoint is None else checkpoint.text)
+        batch = self.sink.begin(self.source.name, table_at, self._name_of_round(after))
         try:
             if planned is not None:
                 self._read(planned, batch)
+            checkpoint = after if planned is None else planned.checkpoint
             result = self._commit(batch, stored, checkpoint)
         finally:
             batch.close()
@@ -267,6 +270,13 @@ class _TableRounds:
         seconds = self._time.monotonic() - begun
         self._note(result, batch.rows.num_rows, batch.rejected_rows, checkpoint, planned, seconds)
         return planned is not None
+
+    def _name_of_round(self, after: Checkpoint | None) -> str:
+        """Return what tells a round from those of other tables, and from others that begin at the same time of files."""
+        details = {} if after is None else dict(after.details)
+        text = "" if after is None else after.text
+        what = json.dumps([self.job.table, text, details, self.job.ignore_checkpoint], sort_keys=True)
+        return f"{text}.{hashlib.blake2b(what.encode('utf-8', 'surrogatepass'), digest_size=6).hexdigest()}"
 
     def _commits_empty(self, stored: StoredCheckpoint | None, after: Checkpoint | None) -> bool:
         """Return whether a round that found nothing has something to say: it was asked to, or there is a reset to note."""

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lakefmt._core.cdc.events import RowKind
 from lakefmt._core.filegroups.table_client import TableAt
 from lakefmt._core.ingest.api import REJECTED, rejected_records
 from lakefmt._core.ingest.checkpoints import CheckpointCommit, CheckpointFinder, StoredCheckpoint
@@ -58,11 +59,15 @@ class RoundBatch:
         job: of the table.
         source: its name.
         known: the schema of the table; None: there is no table yet.
-        round_name: tells the round from others, for rows that have no origin of their own.
+        round_name: tells the round from others, for rows that have no origin of their own: a round that is repeated begins where the
+            first one began, and has its rows.
+        appends: the table has no key: of an update the new row is one more, and a delete has no row that it could find.
     """
 
-    def __init__(self, job: TableJob, source: str, known: pa.Schema | None, round_name: str) -> None:
-        self._job, self._source, self._round = job, source, round_name
+    def __init__(
+        self, job: TableJob, source: str, known: pa.Schema | None, round_name: str, *, appends: bool = False
+    ) -> None:
+        self._job, self._source, self._round, self._appends = job, source, round_name, appends
         self._has_table, self._schema = known is not None, known or pa.schema([])
         self.rows = RoundRows(job.memory_bytes)
         self.rejected = list[pa.RecordBatch]()
@@ -119,6 +124,8 @@ class RoundBatch:
         """
         if not len(rows.schema):
             return
+        if kinds is not None and self._appends and not (kinds == RowKind.DELETE.value).any():
+            rows, kinds = rows.filter(pa.array(kinds != RowKind.UPDATE_BEFORE.value)), None
         keep, reasons = self._judged(rows)
         if not keep.all():
             # Rows of a bad key or a check that does not hold; few.
@@ -276,7 +283,10 @@ class JobSink:
 
     def begin(self, source: str, table_at: TableAt | None, round_name: str) -> RoundBatch:
         """Return what takes the rows of a round."""
-        return RoundBatch(self.job, source, None if table_at is None else table_at.schema(), round_name)
+        table = self.table
+        appends = not (self.job.key if table is None else table.properties.record_key_fields)
+        known = None if table_at is None else table_at.schema()
+        return RoundBatch(self.job, source, known, round_name, appends=appends)
 
     def write(
         self, batch: RoundBatch, before: StoredCheckpoint | None, entries: Mapping[str, str]
