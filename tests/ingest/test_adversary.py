@@ -9,6 +9,7 @@ import os
 import sqlite3
 from collections import Counter
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -16,10 +17,11 @@ import lakefmt
 import lakefmt._core.ingest.files.listing as listing
 import lakefmt._core.ingest.files.source as file_sources
 from lakefmt._core.ingest.api import SourceBatch
+from lakefmt._core.ingest.rows import RoundRows
 from lakefmt._core.ingest.sink import JobSink
 from lakefmt._core.storage.open import open_store
 from lakefmt._core.write.transaction import WriteTransaction
-from lakefmt.errors import LakefmtError, PositionLost, SourceRefused
+from lakefmt.errors import InvalidInputError, LakefmtError, PositionLost, SourceRefused, UnknownSetting
 from tests.ingest.ingest_kit import NOW, ingest, job, rows_of, write_rows
 from tests.ingest.test_jobs import Scripted, kinds
 from tests.ingest.test_other_sources import make
@@ -346,3 +348,120 @@ def test_what_a_slower_writer_of_the_source_commits_later_is_not_lost(tmp_path, 
     assert len(rows_of(tmp_path / "bronze")) == 3
     ingest(tmp_path / "bronze", tmp_path / "silver", **how)
     assert rows_of(tmp_path / "silver") == rows_of(tmp_path / "bronze")
+
+
+# ------------------------------------------------------------------------------------------------------- bounds of a round
+
+
+def test_a_round_of_a_table_has_whole_commits_of_about_so_many_rows(tmp_path):
+    bronze = make(tmp_path / "bronze")
+    bronze.upsert([{"id": "0", "n": 0}])
+    ingest(tmp_path / "bronze", tmp_path / "silver", source_kind="table")
+    for n in range(6):
+        bronze.upsert([{"id": f"{n}-{each}", "n": n} for each in range(10)])
+    bronze.upsert([{"id": f"big-{each}", "n": 9} for each in range(100)])
+    told = list[int]()
+    pull = job(tmp_path / "bronze", tmp_path / "silver", source_kind="table", source_limit=25)
+    pull._on_round = lambda progress: told.append(progress.tables[0].rows)
+    pull.run("until_idle")
+    assert np.diff([0, *told]).tolist() == [20, 20, 20, 100, 0]
+    assert rows_of(tmp_path / "silver") == rows_of(tmp_path / "bronze")
+
+
+FETCHED = list[int]()
+
+
+def connect_many():
+    """A database of 100,000 rows that counts what it gives away."""
+
+    class Cursor(sqlite3.Cursor):
+        def fetchmany(self, size=1):
+            rows = super().fetchmany(size)
+            FETCHED.append(len(rows))
+            return rows
+
+    class Connection(sqlite3.Connection):
+        def cursor(self, factory=Cursor):
+            return super().cursor(factory)
+
+    connection = sqlite3.connect(":memory:", factory=Connection)
+    numbers = "with recursive n(v) as (select 1 union all select v + 1 from n where v < 100000) "
+    connection.execute(f"create table big as {numbers} select v as id, v as changed from n")
+    return connection
+
+
+def test_a_query_is_read_page_by_page_and_what_memory_does_not_hold_waits_in_a_file(tmp_path, monkeypatch):
+    how = {"source_kind": "query", "query.table": "big", "query.column": "changed", "memory_bytes": 400_000}
+    pull = job("tests.ingest.test_adversary:connect_many", tmp_path / "t", **how)
+    FETCHED.clear()
+    (planned,) = pull.plans()
+    assert (planned.expected_rows, FETCHED) == (100_000, [10_000])
+    held = list[int]()
+    add = RoundRows.add
+
+    def adds(rows, batch):
+        add(rows, batch)
+        held.append(sum(each.nbytes for each in rows._held))
+
+    monkeypatch.setattr(RoundRows, "add", adds)
+    assert pull.run().tables[0].rows == 100_000
+    assert max(held) <= 400_000
+    assert len(set(lakefmt.open_table(str(tmp_path / "t")).read(columns=["id"])["id"].to_pylist())) == 100_000
+
+
+# --------------------------------------------------------------------------------------------- where a job begins and waits
+
+
+def first_place():
+    return str(round((NOW - 45) * 1000))
+
+
+@pytest.mark.parametrize("provider", ["table", "python", "hudi"])
+def test_a_table_without_a_checkpoint_begins_where_its_provider_says_and_never_again(tmp_path, provider):
+    write_rows(tmp_path / "in/a.jsonl", [{"id": "a"}], NOW - 50)
+    other = make(tmp_path / "other")
+    other.upsert([{"id": "z", "n": 0}], commit_metadata={"deltastreamer.checkpoint.key": first_place()})
+    name = "org.apache.hudi.utilities.checkpointing.InitialCheckpointFromAnotherHoodieTimelineProvider"
+    how = {
+        "table": {"initial_checkpoint_provider": f"table:{tmp_path}/other"},
+        "python": {"initial_checkpoint_provider": "python:tests.ingest.test_adversary:first_place"},
+        "hudi": {
+            "initial_checkpoint_provider": name,
+            "hoodie.streamer.checkpoint.provider.path": str(tmp_path / "other"),
+        },
+    }[provider]
+    assert ingest(tmp_path / "in", tmp_path / "t", **how) == 0
+    write_rows(tmp_path / "in/b.jsonl", [{"id": "b"}], NOW - 40)
+    assert ingest(tmp_path / "in", tmp_path / "t", **how) == 1
+    other.upsert([{"id": "z", "n": 0}], commit_metadata={"deltastreamer.checkpoint.key": "5"})
+    write_rows(tmp_path / "in/c.jsonl", [{"id": "c"}], NOW - 30)
+    assert ingest(tmp_path / "in", tmp_path / "t", **how) == 1
+    assert [row["id"] for row in rows_of(tmp_path / "t")] == ["b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("provider", "error"),
+    [
+        ("KafkaConnectHdfsProvider", UnknownSetting),
+        (f"x.Initial{'CheckpointFromAnotherHoodieTimelineProvider'}", InvalidInputError),
+    ],
+)
+def test_a_provider_that_is_not_there_or_lacks_its_path_is_refused(tmp_path, provider, error):
+    with pytest.raises(error):
+        ingest(tmp_path / "in", tmp_path / "t", initial_checkpoint_provider=provider)
+
+
+def test_a_continuous_job_waits_while_too_many_compactions_are_pending(tmp_path):
+    table = make(tmp_path / "t", table_type="mor", index="simple")
+    table.upsert([{"id": "a", "n": 1}])
+    table.upsert([{"id": "a", "n": 2}])
+    table.compact(schedule=True)
+    write_rows(tmp_path / "in/a.jsonl", [{"id": "b", "n": 1}])
+    waiting = job(tmp_path / "in", tmp_path / "t", max_pending_compactions=0)
+    waiting._on_round = lambda _progress: waiting.stop()
+    progress = waiting.run("continuous").tables[0]
+    assert (progress.state, progress.commits) == ("waiting", 0)
+    assert progress.message == "waits: 1 compactions are pending, and the job allows 0"
+    allowed = job(tmp_path / "in", tmp_path / "t", max_pending_compactions=1)
+    allowed._on_round = lambda _progress: allowed.stop()
+    assert allowed.run("continuous").tables[0].commits == 1

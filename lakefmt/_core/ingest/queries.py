@@ -259,8 +259,10 @@ def _earlier(value: Any, late: float) -> Any:
         return value
     if isinstance(value, datetime):
         return value - timedelta(seconds=late)
-    if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
-        return value - type(value)(math.ceil(late) if isinstance(value, int) else late)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return value - (math.ceil(late) if isinstance(value, int) else late)
+    if isinstance(value, Decimal):
+        return value - Decimal(str(late))
     raise SourceRefused(f"query.late needs a column of numbers or of times, not of {type(value).__name__}")
 
 
@@ -334,7 +336,7 @@ class _Place:
             digests = np.frombuffer(base64.b64decode(seen, validate=True), "S8")
             kind, stored = json.loads(after.details.get(_SINCE, stated))
             # Rows before what was remembered count as taken.
-            border = max(_DECODERS[kind](stored), _earlier(value, late))  # type: ignore[type-var]
+            border = max(_DECODERS[kind](stored), _earlier(value, late))
         except (ValueError, KeyError, TypeError):
             raise CorruptFile(
                 "what a checkpoint says of a query is damaged: begin with a checkpoint of your own"

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt._core.cdc.events import RowKind
-from lakefmt._core.ingest.api import Checkpoint, SourceBatch
 from lakefmt._core.filegroups.table_client import TableAt
+from lakefmt._core.ingest.api import Checkpoint, SourceBatch
 from lakefmt._core.ingest.checkpoints import SOURCE, check_kind, check_source
 from lakefmt._core.read.incremental import select_commits
 from lakefmt._core.read.snapshot import planned_clusterings
@@ -109,7 +109,10 @@ def _rows_of_commit(changes: pa.Table) -> Iterator[SourceBatch]:
     table that follows it may lie in another partition, and a query may let only one of both through.
     """
     is_new = pc.equal(changes["op"], "i")
-    for image, codes, chosen in (("before", _BEFORE, pc.invert(is_new)), ("after", _AFTER, pc.is_valid(changes["after"]))):
+    for image, codes, chosen in (
+        ("before", _BEFORE, pc.invert(is_new)),
+        ("after", _AFTER, pc.is_valid(changes["after"])),
+    ):
         part = changes.filter(pc.and_(chosen, pc.is_valid(changes[image]))).select(["op", image])
         for batch in part.combine_chunks().to_batches(max_chunksize=65_536):
             coded = batch.column(0).dictionary_encode()
@@ -182,7 +185,12 @@ class TableSource:
         table_at = table.client.at(table.client.load())
         falls_back = self._options.get(_FALLS_BACK, "").lower() == "true"
         restored = _newest_restore(table_at)
-        if after is not None and start is not None and restored is not None and restored > max(start, after.details.get(_RESTORED, "")):
+        if (
+            after is not None
+            and start is not None
+            and restored is not None
+            and restored > max(start, after.details.get(_RESTORED, ""))
+        ):
             if not falls_back:
                 raise PositionLost(
                     f"{table.client.store.url} was restored to an older state at {restored}, behind the checkpoint {start}: begin anew "

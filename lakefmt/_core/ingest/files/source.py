@@ -154,18 +154,8 @@ class FileRound:
     def __init__(
         self, source: FileSource, files: list[ListedFile], taken: FilesTaken, schema: pa.Schema | None
     ) -> None:
-        self._source, self.files, self._taken, self._schema = source, files, taken, schema
+        self._source, self.files, self._taken, self.schema = source, files, taken, schema
         self.checkpoint = taken.checkpoint(source.identity)
-
-    @property
-    def folder(self) -> Folder:
-        """Where the files are."""
-        return self._source.folder
-
-    @property
-    def format(self) -> FileFormat:
-        """How they are read."""
-        return self._source.format
 
     @property
     def summary(self) -> str:
@@ -185,7 +175,7 @@ class FileRound:
         """Read the files in their order. A file that changes meanwhile is left for a later round, which sees its new time."""
         guesses = GuessedTypes(frozenset(self._source.format.keys))
         for file in self.files:
-            yield from self._source.read(file, self._schema or pa.schema([]), guesses)
+            yield from self._source.read(file, self.schema or pa.schema([]), guesses)
 
 
 class FileSource:
