@@ -35,8 +35,3 @@ __all__ = [
     "plan",
     "run",
 ]
-
-if __name__ == "__main__":  # python -m lakefmt.ingest, and spark-submit with the path of this file
-    from lakefmt._core.cli.commands.ingest import ingest
-
-    ingest(prog_name="lakefmt ingest")

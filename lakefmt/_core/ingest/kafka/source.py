@@ -326,13 +326,15 @@ def _decoder(options: KafkaOptions) -> Any:
             raise UnknownSetting("messages in Avro need schema.registry.url")
         return AvroMessages(registry, options.subject or f"{options.topic}-value")
     if options.format == "protobuf":
+        from lakefmt._core.ingest.kafka.protobuf import ProtobufMessages, RegisteredMessages
+
+        if registry is not None and not options.descriptors:
+            return RegisteredMessages(registry)
         if not options.descriptors or not options.message:
             raise UnknownSetting(
-                "messages in Protobuf need lakefmt.ingest.kafka.protobuf.descriptors, a file of protoc --include_imports "
-                "--descriptor_set_out, and lakefmt.ingest.kafka.protobuf.message, the full name of their type"
+                "messages in Protobuf need schema.registry.url, or lakefmt.ingest.kafka.protobuf.descriptors, a file of protoc "
+                "--include_imports --descriptor_set_out, and lakefmt.ingest.kafka.protobuf.message, the full name of their type"
             )
-        from lakefmt._core.ingest.kafka.protobuf import ProtobufMessages
-
         return ProtobufMessages(options.descriptors, options.message)
     if options.format == "debezium":
         if options.has_offsets or options.has_headers:
