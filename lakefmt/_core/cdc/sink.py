@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -147,6 +148,8 @@ class TableSink:
         self.position, self._since = offset["position"], offset.get("since")
         self._comes_again = bool(offset.get("again"))
         self._filled = tuple(map(str, offset.get("filled", ())))
+        if offset.get("stopped"):
+            self.begin_again()
 
     @property
     def table(self) -> Table:
@@ -178,6 +181,22 @@ class TableSink:
         stream, self._stream = self._stream, None
         stream.close(discard=discard)
 
+    def stop(self) -> None:
+        """Drop what came since the last border, and close; whoever opens the table next reads all its rows."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # of rows that are dropped: they are read again
+            self.close(discard=True)
+        table, position = self._table, self.position
+        self.position, self.is_dirty = None, False
+        if table is None:
+            return
+        self._open_stream(table)
+        since = {} if self._since is None else {"since": self._since}
+        self.stream.mark({"position": position, **since, "stopped": True})
+        self.stream.commit()
+        self.close(discard=True)
+        self.position = None
+
     # --- columns ---------------------------------------------------------------------------------------------------------
 
     def follow_columns(self, changed: TableChanged) -> None:
@@ -185,8 +204,13 @@ class TableSink:
 
         Raises:
             SourceChanged: the table cannot follow.
+            SchemaMismatch: a column cannot be stored.
             InvalidInputError: the table cannot be made.
         """
+        with self._naming_the_table():
+            self._make_or_alter(changed)
+
+    def _make_or_alter(self, changed: TableChanged) -> None:
         made = self._table is None
         if made:
             self._make_table(changed.table)
@@ -199,10 +223,9 @@ class TableSink:
         keys_of_transaction = self._keys_of_transaction() if filled else None
         for name, column_type in shape.added.items():
             comment = _NOT_FILLED if name in filled else None
-            with self._naming_the_table():
-                self._altered(
-                    f"column {name!r} was added", partial(table.alter.add_column, name, column_type, comment=comment)
-                )
+            self._altered(
+                f"column {name!r} was added", partial(table.alter.add_column, name, column_type, comment=comment)
+            )
         for name, column_type in shape.widened.items():
             try:
                 self._altered(
@@ -303,20 +326,19 @@ class TableSink:
         if not options.logs:
             keyed = {"record_key": list(keys), "index": options.index, "ordering": self._settings.ordering}
         partition_by = self._settings.partition_by
-        with self._naming_the_table():
-            table = create_table(
-                self.path,
-                schema=schema,
-                partition_by=list(partition_by) if isinstance(partition_by, tuple) else partition_by,
-                table_type="cow" if options.logs else options.table_type,
-                table_version=options.table_version,
-                name=self.name.table,
-                database=self.name.schema,
-                properties=dict(options.properties),
-                storage_options=self._storage_options,
-                if_exists="open",
-                **keyed,
-            )
+        table = create_table(
+            self.path,
+            schema=schema,
+            partition_by=list(partition_by) if isinstance(partition_by, tuple) else partition_by,
+            table_type="cow" if options.logs else options.table_type,
+            table_version=options.table_version,
+            name=self.name.table,
+            database=self.name.schema,
+            properties=dict(options.properties),
+            storage_options=self._storage_options,
+            if_exists="open",
+            **keyed,
+        )
         self._use(table)
 
     # --- changes ---------------------------------------------------------------------------------------------------------
@@ -587,19 +609,20 @@ class TableSink:
             self.table.alter.update_column(name, comment="")
         return result
 
-    def truncate(self) -> None:
+    def truncate(self, what: str = "was truncated") -> None:
         """Remove all rows, or do what the options say.
+
+        Args:
+            what: happened to the table in the source.
 
         Raises:
             SourceChanged: a TRUNCATE ends the follower.
         """
         options = self._options
         if options.on_truncate == "fail":
-            raise SourceChanged(
-                f"{self.name} was truncated (on_truncate='apply' empties the table here, 'ignore' goes on)"
-            )
+            raise SourceChanged(f"{self.name} {what} (on_truncate='apply' empties the table here, 'ignore' goes on)")
         if options.on_truncate == "ignore" or options.logs:
-            _log.warning("%s was truncated; the rows stay", self.name)
+            _log.warning("%s %s; the rows stay", self.name, what)
             return
         # A transaction may have changes before this one: they come again if the process dies before its border.
         self._mark(self._marked if self._marked is not None else self.position, again=True)

@@ -27,6 +27,7 @@ from lakefmt.errors import InvalidInputError, MergerMissing, UnsupportedFeature
 
 __all__ = [
     "FUNCTION",
+    "MERGE_PROPERTIES",
     "PAYLOAD_MODES",
     "PAYLOAD_STRATEGY",
     "CustomMerge",
@@ -58,6 +59,8 @@ _MERGE_PROPERTY: Final = "hoodie.record.merge.property."
 _UNAVAILABLE_VALUE: Final = "hoodie.write.partial.update.unavailable.value"
 _DELETE_FIELD: Final = "hoodie.payload.delete.field"
 _DELETE_MARKER: Final = "hoodie.payload.delete.marker"
+#: Properties that say more of a merge than its mode; what ends with a dot is a beginning.
+MERGE_PROPERTIES: Final = (_MERGE_PROPERTY, _DELETE_FIELD, _DELETE_MARKER)
 #: The strategy id of tables that merge by a payload class.
 PAYLOAD_STRATEGY: Final = "00000000-0000-0000-0000-000000000000"
 _DEBEZIUM_UNAVAILABLE: Final = "__debezium_unavailable_value"
