@@ -21,12 +21,14 @@ from lakefmt._core.config.merge_rule import (
     MergeFunction,
     is_payload_class,
     merger_name,
+    nine_of_payload,
     strategy_id,
 )
-from lakefmt._core.config.settings import Settings
+from lakefmt._core.config.settings import Settings, check_restated, resolve_properties
 from lakefmt._core.config.table_config import (
     PAYLOADS,
     STRATEGY_IDS,
+    TABLE_PROPERTIES,
     TableConfig,
     cdc_mode,
     check_writable,
@@ -54,6 +56,17 @@ from lakefmt._core.timeline.properties_store import PROPERTIES, create_propertie
 from lakefmt._core.timeline.store import put_if_absent_confirmed
 from lakefmt._core.values import MergeMode, TableType, TableVersion
 from lakefmt.errors import InvalidInputError, SchemaMismatch, UnsupportedFeature
+
+__all__ = [
+    "CREATION_MARK",
+    "MERGE_WORDS",
+    "OVER_ALL_PARTITIONS",
+    "foreign_hint",
+    "format_of_directory",
+    "run_creation",
+    "table_format_of_directory",
+    "unique_index",
+]
 
 #: Directories that only one format has, with the format's name and what reads it.
 _BY_DIRECTORY: Final = {
@@ -147,8 +160,11 @@ def _has(store: ObjectStore, directories: Iterable[str] | None) -> Callable[[str
 CREATION_MARK: ContextVar[str] = ContextVar("CREATION_MARK", default="")
 #: The index of a table with one row per key by the index that was named; others take no such request.
 _UNIQUE_INDEXES = {"bloom": "global_bloom", "simple": "global_simple"}
-_OVER_ALL_PARTITIONS = ("global_bloom", "global_simple", "record")
+#: The indexes that look for a key in all partitions.
+OVER_ALL_PARTITIONS = ("global_bloom", "global_simple", "record")
 
+#: The words of the argument `merge`.
+MERGE_WORDS = {"event_time": MergeMode.EVENT_TIME_ORDERING, "commit_time": MergeMode.COMMIT_TIME_ORDERING}
 _COMMON = {
     "hoodie.table.timeline.timezone": "UTC",
     "hoodie.table.base.file.format": "PARQUET",
@@ -158,6 +174,7 @@ _CDC = "hoodie.table.cdc.enabled"
 _CDC_MODE = "hoodie.table.cdc.supplemental.logging.mode"
 _PARTIAL_MODE = "hoodie.table.partial.update.mode"
 _PAYLOAD = "hoodie.compaction.payload.class"
+_LEGACY_PAYLOAD = "hoodie.table.legacy.payload.class"
 #: Properties and settings of Hudi that say how rows are merged. A new table has those that its version and arguments ask for.
 _MERGING = frozenset(
     {
@@ -177,6 +194,16 @@ _STORED = {
     "hoodie.datasource.write.drop.partition.columns": "false",
     "hoodie.populate.meta.fields": "true",
 }
+#: Properties that the table keeps itself, with what a caller may say instead.
+_KEPT_BY_TABLE = {
+    "hoodie.table.checksum": "it is computed",
+    "hoodie.table.index.defs.path": "indexes= makes a metadata table",
+    "hoodie.table.metadata.partitions": "indexes= makes a metadata table",
+    "hoodie.table.metadata.partitions.inflight": "indexes= makes a metadata table",
+    "hoodie.table.secondary.indexes.metadata": "indexes= makes a metadata table",
+}
+#: Properties that are on or off.
+_SWITCHES = (_CDC, *_STORED)
 #: The prefix of the settings of timestamp-based partitions.
 _TIMED = "hoodie.keygen.timebased."
 #: The generators that Hudi lets a table without meta columns have.
@@ -226,6 +253,8 @@ def _plan_properties(
     }
     if database is not None:
         planned["hoodie.database.name"] = database
+    if planned.get(_LEGACY_PAYLOAD) == properties.get(_PAYLOAD):
+        properties = {key: value for key, value in properties.items() if key != _PAYLOAD}
     capture = _change_capture(properties)
     planned |= capture
     properties = {key: value for key, value in properties.items() if key not in capture}
@@ -235,6 +264,7 @@ def _plan_properties(
         raise InvalidInputError(f"properties contradict the arguments of create_table: {', '.join(contradicting)}")
     _check_merging(properties, planned, version)
     complete = {**planned, **_STORED, **properties}
+    check_restated(properties, complete)
     config = parse_table_config(complete)
     _check_ordering(config, schema, compares=isinstance(merge, MergeMode))
     mark = merge_rule(config).delete
@@ -375,14 +405,14 @@ def _of_own(version: TableVersion, name: str, ordering: Sequence[str]) -> dict[s
 
 
 def _of_payload(version: TableVersion, payload: str | None) -> dict[str, str]:
-    """Return the properties by which a table says that it merges by a payload class that is more than a merge mode."""
+    """Return the properties by which a table says that it merges by a payload class that is more than a merge mode.
+
+    A table of version 9 says a merge mode, a partial update mode and what deletes in place of most of them, as Hudi's own tables do.
+    """
     if payload is None or payload in PAYLOAD_MODES or not is_payload_class(payload):
         return {}
-    if version is TableVersion.NINE:
-        raise InvalidInputError(
-            f"properties: {_PAYLOAD} needs table_version 6 or 8: a table of version 9 says a merge mode and "
-            f"{_PARTIAL_MODE} instead"
-        )
+    if version is TableVersion.NINE and (nine := nine_of_payload(payload)):
+        return {_LEGACY_PAYLOAD: payload, **nine}
     if version is TableVersion.SIX:
         return {_PAYLOAD: payload}
     return {
@@ -419,16 +449,18 @@ def run_creation(
     properties: Mapping[str, str],
     settings: Settings,
     indexes: object = None,
-) -> None:
-    """Create the table's directories, notes and its properties, and then the indexes of its metadata table.
+) -> tuple[str, ...]:
+    """Create the table's directories, notes and its properties, and then the indexes of its metadata table; return warnings.
 
     Arguments as for `create_table`; `settings` are those of the call.
 
     Raises:
         TableExists: there is one already.
         InvalidInputError: the place lies in another table, or holds one.
+        UnknownSetting: a property that nobody knows, or a value that it does not take.
     """
     _check_arguments(schema, properties, table_type=table_type, name=name, database=database or "", index=index)
+    properties, warnings = resolve_properties(properties, TABLE_PROPERTIES, settings)
     kind = TableType.parse(table_type)
     given = normalise_schema(schema)
     stored = given if settings.text("lakefmt.create.types") == "exact" else with_spark_types(given)
@@ -461,7 +493,7 @@ def run_creation(
     has_metadata = indexes is not None or _has_metadata(settings, client.store.capabilities)
     if not has_metadata and not index_kind(index).in_metadata:
         _make_files(client, planned, index, mode, durable=durable)
-        return
+        return warnings
     # Imported here: they bring the metadata table along.
     from lakefmt._core.transactions.indexing import create_metadata_indexes, parse_index_requests, requests_of_new_table
 
@@ -470,6 +502,7 @@ def run_creation(
     _make_files(client, planned, index, mode, durable=durable)
     if requests:
         create_metadata_indexes(client, requests)
+    return warnings
 
 
 def _has_metadata(settings: Settings, capabilities: Capabilities) -> bool:
@@ -528,7 +561,7 @@ def unique_index(index: str, unique: str, properties: Mapping[str, str]) -> tupl
     if named == "record":  # by default it keeps a row, and the values of its partition, where the key is stored
         return index, {"hoodie.record.index.update.partition.path": "true", **properties}
     if named not in _UNIQUE_INDEXES:
-        known = ", ".join(map(repr, _OVER_ALL_PARTITIONS))
+        known = ", ".join(map(repr, OVER_ALL_PARTITIONS))
         raise InvalidInputError(f"unique='table' needs an index over all partitions ({known}), and {index!r} is none")
     return _UNIQUE_INDEXES[named], {**properties}
 
@@ -541,6 +574,10 @@ def _check_arguments(schema: object, properties: Mapping[str, str], **texts: str
         text_argument(text, argument)
     for key, value in properties.items():
         text_argument(value, f"properties[{key!r}]")
+        if key in _KEPT_BY_TABLE:
+            raise InvalidInputError(f"properties: the table keeps {key} itself: {_KEPT_BY_TABLE[key]}; leave it out")
+        if key in _SWITCHES and value.lower() not in ("true", "false"):
+            raise InvalidInputError(f"properties: {key} takes true or false, not {shown(value)}")
 
 
 def _check_millisecond_partitions(spec: KeySpec, given: pa.Schema, stored: pa.Schema) -> None:
@@ -629,7 +666,6 @@ def _merge_mode(
         raise InvalidInputError(f"merge= and properties: {_PAYLOAD} both say how rows are merged: give one of them")
     if merge is None:
         return MergeMode.EVENT_TIME_ORDERING if ordering else MergeMode.COMMIT_TIME_ORDERING
-    names = {"event_time": MergeMode.EVENT_TIME_ORDERING, "commit_time": MergeMode.COMMIT_TIME_ORDERING}
-    if isinstance(merge, str) and merge in names:
-        return names[merge]
+    if isinstance(merge, str) and merge in MERGE_WORDS:
+        return MERGE_WORDS[merge]
     return merger_name(merge)

@@ -453,3 +453,13 @@ def test_expire_partitions_by_value_and_by_update(tmp_path: Path) -> None:
     for bad in ({"older_than": 5}, {"older_than": datetime(2026, 1, 1)}, {"older_than": month, "by": "size"}):
         with pytest.raises(InvalidInputError):
             table.expire_partitions(**bad)  # type: ignore[arg-type]
+
+
+def test_append_into_a_keyed_table_is_refused_and_repeats_no_key() -> None:
+    rows = pa.table({"id": ["a"], "n": [1]})
+    table = lakefmt.create_table("memory://append-keyed", data=rows, record_key="id")
+    table.upsert(rows)
+    for call in ({}, {"txn": ("loader", 1)}, {"dry_run": True}):
+        with pytest.raises(UnsupportedFeature, match=r"upsert updates it, insert adds rows"):
+            table.append(rows, **call)
+    assert table.read().num_rows == 1
