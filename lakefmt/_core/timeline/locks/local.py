@@ -20,6 +20,16 @@ from lakefmt._core.timeline.locks.api import FencedLease, Lease, RetryPolicy, Ta
 from lakefmt.errors import CommitConflict, LockUnavailable
 from lakefmt.events import emit
 
+__all__ = [
+    "LOCAL_LOCK_NAME",
+    "HeldLock",
+    "InProcessLock",
+    "LocalLock",
+    "expires_after",
+    "held_lock_of",
+    "held_lock_scope",
+]
+
 LOCAL_LOCK_NAME = ".hoodie/.lakefmt/lock"
 _LONGEST_PAUSE_SECONDS = 0.004
 
