@@ -1,11 +1,15 @@
-"""Making a table: what its properties say (pure), and the act of writing them (effects)."""
+"""Making a table: what its properties say (pure), and the act of writing them (effects).
+
+Tables of other formats are recognised by what lies in their directory (effects: a few small requests).
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from pathlib import PurePath
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.types as pt
@@ -17,6 +21,7 @@ from lakefmt._core.config.merge_rule import (
     MergeFunction,
     is_payload_class,
     merger_name,
+    nine_of_payload,
     strategy_id,
 )
 from lakefmt._core.config.settings import Settings, check_restated, resolve_properties
@@ -30,7 +35,6 @@ from lakefmt._core.config.table_config import (
     merge_rule,
     parse_table_config,
 )
-from lakefmt._core.filegroups.foreign_tables import format_of_directory, table_format_of_directory
 from lakefmt._core.filegroups.table_client import NOTES, TableClient
 from lakefmt._core.formats.names import PARTITION_METADATA
 from lakefmt._core.index.registry import index_kind, index_of_new_table
@@ -53,7 +57,104 @@ from lakefmt._core.timeline.store import put_if_absent_confirmed
 from lakefmt._core.values import MergeMode, TableType, TableVersion
 from lakefmt.errors import InvalidInputError, SchemaMismatch, UnsupportedFeature
 
-__all__ = ["CREATION_MARK", "MERGE_WORDS", "OVER_ALL_PARTITIONS", "run_creation", "unique_index"]
+__all__ = [
+    "CREATION_MARK",
+    "MERGE_WORDS",
+    "OVER_ALL_PARTITIONS",
+    "foreign_hint",
+    "format_of_directory",
+    "run_creation",
+    "table_format_of_directory",
+    "unique_index",
+]
+
+#: Directories that only one format has, with the format's name and what reads it.
+_BY_DIRECTORY: Final = {
+    "_delta_log": ("a Delta table", "deltalake"),
+    "_spark_metadata": ("the output of a Spark stream", "Spark"),
+    "_versions": ("a Lance dataset", "Lance"),
+}
+#: Directories that Paimon tables have together.
+_PAIMON: Final = ("schema", "snapshot")
+_ICEBERG: Final = "metadata"
+_ICEBERG_ENDS: Final = (".metadata.json", "version-hint.text")
+#: Files of rows; Hudi's own lie beside a partition metadata file, which is looked for before.
+_ROW_FILES: Final = (".parquet", ".parq", ".orc")
+#: How many partition directories are looked into for row files.
+_DIRECTORIES_TO_LOOK_AT: Final = 3
+
+
+def table_format_of_directory(store: ObjectStore, directories: Iterable[str] | None = None) -> str | None:
+    """Return which table of another format the directory of a store holds, with an article; None: none that is known.
+
+    Args:
+        store: its base is the directory.
+        directories: those directly in it; None: they are asked for one by one.
+
+    Raises:
+        StorageError: the store failed.
+    """
+    has = _has(store, directories)
+    for directory, (format_name, _) in _BY_DIRECTORY.items():
+        if has(directory):
+            return format_name
+    if has(_ICEBERG) and any(item.name.endswith(_ICEBERG_ENDS) for item in store.list(_ICEBERG, recursive=False)):
+        return "an Iceberg table"
+    if all(map(has, _PAIMON)) and store.info("schema/schema-0") is not None:
+        return "a Paimon table"
+    return None
+
+
+def format_of_directory(store: ObjectStore, directories: Iterable[str]) -> str | None:
+    """Return what another format keeps in the directory of a store: a table, or files of rows; None: nothing known.
+
+    Args:
+        store: its base is the directory.
+        directories: those directly in it.
+
+    Raises:
+        StorageError: the store failed.
+
+    Example:
+        >>> from lakefmt._core.storage.memory import MemoryStore
+        >>> store = MemoryStore("doc-foreign")
+        >>> store.put("_delta_log/00000000000000000000.json", b"{}")
+        >>> format_of_directory(store, store.list_directories())
+        'a Delta table'
+    """
+    names = sorted(directories)
+    foreign = table_format_of_directory(store, names)
+    if foreign is not None:
+        return foreign
+    partitions = [name for name in names if "=" in name]
+    for place in ("", *partitions[:_DIRECTORIES_TO_LOOK_AT]):
+        for item in store.list(place, recursive=False):
+            name = item.name.lower()
+            if name.endswith(_ROW_FILES):
+                file_format = "ORC" if name.endswith(".orc") else "Parquet"
+                return f"a folder of {file_format} files of no Hudi table, such as {item.name}"
+    return None
+
+
+def foreign_hint(store: ObjectStore) -> str:
+    """Return a sentence on what lies where a Hudi table was looked for; empty: nothing that is known.
+
+    Raises:
+        StorageError: the store failed.
+    """
+    directories = store.list_directories()
+    foreign = None if ".hoodie" in directories else format_of_directory(store, directories)
+    if foreign is None:
+        return ""
+    reader = next((reader for name, reader in _BY_DIRECTORY.values() if name == foreign), None)
+    return f"it is {foreign}" + (f", which {reader} reads" if reader else "")
+
+
+def _has(store: ObjectStore, directories: Iterable[str] | None) -> Callable[[str], bool]:
+    if directories is not None:
+        return frozenset(name.strip("/") for name in directories).__contains__
+    return lambda name: next(iter(store.list(name, recursive=False)), None) is not None
+
 
 #: What the properties of a table that is made in this context say about its making (`load_mark`).
 CREATION_MARK: ContextVar[str] = ContextVar("CREATION_MARK", default="")
@@ -73,6 +174,7 @@ _CDC = "hoodie.table.cdc.enabled"
 _CDC_MODE = "hoodie.table.cdc.supplemental.logging.mode"
 _PARTIAL_MODE = "hoodie.table.partial.update.mode"
 _PAYLOAD = "hoodie.compaction.payload.class"
+_LEGACY_PAYLOAD = "hoodie.table.legacy.payload.class"
 #: Properties and settings of Hudi that say how rows are merged. A new table has those that its version and arguments ask for.
 _MERGING = frozenset(
     {
@@ -151,6 +253,8 @@ def _plan_properties(
     }
     if database is not None:
         planned["hoodie.database.name"] = database
+    if planned.get(_LEGACY_PAYLOAD) == properties.get(_PAYLOAD):
+        properties = {key: value for key, value in properties.items() if key != _PAYLOAD}
     capture = _change_capture(properties)
     planned |= capture
     properties = {key: value for key, value in properties.items() if key not in capture}
@@ -301,14 +405,14 @@ def _of_own(version: TableVersion, name: str, ordering: Sequence[str]) -> dict[s
 
 
 def _of_payload(version: TableVersion, payload: str | None) -> dict[str, str]:
-    """Return the properties by which a table says that it merges by a payload class that is more than a merge mode."""
+    """Return the properties by which a table says that it merges by a payload class that is more than a merge mode.
+
+    A table of version 9 says a merge mode, a partial update mode and what deletes in place of most of them, as Hudi's own tables do.
+    """
     if payload is None or payload in PAYLOAD_MODES or not is_payload_class(payload):
         return {}
-    if version is TableVersion.NINE:
-        raise InvalidInputError(
-            f"properties: {_PAYLOAD} needs table_version 6 or 8: a table of version 9 says a merge mode and "
-            f"{_PARTIAL_MODE} instead"
-        )
+    if version is TableVersion.NINE and (nine := nine_of_payload(payload)):
+        return {_LEGACY_PAYLOAD: payload, **nine}
     if version is TableVersion.SIX:
         return {_PAYLOAD: payload}
     return {

@@ -41,9 +41,8 @@ from lakefmt._core.schema import unreadable_by_spark
 from lakefmt._core.storage.open import location_text, open_store
 from lakefmt._core.undo.verbs import UndoVerbs
 from lakefmt._core.values import CommitResult, PartitionPath, Partitions, WriteOperation
-from lakefmt._core.write.commit.callbacks import CALLBACK_ON, notify_callbacks
 from lakefmt._core.write.commit.retry import GivenRows, StoredRows, retried
-from lakefmt._core.write.commit.transaction import FirstSchema
+from lakefmt._core.write.commit.transaction import CALLBACK_ON, FirstSchema, notify_callbacks
 from lakefmt._core.write.context import ARGUMENTS, OnCommit, WriteRequest, parse_call
 from lakefmt._core.write.ingest import holds_no_rows, open_stream, without_index
 from lakefmt._core.write.mutations import (
@@ -248,7 +247,7 @@ def open_table(
     try:
         config = client.open()
     except TableNotFound as error:
-        from lakefmt._core.filegroups.foreign_tables import foreign_hint  # few programs open what is no table
+        from lakefmt._core.create import foreign_hint  # few programs open what is no table
 
         hint = foreign_hint(client.store)
         if not hint:
@@ -383,7 +382,7 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, StreamVerbs, AppendVerbs, 
         """
         check_keywords(self.sort_on_write, call, ARGUMENTS)
         # Imported here: few programs order rows by columns.
-        from lakefmt._core.write.bulk.bulk_insert import sort_text_of
+        from lakefmt._core.write.bulk_insert import sort_text_of
 
         return self._write(WriteOperation.BULK_INSERT, data, call, sort=sort_text_of(columns, order))
 
@@ -581,7 +580,7 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, StreamVerbs, AppendVerbs, 
 
         def attempt() -> CommitResult | None:
             if given is not None and given.spooled is not None:
-                from lakefmt._core.write.bulk.deleted_keys import delete_key_stream  # few keys are more than a window
+                from lakefmt._core.write.grouped_rows import delete_key_stream  # few keys are more than a window
 
                 return delete_key_stream(WriteTransaction.begin(self.client, request), given.spooled, asked)
             keys, based_on = chosen_keys()

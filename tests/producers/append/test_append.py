@@ -428,7 +428,7 @@ def test_no_more_files_are_open_than_may_be(sorted_rows: bool, monkeypatch: pyte
             is_open.discard(self)
             return super().finish()
 
-    monkeypatch.setattr("lakefmt._core.write.bulk.bulk_insert.FileInProgress", Counted)
+    monkeypatch.setattr("lakefmt._core.write.bulk_insert.FileInProgress", Counted)
     first = 30 if sorted_rows else 3  # partitions of the first rows: too many, or not yet
     partitions = [n % (first if n < 200 else 30) for n in range(2000)]
     rows = pa.table({"p": partitions, "n": list(range(2000))}, schema=schema)
