@@ -6,6 +6,7 @@ client differ, the server is followed and all are accepted (docs/http-loads.md).
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import field
@@ -17,6 +18,7 @@ from lakefmt.errors import InvalidInputError
 
 __all__ = [
     "DEFAULT_TIMEOUT",
+    "DENIED",
     "MAX_TIMEOUT",
     "MOST_CHARACTERS",
     "MOST_PROBLEMS",
@@ -89,6 +91,21 @@ class Reply:
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
     close: bool = False
+
+    @property
+    def content(self) -> tuple[str, bytes]:
+        """The type of the content and its bytes."""
+        if isinstance(self.body, str):
+            return "text/plain; charset=utf-8", self.body.encode()
+        return "application/json", json.dumps(dict(self.body)).encode()
+
+
+#: What a request without the right password gets.
+DENIED: Final = Reply(
+    {"Status": "FAILED", "Message": "Access denied: the user or the password is wrong"},
+    401,
+    {"WWW-Authenticate": 'Basic realm=""'},
+)
 
 
 @dataclass(frozen=True, slots=True)
