@@ -21,6 +21,7 @@ from lakefmt._core.config.merge_rule import (
     MergeFunction,
     is_payload_class,
     merger_name,
+    nine_of_payload,
     strategy_id,
 )
 from lakefmt._core.config.settings import Settings, check_restated, resolve_properties
@@ -56,7 +57,17 @@ from lakefmt._core.timeline.store import put_if_absent_confirmed
 from lakefmt._core.values import MergeMode, TableType, TableVersion
 from lakefmt.errors import InvalidInputError, SchemaMismatch, UnsupportedFeature
 
-<<<<<<< HEAD
+__all__ = [
+    "CREATION_MARK",
+    "MERGE_WORDS",
+    "OVER_ALL_PARTITIONS",
+    "foreign_hint",
+    "format_of_directory",
+    "run_creation",
+    "table_format_of_directory",
+    "unique_index",
+]
+
 #: Directories that only one format has, with the format's name and what reads it.
 _BY_DIRECTORY: Final = {
     "_delta_log": ("a Delta table", "deltalake"),
@@ -144,9 +155,6 @@ def _has(store: ObjectStore, directories: Iterable[str] | None) -> Callable[[str
         return frozenset(name.strip("/") for name in directories).__contains__
     return lambda name: next(iter(store.list(name, recursive=False)), None) is not None
 
-=======
-__all__ = ["CREATION_MARK", "MERGE_WORDS", "OVER_ALL_PARTITIONS", "run_creation", "unique_index"]
->>>>>>> h-breaker
 
 #: What the properties of a table that is made in this context say about its making (`load_mark`).
 CREATION_MARK: ContextVar[str] = ContextVar("CREATION_MARK", default="")
@@ -166,6 +174,7 @@ _CDC = "hoodie.table.cdc.enabled"
 _CDC_MODE = "hoodie.table.cdc.supplemental.logging.mode"
 _PARTIAL_MODE = "hoodie.table.partial.update.mode"
 _PAYLOAD = "hoodie.compaction.payload.class"
+_LEGACY_PAYLOAD = "hoodie.table.legacy.payload.class"
 #: Properties and settings of Hudi that say how rows are merged. A new table has those that its version and arguments ask for.
 _MERGING = frozenset(
     {
@@ -244,6 +253,8 @@ def _plan_properties(
     }
     if database is not None:
         planned["hoodie.database.name"] = database
+    if planned.get(_LEGACY_PAYLOAD) == properties.get(_PAYLOAD):
+        properties = {key: value for key, value in properties.items() if key != _PAYLOAD}
     capture = _change_capture(properties)
     planned |= capture
     properties = {key: value for key, value in properties.items() if key not in capture}
@@ -394,14 +405,14 @@ def _of_own(version: TableVersion, name: str, ordering: Sequence[str]) -> dict[s
 
 
 def _of_payload(version: TableVersion, payload: str | None) -> dict[str, str]:
-    """Return the properties by which a table says that it merges by a payload class that is more than a merge mode."""
+    """Return the properties by which a table says that it merges by a payload class that is more than a merge mode.
+
+    A table of version 9 says a merge mode, a partial update mode and what deletes in place of most of them, as Hudi's own tables do.
+    """
     if payload is None or payload in PAYLOAD_MODES or not is_payload_class(payload):
         return {}
-    if version is TableVersion.NINE:
-        raise InvalidInputError(
-            f"properties: {_PAYLOAD} needs table_version 6 or 8: a table of version 9 says a merge mode and "
-            f"{_PARTIAL_MODE} instead"
-        )
+    if version is TableVersion.NINE and (nine := nine_of_payload(payload)):
+        return {_LEGACY_PAYLOAD: payload, **nine}
     if version is TableVersion.SIX:
         return {_PAYLOAD: payload}
     return {

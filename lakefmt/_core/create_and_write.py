@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from contextlib import suppress
 from itertools import chain
 from typing import Any, Final, Unpack
@@ -20,7 +20,7 @@ from lakefmt._core.arguments import (
     text_argument,
     texts_argument,
 )
-from lakefmt._core.config.merge_rule import MergeFunction
+from lakefmt._core.config.merge_rule import MergeFunction, nine_of_payload
 from lakefmt._core.config.settings import check_restated, resolve_properties, resolve_settings
 from lakefmt._core.config.table_config import TABLE_PROPERTIES
 from lakefmt._core.create import CREATION_MARK, MERGE_WORDS, OVER_ALL_PARTITIONS, unique_index
@@ -42,12 +42,14 @@ from lakefmt._core.write.ingest import brought_keys, handed_out, open_stream, re
 from lakefmt.errors import InvalidInputError, LakefmtError, ObjectNotFound, TableExists, TableNotFound
 from lakefmt.options import WriteTableOptions
 
-__all__ = ["check_agreement", "check_properties", "write_existing", "write_table"]
+__all__ = ["check_agreement", "check_properties", "fill_new_table", "found_table", "write_existing", "write_table"]
 
 _MODES: Final = ("error", "upsert", "append", "overwrite", "ignore")
 #: The calls of this process that are at work on a table that they made.
 _CALLS: Final[set[str]] = set()
 _OPERATIONS: Final = ("upsert", "insert", "bulk_insert", "insert_overwrite")
+_LEGACY_PAYLOAD: Final = "hoodie.table.legacy.payload.class"
+_ORDERING: Final = "hoodie.table.ordering.fields"
 #: The prefix of the settings of timestamp-based partitions.
 _TIMED: Final = "hoodie.keygen.timebased."
 #: What a table has that does not say it.
@@ -145,7 +147,7 @@ def write_table(
         "database": database,
     }
     of_creation = {argument: value for argument, value in given.items() if value is not None}
-    table = _existing(path, options, storage_options, merge, removes=not call.get("dry_run"))
+    table = found_table(path, options, storage_options, merge, removes=not call.get("dry_run"))
     if table is None:
         made = {
             "record_key": record_key,
@@ -220,15 +222,27 @@ def _what_else(table: Table) -> str:
     )
 
 
-def _existing(
+def found_table(
     path: str | os.PathLike[str],
-    options: Mapping[str, object],
-    storage_options: Mapping[str, object] | None,
-    merge: str | MergeFunction | None,
+    options: Mapping[str, object] | None = None,
+    storage_options: Mapping[str, object] | None = None,
+    merge: str | MergeFunction | None = None,
     *,
-    removes: bool,
+    removes: bool = True,
 ) -> Table | None:
-    """Return the table that is there; what a call left that is over is removed, if `removes`, and counts as none."""
+    """Return the table that is there; None: there is none.
+
+    Args:
+        path: of the table.
+        options: of the handle.
+        storage_options: credentials and settings of the store.
+        merge: as for :func:`write_table`.
+        removes: what a call left that is over is removed, and counts as none.
+
+    Example:
+        >>> found_table("memory://doc-existing") is None
+        True
+    """
     # create_table takes the two words; what a table that exists says is compared later.
     function = None if isinstance(merge, str) and merge in MERGE_WORDS else merge
     try:
@@ -267,20 +281,39 @@ def _create_and_write(
         return plan
     del tried  # the first rows of a stream, which the write lets go one by one
     # Another process may create the table in between.
-    if_exists = "error" if mode in ("error", "ignore") else "open"
+    made = {"schema": schema, "if_exists": "error" if mode in ("error", "ignore") else "open", **made}
+    return fill_new_table(place, made, lambda table: write_existing(table, mode, operation, rows, call))
+
+
+def fill_new_table(
+    place: Mapping[str, Any], made: Mapping[str, Any], write: Callable[[Table], CommitResult]
+) -> CommitResult:
+    """Create a table and write to it; when the write fails, the table goes, and when this process dies, the next such call removes it.
+
+    Args:
+        place: its `path` and `storage_options`.
+        made: the other arguments of :func:`create_table`.
+        write: does it.
+
+    Example:
+        >>> import lakefmt, pyarrow as pa
+        >>> rows, place = pa.table({"id": ["a"]}), {"path": "memory://doc-fill", "storage_options": None}
+        >>> fill_new_table(place, {"schema": rows.schema, "record_key": "id"}, lambda table: table.insert(rows)).num_inserts
+        1
+    """
     token = uuid4().hex
     _CALLS.add(token)
     try:
         marked = CREATION_MARK.set(_mark_text(token))
         try:
-            table = create_table(schema=schema, if_exists=if_exists, **place, **made)
+            table = create_table(**place, **made)
         finally:
             CREATION_MARK.reset(marked)
-        return write_existing(table, mode, operation, rows, call)
+        return write(table)
     except (Exception, KeyboardInterrupt):
         with suppress(LakefmtError):  # the error of the write says more; the next call removes what is left
             store = open_store(location_text(place["path"]), place["storage_options"])
-            _remove_own(TableClient(store, made["options"]), token)
+            _remove_own(TableClient(store, made.get("options") or {}), token)
         raise
     finally:
         _CALLS.discard(token)
@@ -340,6 +373,8 @@ def check_agreement(table: Table, *, record_key: object, partition_by: object, o
         InvalidInputError: it does.
     """
     config = table.properties
+    if _ORDERING in nine_of_payload(config.properties.get(_LEGACY_PAYLOAD, "")):
+        ordering = None  # the class that the table was made with has an order of its own, whatever was asked for
     stored = table.client.key_spec(config).partition_fields
     partitions = _names(partition_by, "partition_by")
     asked = plan_key_spec(list(config.record_key_fields), partitions, schema=table.schema).partition_fields

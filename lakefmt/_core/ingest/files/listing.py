@@ -180,9 +180,16 @@ def split_location(location: str) -> tuple[str, str | None]:
         if not folder and not separator:
             folder = "/" if location.startswith("/") else "."
         return head + separator + folder, "/".join(parts[first:])
-    if not separator and Path(location).is_file():
+    if not separator and _is_file(location):
         return str(Path(location).parent), re.sub(r"([*?\[])", r"[\1]", Path(location).name)
     return location, None
+
+
+def _is_file(path: str) -> bool:
+    try:
+        return Path(path).is_file()
+    except OSError:  # no file system takes it
+        return False
 
 
 @dataclass(frozen=True)

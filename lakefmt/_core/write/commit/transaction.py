@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from lakefmt._core.config.table_config import TableConfig, check_writable, parse_table_config
 from lakefmt._core.data_classes import dataclass, replace
+from lakefmt._core.filegroups.stored_keys import check_operations
 from lakefmt._core.filegroups.table_client import TableClient, TableState
 from lakefmt._core.keys import GENERATOR_KEYS, check_generator
 from lakefmt._core.metadata.layout import SEEN_KEY
@@ -287,10 +288,12 @@ def _begin_if_current(
             config = open_for_writing(write_client, look.properties)
             timeline = undo_dead_writes(write_client, config, rules, lease, look, later, own=claim.time)
             state = TableState(config, timeline)
-            schema = _evolved(write_client.at(state), request, incoming, first)
+            write_at = write_client.at(state)
+            check_operations(write_at)
+            schema = _evolved(write_at, request, incoming, first)
             action = _action(request, config)
             body = _requested_body(action, request.operation)
-            requested = InstantTransaction.claim(write_client.at(state), action, lease, body, start=False, early=claim)
+            requested = InstantTransaction.claim(write_at, action, lease, body, start=False, early=claim)
             instant = until_begun.enter_context(requested)
         # The instant is on the timeline now: other writers need not wait for the rest, nor does this one before it writes a file.
         inflight = BegunRequest(client.store, partial(instant.start, config))
@@ -322,7 +325,9 @@ def plan_instant(
     if not (state.config.metadata_partitions and write_client.settings.values["hoodie.metadata.enable"] is False):
         check_writable(state.config)
         check_kept_indexes(client, state.config, state.timeline, write_client.settings)
-    schema = _evolved(write_client.at(state), request, incoming, first)
+    write_at = write_client.at(state)
+    check_operations(write_at)
+    schema = _evolved(write_at, request, incoming, first)
     time = write_client.instant_time_generator(state.config, state.timeline)()
     instant = InstantTransaction(write_client, time, _action(request, state.config))
     return _pending_write(request, state, schema, concurrency_of(write_client), instant)
