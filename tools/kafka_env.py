@@ -257,8 +257,8 @@ def main() -> int:
     parser.add_argument("--find", action="store_true", help="look only, fetch nothing")
     parser.add_argument("--registry", action="store_true", help="a schema registry, too")
     parser.add_argument("--streamer", action="store_true", help="Hudi's own ingest tool, too")
-    parser.add_argument("--spark", action="store_true", help="Spark's source of Kafka, too")
     parser.add_argument("--flink", action="store_true", help="Hudi on Flink, too")
+    parser.add_argument("--spark", action="store_true", help="Spark's source of Kafka, too")
     given = parser.parse_args()
     missing: dict[str, str] = {}
     for name, part in PARTS.items():

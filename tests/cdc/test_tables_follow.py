@@ -14,6 +14,7 @@ import pytest
 
 import lakefmt
 from lakefmt._core.cdc.events import is_followed
+from lakefmt._core.cdc.sink import TableSink
 from lakefmt._core.table import open_table
 from lakefmt.cdc import (
     Border,
@@ -195,6 +196,34 @@ def test_a_key_update_without_a_large_value_keeps_it() -> None:
         schema=schema,
     )
     assert rows(path) == [{"id": 2, "name": "b", "big": "x" * 9}]
+
+
+def test_many_key_updates_without_a_large_value_cost_one_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = NAMED.append(pa.field("big", pa.string()))
+    count = 300
+    there = [{"id": key, "name": "a", "big": f"big {key}"} for key in range(count)]
+    steps, sent = list[tuple[str, dict[str, Any]]](), list[str | None]()
+    for key in range(count):  # 0 → 1000 → 2000, and a row of its own between the two
+        for kind, new, part in (
+            ("-U", key, False),
+            ("+U", 1000 + key, True),
+            ("+I", 3000 + key, False),
+            ("-U", 1000 + key, False),
+            ("+U", 2000 + key, True),
+        ):
+            steps.append((kind, {"id": new, "name": kind, "big": None if part or kind == "-U" else "own"}))
+            sent.append('["id","name"]' if part else None)
+    moves = changes(" ".join(kind for kind, _ in steps), [row for _, row in steps], schema, sent=pa.array(sent))
+    reads = list[int]()
+    images = TableSink._images
+    monkeypatch.setattr(TableSink, "_images", lambda self, keys: reads.append(len(keys)) or images(self, keys))
+    path = run(changes(" ".join(["+I"] * count), there, schema), "border", moves, schema=schema)
+    assert len(reads) == 1
+    found = {row["id"]: row["big"] for row in rows(path)}
+    assert found == {
+        **{2000 + key: f"big {key}" for key in range(count)},
+        **{3000 + key: "own" for key in range(count)},
+    }
 
 
 def test_soft_deletes_keep_the_row_and_a_new_insert_clears_the_mark() -> None:

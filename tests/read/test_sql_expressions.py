@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import date, datetime
 from decimal import Decimal
 from itertools import product
@@ -247,10 +248,9 @@ def test_a_number_of_any_length_is_its_value_or_refused(digits: str, sign: str) 
     text = f"{sign}{digits}"
     exact = Decimal(text)
     for written in (text, f"({text}) + 0", f"x + {text}" if exact else "x + 0"):
-        try:
-            value = compute_expressions(pa.table({"x": [0.0]}), {"v": parse_expression(written, SCHEMA)})["v"][0].as_py()
-        except InvalidExpression as refused:
-            assert "larger than every double" in str(refused)
-            assert float(text) in (float("inf"), float("-inf"))
+        if math.isinf(float(text)):
+            with pytest.raises(InvalidExpression, match="larger than every double"):
+                parse_expression(written, SCHEMA)
             continue
+        value = compute_expressions(pa.table({"x": [0.0]}), {"v": parse_expression(written, SCHEMA)})["v"][0].as_py()
         assert value == exact or float(value) == float(text)
