@@ -6,7 +6,7 @@ PY := $(VENV)/bin/python
 RUN := $(PY) tools/run_tests.py
 
 .DEFAULT_GOAL := help
-.PHONY: help venv venv-oldest venv-newest spark-env azurite-env sdk-env cdc-env debezium-env kafka-env streamer-env fast-env demo demo-spark demo-stream demo-cdc demo-ingest test test-all test-fast test-oldest test-newest test-spark test-spark-releases test-real-tables durations loads-env demo-load page-env demo-ui \
+.PHONY: help venv venv-oldest venv-newest spark-env azurite-env sdk-env cdc-env debezium-env kafka-env streamer-env flink-env fast-env demo demo-spark demo-stream demo-cdc demo-ingest test test-all test-fast test-oldest test-newest test-spark test-spark-releases test-real-tables durations loads-env demo-load page-env demo-ui \
         lint format types architecture docs site docs-write extras bench bench-spark bench-parts bench-streams sizes clean bench-choices choices-check choices-results
 
 help: ## list the tasks
@@ -49,6 +49,9 @@ kafka-env: venv ## make .cache/kafka: a broker for the tests of ingestion, with 
 
 streamer-env: venv ## make .cache/streamer: Hudi's own ingest tool, which judges ours, with Maven and pip (three minutes)
 	@$(PY) tools/kafka_env.py --streamer
+
+flink-env: venv ## make .cache/hudi_flink: Hudi on Flink, a second writer for the tests, with Maven
+	@$(PY) tools/kafka_env.py --flink
 
 fast-env: sdk-env cdc-env kafka-env page-env ## what the tests without a JVM need beside .venv
 
