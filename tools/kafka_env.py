@@ -26,6 +26,7 @@ from installing import alone, run
 ROOT = Path(__file__).resolve().parent.parent
 CACHE = ROOT / ".cache"
 KAFKA, REGISTRY, STREAMER, FLINK = (CACHE / name for name in ("kafka", "registry", "streamer", "hudi_flink"))
+CONNECTOR = CACHE / "spark-kafka"
 SECONDS = 1200
 #: The oldest Java that runs each.
 BROKER_JAVA, REGISTRY_JAVA = 17, 25
@@ -98,6 +99,18 @@ def make(part: Part) -> str | None:
 KAFKA_PROJECT = pom(
     "kafka",
     [Artifact("org.apache.kafka", "kafka_2.13", "4.4.0"), Artifact("org.apache.kafka", "kafka-tools", "4.4.0")],
+)
+#: Spark's own source of Kafka, for PySpark 3.5; Maven had no newer release of it.
+CONNECTOR_PROJECT = pom(
+    "spark-kafka",
+    [
+        Artifact(
+            "org.apache.spark",
+            "spark-sql-kafka-0-10_2.12",
+            "3.5.7",
+            (("org.apache.hadoop", "*"), ("org.scala-lang", "*"), ("org.slf4j", "*"), ("org.xerial.snappy", "*")),
+        )
+    ],
 )
 REGISTRY_ARTIFACT = "io.apicurio:apicurio-registry-app:3.3.3:tar.gz:all"
 PYSPARK = "pyspark==3.2.4"
@@ -231,6 +244,7 @@ class Part(NamedTuple):
 
 PARTS = {
     "kafka": Part(KAFKA, KAFKA_PROJECT, "54 MB", lambda: copy_jars(KAFKA_PROJECT, KAFKA)),
+    "spark": Part(CONNECTOR, CONNECTOR_PROJECT, "7 MB", lambda: copy_jars(CONNECTOR_PROJECT, CONNECTOR)),
     "registry": Part(REGISTRY, REGISTRY_ARTIFACT, "158 MB", fetch_registry),
     "streamer": Part(STREAMER, f"{STREAMER_PROJECT}{PYSPARK}\n", "570 MB, three minutes", fetch_streamer),
     "flink": Part(FLINK, FLINK_PROJECT, "222 MB, half a minute", lambda: copy_jars(FLINK_PROJECT, FLINK)),
@@ -244,6 +258,7 @@ def main() -> int:
     parser.add_argument("--registry", action="store_true", help="a schema registry, too")
     parser.add_argument("--streamer", action="store_true", help="Hudi's own ingest tool, too")
     parser.add_argument("--flink", action="store_true", help="Hudi on Flink, too")
+    parser.add_argument("--spark", action="store_true", help="Spark's source of Kafka, too")
     given = parser.parse_args()
     missing: dict[str, str] = {}
     for name, part in PARTS.items():
@@ -262,6 +277,7 @@ def main() -> int:
         "jars": str(KAFKA / "lib"),
         "registry_java": newer,
         "registry": str(REGISTRY / "app"),
+        "connector_jars": str(CONNECTOR / "lib"),
         "spark_jars": str(STREAMER / "spark"),
         "streamer_jars": str(STREAMER / "add"),
         "flink_jars": str(FLINK / "lib"),

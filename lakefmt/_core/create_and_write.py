@@ -12,22 +12,32 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from lakefmt._core.arguments import flag_argument, mapping_argument, shown, text_argument, texts_argument
+from lakefmt._core.arguments import (
+    check_keywords,
+    flag_argument,
+    mapping_argument,
+    shown,
+    text_argument,
+    texts_argument,
+)
 from lakefmt._core.config.merge_rule import MergeFunction, nine_of_payload
-from lakefmt._core.config.settings import resolve_settings
-from lakefmt._core.create import CREATION_MARK
+from lakefmt._core.config.settings import check_restated, resolve_properties, resolve_settings
+from lakefmt._core.config.table_config import TABLE_PROPERTIES
+from lakefmt._core.create import CREATION_MARK, MERGE_WORDS, OVER_ALL_PARTITIONS, unique_index
 from lakefmt._core.data_classes import dataclass
 from lakefmt._core.filegroups.table_client import TableClient
 from lakefmt._core.formats.names import PARTITION_METADATA_NAMES, parse_base_file, parse_log_file
+from lakefmt._core.index.api import INDEX_TYPE
+from lakefmt._core.index.registry import index_kind, own_name
 from lakefmt._core.keys import GENERATOR_KEYS, check_generator, key_spec_from_properties, plan_key_spec
-from lakefmt._core.schema.safe_names import name_mapping
+from lakefmt._core.schema.types import name_mapping
 from lakefmt._core.storage.local.process_lock import ProcessName, has_ended, this_process
 from lakefmt._core.storage.open import location_text, open_store
 from lakefmt._core.table import Table, create_table, open_table
 from lakefmt._core.timeline.instant import Action
 from lakefmt._core.timeline.properties_store import BACKUP, PROPERTIES, load_mark
 from lakefmt._core.transactions.client import open_write_client
-from lakefmt._core.values import CommitResult, WriteOperation
+from lakefmt._core.values import CommitResult, TableType, TableVersion, WriteOperation
 from lakefmt._core.write.ingest import brought_keys, handed_out, open_stream, read_all
 from lakefmt.errors import InvalidInputError, LakefmtError, ObjectNotFound, TableExists, TableNotFound
 from lakefmt.options import WriteTableOptions
@@ -61,10 +71,10 @@ def write_table(
     partition_by: str | Sequence[str] | None = None,
     ordering: str | Sequence[str] | None = None,
     operation: str | None = None,
-    table_type: str = "cow",
-    table_version: int = 8,
-    index: str = "bloom",
-    unique: str = "partition",
+    table_type: str | None = None,
+    table_version: int | None = None,
+    index: str | None = None,
+    unique: str | None = None,
     merge: str | MergeFunction | None = None,
     indexes: Sequence[str | Mapping[str, object]] | None = None,
     name: str | None = None,
@@ -88,8 +98,8 @@ def write_table(
         ordering: see `record_key`.
         operation: ``"upsert"``, ``"insert"``, ``"bulk_insert"`` or ``"insert_overwrite"``; default: upsert, and insert
             where the table has no record key and the rows do not bring ``_hoodie_record_key``, with which they were read.
-        table_type: as for :func:`create_table`; of a table that exists nothing is changed. The same for
-            `table_version`, `index`, `unique`, `indexes`, `name` and `database`.
+        table_type: as for :func:`create_table`, with the same default; must agree with a table that exists, where it is
+            given. The same for `table_version`, `index`, `unique`, `merge`, `indexes`, `name` and `database`.
         table_version: see `table_type`.
         index: see `table_type`.
         unique: see `table_type`.
@@ -106,8 +116,8 @@ def write_table(
 
     Raises:
         TableExists: there is one, and the mode is ``"error"``.
-        InvalidInputError: the table that exists has another record key, other partitions or another ordering, or `properties`
-            contradict its own.
+        InvalidInputError: the table that exists has another record key, other partitions, another ordering or another index, or
+            is of another type, or another argument or `properties` contradict it.
         SchemaMismatch: the data do not fit.
         LakefmtError: the write failed. A table that was created for it is removed again; where the process died, the next
             call with this path does it.
@@ -120,25 +130,31 @@ def write_table(
         >>> lakefmt.write_table("memory://doc-write", rows, record_key="id", mode="upsert").num_updates
         2
     """
+    check_keywords(write_table, call, WriteTableOptions.__optional_keys__)
     _check_operation(operation, mode)
     options = mapping_argument(call.get("options"), "options")
     if rename is not False and (rename is True or mapping_argument(rename, "rename")):
         data, names = _renamed(data, rename)
         record_key, partition_by, ordering = (names.of(each) for each in (record_key, partition_by, ordering))
+    given = {
+        "table_type": table_type,
+        "table_version": table_version,
+        "index": index,
+        "unique": unique,
+        "merge": merge,
+        "indexes": indexes,
+        "name": name,
+        "database": database,
+    }
+    of_creation = {argument: value for argument, value in given.items() if value is not None}
     table = found_table(path, options, storage_options, merge, removes=not call.get("dry_run"))
     if table is None:
         made = {
             "record_key": record_key,
             "partition_by": partition_by,
             "ordering": ordering,
-            "table_type": table_type,
-            "table_version": table_version,
-            "index": index,
-            "unique": unique,
-            "merge": merge,
-            "indexes": indexes,
+            **of_creation,
             "name": (location_text(path).rstrip("/").rsplit("/", 1)[-1] or None) if name is None else name,
-            "database": database,
             "properties": properties,
             "options": options,
         }
@@ -149,6 +165,7 @@ def write_table(
     if mode == "ignore":
         return CommitResult(None, operation=WriteOperation(_verb(table, mode, operation).upper()))
     check_agreement(table, record_key=record_key, partition_by=partition_by, ordering=ordering)
+    _check_creation(table, of_creation)
     check_properties(table, mapping_argument(properties, "properties"))
     if operation is None and mode in ("append", "upsert") and not table.properties.record_key_fields:
         # Rows that were read update what they were read from, as in Hudi; others are new.
@@ -226,8 +243,8 @@ def found_table(
         >>> found_table("memory://doc-existing") is None
         True
     """
-    # create_table takes the two words; a table that exists says them itself.
-    function = None if isinstance(merge, str) and merge in ("event_time", "commit_time") else merge
+    # create_table takes the two words; what a table that exists says is compared later.
+    function = None if isinstance(merge, str) and merge in MERGE_WORDS else merge
     try:
         table = open_table(path, options=options, storage_options=storage_options, merge=function)
     except TableNotFound:
@@ -374,6 +391,60 @@ def check_agreement(table: Table, *, record_key: object, partition_by: object, o
             raise InvalidInputError(f"{table.client.store.url} makes other partitions of column {field.name!r}")
 
 
+def _check_creation(table: Table, given: Mapping[str, Any]) -> None:
+    """Raise when an argument that makes a table contradicts the one that is there.
+
+    Args:
+        table: the table.
+        given: the arguments that were given, by name.
+
+    Raises:
+        InvalidInputError: one does.
+    """
+    config, url = table.properties, table.client.store.url
+    stored: dict[str, object] = {
+        "table_type": config.table_type.value,
+        "table_version": config.version.value,
+        "name": config.name,
+        "database": config.properties.get("hoodie.database.name"),
+        "merge": config.merge_mode.value,
+    }
+    asked: dict[str, object] = {name: value for name, value in given.items() if name in stored}
+    if "table_type" in given:
+        asked["table_type"] = TableType.parse(text_argument(given["table_type"], "table_type")).value
+    if "table_version" in given:
+        asked["table_version"] = TableVersion.parse(given["table_version"]).value
+    if "merge" in given:  # the function of a table was compared when it was opened
+        word = given["merge"]
+        asked["merge"] = MERGE_WORDS[word].value if isinstance(word, str) and word in MERGE_WORDS else stored["merge"]
+    stored["index"] = _kept_index(table)
+    stored["unique"] = "table" if stored["index"] in OVER_ALL_PARTITIONS else "partition"
+    if "index" in given:
+        index, _ = unique_index(given["index"], given.get("unique", "partition"), {})
+        index_kind(index)
+        without_filters = index.lower() == "bloom" and not config.populate_meta_fields
+        asked["index"] = "simple" if without_filters else own_name(index)
+    elif "unique" in given:
+        asked["unique"] = text_argument(given["unique"], "unique")
+    if "indexes" in given:
+        # Imported here: it brings the metadata table along.
+        from lakefmt._core.transactions.indexing import parse_index_requests
+
+        names = [one.name for one in table.index.list()]
+        missing = [one.partition for one in parse_index_requests(given["indexes"]) if one.partition not in names]
+        stored["indexes"], asked["indexes"] = names, [*names, *missing]
+    for argument, value in asked.items():
+        if value != stored[argument]:
+            raise InvalidInputError(f"{url} has {argument}={shown(stored[argument])}, not {shown(value)}")
+
+
+def _kept_index(table: Table) -> str:
+    """Return the name of the index that a table was created with; Spark's tables do not say it and have the default."""
+    config = table.properties
+    said = config.properties.get(INDEX_TYPE) or table.client.load_notes().get("index") or "bloom"
+    return own_name(str(said))
+
+
 def check_properties(table: Table, given: Mapping[str, str]) -> None:
     """Raise when properties contradict those of a table that is there; what it does not say is not looked at.
 
@@ -389,7 +460,10 @@ def check_properties(table: Table, given: Mapping[str, str]) -> None:
     if not given:
         return
     stored = table.properties.properties
+    given, _ = resolve_properties(given, TABLE_PROPERTIES, resolve_settings({}, table.client.options, stored))
     check_generator(given, stored)
+    check_restated(given, stored)
+    settings = resolve_settings({}, None, stored)
     timed = {name: value for name, value in given.items() if name.startswith(_TIMED)}
     if timed and key_spec_from_properties({**stored, **timed}) != key_spec_from_properties(stored):
         told = ", ".join(f"{name}={value}" for name, value in sorted(timed.items()))
@@ -399,6 +473,8 @@ def check_properties(table: Table, given: Mapping[str, str]) -> None:
         )
     for name, value in given.items():
         there = stored.get(name, _UNSTATED.get(name, value))
+        if name in settings.values and name not in stored and settings.values[name] is not None:
+            there = str(settings.values[name])  # the default, which a table that does not say it has
         if name not in timed and name not in GENERATOR_KEYS and value.lower() != there.lower():
             raise InvalidInputError(f"{table.client.store.url} has {name}={there}, not {value}")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -13,6 +15,7 @@ from lakefmt._core.config.settings import SETTINGS, resolve_settings
 from lakefmt.errors import InvalidInputError, UnknownSetting, UnsupportedFeature
 from lakefmt.spark.options import SPARK_OPTIONS, parse_read_options, parse_write_options
 
+NUMBERS = itertools.count()
 NAMES = sorted(published_options())
 ROWS = pa.table({"id": ["a"], "n": pa.array([1], pa.int64())})
 PLAIN = st.sampled_from(["hoodie.keep.max.commits", "hoodie.parquet.max.file.size", "hoodie.clean.commits.retained"])
@@ -168,3 +171,68 @@ def test_every_alias_names_a_setting():
     aliases = [option for option in published_options().values() if option.kind is OptionClass.ALIAS]
     assert len(aliases) > 20
     assert [option.name for option in aliases if option.table_key not in SETTINGS] == []
+
+
+# ------------------------------------------------------------------------------------------------- properties of new tables
+
+
+def made_with(**properties_and_options):
+    """Return a new table with one row, and the warnings of its write."""
+    options = {"lakefmt.unknown.options": properties_and_options.pop("unknown", "refuse")}
+    made = lakefmt.create_table(
+        f"memory://properties/{next(NUMBERS)}",
+        schema=ROWS.schema,
+        record_key="id",
+        options=options,
+        properties=properties_and_options["properties"],
+    )
+    return made, made.upsert(ROWS).warnings
+
+
+@given(st.sampled_from([*NAMES, *SETTINGS]), st.integers(0, 200), st.sampled_from(LETTERS))
+def test_a_slip_in_a_property_is_refused_as_in_an_option(name, place, letter):
+    place %= len(name)
+    misspelt = name[:place] + letter + name[place + 1 :]
+    if misspelt in SETTINGS or find_published(misspelt) is not None:
+        return
+    with pytest.raises(UnknownSetting) as of_option:
+        resolve_settings({misspelt: "1"})
+    with pytest.raises(UnknownSetting) as of_property:
+        made_with(properties={misspelt: "1"})
+    assert str(of_property.value) == str(of_option.value)
+    kept, warnings = made_with(properties={misspelt: "1"}, unknown="warn")
+    assert f"{misspelt} has no effect: there is no such setting" in warnings
+    assert kept.read().num_rows == 1
+
+
+def test_a_property_under_an_older_name_has_its_effect():
+    kept, _ = made_with(properties={"hoodie.cleaner.commits.retained": "3", "team": "maps"})
+    assert kept.properties.properties["hoodie.clean.commits.retained"] == "3"
+    assert kept.properties.properties["team"] == "maps"
+    with pytest.raises(UnknownSetting, match="both"):
+        made_with(properties={"hoodie.cleaner.commits.retained": "3", "hoodie.clean.commits.retained": "4"})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "error", "words"),
+    [
+        ("hoodie.clean.commits.retained", "abc", UnknownSetting, "does not take 'abc'"),
+        ("hoodie.datasource.write.recordkey.field", "n", UnknownSetting, "contradicts the table property"),
+        ("hoodie.table.metadata.partitions", "files", InvalidInputError, "indexes= makes a metadata table"),
+        ("hoodie.populate.meta.fields", "maybe", InvalidInputError, "takes true or false"),
+        ("hoodie.storage.layout.type", "BUCKET", UnsupportedFeature, "is not supported"),
+        ("lakefmt.append.bucket", "3", UnknownSetting, "unknown setting"),
+        ("lakefmt.table.kind", "append", InvalidInputError, "kind='append'"),
+    ],
+)
+def test_a_property_that_cannot_be_kept_makes_no_table(name, value, error, words):
+    path = f"memory://properties/{next(NUMBERS)}"
+    with pytest.raises(error, match=words):
+        lakefmt.create_table(path, schema=ROWS.schema, record_key="id", properties={name: value})
+    with pytest.raises(lakefmt.errors.TableNotFound):
+        lakefmt.open_table(path)
+
+
+def test_a_property_without_effect_is_a_warning_of_the_first_write():
+    _, (warning,) = made_with(properties={"hoodie.metrics.on": "true"})
+    assert warning.startswith("hoodie.metrics.on has no effect")

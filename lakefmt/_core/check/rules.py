@@ -12,8 +12,9 @@ cannot be restored.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterator, Sequence
-from itertools import chain
+from itertools import chain, islice, takewhile
 
 from lakefmt._core.check._collect_keys import DuplicateKeys, KeyFacts
 from lakefmt._core.check.findings import (
@@ -37,7 +38,7 @@ from lakefmt._core.check.findings import (
 )
 from lakefmt._core.data_classes import replace
 from lakefmt._core.filegroups.logs.reader import LogInspection, Standing, inspect_log
-from lakefmt._core.filegroups.model import BaseFile, LogFile
+from lakefmt._core.filegroups.model import BaseFile, LogFile, join_path
 from lakefmt._core.timeline.instant import Action, Instant, State
 from lakefmt._core.timeline.markers import SAVED_WRITES
 from lakefmt._core.values import InstantTime, WriteStat
@@ -87,10 +88,8 @@ def _standing(facts: TableFacts, log: LogFile, look: LogInspection) -> Standing 
     """Return the state of a log that no commit names; None if one does."""
     if log.path in facts.log_owners:
         return None
-    pending = facts.before.pending_times | facts.after.pending_times
-    living = {time for time, life in facts.alive.items() if life.alive}
-    looks = facts.looks_by_group.get((log.partition, log.file_id), {})
-    undone = {time for other in looks.values() for time in other.targets}
+    pending, living = facts.pending_times, facts.living
+    undone = facts.targets_of.get((log.partition, log.file_id), frozenset())
     return inspect_log(
         log,
         look,
@@ -582,7 +581,7 @@ def _leftovers(facts: TableFacts) -> Iterator[Finding]:
 
 
 def _find_unreferenced_files(facts: TableFacts) -> Iterator[Finding]:
-    pending = facts.before.pending_times | facts.after.pending_times
+    pending = facts.pending_times
     seen = {file_slice.base.path for file_slice in facts.latest if file_slice.base is not None}
     for file in facts.bases:
         if file.path in facts.stats or file.instant in pending or _lives(facts, file.instant):
@@ -594,27 +593,27 @@ def _find_unreferenced_files(facts: TableFacts) -> Iterator[Finding]:
         elif file.instant in facts.commits and file.path in seen:
             yield _stray(facts, file)
         elif file.instant in facts.commits and any(
-            other.file_id == file.file_id and other.partition == file.partition and other.instant == file.instant
-            for other in facts.bases
-            if other.write_token > file.write_token
+            other.instant == file.instant and other.write_token > file.write_token
+            for other in facts.bases_of[file.partition, file.file_id]
         ):
             yield _orphan(file.path, f"commit {file.instant} does not name it, and a later attempt stands before it")
 
 
 def _is_on_no_timeline(facts: TableFacts, time: InstantTime) -> bool:
     """Return whether an instant counts as committed by its age alone: the archive reaches back beyond it and does not have it."""
-    known = time in facts.archived_times or any(i.time == time for i in (*facts.before, *facts.after))
-    return not known and min(facts.archived_times, default=time) < time < (facts.after.first_active or "")
+    oldest = facts.oldest_archived
+    return time not in facts.known_times and oldest is not None and oldest < time < (facts.after.first_active or "")
 
 
 def _stands_alone(facts: TableFacts, file: BaseFile) -> bool:
     """Return whether a clean has removed every other file of a group, so that its rows are in this one only."""
     group = (file.partition, file.file_id)
-    others = {(f.partition, f.file_id) for f in facts.bases if f.path != file.path}
-    if group in others or any((log.partition, log.file_id) == group for log in facts.logs):
+    if len(facts.bases_of[group]) > 1 or group in facts.groups_of_logs:
         return False
-    names = (path.rpartition("/") for path in facts.removed)
-    return any(partition == file.partition and name.startswith(file.file_id) for partition, _, name in names)
+    names, begin = facts.sorted_removed, join_path(*group)
+    after = islice(names, bisect_left(names, begin), None)
+    alike = takewhile(lambda path: path.startswith(begin), after)
+    return any(path.rpartition("/")[0] == file.partition for path in alike)
 
 
 def _late(path: str, *times: str, steps: tuple[Step, ...] | None = None) -> Finding:
@@ -663,7 +662,7 @@ def _stray(facts: TableFacts, file: BaseFile) -> Finding:
 
 def _fallback(facts: TableFacts, file: BaseFile) -> BaseFile | None:
     """Return the newest readable file of a group in commits, except `file`."""
-    group = [f for f in facts.bases if (f.partition, f.file_id) == (file.partition, file.file_id) and f != file]
+    group = [f for f in facts.bases_of.get((file.partition, file.file_id), ()) if f != file]
     candidates = [
         f
         for f in group

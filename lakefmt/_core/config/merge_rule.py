@@ -27,6 +27,7 @@ from lakefmt.errors import InvalidInputError, MergerMissing, UnsupportedFeature
 
 __all__ = [
     "FUNCTION",
+    "MERGE_PROPERTIES",
     "PAYLOAD_MODES",
     "PAYLOAD_STRATEGY",
     "CustomMerge",
@@ -62,6 +63,8 @@ _DELETE_MARKER: Final = "hoodie.payload.delete.marker"
 _RECORD_MERGE_MODE: Final = "hoodie.record.merge.mode"
 _PARTIAL_MODE: Final = "hoodie.table.partial.update.mode"
 _ORDERING_FIELDS: Final = "hoodie.table.ordering.fields"
+#: Properties that say more of a merge than its mode; what ends with a dot is a beginning.
+MERGE_PROPERTIES: Final = (_MERGE_PROPERTY, _DELETE_FIELD, _DELETE_MARKER)
 #: The strategy id of tables that merge by a payload class.
 PAYLOAD_STRATEGY: Final = "00000000-0000-0000-0000-000000000000"
 _DEBEZIUM_UNAVAILABLE: Final = "__debezium_unavailable_value"

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakefmt._core.arguments import foreign, mapping_argument, shown, texts_argument
+from lakefmt._core.create import table_format_of_directory
 from lakefmt._core.create_and_write import check_agreement, fill_new_table, found_table
 from lakefmt._core.data_classes import dataclass, replace
-from lakefmt._core.filegroups.foreign_tables import table_format_of_directory
 from lakefmt._core.filegroups.table_client import TableClient
 from lakefmt._core.formats.names import parse_base_file
 from lakefmt._core.ingest.api import Checkpoint

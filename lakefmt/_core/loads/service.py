@@ -407,8 +407,8 @@ class LoadService:
     def _ended(self, request: Request, live: Live, operation: Operation, *, again: bool) -> Reply:
         record, begun, message = live.record, perf_counter(), ""
         if operation is Operation.ROLLBACK:
-            if not again:
-                self.transactions.abort(live, "rolled back by its client")
+            if not again and not self.transactions.abort(live, "rolled back by its client"):
+                raise Refusal(f"Can not abort {record.state.value} transaction {record.id}")
             message = f"Transaction {record.id} has already aborted, label is {record.label}" if again else ""
             return Reply(outcome_body("OK", message, record.label, record.id))
         if operation is Operation.PREPARE and not again:
@@ -461,7 +461,9 @@ class LoadService:
         more: dict[str, object] = {}
         if live is not None:
             more = {**live.record.counts.body(), "ErrorURL": self._error_url(request, live)}
-            if rolls_back and live.record.state is LoadState.PREPARE:
+            if live.in_doubt:
+                message += _IN_DOUBT.format(live.record.label)
+            elif rolls_back and live.record.state is LoadState.PREPARE:
                 self._abort_after(live, message)
         return Reply(outcome_body(status, message, label, None if live is None else live.record.id, **more), close=True)
 
@@ -507,9 +509,8 @@ class LoadService:
 
         reply = self._guarded(given, held, load)
         for live in held:
-            if live.record.state is LoadState.PREPARE:
-                with self.transactions.working(live, waits=True):
-                    self.transactions.abort(live, str(reply.body["Message"]) if isinstance(reply.body, Mapping) else "")
+            if live.record.state is LoadState.PREPARE and not live.in_doubt:
+                self._abort_after(live, str(reply.body["Message"]) if isinstance(reply.body, Mapping) else "")
         body = plain_body(reply.body) if isinstance(reply.body, Mapping) else reply.body
         return Reply(body, reply.status, reply.headers, reply.close)
 
@@ -639,5 +640,6 @@ class LoadService:
         return Reply("\n".join(lines) + "\n")
 
 
+_IN_DOUBT: Final = " (whether its rows are there is not known yet: ask for the state of label {0})"
 #: Clients look for either spelling.
 _ALREADY: Final = "Transaction already commited: Transaction {0}has already committed, label is {1}"

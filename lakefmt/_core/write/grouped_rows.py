@@ -8,12 +8,14 @@
 Where an index decides where a row goes, every file group is written once by a bulk insert, so all its rows have to be there.
 Where rows of one key become one, all of these have to be. A stream that is more than a window is sorted on the disk, and
 handed out in parts that share no file group, or no key.
+
+The keys of such a stream are deleted the same way (:func:`delete_key_stream`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from dataclasses import field
 from itertools import chain, groupby
 from operator import itemgetter
@@ -29,10 +31,19 @@ from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.model import FileSlice
 from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableState
 from lakefmt._core.formats.names import base_file_name, has_bucket_number
-from lakefmt._core.index import IndexKeys, Located, PlacingIndex
-from lakefmt._core.index.bucket.fixed import check_no_buckets
+from lakefmt._core.index import Index, IndexKeys, Located, PlacingIndex
+from lakefmt._core.index.bucket.bucket_index import check_no_buckets
 from lakefmt._core.sorting.external_sort import gather_windows, sort_stream
-from lakefmt._core.values import RECORD_KEY, FileId, InstantTime, PartitionPath, TableType
+from lakefmt._core.values import (
+    PARTITION_PATH,
+    RECORD_KEY,
+    CommitResult,
+    FileId,
+    InstantTime,
+    PartitionPath,
+    Partitions,
+    TableType,
+)
 from lakefmt._core.write._slice_state import log_placing
 from lakefmt._core.write.assign import Assigned, FileSizing, Logs, Routes, assign_rows, new_file, new_rows
 from lakefmt._core.write.bound_context import Announcements, BoundContext
@@ -41,17 +52,17 @@ from lakefmt._core.write.context import MOVED_AWAY, FileAssignment, LogTarget, W
 from lakefmt._core.write.files.base_file import write_assigned
 from lakefmt._core.write.files.meta_columns import POSITION
 from lakefmt._core.write.ingest import KeyedBatch, handed_out, in_no_partition, read_all, record_keys, with_keys
+from lakefmt._core.write.mutations import DeleteKeys, GivenKeys, keys_and_partitions
 from lakefmt._core.write.pipeline import LocatedRows, PlacedRows, complete_log_rows
 
 __all__ = [
     "NEW",
     "FoundRows",
-    "GroupSteps",
     "GroupToWrite",
     "combined_rows",
+    "delete_key_stream",
     "group_names",
     "numbered_file",
-    "parts_by_key",
     "placed_parts",
     "plan_groups",
     "write_by_group",
@@ -680,3 +691,125 @@ class _ComingRows:
             given = table.slice(0, rows)
             rows -= given.num_rows
             yield given.drop_columns([_GROUP_COLUMN, POSITION])
+
+
+class DeleteSteps(Protocol):
+    """What a delete by file group asks of a write."""
+
+    client: TableClient
+    bound: BoundContext
+    state: TableState
+
+    @property
+    def index(self) -> Index:
+        """The index of the write."""
+        ...
+
+    def rely_on(self, footprint: Footprint) -> None:
+        """Remember what other writers must not change."""
+        ...
+
+    def aborted_on_error(self) -> AbstractContextManager[None]:
+        """Undo the write where the block fails."""
+        ...
+
+    def commit_unless_empty(self, statuses: Sequence[WriteStatus]) -> CommitResult | None:
+        """Commit; when there are no files and nothing to remember, abort and return None."""
+        ...
+
+    def locate_deletes(self, keys: DeleteKeys, /) -> LocatedRows:
+        """Return where keys are stored."""
+        ...
+
+    def check_early(self, assigned: Sequence[Assigned], /) -> None:
+        """Raise when files that are about to be written cannot stand."""
+        ...
+
+    def write(self, placed: PlacedRows, announcements: Announcements, /) -> list[WriteStatus]:
+        """Write every file of a placement."""
+        ...
+
+
+def delete_key_stream(
+    write: DeleteSteps, rows: Iterable[pa.Table], partitions: Partitions | None
+) -> CommitResult | None:
+    """Delete the keys of a stream of rows in bounded memory, and commit; None when the table has none of them.
+
+    Args:
+        write: the write that deletes them.
+        rows: tables with the key columns.
+        partitions: look only there; None: anywhere.
+
+    Raises:
+        SchemaMismatch: a key column is missing, or a value has another type than its column.
+        InvalidKey: a key is null or empty, or a partition value cannot be one.
+        StorageError: the temporary directory could not take the keys, or the store failed.
+    """
+    with write.aborted_on_error():
+        memory_bytes = write.bound.settings.integer("lakefmt.write.window.bytes")
+        listed = None if partitions is None else write.client.at(write.state).chosen_partitions(partitions)
+        keys = _DeletedKeys(write, listed, everywhere=write.index.is_global)
+        how = GroupOptions(memory_bytes, looks_up=True, across_partitions=True, appends=False, fills=False)
+        statuses, _, footprint = write_by_group(keys, _keyed, map(keys.keys_of, rows), how)
+        # The keys are too many to be held: no other write may have changed anything where they are.
+        write.rely_on(footprint + Footprint(covers=keys.covered))
+        return write.commit_unless_empty(statuses)
+
+
+class _DeletedKeys:
+    """The keys of a stream of rows, looked up part by part.
+
+    Args:
+        write: the write that deletes them.
+        partitions: look only there; None: anywhere.
+        everywhere: a key is deleted in whichever partition it is, also where the rows have the partition columns.
+    """
+
+    def __init__(self, write: DeleteSteps, partitions: Sequence[PartitionPath] | None, *, everywhere: bool) -> None:
+        self.client, self.bound, self.state = write.client, write.bound, write.state
+        self._write = write
+        self._listed = None if partitions is None else tuple(partitions)
+        self._everywhere = everywhere
+        self._named = set[PartitionPath]()
+
+    @property
+    def covered(self) -> frozenset[PartitionPath] | None:
+        """The partitions into which no other write may have brought one of the keys; None: all."""
+        if not self._everywhere:
+            return frozenset(self._named)
+        return None if self._listed is None else frozenset(self._listed)
+
+    def keys_of(self, table: pa.Table) -> pa.Table:
+        """Return the record keys of rows, with their partitions where these count."""
+        keys, partitions = keys_and_partitions(self.client.at(self.state), GivenKeys(rows=table), self.bound.settings)
+        if partitions is None:
+            self._everywhere = True
+        if self._everywhere or partitions is None:
+            return pa.table({RECORD_KEY: keys})
+        self._named.update(map(PartitionPath, partitions.dictionary.to_pylist()))  # partitions, not rows
+        return pa.table({RECORD_KEY: keys, PARTITION_PATH: partitions.cast(pa.string())})
+
+    def key(self, table: pa.Table) -> KeyedBatch:
+        """Return every key once."""
+        return _keyed(table.group_by(table.column_names).aggregate([]))
+
+    def locate(self, batch: KeyedBatch) -> LocatedRows:
+        """Return where keys are stored."""
+        own_partitions = None if self._everywhere else batch.partitions
+        return self._write.locate_deletes(DeleteKeys(record_keys(batch), own_partitions, self._listed))
+
+    def check_early(self, assigned: Sequence[Assigned]) -> None:
+        """Raise when files that are about to be written cannot stand."""
+        self._write.check_early(assigned)
+
+    def write(self, placed: PlacedRows, announcements: Announcements) -> list[WriteStatus]:
+        """Write every file of a placement."""
+        return self._write.write(placed, announcements)
+
+
+def _keyed(table: pa.Table) -> KeyedBatch:
+    if PARTITION_PATH in table.column_names:
+        partitions = table.column(PARTITION_PATH).combine_chunks().dictionary_encode()
+    else:
+        partitions = in_no_partition(table.num_rows)
+    return KeyedBatch(table, table.column(RECORD_KEY).combine_chunks(), partitions)

@@ -1,4 +1,4 @@
-"""What an error of a client library says about the request: its status, and whether it may have taken effect.
+"""What the clients of all remote stores share: the bytes of an upload, and what an error says about the request.
 
 Nothing here imports a client library; errors are judged by status, errno and class name, so that
 one table serves S3, Google Cloud Storage, Azure and whatever else speaks fsspec.
@@ -7,13 +7,15 @@ one table serves S3, Google Cloud Storage, Azure and whatever else speaks fsspec
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Iterator
 from typing import Final
 
+from lakefmt._core.data_classes import dataclass
 from lakefmt._core.storage.os_errors import is_transient_code
 
 __all__ = [
-    "BodyCut",
+    "Payload",
     "check_length",
     "describe",
     "is_throttled",
@@ -233,3 +235,35 @@ def describe(error: BaseException) -> str:
     words = " ".join(str(error).split())[:500]
     kind = type(error).__name__ + (f" (status {status})" if status is not None else "")
     return f"{kind}: {words}" if words else kind
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Payload:
+    """Either `data`, or the first `size` bytes of the file at `path`.
+
+    Example:
+        >>> Payload.of(b"hello").read(1, 3)
+        b'ell'
+    """
+
+    data: bytes | None
+    path: str | None
+    size: int
+
+    @classmethod
+    def of(cls, data: bytes) -> Payload:
+        """Return the payload of some bytes."""
+        return cls(data, None, len(data))
+
+    @classmethod
+    def of_file(cls, path: str) -> Payload:
+        """Return the payload of a finished file."""
+        return cls(None, path, os.path.getsize(path))
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Return `length` bytes from `offset` on, fewer at the end; from several threads at once if need be."""
+        if self.data is not None:
+            return self.data if offset == 0 and length >= self.size else self.data[offset : offset + length]
+        with open(str(self.path), "rb") as file:
+            file.seek(offset)
+            return file.read(min(length, max(0, self.size - offset)))
