@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
 from typing import cast
+from weakref import WeakValueDictionary
 
 from lakefmt._core.storage.api import ObjectStore
 from lakefmt._core.storage.local.process_lock import ProcessLock, SupportsProcessLocks
@@ -76,14 +77,18 @@ class _Ticket:
         queue.release()
 
 
-_queues: dict[str, _Queue] = {}
+#: A queue lives as long as somebody holds a lock with it.
+_queues: WeakValueDictionary[str, _Queue] = WeakValueDictionary()
 _queues_guard = Lock()
 
 
 def _queue_of(url: str) -> _Queue:
     # Per table, never global: two tables must not wait for each other.
     with _queues_guard:
-        return _queues.setdefault(url, _Queue())
+        queue = _queues.get(url)
+        if queue is None:
+            queue = _queues[url] = _Queue()
+        return queue
 
 
 class InProcessLock:
