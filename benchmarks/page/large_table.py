@@ -1,4 +1,4 @@
-"""A table of many commits and files, made without writing rows: its timeline is real, its data files have sizes and no content."""
+"""A table of many commits and files, made without writing rows: its timeline is real, its data files have sizes and no content, or one content."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from lakefmt._core.values import FileId, PartitionPath, TableVersion, WriteOpera
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def make_large_table(path: Path, commits: int, files_per_commit: int, partitions: int = 1000) -> None:
+def make_large_table(
+    path: Path, commits: int, files_per_commit: int, partitions: int = 1000, *, is_readable: bool = False
+) -> None:
     """Make a copy-on-write table whose commits, evenly over a year, each brought some files to some partitions.
 
     Args:
@@ -24,11 +26,14 @@ def make_large_table(path: Path, commits: int, files_per_commit: int, partitions
         commits: how many.
         files_per_commit: of each.
         partitions: how many there are.
+        is_readable: each file is a copy of one of a single row, which all of them then have; otherwise they are holes.
     """
     rows = pa.table({"id": ["a"], "day": ["p0000"], "v": [1]})
     table = lakefmt.create_table(str(path), data=rows, record_key="id", partition_by="day")
     table.insert(rows)
     schema = table.client.at().commit_metadata(table.client.at().timeline.commits[0]).schema_text
+    content = next((path / "day=p0000").glob("*.parquet")).read_bytes() if is_readable else b""
+    num_rows = 1 if is_readable else 1000
     table.rollback(str(table.client.at().timeline.commits[0].time))
     timeline = path / ".hoodie" / "timeline"
     for leftover in timeline.glob("*.rollback*"):
@@ -46,16 +51,17 @@ def make_large_table(path: Path, commits: int, files_per_commit: int, partitions
             partition = names[(number * files_per_commit + place) % partitions]
             file_id = f"{number:08x}-{place:04x}-4000-8000-000000000000-0"
             file_name = f"{file_id}_0-1-0_{time}.parquet"
-            size = 1_000_000 + (number * 7919 + place * 104_729) % 90_000_000
+            size = len(content) or 1_000_000 + (number * 7919 + place * 104_729) % 90_000_000
             descriptor = os.open(path / partition / file_name, os.O_CREAT | os.O_WRONLY, 0o644)
+            os.write(descriptor, content)
             os.truncate(descriptor, size)
             os.close(descriptor)
             stat = WriteStat(
                 FileId(file_id),
                 PartitionPath(partition),
                 f"{partition}/{file_name}",
-                num_writes=1000,
-                num_inserts=1000,
+                num_writes=num_rows,
+                num_inserts=num_rows,
                 total_write_bytes=size,
                 file_size_in_bytes=size,
             )

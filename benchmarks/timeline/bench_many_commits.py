@@ -2,14 +2,14 @@
 
 Usage::
 
-    python -m benchmarks.timeline.bench_many_commits [--commits 10000] [--parts 20] [--durability fsync] [--points FILE]
+    python -m benchmarks.timeline.bench_many_commits [--commits 10000] [--parts 20] [--durability fsync] [--metadata] [--points FILE]
 
 Appends go into one partition of a copy-on-write table through one handle; small files are merged, cleans and archiving run
 as the defaults have them. After every part of the commits: the median and the 99th percentile of its commits by the clock, and
 the mean of the processor, in milliseconds; files of the table and instants of its active timeline; the memory of the process
-that commits, in MB; what another process takes to open the table and to read all its rows, in milliseconds, the latter by the
+that commits, in MB; lines of lakefmt's Python that one more commit runs, and its requests, counted; what another process takes to open the table and to read all its rows, in milliseconds, the latter by the
 million rows. Rows are counted after every part. ``--points`` keeps the points of two charts, for
-``python -m benchmarks.draw``.
+``python -m benchmarks.draw``. With ``--metadata`` the table has a metadata table with statistics of columns.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ import lakefmt
 from benchmarks.draw import keep_points
 from benchmarks.harness.machine import describe
 from benchmarks.harness.memory import resident
-from benchmarks.metadata.bench_commit_cost import ROWS, batch, rows
+from benchmarks.metadata.bench_commit_cost import ROWS, STATISTICS, batch, rows
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.table import Table
+from tests.growth.kit import Cost, GrowthStore, counted
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,8 @@ class Part:
     files: int
     instants: int
     memory: float
+    lines: int
+    requests: int
     opened: float
     read: float
 
@@ -58,9 +63,11 @@ class Seen:
     instants: int
 
 
-def measure(folder: Path, commits: int, parts: int, durability: str) -> Iterator[Part]:
+def measure(folder: Path, commits: int, parts: int, durability: str, *, metadata: bool = False) -> Iterator[Part]:
     """Append to a new table, and yield what each part of the commits took."""
     options: dict[str, object] = {"lakefmt.durability": durability}
+    if metadata:
+        options |= STATISTICS
     table = lakefmt.create_table(
         str(folder), data=rows(np.arange(1), 0), record_key="uuid", partition_by="day", ordering="ts", options=options
     )
@@ -69,7 +76,8 @@ def measure(folder: Path, commits: int, parts: int, durability: str) -> Iterator
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as readers:
         for first in range(0, commits, size):
             count = min(size, commits - first)
-            clock, processor = append(table, first, count)
+            clock, processor = append(table, first, count - 1)
+            cost = counted_commit(table, first + count - 1)
             looked = readers.submit(look, str(folder), (first + count) * ROWS).result()
             yield Part(
                 first + count,
@@ -79,6 +87,8 @@ def measure(folder: Path, commits: int, parts: int, durability: str) -> Iterator
                 looked.files,
                 looked.instants,
                 (resident() or 0) / 1e6,
+                cost.steps,
+                cost.requests,
                 looked.opening,
                 looked.reading,
             )
@@ -94,6 +104,14 @@ def append(table: lakefmt.Table, first: int, count: int) -> tuple[list[float], l
         clock.append(1e3 * (time.perf_counter() - begin))
         processor.append(1e3 * (time.process_time() - used))
     return clock, processor
+
+
+def counted_commit(table: lakefmt.Table, number: int) -> Cost:
+    """Append one batch through a handle that counts, and that has made a commit before."""
+    store = GrowthStore(table.client.store)
+    handle = Table(TableClient(store, table.client.options))
+    handle.insert(batch("append", number)[:0])
+    return counted(lambda: handle.insert(batch("append", number)), store)
 
 
 def look(folder: str, stored: int) -> Seen:
@@ -129,14 +147,27 @@ def main() -> None:
     parser.add_argument("--commits", type=int, default=10_000)
     parser.add_argument("--parts", type=int, default=20)
     parser.add_argument("--durability", default="fsync", choices=("fsync", "none"))
+    parser.add_argument("--metadata", action="store_true")
     parser.add_argument("--points", type=Path)
     asked = parser.parse_args()
     seen = list[Part]()
     with tempfile.TemporaryDirectory() as work:
         print(describe(Path(work)))
-        names = ("commits", "50 % ms", "99 % ms", "cpu ms", "files", "instants", "MB", "open ms", "read ms/M")
+        names = (
+            "commits",
+            "50 % ms",
+            "99 % ms",
+            "cpu ms",
+            "files",
+            "instants",
+            "MB",
+            "lines",
+            "requests",
+            "open ms",
+            "read ms/M",
+        )
         print("".join(f"{name:>10}" for name in names))
-        for part in measure(Path(work) / "t", asked.commits, asked.parts, asked.durability):
+        for part in measure(Path(work) / "t", asked.commits, asked.parts, asked.durability, metadata=asked.metadata):
             seen.append(part)
             print(
                 "".join(f"{value:10.1f}" if isinstance(value, float) else f"{value:10,}" for value in astuple(part)),

@@ -349,6 +349,13 @@ HISTORY = [
 
 # ------------------------------------------------------------------------------------------------------------ services
 
+
+def _found(table: Table, least: int) -> object:
+    report = table.check()
+    assert len(report.findings) >= least
+    return report
+
+
 _CLEANED = {"hoodie.clean.commits.retained": "1"}
 SERVICES = [
     _line("clean", "files to remove", tables.twice, lambda table, size: table.clean(options=_CLEANED), _ALL),
@@ -374,6 +381,9 @@ SERVICES = [
     _line("check", "partitions", tables.partitions, lambda table, size: table.check(), _ALL),
     _line("check", "commits", tables.commits, lambda table, size: table.check(), _ALL),
     _line("check", "archived commits", tables.archived, lambda table, size: table.check(), _ALL),
+    _line("check of damage", "files", tables.damaged, lambda table, size: _found(table, size), _ALL),
+    _line("check of files of no commit", "files", tables.unnamed, lambda table, size: _found(table, size // 3), _ALL),
+    _line("full check", "archived commits", tables.archived, lambda table, size: table.check("full"), _ALL),
     _line("full check", "files", tables.files, lambda table, size: table.check("full"), _ALL),
     _line("full check", "logs of a slice", tables.logs, lambda table, size: table.check("full"), _ALL),
     _line("full check", "columns", tables.columns, lambda table, size: table.check("full"), _ALL),

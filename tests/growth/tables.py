@@ -91,6 +91,38 @@ def partitions(count: int, kind: str = "cow", metadata: bool = False) -> Table:
 
 
 @functools.cache
+def damaged(count: int) -> Table:
+    """Return a table of so many files, each cut off before its footer."""
+    table = _copy(files(count))
+    store = table.client.store
+    for found in [*store.list()]:
+        if found.name.endswith(".parquet"):
+            store.put(found.name, store.read(found.name)[:-9])
+    return table
+
+
+@functools.cache
+def unnamed(count: int) -> Table:
+    """Return a table of so many files, with as many beside them that no commit names: a third with the times of commits."""
+    table = _copy(files(count))
+    store = table.client.store
+    for number, found in enumerate([*store.list()]):
+        name, ends = found.name.rpartition("_")[::2]
+        if ends.endswith(".parquet"):
+            time = ends.removesuffix(".parquet")
+            other = (f"{name}9_{time}", f"{name}_{int(time) + 1}", f"{name}_{int(time) - 1}")[number % 3]
+            store.put(f"{other}.parquet", store.read(found.name))
+    return table
+
+
+def _copy(table: Table) -> Table:
+    made = _table(small().schema)
+    for found in table.client.store.list():
+        made.client.store.put(found.name, table.client.store.read(found.name))
+    return made
+
+
+@functools.cache
 def row_groups(count: int) -> Table:
     """Return a table of one file with so many row groups."""
     data = rows(10 * count)
@@ -128,10 +160,7 @@ def empty() -> Table:
 @functools.cache
 def twice(count: int) -> Table:
     """Return a table of so many files that were written twice."""
-    table = partitions(count)
-    made = _table(small().schema)
-    for found in table.client.store.list():
-        made.client.store.put(found.name, table.client.store.read(found.name))
+    made = _copy(partitions(count))
     made.upsert(pa.concat_tables([rows(10, 10 * number, number, ts=5) for number in range(count)]))
     return made
 

@@ -219,3 +219,18 @@ def test_only_so_many_listen_at_a_time(page: Page):
         for each in held:
             if each:
                 page.server.listeners.release()
+
+
+@pytest.mark.parametrize(
+    "doubtful", [b"Transfer-Encoding: chunked\r\n", b"Content-Length: 3\r\n"], ids=["encoding", "two lengths"]
+)
+def test_a_form_whose_end_is_doubtful_is_refused_and_the_connection_ends(page: Page, doubtful: bytes):
+    with socket.create_connection(("127.0.0.1", page.server.port), timeout=30) as connection:
+        head = f"POST /tables HTTP/1.1\r\nHost: 127.0.0.1:{page.server.port}\r\nAuthorization: Bearer {TOKEN}\r\n"
+        inner = f"GET /api/v1/tables HTTP/1.1\r\nHost: 127.0.0.1:{page.server.port}\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
+        connection.sendall(head.encode() + doubtful + b"Content-Length: 5\r\n\r\n0\r\n\r\n" + inner.encode())
+        received = b""
+        while more := connection.recv(65536):
+            received += more
+    assert received.startswith(b"HTTP/1.1 413")
+    assert received.count(b"HTTP/1.1 ") == 1

@@ -8,11 +8,14 @@ import re
 import shutil
 from urllib.parse import quote
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.page.kit import HOSTILE, TOKEN, Page, id_of, make_hostile_table, make_table, served
+import lakefmt
+from lakefmt._core.page import timeline
+from tests.page.kit import HOSTILE, TOKEN, Page, id_of, make_hostile_table, make_table, served, unpack
 
 
 class _Names(html.parser.HTMLParser):
@@ -244,3 +247,78 @@ def test_garbage_instead_of_a_request_ends_the_connection_only(fuzzed):
                 pass
         assert b"200 OK" not in said
     assert page.ask("/").status == 200
+
+
+def test_a_link_out_of_the_folder_is_not_followed(tmp_path):
+    make_table(tmp_path / "lake" / "own", commits=1)
+    make_table(tmp_path / "elsewhere" / "secret", commits=1)
+    (tmp_path / "lake" / "linked").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "lake" / "alias").symlink_to(tmp_path / "lake" / "own")
+    with served(tmp_path / "lake") as page:
+        facts = page.facts("/tables")
+        assert {each["name"] for each in facts["tables"]} == {"own", "alias"}
+        assert [each["problem"] for each in facts["problems"]] == [
+            "a link leads out of the folder: name the table to show it"
+        ]
+    with served(tmp_path / "lake", tmp_path / "lake" / "linked" / "secret") as page:
+        assert {each["name"] for each in page.facts("/tables")["tables"]} == {"own", "alias", "secret"}
+
+
+def test_a_link_in_a_circle_is_a_problem_and_the_page_comes(tmp_path):
+    make_table(tmp_path / "lake" / "own", commits=1)
+    (tmp_path / "lake" / "loop").symlink_to(tmp_path / "lake")
+    with served(tmp_path / "lake", tmp_path / "lake" / "own") as page:
+        facts = page.facts("/tables")
+        assert len(facts["problems"]) == 1
+        assert {each["name"] for each in facts["tables"]} == {"own"}
+
+
+def test_a_table_that_is_made_anew_is_shown_as_it_is_now(tmp_path):
+    make_table(tmp_path / "t", commits=2)
+    with served(tmp_path / "t") as page:
+        base = f"/tables/{id_of(page)}"
+        views = ("timeline?archived=1", "files", "rows", "schema", "services", "health", "instants?archived=1")
+        for view in views:
+            assert page.ask(f"/api/v1{base}/{view}").status == 200
+        shutil.rmtree(tmp_path / "t")
+        page.server.tables.find(id_of(page)).forget()
+        assert {page.ask(f"/api/v1{base}/{view}").status for view in views} <= {404, 422}
+        assert page.facts("/tables")["tables"][0]["problem"]
+        other = lakefmt.create_table(str(tmp_path / "t"), data=pa.table({"k": [1], "w": ["x"]}), record_key="k")
+        other.insert(pa.table({"k": [7, 8], "w": ["new", "rows"]}))
+        page.server.tables.find(id_of(page)).forget()
+        for view in views:
+            reply = page.ask(f"/api/v1{base}/{view}")
+            assert (view, reply.status) == (view, 200)
+            assert "oslo" not in reply.text
+        assert [each["name"] for each in page.facts(f"{base}/rows")["columns"]] == ["k", "w"]
+        assert page.facts(f"{base}/rows")["num_rows"] == 2
+        assert page.facts(f"{base}/files")["total"]["rows"] == 2
+
+
+def test_a_table_that_is_upgraded_while_it_is_shown_has_the_same_instants(tmp_path, monkeypatch):
+    monkeypatch.setattr(timeline, "_MOST_ARCHIVED", 0)
+    path = unpack("read/v6_cow_archived_0150", tmp_path)
+    with served(path) as page:
+        base = f"/tables/{id_of(page)}"
+        before = page.facts(f"{base}/instants?archived=1&limit=1000")["instants"]
+        rows = page.facts(f"{base}/rows?limit=1000")["num_rows"]
+        lakefmt.open_table(path).upgrade(to=8)
+        page.server.tables.find(id_of(page)).forget()
+        after = page.facts(f"{base}/instants?archived=1&limit=1000")["instants"]
+        assert {each["time"] for each in before} <= {each["time"] for each in after}
+        assert all(not each["problem"] for each in after)
+        assert page.facts(f"{base}/rows?limit=1000")["num_rows"] == rows
+        assert page.facts(base)["version"] == 8
+
+
+def test_a_hundred_tables_are_paged_and_read_only_when_they_are_shown(tmp_path):
+    make_table(tmp_path / "t000", commits=1, table_type="cow")
+    for number in range(1, 100):
+        shutil.copytree(tmp_path / "t000", tmp_path / f"t{number:03}")
+    with served(tmp_path) as page:
+        facts = page.facts("/tables?limit=10&offset=20")
+        assert [each["name"] for each in facts["tables"]] == [f"t{number:03}" for number in range(20, 30)]
+        assert facts["total"] == 100
+        opened = [each for each in page.server.tables.listed()[0] if each._table is not None]
+        assert len(opened) == 10

@@ -41,7 +41,9 @@ def bars(draw):
     end = draw(st.one_of(st.none(), st.floats(0, 1e6).map(lambda more: start + more)))
     operation = draw(st.sampled_from(["", *KINDS]))
     state = draw(st.sampled_from(["requested", "inflight", "completed", "failed"]))
-    return Bar(draw(TEXTS), draw(st.sampled_from(list(LANES))), start, end, operation, state, draw(TEXTS), "/x?a=1&b=2")
+    lane, words = draw(st.sampled_from(list(LANES))), draw(TEXTS)
+    inflight = draw(st.one_of(st.none(), st.floats(0, 1e6).map(lambda more: start + more)))
+    return Bar(draw(TEXTS), lane, start, end, operation, state, words, "/x?a=1&b=2", inflight=inflight)
 
 
 @given(st.lists(bars(), max_size=30), MOMENTS, st.floats(0.01, 4e8), st.sampled_from([280, 390, 960, 4000]))
@@ -53,6 +55,27 @@ def test_a_timeline_draws_every_bar_once_and_inside(drawn, start, length, width)
     for x, _y, wide, _high in boxes(markup, "lf-bar"):
         assert 0 <= x <= width
         assert wide > 0
+
+
+@given(st.floats(0, 100), st.floats(0, 100), st.sampled_from(["commit", "compaction", "clean"]))
+def test_a_wait_is_a_line_as_long_as_it_was_before_the_bar_of_the_work(waited, worked, lane):
+    span = TimelineSpan(0.0, 250.0, UTC, "UTC", 960)
+    bar = Bar("1", lane, 10.0, 10.0 + waited + worked, inflight=10.0 + waited)
+    markup = timeline_picture([bar], [], span, "t").markup
+    ((x, _y, wide, _high),) = [
+        tuple(float(each.get(name) or 0) for name in ("x", "y", "width", "height"))
+        for each in shapes(markup, "lf-shape")
+    ]
+    lines = [(float(each.get("x") or 0), float(each.get("width") or 0)) for each in shapes(markup, "lf-wait")]
+    begin, end = span.x(10.0), span.x(10.0 + waited + worked)
+    assert x + wide <= max(end, begin + 14)
+    for start, length in lines:
+        assert start == pytest.approx(begin + 1, abs=0.02)
+        assert start + length == pytest.approx(x, abs=0.03)
+        assert length <= span.x(10.0 + waited) - begin + 0.02
+    if span.x(10.0 + waited) - begin >= 2 and end - span.x(10.0 + waited) >= 14:
+        assert len(lines) == 1
+        assert x - 1 == pytest.approx(span.x(10.0 + waited), abs=0.02)
 
 
 @given(TEXTS)

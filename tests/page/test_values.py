@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+from datetime import datetime, timedelta
+from typing import Any
 from urllib.parse import quote
 
 import pytest
 
 import lakefmt
+from lakefmt._core.storage.open import open_store
 from tests.kit import values_of_run
+from tests.loads import loads_kit
 from tests.page.kit import BY_SPARK, id_of, make_table, served, unpack
 
 
@@ -204,6 +209,85 @@ def test_a_load_and_a_checkpoint_are_told_by_their_labels(tmp_path):
     ]
 
 
+def test_the_phases_of_an_instant_are_those_of_its_files(shown):
+    page, base, table = shown
+    folder = table.client.at().config.timeline_directory
+    for entry in page.facts(f"{base}/instants?limit=1000")["instants"]:
+        named = [
+            each
+            for each in table.client.store.list(folder, recursive=False)
+            if each.name.rpartition("/")[2].startswith(entry["time"]) and each.name.endswith("inflight")
+        ]
+        phases = (entry["requested_seconds"], entry["inflight_seconds"])
+        if not named or entry["inflight"] is None:
+            assert phases == (None, None)  # Spark wrote it: its files have other times than when they were unpacked
+            continue
+        end = entry["end"] or entry["inflight"]
+        assert entry["start"] <= entry["inflight"] <= end
+        times = [min(max(each.modified, entry["start"]), entry["end"] or each.modified) for each in named]
+        assert any(entry["inflight"] == pytest.approx(time, abs=0.001) for time in times)
+        assert (phases[1] is None) == (entry["end"] is None)
+        assert sum(each for each in phases if each is not None) == pytest.approx(end - entry["start"], abs=0.002)
+
+
+def test_how_long_a_plan_waited_is_told_apart_from_how_long_it_ran(tmp_path):
+    table = make_table(tmp_path / "t", commits=1, table_type="cow")
+    instant = table.client.at().timeline.commits[0]
+    (file,) = (tmp_path / "t" / ".hoodie" / "timeline").glob(f"{instant.time}.inflight")
+    with served(tmp_path / "t") as page:
+        base = f"/tables/{id_of(page)}"
+        start = page.facts(f"{base}/instants/{instant.time}")["start"]
+        moved = (tmp_path / "t" / ".hoodie" / "timeline").glob(f"{instant.time}_*.commit")
+        (done,) = moved
+        done.rename(done.with_name(done.name.replace(str(instant.completion), _later(instant.time, 90))))
+        os.utime(file, (start + 60, start + 60))
+        page.server.tables.find(id_of(page)).forget()
+        (entry,) = [e for e in page.facts(f"{base}/timeline")["instants"] if e["action"] == "commit"]
+        assert (entry["requested_seconds"], entry["inflight_seconds"]) == pytest.approx((60.0, 30.0))
+        shown = page.ask(f"{base}/timeline").text
+        assert "requested for 60.000 s; inflight for 30.000 s" in shown
+        assert "lf-wait" in shown
+        # A store whose clock is a day ahead tells nothing.
+        os.utime(file, (start + 86_400, start + 86_400))
+    with served(tmp_path / "t") as page:
+        assert page.facts(f"{base}/instants/{instant.time}")["inflight"] is None
+
+
+def _later(time: str, seconds: int) -> str:
+    moment = datetime.strptime(time[:14], "%Y%m%d%H%M%S") + timedelta(seconds=seconds)
+    return f"{moment:%Y%m%d%H%M%S}{time[14:]}"
+
+
+def test_open_transactions_of_loads_are_told(tmp_path):
+    base = loads_kit.Base(
+        t={"schema": loads_kit.KEYED, "record_key": "id"}, other={"schema": loads_kit.KEYED, "record_key": "id"}
+    )
+    client = loads_kit.Client(base.service())
+    assert client.whole("done", b"1,a,1.5\n", format="csv", column_separator=",") == ["OK"] * 4
+    for label in ("empty", "filled", "prepared", "gone"):
+        assert client.transaction("begin", label)["Status"] == "OK"
+    for label in ("filled", "prepared"):
+        client.transaction("load", label, b"2,b,2.5\n3,c,1\n", format="csv", column_separator=",")
+    assert client.transaction("prepare", "prepared")["Status"] == "OK"
+    assert client.transaction("rollback", "gone")["Status"] == "OK"
+    assert client.transaction("begin", "elsewhere", table="other")["Status"] == "OK"
+    before = {each.name: each.modified for each in open_store(base.url).list()}
+    with served(f"{base.url}/db/t") as page:
+        told = page.facts(f"/tables/{id_of(page)}/services")
+        assert told["problems"] == {}
+        assert {(each["label"], each["state"], each["rows"], each["tables"]) for each in told["loads"]} == {
+            ("empty", "PREPARE", 0, 1),
+            ("filled", "PREPARE", 0, 1),  # until it is prepared its server holds the rows
+            ("prepared", "PREPARED", 2, 1),
+        }
+        assert "filled" in page.ask(f"/tables/{id_of(page)}/services").text
+        open_store(base.url).put(".lakefmt/loads/db/transactions/bad.json", b"{")
+        (damaged,) = [each for each in page.facts(f"/tables/{id_of(page)}/services")["loads"] if each["problem"]]
+        assert (damaged["label"], damaged["rows"]) == ("", 0)
+        open_store(base.url).delete([".lakefmt/loads/db/transactions/bad.json"])
+    assert {each.name: each.modified for each in open_store(base.url).list()} == before
+
+
 def test_a_position_of_a_follower_is_one_of_cdc():
     from lakefmt._core.page.services import _position_text, _stream_kind
 
@@ -298,6 +382,77 @@ def test_the_description_names_what_is_there(tmp_path):
             reply = page.ask(f"/api/v1{address}{query}")
             assert reply.status == 200, (path, reply.text)
         assert page.ask("/api").status == 200
+
+
+def _misfits(value: Any, schema: dict[str, Any], known: dict[str, Any], at: str = "") -> list[str]:
+    """Return where a value is not what a schema says; a field that it does not name is one, too."""
+    if "$ref" in schema:
+        return _misfits(value, known[schema["$ref"].rpartition("/")[2]], known, at)
+    if "anyOf" in schema:
+        return min((_misfits(value, each, known, at) for each in schema["anyOf"]), key=len)
+    types = {"string": str, "integer": int, "number": (int, float), "boolean": bool, "array": list, "object": dict}
+    expected = type(None) if schema.get("type") == "null" else types[schema["type"]] if schema else object
+    if not isinstance(value, expected) or (isinstance(value, bool) and schema and schema["type"] != "boolean"):
+        return [f"{at}: {value!r:.60} is no {schema['type']}"]
+    if isinstance(value, list):
+        return [
+            found
+            for place, each in enumerate(value)
+            for found in _misfits(each, schema["items"], known, f"{at}[{place}]")
+        ]
+    if not isinstance(value, dict) or not schema:
+        return []
+    fields, rest = schema.get("properties", {}), schema.get("additionalProperties")
+    found = [f"{at}.{name} is missing" for name in schema.get("required", []) if name not in value]
+    for name, each in value.items():
+        if name not in fields and rest is None:
+            found.append(f"{at}.{name} is not described")
+        else:
+            found += _misfits(each, fields.get(name, rest), known, f"{at}.{name}")
+    return found
+
+
+def test_every_answer_is_what_the_description_says(shown):
+    page, base, table = shown
+    described = page.facts("/openapi.json")
+    known = described["components"]["schemas"]
+    commits = [str(each.time) for each in table.client.at().timeline.commits]
+    partition = quote(page.facts(f"{base}/files")["partitions"][0]["partition"], safe="")
+    more = {
+        "/changes": f"?from={commits[-2]}&to={commits[-1]}" if len(commits) > 1 else None,
+        "/partition": f"?partition={partition}",
+        "/timeline": "?archived=1&width=400",
+        "/instants": "?archived=1&limit=1000",
+    }
+    used = set()
+    for path, described_path in described["paths"].items():
+        answers = described_path["get"]["responses"]
+        schema = answers["200"]["content"]["application/json"]["schema"]
+        used.add(schema["$ref"].rpartition("/")[2])
+        query = next((text for end, text in more.items() if path.endswith(end)), "")
+        if query is None:
+            continue
+        places = (
+            page.facts(f"{base}/instants?archived=1&limit=1000")["instants"] if "{instant}" in path else [{"time": ""}]
+        )
+        for place in places:
+            address = path.replace("/tables/{table}", base).replace("{instant}", place["time"])
+            reply = page.ask(f"/api/v1{address}{query}")
+            if reply.status != 200:
+                assert _misfits(reply.json(), known["Error"], known) == []
+                assert str(reply.status) in answers
+                continue
+            assert (address, _misfits(reply.json(), schema, known)) == (address, [])
+    assert used <= set(known)
+    assert all(each.get("properties") for name, each in known.items())
+
+
+def test_an_answer_that_is_not_described_is_noticed():
+    known = {"A": {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}}
+    schema = {"$ref": "#/components/schemas/A"}
+    assert _misfits({"x": 1}, schema, known) == []
+    assert _misfits({"x": True}, schema, known) == [".x: True is no integer"]
+    assert _misfits({"y": 1}, schema, known) == [".x is missing", ".y is not described"]
 
 
 def test_tables_are_searched_and_paged(tmp_path):

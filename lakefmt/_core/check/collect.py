@@ -12,7 +12,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
+from functools import partial
+from itertools import chain
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -44,6 +47,7 @@ from lakefmt._core.filegroups.table_client import NOTES, TableAt, TableClient, T
 from lakefmt._core.formats.names import PARTITION_METADATA_NAMES
 from lakefmt._core.formats.properties import CHECKSUM_KEY, check_table_checksum, decode_properties, table_checksum
 from lakefmt._core.index import TABLE_INDEX_NAMES, choose_index, key_files
+from lakefmt._core.index.key_reader import KeyFiles, MadeKeys
 from lakefmt._core.keys import KeySpec, key_spec_from_properties
 from lakefmt._core.read.mor_scan import merged_tables
 from lakefmt._core.read.scan import Query
@@ -106,6 +110,9 @@ __all__ = [
 _STREAM_CONSEQUENCE = "the stream cannot be recovered, and uncommitted rows cannot be read, while it is there"
 _MAX_PROPERTIES = 16 * 1024 * 1024
 _MAX_NOTES = 1 << 20
+#: How many footers a thread looks at before it takes others.
+_MOST_AT_A_TIME = 64
+_T = TypeVar("_T")
 _INDEX_IN_NOTES = re.compile(rb'"index"\s*:\s*"([a-z_]{1,40})"')
 Run = Callable[..., Iterable[tuple[str, LogInspection | None]]]
 _MARKER_DIRECTORY = ".hoodie/.temp"
@@ -234,16 +241,24 @@ def gather_facts(
     )
     now = TableState(config, after)
     table_at = client.at(now)
-    facts = replace(facts, removed=_removed_files(table_at, facts), planned=_planned_clusterings(table_at))
-    facts = replace(facts, slicing=client.at(TableState(config, before)).slicing(facts.bases, facts.logs))
+    facts = replace(facts, removed=_removed_files(table_at, facts), planned=_planned_clusterings(table_at)).remembering(
+        facts
+    )
+    facts = replace(facts, slicing=client.at(TableState(config, before)).slicing(facts.bases, facts.logs)).remembering(
+        facts
+    )
     facts = _with_signs_of_life(client, facts, objects)
     without = [i for i in after.pending if i.time not in facts.claims | facts.marked]
-    facts = replace(facts, were_complete=frozenset(i.time for i in without if was_complete(table_at, i)))
-    facts = replace(facts, spare=find_spare_files(table_at, facts))
+    facts = replace(facts, were_complete=frozenset(i.time for i in without if was_complete(table_at, i))).remembering(
+        facts
+    )
+    facts = replace(facts, spare=find_spare_files(table_at, facts)).remembering(facts)
     times = {file.instant for file in facts.bases} | {log.instant for log in facts.logs}
     if level == "full" and any(time < (after.first_active or "") for time in times):
         archived = table_at.with_history().timeline.archived
-        facts = replace(facts, archived_times=frozenset(i.time for i in archived if i.action in COMMIT_ACTIONS))
+        facts = replace(
+            facts, archived_times=frozenset(i.time for i in archived if i.action in COMMIT_ACTIONS)
+        ).remembering(facts)
     return _with_file_contents(table_at, facts, level)
 
 
@@ -379,7 +394,7 @@ def _with_signs_of_life(client: TableClient, facts: TableFacts, objects: Sequenc
         marked=frozenset(marked),
         saved=frozenset(saved),
         wants_filters=settings.flag("hoodie.parquet.bloom.filter.enabled") and facts.config.populate_meta_fields,
-    )
+    ).remembering(facts)
 
 
 def _temporary_files(store: ObjectStore) -> tuple[str, ...]:
@@ -396,16 +411,17 @@ def _temporary_files(store: ObjectStore) -> tuple[str, ...]:
 
 
 def _with_file_contents(table_at: TableAt, facts: TableFacts, level: str) -> tuple[TableFacts, tuple[str, ...]]:
-    files = key_files(table_at.client)
+    # A full check asks for the filters again; otherwise a footer is looked at once.
+    files = key_files(table_at.client) if level == "full" else KeyFiles(table_at.client.store, kept_bytes=0)
     with ThreadPoolExecutor(files.threads) as pool:
         latest = [file_slice.base for file_slice in facts.latest if file_slice.base is not None]
         wanted = {file.path: file for file in latest}
         if level == "full":
             wanted |= {file.path: file for file in facts.bases if file.path in facts.expected}
-        footers = dict(pool.map(lambda file: _read_footer(table_at.client, file), wanted.values()))
+        footers = dict(_in_turns(pool, files.threads, partial(_read_footer, files), [*wanted.values()]))
         broken = {p for p, footer in footers.items() if footer.problem} | facts.missing.keys()
-        footers |= _footers_behind(table_at.client, facts, broken)
-        facts = _with_logs(table_at, replace(facts, footers=footers), level, pool.map)
+        footers |= _footers_behind(files, facts, broken)
+        facts = _with_logs(table_at, replace(facts, footers=footers).remembering(facts), level, pool.map)
         if level != "full" or not facts.config.populate_meta_fields:
             return facts, () if level != "full" else ("keys: the table does not fill meta columns",)
         try:
@@ -417,9 +433,16 @@ def _with_file_contents(table_at: TableAt, facts: TableFacts, level: str) -> tup
         return keys.look(readable, pool.map), keys.skipped
 
 
-def _read_footer(client: TableClient, file: BaseFile) -> tuple[str, FooterFacts]:
+def _in_turns(pool: Executor, threads: int, look: Callable[[BaseFile], _T], files: Sequence[BaseFile]) -> Iterator[_T]:
+    """Yield what `look` says of each file; a thread takes several at a time, which costs less than a task for each."""
+    few = min(_MOST_AT_A_TIME, 1 + len(files) // (4 * threads))
+    parts = (files[begin : begin + few] for begin in range(0, len(files), few))
+    return chain.from_iterable(pool.map(lambda part: [look(file) for file in part], parts))
+
+
+def _read_footer(files: KeyFiles | MadeKeys, file: BaseFile) -> tuple[str, FooterFacts]:
     try:
-        footer = key_files(client).footer(file)
+        footer = files.footer(file)
     except SnapshotExpired:
         return file.path, FooterFacts(problem="it is gone")
     except UnsupportedError as error:
@@ -452,7 +475,7 @@ def _stored_counts(text: str | None) -> dict[str, int] | None:
         return None
 
 
-def _footers_behind(client: TableClient, facts: TableFacts, broken: set[str]) -> dict[str, FooterFacts]:
+def _footers_behind(files: KeyFiles | MadeKeys, facts: TableFacts, broken: set[str]) -> dict[str, FooterFacts]:
     """Return footers of earlier files for those that cannot be read, until one is readable."""
     footers: dict[str, FooterFacts] = {}
     groups = {(file.partition, file.file_id) for path, file in _bases_by_path(facts).items() if path in broken}
@@ -460,7 +483,7 @@ def _footers_behind(client: TableClient, facts: TableFacts, broken: set[str]) ->
         for file_slice in reversed(facts.slices_of.get(group, [])):
             if file_slice.base is None or file_slice.base.path in broken:
                 continue
-            path, footer = _read_footer(client, file_slice.base)
+            path, footer = _read_footer(files, file_slice.base)
             footers[path] = footer
             if not footer.problem:
                 break
@@ -557,7 +580,9 @@ class _KeyCheck:
                 duplicates += self._duplicates(str(group[0].partition) or ".", here)
         if self._is_global:
             duplicates += self._duplicates("the table", held)
-        return replace(self._facts, keys=keys, key_problems=problems, unknown=unknown, duplicates=tuple(duplicates))
+        return replace(
+            self._facts, keys=keys, key_problems=problems, unknown=unknown, duplicates=tuple(duplicates)
+        ).remembering(self._facts)
 
     def _examine(self, file: BaseFile) -> tuple[BaseFile, KeyFacts | Unknown | str | None]:
         """Return a file's keys and what is wrong with them; nothing if it was removed meanwhile."""
@@ -650,11 +675,11 @@ def _with_logs(table_at: TableAt, facts: TableFacts, level: str, run: Run) -> Ta
     reads = facts.latest_logs if level == "full" else frozenset()
     read_looks = run(lambda log: (log.path, _inspected_log(table_at.client, log, contents=log.path in reads)), wanted)
     looks = {path: look for path, look in read_looks if look is not None}
-    facts = replace(facts, log_looks=looks)
+    facts = replace(facts, log_looks=looks).remembering(facts)
     doubtful = {log.path for log in unnamed if log.path in looks and _needs_archive(looks[log.path])}
     if not doubtful:
         return facts
-    return replace(facts, archived_owners=_archived_owners(table_at, doubtful))
+    return replace(facts, archived_owners=_archived_owners(table_at, doubtful)).remembering(facts)
 
 
 def _needs_archive(look: LogInspection) -> bool:

@@ -590,6 +590,10 @@ class Unknown:
     reason: str
 
 
+#: What `bases`, `logs`, `commits`, `before` and `partitions` tell alone, which are known from the beginning.
+_OF_NAMES = frozenset({"bases_of", "expected", "groups_of_logs", "latest", "present", "replaced", "slices_of", "stats"})
+
+
 @dataclass(frozen=True)
 class TableFacts:
     """The facts about a table.
@@ -657,6 +661,11 @@ class TableFacts:
     partitions: frozenset[PartitionPath] | None = None
     slicing: Timeline | None = None
 
+    def remembering(self, earlier: TableFacts) -> TableFacts:
+        """Return these facts with what was computed of names and commits for `earlier`, which had the same."""
+        self.__dict__.update({name: earlier.__dict__[name] for name in _OF_NAMES & earlier.__dict__.keys()})
+        return self
+
     @cached_property
     def not_known(self) -> dict[str, str]:
         """All files with content that is not known here, by name."""
@@ -668,6 +677,52 @@ class TableFacts:
     def present(self) -> frozenset[str]:
         """The paths of all existing base files."""
         return frozenset(file.path for file in self.bases)
+
+    @cached_property
+    def bases_of(self) -> dict[tuple[PartitionPath, FileId], list[BaseFile]]:
+        """All existing base files by file group."""
+        groups: dict[tuple[PartitionPath, FileId], list[BaseFile]] = {}
+        for file in self.bases:
+            groups.setdefault((file.partition, file.file_id), []).append(file)
+        return groups
+
+    @cached_property
+    def groups_of_logs(self) -> frozenset[tuple[PartitionPath, FileId]]:
+        """The file groups that have logs."""
+        return frozenset((log.partition, log.file_id) for log in self.logs)
+
+    @cached_property
+    def sorted_removed(self) -> list[str]:
+        """The files that cleans removed, in the order of their paths."""
+        return sorted(self.removed)
+
+    @cached_property
+    def known_times(self) -> frozenset[InstantTime]:
+        """The times of all instants that are on the timeline or known from the archive."""
+        return frozenset(instant.time for instant in (*self.before, *self.after)) | self.archived_times
+
+    @cached_property
+    def oldest_archived(self) -> InstantTime | None:
+        """The oldest time that is known from the archive."""
+        return min(self.archived_times, default=None)
+
+    @cached_property
+    def pending_times(self) -> frozenset[InstantTime]:
+        """The times of all instants that were pending before or after the listing."""
+        return self.before.pending_times | self.after.pending_times
+
+    @cached_property
+    def living(self) -> frozenset[InstantTime]:
+        """The instants whose writers may be alive."""
+        return frozenset(time for time, life in self.alive.items() if life.alive)
+
+    @cached_property
+    def targets_of(self) -> dict[tuple[str, str], frozenset[InstantTime]]:
+        """The instants that command blocks of a file group's logs undo."""
+        return {
+            group: frozenset(time for look in looks.values() for time in look.targets)
+            for group, looks in self.looks_by_group.items()
+        }
 
     @cached_property
     def looks_by_group(self) -> dict[tuple[str, str], dict[str, LogInspection]]:

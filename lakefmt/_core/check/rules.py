@@ -12,8 +12,9 @@ cannot be restored.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterator, Sequence
-from itertools import chain
+from itertools import chain, islice, takewhile
 
 from lakefmt._core.check._collect_keys import DuplicateKeys, KeyFacts
 from lakefmt._core.check.findings import (
@@ -37,7 +38,7 @@ from lakefmt._core.check.findings import (
 )
 from lakefmt._core.data_classes import replace
 from lakefmt._core.filegroups.logs.reader import LogInspection, Standing, inspect_log
-from lakefmt._core.filegroups.model import BaseFile, LogFile
+from lakefmt._core.filegroups.model import BaseFile, LogFile, join_path
 from lakefmt._core.timeline.instant import Action, Instant, State
 from lakefmt._core.timeline.markers import SAVED_WRITES
 from lakefmt._core.values import InstantTime, WriteStat
@@ -87,10 +88,8 @@ def _standing(facts: TableFacts, log: LogFile, look: LogInspection) -> Standing 
     """Return the state of a log that no commit names; None if one does."""
     if log.path in facts.log_owners:
         return None
-    pending = facts.before.pending_times | facts.after.pending_times
-    living = {time for time, life in facts.alive.items() if life.alive}
-    looks = facts.looks_by_group.get((log.partition, log.file_id), {})
-    undone = {time for other in looks.values() for time in other.targets}
+    pending, living = facts.pending_times, facts.living
+    undone = facts.targets_of.get((log.partition, log.file_id), frozenset())
     return inspect_log(
         log,
         look,
@@ -529,17 +528,30 @@ def _missing_completion(facts: TableFacts, instant: Instant) -> Finding:
     )
 
 
+#: Who finishes a service whose process died, and who withdraws it.
+_FINISHERS = {
+    Action.CLEAN: "clean the table: the next clean finishes this one",
+    Action.COMPACTION: "compact the table (table.compact(), `lakefmt compact`): this one is finished first; abandon= withdraws it",
+    Action.LOG_COMPACTION: "compact the logs (table.compact(log=True), `lakefmt compact --log`): this one is finished first; abandon= withdraws it",
+    Action.CLUSTERING: "cluster the table (table.cluster(), `lakefmt cluster`): this one is finished first; abandon= withdraws it",
+    Action.REPLACE_COMMIT: "cluster the table (table.cluster(), `lakefmt cluster`): this one is finished first; abandon= withdraws it",
+    Action.INDEXING: "run the indexing again (`lakefmt index run`), or drop the index",
+}
+
+
 def _harm(instant: Instant, is_ours: bool) -> str:
     if is_ours:
         return "its files take room until the next write"
-    return "what it was to remove takes room" if instant.action is Action.CLEAN else "writes beside it may be refused"
+    if instant.action is Action.CLEAN:
+        return "what it was to remove takes room"
+    if instant.action in (Action.COMPACTION, Action.LOG_COMPACTION):
+        return "its file groups are not merged, and their logs grow"
+    return "writes of the same rows may be refused"
 
 
 def _way_out(instant: Instant, is_ours: bool) -> str:
-    if instant.action is Action.CLEAN:
-        return "clean the table: the next clean finishes this one"
     if not is_ours:
-        return "finish it with the engine that made it"
+        return _FINISHERS.get(instant.action, "finish it with the engine that made it")
     if instant.action in (Action.ROLLBACK, Action.RESTORE):
         return f"finish the {instant.action.value}"
     return "roll it back"
@@ -582,7 +594,7 @@ def _leftovers(facts: TableFacts) -> Iterator[Finding]:
 
 
 def _find_unreferenced_files(facts: TableFacts) -> Iterator[Finding]:
-    pending = facts.before.pending_times | facts.after.pending_times
+    pending = facts.pending_times
     seen = {file_slice.base.path for file_slice in facts.latest if file_slice.base is not None}
     for file in facts.bases:
         if file.path in facts.stats or file.instant in pending or _lives(facts, file.instant):
@@ -594,27 +606,27 @@ def _find_unreferenced_files(facts: TableFacts) -> Iterator[Finding]:
         elif file.instant in facts.commits and file.path in seen:
             yield _stray(facts, file)
         elif file.instant in facts.commits and any(
-            other.file_id == file.file_id and other.partition == file.partition and other.instant == file.instant
-            for other in facts.bases
-            if other.write_token > file.write_token
+            other.instant == file.instant and other.write_token > file.write_token
+            for other in facts.bases_of[file.partition, file.file_id]
         ):
             yield _orphan(file.path, f"commit {file.instant} does not name it, and a later attempt stands before it")
 
 
 def _is_on_no_timeline(facts: TableFacts, time: InstantTime) -> bool:
     """Return whether an instant counts as committed by its age alone: the archive reaches back beyond it and does not have it."""
-    known = time in facts.archived_times or any(i.time == time for i in (*facts.before, *facts.after))
-    return not known and min(facts.archived_times, default=time) < time < (facts.after.first_active or "")
+    oldest = facts.oldest_archived
+    return time not in facts.known_times and oldest is not None and oldest < time < (facts.after.first_active or "")
 
 
 def _stands_alone(facts: TableFacts, file: BaseFile) -> bool:
     """Return whether a clean has removed every other file of a group, so that its rows are in this one only."""
     group = (file.partition, file.file_id)
-    others = {(f.partition, f.file_id) for f in facts.bases if f.path != file.path}
-    if group in others or any((log.partition, log.file_id) == group for log in facts.logs):
+    if len(facts.bases_of[group]) > 1 or group in facts.groups_of_logs:
         return False
-    names = (path.rpartition("/") for path in facts.removed)
-    return any(partition == file.partition and name.startswith(file.file_id) for partition, _, name in names)
+    names, begin = facts.sorted_removed, join_path(*group)
+    after = islice(names, bisect_left(names, begin), None)
+    alike = takewhile(lambda path: path.startswith(begin), after)
+    return any(path.rpartition("/")[0] == file.partition for path in alike)
 
 
 def _late(path: str, *times: str, steps: tuple[Step, ...] | None = None) -> Finding:
@@ -663,7 +675,7 @@ def _stray(facts: TableFacts, file: BaseFile) -> Finding:
 
 def _fallback(facts: TableFacts, file: BaseFile) -> BaseFile | None:
     """Return the newest readable file of a group in commits, except `file`."""
-    group = [f for f in facts.bases if (f.partition, f.file_id) == (file.partition, file.file_id) and f != file]
+    group = [f for f in facts.bases_of.get((file.partition, file.file_id), ()) if f != file]
     candidates = [
         f
         for f in group
@@ -807,8 +819,9 @@ def _wrong_counts(stat: WriteStat, size: int, footer: FooterFacts) -> dict[str, 
             pairs |= {
                 name: (h, footer.stat[key]) for (name, key), h in zip(ours, had, strict=True) if key in footer.stat
             }
-        elif stat.num_inserts + stat.num_update_writes > footer.rows:
-            # For another engine's file only a new group is certain: every row was inserted.
+        elif stat.num_inserts + stat.num_update_writes > footer.rows + stat.num_deletes:
+            # Flink counts a row that a changelog deletes as updated, too. For another engine's file only a new group is certain: every
+            # row was inserted.
             inserts = footer.rows if is_new else min(stat.num_inserts, footer.rows)
             pairs["numInserts"] = (stat.num_inserts, inserts)
             pairs["numUpdateWrites"] = (stat.num_update_writes, footer.rows - inserts)

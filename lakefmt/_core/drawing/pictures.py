@@ -53,6 +53,7 @@ STYLE: Final = """
 .lf-amber { --lf-hue: var(--lf-amber); } .lf-red { --lf-hue: var(--lf-red); } .lf-violet { --lf-hue: var(--lf-violet); }
 .lf-pink { --lf-hue: var(--lf-pink); } .lf-grey { --lf-hue: var(--lf-grey); }
 .lf-shape { fill: var(--lf-hue); stroke: var(--lf-hue); stroke-width: 1.5; }
+.lf-wait { fill: var(--lf-hue); fill-opacity: 0.55; }
 .lf-requested .lf-shape, .lf-inflight .lf-shape, .lf-failed .lf-shape { fill: var(--lf-paper); }
 .lf-inflight .lf-shape { stroke-dasharray: 5 2; } .lf-requested .lf-shape { stroke-dasharray: 1.5 2; }
 .lf-picture .lf-requested .lf-on, .lf-picture .lf-inflight .lf-on, .lf-picture .lf-failed .lf-on { fill: var(--lf-hue); }

@@ -1,5 +1,7 @@
 """A timeline as a picture: one lane per action, a bar from request to completion, a letter and a hue for the operation. Pure.
 
+Where it is known when the work of an instant began, its bar begins there, and a thin line shows how long it was requested before.
+
 Of more instants than fit beside each other counts are drawn, in columns of time: a year of ten thousand commits is one picture.
 """
 
@@ -43,6 +45,8 @@ _ROW: Final = 22.0
 _GAP: Final = 10.0
 _MOST_ROWS: Final = 4
 _LEAST_WIDTH: Final = 14.0
+#: A shorter wait is not drawn.
+_LEAST_WAIT: Final = 2.0
 _TOP: Final = 30.0
 _BOTTOM: Final = 26.0
 
@@ -61,6 +65,7 @@ class Bar:
         words: what it is, to be read aloud.
         href: where it leads; empty: nowhere.
         archived: it is in the archived timeline.
+        inflight: epoch seconds when the work began; until then it was requested and waited. None: not known.
     """
 
     time: str
@@ -72,6 +77,7 @@ class Bar:
     words: str = ""
     href: str = ""
     archived: bool = False
+    inflight: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +205,12 @@ def _drawn_bar(bar: Bar, y: float, span: TimelineSpan) -> str:
     # Data are rectangles, services have round ends, what goes back is cut: shapes, beside the hue.
     is_service = bar.lane in ("compaction", "logcompaction", "clustering", "clean", "indexing")
     radius = 8 if is_service or bar.operation in ("compact", "cluster", "log_compact") else 2
+    begin = left if bar.inflight is None else min(max(span.x(bar.inflight), left), right - _LEAST_WIDTH)
+    waited = ""
+    if begin - left >= _LEAST_WAIT:
+        # While it was requested it waited: a thin line before the bar of the work.
+        waited = element("rect", class_="lf-wait", x=left + 1, y=y + _ROW / 2 - 2, width=begin - left, height=4)
+        left = begin
     shape = element(
         "rect", class_="lf-shape", x=left + 1, y=y + 2, width=max(right - left - 2, 4), height=_ROW - 4, rx=radius
     )
@@ -215,7 +227,7 @@ def _drawn_bar(bar: Bar, y: float, span: TimelineSpan) -> str:
     )
     words = bar.words or f"{kind.title} {bar.time}, {bar.state}"
     classes = f"lf-bar {kind.hue} lf-{bar.state}{' lf-archived' if bar.archived else ''}"
-    inner = element("title", short_text(words, 400)) + shape + text
+    inner = element("title", short_text(words, 400)) + waited + shape + text
     if not bar.href:
         return element("g", inner, class_=classes, role="img", aria_label=words[:400])
     return element("a", inner, class_=classes, href=bar.href, aria_label=words[:400], data_instant=bar.time)

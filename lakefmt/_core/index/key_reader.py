@@ -146,7 +146,7 @@ class KeyFiles:
         if kept_footer is None:
             with self._open(file) as parquet:
                 metadata = parquet.metadata
-                footer = decode_footer(metadata)
+                footer = decode_footer(metadata, parquet.schema_arrow)
                 if self.is_small(file):
                     self._keep_keys_of(file, parquet)
             kept_footer = KnownFooter(metadata, footer)

@@ -287,6 +287,286 @@ def _partition(_tables: PageTables, table: PageTable | None, given: Given) -> Fa
     return partition_facts(_of(table), given.get("partition", ""), _partition_list(given))
 
 
+# --- what answers are, as JSON schema -------------------------------------------------------------------------------
+
+_STRING: Final[Facts] = {"type": "string"}
+_INTEGER: Final[Facts] = {"type": "integer"}
+_NUMBER: Final[Facts] = {"type": "number"}
+_BOOLEAN: Final[Facts] = {"type": "boolean"}
+
+
+def _array(items: Facts) -> Facts:
+    return {"type": "array", "items": items}
+
+
+def _map(values: Facts) -> Facts:
+    return {"type": "object", "additionalProperties": values}
+
+
+def _or_null(schema: Facts) -> Facts:
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+def _record(types: Mapping[str, Facts], optional: Mapping[str, Facts] | None = None) -> Facts:
+    """Return the schema of an object with these fields; those of `optional` may be absent."""
+    return {"type": "object", "properties": {**types, **(optional or {})}, "required": [*types]}
+
+
+def _fields(schema: Facts, names: str) -> dict[str, Facts]:
+    return dict.fromkeys(names.split(), schema)
+
+
+def _of_schema(name: str) -> Facts:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+_SIZE_FIELDS: Final = _fields(_INTEGER, "file_groups log_files bytes log_bytes small oversized")
+_PARTITION_FIELDS: Final = {"partition": _STRING, **_SIZE_FIELDS, "newest": _STRING}
+_INSTANT_FIELDS: Final = {
+    **_fields(_STRING, "time action state operation note sign letter hue problem"),
+    **_fields(_INTEGER, "inserts updates deletes files bytes_written"),
+    **_fields(_BOOLEAN, "failed archived known"),
+    **_fields(_or_null(_STRING), "completion writer"),
+    **_fields(_or_null(_NUMBER), "seconds inflight end requested_seconds inflight_seconds"),
+    "start": _NUMBER,
+}
+_TABLE_ROWS: Final = {
+    "columns": _array(_record(_fields(_STRING, "name type"))),
+    "num_rows": _INTEGER,
+    **_fields(_array(_array(_or_null(_STRING))), "cells values"),
+}
+_COSTS: Final = _record(_fields(_NUMBER, "write service read total"))
+_COMMIT_FIELDS: Final = {
+    "partitions": _array(
+        _record({"partition": _STRING, **_fields(_INTEGER, "files inserts updates deletes bytes errors")})
+    ),
+    **_fields(_INTEGER, "num_partitions num_files"),
+    "file_stats": _array(
+        _record({**_fields(_STRING, "path file_id"), **_fields(_INTEGER, "writes inserts updates deletes bytes size")})
+    ),
+    "replaced": _map(_INTEGER),
+    "metadata": _array(_record({**_fields(_STRING, "name value"), "characters": _INTEGER})),
+    "labels": _array(_record(_fields(_STRING, "what name value"))),
+    "schema_change": _or_null(_record(_fields(_array(_STRING), "added dropped changed"))),
+    "body": _STRING,
+}
+#: Name → JSON schema of what answers are made of; :data:`_ANSWERS` says which address gives which.
+_SCHEMAS: Final[dict[str, Facts]] = {
+    "Size": _record({**_fields(_INTEGER, "partitions"), **_SIZE_FIELDS, "rows": _or_null(_INTEGER)}),
+    "Table": _record(
+        {
+            **_fields(_STRING, "id name path problem"),
+            "health": _array(_record(_fields(_STRING, "level words"))),
+        },
+        {
+            **_fields(_STRING, "table_type kind"),
+            **_fields(_INTEGER, "version instants commits pending"),
+            "record_key": _array(_STRING),
+            **_fields(_or_null(_STRING), "latest latest_at"),
+            "size": _of_schema("Size"),
+        },
+    ),
+    "Tables": _record(
+        {
+            **_fields(_INTEGER, "matching total offset"),
+            "tables": _array(_of_schema("Table")),
+            "problems": _array(_record(_fields(_STRING, "path problem"))),
+        }
+    ),
+    "Instant": _record(_INSTANT_FIELDS),
+    "Timeline": _record(
+        {
+            **_fields(_NUMBER, "start end"),
+            **_fields(_or_null(_NUMBER), "first last"),
+            "zone": _STRING,
+            **_fields(_INTEGER, "total shown"),
+            **_fields(_BOOLEAN, "archived has_archive complete"),
+            "counts": _map(_INTEGER),
+            "instants": _array(_of_schema("Instant")),
+            "columns": _array(_record({"action": _STRING, **_fields(_NUMBER, "start end"), "count": _INTEGER})),
+            "marks": _array(_record({"time": _STRING, "at": _NUMBER})),
+        }
+    ),
+    "Instants": _record({"instants": _array(_of_schema("Instant")), "next": _STRING, "total": _INTEGER}),
+    "InstantDetails": _record(
+        {
+            **_INSTANT_FIELDS,
+            **_fields(_STRING, "zone"),
+            "states": _array(_record(_fields(_STRING, "action state file"))),
+            **_fields(_array(_STRING), "same_time waiting neighbours"),
+        },
+        {"plan": _STRING, **_COMMIT_FIELDS},
+    ),
+    "Changes": _record(
+        {
+            **_fields(_STRING, "start end"),
+            **_fields(_INTEGER, "num_changes inserts updates deletes"),
+            "rows": _record(_TABLE_ROWS),
+        }
+    ),
+    "Files": _record(
+        {
+            "total": _of_schema("Size"),
+            **_fields(_INTEGER, "matching offset small_bytes oversized_bytes"),
+            "by": _STRING,
+            "partitions": _array(_record(_PARTITION_FIELDS)),
+        }
+    ),
+    "Partition": _record(
+        {
+            **_PARTITION_FIELDS,
+            **_fields(_INTEGER, "offset matching replaced"),
+            "groups": _array(
+                _record(
+                    {
+                        **_fields(_STRING, "file_id mark"),
+                        **_fields(_INTEGER, "bytes num_slices"),
+                        "rows": _or_null(_INTEGER),
+                        "slices": _array(
+                            _record(
+                                {
+                                    "instant": _STRING,
+                                    "base": _or_null(_record({"file": _STRING, "bytes": _INTEGER})),
+                                    "logs": _array(_record({**_fields(_STRING, "file instant"), "bytes": _INTEGER})),
+                                    **_fields(_INTEGER, "num_logs bytes"),
+                                }
+                            )
+                        ),
+                    }
+                )
+            ),
+        }
+    ),
+    "Plans": _record(
+        {
+            "plans": _array(
+                _record({**_fields(_STRING, "service title problem"), "steps": _array(_STRING), "num_steps": _INTEGER})
+            )
+        }
+    ),
+    "Rows": _record({"ended": _BOOLEAN, **_TABLE_ROWS}),
+    "Explanation": _record(
+        {
+            "instant": _or_null(_STRING),
+            "text": _STRING,
+            "steps": _array(_record({"name": _STRING, **_fields(_INTEGER, "partitions file_groups files bytes")})),
+            "unused": _array(_STRING),
+        }
+    ),
+    "Schema": _record(
+        {
+            "columns": _array(
+                _record(
+                    {**_fields(_STRING, "name type"), **_fields(_BOOLEAN, "nullable is_key"), "id": _or_null(_INTEGER)}
+                )
+            ),
+            "has_ids": _BOOLEAN,
+            "history": _array(
+                _record(
+                    {
+                        **_fields(_STRING, "instant operation"),
+                        **_fields(_array(_STRING), "columns types added dropped changed"),
+                    }
+                )
+            ),
+        }
+    ),
+    "Columns": _record(
+        {
+            "columns": _array(
+                _record(
+                    {
+                        "name": _STRING,
+                        **_fields(_INTEGER, "nulls bytes plain_bytes"),
+                        **_fields(_or_null(_STRING), "least largest"),
+                        "known": _BOOLEAN,
+                    }
+                )
+            ),
+            **_fields(_INTEGER, "rows files all_files"),
+            "problems": _array(_STRING),
+        }
+    ),
+    "Services": _record(
+        {
+            "problems": _map(_STRING),
+            "needs": _array(_STRING),
+            "last_runs": _array(_record({**_fields(_STRING, "service time action"), "at": _or_null(_STRING)})),
+            "lock": _array(_record({**_fields(_STRING, "provider by"), "held": _or_null(_BOOLEAN)})),
+            "heartbeats": _array(_record({**_fields(_STRING, "time writer"), "age_seconds": _NUMBER})),
+            "streams": _array(
+                _record(
+                    {
+                        **_fields(_STRING, "stream what position owner"),
+                        **_fields(_INTEGER, "waiting_segments waiting_rows waiting_bytes"),
+                        "lag_seconds": _NUMBER,
+                        "committed_at": _or_null(_STRING),
+                        "open": _BOOLEAN,
+                    }
+                )
+            ),
+            "applications": _array(_record({"application": _STRING, "number": _or_null(_INTEGER)})),
+            "jobs": _array(_record(_fields(_STRING, "what name value time"))),
+            "loads": _array(
+                _record(
+                    {
+                        **_fields(_STRING, "label state owner problem"),
+                        **_fields(_INTEGER, "rows bytes tables"),
+                        "committing": _BOOLEAN,
+                        "age_seconds": _NUMBER,
+                    }
+                )
+            ),
+            "consumers": _array(
+                _record(
+                    {
+                        **_fields(_STRING, "id shard state"),
+                        "read_to": _or_null(_STRING),
+                        **_fields(_INTEGER, "lag_instants lag_bytes"),
+                        "lag_seconds": _NUMBER,
+                    }
+                )
+            ),
+            "savepoints": _array(
+                _record({**_fields(_STRING, "instant user comment"), "created": _or_null(_STRING), "files": _INTEGER})
+            ),
+            "watermark": _or_null(_NUMBER),
+            "queue": _array(_record(_fields(_STRING, "time action state"))),
+        }
+    ),
+    "Advice": _record(
+        {
+            **_fields(_STRING, "choice_text today_text paste machine text"),
+            **_fields(_BOOLEAN, "stays needs_rewrite"),
+            **_fields(_map({}), "choice profile"),
+            **_fields(_COSTS, "seconds_per_commit seconds_per_commit_today"),
+            "reasons": _array(_STRING),
+            "settings": _map(_STRING),
+            "moving_seconds": _NUMBER,
+            "others": _array(_record({"choice": _STRING, **_fields(_NUMBER, "write service read total")})),
+        }
+    ),
+    "Settings": _record({"settings": _array(_record(_fields(_STRING, "name value origin")))}),
+    "Finding": _record({**_fields(_STRING, "kind where what consequence remedy loses"), "mendable": _BOOLEAN}),
+    "Health": _record(
+        {
+            "is_clean": _BOOLEAN,
+            **_fields(_STRING, "level basis"),
+            **_fields(_INTEGER, "files num_findings num_steps"),
+            **_fields(_array(_of_schema("Finding")), "findings notes"),
+            "skipped": _array(_STRING),
+            "plan": _array(_record(_fields(_STRING, "step does loses"))),
+        }
+    ),
+    "Error": _record({"error": _record({"status": _INTEGER, "message": _STRING})}),
+}
+#: The last part of an address → the schema of its answer.
+_ANSWERS: Final[dict[str, str]] = {
+    "/tables": "Tables",
+    "{table}": "Table",
+    "{instant}": "InstantDetails",
+    "explain": "Explanation",
+}
 _T: Final = "/tables/{table}"
 
 #: Every address that reads. What changes a table is in ``actions``, and is no part of what programs are offered.
@@ -420,20 +700,26 @@ def openapi_facts() -> Facts:
             for each in route.parameters
             if each.name != "part"
         ]
+        last = route.path.rpartition("/")[2]
+        schema = _ANSWERS.get(route.path) or _ANSWERS.get(last) or last.capitalize()
         answers = {
-            "200": {"description": route.doc, "content": {"application/json": {"schema": {"type": "object"}}}},
-            "400": {"description": "a parameter is not valid"},
-            "404": {"description": "there is no such table, instant or partition"},
+            "200": _answer(route.doc, schema),
+            "400": _answer("a parameter is not valid", "Error"),
+            "404": _answer("there is no such table, instant or partition", "Error"),
         }
         paths[route.path] = {"get": {"summary": route.doc, "parameters": in_path + in_query, "responses": answers}}
     return {
         "openapi": "3.1.0",
         "info": {"title": "lakefmt ui", "version": __version__, "description": "The facts of the page, for programs."},
         "servers": [{"url": "/api/v1"}],
-        "components": {"securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
+        "components": {"schemas": _SCHEMAS, "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
         "security": [{"token": []}],
         "paths": paths,
     }
+
+
+def _answer(doc: str, schema: str) -> Facts:
+    return {"description": doc, "content": {"application/json": {"schema": _of_schema(schema)}}}
 
 
 def with_parameters(address: str, **parameters: object) -> str:

@@ -228,7 +228,12 @@ def column_facts(table: PageTable) -> Facts:
             continue
         rows += metadata.num_rows
         _add_statistics(sums, metadata)
-    shown = [facts for name, facts in sums.items() if name not in META_COLUMNS]
+    # The bounds as values may be large, and of any type.
+    shown = [
+        {key: value for key, value in facts.items() if key != "_range"}
+        for name, facts in sums.items()
+        if name not in META_COLUMNS
+    ]
     return {
         "columns": shown,
         "rows": rows,

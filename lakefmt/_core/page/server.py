@@ -481,7 +481,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         length = self.headers.get("Content-Length", "")
-        if not length.isascii() or not length.isdigit() or len(length) > 8 or int(length) > _MOST_BODY:
+        is_doubtful = "Transfer-Encoding" in self.headers or len(self.headers.get_all("Content-Length", [])) > 1
+        # A proxy before the page and the page must not differ in where a request ends.
+        if is_doubtful or not length.isascii() or not length.isdigit() or len(length) > 8 or int(length) > _MOST_BODY:
             self.close_connection = True
             self._write(_problem(413, "a form of at most 64 KiB with its length is expected", is_program=False))
             return

@@ -13,6 +13,8 @@ from lakefmt._core.check.run import check_table
 from lakefmt._core.config.settings import resolve_settings
 from lakefmt._core.config.table_config import KIND
 from lakefmt._core.filegroups.table_client import TableAt
+from lakefmt._core.loads.journal import FOLDER, TableLoad, decode_transaction
+from lakefmt._core.loads.states import LoadState
 from lakefmt._core.page.files import size_facts
 from lakefmt._core.page.tables import PageTable, PageTables
 from lakefmt._core.page.timeline import label_facts, zone_of
@@ -29,7 +31,7 @@ from lakefmt._core.timeline.locks.local import LOCAL_LOCK_NAME
 from lakefmt._core.timeline.locks.open import default_lock_provider
 from lakefmt._core.timeline.locks.storage import STORAGE_LOCK_NAME, decode_lock_record
 from lakefmt._core.values import InstantTime, TableType
-from lakefmt.errors import LakefmtError, ObjectNotFound, StateError
+from lakefmt.errors import CorruptFile, LakefmtError, ObjectNotFound, StateError
 from lakefmt.services.round import needed_services
 
 __all__ = [
@@ -48,6 +50,21 @@ Facts = dict[str, Any]
 _MOST_LISTED: Final = 200
 #: Newest commits in which jobs are looked for.
 _MOST_JOB_COMMITS: Final = 20
+#: Records of loads over HTTP that are read, newest first: those of ended ones stay until their label expires.
+_MOST_LOADS: Final = 500
+_MOST_LOAD_BYTES: Final = 8 << 20
+_DAMAGED_LOAD: Final[Facts] = {
+    "label": "",
+    "state": "",
+    "committing": False,
+    "rows": 0,
+    "bytes": 0,
+    "tables": 0,
+    "age_seconds": 0.0,
+    "owner": "",
+    "problem": "a record of a transaction of this database cannot be read",
+}
+_ENDED: Final = (LoadState.VISIBLE, LoadState.ABORTED)
 #: Pending instants whose writers are looked for.
 _MOST_ASKED: Final = 8
 _CHECKS: Final = threading.Lock()
@@ -191,6 +208,7 @@ def service_facts(table: PageTable) -> Facts:
         "streams": lambda: _stream_facts(table_at),
         "applications": lambda: _application_facts(table_at),
         "jobs": lambda: _job_facts(table_at),
+        "loads": lambda: _load_facts(table),
         "consumers": lambda: _consumer_facts(table),
         "savepoints": lambda: _savepoints(table),
         "watermark": lambda: watermark_of(table_at.newest_entries()),
@@ -360,6 +378,43 @@ def _job_facts(table_at: TableAt) -> list[Facts]:
             if label["what"] in ("load", "checkpoint"):
                 found.setdefault((label["what"], label["name"]), {**label, "time": str(instant.time)})
     return list(found.values())
+
+
+def _load_facts(table: PageTable) -> list[Facts]:
+    """Return the transactions of loads over HTTP that have rows for this table or wait for them, from the journal of its base path."""
+    place = table.base()
+    if place is None:
+        return []
+    store, database, name = place
+    now = table.client.clock.now().timestamp() * 1000
+    listed = store.list(f"{FOLDER}/{database}/transactions", recursive=False)
+    records = sorted((each for each in listed if each.name.endswith(".json")), key=lambda each: -each.modified)
+    rows = []
+    for record in records[:_MOST_LOADS]:
+        try:
+            found = decode_transaction(store.read(record.name, _MOST_LOAD_BYTES), record.name)
+        except ObjectNotFound:
+            continue  # its label has expired
+        except CorruptFile:
+            rows.append(_DAMAGED_LOAD)  # whose it is cannot be told
+            continue
+        if found.state in _ENDED or found.database != database or (found.table != name and name not in found.tables):
+            continue
+        load = found.tables.get(name, TableLoad())
+        rows.append(
+            {
+                "label": found.label[:_MOST_TEXT],
+                "state": found.state.value,
+                "committing": found.committing,
+                "rows": load.counts.loaded,
+                "bytes": sum(part.bytes for part in load.parts),
+                "tables": max(len(found.tables), 1),
+                "age_seconds": round(max(0.0, now - found.times.begun) / 1000, 1),
+                "owner": found.owner[:_MOST_TEXT],
+                "problem": "",
+            }
+        )
+    return rows[:_MOST_LISTED]
 
 
 def _consumer_facts(table: PageTable) -> list[Facts]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -70,6 +71,14 @@ def _table_id(path: str) -> str:
     return f"{words or 'table'}-{hashlib.sha256(path.encode('utf-8', 'replace')).hexdigest()[:8]}".lower()
 
 
+def _is_below(path: str, place: str) -> bool:
+    """Return whether a path is below a folder, links followed; of stores that know no links all are."""
+    if "://" in path:
+        return True
+    real = os.path.realpath(place)
+    return os.path.commonpath((os.path.realpath(path), real)) == real
+
+
 @dataclass(frozen=True)
 class _Held:
     """File slices of a table at a state of its timeline."""
@@ -121,6 +130,18 @@ class PageTable:
                 client.open()
                 self._table = Table(client)
             return self._table
+
+    def base(self) -> tuple[ObjectStore, str, str] | None:
+        """Return the store two folders above the table, and the names of these folders: its database and its own. None: there are none.
+
+        Raises:
+            LakefmtError: it cannot be opened.
+        """
+        above, _, folder = self.path.rstrip("/").rpartition("/")
+        base, _, database = above.rpartition("/")
+        if not base or not database or base.endswith("/"):
+            return None
+        return self._tables.open_beside(base), database, folder
 
     @property
     def client(self) -> TableClient:
@@ -272,6 +293,12 @@ class PageTables:
             except LakefmtError as error:
                 self._problems[printable_url(place)] = self.redact(str(error))
                 continue
+            outside = [path for path, _ in found if not _is_below(path, place)]
+            for path in outside:
+                self._problems[printable_url(path)] = "a link leads out of the folder: name the table to show it"
+            found = [(path, name) for path, name in found if path not in set(outside)]
+            if outside and not found:
+                continue
             if not found:
                 # Perhaps a damaged table, or one that comes later: it is named with its problem.
                 found = [(place, place.rstrip("/").rpartition("/")[2])]
@@ -284,6 +311,14 @@ class PageTables:
         return lambda: TableClient(
             self._open_with(path, self._storage_options), dict(self._options), metadata_listing=ListingByMetadata()
         )
+
+    def open_beside(self, path: str) -> ObjectStore:
+        """Return the store of a folder in which tables of the page lie, with their credentials.
+
+        Raises:
+            LakefmtError: it cannot be opened.
+        """
+        return self._open_with(path, self._storage_options)
 
     def note_slices(self, table: PageTable) -> None:
         """Note that a table holds its file slices; of many tables only the last few do."""

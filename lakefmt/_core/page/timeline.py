@@ -10,17 +10,31 @@ from datetime import UTC, datetime, tzinfo
 from operator import attrgetter
 from typing import Any, Final
 
-from lakefmt._core.data_classes import dataclass
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.drawing.pictures import Picture, drawn_kind
 from lakefmt._core.drawing.timeline import LANES, Bar, CountColumn, TimelineSpan, legend_of, timeline_picture
 from lakefmt._core.filegroups.table_client import TableAt
 from lakefmt._core.page.tables import PageTable
 from lakefmt._core.read.stats import EntryBuilder, TimelineEntry
+from lakefmt._core.timeline.archive.lsm_timeline import HistoryFile
+from lakefmt._core.timeline.archive.store import History, HistoryStore, numbers_of_times
 from lakefmt._core.timeline.commit import SCHEMA_KEY, STREAM_PREFIX, TXN_PREFIX, CommitMetadata
-from lakefmt._core.timeline.instant import COMMIT_ACTIONS, Instant, State, parse_instant_time
+from lakefmt._core.timeline.instant import (
+    COMMIT_ACTIONS,
+    Action,
+    Instant,
+    State,
+    format_instant_time,
+    parse_instant_time,
+)
 from lakefmt._core.timeline.metadata_codec import body_kind, decode_body
 from lakefmt._core.values import size_text
-from lakefmt.errors import InstantNotFound, InvalidInputError, LakefmtError
+from lakefmt.errors import InstantNotFound, InvalidInputError, LakefmtError, ObjectNotFound
 
 __all__ = [
     "MOST_BARS",
@@ -38,6 +52,7 @@ __all__ = [
 ]
 
 Facts = dict[str, Any]
+Numbers = npt.NDArray[np.int64]
 
 #: Instants that are drawn one by one; of more only their number per column of time.
 MOST_BARS: Final = 240
@@ -46,6 +61,16 @@ _COLUMN_PIXELS: Final = 5
 _BODY_SECONDS: Final = 0.03
 #: How long a pending instant counts as it was seen: of many dead writers each costs some requests.
 _PENDING_SECONDS: Final = 5.0
+#: By how much the clocks of a writer and of the store may differ, in seconds.
+_MOST_SKEW: Final = 3600.0
+#: Archived instants that are held as such: of more their times and actions are, in nine bytes each, and a part is read anew.
+_MOST_ARCHIVED: Final = 5_000
+_TIME_DIGITS: Final = 17
+_LAST_TIME: Final = 10**_TIME_DIGITS
+#: The first and the last day that a moment may be of, in epoch seconds: years of four digits, whatever the zone.
+_FIRST_MOMENT: Final = -30_000_000_000.0
+_LAST_MOMENT: Final = 253_402_000_000.0
+_ACTION_NAMES: Final = tuple(action.value for action in Action)
 _MOST_ENTRIES: Final = 20_000
 #: How the names of what HTTP loads note in commits begin: label, database, transaction.
 _LOAD_PREFIX: Final = "lakefmt.load."
@@ -90,17 +115,132 @@ def zone_of(table_at: TableAt) -> tzinfo:
     return table_at.reading_zone() or datetime.now().astimezone().tzinfo or UTC
 
 
+class _Archive:
+    """The archived timeline of a table: time and action of every instant as numbers, instants themselves of a part of it only."""
+
+    def __init__(self, table_at: TableAt) -> None:
+        self.key = _archive_key(table_at)
+        self._store = HistoryStore(table_at.client.store, *self.key)
+        self._numbers: dict[HistoryFile, tuple[Numbers, Numbers]] = {}
+
+    def look(self) -> None:
+        """Read which files there are, and the times of those that are new."""
+        files = self._store.sorted_files() or ()
+        known = self._numbers
+        self._numbers = {file: known.get(file) or self._read(file) for file in files}
+
+    def _read(self, file: HistoryFile) -> tuple[Numbers, Numbers]:
+        table = self._store.times(file)
+        times = numbers_of_times(table.column("instantTime")).to_numpy()
+        codes = pc.fill_null(pc.index_in(table.column("action"), pa.array(_ACTION_NAMES)), 0).to_numpy()
+        order = np.argsort(times, kind="stable")
+        return times[order], codes[order].astype(np.int8)
+
+    @property
+    def is_large(self) -> bool:
+        """Whether it has too many instants to hold all of them; of a log archive it is not known."""
+        return self.total > _MOST_ARCHIVED
+
+    @property
+    def total(self) -> int:
+        """How many instants there are."""
+        return sum(len(times) for times, _ in self._numbers.values())
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many instants each action has."""
+        codes = np.concatenate([np.empty(0, np.int8), *(codes for _, codes in self._numbers.values())])
+        counts = np.bincount(codes, minlength=len(_ACTION_NAMES))
+        return {name: int(count) for name, count in zip(_ACTION_NAMES, counts, strict=True) if count}
+
+    def times(self, lower: int = 0, upper: int = _LAST_TIME, action: str = "") -> Numbers:
+        """Return the times of all instants between two times, in order."""
+        parts = [np.empty(0, np.int64)]
+        for times, codes in self._numbers.values():
+            first, last = np.searchsorted(times, lower), np.searchsorted(times, upper, "right")
+            chosen = times[first:last]
+            parts.append(chosen if not action else chosen[codes[first:last] == _code(action)])
+        return np.sort(np.concatenate(parts))
+
+    def columns(self, edges: Sequence[int]) -> dict[tuple[str, int], int]:
+        """Return action and number of the column → how many instants it has; a column begins at its edge and ends before the next."""
+        bounds = np.maximum.accumulate(np.array(edges, np.int64))
+        sums: dict[tuple[str, int], int] = {}
+        for times, codes in self._numbers.values():
+            for code in np.unique(codes):
+                counts = np.diff(np.searchsorted(times[codes == code], bounds))
+                for column in np.flatnonzero(counts):
+                    key = (_ACTION_NAMES[code], int(column))
+                    sums[key] = sums.get(key, 0) + int(counts[column])
+        return sums
+
+    def between(self, table_at: TableAt, lower: int, upper: int) -> TableAt:
+        """Return the table with the archived instants between two times."""
+        try:
+            history = self._load(lower, upper)
+        except ObjectNotFound:
+            self.look()  # the archive was merged meanwhile
+            history = self._load(lower, upper)
+        timeline = table_at.timeline.with_history(history.instants)
+        return replace(table_at, state=replace(table_at.state, timeline=timeline, history=history))
+
+    def _load(self, lower: int, upper: int) -> History:
+        files = [
+            file
+            for file, (times, _) in self._numbers.items()
+            if np.searchsorted(times, lower) < np.searchsorted(times, upper, "right")
+        ]
+        return self._store.load_between(files, lower, upper)
+
+
+def _archive_key(table_at: TableAt) -> tuple[str, int]:
+    return table_at.config.history_directory, table_at.config.version.layout
+
+
+def _code(action: str) -> int:
+    return _ACTION_NAMES.index(action) if action in _ACTION_NAMES else -1
+
+
+def _large_archive(table: PageTable, table_at: TableAt) -> _Archive | None:
+    """Return the archive of a table if it has too many instants to hold all of them.
+
+    Raises:
+        LakefmtError: it cannot be read.
+    """
+    if not table_at.has_history:
+        return None
+    archive: _Archive | None = table.remembered.get("archive")
+    if archive is None or archive.key != _archive_key(table_at):  # an upgrade makes another one
+        archive = table.remembered["archive"] = _Archive(table_at)
+    with table.alone():
+        archive.look()
+    return archive if archive.is_large else None
+
+
+def _number(at: float, zone: tzinfo) -> int:
+    """Return a moment as an instant time of 17 digits."""
+    moment = datetime.fromtimestamp(min(max(at, _FIRST_MOMENT), _LAST_MOMENT), UTC).astimezone(zone)
+    return int(format_instant_time(moment).ljust(_TIME_DIGITS, "0"))
+
+
 def _moments(table: PageTable, *, archived: bool) -> tuple[TableAt, _Moments]:
     """Return the table as it is, with the moments of its instants; they are computed once per state."""
     table_at = table.at()
-    if archived:
-        table_at = table_at.with_history()
+    return _moments_of(table, table_at.with_history() if archived else table_at)
+
+
+def _moments_of(table: PageTable, table_at: TableAt) -> tuple[TableAt, _Moments]:
     timeline = table_at.timeline
-    key = (timeline.highest_time, len(timeline.instants), len(timeline.pending), len(timeline.archived))
-    name = "moments+" if archived else "moments"
+    old = timeline.archived
+    ends = (old[0].time, old[-1].time) if old else ()
+    key = (timeline.highest_time, len(timeline.instants), len(timeline.pending), len(old), ends)
+    name = "moments+" if old else "moments"
     known = table.remembered.get(name)
     if known is None or known[0] != key:
-        known = (key, _computed_moments(table_at, table.remembered.setdefault("epochs", {})))
+        epochs: dict[str, float] = table.remembered.setdefault("epochs", {})
+        if len(epochs) > 2 * _MOST_ARCHIVED:
+            epochs.clear()
+        known = (key, _computed_moments(table_at, epochs))
         table.remembered[name] = known
     return table_at, known[1]
 
@@ -133,27 +273,39 @@ def timeline_facts(table: PageTable, query: TimelineQuery) -> Facts:
     Raises:
         LakefmtError: the table cannot be read.
     """
-    table_at, moments = _moments(table, archived=query.archived)
-    start, end = _window(moments, query)
+    archive = _large_archive(table, table.at()) if query.archived else None
+    table_at, moments = _moments(table, archived=query.archived and archive is None)
+    counts, zone = _counts(moments.instants), moments.zone
+    first_start = moments.starts[0] if moments.starts else None
+    if archive is not None:
+        first_start = min(_epoch(str(archive.times()[0]), zone), *moments.starts[:1])
+        for action, count in archive.counts.items():
+            counts[action] = counts.get(action, 0) + count
+    start, end = _window(moments, first_start, query)
+    last_end, num_old = _last(moments), 0
+    if archive is not None:
+        num_old = len(archive.times(_number(start, zone), _number(end, zone)))
+        if num_old <= MOST_BARS:
+            table_at, moments, num_old = *_near(table, table_at, archive, start, end), 0
     first, last = _inside(moments, start, end)
     chosen = range(first, last)
     facts: Facts = {
         "start": start,
         "end": end,
         "zone": str(moments.zone),
-        "total": len(moments.instants),
-        "shown": len(chosen),
+        "total": sum(counts.values()),
+        "shown": len(chosen) + num_old,
         "archived": query.archived,
         "has_archive": table_at.has_history,
-        "first": moments.starts[0] if moments.starts else None,
-        "last": _last(moments),
-        "counts": _counts(moments.instants),
+        "first": first_start,
+        "last": last_end,
+        "counts": counts,
         "instants": [],
         "columns": [],
         "complete": True,
     }
-    if len(chosen) > MOST_BARS:
-        facts["columns"] = _columns(moments, chosen, start, end, query.width)
+    if len(chosen) + num_old > MOST_BARS:
+        facts["columns"] = _columns(moments, chosen, (start, end), query.width, archive if num_old else None)
     else:
         entries, facts["complete"] = _entries(table, table_at, moments, chosen)
         facts["instants"] = entries
@@ -177,12 +329,12 @@ def _counts(instants: Iterable[Instant]) -> dict[str, int]:
     return counts
 
 
-def _window(moments: _Moments, query: TimelineQuery) -> tuple[float, float]:
+def _window(moments: _Moments, first: float | None, query: TimelineQuery) -> tuple[float, float]:
     last = _last(moments)
-    if last is None:
+    if last is None or first is None:
         return query.start or 0.0, query.end or 1.0
-    whole = max(last - moments.starts[0], 1.0)
-    start = moments.starts[0] - whole * 0.02 if query.start is None else query.start
+    whole = max(last - first, 1.0)
+    start = first - whole * 0.02 if query.start is None else query.start
     end = last + whole * 0.02 if query.end is None else query.end
     return start, max(end, start + 0.01)
 
@@ -200,10 +352,21 @@ def _place(moments: _Moments, time: str) -> int | None:
     return next((place for place, instant in enumerate(moments.instants) if instant.time == time), None)
 
 
-def _columns(moments: _Moments, chosen: range, start: float, end: float, width: int) -> list[Facts]:
+def _near(table: PageTable, table_at: TableAt, archive: _Archive, start: float, end: float) -> tuple[TableAt, _Moments]:
+    """Return the table with the archived instants of a window, and some before it: what was requested then may last into it."""
+    lower, upper = (_number(at, zone_of(table_at)) for at in (start, end))
+    before = archive.times(upper=lower)[-MOST_BARS:]
+    return _moments_of(table, archive.between(table_at, int(before[0]) if len(before) else lower, upper))
+
+
+def _columns(
+    moments: _Moments, chosen: range, window: tuple[float, float], width: int, archive: _Archive | None
+) -> list[Facts]:
+    start, end = window
     count = max(1, (width - 120) // _COLUMN_PIXELS)
     step = (end - start) / count
-    numbers: dict[tuple[str, int], int] = {}
+    edges = [_number(start + place * step, moments.zone) for place in range(count + 1)]
+    numbers = {} if archive is None else archive.columns(edges)
     for place in chosen:
         column = min(count - 1, max(0, int((moments.starts[place] - start) / step)))
         key = (moments.instants[place].action.value, column)
@@ -225,13 +388,13 @@ def _entries(table: PageTable, table_at: TableAt, moments: _Moments, places: Ite
         archived = str(instant.time) in moments.archived
         facts = _known_entry(table, instant, archived, clock.monotonic())
         if facts is None and clock.monotonic() < until:
-            facts = _read_entry(builder, instant, archived, table)
+            facts = _read_entry(builder, table_at, instant, archived, table)
             _keep_entry(table, instant, archived, facts, clock.monotonic())
         if facts is None:
             complete = False
             facts = entry_facts(_plain_entry(instant))
             facts["known"] = False
-        found.append({**facts, "start": moments.starts[place], "end": _end(moments, place, facts)})
+        found.append(facts | _phase_facts(moments, place, facts))
     return found[::-1], complete
 
 
@@ -261,13 +424,43 @@ def _end(moments: _Moments, place: int, facts: Facts) -> float | None:
     return moments.starts[place] + seconds if end is None and seconds is not None else end
 
 
+def _phase_facts(moments: _Moments, place: int, facts: Facts) -> Facts:
+    """Return when an instant was requested, became inflight and completed, and how long it was the one and the other."""
+    start, end, inflight = moments.starts[place], _end(moments, place, facts), facts["inflight"]
+    # The store's clock tells when the file of the state was made, the writer's the other moments.
+    if inflight is not None and not start - _MOST_SKEW <= inflight <= (inflight if end is None else end + _MOST_SKEW):
+        inflight = None
+    if inflight is not None:
+        inflight = max(start, inflight if end is None else min(inflight, end))
+    return {
+        "start": start,
+        "end": end,
+        "inflight": inflight,
+        "requested_seconds": None if inflight is None else round(inflight - start, 3),
+        "inflight_seconds": None if inflight is None or end is None else round(end - inflight, 3),
+    }
+
+
+def _inflight_at(table_at: TableAt, instant: Instant) -> float | None:
+    """Return when an active instant became inflight, by the time of its file; None: it did not, or the store does not tell."""
+    files = table_at.timeline.files_of(instant)
+    file = next((each for each in files if each.state is State.INFLIGHT), None)
+    if file is None:
+        return None
+    if file.modified:
+        return file.modified
+    info = table_at.client.store.info(f"{table_at.config.timeline_directory}/{file.file_name}")
+    return None if info is None else info.modified or None
+
+
 def _plain_entry(instant: Instant) -> TimelineEntry:
     return TimelineEntry(instant.time, instant.completion, instant.action.value, instant.state.value, "")
 
 
-def _read_entry(builder: EntryBuilder, instant: Instant, archived: bool, table: PageTable) -> Facts:
+def _read_entry(builder: EntryBuilder, table_at: TableAt, instant: Instant, archived: bool, table: PageTable) -> Facts:
     try:
-        return entry_facts(builder.entry(instant, archived))
+        facts = entry_facts(builder.entry(instant, archived))
+        return facts if archived else facts | {"inflight": _inflight_at(table_at, instant)}
     except LakefmtError as error:
         # A damaged body, or an instant that vanished: the others are shown all the same.
         facts = entry_facts(_plain_entry(instant))
@@ -292,6 +485,7 @@ def entry_facts(entry: TimelineEntry) -> Facts:
         "hue": kind.hue,
         "known": True,
         "problem": "",
+        "inflight": None,
     }
 
 
@@ -316,6 +510,7 @@ def timeline_svg(facts: Facts, query: TimelineQuery, zone: tzinfo, base: str, na
             _words(each),
             f"{base}/instants/{each['time']}?action={each['action']}" if base else "",
             each["archived"],
+            each["inflight"],
         )
         for each in facts["instants"]
     ]
@@ -345,6 +540,10 @@ def _words(entry: Facts) -> str:
         parts.append(f"{entry['files']:,} files, {size_text(entry['bytes_written'])}")
     if entry["seconds"] is not None:
         parts.append(f"{entry['seconds']:.3f} s")
+    if entry["requested_seconds"] is not None:
+        parts.append(f"requested for {entry['requested_seconds']:.3f} s")
+    if entry["inflight_seconds"] is not None:
+        parts.append(f"inflight for {entry['inflight_seconds']:.3f} s")
     parts += [part[:200] for part in (entry["note"], entry["writer"] or "", entry["problem"]) if part]
     return "; ".join(parts)
 
@@ -379,7 +578,11 @@ def list_instants(table: PageTable, asked: InstantList) -> Facts:
     Raises:
         LakefmtError: the table cannot be read.
     """
-    table_at, moments = _moments(table, archived=asked.archived)
+    archive = _large_archive(table, table.at()) if asked.archived else None
+    table_at, moments = _moments(table, archived=asked.archived and archive is None)
+    more = 0
+    if archive is not None:
+        table_at, moments, more = _newest_archived(table, table_at, moments, archive, asked)
     places = [
         place
         for place in range(len(moments.instants) - 1, -1, -1)
@@ -396,10 +599,28 @@ def list_instants(table: PageTable, asked: InstantList) -> Facts:
     entries = []
     for place in shown:
         instant = moments.instants[place]
-        facts = _read_entry(builder, instant, str(instant.time) in moments.archived, table)
-        entries.append({**facts, "start": moments.starts[place], "end": _end(moments, place, facts)})
-    following = str(moments.instants[shown[-1]].time) if len(shown) < len(places) else ""
-    return {"instants": entries, "next": following, "total": len(places)}
+        facts = _read_entry(builder, table_at, instant, str(instant.time) in moments.archived, table)
+        entries.append(facts | _phase_facts(moments, place, facts))
+    following = str(moments.instants[shown[-1]].time) if len(shown) < len(places) + more else ""
+    return {"instants": entries, "next": following, "total": len(places) + more}
+
+
+def _newest_archived(
+    table: PageTable, table_at: TableAt, moments: _Moments, archive: _Archive, asked: InstantList
+) -> tuple[TableAt, _Moments, int]:
+    """Return the table with as many archived instants as a page of the list may show, and how many there are beside."""
+    zone = moments.zone
+    lower = 0 if asked.start is None else _number(asked.start, zone)
+    upper = _LAST_TIME if asked.end is None else _number(asked.end, zone)
+    if asked.before:
+        upper = min(upper, int(asked.before.ljust(_TIME_DIGITS, "0")) - 1)
+    times = archive.times(lower, upper, asked.action)
+    if not len(times):
+        return table_at, moments, 0
+    # All of one time come together.
+    first = int(times[-min(asked.limit + 1, len(times))])
+    here = len(times) - int(np.searchsorted(times, first))
+    return (*_moments_of(table, archive.between(table_at, first, upper)), len(times) - here)
 
 
 def _same_time(moments: _Moments, one: int, other: int) -> bool:
@@ -420,13 +641,13 @@ def instant_facts(table: PageTable, time: str, action: str = "") -> Facts:
     table_at, moments = _moments(table, archived=False)
     found = _find(moments, time, action)
     if found is None and table_at.has_history:
-        table_at, moments = _moments(table, archived=True)
+        table_at, moments = _archived_moments(table, table_at, time)
         found = _find(moments, time, action)
     if found is None:
         raise InstantNotFound(f"no instant {time} on the timeline of this table: it may have been undone")
     instant = moments.instants[found]
-    facts = _read_entry(EntryBuilder(table_at), instant, str(instant.time) in moments.archived, table)
-    facts |= {"start": moments.starts[found], "end": _end(moments, found, facts), "zone": str(moments.zone)}
+    facts = _read_entry(EntryBuilder(table_at), table_at, instant, str(instant.time) in moments.archived, table)
+    facts |= {**_phase_facts(moments, found, facts), "zone": str(moments.zone)}
     facts["states"] = [
         {"action": each.action.value, "state": each.state.value, "file": each.file_name}
         for each in table_at.timeline.files_of(instant)
@@ -444,6 +665,19 @@ def instant_facts(table: PageTable, time: str, action: str = "") -> Facts:
     except LakefmtError as error:
         facts["problem"] = table.redact(str(error))[:_MOST_TEXT]
     return facts
+
+
+def _archived_moments(table: PageTable, table_at: TableAt, time: str) -> tuple[TableAt, _Moments]:
+    """Return the table with the archive, of a large one with what is near a requested or completion time."""
+    archive = _large_archive(table, table_at)
+    if archive is None:
+        return _moments(table, archived=True)
+    number = int(time.ljust(_TIME_DIGITS, "0"))
+    before, after = archive.times(upper=number)[-MOST_BARS:], archive.times(lower=number)[:2]
+    return _moments_of(
+        table,
+        archive.between(table_at, int(before[0]) if len(before) else number, int(after[-1]) if len(after) else number),
+    )
 
 
 def _find(moments: _Moments, time: str, action: str) -> int | None:

@@ -494,8 +494,13 @@ def check_row_counts(metadata: pq.FileMetaData) -> None:
         )
 
 
-def decode_footer(metadata: pq.FileMetaData) -> BaseFileFooter:
+def decode_footer(metadata: pq.FileMetaData, schema: pa.Schema | None = None) -> BaseFileFooter:
     """Return a Parquet footer as Hudi sees it.
+
+    Args:
+        metadata: the footer.
+        schema: its schema, where that is known: to ask `metadata` leaves a cycle of objects, which keeps the whole footer until
+            the collector comes, and that may be after a hundred thousand others.
 
     Raises:
         CorruptFile: an entry is not text, or the numbers of rows disagree.
@@ -506,4 +511,4 @@ def decode_footer(metadata: pq.FileMetaData) -> BaseFileFooter:
         entries = {key.decode(): value.decode() for key, value in raw.items() if key != b"ARROW:schema"}
     except UnicodeDecodeError:
         raise CorruptFile("a footer entry of a base file is not UTF-8") from None
-    return BaseFileFooter(metadata.num_rows, metadata.schema.to_arrow_schema(), entries)
+    return BaseFileFooter(metadata.num_rows, metadata.schema.to_arrow_schema() if schema is None else schema, entries)

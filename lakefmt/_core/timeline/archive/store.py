@@ -25,6 +25,7 @@ from lakefmt._core.formats.parquet.base_file import check_row_counts
 from lakefmt._core.storage.api import ObjectStore
 from lakefmt._core.timeline.archive.lsm_timeline import (
     HistoryEntry,
+    HistoryFile,
     HistoryWriter,
     check_group,
     load_manifest,
@@ -185,6 +186,44 @@ class HistoryStore:
         self._logs = LogArchive(store, directory)
         self._indexes: dict[tuple[str, int], _FileIndex] = {}
 
+    def sorted_files(self) -> list[HistoryFile] | None:
+        """Return the files with the times that they hold; None: it is a log archive, whose names tell no times.
+
+        Raises:
+            CorruptFile: the manifest is damaged.
+            StorageError: the store failed.
+        """
+        return load_manifest(self._store, self._directory)[1] if self._layout == 2 else None
+
+    def load_between(self, files: Iterable[HistoryFile], lower: int, upper: int) -> History:
+        """Return the archived instants of some of :meth:`sorted_files` between two times; nothing stays in memory here.
+
+        Parameters:
+            files: where they are looked for.
+            lower: the first requested time, of 17 digits.
+            upper: the last one.
+
+        Raises:
+            ObjectNotFound: the archive was merged meanwhile.
+            CorruptFile: a file is damaged.
+            StorageError: the store failed.
+        """
+        return _history_of([self._index_sorted_file(file.name, file.size, (lower, upper)) for file in files])
+
+    def times(self, file: HistoryFile) -> pa.Table:
+        """Return the requested times and the actions of one of :meth:`sorted_files`; nothing of it stays in memory.
+
+        Raises:
+            ObjectNotFound: the archive was merged meanwhile.
+            CorruptFile: it is damaged.
+            StorageError: the store failed.
+        """
+        with open_archived(self._store, self.path(file.name)) as source, pq.ParquetFile(source) as parquet:
+            self._check_sorted_file(parquet, file.name, file.size)
+            table = parquet.read(columns=list(_INDEX_COLUMNS))
+            self._check_times(table, file.name)
+        return table.select(["instantTime", "action"])
+
     def load(self) -> History:
         """Return the archived instants; empty without an archive.
 
@@ -245,16 +284,7 @@ class HistoryStore:
         read = self._index_sorted_file if self._layout == 2 else self._index_log
         kept = {key: self._indexes.get(key) or read(*key) for key in files}
         self._indexes = kept
-        places: dict[_TimeAndAction, tuple[_FileIndex, int]] = {}
-        for index in kept.values():
-            places.update(
-                ((i.time, _COMPARABLE_ACTIONS[i.action]), (index, row)) for row, i in enumerate(index.instants)
-            )
-        ordered = [index.instants[row] for index, row in places.values()]
-        ordered.sort(key=attrgetter("time"))
-        if len({time for time, _ in places}) < len(ordered):
-            ordered.sort(key=lambda i: (i.time, i.action.value))
-        return History(tuple(ordered), places)
+        return _history_of(kept.values())
 
     def _index_log(self, name: str, size: int) -> _FileIndex:
         completed = [entry for entry in self._logs.entries(name, size) if entry.instant.is_completed]
@@ -276,7 +306,7 @@ class HistoryStore:
     def _sorted_files(self) -> list[tuple[str, int]]:
         return [(file.name, file.size) for file in load_manifest(self._store, self._directory)[1]]
 
-    def _index_sorted_file(self, name: str, size: int) -> _FileIndex:
+    def _index_sorted_file(self, name: str, size: int, between: tuple[int, int] | None = None) -> _FileIndex:
         if size > _MAX_FILE_BYTES:
             raise CorruptFile(f"{self._directory}/{name} has {size:,} bytes; at most {_MAX_FILE_BYTES:,} are read")
         with open_archived(self._store, self.path(name)) as source, pq.ParquetFile(source) as file:
@@ -288,6 +318,10 @@ class HistoryStore:
             is_known = pc.is_in(table.column("action"), pa.array(_ACTIONS))
             numbers = pc.indices_nonzero(is_known)
             self._check_times(table.take(numbers), name)
+            if between is not None:
+                times = numbers_of_times(table.column("instantTime").take(numbers))
+                inside = pc.and_(pc.greater_equal(times, between[0]), pc.less_equal(times, between[1]))
+                numbers = numbers.filter(inside.combine_chunks())
             # One row per instant, with three short texts.
             texts = (table.column(each).take(numbers).to_numpy() for each in _INDEX_COLUMNS)
             done = State.COMPLETED
@@ -336,6 +370,27 @@ class HistoryStore:
         with open_archived(self._store, self.path(name)) as source, pq.ParquetFile(source) as file:
             check_group(file, group, self.path(name))
             return file.read_row_group(group, columns=["metadata"]).column(0)
+
+
+def _history_of(indexes: Iterable[_FileIndex]) -> History:
+    places: dict[_TimeAndAction, tuple[_FileIndex, int]] = {}
+    for index in indexes:
+        places.update(((i.time, _COMPARABLE_ACTIONS[i.action]), (index, row)) for row, i in enumerate(index.instants))
+    ordered = [index.instants[row] for index, row in places.values()]
+    ordered.sort(key=attrgetter("time"))
+    if len({time for time, _ in places}) < len(ordered):
+        ordered.sort(key=lambda i: (i.time, i.action.value))
+    return History(tuple(ordered), places)
+
+
+def numbers_of_times(times: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return instant times as numbers of 17 digits, which have their order.
+
+    Example:
+        >>> numbers_of_times(pa.chunked_array([["20260101000000000", "20260101000000"]])).to_pylist()
+        [20260101000000000, 20260101000000000]
+    """
+    return pc.cast(pc.utf8_rpad(times, 17, "0"), pa.int64())
 
 
 _ACTIONS = {action.value: action for action in Action}
