@@ -30,6 +30,14 @@ from lakefmt.errors import InvalidInputError, UnsupportedFeature
 from lakefmt.realtime.errors import CastFailed, RowRefused
 from lakefmt.realtime.statements import SqlField, SqlKind, SqlType
 
+__all__ = [
+    "UNSET",
+    "ConversionNotes",
+    "ConversionRules",
+    "Row",
+    "RowLayout",
+]
+
 Converter = Callable[[Any], Any]
 
 _TRUE: Final = frozenset({"true", "t", "1"})

@@ -29,6 +29,14 @@ if TYPE_CHECKING:
     from lakefmt._core.producers.stream.rows import RowChecker
     from lakefmt._core.producers.stream.stream import Stream
 
+__all__ = [
+    "CZSessionOptions",
+    "ProtocolType",
+    "RealtimeOperation",
+    "RealtimeOptionsBuilder",
+    "RealtimeStream",
+]
+
 
 class RealtimeOperation(enum.StrEnum):
     """What a stream may do to its table."""

@@ -148,6 +148,31 @@ def test_several_problems_of_one_call_are_of_the_worst_type():
     assert SPARK_OPTIONS["hoodie.datasource.merge.type"].meaning in str(caught.value)
 
 
+def test_names_of_flink_say_settings_or_why_not():
+    asked = {"clean.retain_commits": "3", "compaction.delta_commits": "7", "write.tasks": "4", "index.type": "BLOOM"}
+    settings = resolve_settings(asked)
+    assert settings.values["hoodie.clean.commits.retained"] == 3
+    assert settings.values["hoodie.compact.inline.max.delta.commits"] == 7
+    assert any("write.tasks has no effect" in note for note in settings.notes)
+    with pytest.raises(UnknownSetting, match="contradicts"):
+        resolve_settings({"clean.retain_commits": "3", "hoodie.clean.commits.retained": "4"})
+    for name, value in (("changelog.enabled", "true"), ("read.start-commit", "earliest"), ("write.rate.limit", "9")):
+        with pytest.raises(UnsupportedFeature, match=name):
+            resolve_settings({name: value})
+    resolve_settings({"changelog.enabled": "false", "write.rate.limit": "0", "partition.default_name": ""})
+    table = lakefmt.create_table("memory://flink-names", schema=ROWS.schema, record_key="id", ordering="n")
+    same = {"table.type": "COPY_ON_WRITE", "precombine.field": "n", "hive_sync.enabled": "false"}
+    assert table.upsert(ROWS, options=same).num_inserts == 1
+    with pytest.raises(UnknownSetting, match="contradicts the table"):
+        table.upsert(ROWS, options={"table.type": "MERGE_ON_READ"})
+
+
+def test_every_alias_names_a_setting():
+    aliases = [option for option in published_options().values() if option.kind is OptionClass.ALIAS]
+    assert len(aliases) > 20
+    assert [option.name for option in aliases if option.table_key not in SETTINGS] == []
+
+
 # ------------------------------------------------------------------------------------------------- properties of new tables
 
 

@@ -129,6 +129,11 @@ class HudiOnFlink:
         """Return the rows, each behind its kind."""
         return self._ask([table.declaration(), "SELECT * FROM t"])
 
+    def option_names(self) -> list[str]:
+        """Return the names of its options, older ones too."""
+        names: list[Any] = self._ask([], options=True)
+        return [str(name) for name in names]
+
     def _ask(self, statements: list[str], **more: object) -> list[list[Any]]:
         assert self._process.stdin is not None
         assert self._process.stdout is not None

@@ -15,7 +15,8 @@ import org.apache.flink.types.RowKind;
  * Statements for Hudi on Flink: a line of JSON in, a line of JSON out, until the input ends.
  *
  * A request has "statements", whose INSERTs are waited for and whose SELECTs give "rows"; "streaming" chooses the mode. With "changes",
- * rows that each begin with their kind, and the "types" of their columns, a view "changes" stands for that changelog.
+ * rows that each begin with their kind, and the "types" of their columns, a view "changes" stands for that changelog. "options" asks for the
+ * names of all options.
  */
 public class Worker {
     static final ObjectMapper JSON = new ObjectMapper();
@@ -55,6 +56,14 @@ public class Worker {
             giveChanges(environment, tables, request);
         }
         ArrayNode rows = JSON.createArrayNode();
+        if (request.has("options")) {
+            for (var field : org.apache.hudi.configuration.FlinkOptions.class.getFields()) {
+                if (field.get(null) instanceof org.apache.flink.configuration.ConfigOption<?> option) {
+                    rows.add(option.key());
+                    option.fallbackKeys().forEach(older -> rows.add(older.getKey()));
+                }
+            }
+        }
         for (JsonNode statement : request.get("statements")) {
             TableResult result = tables.executeSql(statement.asText());
             if (statement.asText().startsWith("SELECT")) {

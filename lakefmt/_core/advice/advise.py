@@ -17,6 +17,19 @@ from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.notebook import NotebookText
 from lakefmt.errors import InvalidInputError
 
+__all__ = [
+    "WORTH_IT",
+    "Amounts",
+    "CostCurves",
+    "TableAdvice",
+    "advise_choice",
+    "candidate_choices",
+    "give_reasons",
+    "needs_new_table",
+    "parse_curves",
+    "predict_amounts",
+]
+
 #: Amounts of one operation by name.
 Amounts = dict[str, float]
 #: What amounts are predicted of: a commit, the services' share in a commit, a full read, a filtered read, one load.

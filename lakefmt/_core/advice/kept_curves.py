@@ -13,6 +13,13 @@ from typing import Final
 from lakefmt._core.advice.advise import CostCurves, parse_curves
 from lakefmt.errors import CorruptFile, InvalidInputError
 
+__all__ = [
+    "cache_path",
+    "keep_curves",
+    "load_curves",
+    "shipped_curves",
+]
+
 _LOG: Final = logging.getLogger("lakefmt.advice")
 _MOST_BYTES: Final = 1 << 20
 _SHIPPED: Final = Path(__file__).with_name("curves.json")

@@ -13,6 +13,14 @@ from lakefmt._core.arguments import number_argument
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt.errors import InvalidInputError
 
+__all__ = [
+    "DEFAULT_FILE_BYTES",
+    "GLOBAL_INDEXES",
+    "INDEXES",
+    "TableChoice",
+    "TableProfile",
+]
+
 #: What ``hoodie.parquet.max.file.size`` is unless it is set.
 DEFAULT_FILE_BYTES: Final = 120 << 20
 #: Indexes by which a key is unique in its partition.

@@ -24,6 +24,18 @@ if TYPE_CHECKING:
     from lakefmt._core.table import Table
     from lakefmt._core.upgrade.plan import UpgradePlan
 
+__all__ = [
+    "PlannedCall",
+    "confirm",
+    "dry_run_option",
+    "plan_as_json",
+    "planned",
+    "progress",
+    "show_plan",
+    "unneeded_yes_option",
+    "yes_option",
+]
+
 
 _BAR_DELAY_SECONDS = 1.0
 yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")

@@ -14,6 +14,13 @@ from typing import Final
 
 from lakefmt._core.data_classes import dataclass
 
+__all__ = [
+    "ALL_SETTINGS",
+    "Setting",
+    "SettingClass",
+    "SettingValue",
+]
+
 _HIVE: Final = "hoodie.datasource.hive_sync."
 _GLUE: Final = "hoodie.datasource.meta.sync.glue."
 

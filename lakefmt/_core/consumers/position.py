@@ -33,6 +33,41 @@ from lakefmt._core.timeline.timeline import Timeline
 from lakefmt._core.values import FileId, InstantTime, PartitionPath, WriteOperation
 from lakefmt.errors import InvalidInputError
 
+__all__ = [
+    "EARLIEST",
+    "WHOLE_PART",
+    "BucketFilter",
+    "End",
+    "EndLike",
+    "PositionTracker",
+    "Start",
+    "StartLike",
+    "StreamPart",
+    "StreamPosition",
+    "StreamStep",
+    "changed_parts",
+    "check_choice",
+    "check_consumer_id",
+    "check_shard",
+    "cut_at_watermark",
+    "decode_position",
+    "encode_position",
+    "gives_rows",
+    "lanes_of",
+    "ordered_parts",
+    "parse_buckets",
+    "parse_end",
+    "parse_start",
+    "part_key",
+    "partition_order",
+    "query_digest",
+    "shard_of",
+    "slice_parts",
+    "split_by_drift",
+    "with_watermarks",
+    "written_parts",
+]
+
 #: Before every commit.
 EARLIEST: Final = "000"
 #: Instead of a number of rows: the whole part was handed out.

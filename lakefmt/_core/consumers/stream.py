@@ -48,6 +48,18 @@ from lakefmt._core.read.filters import Filter
 from lakefmt._core.read.scan import plan_query
 from lakefmt.errors import CorruptFile, DataExpired, InvalidInputError, SnapshotExpired
 
+__all__ = [
+    "FollowOptions",
+    "Mark",
+    "StreamBatch",
+    "StreamCall",
+    "StreamLag",
+    "TableStream",
+    "WatermarkAlignment",
+    "is_held_back",
+    "stream_of",
+]
+
 _log = logging.getLogger("lakefmt.consumers")
 #: Commits that are read side by side at most.
 _MOST_STEPS_AT_ONCE = 64

@@ -29,6 +29,20 @@ import pyarrow.compute as pc
 from lakefmt._core.data_classes import dataclass
 from lakefmt.errors import InvalidKey, UnknownSetting, UnsupportedFeature
 
+__all__ = [
+    "Parsed",
+    "Pattern",
+    "Times",
+    "check_new_zone",
+    "check_range",
+    "compile_pattern",
+    "find_zone",
+    "format_times",
+    "parse_times",
+    "to_instants",
+    "to_local",
+]
+
 Times = npt.NDArray[np.int64]
 
 _MAX_PATTERN: Final = 200

@@ -84,6 +84,28 @@ from lakefmt.errors import (
     UnsupportedFeature,
 )
 
+__all__ = [
+    "MetadataIndex",
+    "MetadataTableManager",
+    "PartitionBuild",
+    "advertised_partitions",
+    "archive_metadata_timeline",
+    "archived_initialisations",
+    "begin_building",
+    "check_kept_indexes",
+    "committed_files",
+    "expression_time_zone",
+    "finish_building",
+    "inflight_partitions",
+    "instants_being_built",
+    "list_indexes",
+    "load_definitions",
+    "metadata_archive_plan",
+    "metadata_archive_rules",
+    "partitions_by_settings",
+    "wanted_partitions",
+]
+
 PARTITIONS_KEY = "hoodie.table.metadata.partitions"
 INFLIGHT_KEY = "hoodie.table.metadata.partitions.inflight"
 DEFINITIONS_KEY = "hoodie.table.index.defs.path"

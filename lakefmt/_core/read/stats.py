@@ -25,6 +25,21 @@ from lakefmt._core.timeline.timeline import Timeline
 from lakefmt._core.values import InstantTime, PartitionPath, printable, size_text
 from lakefmt.errors import CorruptFile, ObjectNotFound, SnapshotExpired
 
+__all__ = [
+    "EntryBuilder",
+    "PartitionBacklog",
+    "TableStats",
+    "TimelineEntry",
+    "TimelineView",
+    "describe_slices",
+    "draw_lines",
+    "files_table",
+    "follow_timeline",
+    "partitions_table",
+    "schema_history_table",
+    "sign_of",
+]
+
 _Body = Mapping[str, Any]
 
 _SIGNS = {State.REQUESTED.value: "○", State.INFLIGHT.value: "◐", State.COMPLETED.value: "●"}

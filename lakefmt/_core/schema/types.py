@@ -19,6 +19,26 @@ import pyarrow.types as pt
 from lakefmt._core.values import IS_DELETED, META_COLUMNS, OPERATION
 from lakefmt.errors import InvalidInputError, SchemaMismatch
 
+__all__ = [
+    "MAX_DEPTH",
+    "check_avro_names",
+    "field_at",
+    "is_list_like",
+    "list_type",
+    "map_type",
+    "name_mapping",
+    "normalise_field",
+    "normalise_schema",
+    "spark_type",
+    "split_meta",
+    "storage_type",
+    "struct_fields",
+    "unreadable_by_spark",
+    "with_meta_columns",
+    "with_spark_types",
+    "without_meta_columns",
+]
+
 _SAFE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _OTHERS: Final = re.compile(r"[^A-Za-z0-9_]+", re.ASCII)
 

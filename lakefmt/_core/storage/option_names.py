@@ -15,6 +15,13 @@ from typing import Final
 
 from lakefmt.errors import InvalidInputError
 
+__all__ = [
+    "check_options",
+    "misspelt",
+    "unknown_option",
+    "with_driver_names",
+]
+
 #: A driver's option, and how its value is made of a text.
 _Target = tuple[str, Callable[[object], object]]
 

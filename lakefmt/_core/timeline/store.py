@@ -38,6 +38,18 @@ from lakefmt.errors import CorruptFile, InvalidInputError, ObjectNotFound, State
 if TYPE_CHECKING:
     from lakefmt._core.storage.table_directory import TableDirectory
 
+__all__ = [
+    "LOWEST_ZONE",
+    "NEWEST",
+    "InstantClock",
+    "TimelineStore",
+    "next_instant_time",
+    "offset_of",
+    "put_if_absent_confirmed",
+    "reading_zone",
+    "writing_zone",
+]
+
 
 #: A timeline file that is larger than this is refused before it is read.
 MAX_BODY_BYTES = 512 * 1024 * 1024

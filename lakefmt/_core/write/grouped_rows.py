@@ -55,6 +55,19 @@ from lakefmt._core.write.ingest import KeyedBatch, handed_out, in_no_partition, 
 from lakefmt._core.write.mutations import DeleteKeys, GivenKeys, keys_and_partitions
 from lakefmt._core.write.pipeline import LocatedRows, PlacedRows, complete_log_rows
 
+__all__ = [
+    "NEW",
+    "FoundRows",
+    "GroupToWrite",
+    "combined_rows",
+    "delete_key_stream",
+    "group_names",
+    "numbered_file",
+    "placed_parts",
+    "plan_groups",
+    "write_by_group",
+]
+
 Numbers = npt.NDArray[np.int64]
 
 #: The file id of rows whose key is not stored.

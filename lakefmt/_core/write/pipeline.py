@@ -71,6 +71,22 @@ from lakefmt._core.write.ingest import KeyedBatch, combine, in_no_partition, key
 from lakefmt._core.write.mutations import DeleteKeys
 from lakefmt.errors import InternalError, UnsupportedFeature
 
+__all__ = [
+    "LocatedRows",
+    "PlacedRows",
+    "check_unknown_buckets",
+    "combine_batch",
+    "combines_keys",
+    "complete_log_rows",
+    "file_sizing",
+    "ignores_deleted_keys",
+    "key_in_schema",
+    "locate_batch",
+    "locate_deletes",
+    "place_rows",
+    "write_assigned_files",
+]
+
 
 def split_moves(
     batch: KeyedBatch,

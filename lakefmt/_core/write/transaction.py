@@ -104,6 +104,14 @@ from lakefmt.errors import (
 if TYPE_CHECKING:
     from lakefmt._core.write.files.bucket_copies import BucketCopies
 
+__all__ = [
+    "WriteTransaction",
+    "abort_context",
+    "begin_saved",
+    "find_transaction",
+    "resume_transaction",
+]
+
 
 _VERSION: Final = 1
 _MAX_JSON_BYTES: Final = 64 << 20

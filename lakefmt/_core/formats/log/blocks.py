@@ -27,6 +27,26 @@ from lakefmt._core.formats.avro.reader import Decode, compile_decoder
 from lakefmt._core.schema.avro import parse_avro_schema
 from lakefmt.errors import CorruptFile, InvalidInputError, UnsupportedFeature
 
+__all__ = [
+    "CONTENT_VERSION",
+    "MAGIC",
+    "MAX_LOG_BYTES",
+    "BlockKind",
+    "HeaderKey",
+    "LogBlock",
+    "LogBlockReader",
+    "NotABlock",
+    "ReadAt",
+    "WholeBlock",
+    "decode_avro_record",
+    "encode_block",
+    "read_block",
+    "read_entries",
+    "record_spans",
+    "scan_blocks",
+    "split_avro_records",
+]
+
 #: The content version of Avro data, delete and change blocks.
 CONTENT_VERSION = 3
 

@@ -38,6 +38,30 @@ from lakefmt._core.formats.log.blocks import CONTENT_VERSION, BlockKind, HeaderK
 from lakefmt._core.formats.parquet.base_file import AVRO_SCHEMA_KEY, BaseFileWriter
 from lakefmt.errors import CorruptFile, InvalidInputError, UnsupportedFeature
 
+__all__ = [
+    "AFTER",
+    "BEFORE",
+    "KEY",
+    "OP",
+    "TS_MS",
+    "BlockHeader",
+    "EncodedRows",
+    "block_positions",
+    "build_cdc_schema",
+    "decode_avro_content",
+    "decode_avro_contents",
+    "decode_cdc_content",
+    "decode_parquet_content",
+    "decode_positions",
+    "encode_cdc_blocks",
+    "encode_command_block",
+    "encode_data_block",
+    "encode_parquet_block",
+    "encode_positions",
+    "encode_record_block",
+    "encode_records",
+]
+
 I64 = npt.NDArray[np.int64]
 
 

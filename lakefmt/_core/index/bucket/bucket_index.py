@@ -51,6 +51,15 @@ from lakefmt._core.timeline.timeline import Timeline
 from lakefmt._core.values import FileId, InstantTime, PartitionPath, TableVersion
 from lakefmt.errors import UnknownSetting, UnsupportedFeature
 
+__all__ = [
+    "BucketIndex",
+    "bucket_of",
+    "check_no_buckets",
+    "check_no_rings",
+    "save_table_buckets",
+    "table_bucket_index",
+]
+
 I64 = npt.NDArray[np.int64]
 
 #: Characters of a file id that are the bucket's number.

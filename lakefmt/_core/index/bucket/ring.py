@@ -32,6 +32,28 @@ from lakefmt._core.index.bucket.counts import MAX_BUCKETS, NUM_BUCKETS
 from lakefmt._core.values import FileId, InstantTime, PartitionPath
 from lakefmt.errors import CorruptFile, InternalError, UnknownSetting, UnsupportedFeature
 
+__all__ = [
+    "FIRST_RING",
+    "LARGEST_HASH",
+    "BucketChange",
+    "HashNode",
+    "HashRing",
+    "NodeChange",
+    "ResizeRules",
+    "Rings",
+    "SplittingIndex",
+    "decode_node_change",
+    "decode_ring",
+    "encode_node_change",
+    "encode_ring",
+    "first_ring",
+    "plan_changes",
+    "resize_rules",
+    "ring_after",
+    "ring_with",
+    "splits_buckets",
+]
+
 I64 = npt.NDArray[np.int64]
 
 LARGEST_HASH: Final = 0x7FFF_FFFF

@@ -48,6 +48,20 @@ if TYPE_CHECKING:
     from lakefmt._core.formats.log.blocks import LogBlock, WholeBlock
     from lakefmt._core.timeline.archive.store import History, HistoryStore
 
+__all__ = [
+    "CommittedFile",
+    "CommittedLog",
+    "KnownCommits",
+    "MetadataFileCache",
+    "MetadataFiles",
+    "OpenedBlock",
+    "WrittenGroups",
+    "handle_memory",
+    "known_commits",
+    "log_damage",
+    "log_problem",
+]
+
 
 _PROPERTIES: Final = f"{METADATA_DIRECTORY}/.hoodie/hoodie.properties"
 #: Metadata tables of which something is kept without a handle, and bytes that are kept of one of them.

@@ -38,6 +38,12 @@ from lakefmt._core.values import CommitResult
 from lakefmt._core.write.ingest import open_stream, read_all
 from lakefmt.errors import InvalidInputError, LakefmtError, SchemaMismatch, StreamClosed
 
+__all__ = [
+    "AsyncStream",
+    "Stream",
+    "open_row_stream",
+]
+
 AddColumns = Callable[[pa.Schema], None]
 
 

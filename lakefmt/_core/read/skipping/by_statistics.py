@@ -43,6 +43,16 @@ from lakefmt._core.read.skipping.guarantees import (
 from lakefmt._core.values import RECORD_KEY, PartitionPath
 from lakefmt.errors import UnsupportedFeature
 
+__all__ = [
+    "MOST_FILTERS",
+    "helps",
+    "listed_leaves",
+    "partitions_by_statistics",
+    "slices_by_expression",
+    "slices_by_filters",
+    "slices_by_statistics",
+]
+
 #: Of more partitions the statistics of a column are read as a whole.
 _MANY_PARTITIONS = 64
 

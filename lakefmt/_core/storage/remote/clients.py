@@ -14,6 +14,17 @@ from typing import Final
 from lakefmt._core.data_classes import dataclass
 from lakefmt._core.storage.os_errors import is_transient_code
 
+__all__ = [
+    "Payload",
+    "check_length",
+    "describe",
+    "is_throttled",
+    "is_transient",
+    "is_transient_word",
+    "may_have_happened",
+    "status_of",
+]
+
 _RETRY_STATUS: Final = frozenset({408, 409, 425, 429})
 #: S3 answers these with status 400: the request, or a part of it, did not arrive as it was sent.
 _RETRY_CODES: Final = frozenset(

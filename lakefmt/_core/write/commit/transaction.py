@@ -77,6 +77,21 @@ from lakefmt.errors import (
 if TYPE_CHECKING:
     from lakefmt._core.write.context import CommitEntries
 
+__all__ = [
+    "CALLBACK_ON",
+    "FirstSchema",
+    "PendingWrite",
+    "abort_instant",
+    "begin_instant",
+    "check_pending",
+    "complete_instant",
+    "concurrency_of",
+    "notify_callbacks",
+    "open_for_writing",
+    "plan_instant",
+    "take_over_write",
+]
+
 
 #: The setting that switches Hudi's HTTP callback on.
 CALLBACK_ON = "hoodie.write.commit.callback.on"

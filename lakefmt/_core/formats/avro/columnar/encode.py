@@ -40,6 +40,17 @@ from lakefmt._core.formats.avro.columnar.varint import (
 from lakefmt._core.formats.avro.writer import encode_long
 from lakefmt.errors import SchemaMismatch
 
+__all__ = [
+    "Segment",
+    "encode_segments",
+    "even_bytes",
+    "length_segment",
+    "measure_record",
+    "place_records",
+    "span_segment",
+    "total_sizes",
+]
+
 Void = npt.NDArray[np.void]
 #: Bytes that stand side by side in all rows: an item of each, or the same for all.
 _Part = Void | bytes
