@@ -6,7 +6,7 @@ PY := $(VENV)/bin/python
 RUN := $(PY) tools/run_tests.py
 
 .DEFAULT_GOAL := help
-.PHONY: help venv venv-oldest venv-newest spark-env azurite-env sdk-env cdc-env debezium-env kafka-env streamer-env fast-env demo demo-spark demo-stream demo-cdc demo-ingest test test-all test-fast test-oldest test-newest test-spark test-spark-releases test-real-tables durations loads-env demo-load page-env demo-ui \
+.PHONY: help venv venv-oldest venv-newest workers-env spark-env azurite-env sdk-env cdc-env debezium-env kafka-env streamer-env flink-env fast-env demo demo-spark demo-stream demo-cdc demo-ingest test test-all test-fast test-oldest test-newest test-spark test-spark-releases test-real-tables durations loads-env demo-load page-env demo-ui \
         lint format types architecture docs site docs-write extras bench bench-spark bench-parts bench-streams sizes clean bench-choices choices-check choices-results
 
 help: ## list the tasks
@@ -22,6 +22,9 @@ venv-oldest: ## make .venv-oldest: the oldest declared dependencies
 
 venv-newest: ## make .venv-newest: the newest Python of this machine, pandas, Polars and DuckDB of today
 	@$(PYTHON) tools/venv.py .venv-newest --group test --constraints constraints/newest.txt --newest-python
+
+workers-env: ## make .venv-workers: Ray and Dagster, which only `make test-all` asks
+	@$(PYTHON) tools/venv.py .venv-workers --group workers
 
 spark-env: venv ## make .venv-spark and find Java and the Hudi bundles
 	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(PY) tools/spark_env.py
@@ -49,6 +52,9 @@ kafka-env: venv ## make .cache/kafka: a broker for the tests of ingestion, with 
 
 streamer-env: venv ## make .cache/streamer: Hudi's own ingest tool, which judges ours, with Maven and pip (three minutes)
 	@$(PY) tools/kafka_env.py --streamer
+
+flink-env: venv ## make .cache/hudi_flink: Hudi on Flink, a second writer for the tests, with Maven
+	@$(PY) tools/kafka_env.py --flink
 
 fast-env: sdk-env cdc-env kafka-env page-env ## what the tests without a JVM need beside .venv
 
@@ -169,5 +175,5 @@ sizes: venv ## figures on the length of functions and modules, and on the struct
 	@$(PY) tests/architecture/structure_measures.py
 
 clean: ## remove environments, caches and what the demo left
-	rm -rf .venv .venv-oldest .venv-newest .venv-spark .venv-pyspark* .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist demo_output
+	rm -rf .venv .venv-oldest .venv-newest .venv-workers .venv-spark .venv-pyspark* .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist demo_output
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

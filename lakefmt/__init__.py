@@ -12,6 +12,7 @@ from lakefmt.errors import LakefmtError
 if TYPE_CHECKING:
     from lakefmt._core.config.merge_rule import register_merger
     from lakefmt._core.create_and_write import write_table
+    from lakefmt._core.ingest.migrate import convert
     from lakefmt._core.keys.spec import day, hour, month, year
     from lakefmt._core.read.snapshot import Snapshot
     from lakefmt._core.table import Table, create_table, open_table
@@ -24,6 +25,7 @@ __all__ = [
     "LakefmtError",
     "Snapshot",
     "Table",
+    "convert",
     "create_table",
     "day",
     "errors",
@@ -69,6 +71,10 @@ def _imported(name: str) -> object:
         from lakefmt._core import create_and_write
 
         value = create_and_write.write_table
+    elif name == "convert":
+        from lakefmt._core.ingest import migrate
+
+        value = migrate.convert
     else:
         from lakefmt._core.config import merge_rule
 

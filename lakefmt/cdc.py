@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Unpack
 
+from lakefmt._core.arguments import shown
 from lakefmt._core.cdc.debezium.decoder import DebeziumDecoder
 from lakefmt._core.cdc.events import (
     Border,
@@ -91,12 +92,14 @@ def follow(
         ...     print(error)
         'oracle' is no source: give mysql://, mariadb:// or postgresql://
     """
-    from lakefmt._core.cdc.open import follower_text, source_opener
+    from lakefmt._core.cdc.open import follower_text, source_opener, whole_names
 
     if isinstance(tables, str):
         raise InvalidInputError(f"tables takes names or patterns in a list, such as [{tables!r}], or a mapping")
     chosen = replace(options or CdcOptions(), **settings)
-    selected = dict.fromkeys(tables) if isinstance(tables, Sequence) else dict(tables or {})
+    if tables is not None and not isinstance(tables, Mapping | Sequence):
+        raise InvalidInputError(f"tables is a list of names and patterns, or a mapping from them, not {shown(tables)}")
+    selected = whole_names(source, tables if isinstance(tables, Mapping) else dict.fromkeys(tables or ()))
     told = follower_text(chosen.name, base_path, selected)
     opener = source_opener(source, list(selected), password, told) if isinstance(source, str) else source
     follower = Follower(opener, base_path, selected, chosen, storage_options=storage_options, on_commit=on_commit)

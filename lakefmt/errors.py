@@ -465,9 +465,20 @@ class SourceChanged(SourceError):
 
 
 class PositionLost(SourceError):
-    """The database does not have the changes behind the stored position any more, or is not the one they came from."""
+    """The database does not have the changes behind the stored position any more, or is not the one they came from.
+
+    Attributes:
+        tables: the names of the tables in the database that it is about, each as schema and table; empty: all.
+    """
 
     kind = "position_lost"
+
+    def __init__(self, message: str, *, tables: Sequence[tuple[str, str]] = ()) -> None:
+        super().__init__(message)
+        self.tables = tuple(tables)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild_position_lost, (self.args[0], self.tables))
 
 
 class LoadFailed(LakefmtError):
@@ -546,6 +557,10 @@ def _rebuild_storage_error(
     cls: type[StorageError], message: str, transient: bool, throttled: bool = False
 ) -> StorageError:
     return cls(message, transient=transient, throttled=throttled)
+
+
+def _rebuild_position_lost(message: str, tables: Sequence[tuple[str, str]]) -> PositionLost:
+    return PositionLost(message, tables=tables)
 
 
 def _rebuild_load_failed(message: str, status: str, body: dict[str, Any], transient: bool) -> LoadFailed:

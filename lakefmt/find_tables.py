@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Mapping
 
@@ -10,10 +11,11 @@ from lakefmt._core.filegroups.table_client import TableClient
 from lakefmt._core.storage.api import ObjectStore
 from lakefmt._core.storage.open import location_text, open_store
 from lakefmt._core.values import TableType
-from lakefmt.errors import LakefmtError
+from lakefmt.errors import LakefmtError, StorageError
 
 __all__ = ["FoundTable", "find_tables", "list_tables"]
 
+_LOG = logging.getLogger("lakefmt.tables")
 #: Folders within folders that are looked into; partitions and hidden folders are not.
 _MOST_LEVELS = 5
 _PROPERTIES = ".hoodie/hoodie.properties"
@@ -47,6 +49,8 @@ def find_tables(
 ) -> Iterator[tuple[str, str]]:
     """Yield the path and the name of each table below a folder, in order; a table's own folders are not looked into.
 
+    Folders below it that may not be listed are left out with a warning in the log.
+
     Args:
         path: a local path or URL; a table counts, too.
         storage_options: credentials and settings of the store.
@@ -55,26 +59,55 @@ def find_tables(
         InvalidInputError: the path is none.
         StorageError: the folder cannot be listed.
     """
+    for place, name, problem in _places_below(path, storage_options):
+        if problem:
+            _LOG.warning("tables below %s are left out: %s", place, problem)
+        else:
+            yield place, name
+
+
+def _places_below(
+    path: str | os.PathLike[str], storage_options: Mapping[str, object] | None
+) -> Iterator[tuple[str, str, str]]:
+    """Yield the path and the name of each table, and of each folder that cannot be listed with the reason."""
     place = location_text(path).rstrip("/") or "/"
-    for directory in _table_directories(open_store(place, storage_options), "", _MOST_LEVELS):
-        yield (f"{place}/{directory}", directory) if directory else (place, place.rpartition("/")[2])
+    for directory, problem in _table_directories(open_store(place, storage_options), "", _MOST_LEVELS):
+        below = (f"{place}/{directory}", directory) if directory else (place, place.rpartition("/")[2])
+        yield *below, problem
 
 
-def _table_directories(store: ObjectStore, directory: str, levels: int) -> Iterator[str]:
+def _table_directories(store: ObjectStore, directory: str, levels: int) -> Iterator[tuple[str, str]]:
     prefix = f"{directory}/" if directory else ""
-    inside = sorted(name.rstrip("/").rpartition("/")[2] for name in store.list_directories(directory))
-    if ".hoodie" in inside and store.info(prefix + _PROPERTIES) is not None:
-        yield directory
+    try:
+        inside = sorted(name.rstrip("/").rpartition("/")[2] for name in store.list_directories(directory))
+    except StorageError as error:
+        if not directory or error.transient:
+            raise
+        yield directory, str(error)
+        return
+    if ".hoodie" in inside and _has_properties(store, prefix + _PROPERTIES):
+        yield directory, ""
     elif levels:
         for name in inside:
             if not name.startswith((".", "_")) and "=" not in name:
                 yield from _table_directories(store, prefix + name, levels - 1)
 
 
+def _has_properties(store: ObjectStore, name: str) -> bool:
+    try:
+        return store.info(name) is not None
+    except StorageError as error:
+        if error.transient:
+            raise
+        return True  # whoever opens the table says why
+
+
 def list_tables(
     path: str | os.PathLike[str], *, storage_options: Mapping[str, object] | None = None, count_rows: bool = False
 ) -> list[FoundTable]:
     """Return the tables below a folder or URL, of any engine, with their type, version and newest commit.
+
+    What cannot be opened, and a folder below it that cannot be listed, has a `problem`.
 
     Args:
         path: a local path or URL.
@@ -92,8 +125,12 @@ def list_tables(
         >>> [(found.name, found.table_type, found.rows) for found in list_tables(folder, count_rows=True)]
         [('trips', 'cow', 1)]
     """
-    found = find_tables(path, storage_options=storage_options)
-    return [_described(place, name, storage_options, count_rows=count_rows) for place, name in found]
+    return [
+        FoundTable(place, name, problem=problem)
+        if problem
+        else _described(place, name, storage_options, count_rows=count_rows)
+        for place, name, problem in _places_below(path, storage_options)
+    ]
 
 
 def _described(path: str, name: str, storage_options: Mapping[str, object] | None, *, count_rows: bool) -> FoundTable:

@@ -1,8 +1,8 @@
-"""Fetch what tests of ingestion ask: ``python tools/kafka_env.py [--registry] [--streamer]``; ``--find`` only looks.
+"""Fetch what tests of ingestion ask: ``python tools/kafka_env.py [--registry] [--streamer] [--flink]``; ``--find`` only looks.
 
 Apache Kafka (54 MB) comes to ``.cache/kafka``; with ``--registry`` Apicurio, a schema registry (158 MB, needs Java 25), to ``.cache/registry``; with
 ``--streamer`` Hudi's own ingest tool, HoodieStreamer 0.14.0 (570 MB, three minutes), to ``.cache/streamer``, where the jars of Spark come
-out of PySpark 3.2.4's source package and all others by Maven. What there is is printed as JSON; what cannot be had is named under ``missing``
+out of PySpark 3.2.4's source package and all others by Maven; with ``--flink`` Hudi 0.14.0 on Flink (222 MB) to ``.cache/hudi_flink``. What there is is printed as JSON; what cannot be had is named under ``missing``
 and the exit code stays 0: the tests that need it say so. Standard library only.
 """
 
@@ -25,7 +25,8 @@ from installing import alone, run
 
 ROOT = Path(__file__).resolve().parent.parent
 CACHE = ROOT / ".cache"
-KAFKA, REGISTRY, STREAMER = CACHE / "kafka", CACHE / "registry", CACHE / "streamer"
+KAFKA, REGISTRY, STREAMER, FLINK = (CACHE / name for name in ("kafka", "registry", "streamer", "hudi_flink"))
+CONNECTOR = CACHE / "spark-kafka"
 SECONDS = 1200
 #: The oldest Java that runs each.
 BROKER_JAVA, REGISTRY_JAVA = 17, 25
@@ -99,6 +100,18 @@ KAFKA_PROJECT = pom(
     "kafka",
     [Artifact("org.apache.kafka", "kafka_2.13", "4.4.0"), Artifact("org.apache.kafka", "kafka-tools", "4.4.0")],
 )
+#: Spark's own source of Kafka, for PySpark 3.5; Maven had no newer release of it.
+CONNECTOR_PROJECT = pom(
+    "spark-kafka",
+    [
+        Artifact(
+            "org.apache.spark",
+            "spark-sql-kafka-0-10_2.12",
+            "3.5.7",
+            (("org.apache.hadoop", "*"), ("org.scala-lang", "*"), ("org.slf4j", "*"), ("org.xerial.snappy", "*")),
+        )
+    ],
+)
 REGISTRY_ARTIFACT = "io.apicurio:apicurio-registry-app:3.3.3:tar.gz:all"
 PYSPARK = "pyspark==3.2.4"
 STREAMER_PROJECT = pom(
@@ -118,6 +131,21 @@ STREAMER_PROJECT = pom(
             "org.apache.spark", "spark-streaming-kafka-0-10_2.12", "3.2.1", (("org.apache.spark", "spark-core_2.12"),)
         ),
         Artifact("org.apache.parquet", "parquet-avro", "1.12.2"),
+    ],
+)
+#: Flink as it comes, the bundle, which has what it needs of Hudi in it, and Hadoop's file systems.
+FLINK_PROJECT = pom(
+    "hudi-flink",
+    [
+        *(
+            Artifact("org.apache.flink", f"flink-{part}", "1.17.2")
+            for part in ("clients", "table-api-java-bridge", "table-planner-loader", "table-runtime", "connector-base")
+        ),
+        Artifact("org.apache.hudi", "hudi-flink1.17-bundle", "0.14.0", (("*", "*"),)),
+        Artifact("org.apache.hadoop", "hadoop-client-api", "3.3.1"),
+        Artifact("org.apache.hadoop", "hadoop-client-runtime", "3.3.1"),
+        Artifact("com.github.luben", "zstd-jni", "1.5.5-5"),
+        Artifact("org.slf4j", "slf4j-simple", "1.7.36"),
     ],
 )
 #: Left out of Maven's jars: PySpark has them, or others of the same classes.
@@ -216,8 +244,10 @@ class Part(NamedTuple):
 
 PARTS = {
     "kafka": Part(KAFKA, KAFKA_PROJECT, "54 MB", lambda: copy_jars(KAFKA_PROJECT, KAFKA)),
+    "spark": Part(CONNECTOR, CONNECTOR_PROJECT, "7 MB", lambda: copy_jars(CONNECTOR_PROJECT, CONNECTOR)),
     "registry": Part(REGISTRY, REGISTRY_ARTIFACT, "158 MB", fetch_registry),
     "streamer": Part(STREAMER, f"{STREAMER_PROJECT}{PYSPARK}\n", "570 MB, three minutes", fetch_streamer),
+    "flink": Part(FLINK, FLINK_PROJECT, "222 MB, half a minute", lambda: copy_jars(FLINK_PROJECT, FLINK)),
 }
 
 
@@ -227,6 +257,8 @@ def main() -> int:
     parser.add_argument("--find", action="store_true", help="look only, fetch nothing")
     parser.add_argument("--registry", action="store_true", help="a schema registry, too")
     parser.add_argument("--streamer", action="store_true", help="Hudi's own ingest tool, too")
+    parser.add_argument("--flink", action="store_true", help="Hudi on Flink, too")
+    parser.add_argument("--spark", action="store_true", help="Spark's source of Kafka, too")
     given = parser.parse_args()
     missing: dict[str, str] = {}
     for name, part in PARTS.items():
@@ -245,8 +277,10 @@ def main() -> int:
         "jars": str(KAFKA / "lib"),
         "registry_java": newer,
         "registry": str(REGISTRY / "app"),
+        "connector_jars": str(CONNECTOR / "lib"),
         "spark_jars": str(STREAMER / "spark"),
         "streamer_jars": str(STREAMER / "add"),
+        "flink_jars": str(FLINK / "lib"),
     }
     print(json.dumps({**found, "missing": missing}, indent=1))
     return 0

@@ -8,8 +8,10 @@ the depth of values with a type to infer is checked first.
 from __future__ import annotations
 
 import enum
+import inspect
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from difflib import get_close_matches
 from itertools import chain
 from types import ModuleType
 from typing import Any, Final, TypeGuard, TypeVar
@@ -21,6 +23,7 @@ from lakefmt.errors import InvalidInputError, LakefmtError, SchemaMismatch, Unkn
 
 __all__ = [
     "check_flags",
+    "check_keywords",
     "check_levels",
     "check_texts",
     "error_text",
@@ -314,6 +317,42 @@ def partitions_argument(value: object) -> list[PartitionPath] | None:
         ['city=sf']
     """
     return None if value is None else [PartitionPath(path) for path in texts_argument(value, "partitions")]
+
+
+def check_keywords(verb: Callable[..., object], call: Mapping[str, object], known: Collection[str]) -> None:
+    """Raise for keyword arguments that a function with ``**call`` does not take, as Python does for others.
+
+    Args:
+        verb: the function; its own arguments are named in the message.
+        call: what it was given beside them.
+        known: what it takes beside them.
+
+    Raises:
+        TypeError: an argument is not known; the nearest one is named.
+
+    Example:
+        >>> def upsert(data, *, partial=False, **call): check_keywords(upsert, call, {"options", "dry_run"})
+        >>> upsert([], optons={})
+        Traceback (most recent call last):
+            ...
+        TypeError: upsert() takes no argument 'optons', did you mean 'options'? It takes data, partial, dry_run, options
+    """
+    unknown = [name for name in call if name not in known]
+    if not unknown:
+        return
+    kinds = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+    own = [name for name, one in inspect.signature(verb).parameters.items() if name != "self" and one.kind not in kinds]
+    names = [*own, *sorted(known)]
+    near = [get_close_matches(name, names, 1) for name in unknown]
+    hints = [
+        f"{name!r}{f', did you mean {found[0]!r}?' if found else ','}"
+        for name, found in zip(unknown, near, strict=True)
+    ]
+    told = " ".join(hints).removesuffix(",")
+    end = " It takes" if told.endswith("?") else ". It takes"
+    owner = getattr(verb, "__self__", None)
+    called = verb.__name__ if owner is None else f"{type(owner).__name__}.{verb.__name__}"
+    raise TypeError(f"{called}() takes no argument {told}{end} {', '.join(names)}")
 
 
 def flag_argument(value: object, name: str) -> bool:

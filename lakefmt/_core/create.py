@@ -1,11 +1,15 @@
-"""Making a table: what its properties say (pure), and the act of writing them (effects)."""
+"""Making a table: what its properties say (pure), and the act of writing them (effects).
+
+Tables of other formats are recognised by what lies in their directory (effects: a few small requests).
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from pathlib import PurePath
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.types as pt
@@ -17,19 +21,20 @@ from lakefmt._core.config.merge_rule import (
     MergeFunction,
     is_payload_class,
     merger_name,
+    nine_of_payload,
     strategy_id,
 )
-from lakefmt._core.config.settings import Settings
+from lakefmt._core.config.settings import Settings, check_restated, resolve_properties
 from lakefmt._core.config.table_config import (
     PAYLOADS,
     STRATEGY_IDS,
+    TABLE_PROPERTIES,
     TableConfig,
     cdc_mode,
     check_writable,
     merge_rule,
     parse_table_config,
 )
-from lakefmt._core.filegroups.foreign_tables import format_of_directory, table_format_of_directory
 from lakefmt._core.filegroups.table_client import NOTES, TableClient
 from lakefmt._core.formats.names import PARTITION_METADATA
 from lakefmt._core.index.registry import index_kind, index_of_new_table
@@ -52,14 +57,114 @@ from lakefmt._core.timeline.store import put_if_absent_confirmed
 from lakefmt._core.values import MergeMode, TableType, TableVersion
 from lakefmt.errors import InvalidInputError, SchemaMismatch, UnsupportedFeature
 
-__all__ = ["CREATION_MARK", "run_creation", "unique_index"]
+__all__ = [
+    "CREATION_MARK",
+    "MERGE_WORDS",
+    "OVER_ALL_PARTITIONS",
+    "foreign_hint",
+    "format_of_directory",
+    "run_creation",
+    "table_format_of_directory",
+    "unique_index",
+]
+
+#: Directories that only one format has, with the format's name and what reads it.
+_BY_DIRECTORY: Final = {
+    "_delta_log": ("a Delta table", "deltalake"),
+    "_spark_metadata": ("the output of a Spark stream", "Spark"),
+    "_versions": ("a Lance dataset", "Lance"),
+}
+#: Directories that Paimon tables have together.
+_PAIMON: Final = ("schema", "snapshot")
+_ICEBERG: Final = "metadata"
+_ICEBERG_ENDS: Final = (".metadata.json", "version-hint.text")
+#: Files of rows; Hudi's own lie beside a partition metadata file, which is looked for before.
+_ROW_FILES: Final = (".parquet", ".parq", ".orc")
+#: How many partition directories are looked into for row files.
+_DIRECTORIES_TO_LOOK_AT: Final = 3
+
+
+def table_format_of_directory(store: ObjectStore, directories: Iterable[str] | None = None) -> str | None:
+    """Return which table of another format the directory of a store holds, with an article; None: none that is known.
+
+    Args:
+        store: its base is the directory.
+        directories: those directly in it; None: they are asked for one by one.
+
+    Raises:
+        StorageError: the store failed.
+    """
+    has = _has(store, directories)
+    for directory, (format_name, _) in _BY_DIRECTORY.items():
+        if has(directory):
+            return format_name
+    if has(_ICEBERG) and any(item.name.endswith(_ICEBERG_ENDS) for item in store.list(_ICEBERG, recursive=False)):
+        return "an Iceberg table"
+    if all(map(has, _PAIMON)) and store.info("schema/schema-0") is not None:
+        return "a Paimon table"
+    return None
+
+
+def format_of_directory(store: ObjectStore, directories: Iterable[str]) -> str | None:
+    """Return what another format keeps in the directory of a store: a table, or files of rows; None: nothing known.
+
+    Args:
+        store: its base is the directory.
+        directories: those directly in it.
+
+    Raises:
+        StorageError: the store failed.
+
+    Example:
+        >>> from lakefmt._core.storage.memory import MemoryStore
+        >>> store = MemoryStore("doc-foreign")
+        >>> store.put("_delta_log/00000000000000000000.json", b"{}")
+        >>> format_of_directory(store, store.list_directories())
+        'a Delta table'
+    """
+    names = sorted(directories)
+    foreign = table_format_of_directory(store, names)
+    if foreign is not None:
+        return foreign
+    partitions = [name for name in names if "=" in name]
+    for place in ("", *partitions[:_DIRECTORIES_TO_LOOK_AT]):
+        for item in store.list(place, recursive=False):
+            name = item.name.lower()
+            if name.endswith(_ROW_FILES):
+                file_format = "ORC" if name.endswith(".orc") else "Parquet"
+                return f"a folder of {file_format} files of no Hudi table, such as {item.name}"
+    return None
+
+
+def foreign_hint(store: ObjectStore) -> str:
+    """Return a sentence on what lies where a Hudi table was looked for; empty: nothing that is known.
+
+    Raises:
+        StorageError: the store failed.
+    """
+    directories = store.list_directories()
+    foreign = None if ".hoodie" in directories else format_of_directory(store, directories)
+    if foreign is None:
+        return ""
+    reader = next((reader for name, reader in _BY_DIRECTORY.values() if name == foreign), None)
+    return f"it is {foreign}" + (f", which {reader} reads" if reader else "")
+
+
+def _has(store: ObjectStore, directories: Iterable[str] | None) -> Callable[[str], bool]:
+    if directories is not None:
+        return frozenset(name.strip("/") for name in directories).__contains__
+    return lambda name: next(iter(store.list(name, recursive=False)), None) is not None
+
 
 #: What the properties of a table that is made in this context say about its making (`load_mark`).
 CREATION_MARK: ContextVar[str] = ContextVar("CREATION_MARK", default="")
 #: The index of a table with one row per key by the index that was named; others take no such request.
 _UNIQUE_INDEXES = {"bloom": "global_bloom", "simple": "global_simple"}
-_OVER_ALL_PARTITIONS = ("global_bloom", "global_simple", "record")
+#: The indexes that look for a key in all partitions.
+OVER_ALL_PARTITIONS = ("global_bloom", "global_simple", "record")
 
+#: The words of the argument `merge`.
+MERGE_WORDS = {"event_time": MergeMode.EVENT_TIME_ORDERING, "commit_time": MergeMode.COMMIT_TIME_ORDERING}
 _COMMON = {
     "hoodie.table.timeline.timezone": "UTC",
     "hoodie.table.base.file.format": "PARQUET",
@@ -69,6 +174,7 @@ _CDC = "hoodie.table.cdc.enabled"
 _CDC_MODE = "hoodie.table.cdc.supplemental.logging.mode"
 _PARTIAL_MODE = "hoodie.table.partial.update.mode"
 _PAYLOAD = "hoodie.compaction.payload.class"
+_LEGACY_PAYLOAD = "hoodie.table.legacy.payload.class"
 #: Properties and settings of Hudi that say how rows are merged. A new table has those that its version and arguments ask for.
 _MERGING = frozenset(
     {
@@ -88,6 +194,16 @@ _STORED = {
     "hoodie.datasource.write.drop.partition.columns": "false",
     "hoodie.populate.meta.fields": "true",
 }
+#: Properties that the table keeps itself, with what a caller may say instead.
+_KEPT_BY_TABLE = {
+    "hoodie.table.checksum": "it is computed",
+    "hoodie.table.index.defs.path": "indexes= makes a metadata table",
+    "hoodie.table.metadata.partitions": "indexes= makes a metadata table",
+    "hoodie.table.metadata.partitions.inflight": "indexes= makes a metadata table",
+    "hoodie.table.secondary.indexes.metadata": "indexes= makes a metadata table",
+}
+#: Properties that are on or off.
+_SWITCHES = (_CDC, *_STORED)
 #: The prefix of the settings of timestamp-based partitions.
 _TIMED = "hoodie.keygen.timebased."
 #: The generators that Hudi lets a table without meta columns have.
@@ -137,6 +253,8 @@ def _plan_properties(
     }
     if database is not None:
         planned["hoodie.database.name"] = database
+    if planned.get(_LEGACY_PAYLOAD) == properties.get(_PAYLOAD):
+        properties = {key: value for key, value in properties.items() if key != _PAYLOAD}
     capture = _change_capture(properties)
     planned |= capture
     properties = {key: value for key, value in properties.items() if key not in capture}
@@ -146,6 +264,7 @@ def _plan_properties(
         raise InvalidInputError(f"properties contradict the arguments of create_table: {', '.join(contradicting)}")
     _check_merging(properties, planned, version)
     complete = {**planned, **_STORED, **properties}
+    check_restated(properties, complete)
     config = parse_table_config(complete)
     _check_ordering(config, schema, compares=isinstance(merge, MergeMode))
     mark = merge_rule(config).delete
@@ -286,14 +405,14 @@ def _of_own(version: TableVersion, name: str, ordering: Sequence[str]) -> dict[s
 
 
 def _of_payload(version: TableVersion, payload: str | None) -> dict[str, str]:
-    """Return the properties by which a table says that it merges by a payload class that is more than a merge mode."""
+    """Return the properties by which a table says that it merges by a payload class that is more than a merge mode.
+
+    A table of version 9 says a merge mode, a partial update mode and what deletes in place of most of them, as Hudi's own tables do.
+    """
     if payload is None or payload in PAYLOAD_MODES or not is_payload_class(payload):
         return {}
-    if version is TableVersion.NINE:
-        raise InvalidInputError(
-            f"properties: {_PAYLOAD} needs table_version 6 or 8: a table of version 9 says a merge mode and "
-            f"{_PARTIAL_MODE} instead"
-        )
+    if version is TableVersion.NINE and (nine := nine_of_payload(payload)):
+        return {_LEGACY_PAYLOAD: payload, **nine}
     if version is TableVersion.SIX:
         return {_PAYLOAD: payload}
     return {
@@ -330,16 +449,18 @@ def run_creation(
     properties: Mapping[str, str],
     settings: Settings,
     indexes: object = None,
-) -> None:
-    """Create the table's directories, notes and its properties, and then the indexes of its metadata table.
+) -> tuple[str, ...]:
+    """Create the table's directories, notes and its properties, and then the indexes of its metadata table; return warnings.
 
     Arguments as for `create_table`; `settings` are those of the call.
 
     Raises:
         TableExists: there is one already.
         InvalidInputError: the place lies in another table, or holds one.
+        UnknownSetting: a property that nobody knows, or a value that it does not take.
     """
     _check_arguments(schema, properties, table_type=table_type, name=name, database=database or "", index=index)
+    properties, warnings = resolve_properties(properties, TABLE_PROPERTIES, settings)
     kind = TableType.parse(table_type)
     given = normalise_schema(schema)
     stored = given if settings.text("lakefmt.create.types") == "exact" else with_spark_types(given)
@@ -372,7 +493,7 @@ def run_creation(
     has_metadata = indexes is not None or _has_metadata(settings, client.store.capabilities)
     if not has_metadata and not index_kind(index).in_metadata:
         _make_files(client, planned, index, mode, durable=durable)
-        return
+        return warnings
     # Imported here: they bring the metadata table along.
     from lakefmt._core.transactions.indexing import create_metadata_indexes, parse_index_requests, requests_of_new_table
 
@@ -381,6 +502,7 @@ def run_creation(
     _make_files(client, planned, index, mode, durable=durable)
     if requests:
         create_metadata_indexes(client, requests)
+    return warnings
 
 
 def _has_metadata(settings: Settings, capabilities: Capabilities) -> bool:
@@ -439,7 +561,7 @@ def unique_index(index: str, unique: str, properties: Mapping[str, str]) -> tupl
     if named == "record":  # by default it keeps a row, and the values of its partition, where the key is stored
         return index, {"hoodie.record.index.update.partition.path": "true", **properties}
     if named not in _UNIQUE_INDEXES:
-        known = ", ".join(map(repr, _OVER_ALL_PARTITIONS))
+        known = ", ".join(map(repr, OVER_ALL_PARTITIONS))
         raise InvalidInputError(f"unique='table' needs an index over all partitions ({known}), and {index!r} is none")
     return _UNIQUE_INDEXES[named], {**properties}
 
@@ -452,6 +574,10 @@ def _check_arguments(schema: object, properties: Mapping[str, str], **texts: str
         text_argument(text, argument)
     for key, value in properties.items():
         text_argument(value, f"properties[{key!r}]")
+        if key in _KEPT_BY_TABLE:
+            raise InvalidInputError(f"properties: the table keeps {key} itself: {_KEPT_BY_TABLE[key]}; leave it out")
+        if key in _SWITCHES and value.lower() not in ("true", "false"):
+            raise InvalidInputError(f"properties: {key} takes true or false, not {shown(value)}")
 
 
 def _check_millisecond_partitions(spec: KeySpec, given: pa.Schema, stored: pa.Schema) -> None:
@@ -540,7 +666,6 @@ def _merge_mode(
         raise InvalidInputError(f"merge= and properties: {_PAYLOAD} both say how rows are merged: give one of them")
     if merge is None:
         return MergeMode.EVENT_TIME_ORDERING if ordering else MergeMode.COMMIT_TIME_ORDERING
-    names = {"event_time": MergeMode.EVENT_TIME_ORDERING, "commit_time": MergeMode.COMMIT_TIME_ORDERING}
-    if isinstance(merge, str) and merge in names:
-        return names[merge]
+    if isinstance(merge, str) and merge in MERGE_WORDS:
+        return MERGE_WORDS[merge]
     return merger_name(merge)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from contextlib import suppress
 from itertools import chain
 from typing import Any, Final, Unpack
@@ -12,32 +12,44 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from lakefmt._core.arguments import flag_argument, mapping_argument, shown, text_argument, texts_argument
-from lakefmt._core.config.merge_rule import MergeFunction
-from lakefmt._core.config.settings import resolve_settings
-from lakefmt._core.create import CREATION_MARK
+from lakefmt._core.arguments import (
+    check_keywords,
+    flag_argument,
+    mapping_argument,
+    shown,
+    text_argument,
+    texts_argument,
+)
+from lakefmt._core.config.merge_rule import MergeFunction, nine_of_payload
+from lakefmt._core.config.settings import check_restated, resolve_properties, resolve_settings
+from lakefmt._core.config.table_config import TABLE_PROPERTIES
+from lakefmt._core.create import CREATION_MARK, MERGE_WORDS, OVER_ALL_PARTITIONS, unique_index
 from lakefmt._core.data_classes import dataclass
 from lakefmt._core.filegroups.table_client import TableClient
 from lakefmt._core.formats.names import PARTITION_METADATA_NAMES, parse_base_file, parse_log_file
+from lakefmt._core.index.api import INDEX_TYPE
+from lakefmt._core.index.registry import index_kind, own_name
 from lakefmt._core.keys import GENERATOR_KEYS, check_generator, key_spec_from_properties, plan_key_spec
-from lakefmt._core.schema.safe_names import name_mapping
+from lakefmt._core.schema.types import name_mapping
 from lakefmt._core.storage.local.process_lock import ProcessName, has_ended, this_process
 from lakefmt._core.storage.open import location_text, open_store
 from lakefmt._core.table import Table, create_table, open_table
 from lakefmt._core.timeline.instant import Action
 from lakefmt._core.timeline.properties_store import BACKUP, PROPERTIES, load_mark
 from lakefmt._core.transactions.client import open_write_client
-from lakefmt._core.values import CommitResult, WriteOperation
+from lakefmt._core.values import CommitResult, TableType, TableVersion, WriteOperation
 from lakefmt._core.write.ingest import brought_keys, handed_out, open_stream, read_all
 from lakefmt.errors import InvalidInputError, LakefmtError, ObjectNotFound, TableExists, TableNotFound
 from lakefmt.options import WriteTableOptions
 
-__all__ = ["check_agreement", "check_properties", "write_existing", "write_table"]
+__all__ = ["check_agreement", "check_properties", "fill_new_table", "found_table", "write_existing", "write_table"]
 
 _MODES: Final = ("error", "upsert", "append", "overwrite", "ignore")
 #: The calls of this process that are at work on a table that they made.
 _CALLS: Final[set[str]] = set()
 _OPERATIONS: Final = ("upsert", "insert", "bulk_insert", "insert_overwrite")
+_LEGACY_PAYLOAD: Final = "hoodie.table.legacy.payload.class"
+_ORDERING: Final = "hoodie.table.ordering.fields"
 #: The prefix of the settings of timestamp-based partitions.
 _TIMED: Final = "hoodie.keygen.timebased."
 #: What a table has that does not say it.
@@ -59,10 +71,10 @@ def write_table(
     partition_by: str | Sequence[str] | None = None,
     ordering: str | Sequence[str] | None = None,
     operation: str | None = None,
-    table_type: str = "cow",
-    table_version: int = 8,
-    index: str = "bloom",
-    unique: str = "partition",
+    table_type: str | None = None,
+    table_version: int | None = None,
+    index: str | None = None,
+    unique: str | None = None,
     merge: str | MergeFunction | None = None,
     indexes: Sequence[str | Mapping[str, object]] | None = None,
     name: str | None = None,
@@ -86,8 +98,8 @@ def write_table(
         ordering: see `record_key`.
         operation: ``"upsert"``, ``"insert"``, ``"bulk_insert"`` or ``"insert_overwrite"``; default: upsert, and insert
             where the table has no record key and the rows do not bring ``_hoodie_record_key``, with which they were read.
-        table_type: as for :func:`create_table`; of a table that exists nothing is changed. The same for
-            `table_version`, `index`, `unique`, `indexes`, `name` and `database`.
+        table_type: as for :func:`create_table`, with the same default; must agree with a table that exists, where it is
+            given. The same for `table_version`, `index`, `unique`, `merge`, `indexes`, `name` and `database`.
         table_version: see `table_type`.
         index: see `table_type`.
         unique: see `table_type`.
@@ -104,8 +116,8 @@ def write_table(
 
     Raises:
         TableExists: there is one, and the mode is ``"error"``.
-        InvalidInputError: the table that exists has another record key, other partitions or another ordering, or `properties`
-            contradict its own.
+        InvalidInputError: the table that exists has another record key, other partitions, another ordering or another index, or
+            is of another type, or another argument or `properties` contradict it.
         SchemaMismatch: the data do not fit.
         LakefmtError: the write failed. A table that was created for it is removed again; where the process died, the next
             call with this path does it.
@@ -118,25 +130,31 @@ def write_table(
         >>> lakefmt.write_table("memory://doc-write", rows, record_key="id", mode="upsert").num_updates
         2
     """
+    check_keywords(write_table, call, WriteTableOptions.__optional_keys__)
     _check_operation(operation, mode)
     options = mapping_argument(call.get("options"), "options")
     if rename is not False and (rename is True or mapping_argument(rename, "rename")):
         data, names = _renamed(data, rename)
         record_key, partition_by, ordering = (names.of(each) for each in (record_key, partition_by, ordering))
-    table = _existing(path, options, storage_options, merge, removes=not call.get("dry_run"))
+    given = {
+        "table_type": table_type,
+        "table_version": table_version,
+        "index": index,
+        "unique": unique,
+        "merge": merge,
+        "indexes": indexes,
+        "name": name,
+        "database": database,
+    }
+    of_creation = {argument: value for argument, value in given.items() if value is not None}
+    table = found_table(path, options, storage_options, merge, removes=not call.get("dry_run"))
     if table is None:
         made = {
             "record_key": record_key,
             "partition_by": partition_by,
             "ordering": ordering,
-            "table_type": table_type,
-            "table_version": table_version,
-            "index": index,
-            "unique": unique,
-            "merge": merge,
-            "indexes": indexes,
+            **of_creation,
             "name": (location_text(path).rstrip("/").rsplit("/", 1)[-1] or None) if name is None else name,
-            "database": database,
             "properties": properties,
             "options": options,
         }
@@ -147,6 +165,7 @@ def write_table(
     if mode == "ignore":
         return CommitResult(None, operation=WriteOperation(_verb(table, mode, operation).upper()))
     check_agreement(table, record_key=record_key, partition_by=partition_by, ordering=ordering)
+    _check_creation(table, of_creation)
     check_properties(table, mapping_argument(properties, "properties"))
     if operation is None and mode in ("append", "upsert") and not table.properties.record_key_fields:
         # Rows that were read update what they were read from, as in Hudi; others are new.
@@ -203,17 +222,29 @@ def _what_else(table: Table) -> str:
     )
 
 
-def _existing(
+def found_table(
     path: str | os.PathLike[str],
-    options: Mapping[str, object],
-    storage_options: Mapping[str, object] | None,
-    merge: str | MergeFunction | None,
+    options: Mapping[str, object] | None = None,
+    storage_options: Mapping[str, object] | None = None,
+    merge: str | MergeFunction | None = None,
     *,
-    removes: bool,
+    removes: bool = True,
 ) -> Table | None:
-    """Return the table that is there; what a call left that is over is removed, if `removes`, and counts as none."""
-    # create_table takes the two words; a table that exists says them itself.
-    function = None if isinstance(merge, str) and merge in ("event_time", "commit_time") else merge
+    """Return the table that is there; None: there is none.
+
+    Args:
+        path: of the table.
+        options: of the handle.
+        storage_options: credentials and settings of the store.
+        merge: as for :func:`write_table`.
+        removes: what a call left that is over is removed, and counts as none.
+
+    Example:
+        >>> found_table("memory://doc-existing") is None
+        True
+    """
+    # create_table takes the two words; what a table that exists says is compared later.
+    function = None if isinstance(merge, str) and merge in MERGE_WORDS else merge
     try:
         table = open_table(path, options=options, storage_options=storage_options, merge=function)
     except TableNotFound:
@@ -250,20 +281,39 @@ def _create_and_write(
         return plan
     del tried  # the first rows of a stream, which the write lets go one by one
     # Another process may create the table in between.
-    if_exists = "error" if mode in ("error", "ignore") else "open"
+    made = {"schema": schema, "if_exists": "error" if mode in ("error", "ignore") else "open", **made}
+    return fill_new_table(place, made, lambda table: write_existing(table, mode, operation, rows, call))
+
+
+def fill_new_table(
+    place: Mapping[str, Any], made: Mapping[str, Any], write: Callable[[Table], CommitResult]
+) -> CommitResult:
+    """Create a table and write to it; when the write fails, the table goes, and when this process dies, the next such call removes it.
+
+    Args:
+        place: its `path` and `storage_options`.
+        made: the other arguments of :func:`create_table`.
+        write: does it.
+
+    Example:
+        >>> import lakefmt, pyarrow as pa
+        >>> rows, place = pa.table({"id": ["a"]}), {"path": "memory://doc-fill", "storage_options": None}
+        >>> fill_new_table(place, {"schema": rows.schema, "record_key": "id"}, lambda table: table.insert(rows)).num_inserts
+        1
+    """
     token = uuid4().hex
     _CALLS.add(token)
     try:
         marked = CREATION_MARK.set(_mark_text(token))
         try:
-            table = create_table(schema=schema, if_exists=if_exists, **place, **made)
+            table = create_table(**place, **made)
         finally:
             CREATION_MARK.reset(marked)
-        return write_existing(table, mode, operation, rows, call)
+        return write(table)
     except (Exception, KeyboardInterrupt):
         with suppress(LakefmtError):  # the error of the write says more; the next call removes what is left
             store = open_store(location_text(place["path"]), place["storage_options"])
-            _remove_own(TableClient(store, made["options"]), token)
+            _remove_own(TableClient(store, made.get("options") or {}), token)
         raise
     finally:
         _CALLS.discard(token)
@@ -323,6 +373,8 @@ def check_agreement(table: Table, *, record_key: object, partition_by: object, o
         InvalidInputError: it does.
     """
     config = table.properties
+    if _ORDERING in nine_of_payload(config.properties.get(_LEGACY_PAYLOAD, "")):
+        ordering = None  # the class that the table was made with has an order of its own, whatever was asked for
     stored = table.client.key_spec(config).partition_fields
     partitions = _names(partition_by, "partition_by")
     asked = plan_key_spec(list(config.record_key_fields), partitions, schema=table.schema).partition_fields
@@ -337,6 +389,60 @@ def check_agreement(table: Table, *, record_key: object, partition_by: object, o
     for field, other in zip(asked, stored, strict=False):
         if field.timestamp is not None and field.timestamp != other.timestamp:
             raise InvalidInputError(f"{table.client.store.url} makes other partitions of column {field.name!r}")
+
+
+def _check_creation(table: Table, given: Mapping[str, Any]) -> None:
+    """Raise when an argument that makes a table contradicts the one that is there.
+
+    Args:
+        table: the table.
+        given: the arguments that were given, by name.
+
+    Raises:
+        InvalidInputError: one does.
+    """
+    config, url = table.properties, table.client.store.url
+    stored: dict[str, object] = {
+        "table_type": config.table_type.value,
+        "table_version": config.version.value,
+        "name": config.name,
+        "database": config.properties.get("hoodie.database.name"),
+        "merge": config.merge_mode.value,
+    }
+    asked: dict[str, object] = {name: value for name, value in given.items() if name in stored}
+    if "table_type" in given:
+        asked["table_type"] = TableType.parse(text_argument(given["table_type"], "table_type")).value
+    if "table_version" in given:
+        asked["table_version"] = TableVersion.parse(given["table_version"]).value
+    if "merge" in given:  # the function of a table was compared when it was opened
+        word = given["merge"]
+        asked["merge"] = MERGE_WORDS[word].value if isinstance(word, str) and word in MERGE_WORDS else stored["merge"]
+    stored["index"] = _kept_index(table)
+    stored["unique"] = "table" if stored["index"] in OVER_ALL_PARTITIONS else "partition"
+    if "index" in given:
+        index, _ = unique_index(given["index"], given.get("unique", "partition"), {})
+        index_kind(index)
+        without_filters = index.lower() == "bloom" and not config.populate_meta_fields
+        asked["index"] = "simple" if without_filters else own_name(index)
+    elif "unique" in given:
+        asked["unique"] = text_argument(given["unique"], "unique")
+    if "indexes" in given:
+        # Imported here: it brings the metadata table along.
+        from lakefmt._core.transactions.indexing import parse_index_requests
+
+        names = [one.name for one in table.index.list()]
+        missing = [one.partition for one in parse_index_requests(given["indexes"]) if one.partition not in names]
+        stored["indexes"], asked["indexes"] = names, [*names, *missing]
+    for argument, value in asked.items():
+        if value != stored[argument]:
+            raise InvalidInputError(f"{url} has {argument}={shown(stored[argument])}, not {shown(value)}")
+
+
+def _kept_index(table: Table) -> str:
+    """Return the name of the index that a table was created with; Spark's tables do not say it and have the default."""
+    config = table.properties
+    said = config.properties.get(INDEX_TYPE) or table.client.load_notes().get("index") or "bloom"
+    return own_name(str(said))
 
 
 def check_properties(table: Table, given: Mapping[str, str]) -> None:
@@ -354,7 +460,10 @@ def check_properties(table: Table, given: Mapping[str, str]) -> None:
     if not given:
         return
     stored = table.properties.properties
+    given, _ = resolve_properties(given, TABLE_PROPERTIES, resolve_settings({}, table.client.options, stored))
     check_generator(given, stored)
+    check_restated(given, stored)
+    settings = resolve_settings({}, None, stored)
     timed = {name: value for name, value in given.items() if name.startswith(_TIMED)}
     if timed and key_spec_from_properties({**stored, **timed}) != key_spec_from_properties(stored):
         told = ", ".join(f"{name}={value}" for name, value in sorted(timed.items()))
@@ -364,6 +473,8 @@ def check_properties(table: Table, given: Mapping[str, str]) -> None:
         )
     for name, value in given.items():
         there = stored.get(name, _UNSTATED.get(name, value))
+        if name in settings.values and name not in stored and settings.values[name] is not None:
+            there = str(settings.values[name])  # the default, which a table that does not say it has
         if name not in timed and name not in GENERATOR_KEYS and value.lower() != there.lower():
             raise InvalidInputError(f"{table.client.store.url} has {name}={there}, not {value}")
 

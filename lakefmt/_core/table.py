@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from lakefmt._core.arguments import (
     check_flags,
+    check_keywords,
     check_texts,
     mapping_argument,
     number_argument,
@@ -25,7 +26,7 @@ from lakefmt._core.catalogs.verbs import CatalogVerbs
 from lakefmt._core.compaction.verbs import CompactionVerbs
 from lakefmt._core.config.merge_rule import MergeFunction, with_merger
 from lakefmt._core.config.settings import resolve_settings
-from lakefmt._core.config.table_config import append_layout, check_merger
+from lakefmt._core.config.table_config import KIND, append_layout, check_merger
 from lakefmt._core.consumers.verbs import ConsumerVerbs
 from lakefmt._core.data_classes import replace
 from lakefmt._core.filegroups.table_client import TableClient, TableState
@@ -40,10 +41,9 @@ from lakefmt._core.schema import unreadable_by_spark
 from lakefmt._core.storage.open import location_text, open_store
 from lakefmt._core.undo.verbs import UndoVerbs
 from lakefmt._core.values import CommitResult, PartitionPath, Partitions, WriteOperation
-from lakefmt._core.write.commit.callbacks import CALLBACK_ON, notify_callbacks
 from lakefmt._core.write.commit.retry import GivenRows, StoredRows, retried
-from lakefmt._core.write.commit.transaction import FirstSchema
-from lakefmt._core.write.context import OnCommit, WriteRequest, parse_call
+from lakefmt._core.write.commit.transaction import CALLBACK_ON, FirstSchema, notify_callbacks
+from lakefmt._core.write.context import ARGUMENTS, OnCommit, WriteRequest, parse_call
 from lakefmt._core.write.ingest import holds_no_rows, open_stream, without_index
 from lakefmt._core.write.mutations import (
     DeleteKeys,
@@ -128,7 +128,8 @@ def create_table(
         name: default: the last part of the path.
         database: kept in the properties.
         options: settings of the handle that is returned.
-        properties: further properties of the table.
+        properties: further properties of the table, and settings that it keeps (docs/settings.md); names without ``hoodie.``
+            and ``lakefmt.`` before them are your own.
         storage_options: credentials and settings of the store; never kept in the table.
         if_exists: ``"error"`` or ``"open"``.
         kind: ``"keyed"``, or ``"append"``: rows without keys, such as logs; then `properties` also takes Paimon's option
@@ -140,6 +141,7 @@ def create_table(
     Raises:
         TableExists: there is one already.
         SchemaMismatch: a column named is not in the schema, or has a type that no table can hold.
+        UnknownSetting: a property that neither lakefmt nor Hudi knows (``lakefmt.unknown.options``), or a value it does not take.
 
     Example:
         >>> t = create_table("memory://doc-create", schema=pa.schema([("id", pa.string())]), record_key="id")
@@ -160,7 +162,7 @@ def create_table(
     index, properties = unique_index(index, unique, mapping_argument(properties, "properties"))
     bucketing = {"order": order, "bucket_key": bucket_key, "buckets": buckets}
     try:
-        run_creation(
+        warnings = run_creation(
             client,
             columns,
             record_key=record_key,
@@ -180,7 +182,7 @@ def create_table(
         if if_exists == "error":
             raise
         return Table(client)
-    return Table(client, _creation_warnings(columns))
+    return Table(client, _creation_warnings(columns) + warnings)
 
 
 def _asked_properties(
@@ -188,6 +190,8 @@ def _asked_properties(
 ) -> dict[str, str]:
     given = mapping_argument(properties, "properties")
     if text_argument(kind, "kind") == "keyed" and all(value is None for value in bucketing.values()):
+        if given.get(KIND) == "append" and keyed["record_key"] is not None:
+            raise InvalidInputError(f"properties: {KIND}=append: an append table (kind='append') has no record_key")
         return given
     from lakefmt._core.producers.append.verbs import append_properties  # few programs make such a table
 
@@ -243,7 +247,7 @@ def open_table(
     try:
         config = client.open()
     except TableNotFound as error:
-        from lakefmt._core.filegroups.foreign_tables import foreign_hint  # few programs open what is no table
+        from lakefmt._core.create import foreign_hint  # few programs open what is no table
 
         hint = foreign_hint(client.store)
         if not hint:
@@ -304,6 +308,7 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, StreamVerbs, AppendVerbs, 
             >>> t.upsert(pa.table({"id": ["a", "a", "b"]})).num_inserts
             2
         """
+        check_keywords(self.upsert, call, ARGUMENTS)
         return self._write(WriteOperation.UPSERT, data, call, partial=partial)
 
     def insert(self, data: object, *, drop_duplicates: bool = False, **call: Unpack[WriteOptions]) -> CommitResult:
@@ -325,6 +330,7 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, StreamVerbs, AppendVerbs, 
             >>> t.insert(pa.table({"id": ["a", "b", "b"]}), drop_duplicates=True).num_inserts
             1
         """
+        check_keywords(self.insert, call, ARGUMENTS)
         return self._write(WriteOperation.INSERT, data, call, drop_duplicates=drop_duplicates)
 
     def bulk_insert(
@@ -351,6 +357,7 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, StreamVerbs, AppendVerbs, 
             >>> t.bulk_insert(pa.table({"id": [f"{n}-{i}" for i in range(9)]}) for n in range(3)).num_inserts
             27
         """
+        check_keywords(self.bulk_insert, call, ARGUMENTS)
         return self._write(WriteOperation.BULK_INSERT, data, call, sort=sort, drop_duplicates=drop_duplicates)
 
     def sort_on_write(
@@ -373,8 +380,9 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, StreamVerbs, AppendVerbs, 
             >>> t.read()["id"].to_pylist()
             ['a', 'b', 'c']
         """
+        check_keywords(self.sort_on_write, call, ARGUMENTS)
         # Imported here: few programs order rows by columns.
-        from lakefmt._core.write.bulk.bulk_insert import sort_text_of
+        from lakefmt._core.write.bulk_insert import sort_text_of
 
         return self._write(WriteOperation.BULK_INSERT, data, call, sort=sort_text_of(columns, order))
 
@@ -397,6 +405,7 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, StreamVerbs, AppendVerbs, 
             >>> t.read()["id"].to_pylist()
             ['c']
         """
+        check_keywords(self.insert_overwrite, call, ARGUMENTS)
         return self._write(WriteOperation.INSERT_OVERWRITE, data, call)
 
     def insert_overwrite_table(self, data: object, **call: Unpack[WriteOptions]) -> CommitResult:
@@ -418,6 +427,7 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, StreamVerbs, AppendVerbs, 
             >>> t.read()["id"].to_pylist()
             ['c']
         """
+        check_keywords(self.insert_overwrite_table, call, ARGUMENTS)
         return self._write(WriteOperation.INSERT_OVERWRITE_TABLE, data, call)
 
     def delete_partitions(self, partitions: Partitions, **call: Unpack[WriteOptions]) -> CommitResult:
@@ -429,7 +439,8 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, StreamVerbs, AppendVerbs, 
             **call: as for :meth:`upsert`.
 
         Raises:
-            InvalidInputError: the table has no such partition.
+            InvalidInputError: the table has no such partition, or an empty text is named, whose rows lie with those without a
+                value.
 
         Example:
             >>> data = pa.table({"id": ["a", "b"], "city": ["sf", "oslo"]})
@@ -439,6 +450,7 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, StreamVerbs, AppendVerbs, 
             >>> t.read()["id"].to_pylist()
             ['b']
         """
+        check_keywords(self.delete_partitions, call, ARGUMENTS)
         with self._writing:
             request, observer = parse_call(WriteOperation.DELETE_PARTITION, call)
             paths = self.client.at(self.client.load()).chosen_partitions(partitions, must_exist=True)
@@ -477,6 +489,7 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, StreamVerbs, AppendVerbs, 
             >>> t.read()["v"].to_pylist()
             [1, 30]
         """
+        check_keywords(self.update, call, ARGUMENTS)
         given = mapping_argument(values, "values")
         texts = mapping_argument(expressions, "expressions")
         for name, text in texts.items():
@@ -548,6 +561,7 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, StreamVerbs, AppendVerbs, 
             >>> t.delete(["a"]).num_deletes
             1
         """
+        check_keywords(self.delete, call, ARGUMENTS)
         request, observer = parse_call(WriteOperation.DELETE, call)
         asked = None if partitions is None else partition_items(partitions)
         # Taken out of whatever holds them before the first attempt: an iterator can be read once.
@@ -566,7 +580,7 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, StreamVerbs, AppendVerbs, 
 
         def attempt() -> CommitResult | None:
             if given is not None and given.spooled is not None:
-                from lakefmt._core.write.bulk.deleted_keys import delete_key_stream  # few keys are more than a window
+                from lakefmt._core.write.grouped_rows import delete_key_stream  # few keys are more than a window
 
                 return delete_key_stream(WriteTransaction.begin(self.client, request), given.spooled, asked)
             keys, based_on = chosen_keys()

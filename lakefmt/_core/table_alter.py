@@ -13,7 +13,7 @@ from typing import Any, Unpack
 
 import pyarrow as pa
 
-from lakefmt._core.arguments import check_flags, check_texts, text_argument
+from lakefmt._core.arguments import check_flags, check_keywords, check_texts, text_argument
 from lakefmt._core.data_classes import replace
 from lakefmt._core.filegroups.table_client import TableClient
 from lakefmt._core.schema.alter import (
@@ -28,7 +28,7 @@ from lakefmt._core.schema.alter import (
 from lakefmt._core.values import CommitResult, WriteOperation
 from lakefmt._core.write.columns import bound_columns
 from lakefmt._core.write.commit.retry import retried
-from lakefmt._core.write.context import OnCommit, WritePlan, WriteRequest, parse_call
+from lakefmt._core.write.context import ARGUMENTS, OnCommit, WritePlan, WriteRequest, parse_call
 from lakefmt._core.write.transaction import WriteTransaction
 from lakefmt.errors import InvalidInputError
 from lakefmt.options import WriteOptions
@@ -112,6 +112,7 @@ class TableAlter:
             >>> t.schema.names
             ['v', 'id']
         """
+        check_keywords(self.add_column, call, ARGUMENTS)
         place, kind = _position(after, before), _type_argument(type)
         check_texts(comment=comment)
         name = text_argument(name, "name")
@@ -136,6 +137,7 @@ class TableAlter:
             >>> t.read().to_pylist()
             [{'id': 'a', 'v': None}]
         """
+        check_keywords(self.drop_column, call, ARGUMENTS)
         name = text_argument(name, "name")
         return self._alter(lambda bound: Alteration(lambda schema: drop_column(schema, name, bound)), call)
 
@@ -159,6 +161,7 @@ class TableAlter:
             >>> t.read().to_pylist()
             [{'id': 'a', 'w': 1}]
         """
+        check_keywords(self.rename_column, call, ARGUMENTS)
         old, new = text_argument(old, "old"), text_argument(new, "new")
         renamed = old, last_name(old, new)
         return self._alter(
@@ -200,6 +203,7 @@ class TableAlter:
             >>> t.read().to_pylist()
             [{'id': 'a', 'v': '1'}]
         """
+        check_keywords(self.update_column, call, ARGUMENTS)
         place, kind = _position(after, before), None if type is None else _type_argument(type)
         check_texts(comment=comment)
         if nullable is not None:

@@ -20,7 +20,7 @@ from lakefmt._core.index.api import FilterTally, Index, Located, LookUpStep
 from lakefmt._core.index.key_reader import key_files
 from lakefmt._core.index.locations import locate_everywhere, partitions_of_keys
 from lakefmt._core.index.registry import choose_index
-from lakefmt._core.metadata.reading.index_list import MetadataIndex, list_indexes
+from lakefmt._core.metadata.manage import MetadataIndex, list_indexes
 from lakefmt._core.transactions.indexing import (
     create_metadata_indexes,
     drop_metadata_index,

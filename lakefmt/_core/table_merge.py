@@ -9,7 +9,7 @@ from typing import Literal, Unpack
 
 import pyarrow as pa
 
-from lakefmt._core.arguments import flag_argument, mapping_argument, shown
+from lakefmt._core.arguments import check_keywords, flag_argument, mapping_argument, shown
 from lakefmt._core.config.settings import resolve_settings
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.table_client import TableClient
@@ -17,7 +17,7 @@ from lakefmt._core.schema.cast import conform
 from lakefmt._core.schema.types import normalise_field
 from lakefmt._core.values import CommitResult, Filter, WriteOperation
 from lakefmt._core.write.commit.retry import retried
-from lakefmt._core.write.context import OnCommit, WriteRequest, parse_call
+from lakefmt._core.write.context import ARGUMENTS, OnCommit, WriteRequest, parse_call
 from lakefmt._core.write.ingest import open_stream, read_all
 from lakefmt._core.write.merge import Merge, plan_merge_write, run_merge
 from lakefmt._core.write.merge_rows import Clause, Values, When
@@ -168,6 +168,7 @@ class TableMerge:
             >>> result.num_updates, result.num_inserts
             (1, 1)
         """
+        check_keywords(self.execute, call, ARGUMENTS)
         if not self.clauses:
             raise InvalidInputError(
                 "the merge has no clause: say what happens, such as when_matched() and when_not_matched()"

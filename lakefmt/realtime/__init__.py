@@ -1,8 +1,7 @@
 """Real-time streams under the names of the ClickZetta SDK (docs/realtime.md).
 
-A program written for it changes its imports and how it connects. ``connection``, with its cursor, and ``stream`` act;
-``rows`` and ``converters`` turn values into what a table stores; ``statements`` reads SQL and SQL types; ``options`` and
-``errors`` have the SDK's names. The rows themselves travel through ``lakefmt._core.producers.stream``.
+A program written for it changes its imports and how it connects. ``connection``, with its cursor, and ``stream``, with its
+options, act; ``rows`` turns values into what a table stores; ``statements`` reads SQL and SQL types; ``errors`` has the SDK's names. The rows themselves travel through ``lakefmt._core.producers.stream``.
 """
 
 from lakefmt._core.producers.stream.options import ErrorTypeHandler, FlushMode, RetryMode, RetryStatus, RowOperator
@@ -23,9 +22,14 @@ from lakefmt.realtime.errors import (
     RowRefused,
     StreamClosed,
 )
-from lakefmt.realtime.options import CZSessionOptions, ProtocolType, RealtimeOperation, RealtimeOptionsBuilder
 from lakefmt.realtime.rows import Row
-from lakefmt.realtime.stream import RealtimeStream
+from lakefmt.realtime.stream import (
+    CZSessionOptions,
+    ProtocolType,
+    RealtimeOperation,
+    RealtimeOptionsBuilder,
+    RealtimeStream,
+)
 
 __all__ = [
     "CZException",

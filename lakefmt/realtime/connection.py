@@ -36,7 +36,6 @@ from lakefmt.errors import (
     UnsupportedError,
 )
 from lakefmt.errors import InternalError as BrokenInvariant
-from lakefmt.realtime.converters import ConversionNotes, ConversionRules
 from lakefmt.realtime.errors import (
     DatabaseError,
     Error,
@@ -46,7 +45,7 @@ from lakefmt.realtime.errors import (
     OperationalError,
     ProgrammingError,
 )
-from lakefmt.realtime.options import CZSessionOptions, RealtimeOperation
+from lakefmt.realtime.rows import ConversionNotes, ConversionRules
 from lakefmt.realtime.statements import (
     SQL_TYPES,
     CreateTable,
@@ -60,6 +59,7 @@ from lakefmt.realtime.statements import (
     encode_types,
     parse_statement,
 )
+from lakefmt.realtime.stream import CZSessionOptions, RealtimeOperation
 
 if TYPE_CHECKING:
     from lakefmt.realtime.stream import RealtimeStream

@@ -1,40 +1,76 @@
-"""Rounds of `lakefmt ingest` by Spark: files by its own readers, rows by the DataFrame writer, checkpoints as anywhere (effects)."""
+"""Rounds of `lakefmt ingest` by Spark: its tasks read and decode, its writer writes, checkpoints are as anywhere (effects).
+
+Messages come by Spark's own source of Kafka, files are read by tasks, one after the other; what both are is decoded as without Spark, so
+that types, rejected rows and their origins are the same. Decoded rows are packed until all tasks are done: then their columns are known.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
-from lakefmt._core.ingest.api import Round
+import pyarrow as pa
+
+from lakefmt._core.cdc.events import RowKind
+from lakefmt._core.ingest.api import Round, SourceBatch
 from lakefmt._core.ingest.checkpoints import CheckpointCommit
-from lakefmt._core.ingest.files.reading import file_format, hive_values
-from lakefmt._core.ingest.files.source import FileRound
+from lakefmt._core.ingest.files.listing import ListedFile
+from lakefmt._core.ingest.files.source import FileRound, FileSource
+from lakefmt._core.ingest.inputs import GuessedTypes
+from lakefmt._core.ingest.kafka.client import MessageBatch
+from lakefmt._core.ingest.kafka.options import KafkaOptions
+from lakefmt._core.ingest.kafka.source import KafkaRound, MessageRows
+from lakefmt._core.ingest.kinds import KIND
+from lakefmt._core.ingest.open import open_source
 from lakefmt._core.ingest.options import TableJob
-from lakefmt._core.ingest.sink import JobSink
+from lakefmt._core.ingest.rows import unified_schema
+from lakefmt._core.ingest.sink import JobSink, RoundBatch, without_kind
+from lakefmt._core.ingest.transforms import open_transforms
+from lakefmt._core.producers.stream.committing import key_scope
+from lakefmt._core.schema import conform
+from lakefmt._core.table import Table
 from lakefmt._core.values import CommitResult
 from lakefmt._core.write.context import AlreadyDone, EntryView
-from lakefmt.errors import InvalidInputError, RowsRejected, SourceUnavailable, UnsupportedFeature
+from lakefmt.errors import InvalidInputError, PositionLost, RowsRejected, SchemaMismatch, UnsupportedFeature
 from lakefmt.spark.types import dataframe_schema, spark_schema, spark_types
-from lakefmt.spark.writing.dataframe import write_with_entries
+from lakefmt.spark.workers import check_workers
+from lakefmt.spark.writing.dataframe import CollectedRows, write_with_entries
+from lakefmt.spark.writing.distributed import typed_errors
+from lakefmt.spark.writing.staging import line_of, pack, unpack
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 __all__ = ["SparkEngine"]
 
-_READERS: Final = {"jsonl": "json", "csv": "csv", "parquet": "parquet", "orc": "orc", "avro": "avro"}
 _VIEW: Final = "lakefmt_source"
+_PACKED: Final = "fields binary, rows bigint, data binary, rejected binary"
+_PACKED_SCHEMA: Final = pa.schema(
+    [("fields", pa.binary()), ("rows", pa.int64()), ("data", pa.binary()), ("rejected", pa.binary())]
+)
+_REASON: Final = "_lakefmt_ingest_reason"
+_NUMBER: Final = "_lakefmt_ingest_number"
+#: Times without a zone are those of UTC, as without Spark.
+_ZONELESS: Final = "utc"
+_GONE: Final = (RowKind.UPDATE_BEFORE.value, RowKind.DELETE.value)
+
+Decode = Callable[[Iterator[pa.RecordBatch]], Iterator[SourceBatch]]
 
 
 class SparkEngine:
-    """Reads and writes rounds of files with a session of Spark.
+    """Reads and writes rounds of files and of Kafka with a session of Spark.
 
     Args:
         session: of Spark; None: the active one, or a new one with the configuration of the process (``spark-submit``).
+        storage_options: credentials of the stores of files.
     """
 
-    def __init__(self, session: SparkSession | None = None) -> None:
-        self._session = session
+    def __init__(
+        self, session: SparkSession | None = None, storage_options: Mapping[str, object] | None = None
+    ) -> None:
+        self._session, self._storage_options = session, storage_options
 
     @property
     def session(self) -> SparkSession:
@@ -52,128 +88,382 @@ class SparkEngine:
         return self._session
 
     def write(
-        self, job: TableJob, planned: Round, sink: JobSink, entries: CheckpointCommit
-    ) -> tuple[CommitResult, int]:
-        """Write a round of files in one commit.
+        self, job: TableJob, planned: Round, sink: JobSink, batch: RoundBatch, entries: CheckpointCommit
+    ) -> tuple[CommitResult, int] | None:
+        """Write a round in one commit; of rows that delete others, those are deleted by a commit before it.
 
         Args:
             job: of the table.
             planned: the round.
             sink: has the table, and makes it.
+            batch: takes the rows that cannot be written.
             entries: what the commit says.
 
         Raises:
             UnsupportedFeature: the job asks for what Spark does not do here.
-            RowsRejected: a check does not hold.
-            SourceUnavailable: a file changed while it was read; the next round has it whole.
+            RowsRejected: a row cannot be written, and there is no table for such rows; or too many cannot.
+            SchemaMismatch: the rows have other columns than the job allows.
+            PositionLost: messages of the round were removed meanwhile.
         """
-        _check(job, planned)
-        assert isinstance(planned, FileRound)  # noqa: S101  (what _check says)
-        rows = self._transformed(self._read(job, planned, sink), job)
-        table = sink.ensure(dataframe_schema(rows.schema))
-        self._check_rows(rows, job)
+        check_workers(self.session)
+        queries = _queries(job)
+        packed = self._packed(job, planned).persist()
+        try:
+            with typed_errors():
+                schema, count = self._look(packed, sink, batch, has_queries=bool(queries))
+            if not schema.names or not count:
+                return None  # what there is to commit needs no tasks
+            _check_policy(job, sink.table, without_kind(schema))
+            rows = self._unpacked(packed, schema)
+            if queries and KIND in schema.names:
+                raise UnsupportedFeature(
+                    "--engine spark runs no SQL over rows that delete others: what it makes of a row says nothing of its kind"
+                )
+            for text in queries:
+                rows.createOrReplaceTempView(_VIEW)
+                rows = self.session.sql(text)
+            with typed_errors():
+                before = batch.rejected_rows
+                rows = self._without_bad(rows, job, batch)
+                count -= batch.rejected_rows - before
+                table = sink.ensure(without_kind(dataframe_schema(rows.schema, _ZONELESS) if queries else schema))
+                sink.write_rejected(batch)
+                batch.check_limits(count)
+                result = self._commit(rows, job, table, entries)
+                return result, result.num_inserts + result.num_updates if queries else count
+        finally:
+            packed.unpersist()
+
+    # ------------------------------------------------------------------------------------------------------ reading
+
+    def _packed(self, job: TableJob, planned: Round) -> DataFrame:
+        """Return what tasks make of a round: their rows in packs, by columns, and what they reject."""
+        leading = tuple(name for name in job.transformers if not _is_query(name))
+        if isinstance(planned, KafkaRound):
+            options, known = planned.source.options, planned.source.table_schema
+            messages = _messages(self.session, options, planned)
+            return messages.mapInArrow(_packing(_decoder_of(options, known), leading, job.memory_bytes), _PACKED)
+        if isinstance(planned, FileRound):
+            read = _reader_of(job, self._storage_options, planned.files, planned.schema)
+            # As many tasks as Spark has places for them: files next to each other go to one.
+            numbers = self.session.range(len(planned.files))
+            return numbers.mapInArrow(_packing(read, leading, job.memory_bytes), _PACKED)
+        raise UnsupportedFeature("--engine spark reads files and Kafka; other sources are read without it")
+
+    @staticmethod
+    def _look(packed: DataFrame, sink: JobSink, batch: RoundBatch, *, has_queries: bool) -> tuple[pa.Schema, int]:
+        """Return the columns of all packs and of the table, and how many rows there are; take what is rejected."""
+        from pyspark.sql import functions as sql
+
+        try:
+            kinds = (
+                packed.select("fields", "rows", sql.monotonically_increasing_id().alias("number"))
+                .where("fields IS NOT NULL")
+                .groupBy("fields")
+                .agg(sql.sum("rows").alias("rows"), sql.min("number").alias("number"))
+                .orderBy("number")
+                .collect()
+            )
+            for line in packed.where("rejected IS NOT NULL").select("rejected").toLocalIterator():
+                for rejected in unpack(line["rejected"]).to_batches():
+                    batch.take_rejected(rejected)
+        except Exception as error:
+            if any(
+                text in str(error) for text in ("OffsetOutOfRange", "Some data may have been lost", "failOnDataLoss")
+            ):
+                raise PositionLost("messages of the round were removed before Spark had read them") from error
+            raise
+        # What SQL makes of the rows has the columns of the table.
+        known = pa.schema([]) if sink.table is None or has_queries else sink.table.schema
+        schemas = [pa.ipc.read_schema(pa.py_buffer(line["fields"])) for line in kinds]
+        return unified_schema(schemas, known), sum(line["rows"] for line in kinds)
+
+    @staticmethod
+    def _unpacked(packed: DataFrame, schema: pa.Schema) -> DataFrame:
+        stored = spark_schema(schema)
+        frame = packed.where("rows > 0").select("data")
+        return frame.mapInArrow(_unpacking(schema, stored), spark_types(stored))
+
+    @staticmethod
+    def _without_bad(rows: DataFrame, job: TableJob, batch: RoundBatch) -> DataFrame:
+        """Return the rows that can be written; take the others, with the reason of each.
+
+        Raises:
+            RowsRejected: a check does not hold, and the job ends then.
+        """
+        from pyspark.sql import functions as sql
+
+        reason: Column = sql.lit(None).cast("string")
+        for name, text in reversed(list(job.checks.items())):
+            said = f"check {name!r} does not hold: {text}"
+            reason = sql.when(~sql.coalesce(sql.expr(f"({text})"), sql.lit(False)), sql.lit(said)).otherwise(reason)
+        for name in reversed(job.key):
+            if name in rows.columns:
+                reason = sql.when(sql.col(f"`{name}`").isNull(), sql.lit(f"key {name!r} is null")).otherwise(reason)
+        named = rows.withColumn(_REASON, reason)
+        found = named.where(f"{_REASON} IS NOT NULL")
+        schema = dataframe_schema(found.schema, _ZONELESS)
+        bad = pa.RecordBatchReader.from_stream(CollectedRows(found, schema)).read_all()
+        for part in bad.to_batches():
+            reasons = part.column(schema.get_field_index(_REASON)).to_pylist()
+            broken = next((each for each in reasons if each.startswith("check ")), None)
+            if broken is not None and job.on_check_failed == "abort":
+                raise RowsRejected(f"{broken}; nothing of the round was committed")
+            batch.reject(part.drop_columns([name for name in (_REASON, KIND) if name in part.schema.names]), reasons)
+        return named.where(f"{_REASON} IS NULL").drop(_REASON)
+
+    # ------------------------------------------------------------------------------------------------------ writing
+
+    def _commit(self, rows: DataFrame, job: TableJob, table: Table, entries: CheckpointCommit) -> CommitResult:
         options = {
             "hoodie.datasource.write.operation": job.operation,
-            **{n: str(v) for n, v in table.client.options.items()},
+            "lakefmt.spark.timestamp_ntz": _ZONELESS,
+            **{name: str(value) for name, value in table.client.options.items()},
         }
         if job.operation == "upsert" and not table.properties.record_key_fields:
             options["hoodie.datasource.write.operation"] = "insert"
-        options["hoodie.datasource.write.insert.drop.duplicates"] = "true" if job.filter_dupes else "false"
-        unchanged = _WhileUnchanged(planned, entries)
-        texts = {
-            name: text for name, text in options.items() if text != "false" or not name.endswith("drop.duplicates")
-        }
-        result = write_with_entries(rows, table.client.store.url, "append", texts, unchanged)
-        return result, result.num_inserts + result.num_updates
-
-    def _read(self, job: TableJob, planned: FileRound, sink: JobSink) -> DataFrame:
-        """Return the rows of the files; columns that the table has get the types of the table."""
-        base = planned.folder.url
-        base = base if "://" in base else f"file://{base if base.startswith('/') else _absolute(base)}"
-        by_kind = dict[str, list[str]]()
-        for file in planned.files:
-            kind = file_format(file.name, planned.format)
-            by_kind.setdefault(_READERS[kind[0] if kind else "jsonl"], []).append(f"{base}/{file.name}")
-        parts = [self._frame(kind, paths, base, job) for kind, paths in by_kind.items()]
-        rows = parts[0]
-        for part in parts[1:]:
-            rows = rows.unionByName(part, allowMissingColumns=True)
-        folders = {name for file in planned.files for name in hive_values(file.name)} if job.hive_columns else set()
-        known = (
-            {}
-            if sink.table is None
-            else {f.name: f.dataType for f in spark_types(spark_schema(sink.table.schema)).fields}
-        )
-        for name in rows.columns:
-            if name in folders and name not in known:
-                rows = rows.withColumn(name, rows[name].cast("string"))  # as the other engine has it
-            if name in known and rows.schema[name].dataType != known[name]:
-                rows = rows.withColumn(name, rows[name].cast(known[name]))
-        return rows
-
-    def _frame(self, kind: str, paths: list[str], base: str, job: TableJob) -> DataFrame:
-        reader = self.session.read.format(kind).option("mode", "FAILFAST").option("recursiveFileLookup", "false")
-        has_folders = job.hive_columns and any(hive_values(path) for path in paths)
-        if has_folders:
-            reader = reader.option("basePath", base)
-        if kind == "csv":
-            reader = (
-                reader.option("sep", job.delimiter)
-                .option("header", str(job.header).lower())
-                .option("inferSchema", "true")
-            )
-        if kind in ("parquet", "orc"):
-            reader = reader.option("mergeSchema", "true")
-        return reader.load(paths)
-
-    def _transformed(self, rows: DataFrame, job: TableJob) -> DataFrame:
-        for name in job.transformers:
-            text = name.removeprefix("sql:").strip().rstrip(";")
-            rows.createOrReplaceTempView(_VIEW)
-            rows = self.session.sql(text.replace("<SRC>", _VIEW).replace("<src>", _VIEW))
-        return rows
-
-    def _check_rows(self, rows: DataFrame, job: TableJob) -> None:
-        for name, text in job.checks.items():
-            bad = rows.where(f"NOT coalesce(({text}), false)").limit(1).collect()
-            if bad:
-                raise RowsRejected(f"check {name!r} ({text}) does not hold, for example for {str(bad[0])[:200]}")
+        if job.filter_dupes:
+            options["hoodie.datasource.write.operation"] = "insert"
+            options["hoodie.datasource.write.insert.drop.duplicates"] = "true"
+        url = table.client.store.url
+        if KIND in rows.columns:
+            deleted, rows = _parted(rows, job, table)
+            options["hoodie.datasource.write.operation"] = "upsert"
+            if deleted.limit(1).collect():
+                texts = {**options, "hoodie.datasource.write.operation": "delete"}
+                write_with_entries(deleted, url, "append", texts, _Unmoved(entries))
+        return write_with_entries(rows, url, "append", options, entries)
 
 
-class _WhileUnchanged:
-    """Says what a round's commit says, if its files are still those that were listed: Spark has read them by then."""
-
-    def __init__(self, planned: FileRound, entries: CheckpointCommit) -> None:
-        self._planned, self._entries = planned, entries
-
-    def __call__(self, view: EntryView) -> Mapping[str, str] | AlreadyDone:
-        for file in self._planned.files:
-            if self._planned.folder.look(file.name) != file:
-                raise SourceUnavailable(f"{file.name} changed while Spark read it: the next round has it whole")
-        return self._entries(view)
-
-
-def _absolute(path: str) -> str:
-    from pathlib import Path
-
-    return str(Path(path).absolute())
-
-
-def _check(job: TableJob, planned: Round) -> None:
-    """Refuse what only the other engine does.
+def _parted(rows: DataFrame, job: TableJob, table: Table) -> tuple[DataFrame, DataFrame]:
+    """Return the rows that are deleted in the end, and the newest ones of all other keys.
 
     Raises:
-        UnsupportedFeature: so it is.
-        InvalidInputError: CSV without a header.
+        InvalidInputError: the table has no keys by which rows could be deleted.
     """
-    if not isinstance(planned, FileRound):
-        raise UnsupportedFeature("--engine spark reads files; other sources are read without it")
-    odd = [name for name in job.transformers if name == "flatten" or name.startswith(("python:", "sql-file:"))]
-    if odd:
-        raise UnsupportedFeature(f"--engine spark transforms rows by SQL alone, not by {odd[0]!r}")
-    if job.errors is not None:
-        raise UnsupportedFeature(
-            "--engine spark rejects no rows one by one: leave errors out, and a bad row ends the round"
+    from pyspark.sql import Window
+    from pyspark.sql import functions as sql
+
+    keys = list(table.properties.record_key_fields)
+    if not keys:
+        raise InvalidInputError(
+            f"{table.client.store.url} has no record key, and the source deletes rows: give the table a key"
         )
-    if not job.header:
-        raise InvalidInputError("--engine spark reads CSV with a header")
+    scope = key_scope(table.client.at(table.client.load()), table.client.options)
+    places = [] if scope.across else [name.partition(":")[0] for name in table.properties.partition_fields]
+    own = Window.partitionBy(*[sql.col(f"`{name}`") for name in dict.fromkeys([*keys, *places])])
+    is_gone = sql.coalesce(sql.col(KIND), sql.lit(RowKind.UPDATE_AFTER.value)).isin(*_GONE)
+    numbered = rows.withColumn(_NUMBER, sql.monotonically_increasing_id())
+    newest = (
+        numbered.withColumn("_lakefmt_gone", sql.max(sql.when(is_gone, sql.col(_NUMBER))).over(own))
+        .withColumn("_lakefmt_put", sql.max(sql.when(~is_gone, sql.col(_NUMBER))).over(own))
+        .where(f"{_NUMBER} = greatest(_lakefmt_gone, _lakefmt_put)")
+    )
+    extra = [KIND, _NUMBER, "_lakefmt_gone", "_lakefmt_put"]
+    return newest.where(is_gone).drop(*extra), newest.where(~is_gone).drop(*extra)
+
+
+class _Unmoved:
+    """Says nothing, if the table is still where the round began."""
+
+    def __init__(self, entries: CheckpointCommit) -> None:
+        self._entries = entries
+
+    def __call__(self, view: EntryView) -> Mapping[str, str] | AlreadyDone:
+        self._entries(view)
+        return {}
+
+
+def _check_policy(job: TableJob, table: Table | None, schema: pa.Schema) -> None:
+    """Raise where rows bring columns and the job adds none.
+
+    Raises:
+        SchemaMismatch: so it is.
+    """
+    if (
+        job.on_schema_change == "add"
+        or table is None
+        or schema.equals(table.schema)
+        or any(map(_is_query, job.transformers))
+    ):
+        return
+    known = table.schema
+    new = [each.name for each in schema if each.name not in known.names or not each.equals(known.field(each.name))]
+    raise SchemaMismatch(f"the rows have other columns than the table: {', '.join(map(repr, new))}")
+
+
+# ------------------------------------------------------------------------------------------------------ transformers
+
+
+def _is_query(name: str) -> bool:
+    return name != "flatten" and not name.startswith("python:")
+
+
+def _queries(job: TableJob) -> list[str]:
+    """Return the SQL of a job, which comes behind what is done with batches.
+
+    Raises:
+        UnsupportedFeature: a batch would be changed behind SQL.
+        InvalidInputError: the file of a query is not there.
+    """
+    is_query = [_is_query(name) for name in job.transformers]
+    if is_query != sorted(is_query):
+        raise UnsupportedFeature("--engine spark flattens rows and calls functions before it runs SQL, not behind it")
+    texts = []
+    for name in (each for each in job.transformers if _is_query(each)):
+        if name.startswith("sql-file:"):
+            path = Path(name.removeprefix("sql-file:").removeprefix("file://"))
+            if not path.is_file():
+                raise InvalidInputError(f"the SQL of a transformer is not in {path}")
+            name = path.read_text(encoding="utf-8")
+        text = name.removeprefix("sql:").strip().rstrip(";")
+        texts.append(text.replace("<SRC>", _VIEW).replace("<src>", _VIEW))
+    return texts
+
+
+# ------------------------------------------------------------------------------------------------------------- tasks
+
+
+def _packing(read: Decode, leading: Sequence[str], memory_bytes: int) -> Callable[..., Iterator[pa.RecordBatch]]:
+    """Return the task that reads, transforms and packs."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        rejected = list[pa.RecordBatch]()
+
+        def parts() -> Iterator[Any]:
+            for part in read(batches):
+                if part.rejected is not None and part.rejected.num_rows:
+                    rejected.append(part.rejected)
+                if part.rows.schema.names:
+                    yield part.rows, part.kinds
+
+        made: Iterable[Any] = parts()
+        for transform in open_transforms(leading, memory_bytes):
+            made = transform(made)
+        for rows, kinds in made:
+            table = pa.Table.from_batches([rows])
+            if kinds is not None:
+                table = table.append_column(KIND, pa.array(kinds, pa.int8()))
+            fields = table.schema.remove_metadata().serialize().to_pybytes()
+            yield line_of((fields, table.num_rows, pack(table), None), _PACKED_SCHEMA)
+        for each in rejected:
+            yield line_of((None, 0, None, pack(pa.Table.from_batches([each]))), _PACKED_SCHEMA)
+
+    return run
+
+
+def _unpacking(schema: pa.Schema, stored: pa.Schema) -> Callable[..., Iterator[pa.RecordBatch]]:
+    """Return the task that unpacks rows with the columns of all of them."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for data in batch.column(0):
+                whole = conform(unpack(data.as_buffer()), schema, allow_null_list_elements=True)
+                yield from whole.cast(stored).combine_chunks().to_batches()
+
+    return run
+
+
+def _reader_of(
+    job: TableJob,
+    storage_options: Mapping[str, object] | None,
+    files: Sequence[ListedFile],
+    schema: pa.Schema | None,
+) -> Decode:
+    """Return what reads the files whose numbers come; each guesses the types of its columns for itself."""
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[SourceBatch]:
+        source = open_source(job, storage_options)
+        assert isinstance(source, FileSource)  # noqa: S101  (so was the round)
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                guesses = GuessedTypes(frozenset(source.format.keys))
+                yield from source.read(files[number], schema or pa.schema([]), guesses)
+
+    return read
+
+
+def _decoder_of(options: KafkaOptions, schema: pa.Schema | None) -> Decode:
+    """Return what decodes the messages that come."""
+
+    def decode(batches: Iterator[pa.RecordBatch]) -> Iterator[SourceBatch]:
+        rows = MessageRows(options)
+        rows.table_schema = schema
+        for batch in batches:
+            columns = [column.to_pylist() for column in batch.columns]
+            if options.has_headers:
+                columns[5] = [[(each["key"], each["value"]) for each in line or ()] for line in columns[5]]
+            if batch.num_rows:
+                yield from rows.decode(MessageBatch(*columns))
+
+    return decode
+
+
+# ------------------------------------------------------------------------------------------------------------- Kafka
+
+
+def _messages(session: SparkSession, options: KafkaOptions, planned: KafkaRound) -> DataFrame:
+    """Return the messages of a round, by Spark's own source.
+
+    Raises:
+        UnsupportedFeature: the connector is missing, or a setting of the client has no other name there.
+    """
+    ranges = [each for each in planned.ranges if each.end > each.begin]
+    begins = {options.topic: {str(each.partition): each.begin for each in ranges}}
+    ends = {options.topic: {str(each.partition): each.end for each in ranges}}
+    reader = session.read.format("kafka").options(**_java_settings(options.client))
+    reader = reader.option("assign", json.dumps({options.topic: sorted(each.partition for each in ranges)}))
+    reader = reader.option("startingOffsets", json.dumps(begins)).option("endingOffsets", json.dumps(ends))
+    reader = reader.option("failOnDataLoss", "true").option("includeHeaders", str(options.has_headers).lower())
+    headers = "headers" if options.has_headers else "CAST(NULL AS STRING) AS headers"
+    try:
+        messages = reader.load()
+    except Exception as error:
+        if "kafka" not in str(error).lower() or "find data source" not in str(error).lower():
+            raise
+        release = session.version
+        scala = "2.13" if int(release.partition(".")[0]) > 3 else "2.12"
+        raise UnsupportedFeature(
+            "--engine spark reads Kafka by Spark's own source: start it with "
+            f"spark.jars.packages=org.apache.spark:spark-sql-kafka-0-10_{scala}:{release}"
+        ) from error
+    return messages.selectExpr("partition", "offset", "key", "value", "unix_millis(timestamp) AS timestamp", headers)
+
+
+_SAME: Final = frozenset(
+    {"bootstrap.servers", "security.protocol", "isolation.level", "client.id", "client.rack", "check.crcs"}
+)
+_OTHER_NAMES: Final = {"sasl.mechanisms": "sasl.mechanism", "sasl.mechanism": "sasl.mechanism"}
+
+
+def _java_settings(client: Mapping[str, str]) -> dict[str, str]:
+    """Return settings of librdkafka by the names of Kafka's Java client.
+
+    Raises:
+        UnsupportedFeature: one that decides who may read has no other name.
+
+    Example:
+        >>> _java_settings({"bootstrap.servers": "b:9092", "fetch.wait.max.ms": "5"})
+        {'kafka.isolation.level': 'read_committed', 'kafka.bootstrap.servers': 'b:9092'}
+    """
+    settings = {"kafka.isolation.level": "read_committed"}
+    for name, text in client.items():
+        if name in _SAME:
+            settings[f"kafka.{name}"] = text
+        elif name in _OTHER_NAMES:
+            settings[f"kafka.{_OTHER_NAMES[name]}"] = text
+        elif name == "ssl.ca.location":
+            settings |= {"kafka.ssl.truststore.type": "PEM", "kafka.ssl.truststore.location": text}
+        elif name.startswith(("sasl.", "ssl.")) and name not in ("sasl.username", "sasl.password"):
+            raise UnsupportedFeature(f"--engine spark has no setting for {name} of librdkafka")
+    if "sasl.username" in client:
+        is_plain = settings.get("kafka.sasl.mechanism", "PLAIN").upper() == "PLAIN"
+        module = "plain.PlainLoginModule" if is_plain else "scram.ScramLoginModule"
+        login = " ".join(
+            f'{name}="{client.get(f"sasl.{name}", "").translate(_IN_QUOTES)}"' for name in ("username", "password")
+        )
+        settings["kafka.sasl.jaas.config"] = f"org.apache.kafka.common.security.{module} required {login};"
+    return settings
+
+
+_IN_QUOTES: Final = str.maketrans({"\\": "\\\\", '"': '\\"'})

@@ -12,8 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt._core.advice.advise import WORTH_IT, advise_choice, candidate_choices, needs_new_table
-from lakefmt._core.advice.amounts import CostCurves, expected_cost, parse_curves, predict_amounts
+from lakefmt._core.advice.advise import (
+    WORTH_IT,
+    CostCurves,
+    advise_choice,
+    candidate_choices,
+    expected_cost,
+    needs_new_table,
+    parse_curves,
+    predict_amounts,
+)
 from lakefmt._core.advice.kept_curves import cache_path, keep_curves, load_curves, shipped_curves
 from lakefmt._core.advice.profile import TableChoice, TableProfile
 from lakefmt._core.config.settings import resolve_settings

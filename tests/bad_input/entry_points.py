@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import io
 import itertools
 import json
 from collections.abc import Callable, Mapping
@@ -12,6 +13,7 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 import lakefmt
 from lakefmt import lowlevel
@@ -267,6 +269,13 @@ def _context_text() -> str:
     )
 
 
+def _folder_of_parquet(place: Place) -> str:
+    written = io.BytesIO()
+    pq.write_table(rows("k1", "k2"), written)
+    MemoryStore(f"{place.space}-in").put("a.parquet", written.getvalue())
+    return f"memory://{place.space}-in"
+
+
 _FILTER: Argument = lambda place: "id = 'k1'"  # noqa: E731
 
 
@@ -295,6 +304,14 @@ ENTRY_POINTS: dict[str, EntryPoint] = {
             "record_key": lambda place: "id",
         },
         ("data",),
+    ),
+    "lakefmt.convert": EntryPoint(
+        lambda place, **given: lakefmt.convert(**given),
+        {
+            "source": _folder_of_parquet,
+            "path": lambda place: f"memory://{place.space}/converted",
+            "record_key": lambda place: "id",
+        },
     ),
     "lakefmt.open_table": EntryPoint(lambda place, **given: lakefmt.open_table(**given), {"path": lambda p: p.url}),
     **{

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefmt._core.advice.amounts import CostCurves, predict_amounts
+from lakefmt._core.advice.advise import CostCurves, predict_amounts
 from lakefmt._core.bench.cells import WORKLOADS, BenchCell, choices_to_try, workload
 from lakefmt._core.bench.run import CellRecord, fit_curves, machine_factors, nonnegative_fit
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from lakefmt._core.advice.amounts import predict_amounts
+from lakefmt._core.advice.advise import predict_amounts
 from lakefmt._core.advice.profile import TableChoice, TableProfile
 from lakefmt._core.bench import measure
 from lakefmt._core.bench.cells import SUITES, BenchCell, choices_to_try, plan_cells, workload

@@ -131,6 +131,9 @@ class ScriptedSource:
     batch_rows: int = 100
     during_snapshot: Callable[[], None] = lambda: None
 
+    #: What is confirmed is purged at once.
+    forgets: bool = False
+
     places: Iterator[int] = field(default_factory=itertools.count)
 
     identity = "scripted://tests"
@@ -146,6 +149,8 @@ class ScriptedSource:
 
     def confirm(self, positions: Mapping[SourceName, Any]) -> None:
         self.confirmed.append(dict(positions))
+        if self.forgets:
+            self.database.purged = max(self.database.purged, min(each["log"] for each in positions.values()))
 
     def lag(self) -> Mapping[str, float]:
         return {}

@@ -31,8 +31,10 @@ from tests.kit import SECONDS_FOR_A_CHILD
 SECONDS = float(os.environ.get("LAKEFMT_CDC_SECONDS", "8"))
 #: Seconds between two kills, at most.
 PAUSE = 20.0 if SECONDS > 60 else 2.5
+#: Seconds between two transactions: a follower that is killed all the time has to keep up with a long run.
+BETWEEN_TRANSACTIONS = 0.1 if SECONDS > 60 else 0.005
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(int(SECONDS) + 240)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(int(SECONDS) * 2 + 240)]
 
 
 def follower(url: str, base: Path, *more: str, password: str = "") -> subprocess.Popen[str]:
@@ -53,7 +55,7 @@ def working(step: Callable[[], None]) -> Iterator[None]:
 
     def work() -> None:
         try:
-            while not ended.wait(0.005):
+            while not ended.wait(BETWEEN_TRANSACTIONS):
                 step()
         except Exception as error:
             failures.append(error)
@@ -85,7 +87,7 @@ def kill_again_and_again(start: Callable[..., subprocess.Popen[str]], draw: rand
 
 def end_well(start: Callable[..., subprocess.Popen[str]]) -> None:
     process = start("--once")
-    _, said = process.communicate(timeout=SECONDS_FOR_A_CHILD * 4)
+    _, said = process.communicate(timeout=SECONDS_FOR_A_CHILD * 4 + SECONDS)
     assert process.returncode == 0, said[-3000:]
 
 

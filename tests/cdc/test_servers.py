@@ -14,6 +14,7 @@ import lakefmt
 from lakefmt._core.cdc.postgres.source import PostgresSource
 from lakefmt._core.cli.root import main
 from lakefmt.cdc import SourceReader, follow
+from lakefmt.errors import SchemaMismatch, SourceChanged, TableNotFound
 from tests.cdc.mysql.following_kit import new_database, source_of
 from tests.judges.mariadb import READER_PASSWORD, MariaServer
 from tests.judges.postgres import PostgresServer
@@ -120,6 +121,13 @@ def test_a_file_says_what_is_special_of_tables(
     assert lakefmt.open_table(tmp_path / "lake" / database / "odd").read(columns=["street"]).to_pylist() == [
         {"street": "x"}
     ]
+    elsewhere = tmp_path / "elsewhere"
+    beside = [*command, "--tables-file", str(file), "--table", f"odd={elsewhere}"]
+    done = CliRunner().invoke(main, beside)
+    assert done.exit_code == 0, done.output
+    assert lakefmt.open_table(elsewhere).read(columns=["street"]).num_rows == 1, (
+        "a path takes the place of a path alone"
+    )
     made = "create table other (id int primary key)"
     mariadb.execute(made, "insert into other values (1)", database=database)
     neighbour = new_database(mariadb, made, "insert into other values (2)")
@@ -141,3 +149,75 @@ def test_a_wrong_password_is_an_error_without_it(mariadb: MariaServer, tmp_path:
     assert done.exit_code == 1
     assert "error[source_refused]" in done.stderr
     assert "Not-this-one" not in done.output
+
+
+def test_a_table_that_cannot_be_stored_stops_alone_and_is_the_servers_when_it_is_mended(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    source, execute, schema = server
+    base, told = f"memory://guide-{next(NUMBERS)}", list[Any]()
+    more = {**QUICK, "on_commit": told.append}
+    execute("create table odd (id int primary key, v int)")
+    execute("create table odder (id int primary key, größe int)")
+    execute("insert into odd values (1, 1), (2, 2), (3, 3)")
+    execute("insert into odder values (1, 7)")
+    with pytest.raises(SchemaMismatch, match=f"{schema}.odder cannot be followed: column name 'größe'"):
+        follow(source, base, **more)
+    assert ids(base, schema, "odd") == ids(base, schema, "guide") == [1, 2, 3]
+    assert told[-1].as_dict()["tables_stopped"] == 1
+    assert "größe" in told[-1].tables[f"{schema}.odder"].error
+    assert f"{schema}.odder stops, 2 others go on" in caplog.text
+
+    execute("delete from odd where id = 1")
+    execute("alter table odd drop column v")
+    execute("alter table odd add column v varchar(9)")
+    execute("insert into odd values (4, 'four')")
+    execute("delete from guide where id = 2")
+    with pytest.raises(SourceChanged, match="2 tables stopped"):
+        follow(source, base, **more)
+    execute("delete from odd where id = 2")
+    execute("insert into odd values (5, 'five')")
+    execute("insert into guide values (6, 'six')")
+    with pytest.raises(SourceChanged, match="2 tables stopped"):
+        follow(source, base, **more)
+    assert ids(base, schema, "guide") == [1, 3, 6]
+    follow(
+        source,
+        base,
+        tables={f"{schema}.odder": {"rename": {"größe": "size"}}, f"{schema}.*": None},
+        on_type_changed="new_column",
+        **more,
+    )
+    assert (ids(base, schema, "odd"), ids(base, schema, "odder")) == ([3, 4, 5], [1])
+    table = lakefmt.open_table(f"{base}/{schema}/odd").read(columns=["id", "v__v2"]).sort_by("id")
+    assert table["v__v2"].to_pylist() == [None, "four", "five"]
+    assert told[-1].as_dict()["tables_stopped"] == 0
+
+
+def ids(base: str, schema: str, name: str) -> list[int]:
+    return sorted(lakefmt.open_table(f"{base}/{schema}/{name}").read(columns=["id"]).column("id").to_pylist())
+
+
+def test_a_table_that_stops_ends_the_follower_where_it_is_to(server: Server) -> None:
+    source, execute, schema = server
+    base = f"memory://guide-{next(NUMBERS)}"
+    execute("create table odder (id int primary key, größe int)")
+    with pytest.raises(SchemaMismatch, match="odder cannot be followed"):
+        follow(source, base, on_table_error="fail", **QUICK)
+    with pytest.raises(TableNotFound):
+        lakefmt.open_table(f"{base}/{schema}/odder")
+
+
+def test_a_log_that_cannot_follow_ends_the_follower_and_nothing_is_twice(server: Server) -> None:
+    source, execute, schema = server
+    base = f"memory://guide-{next(NUMBERS)}"
+    execute("create table odd (id int primary key, v int)")
+    follow(source, base, mode="append_log", **QUICK)
+    execute("alter table odd add column größe int")
+    execute("insert into odd values (1, 1, 1)")
+    execute("insert into guide values (9, 'nine')")
+    with pytest.raises(SchemaMismatch, match=f"{schema}.odd cannot be followed"):
+        follow(source, base, mode="append_log", **QUICK)
+    renamed = {f"{schema}.odd": {"rename": {"größe": "size"}}, f"{schema}.*": None}
+    follow(source, base, mode="append_log", tables=renamed, **QUICK)
+    assert (ids(base, schema, "odd"), ids(base, schema, "guide")) == ([1], [1, 2, 3, 9])

@@ -13,6 +13,8 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
+from lakefmt._core.cdc.events import is_followed
+from lakefmt._core.cdc.sink import TableSink
 from lakefmt._core.table import open_table
 from lakefmt.cdc import (
     Border,
@@ -92,9 +94,10 @@ def run(
 ) -> str:
     """Let a table take events, and return its path."""
     base = base or f"memory://follow-{next(NUMBERS)}"
-    tables = options.pop("tables", {})
-    first = TableChanged(SourceTable(T, schema, keys))
-    Follower(lambda: Events([first, *events, "border"]), base, tables, CdcOptions(**{**QUICK, **options})).run()
+    tables, listed = options.pop("tables", {}), options.pop("listed", True)
+    table = SourceTable(T, schema, keys)
+    source = Events([TableChanged(table), *events, "border"], [table] if listed else [])
+    Follower(lambda: source, base, tables, CdcOptions(**{**QUICK, **options})).run()
     return f"{base}/s/t"
 
 
@@ -193,6 +196,34 @@ def test_a_key_update_without_a_large_value_keeps_it() -> None:
         schema=schema,
     )
     assert rows(path) == [{"id": 2, "name": "b", "big": "x" * 9}]
+
+
+def test_many_key_updates_without_a_large_value_cost_one_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = NAMED.append(pa.field("big", pa.string()))
+    count = 300
+    there = [{"id": key, "name": "a", "big": f"big {key}"} for key in range(count)]
+    steps, sent = list[tuple[str, dict[str, Any]]](), list[str | None]()
+    for key in range(count):  # 0 → 1000 → 2000, and a row of its own between the two
+        for kind, new, part in (
+            ("-U", key, False),
+            ("+U", 1000 + key, True),
+            ("+I", 3000 + key, False),
+            ("-U", 1000 + key, False),
+            ("+U", 2000 + key, True),
+        ):
+            steps.append((kind, {"id": new, "name": kind, "big": None if part or kind == "-U" else "own"}))
+            sent.append('["id","name"]' if part else None)
+    moves = changes(" ".join(kind for kind, _ in steps), [row for _, row in steps], schema, sent=pa.array(sent))
+    reads = list[int]()
+    images = TableSink._images
+    monkeypatch.setattr(TableSink, "_images", lambda self, keys: reads.append(len(keys)) or images(self, keys))
+    path = run(changes(" ".join(["+I"] * count), there, schema), "border", moves, schema=schema)
+    assert len(reads) == 1
+    found = {row["id"]: row["big"] for row in rows(path)}
+    assert found == {
+        **{2000 + key: f"big {key}" for key in range(count)},
+        **{3000 + key: "own" for key in range(count)},
+    }
 
 
 def test_soft_deletes_keep_the_row_and_a_new_insert_clears_the_mark() -> None:
@@ -577,3 +608,83 @@ def test_a_password_in_the_url_is_refused_and_not_shown() -> None:
 def test_the_table_is_hudis_table() -> None:
     table = lakefmt.open_table(run(*GUIDE))
     assert table.client.load().config.table_type.value == "MERGE_ON_READ"
+
+
+@pytest.mark.parametrize(
+    ("name", "pattern", "matches"),
+    [
+        (("shop", "orders"), "shop.*", True),
+        (("shop", "orders"), "*.orders", True),
+        (("shop", "orders"), "s*s", False),
+        (("shop", "Orders"), "shop.orders", False),
+        (("shop.eu", "orders"), "shop.*", False),
+        (("shop.eu", "orders"), "shop.eu.orders", True),
+        (("shop.eu", "orders"), "shop.e*.orders", True),
+        (("shop", "a.b"), "shop.a.b", True),
+        (("shop", "a.b"), "shop.*", True),
+        (("shop", "a[1]"), "shop.a[1]", True),
+        (("shop", "a1"), "shop.a[1]", True),
+        (("shop", "a*"), "shop.a*", True),
+        (("shop", "orders"), "", False),
+    ],
+)
+def test_a_pattern_names_the_schema_and_the_table_each(name: tuple[str, str], pattern: str, matches: bool) -> None:
+    found = SourceName(*name)
+    assert is_followed(found, [pattern]) is matches
+    assert is_followed(found, ["*", f"!{pattern}"]) is not matches
+
+
+@pytest.mark.parametrize("path", ["memory://one-{n}", "memory://one-{n}/{{table}}"])
+def test_two_tables_of_the_source_are_never_one_table_here(path: str) -> None:
+    where = path.format(n=next(NUMBERS))
+    tables = [SourceTable(SourceName(schema, "t"), NAMED, ("id",)) for schema in ("eu", "us")]
+    events = [
+        step
+        for number, table in enumerate(tables)
+        for step in (TableChanged(table), changes("+I", [{"id": number, "name": "a"}], name=table.name))
+    ]
+    with pytest.raises(InvalidInputError, match=r"eu\.t and us\.t would be one table"):
+        Follower(lambda: Events([*events, "border"]), None, {"*.t": where}, CdcOptions(**QUICK)).run()
+
+
+@pytest.mark.parametrize("name", ["../../gone", "..", ".hidden", "a/b", "a\\b", ""])
+def test_a_name_of_the_source_leads_out_of_no_folder(name: str) -> None:
+    table = SourceTable(SourceName("s", name), NAMED, ("id",))
+    for base, tables in (("memory://lake", {}), (None, {"*": "memory://lake/{table}"})):
+        with pytest.raises(InvalidInputError, match="makes no name of a folder"):
+            Follower(lambda: Events([TableChanged(table), "border"]), base, tables, CdcOptions(**QUICK)).run()
+
+
+def test_a_path_may_have_braces_of_its_own() -> None:
+    path = f"memory://braces-{next(NUMBERS)}/{{x}}/{{table.__class__}}/{{table}}"
+    run(changes("+I", [{"id": 1, "name": "a"}]), tables={"s.t": path})
+    assert rows(path.replace("{table}", "t")) == [{"id": 1, "name": "a"}]
+
+
+def test_tables_that_are_no_list_are_refused() -> None:
+    with pytest.raises(InvalidInputError, match="tables is a list of names"):
+        follow("mysql://me@db/shop", "memory://x", tables={"shop.a"})  # type: ignore[arg-type]
+
+
+MADE_AGAIN = {"apply": [3], "ignore": [1, 2, 3], "fail": None}
+
+
+@pytest.mark.parametrize("on_truncate", MADE_AGAIN)
+@pytest.mark.parametrize("while_following", [True, False])
+def test_a_table_that_is_made_again_follows_as_after_a_truncate(on_truncate: str, while_following: bool) -> None:
+    base = f"memory://again-{next(NUMBERS)}"
+    first = [changes("+I +I", [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}]), "border"]
+    again = [changes("+I", [{"id": 3, "name": "c"}]), "border"]
+    made = TableChanged(SourceTable(T, NAMED, ("id",)))
+    options = {"on_truncate": on_truncate}
+    if while_following:
+        tell = lambda: run(*first, TableGone(T), "border", made, *again, base=base, **options)  # noqa: E731
+    else:
+        run(*first, base=base)
+        tell = lambda: run(*again, base=base, listed=False, **options)  # noqa: E731
+    if MADE_AGAIN[on_truncate] is None:
+        with pytest.raises(SourceChanged, match=r"s\.t was dropped or left out, and is there again"):
+            tell()
+    else:
+        tell()
+        assert [row["id"] for row in rows(f"{base}/s/t")] == MADE_AGAIN[on_truncate]

@@ -8,6 +8,8 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
+from lakefmt._core.storage.local.store import LocalStore
+from lakefmt.errors import StorageError
 from lakefmt.find_tables import find_tables, list_tables
 from lakefmt.services import ServiceLoop
 
@@ -47,6 +49,51 @@ def test_a_table_is_found_by_itself_and_partitions_are_not_looked_into(folder):
     assert list(find_tables(folder / "trips")) == [(str(folder / "trips"), "trips")]
     (folder / "trips" / "city=sf" / ".hoodie").mkdir()
     assert [found.name for found in list_tables(folder)] == ["damaged", "eu/rides", "trips"]
+
+
+@pytest.fixture
+def forbidden(monkeypatch):
+    """Folders that may not be listed, and tables whose properties may not be looked at, by their names."""
+    names: set[str] = set()
+
+    def refusing(real):
+        def guarded(store, name="", **more):
+            if {*f"{store.url}/{name}".split("/")} & names:
+                raise StorageError(f"cannot look at {name!r}: permission denied")
+            return real(store, name, **more)
+
+        return guarded
+
+    for method in ("list_directories", "info"):
+        monkeypatch.setattr(LocalStore, method, refusing(getattr(LocalStore, method)))
+    return names
+
+
+def test_what_may_not_be_read_hides_no_other_table(run, folder, forbidden):
+    (folder / "damaged" / ".hoodie" / "hoodie.properties").unlink()
+    (folder / "lost+found").mkdir()
+    forbidden.add("lost+found")
+    listed = {each.name: each.problem for each in list_tables(folder)}
+    assert listed == {"eu/rides": "", "lost+found": listed["lost+found"], "trips": ""}
+    assert "permission denied" in listed["lost+found"]
+    assert "permission denied" in run("tables", folder).stdout
+    assert [name for _, name in find_tables(folder)] == ["eu/rides", "trips"]
+    served = ServiceLoop(str(folder)).run(once=True)
+    assert sorted(each.table.rpartition("/")[2] for each in served.tables) == ["rides", "trips"]
+    assert not served.has_failed
+    forbidden.add("trips")
+    assert [name for _, name in find_tables(folder)] == ["eu/rides"]
+    forbidden.add(folder.name)
+    with pytest.raises(StorageError, match="permission denied"):
+        list(find_tables(folder))
+
+
+def test_sql_does_not_guess_which_of_two_tables_is_meant(run, folder, monkeypatch):
+    lakefmt.write_table(folder / "us" / "trips", ROWS.slice(1), record_key="id")
+    monkeypatch.chdir(folder)
+    refused = run("sql", "SELECT count(*) FROM trips", status=2).stderr
+    assert "trips is ./trips and ./us/trips: say which, such as trips=./trips" in " ".join(refused.split())
+    assert "2" in run("sql", "SELECT count(*) FROM trips", "trips=./trips").stdout
 
 
 def test_sql_asks_one_table_as_t(run, folder):

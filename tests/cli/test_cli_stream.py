@@ -36,7 +36,11 @@ def test_consumers_are_listed_reset_and_deleted(run, trips):
     told = json.loads(line)
     assert (told["id"], told["lag"]["instants"], told["active"]) == ("feed", 1, False)
     assert told["lag"]["bytes"] > 0
-    run("consumers", "reset", trips, "other", "--to", "latest", "--shard", "0/2")
+    refused = run("consumers", "reset", trips, "fed", status=1)
+    assert "no consumer 'fed': did you mean 'feed'?" in refused.stderr
+    assert "no shard" in run("consumers", "reset", trips, "feed", "--shard", "0/2", status=1).stderr
+    assert len(run("consumers", "list", trips).stdout.splitlines()) == 1
+    run("consumers", "reset", trips, "other", "--to", "latest", "--shard", "0/2", "--create")
     run("consumers", "reset", trips, "other", "--shard", "x", status=2)
     assert run("consumers", "delete", trips, "*", "--exclude", "o*").stdout == "removed: feed\n"
     assert json.loads(run("consumers", "delete", trips, "other", "--json").stdout) == {"deleted": ["other"]}

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-from lakefmt._core.cli import confirm, formatters
+from lakefmt._core.cli import formatters, plans
 from lakefmt._core.cli.formatters import printable, size_text
 
 
@@ -72,7 +72,7 @@ def test_a_bar_for_those_who_wait(monkeypatch):
     screen = Screen()
     monkeypatch.setattr("sys.stderr", screen)
     monkeypatch.setenv("TERM", "xterm")
-    bar = confirm._ProgressBar("writing", 10, "rows")
+    bar = plans._ProgressBar("writing", 10, "rows")
     bar.advance(4)
     bar._show()  # what the timer does after a second
     bar.advance(3)
@@ -84,13 +84,13 @@ def test_a_bar_for_those_who_wait(monkeypatch):
 def test_no_bar_for_those_who_do_not_wait_or_look(monkeypatch):
     screen = Screen()
     monkeypatch.setattr("sys.stderr", screen)
-    with confirm.progress("writing") as count:
+    with plans.progress("writing") as count:
         count(5)
-    ended = confirm._ProgressBar("writing", None, "rows")
+    ended = plans._ProgressBar("writing", None, "rows")
     ended.end()
     ended._show()
     assert screen.getvalue() == ""
-    with confirm.progress("writing") as count:
+    with plans.progress("writing") as count:
         assert count(5) is None
 
 

@@ -78,6 +78,29 @@ def marked_by(field: str, value: str) -> dict[str, str]:
     return {PROPERTY + "hoodie.payload.delete.field": field, PROPERTY + "hoodie.payload.delete.marker": value}
 
 
+_LATER, _NEWER = ({"hoodie.record.merge.mode": f"{mode}_TIME_ORDERING"} for mode in ("COMMIT", "EVENT"))
+_LEGACY = "hoodie.table.legacy.payload.class"
+#: What a table of version 9 says in place of a class.
+NINE = {
+    name: {_LEGACY: MODEL + name, **said}
+    for name, said in {
+        "AWSDmsAvroPayload": _LATER | marked_by("Op", "D"),
+        "OverwriteNonDefaultsWithLatestAvroPayload": _LATER | {PARTIAL_MODE: "IGNORE_DEFAULTS"},
+        "PartialUpdateAvroPayload": _NEWER | {PARTIAL_MODE: "IGNORE_DEFAULTS"},
+        "debezium.MySqlDebeziumAvroPayload": _NEWER
+        | marked_by("_change_operation_type", "d")
+        | {"hoodie.table.ordering.fields": "_event_bin_file,_event_pos"},
+        "debezium.PostgresDebeziumAvroPayload": _NEWER
+        | marked_by("_change_operation_type", "d")
+        | {
+            "hoodie.table.ordering.fields": "_event_lsn",
+            PARTIAL_MODE: "FILL_UNAVAILABLE",
+            PROPERTY + "hoodie.write.partial.update.unavailable.value": UNAVAILABLE,
+        },
+    }.items()
+}
+
+
 def batch(
     seed: int, keys: range, repeats: Sequence[int] = (1,), *, deletes: float = 0.0, marks: float = 0.0
 ) -> pa.Table:

@@ -13,7 +13,7 @@ import pytest
 import lakefmt
 from lakefmt import lowlevel
 from lakefmt._core.formats.names import RING_DIRECTORY
-from lakefmt._core.index.bucket import fixed
+from lakefmt._core.index.bucket import bucket_index
 from lakefmt._core.index.bucket.hashes import bucket_numbers, joined_values, xxhash32
 from lakefmt._core.index.bucket.ring import HashRing, encode_ring, first_ring
 from lakefmt._core.index.bucket.ring_files import RingFiles
@@ -174,7 +174,7 @@ def test_spark_sees_a_key_in_a_wrong_bucket(
         return (bucket_numbers(keys, ["id"], count) + 1) % count
 
     with monkeypatch.context() as wrong:
-        wrong.setattr(fixed, "bucket_numbers", next_one)
+        wrong.setattr(bucket_index, "bucket_numbers", next_one)
         table.upsert(rows(0, 20, 1, "o"))
     spark_judge.write(tmp_path, rows(0, 20, 2, "s"), index="BUCKET")
     assert table.read().num_rows == 40

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ from lakefmt._core.formats.log.blocks import BlockKind, HeaderKey, ReadAt, encod
 from lakefmt._core.formats.log.data_block import BlockHeader, decode_avro_content, encode_data_block
 from lakefmt._core.table import Table
 from lakefmt._core.values import FILE_NAME, META_COLUMNS, OPERATION
-from lakefmt.errors import SchemaMismatch
+from lakefmt.errors import SchemaMismatch, UnsupportedFeature
 from tests.compat.tables import SMALL_FILTERS, plain_rows
 from tests.judges.compare import assert_same_multiset
 from tests.judges.spark import SparkJudge
@@ -116,3 +117,38 @@ def test_the_column_is_taken_for_a_meta_column() -> None:
     table = lakefmt.create_table("memory://changelog", schema=rows.schema, record_key="id")
     table.upsert(rows.append_column(OPERATION, pa.array(["D"] * 3)).append_column(FILE_NAME, pa.array(["x"] * 3)))
     assert_same_multiset(table.read(), rows, what="stored")
+
+
+def as_if_by_flink(root: Path) -> Table:
+    """Give the logs of a table a write token of Flink's, in their names and in the commits."""
+    for log in [path for path in root.rglob("*.log.*") if not path.name.endswith(".crc")]:
+        named = f"{log.name.rpartition('_')[0]}_0-1-0"
+        log.rename(log.with_name(named))
+        for commit in (root / ".hoodie").glob("*.deltacommit"):
+            commit.write_text(commit.read_text("utf-8").replace(log.name, named), "utf-8")
+    return lakefmt.open_table(root)
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda table: table.upsert(plain_rows(1, 3)),
+        lambda table: table.delete(["k7"]),
+        lambda table: table.update("id = 'k7'", {"v": 2.5}),
+        lambda table: table.insert_overwrite(plain_rows(1, 3)),
+        lambda table: table.alter.add_column("more", pa.string()),
+        lambda table: table.upsert(plain_rows(1, 3), dry_run=True),
+    ],
+    ids=["upsert", "delete", "update", "overwrite", "alter", "dry_run"],
+)
+def test_no_write_hides_from_flink_which_rows_delete(tmp_path: Path, write: Callable[[Table], object]) -> None:
+    """Flink itself is asked in test_flink_turns.py."""
+    changelog_table(tmp_path / "t", 6)
+    table = as_if_by_flink(tmp_path / "t")
+    before = [entry.time for entry in table.timeline.entries]
+    with pytest.raises(UnsupportedFeature, match="compact"):
+        write(table)
+    assert [entry.time for entry in lakefmt.open_table(tmp_path / "t").timeline.entries] == before
+    assert_same_multiset(table.read(plain_rows(1).column_names), left(0), what="as before")
+    table.compact()
+    write(table)

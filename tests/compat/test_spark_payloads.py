@@ -19,7 +19,9 @@ import pytest
 
 import lakefmt
 from tests.compat.payload_tables import (
+    COLUMNS,
     MODEL,
+    NINE,
     PARTIAL_MODE,
     PAYLOAD,
     PROPERTY,
@@ -31,6 +33,7 @@ from tests.compat.payload_tables import (
 )
 from tests.judges.compare import assert_same_multiset
 from tests.judges.spark import SparkJudge
+from tests.judges.table_facts import table_properties
 
 pytestmark = pytest.mark.judge_spark
 
@@ -201,3 +204,46 @@ def test_a_row_that_was_deleted_does_not_come_back(tmp_path: Path, spark_judge: 
     theirs = spark_judge.snapshot(tmp_path / "theirs")
     assert theirs.filter(pc.field("ts") == 5).num_rows == 4, "the row that Spark has deleted"
     assert_same_multiset(lakefmt.open_table(str(tmp_path / "theirs")).read(), theirs, what="Spark's logs")
+
+
+@pytest.mark.parametrize("name", [*NINE, "ReverseOrderHoodieRecordPayload"])
+def test_a_class_makes_the_table_of_version_9_that_spark_makes(
+    tmp_path: Path, spark_judge: SparkJudge, name: str
+) -> None:
+    """The same job by both: equal properties of merging, and equal rows after a second batch; then each goes on in the other's table."""
+    options = {
+        "hoodie.table.name": "t",
+        "hoodie.datasource.write.recordkey.field": "id",
+        "hoodie.datasource.write.precombine.field": "ts",
+        "hoodie.datasource.write.payload.class": MODEL + name,
+        "hoodie.write.table.version": "9",
+        "hoodie.metadata.enable": "false",
+    }
+    first, second = batch(1, range(30)), batch(2, range(45), (0, 1, 2, 3), deletes=0.1, marks=0.2)
+    third = batch(3, range(50), (0, 1), marks=0.1)
+    call: dict[str, Any] = {
+        "record_key": "id",
+        "ordering": "ts",
+        "table_version": 9,
+        "name": "t",
+        "properties": {PAYLOAD: MODEL + name},
+        "mode": "upsert",
+    }
+    spark_judge.write(tmp_path / "theirs", first, options=options, mode="overwrite")
+    lakefmt.write_table(tmp_path / "ours", first, **call)
+    said = [
+        {
+            key: value
+            for key, value in table_properties(tmp_path / of).items()
+            if any(word in key for word in ("merge", "payload", "ordering.fields", "partial"))
+        }
+        for of in ("ours", "theirs")
+    ]
+    assert said[0] == said[1]
+    spark_judge.write(tmp_path / "theirs", second, options={"hoodie.datasource.write.payload.class": MODEL + name})
+    lakefmt.write_table(tmp_path / "ours", second, **call)
+    ours, theirs = lakefmt.open_table(tmp_path / "ours"), lakefmt.open_table(tmp_path / "theirs")
+    assert_same_multiset(ours.read(COLUMNS.names), theirs.read(COLUMNS.names), what=name)
+    spark_judge.write(tmp_path / "ours", third, options={"hoodie.datasource.write.payload.class": MODEL + name})
+    theirs.upsert(third)
+    assert_same_multiset(ours.read(COLUMNS.names), theirs.read(COLUMNS.names), what=f"{name}, each in the other's")

@@ -20,8 +20,15 @@ from lakefmt._core.filegroups.table_client import TableClient
 from lakefmt._core.storage.memory import MemoryStore
 from lakefmt._core.storage.time_source import SystemTimeSource
 from lakefmt._core.table import Table
-from lakefmt._core.timeline.locks.local import InProcessLock, _Queue, _Ticket
-from lakefmt._core.timeline.locks.reentrant import HeldLock, expires_after, held_lock_of, held_lock_scope
+from lakefmt._core.timeline.locks.local import (
+    HeldLock,
+    InProcessLock,
+    _Queue,
+    _Ticket,
+    expires_after,
+    held_lock_of,
+    held_lock_scope,
+)
 from lakefmt._core.write.commit.retry import retried
 from lakefmt.errors import CommitConflict, LeaseLost, LockUnavailable
 from lakefmt.testing.invariants import check_invariants, check_no_orphans

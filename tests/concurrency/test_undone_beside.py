@@ -14,7 +14,7 @@ from lakefmt._core.storage.memory import MemoryStore
 from lakefmt._core.storage.time_source import SystemTimeSource
 from lakefmt._core.table import Table
 from lakefmt._core.timeline.instant import Action
-from lakefmt._core.timeline.locks.reentrant import held_lock_scope
+from lakefmt._core.timeline.locks.local import held_lock_scope
 from lakefmt._core.timeline.markers import remove_markers
 from lakefmt._core.transactions.client import open_write_client
 from lakefmt._core.transactions.recovery import undo_dead_writes

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -13,6 +15,7 @@ from lakefmt._core.config.settings import SETTINGS, resolve_settings
 from lakefmt.errors import InvalidInputError, UnknownSetting, UnsupportedFeature
 from lakefmt.spark.options import SPARK_OPTIONS, parse_read_options, parse_write_options
 
+NUMBERS = itertools.count()
 NAMES = sorted(published_options())
 ROWS = pa.table({"id": ["a"], "n": pa.array([1], pa.int64())})
 PLAIN = st.sampled_from(["hoodie.keep.max.commits", "hoodie.parquet.max.file.size", "hoodie.clean.commits.retained"])
@@ -143,3 +146,93 @@ def test_several_problems_of_one_call_are_of_the_worst_type():
     assert str(caught.value).startswith("2 options cannot be used:")
     assert "as.of.instant and an incremental query" in str(caught.value)
     assert SPARK_OPTIONS["hoodie.datasource.merge.type"].meaning in str(caught.value)
+
+
+def test_names_of_flink_say_settings_or_why_not():
+    asked = {"clean.retain_commits": "3", "compaction.delta_commits": "7", "write.tasks": "4", "index.type": "BLOOM"}
+    settings = resolve_settings(asked)
+    assert settings.values["hoodie.clean.commits.retained"] == 3
+    assert settings.values["hoodie.compact.inline.max.delta.commits"] == 7
+    assert any("write.tasks has no effect" in note for note in settings.notes)
+    with pytest.raises(UnknownSetting, match="contradicts"):
+        resolve_settings({"clean.retain_commits": "3", "hoodie.clean.commits.retained": "4"})
+    for name, value in (("changelog.enabled", "true"), ("read.start-commit", "earliest"), ("write.rate.limit", "9")):
+        with pytest.raises(UnsupportedFeature, match=name):
+            resolve_settings({name: value})
+    resolve_settings({"changelog.enabled": "false", "write.rate.limit": "0", "partition.default_name": ""})
+    table = lakefmt.create_table("memory://flink-names", schema=ROWS.schema, record_key="id", ordering="n")
+    same = {"table.type": "COPY_ON_WRITE", "precombine.field": "n", "hive_sync.enabled": "false"}
+    assert table.upsert(ROWS, options=same).num_inserts == 1
+    with pytest.raises(UnknownSetting, match="contradicts the table"):
+        table.upsert(ROWS, options={"table.type": "MERGE_ON_READ"})
+
+
+def test_every_alias_names_a_setting():
+    aliases = [option for option in published_options().values() if option.kind is OptionClass.ALIAS]
+    assert len(aliases) > 20
+    assert [option.name for option in aliases if option.table_key not in SETTINGS] == []
+
+
+# ------------------------------------------------------------------------------------------------- properties of new tables
+
+
+def made_with(**properties_and_options):
+    """Return a new table with one row, and the warnings of its write."""
+    options = {"lakefmt.unknown.options": properties_and_options.pop("unknown", "refuse")}
+    made = lakefmt.create_table(
+        f"memory://properties/{next(NUMBERS)}",
+        schema=ROWS.schema,
+        record_key="id",
+        options=options,
+        properties=properties_and_options["properties"],
+    )
+    return made, made.upsert(ROWS).warnings
+
+
+@given(st.sampled_from([*NAMES, *SETTINGS]), st.integers(0, 200), st.sampled_from(LETTERS))
+def test_a_slip_in_a_property_is_refused_as_in_an_option(name, place, letter):
+    place %= len(name)
+    misspelt = name[:place] + letter + name[place + 1 :]
+    if misspelt in SETTINGS or find_published(misspelt) is not None:
+        return
+    with pytest.raises(UnknownSetting) as of_option:
+        resolve_settings({misspelt: "1"})
+    with pytest.raises(UnknownSetting) as of_property:
+        made_with(properties={misspelt: "1"})
+    assert str(of_property.value) == str(of_option.value)
+    kept, warnings = made_with(properties={misspelt: "1"}, unknown="warn")
+    assert f"{misspelt} has no effect: there is no such setting" in warnings
+    assert kept.read().num_rows == 1
+
+
+def test_a_property_under_an_older_name_has_its_effect():
+    kept, _ = made_with(properties={"hoodie.cleaner.commits.retained": "3", "team": "maps"})
+    assert kept.properties.properties["hoodie.clean.commits.retained"] == "3"
+    assert kept.properties.properties["team"] == "maps"
+    with pytest.raises(UnknownSetting, match="both"):
+        made_with(properties={"hoodie.cleaner.commits.retained": "3", "hoodie.clean.commits.retained": "4"})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "error", "words"),
+    [
+        ("hoodie.clean.commits.retained", "abc", UnknownSetting, "does not take 'abc'"),
+        ("hoodie.datasource.write.recordkey.field", "n", UnknownSetting, "contradicts the table property"),
+        ("hoodie.table.metadata.partitions", "files", InvalidInputError, "indexes= makes a metadata table"),
+        ("hoodie.populate.meta.fields", "maybe", InvalidInputError, "takes true or false"),
+        ("hoodie.storage.layout.type", "BUCKET", UnsupportedFeature, "is not supported"),
+        ("lakefmt.append.bucket", "3", UnknownSetting, "unknown setting"),
+        ("lakefmt.table.kind", "append", InvalidInputError, "kind='append'"),
+    ],
+)
+def test_a_property_that_cannot_be_kept_makes_no_table(name, value, error, words):
+    path = f"memory://properties/{next(NUMBERS)}"
+    with pytest.raises(error, match=words):
+        lakefmt.create_table(path, schema=ROWS.schema, record_key="id", properties={name: value})
+    with pytest.raises(lakefmt.errors.TableNotFound):
+        lakefmt.open_table(path)
+
+
+def test_a_property_without_effect_is_a_warning_of_the_first_write():
+    _, (warning,) = made_with(properties={"hoodie.metrics.on": "true"})
+    assert warning.startswith("hoodie.metrics.on has no effect")

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt._core.consumers.steps import StreamStep, cut_at_watermark, split_by_drift
+from lakefmt._core.consumers.position import StreamStep, cut_at_watermark, split_by_drift
 from lakefmt._core.consumers.stream import Mark, WatermarkAlignment, is_held_back
 from lakefmt._core.values import WriteOperation
 from lakefmt.builders.catalog import BatchWriteBuilder

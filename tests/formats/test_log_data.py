@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakefmt._core.formats.avro.columnar.codec import encode_rows
-from lakefmt._core.formats.log.blocks import BlockKind, HeaderKey, encode_block
+from lakefmt._core.formats.log.blocks import BlockKind, HeaderKey, LogBlockReader, WholeBlock, encode_block
 from lakefmt._core.formats.log.data_block import (
     BlockHeader,
     block_positions,
@@ -29,7 +29,6 @@ from lakefmt._core.formats.log.data_block import (
     encode_parquet_block,
 )
 from lakefmt._core.formats.log.delete_block import decode_delete_content, encode_delete_block
-from lakefmt._core.formats.log.reader import LogBlockReader, WholeBlock
 from lakefmt.errors import CorruptFile, InvalidInputError, SchemaMismatch, UnsupportedFeature
 
 DATA = Path(__file__).parents[1] / "data/formats/log"

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakefmt._core.formats.avro.writer import encode_long
-from lakefmt._core.formats.log.blocks import BlockKind, HeaderKey
+from lakefmt._core.formats.log.blocks import BlockKind, HeaderKey, LogBlockReader, WholeBlock
 from lakefmt._core.formats.log.data_block import BlockHeader
 from lakefmt._core.formats.log.delete_block import (
     DeleteRecords,
@@ -26,7 +26,6 @@ from lakefmt._core.formats.log.delete_block import (
     encode_delete_block,
     record_starts,
 )
-from lakefmt._core.formats.log.reader import LogBlockReader, WholeBlock
 from lakefmt.errors import CorruptFile, InvalidInputError, SchemaMismatch, UnsupportedFeature
 from tests.example_counts import examples
 

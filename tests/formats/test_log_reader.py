@@ -10,8 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefmt._core.formats.log.blocks import MAGIC, BlockKind, HeaderKey, encode_block, scan_blocks
-from lakefmt._core.formats.log.reader import Corrupt, LogBlockReader, Torn, WholeBlock
+from lakefmt._core.formats.log.blocks import (
+    MAGIC,
+    BlockKind,
+    Corrupt,
+    HeaderKey,
+    LogBlockReader,
+    Torn,
+    WholeBlock,
+    encode_block,
+    scan_blocks,
+)
 from lakefmt.errors import InvalidInputError, UnsupportedFeature
 
 LOGS = sorted((Path(__file__).parents[1] / "data/formats/log").glob("*.log"))

@@ -36,8 +36,12 @@ from lakefmt._core.formats.log.blocks import (
     scan_blocks,
     split_avro_records,
 )
-from lakefmt._core.formats.log.cdc import decode_cdc_content
-from lakefmt._core.formats.log.data_block import decode_avro_content, decode_avro_contents, decode_positions
+from lakefmt._core.formats.log.data_block import (
+    decode_avro_content,
+    decode_avro_contents,
+    decode_cdc_content,
+    decode_positions,
+)
 from lakefmt._core.formats.log.delete_block import decode_delete_content
 from lakefmt._core.formats.names import marker_name, parse_base_file, parse_log_file, parse_marker
 from lakefmt._core.formats.parquet.page_search import find_pages
@@ -1001,7 +1005,7 @@ DECODERS: tuple[Decoder, ...] = (
     ),
     Decoder(
         "content of a block of changes",
-        ("formats.log.cdc.decode_cdc_content",),
+        ("formats.log.data_block.decode_cdc_content",),
         lambda data: decode_cdc_content(data, change_content()[1], what="a.cdc"),
         {"real": change_content()[0]},
     ),

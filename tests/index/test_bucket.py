@@ -16,7 +16,7 @@ from lakefmt._core.filegroups.model import BaseFile, FileSlice
 from lakefmt._core.formats.properties import decode_properties
 from lakefmt._core.index import IndexKeys
 from lakefmt._core.index.bucket import hashes
-from lakefmt._core.index.bucket.fixed import MAX_BUCKETS, BucketIndex, bucket_of
+from lakefmt._core.index.bucket.bucket_index import MAX_BUCKETS, BucketIndex, bucket_of
 from lakefmt._core.index.bucket.hashes import bucket_numbers, list_hashes
 from lakefmt._core.values import FileId, InstantTime, PartitionPath
 from lakefmt.errors import InvalidInputError, InvalidKey, UnknownSetting, UnsupportedFeature
@@ -342,7 +342,7 @@ def test_version_6_refuses_keys_that_hudi_0_15_puts_elsewhere() -> None:
 @pytest.mark.parametrize("engine", ["SIMPLE", "CONSISTENT_HASHING"])
 def test_a_bulk_insert_of_a_long_stream_holds_no_more_than_its_window(engine: str) -> None:
     """Rows wait on the disk, sorted by file group; each file group is written once, stored ones by one log."""
-    from lakefmt._core.write.bulk import grouped_rows
+    from lakefmt._core.write import grouped_rows
 
     properties = {NUM: "16", "hoodie.index.bucket.engine": engine}
     table = make(f"stream-{engine}", table_type="mor", properties=properties)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import lakefmt
 from lakefmt._core.filegroups.table_client import TableClient
 from lakefmt._core.formats.names import RING_DIRECTORY, ring_directory
-from lakefmt._core.index.bucket import consistent
+from lakefmt._core.index.bucket import bucket_index
 from lakefmt._core.index.bucket import hashes as _xxhash32
 from lakefmt._core.index.bucket.hashes import joined_values, xxhash32
 from lakefmt._core.index.bucket.ring import (
@@ -346,7 +346,7 @@ def test_a_key_at_a_wrong_node_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """The law can say no: with another hash rows lie in other file groups."""
     table = make("wrong")
     with monkeypatch.context() as wrong:
-        wrong.setattr(consistent, "xxhash32", lambda texts: xxhash32(texts) ^ np.uint32(1 << 30))
+        wrong.setattr(bucket_index, "xxhash32", lambda texts: xxhash32(texts) ^ np.uint32(1 << 30))
         table.upsert(rows(0, 20, 1))
     with pytest.raises(AssertionError):
         check(table, {f"k{n}": 1 for n in range(20)})

@@ -32,9 +32,10 @@ Record = tuple[Any, ...]
 
 
 @cache
-def kafka_environment(*, registry: bool = False) -> dict[str, Any]:
+def kafka_environment(*, registry: bool = False, spark: bool = False) -> dict[str, Any]:
     """What tools/kafka_env.py finds or fetches."""
-    script = [sys.executable, str(ROOT / "tools/kafka_env.py"), *(["--registry"] if registry else [])]
+    options = [name for name, asked in (("--registry", registry), ("--spark", spark)) if asked]
+    script = [sys.executable, str(ROOT / "tools/kafka_env.py"), *options]
     found = subprocess.run(script, capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL)
     environment: dict[str, Any] = json.loads(found.stdout)
     return environment

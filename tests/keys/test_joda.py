@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakefmt._core.keys import build_partition_paths, plan_key_spec
-from lakefmt._core.keys.joda import compile_pattern, format_times, parse_times
-from lakefmt._core.keys.time_zones import to_instants, to_local
+from lakefmt._core.keys.joda import compile_pattern, format_times, parse_times, to_instants, to_local
 from lakefmt.errors import InvalidKey, UnsupportedFeature
 
 AT = datetime.datetime(2024, 2, 9, 3, 4, 5, 67_000, tzinfo=datetime.UTC)

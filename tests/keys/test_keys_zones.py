@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt._core.keys import build_partition_paths, key_spec_from_properties, plan_key_spec
+from lakefmt._core.keys.joda import check_new_zone, find_zone, to_instants, to_local
 from lakefmt._core.keys.properties import key_properties
-from lakefmt._core.keys.time_zones import check_new_zone, find_zone, to_instants, to_local
 from lakefmt.errors import InvalidInputError, InvalidKey, UnknownSetting, UnsupportedFeature
 
 SAID = json.loads((Path(__file__).parents[1] / "data" / "keys" / "java_zones.json").read_text("ascii"))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import io
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -20,8 +20,10 @@ from lakefmt._core.producers.stream.committing import commit_options
 from lakefmt._core.storage.api import ObjectStore
 from lakefmt._core.storage.open import open_store
 from lakefmt._core.table import Table, open_table
+from lakefmt.errors import StorageError
 from lakefmt.testing.stores import Fault, FaultMode, FaultStore
 
+T = TypeVar("T")
 NUMBERS = itertools.count()
 KEYED = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string()), ("n", pa.float64())])
 PLAIN = pa.schema([("n", pa.int64())])
@@ -46,13 +48,37 @@ class WallClock:
 
 
 class Faults:
-    """The stores of a server: the effect of that number dies, and every effect after it."""
+    """The stores of a server: the effect of that number dies, and every effect after it; or some accesses fail, and it lives on.
+
+    Attributes:
+        quiet: accesses, reads too, that still succeed before some fail; None: all do.
+        failing: how many fail then.
+        hit: one has failed.
+    """
 
     def __init__(self, number: int | None = None, mode: FaultMode = FaultMode.BEFORE) -> None:
         self.left, self.mode, self.count, self.dead = number, mode, 0, False
+        self.quiet: int | None = None
+        self.failing, self.hit = 0, False
+
+    def fails(self) -> bool:
+        """Whether the access at hand fails and the process goes on."""
+        if self.quiet is None:
+            return False
+        self.quiet -= 1
+        if not -self.failing <= self.quiet < 0:
+            return False
+        self.hit = True
+        return True
+
+    def heal(self) -> None:
+        """Let every access succeed from now on."""
+        self.quiet, self.hit = None, False
 
     def plan(self, effect: object) -> Fault | None:
         self.count += 1
+        if self.fails():
+            return Fault(self.mode, crash=False)
         if self.left is None:
             return None
         self.left -= 1
@@ -60,6 +86,19 @@ class Faults:
             return None
         self.dead = True
         return Fault(self.mode if not self.left else FaultMode.BEFORE, crash=True)
+
+
+class FailingStore(FaultStore):
+    """A store whose reads fail, too."""
+
+    def __init__(self, inner: ObjectStore, faults: Faults) -> None:
+        super().__init__(inner, faults.plan)
+        self._faults = faults
+
+    def look(self, kind: str, name: str, run: Callable[[], T]) -> T:
+        if self._faults.fails():
+            raise StorageError(f"{name} is not answered", transient=True)
+        return super().look(kind, name, run)
 
 
 class Base:
@@ -76,7 +115,7 @@ class Base:
         chosen = options or LoadOptions(durable=False, wait_seconds=0)
         store: ObjectStore = open_store(self.url)
         if faults is not None:
-            store = FaultStore(store, faults.plan)
+            store = FailingStore(store, faults)
         service = LoadService(
             self.url, chosen, clock=self.clock, store=store, open_at=lambda path: self._open(path, faults)
         )
@@ -88,7 +127,7 @@ class Base:
         settings = commit_options(table.client, QUICK)
         if faults is None:
             return open_table(path, options=settings)
-        return Table(TableClient(FaultStore(table.client.store, faults.plan), settings))
+        return Table(TableClient(FailingStore(table.client.store, faults), settings))
 
     def table(self, name: str = "t") -> Table:
         """Open a table as another program would."""
@@ -121,7 +160,7 @@ class Client:
 
     def transaction(self, operation: str, label: str, body: bytes = b"", **headers: object) -> dict[str, Any]:
         """The reply to an operation of a transaction."""
-        given = {"db": "db", "label": label, **headers}
+        given: dict[str, Any] = {"db": "db", "label": label, **headers}
         if operation in ("begin", "load"):
             given = {"table": "t", **given}
         given = {name: value for name, value in given.items() if value is not None}

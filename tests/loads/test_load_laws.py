@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import threading
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -29,6 +31,7 @@ STEP = st.one_of(
     st.tuples(st.just("commit"), LABELS),
     st.tuples(st.just("commit"), LABELS),
     st.tuples(st.just("rollback"), LABELS),
+    st.tuples(st.just("together"), TABLES),
     st.tuples(st.just("plain"), TABLES, st.integers(1, 3)),
     st.tuples(st.just("foreign"), TABLES),
     st.tuples(st.just("service"), TABLES),
@@ -36,9 +39,37 @@ STEP = st.one_of(
         st.just("dies"), st.integers(1, 40), st.sampled_from([FaultMode.BEFORE, FaultMode.AFTER, FaultMode.TORN])
     ),
     st.tuples(
+        st.just("fails"),
+        st.integers(0, 60),
+        st.integers(1, 30),
+        st.sampled_from([FaultMode.BEFORE, FaultMode.AFTER, FaultMode.ANSWER_LOST]),
+    ),
+    st.tuples(
         st.just("again"),
     ),
 )
+
+
+def commits_together(client: Client, table: str, labels: Sequence[str]) -> dict[str, dict[str, Any] | BaseException]:
+    """The replies to commits that are asked at the same time, in the order of their labels; or how the server died."""
+    replies: dict[str, dict[str, Any] | BaseException] = {}
+    loaded = client.service.transactions.table("db", table)
+
+    def ask(label: str) -> None:
+        try:
+            replies[label] = client.transaction("commit", label)
+        except SimulatedCrash as death:
+            replies[label] = death
+
+    threads = [threading.Thread(target=ask, args=(label,)) for label in labels]
+    with loaded.writing:
+        for number, thread in enumerate(threads, 1):
+            thread.start()
+            while thread.is_alive() and len(loaded.waiting) < number:
+                thread.join(0.001)
+    for thread in threads:
+        thread.join()
+    return replies
 
 
 class Story:
@@ -61,6 +92,8 @@ class Story:
             getattr(self, step[0])(*step[1:])
         except SimulatedCrash:
             self.again(asked=step)
+        if self.faults.hit:
+            self.settle(step)
 
     def body(self, table: str, count: int) -> tuple[bytes, list[int]]:
         """Rows that never come twice."""
@@ -86,17 +119,34 @@ class Story:
         reply = self.client.transaction("prepare", label)
         if reply["Status"] == "OK":
             self.prepared.add(label)
+        elif self.faults.hit:
+            pass  # its client asks for the state
         elif label in self.prepared:
             assert self.client.state(label) == "VISIBLE", reply
         elif label in self.rows and not self.rows[label]:
             self.rows.pop(label)  # a transaction without rows is rolled back
+
+    def together(self, table: str) -> None:
+        """What is prepared of a table is committed at once: some threads ask while nothing can be written."""
+        labels = sorted(label for label in self.prepared if self.tables[label] == table)
+        replies = commits_together(self.client, table, labels)
+        crashes = [each for each in replies.values() if isinstance(each, SimulatedCrash)]
+        if crashes:
+            self.again(asked=("commit", *labels))
+            return
+        for label, reply in replies.items():
+            assert isinstance(reply, dict)
+            if reply["Status"] == "OK":
+                self._is_there(label)
+            else:
+                assert self.faults.hit, reply
 
     def commit(self, label: str) -> None:
         reply = self.client.transaction("commit", label)
         if reply["Status"] == "OK":
             self._is_there(label)
         else:
-            assert label not in self.prepared, reply
+            assert label not in self.prepared or self.faults.hit, reply
 
     def _is_there(self, label: str) -> None:
         if label in self.rows:
@@ -134,24 +184,43 @@ class Story:
     def dies(self, number: int, mode: FaultMode) -> None:
         self.faults.left, self.faults.mode = number, mode
 
+    def fails(self, quiet: int, failing: int, mode: FaultMode) -> None:
+        """Some accesses of the store fail, and the server goes on."""
+        self.faults.quiet, self.faults.failing, self.faults.mode = quiet, failing, mode
+
+    def settle(self, asked: tuple[Any, ...]) -> None:
+        """The store answers again: a client whose request failed looks what became of it."""
+        self.faults.heal()
+        self.client.service.sweep()
+        self._look(asked)
+
     def again(self, asked: tuple[Any, ...] = ()) -> None:
         """Start the server again, long enough after it died; a request that was not answered is looked at."""
         self.base.clock.pass_seconds(60)
         self.faults = Faults()
         self.client = Client(self.base.service(OPTIONS, self.faults))
-        unanswered = asked[1] if asked and asked[0] in ("begin", "load", "prepare", "commit", "rollback") else None
+        self._look(asked)
+        assert not self._open(), "an open transaction has outlived its server"
+
+    def _open(self) -> list[str]:
+        return [label for label in self.rows if self.client.state(label) == "PREPARE"]
+
+    def _look(self, asked: tuple[Any, ...]) -> None:
+        unanswered = asked[1:] if asked and asked[0] in ("begin", "load", "prepare", "commit", "rollback") else ()
         if asked and asked[0] == "plain":
-            unanswered = next(reversed(self.rows))
+            unanswered = tuple(self.rows)[-1:]
         for label in list(self.rows):
             state = self.client.state(label)
             if state == "VISIBLE":
-                assert label == unanswered or label in self.prepared, "rows of a commit that nobody asked for"
+                assert label in unanswered or label in self.prepared, "rows of a commit that nobody asked for"
                 self._is_there(label)
             elif state == "PREPARED":
-                assert label == unanswered or label in self.prepared
+                assert label in unanswered or label in self.prepared
                 self.prepared.add(label)
+            elif state == "PREPARE":
+                assert label not in self.prepared
             else:
-                assert label == unanswered or label not in self.prepared, f"what was prepared is {state}"
+                assert label in unanswered or label not in self.prepared, f"what was prepared is {state}"
                 self.rows.pop(label)
                 self.prepared.discard(label)
 
@@ -190,6 +259,28 @@ def _effects() -> int:
     return story.faults.count
 
 
+def _joined_commits(story: Story) -> None:
+    for label, table in (("one", "a"), ("two", "a"), ("three", "a")):
+        for step in (("begin", label, table), ("load", label, 2), ("prepare", label)):
+            story.play(step)
+    for step in (("together", "a"), ("commit", "two"), ("plain", "a", 1)):
+        story.play(step)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", [FaultMode.BEFORE, FaultMode.AFTER, FaultMode.TORN])
+def test_death_at_every_effect_of_a_joined_commit(mode: FaultMode) -> None:
+    story = Story()
+    _joined_commits(story)
+    # One instant has all three; before, each had its own.
+    assert len(story.base.table("a").timeline) == 2
+    for number in range(1, story.faults.count + 1):
+        story = Story()
+        story.dies(number, mode)
+        _joined_commits(story)
+        story.check()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", [FaultMode.BEFORE, FaultMode.AFTER, FaultMode.TORN])
 def test_death_at_every_effect(mode: FaultMode) -> None:
@@ -198,6 +289,69 @@ def test_death_at_every_effect(mode: FaultMode) -> None:
         story.dies(number, mode)
         _whole(story)
         story.check()
+
+
+def _unanswered(first: int) -> Story:
+    """A commit of which nothing is answered from an access on."""
+    story = Story()
+    for step in (("begin", "one", "a"), ("load", "one", 2), ("prepare", "one")):
+        story.play(step)
+    story.fails(first, 10_000, FaultMode.ANSWER_LOST)
+    story.client.transaction("commit", "one")
+    assert story.faults.hit, "the commit never landed without an answer"
+    story.faults.heal()
+    return story
+
+
+@pytest.mark.slow
+def test_a_commit_without_an_answer_is_found_whatever_fails_while_it_is_looked_for() -> None:
+    lands = next(number for number in itertools.count() if _unanswered(number).base.table("a").read().num_rows == 2)
+    for second in itertools.count():
+        story = _unanswered(lands)
+        story.fails(second, 1, FaultMode.BEFORE)
+        story.client.transaction("commit", "one")
+        failed = story.faults.hit
+        story.faults.heal()
+        story.commit("one")
+        story.check()
+        if not failed:
+            break
+    assert second > 3
+
+
+def _with_rollbacks(story: Story) -> None:
+    """Loads of several parts, and clients that give up whatever they are told."""
+    for step in (("begin", "one", "a"), ("load", "one", 1), ("load", "one", 3), ("load", "one", 2), ("prepare", "one")):
+        story.play(step)
+    for step in (("commit", "one"), ("rollback", "one"), ("plain", "a", 2), ("begin", "one", "a"), ("load", "one", 2)):
+        story.play(step)
+    for step in (("commit", "one"), ("service", "a"), ("plain", "t", 1), ("rollback", "one")):
+        story.play(step)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("failing", "mode"), [(1, FaultMode.BEFORE), (1, FaultMode.ANSWER_LOST), (1_000, FaultMode.ANSWER_LOST)]
+)
+def test_a_store_that_fails_at_every_access(failing: int, mode: FaultMode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server lives on, and so do its transactions; what it answers then holds."""
+    monkeypatch.setattr("lakefmt._core.loads.staging.PART_BYTES", 20)
+    # A load has several blocks, the first of which are stored with rows of the load before.
+    monkeypatch.setattr("lakefmt._core.loads.bodies.BLOCK_BYTES", 2)
+    monkeypatch.setattr("lakefmt._core.loads.csv_rows._BLOCK_BYTES", 2)
+    for number in itertools.count(0):
+        story = Story()
+        story.fails(number, failing, mode)
+        _with_rollbacks(story)
+        ended = story.faults.quiet is not None
+        story.faults.heal()
+        try:
+            story.check()
+        except AssertionError as error:
+            raise AssertionError(f"access {number}: {error}") from error
+        if ended:
+            break
+    assert number > 50
 
 
 @pytest.mark.slow

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from lakefmt._core.loads.bodies import Request
 from lakefmt._core.loads.options import LoadOptions
-from tests.loads.loads_kit import KEYED, PLAIN, Base, Client
+from tests.example_counts import examples
+from tests.loads.loads_kit import KEYED, PLAIN, Base, Client, Faults, WallClock
+from tests.loads.test_load_laws import commits_together
 
 CSV = {"column_separator": ","}
 OPERATED = {"columns": "id,v,n,__op", **CSV}
@@ -100,6 +107,13 @@ def test_rows_with_operators_have_a_limit() -> None:
     client.transaction("begin", "l")
     client.transaction("load", "l", b"1,a,1,0\n2,b,2,1\n", **OPERATED)
     assert "too many for one transaction" in client.transaction("prepare", "l")["Message"]
+    client.service.stop()
+    # They are counted as they are in memory, not as they are stored.
+    client = Client(base.service(options(max_row_bytes_in_memory=50_000)))
+    client.transaction("begin", "m")
+    assert client.transaction("load", "m", b"1,%s,1,1\n" % (b"x" * 90) * 1_000, **OPERATED)["Status"] == "OK"
+    assert client.service.transactions.live["db", "m"].staged_bytes < 50_000
+    assert "too many for one transaction" in client.transaction("prepare", "m")["Message"]
 
 
 def test_a_table_with_an_event_time() -> None:
@@ -169,8 +183,6 @@ def test_a_load_that_fails_leaves_no_part_of_its_rows(monkeypatch: pytest.Monkey
                 raise MemoryError
             return b"".join(b"%d,x,1\n" % n for n in range(100, 200)) + b" " * (9 << 20) + b",x,1\n"
 
-    from lakefmt._core.loads.bodies import Request
-
     headers = {"db": "db", "table": "t", "label": "l", **CSV}
     reply = client.service.handle(Request("PUT", "/api/transaction/load", {}, headers, Broken(), client.user))
     assert isinstance(reply.body, dict)
@@ -178,3 +190,175 @@ def test_a_load_that_fails_leaves_no_part_of_its_rows(monkeypatch: pytest.Monkey
     client.transaction("load", "l", b"2,b,2\n", **CSV)
     assert client.transaction("commit", "l")["NumberTotalRows"] == 2
     assert base.rows() == [(1, "a", 1.0), (2, "b", 2.0)]
+
+
+def test_rows_of_a_load_that_fails_go_also_when_the_store_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of the load before lie in one object with some of the load that fails, and nothing can be read."""
+    monkeypatch.setattr("lakefmt._core.loads.staging.PART_BYTES", 300)
+    monkeypatch.setattr("lakefmt._core.loads.csv_rows._BLOCK_BYTES", 10)
+    base, faults = Base(), Faults()
+    client = Client(base.service(options(), faults))
+    client.transaction("begin", "l")
+    client.transaction("load", "l", b"1,a,1\n", **CSV)
+
+    blocks = [b"".join(b"%d,x,1\n" % n for n in range(100, 200)), b"2,y,1\n"]
+
+    class Body:
+        def read(self, size: int, /) -> bytes:
+            if blocks:
+                return blocks.pop(0)
+            faults.quiet, faults.failing = 0, 1_000
+            raise MemoryError
+
+    headers = {"db": "db", "table": "t", "label": "l", **CSV}
+    reply = client.service.handle(Request("PUT", "/api/transaction/load", {}, headers, Body(), client.user))
+    assert isinstance(reply.body, dict)
+    assert reply.body["Status"] == "INTERNAL_ERROR"
+    faults.heal()
+    assert client.transaction("commit", "l")["Status"] == "OK"
+    assert base.rows() == [(1, "a", 1.0)]
+
+
+ROW = st.tuples(
+    st.integers(1, 3), st.sampled_from(["a", "b", "\\N"]), st.sampled_from(["1", "2", "\\N"]), st.integers(0, 3)
+)
+
+
+@pytest.mark.slow
+@settings(max_examples=examples(60), derandomize=True, deadline=None)
+@given(
+    st.lists(st.lists(ROW, min_size=1, max_size=3), min_size=2, max_size=4),
+    st.sampled_from(["cow", "mor"]),
+    st.sampled_from([None, "n"]),
+    st.booleans(),
+)
+def test_commits_in_one_instant_come_to_the_same_as_one_after_the_other(
+    bodies: list[list[tuple[Any, ...]]], table_type: str, ordering: str | None, operated: bool
+) -> None:
+    found = []
+    for joined in (False, True):
+        how = {} if ordering is None else {"ordering": ordering}
+        base = Base(t={"schema": KEYED, "record_key": "id", "table_type": table_type, **how})
+        load(base, b"1,s,1\n2,s,2\n", label="first", **CSV)
+        base.clock.pass_seconds(60)
+        client = Client(base.service(options()))
+        labels = [f"l{number}" for number in range(len(bodies))]
+        for label, rows in zip(labels, bodies, strict=True):
+            lines = [f"{key},{v},{n}" + (f",{int(op == 3)}" if operated else "") for key, v, n, op in rows]
+            client.transaction("begin", label)
+            told = OPERATED if operated else CSV
+            assert client.transaction("load", label, "\n".join(lines).encode(), **told)["Status"] == "OK"
+            assert client.transaction("prepare", label)["Status"] == "OK"
+        before = len(base.table().timeline)
+        if joined:
+            replies = commits_together(client, "t", labels)
+            assert all(isinstance(each, dict) and each["Status"] == "OK" for each in replies.values()), replies
+            assert len(base.table().timeline) - before <= 2
+        else:
+            assert all(client.transaction("commit", label)["Status"] == "OK" for label in labels)
+        found.append(base.rows())
+    assert found[0] == found[1]
+
+
+def test_one_that_cannot_be_committed_takes_no_other_along() -> None:
+    base = Base(t={"schema": PLAIN, "kind": "append"})
+    client = Client(base.service(options()))
+    for label in ("a", "b", "c"):
+        client.transaction("begin", label)
+        client.transaction("load", label, f"{ord(label)}\n".encode())
+        client.transaction("prepare", label)
+    (part,) = client.service.transactions.live["db", "b"].record.tables["t"].parts
+    client.service.transactions.journal.store.delete([part.name])
+    replies = commits_together(client, "t", ["a", "b", "c"])
+    assert {label: reply["Status"] for label, reply in replies.items() if isinstance(reply, dict)} == {
+        "a": "OK",
+        "b": "INTERNAL_ERROR",
+        "c": "OK",
+    }
+    assert base.rows() == [(97,), (99,)]
+    assert client.state("b") == "PREPARED"
+
+
+def test_a_group_of_small_loads_whose_time_is_over_is_not_said_to_be_committed() -> None:
+    base = Base()
+
+    class Late(WallClock):
+        """Each look is a second later."""
+
+        def now(self) -> datetime:
+            self.pass_seconds(1)
+            return super().now()
+
+    base.clock = Late()
+    client = Client(base.service(options()))
+    told: dict[str, Any] = {"enable_merge_commit": "true", "timeout": "3", "merge_commit_interval_ms": "5000", **CSV}
+    reply = client.ask("PUT", "/api/db/t/_stream_load", b"1,a,1\n", **told)
+    assert (reply["Status"], base.rows()) in (("Fail", []), ("Success", [(1, "a", 1.0)]))
+    assert "timeout" in reply["Message"]
+
+
+NAMED = st.tuples(st.integers(1, 4), st.sampled_from(["a", "b", None]), st.booleans())
+
+
+@pytest.mark.slow
+@settings(max_examples=examples(60), derandomize=True, deadline=None)
+@given(st.lists(NAMED, min_size=1, max_size=6), st.sampled_from(["cow", "mor"]), st.integers(0, 3))
+def test_a_partial_update_with_operators_acts_in_its_order(
+    rows: list[tuple[int, str | None, bool]], table_type: str, cut: int
+) -> None:
+    """A model: a delete takes the row, an upsert sets its columns, and a row of a new key has no others."""
+    base = Base(t={"schema": KEYED, "record_key": "id", "table_type": table_type})
+    load(base, b"1,s,1\n2,s,2\n", label="first", **CSV)
+    model: dict[int, tuple[str | None, float | None]] = {1: ("s", 1.0), 2: ("s", 2.0)}
+    for key, value, deletes in rows:
+        if deletes:
+            model.pop(key, None)
+        else:
+            model[key] = (value, model.get(key, (None, None))[1])
+    lines = [f"{key},{value or chr(92) + 'N'},{int(deletes)}\n".encode() for key, value, deletes in rows]
+    bodies = [body for body in (b"".join(lines[:cut]), b"".join(lines[cut:])) if body]
+    reply = load(base, *bodies, label="l", columns="id,v,__op", partial_update="true", **CSV)
+    assert reply["Status"] == "OK", reply
+    assert base.rows() == sorted(((key, *values) for key, values in model.items()), key=repr)
+
+
+NEEDED = pa.schema(
+    [pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.string(), nullable=False), ("n", pa.float64())]
+)
+
+
+def test_a_partial_update_sets_no_null_where_a_value_must_be() -> None:
+    base = Base(t={"schema": NEEDED, "record_key": "id"})
+    load(base, b"1,a,1\n", **CSV)
+    reply = load(base, b"1,\\N\n", label="m", columns="id,v", partial_update="true", **CSV)
+    assert reply["Message"] == "too many filtered rows"
+    assert base.rows() == [(1, "a", 1.0)]
+    reply = load(base, b"1,3,0\n", label="n", columns="id,n,__op", partial_update="true", **CSV)
+    assert "'v' gets no value" in reply["Message"]
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "message"),
+    [
+        (b"1,x\n", {"columns": "id,v", "partial_update": "true"}, "no column 'n'"),
+        (b"1,x,1,1\n", OPERATED, "do not go together"),
+    ],
+)
+def test_a_merge_condition_that_cannot_be_asked_is_refused_at_the_load(
+    body: bytes, headers: dict[str, Any], message: str
+) -> None:
+    reply = load(Base(), body, merge_condition="n", **{**CSV, **headers})
+    assert reply["Status"] == "FAILED"
+    assert message in reply["Message"]
+
+
+@pytest.mark.parametrize("strict", ["true", "false"])
+def test_a_text_that_is_longer_than_its_column_ends_its_row(strict: str) -> None:
+    base = Base()
+    client = Client(base.service(options(lengths={"db.t.v": 3})))
+    client.transaction("begin", "l")
+    told = {"strict_mode": strict, "max_filter_ratio": "0.5", **CSV}
+    reply = client.transaction("load", "l", "1,abc,1\n2,abcd,2\n3,éé,3\n4,,4\n5,\\N,5\n".encode(), **told)
+    assert (reply["NumberLoadedRows"], reply["NumberFilteredRows"]) == (3, 2), reply
+    assert client.transaction("commit", "l")["Status"] == "OK"
+    assert [row[0] for row in base.rows()] == [1, 4, 5]

@@ -18,9 +18,8 @@ import pytest
 import lakefmt
 from lakefmt._core.formats.hfile.reader import HFileReader
 from lakefmt._core.metadata.layout import METADATA_DIRECTORY
-from lakefmt._core.metadata.reading import handle_memory as memories
-from lakefmt._core.metadata.reading.handle_memory import handle_memory
-from lakefmt._core.metadata.reading.metadata_files import MetadataFileCache, WrittenGroups
+from lakefmt._core.metadata.reading import metadata_files as memories
+from lakefmt._core.metadata.reading.metadata_files import MetadataFileCache, WrittenGroups, handle_memory
 from lakefmt._core.metadata.timeline import MetadataInstant
 from lakefmt._core.storage import LocalStore
 from lakefmt._core.table import Table

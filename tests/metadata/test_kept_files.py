@@ -12,7 +12,6 @@ import lakefmt
 import lakefmt._core.metadata.reading.metadata_files as metadata_files
 from lakefmt._core.formats.hfile.reader import HFileReader
 from lakefmt._core.formats.hfile.writer import encode_hfile
-from lakefmt._core.metadata.reading import handle_memory
 from lakefmt._core.metadata.reading.metadata_files import MetadataFileCache, WrittenGroups, _ListedFile
 
 KEYS = pa.array([f"key-{number:05}".encode() for number in range(2_000)])
@@ -95,7 +94,7 @@ def test_a_handle_reads_each_commit_of_the_metadata_table_once(
         writer.upsert(pa.table({"id": [f"k{number}"], "n": [number]}, schema))
     read: list[str] = []
     load = WrittenGroups._load
-    monkeypatch.setattr(handle_memory, "_identity", lambda _store: None)  # as in another process
+    monkeypatch.setattr(metadata_files, "_identity", lambda _store: None)  # as in another process
     monkeypatch.setattr(WrittenGroups, "_load", lambda self, each: (read.append(each.time), load(self, each))[1])
     table = lakefmt.open_table(path)
     counts = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
 import sys
@@ -233,3 +234,41 @@ def test_a_scan_that_is_left_early_does_not_end_the_interpreter(table: lakefmt.T
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+ONE_PROCESSOR = """
+import sys, pyarrow as pa, lakefmt
+assert pa.cpu_count() == int(sys.argv[2])
+table = lakefmt.open_table(sys.argv[1])
+for query in ({}, {"columns": ["id"], "filter": "city = 'c1' and n > 3"}, {"filter": "lower(city) = 'c1' and n % 2 = 1"}):
+    dataset = table.dataset(**query)
+    expected = table.read(**query).num_rows
+    assert dataset.to_table().num_rows == dataset.count_rows() == expected
+    assert sum(batch.num_rows for part in dataset.get_fragments() for batch in part.to_batches()) == expected
+    assert table.to_polars(**query).height == expected
+assert pa.cpu_count() == int(sys.argv[2])
+print("read")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("processors", [1, 2])
+@pytest.mark.parametrize("table_type", ["cow", "mor"])
+def test_a_dataset_is_read_on_few_processors(tmp_path: Path, table_type: str, processors: int) -> None:
+    """A container, or a worker of Ray, has one: reading a slice within a thread of Arrow's waited for a second one, for ever."""
+    data = pa.table({"id": [f"k{n}" for n in range(60)], "city": [f"c{n % 3}" for n in range(60)], "n": range(60)})
+    table = lakefmt.create_table(
+        tmp_path / "t", schema=data.schema, record_key="id", partition_by="city", table_type=table_type
+    )
+    for begin in range(0, 60, 20):
+        table.insert(data.slice(begin, 20), options={"hoodie.parquet.small.file.limit": 0})
+    table.upsert(data.slice(10, 20))
+    done = subprocess.run(
+        [sys.executable, "-c", ONE_PROCESSOR, str(tmp_path / "t"), str(processors)],
+        env={**os.environ, "OMP_NUM_THREADS": str(processors)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.stdout == "read\n", done.stderr

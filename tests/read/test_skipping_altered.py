@@ -18,7 +18,7 @@ from lakefmt._core.check.index_contents import IndexDamage
 from lakefmt._core.filegroups import base_writer
 from lakefmt._core.metadata.reading.stats_reader import read_stats
 from lakefmt._core.read.filters import keep_rows, parse_filter
-from lakefmt._core.read.skipping import _by_statistics, file_selection, guarantees
+from lakefmt._core.read.skipping import by_statistics, file_selection, guarantees
 from lakefmt._core.schema.column_ids import ColumnPlaces
 from lakefmt._core.storage.memory import MemoryStore
 
@@ -251,7 +251,7 @@ def test_wrong_statistics_of_an_altered_column_lose_rows_and_are_found(monkeypat
         return stats
 
     assert table.read(filter="number = 0").column("id").to_pylist() == ["new"]
-    for module in (_by_statistics, index_contents):
+    for module in (by_statistics, index_contents):
         monkeypatch.setattr(module, "read_stats", lying)
     assert table.read(filter="number = 0").num_rows == 0
     (finding,) = table.index.check().findings

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import date, datetime
 from decimal import Decimal
 from itertools import product
@@ -240,3 +241,16 @@ def test_names_are_resolved_by_the_caller() -> None:
 def test_deep_parentheses_take_no_time_of_their_own() -> None:
     assert parse_expression("(" * 40 + "i" + ")" * 40, SCHEMA).type == pa.int32()
     assert parse_expression("- (- (" * 10 + "1" + "))" * 10, SCHEMA).type == pa.int64()
+
+
+@given(st.from_regex(r"[0-9]{1,45}(\.[0-9]{0,12})?(e[+-]?[0-9]{1,4})?", fullmatch=True), st.sampled_from(["", "-"]))
+def test_a_number_of_any_length_is_its_value_or_refused(digits: str, sign: str) -> None:
+    text = f"{sign}{digits}"
+    exact = Decimal(text)
+    for written in (text, f"({text}) + 0", f"x + {text}" if exact else "x + 0"):
+        if math.isinf(float(text)):
+            with pytest.raises(InvalidExpression, match="larger than every double"):
+                parse_expression(written, SCHEMA)
+            continue
+        value = compute_expressions(pa.table({"x": [0.0]}), {"v": parse_expression(written, SCHEMA)})["v"][0].as_py()
+        assert value == exact or float(value) == float(text)

@@ -22,8 +22,7 @@ from lakefmt._core.schema import normalise_schema
 from lakefmt.errors import CorruptFile, InvalidInputError, UnsupportedFeature
 from lakefmt.realtime import CastFailed, NotSupportedError
 from lakefmt.realtime.connection import as_python, typed_columns
-from lakefmt.realtime.converters import ConversionNotes, ConversionRules
-from lakefmt.realtime.rows import Row, RowLayout
+from lakefmt.realtime.rows import ConversionNotes, ConversionRules, Row, RowLayout
 from lakefmt.realtime.statements import (
     CreateTable,
     SqlField,

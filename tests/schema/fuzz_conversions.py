@@ -19,8 +19,8 @@ from lakefmt._core.producers.stream.rows import RowChecker
 from lakefmt._core.schema import conform, normalise_schema
 from lakefmt._core.schema.python_values import arrow_array, arrow_scalar
 from lakefmt.errors import LakefmtError
-from lakefmt.realtime.converters import ConversionRules
-from lakefmt.realtime.converters import column_converter as sql_converter
+from lakefmt.realtime.rows import ConversionRules
+from lakefmt.realtime.rows import column_converter as sql_converter
 from lakefmt.realtime.statements import decode_types
 
 SCALARS = [

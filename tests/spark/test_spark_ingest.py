@@ -44,6 +44,10 @@ def test_a_job_by_spark_takes_turns_with_the_job_without_it(tmp_path, python_new
         {"id": "d", "n": 10, "day": "2", "new": 1.5},
         {"id": "x", "n": 9, "day": "1", "new": None},
     ]
+    assert answers["by_spark"] == answers["by_python"]
+    assert [row["n"] for row in answers["by_spark"][1] if row["id"] in ("007", "p")] == [4, 2**53 + 1]
+    assert len(answers["by_spark"][2]) == 4
+    assert answers["bad alone"] == [0, 0, 5]
 
 
 @pytest.mark.judge_spark

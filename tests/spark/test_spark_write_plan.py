@@ -16,8 +16,8 @@ from lakefmt._core.index import IndexCapabilities, open_index
 from lakefmt._core.index.custom import CheckedIndex
 from lakefmt._core.values import InstantTime, PartitionPath, WriteOperation
 from lakefmt._core.write.assign import FileSizing
-from lakefmt._core.write.bulk.grouped_rows import NEW, FoundRows, plan_groups
 from lakefmt._core.write.context import APPENDING, REPLACING
+from lakefmt._core.write.grouped_rows import NEW, FoundRows, plan_groups
 from lakefmt._core.write.tasks import key_rows
 from lakefmt.errors import InvalidInputError, InvalidKey, UnknownSetting
 from lakefmt.spark.options import WriteCall

@@ -13,7 +13,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from lakefmt._core.storage.os_errors import os_failure
 from lakefmt._core.storage.remote import store as _checked_files
-from lakefmt._core.storage.remote.client_errors import (
+from lakefmt._core.storage.remote.clients import (
     BodyCut,
     describe,
     is_throttled,

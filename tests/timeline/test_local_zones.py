@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt._core.timeline.instant import format_instant_time
-from lakefmt._core.timeline.local_zone import LOWEST_ZONE, NEWEST, offset_of, reading_zone, writing_zone
-from lakefmt._core.timeline.store import next_instant_time
+from lakefmt._core.timeline.store import LOWEST_ZONE, NEWEST, next_instant_time, offset_of, reading_zone, writing_zone
 
 ZONES = [
     "UTC",

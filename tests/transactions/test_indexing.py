@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from lakefmt._core.filegroups.table_client import TableClient
-from lakefmt._core.metadata.building import PartitionBuild
+from lakefmt._core.metadata.manage import PartitionBuild
 from lakefmt._core.metadata.reading.reader import ready_partitions
 from lakefmt._core.storage.api import ObjectStore
 from lakefmt._core.storage.memory import MemoryStore

@@ -11,9 +11,8 @@ import pytest
 import lakefmt
 from lakefmt._core.filegroups.table_client import TableClient
 from lakefmt._core.metadata.reading import listing
-from lakefmt._core.metadata.reading.handle_memory import handle_memory
 from lakefmt._core.metadata.reading.listing import ListingByMetadata
-from lakefmt._core.metadata.reading.metadata_files import MetadataFileCache
+from lakefmt._core.metadata.reading.metadata_files import MetadataFileCache, handle_memory
 from lakefmt._core.storage.api import ObjectInfo
 from lakefmt._core.storage.memory import MemoryStore
 from lakefmt._core.storage.table_directory import SmallObjects, TableDirectory

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from lakefmt._core.storage.memory import MemoryStore
 from lakefmt._core.table import Table
 from lakefmt._core.timeline.instant import Action
-from lakefmt.errors import LakefmtError, StateError
+from lakefmt.errors import InvalidInputError, LakefmtError, StateError
 from lakefmt.testing.invariants import check_no_orphans
 from lakefmt.testing.stores import Effect, FaultStore, WatchStore
 from tests.crash.repeatable import Repeatable
@@ -189,3 +189,20 @@ def test_a_mix_would_be_seen(version: int, table_type: str) -> None:
     store.delete(path for path in plan.paths if path.startswith("city=sf"))
     with pytest.raises((AssertionError, LakefmtError)):
         scene.place(over(store))
+
+
+def test_what_a_commit_returned_names_it_to_every_verb_of_undoing() -> None:
+    table = make()
+    first, second, third = (table.upsert(rows(n, n + 1)) for n in range(3))
+    assert table.rollback(third, dry_run=True).plan == table.rollback(third.instant, dry_run=True).plan
+    assert table.rollback(third).plan is not None
+    assert table.savepoint(first).instant == first.instant
+    table.delete_savepoint(first)
+    assert table.savepoints() == ()
+    assert table.restore(first, dry_run=True).plan == table.restore(first.instant, dry_run=True).plan
+    table.restore(first)
+    assert table.read(["id"])["id"].to_pylist() == ["k0"]
+    nothing = table.delete(["nobody"])
+    with pytest.raises(InvalidInputError, match="made no commit"):
+        table.restore(nothing)
+    assert second.instant is not None

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt._core.values import PartitionPath
-from lakefmt._core.write.bulk import bulk_insert
+from lakefmt._core.write import bulk_insert
 
 
 @given(st.integers(0, 100), st.integers(0, 5), st.integers(1, 400))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt._core.cli.root import main
-from lakefmt._core.schema.safe_names import is_safe, name_mapping, safe_name
+from lakefmt._core.schema.types import is_safe, name_mapping, safe_name
 from lakefmt.errors import InvalidInputError, SchemaMismatch
 
 _NUMBERS = itertools.count()

@@ -25,7 +25,7 @@ from lakefmt._core.formats.parquet.base_file import key_range
 from lakefmt._core.sorting import external_sort
 from lakefmt._core.sorting import external_sort as key_spill
 from lakefmt._core.sorting.external_sort import FileKeys, gather_windows, row_memory, sort_stream
-from lakefmt._core.write.bulk import bulk_insert
+from lakefmt._core.write import bulk_insert
 from lakefmt.errors import SchemaMismatch, StorageError
 
 KEYS = st.text("abcxyzé\uffee😀", max_size=4)

@@ -64,16 +64,19 @@ BOTH = [
     Condition("s.v = 3", lambda t, s: s["v"] == 3),
     Condition("t.city = s.city", lambda t, s: t["city"] == s["city"]),
     Condition("s.v is null or t.v > 2", lambda t, s: s["v"] is None or (t["v"] is not None and t["v"] > 2)),
+    Condition("null", lambda t, s: False),
 ]
 OURS = [
     Condition(None, lambda t, s: True),
     Condition("t.v % 2 = 0", lambda t, s: t["v"] is not None and t["v"] % 2 == 0),
     Condition("t.city = 'sf'", lambda t, s: t["city"] == "sf"),
+    Condition("case when t.v = 1 then null end", lambda t, s: False),
 ]
 THEIRS = [
     Condition(None, lambda t, s: True),
     Condition("s.v > 1", lambda t, s: s["v"] is not None and s["v"] > 1),
     Condition("s.city <> 'sf'", lambda t, s: s["city"] != "sf"),
+    Condition("not null", lambda t, s: False),
 ]
 UPDATES = [
     Change("all", lambda t, s: dict(s)),

@@ -16,9 +16,8 @@ from lakefmt._core.config.merge_rule import MergeRule
 from lakefmt._core.filegroups.logs.reader import LogRows
 from lakefmt._core.filegroups.merge import merged_slice
 from lakefmt._core.filegroups.merge.merged_slice import merge_logs
-from lakefmt._core.formats.log.blocks import HeaderKey
+from lakefmt._core.formats.log.blocks import HeaderKey, LogBlockReader, WholeBlock
 from lakefmt._core.formats.log.data_block import decode_positions
-from lakefmt._core.formats.log.reader import LogBlockReader, WholeBlock
 from lakefmt._core.values import RECORD_KEY, MergeMode, WriteStat
 from tests.example_counts import examples
 from tests.judges.compare import assert_same_multiset

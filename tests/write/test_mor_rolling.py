@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 import lakefmt
 from lakefmt import lowlevel
 from lakefmt._core.filegroups.logs import writer
-from lakefmt._core.formats.log.blocks import BlockKind
-from lakefmt._core.formats.log.reader import LogBlockReader, WholeBlock
+from lakefmt._core.formats.log.blocks import BlockKind, LogBlockReader, WholeBlock
 from lakefmt._core.formats.names import parse_log_file
 from lakefmt._core.timeline.markers import list_marked
 from lakefmt._core.values import WriteStat

@@ -78,11 +78,11 @@ def test_each_file_is_what_it_would_be_alone(
         calls.append(len(given[1]))
         return plain(*given, **named)
 
-    for module in ("bulk.bulk_insert", "files.bundles"):
+    for module in ("bulk_insert", "files.bundles"):
         monkeypatch.setattr(f"lakefmt._core.write.{module}.write_small_files", seen)
     first = getattr(together, verb)(rows(0, 1_500))
     assert sum(calls) == PARTITIONS
-    for module in ("bulk.bulk_insert", "files.bundles"):
+    for module in ("bulk_insert", "files.bundles"):
         monkeypatch.setattr(f"lakefmt._core.write.{module}.MOST_NEW_ROWS", 0)
     alone = made(tmp_path / "alone" / "t", kind)
     other = getattr(alone, verb)(rows(0, 1_500))
@@ -101,7 +101,7 @@ def test_a_second_attempt_adopts_what_the_first_one_wrote(tmp_path: Path, monkey
         seen.extend(zip(first, second, strict=True))
         return second
 
-    monkeypatch.setattr("lakefmt._core.write.bulk.bulk_insert.write_small_files", twice)
+    monkeypatch.setattr("lakefmt._core.write.bulk_insert.write_small_files", twice)
     table.bulk_insert(rows(0, 400))
     assert len(seen) == PARTITIONS
     for first, second in seen:
@@ -141,7 +141,7 @@ def test_large_partitions_are_written_beside_small_ones(tmp_path: Path, monkeypa
         together.append(len(given[1]))
         return plain(*given, **named)
 
-    monkeypatch.setattr("lakefmt._core.write.bulk.bulk_insert.write_small_files", seen)
+    monkeypatch.setattr("lakefmt._core.write.bulk_insert.write_small_files", seen)
     data = rows(0, 3_000)
     parts = [f"p{n % 40}" if n % 3 else f"p{n % 2}" for n in range(3_000)]
     data = data.set_column(1, "part", pa.array(parts))
@@ -150,7 +150,7 @@ def test_large_partitions_are_written_beside_small_ones(tmp_path: Path, monkeypa
     assert sum(together) == 0  # all partitions have open files before the last window
     assert table.read().num_rows == 3_000
     table = made(tmp_path / "u")
-    monkeypatch.setattr("lakefmt._core.write.bulk.bulk_insert.MOST_NEW_ROWS", 400)
+    monkeypatch.setattr("lakefmt._core.write.bulk_insert.MOST_NEW_ROWS", 400)
     table.bulk_insert(data)
     assert sum(together) == 38
     read = table.read().sort_by("ts")
@@ -165,7 +165,7 @@ def test_few_partitions_are_written_together_too(tmp_path: Path, monkeypatch: py
         together.append(len(given[1]))
         return plain(*given, **named)
 
-    monkeypatch.setattr("lakefmt._core.write.bulk.bulk_insert.write_small_files", seen)
+    monkeypatch.setattr("lakefmt._core.write.bulk_insert.write_small_files", seen)
     data = rows(0, 300)
     made(tmp_path / "t", **{"lakefmt.write.threads": 2}).bulk_insert(
         data.set_column(1, "part", pa.array([f"p{n % 30}" for n in range(300)]))

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from lakefmt._core.keys import build_partition_paths, build_record_keys, plan_key_spec
 from lakefmt._core.values import RECORD_KEY, PartitionPath
-from lakefmt._core.write.bulk import bulk_insert
-from lakefmt._core.write.bulk.bulk_insert import PartitionSplitter, partition_constants
+from lakefmt._core.write import bulk_insert
+from lakefmt._core.write.bulk_insert import PartitionSplitter, partition_constants
 from lakefmt._core.write.files.base_file import WorkerPool
 from lakefmt._core.write.ingest import KeyedBatch
 from tests.example_counts import examples

@@ -95,7 +95,6 @@ CASES: list[tuple[str, Any, list[str]]] = [
     ("text", {"city": "city=sf"}, ["city=city%3Dsf"]),
     ("text", "city=city=sf", ["city=city%3Dsf"]),
     ("text", [None], [f"city={MISSING}"]),
-    ("text", "", [f"city={MISSING}"]),
     ("text", MISSING, [f"city={MISSING}"]),
     ("text", [{"city": None}], [f"city={MISSING}"]),
     ("text", np.array(["sf", "ü"]), ["city=sf", "city=ü"]),
@@ -159,6 +158,10 @@ CASES: list[tuple[str, Any, list[str]]] = [
 ]
 
 REFUSED: list[tuple[str, Any]] = [
+    ("text", ""),
+    ("text", "city="),
+    ("text", {"city": ""}),
+    ("text", [("",)]),
     ("text", "nowhere"),
     ("text", "city=nowhere"),
     ("text", {"city": "nowhere"}),
@@ -268,6 +271,11 @@ def test_every_value_finds_the_partition_that_it_was_written_to(value: str | Non
     except LakefmtError:
         return
     known = [path, "other"] if path != "other" else [path]
+    if value == "":  # no partition of its own
+        assert choose_partitions(spec, schema, known, {"city": value}) == [path]
+        with pytest.raises(InvalidInputError, match="no partition of its own"):
+            choose_partitions(spec, schema, known, {"city": value}, must_exist=True)
+        return
     assert choose_partitions(spec, schema, known, {"city": value}, must_exist=True) == [path]
     assert choose_partitions(spec, schema, known, [path], must_exist=True) == [path]
     assert choose_partitions(spec, schema, known, [(value,)], must_exist=True) == [path]

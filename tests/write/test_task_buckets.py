@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import lakefmt
 from lakefmt._core.filegroups.table_client import TableClient
 from lakefmt._core.formats.names import RING_DIRECTORY
-from lakefmt._core.index.bucket.consistent import ConsistentBucketIndex
+from lakefmt._core.index.bucket.bucket_index import ConsistentBucketIndex
 from lakefmt._core.index.bucket.ring import LARGEST_HASH, HashNode, HashRing
 from lakefmt._core.index.bucket.ring_files import RingFiles
 from lakefmt._core.storage.open import open_store

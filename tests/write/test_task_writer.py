@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt._core.index.bucket.fixed import BucketIndex
+from lakefmt._core.index.bucket.bucket_index import BucketIndex
 from lakefmt._core.values import CommitResult, PartitionPath, WriteOperation
-from lakefmt._core.write.bulk.grouped_rows import FoundRows
 from lakefmt._core.write.context import WriteRequest
+from lakefmt._core.write.grouped_rows import FoundRows
 from lakefmt._core.write.ingest import KeyedBatch
 from lakefmt._core.write.tasks import (
     SharedWrite,

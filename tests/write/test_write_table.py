@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt._core.storage.memory import MemoryStore
-from lakefmt.errors import InvalidInputError, InvalidKey, LakefmtError, SchemaMismatch, TableExists
+from lakefmt.errors import InvalidInputError, InvalidKey, LakefmtError, SchemaMismatch, TableExists, UnknownSetting
 
 _NUMBERS = itertools.count()
 _KEYED = {"record_key": "id", "ordering": "v"}
@@ -215,3 +215,91 @@ def test_ignore_leaves_the_table_and_says_so() -> None:
     done = lakefmt.write_table(url, rows(("b", 2)), mode="ignore")
     assert (done.instant, str(done)) == (None, "upsert: no rows, no instant")
     assert len(lakefmt.open_table(url).timeline.entries) == 1
+
+
+# What makes a table, and for each what another table would have.
+_CREATION: dict[str, tuple[object, ...]] = {
+    "table_type": ("cow", "mor"),
+    "table_version": (6, 8, 9),
+    "index": ("bloom", "simple", "global_bloom", "bucket"),
+    "unique": ("partition", "table"),
+    "merge": ("event_time", "commit_time"),
+    "indexes": (("column_stats",), ("column_stats", "bloom_filters")),
+    "name": ("one", "two"),
+    "database": ("d", "e"),
+    "properties": (
+        {"hoodie.clean.commits.retained": "7"},
+        {"hoodie.clean.commits.retained": "8"},
+        {"hoodie.table.cdc.enabled": "true"},
+    ),
+}
+
+
+def _creations() -> st.SearchStrategy[dict[str, object]]:
+    each = {name: st.sampled_from(values) for name, values in _CREATION.items()}
+    return st.fixed_dictionaries({}, optional=each).filter(
+        lambda made: not (made.get("index") == "bucket" and made.get("unique") == "table")
+    )
+
+
+@given(_creations(), st.data())
+def test_law_what_makes_a_table_is_refused_when_the_table_is_another(
+    made: dict[str, object], data: st.DataObject
+) -> None:
+    url = place()
+    lakefmt.write_table(url, rows(("a", 1)), **_KEYED, **made)
+    lakefmt.write_table(url, rows(("b", 1)), mode="upsert", **_KEYED, **made)
+    config = lakefmt.open_table(url).properties
+    argument = data.draw(st.sampled_from(sorted(set(_CREATION) - {"indexes", "unique"})))
+    other = data.draw(st.sampled_from(_CREATION[argument]))
+    there = {
+        "table_type": {"COPY_ON_WRITE": "cow", "MERGE_ON_READ": "mor"}[config.table_type.value],
+        "table_version": config.version.value,
+        "index": lakefmt.open_table(url).index.name,
+        "merge": made.get("merge", "event_time"),
+        "name": config.name,
+        "database": made.get("database"),
+        "properties": None,
+    }[argument]
+    if argument == "properties":
+        same = all(
+            config.properties.get(name, {"hoodie.clean.commits.retained": "10"}.get(name)) == value
+            for name, value in other.items()
+        )
+    else:
+        same = other == there
+    if same:
+        lakefmt.write_table(url, rows(("c", 1)), mode="upsert", **_KEYED, **{argument: other})
+    else:
+        with pytest.raises(InvalidInputError, match=r"has .*, not "):
+            lakefmt.write_table(url, rows(("c", 1)), mode="upsert", **_KEYED, **{argument: other})
+    assert set(stored(url)) == ({"a", "b", "c"} if same else {"a", "b"})
+
+
+@pytest.mark.parametrize(
+    ("made", "given"),
+    [
+        ({}, {"unique": "table"}),
+        ({"unique": "table"}, {"unique": "partition"}),
+        ({"indexes": ("column_stats",)}, {"indexes": ("record_index",)}),
+        ({}, {"indexes": ("files",)}),
+        ({"unique": "table"}, {"index": "bloom"}),
+    ],
+)
+def test_uniqueness_and_indexes_of_a_table_are_not_changed_by_a_write(
+    made: dict[str, object], given: dict[str, object]
+) -> None:
+    url = place()
+    lakefmt.write_table(url, rows(("a", 1)), **_KEYED, **made)
+    with pytest.raises(InvalidInputError, match=r"has .*, not "):
+        lakefmt.write_table(url, rows(("b", 1)), mode="upsert", **_KEYED, **given)
+    assert set(stored(url)) == {"a"}
+
+
+def test_an_unknown_property_of_a_table_that_is_there_is_refused() -> None:
+    url = place()
+    lakefmt.write_table(url, rows(("a", 1)), **_KEYED)
+    with pytest.raises(UnknownSetting, match="did you mean"):
+        lakefmt.write_table(
+            url, rows(("b", 1)), mode="upsert", **_KEYED, properties={"hoodie.clean.comits.retained": "3"}
+        )

@@ -10,10 +10,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from lakefmt._core.advice.amounts import CostCurves, parse_curves
+from lakefmt._core.advice.advise import CostCurves, parse_curves
 from lakefmt.errors import CorruptFile, InvalidInputError
 
-__all__ = ["cache_path", "keep_curves", "load_curves", "shipped_curves"]
+__all__ = [
+    "cache_path",
+    "keep_curves",
+    "load_curves",
+    "shipped_curves",
+]
 
 _LOG: Final = logging.getLogger("lakefmt.advice")
 _MOST_BYTES: Final = 1 << 20

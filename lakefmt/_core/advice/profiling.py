@@ -20,7 +20,9 @@ from lakefmt._core.timeline.instant import Action, Instant, parse_instant_time
 from lakefmt._core.values import TableType, WriteOperation
 from lakefmt.errors import InvalidInputError, UnsupportedFeature
 
-__all__ = ["profile_table"]
+__all__ = [
+    "profile_table",
+]
 
 #: Footers and commits that are looked at, the newest ones.
 _FOOTERS: Final = 64

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from lakefmt._core.advice.amounts import Amounts, CostCurves, predict_amounts
+from lakefmt._core.advice.advise import Amounts, CostCurves, predict_amounts
 from lakefmt._core.bench.cells import BenchCell
 from lakefmt._core.data_classes import dataclass
 from lakefmt.errors import CorruptFile, InvalidInputError

@@ -32,6 +32,8 @@ __all__ = [
     "TableLoaded",
     "TableTruncated",
     "is_followed",
+    "matches_pattern",
+    "whole_pattern",
 ]
 
 #: A position in a source, as a JSON value.
@@ -238,6 +240,34 @@ class Border:
 Event: TypeAlias = RowChanges | TableChanged | TableLoaded | TableTruncated | TableGone | Border
 
 
+def matches_pattern(name: SourceName, pattern: str) -> bool:
+    """Return whether a pattern names a table: letter by letter, or the schema and the table each with ``*``, ``?`` and ``[…]``.
+
+    Example:
+        >>> matches_pattern(SourceName("shop", "orders"), "sh*.orders"), matches_pattern(SourceName("shop.eu", "orders"), "shop.*")
+        (True, False)
+    """
+    if pattern in ("*", str(name)):
+        return True
+    # Names may have dots of their own.
+    dots = [place for place, letter in enumerate(pattern) if letter == "."]
+    return any(
+        fnmatch.fnmatchcase(name.schema, pattern[:dot]) and fnmatch.fnmatchcase(name.table, pattern[dot + 1 :])
+        for dot in dots
+    )
+
+
+def whole_pattern(pattern: str, schema: str) -> str:
+    """Return a pattern with a schema before it, unless it has one; a leading ``!`` stays first.
+
+    Example:
+        >>> whole_pattern("!audit", "shop"), whole_pattern("other.*", "shop")
+        ('!shop.audit', 'other.*')
+    """
+    bare = pattern.removeprefix("!")
+    return pattern if "." in bare or not schema else f"{pattern[: len(pattern) - len(bare)]}{schema}.{bare}"
+
+
 def is_followed(name: SourceName, patterns: Sequence[str], schema: str = "") -> bool:
     """Return whether a table is one of those that patterns name.
 
@@ -254,8 +284,7 @@ def is_followed(name: SourceName, patterns: Sequence[str], schema: str = "") -> 
     """
 
     def matches(pattern: str) -> bool:
-        whole = pattern if "." in pattern or pattern == "*" or not schema else f"{schema}.{pattern}"
-        return fnmatch.fnmatchcase(str(name), whole)
+        return matches_pattern(name, pattern if pattern == "*" else whole_pattern(pattern, schema))
 
     chosen = [pattern for pattern in patterns if not pattern.startswith("!")] or ["*"]
     return any(map(matches, chosen)) and not any(matches(each[1:]) for each in patterns if each.startswith("!"))

@@ -7,10 +7,11 @@ stored, so what was not committed comes again.
 from __future__ import annotations
 
 import logging
+import os
+import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
-from fnmatch import fnmatchcase
 from typing import Any, Final
 
 from lakefmt._core.cdc.events import (
@@ -24,8 +25,10 @@ from lakefmt._core.cdc.events import (
     TableGone,
     TableLoaded,
     TableTruncated,
+    matches_pattern,
 )
 from lakefmt._core.cdc.options import CdcOptions, TableSettings, effective_values, table_settings
+from lakefmt._core.cdc.shape import ChangeEndsFollower
 from lakefmt._core.cdc.sink import TableSink
 from lakefmt._core.data_classes import dataclass
 from lakefmt._core.storage.time_source import SystemTimeSource, TimeSource
@@ -35,6 +38,7 @@ from lakefmt.errors import (
     InvalidInputError,
     LakefmtError,
     PositionLost,
+    SchemaMismatch,
     SourceChanged,
     SourceRefused,
     SourceUnavailable,
@@ -45,6 +49,8 @@ __all__ = ["CdcProgress", "Follower", "TableProgress"]
 _log = logging.getLogger("lakefmt.cdc")
 
 _LONGEST_PAUSE: Final = 60.0
+#: What a path may have for the names of a table.
+_FIELDS: Final = re.compile(r"(\{schema\}|\{table\})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +65,7 @@ class TableProgress:
         commits: commits.
         schema_changes: alterations of columns.
         position: what the newest commit stores.
+        error: why it stopped while others go on; None: it did not.
     """
 
     path: str
@@ -68,6 +75,7 @@ class TableProgress:
     commits: int
     schema_changes: int
     position: Any
+    error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +108,7 @@ class CdcProgress:
             "commits": sum(table.commits for table in self.tables.values()),
             "schema_changes": sum(table.schema_changes for table in self.tables.values()),
             "dead_letter_rows": sum(table.rejected_rows for table in self.tables.values()),
+            "tables_stopped": sum(table.error is not None for table in self.tables.values()),
             "transactions": self.transactions,
             "reconnects": self.reconnects,
             "commit_seconds": self.commit_seconds,
@@ -140,6 +149,8 @@ class Follower:
         self._source: SourceReader | None = None
         self._sinks: dict[SourceName, TableSink] = {}
         self._ended: set[SourceName] = set()
+        #: Tables that cannot be made or altered here, while others go on.
+        self._stopped: dict[SourceName, LakefmtError] = {}
         self._read: list[SourceName] = []
         self._done: dict[SourceName, TableProgress] = {}
         self._lag: float | None = None
@@ -161,7 +172,7 @@ class Follower:
         Raises:
             SourceRefused: the source cannot be followed.
             SourceUnavailable: it cannot be reached, after all attempts.
-            SourceChanged: a table cannot follow.
+            SourceChanged: a table cannot follow; where others go on, at the end.
             PositionLost: the source does not have what comes next.
             LakefmtError: a table cannot be written.
         """
@@ -170,7 +181,7 @@ class Follower:
         while True:
             try:
                 self._run_once(until_now=until_now, lost=lost)
-                return self.progress()
+                break
             except (SourceUnavailable, ConflictError) as error:
                 lost = None
                 self._pause(error)
@@ -179,6 +190,12 @@ class Follower:
                     raise
                 lost = error
                 _log.warning("%s; on_position_lost=%s", error, self._options.on_position_lost)
+        errors = list(self._stopped.values())
+        if len(errors) == 1:
+            raise errors[0]
+        if errors:
+            raise SourceChanged(f"{len(errors)} tables stopped: {'; '.join(map(str, errors))}")
+        return self.progress()
 
     def _pause(self, error: LakefmtError) -> None:
         """Wait before the next attempt.
@@ -196,13 +213,15 @@ class Follower:
 
     def _run_once(self, *, until_now: bool, lost: PositionLost | None) -> None:
         source = self._source = self._open_source()
+        self._ended.clear()
+        self._stopped.clear()
         clean = False
         try:
             self._check(source.preflight())
             for table in source.tables():
                 self._sink(table.name)
             if lost is not None:
-                self._skip_lost(source)
+                self._skip_lost(source, [SourceName(*name) for name in lost.tables] or list(self._sinks))
             positions = {name: sink.position for name, sink in self._sinks.items() if sink.position is not None}
             events = source.events(positions, logs=self._options.logs, until_now=until_now)
             self._carry(source, events)
@@ -238,14 +257,15 @@ class Follower:
         if sentences:
             raise SourceRefused("; ".join(sentences))
 
-    def _skip_lost(self, source: SourceReader) -> None:
+    def _skip_lost(self, source: SourceReader, names: Sequence[SourceName]) -> None:
         """Let tables begin anew, or at the position of now."""
+        sinks = [self._sinks[name] for name in names if name in self._sinks]
         if self._options.on_position_lost == "resnapshot":
-            for sink in self._sinks.values():
+            for sink in sinks:
                 sink.begin_again()
             return
         latest = source.latest()
-        for sink in self._sinks.values():
+        for sink in sinks:
             if sink.position is not None:
                 sink.mark(latest)
                 sink.commit()
@@ -267,9 +287,7 @@ class Follower:
         given = self._tables.get(str(name))
         if given is not None:
             return given
-        return next(
-            (each for pattern, each in self._tables.items() if fnmatchcase(str(name), pattern)), TableSettings()
-        )
+        return next((each for pattern, each in self._tables.items() if matches_pattern(name, pattern)), TableSettings())
 
     def _path(self, name: SourceName, settings: TableSettings) -> str:
         """Return where a table lies.
@@ -277,14 +295,24 @@ class Follower:
         Raises:
             InvalidInputError: neither it nor the base path is given, or the name is no name of a folder.
         """
-        if settings.path is not None:
-            return settings.path.format(schema=name.schema, table=name.table)
-        if self._base_path is None:
-            raise InvalidInputError(f"{name} has no path, and there is no base_path")
-        for part in name:
-            if not part or part in (".", "..") or "/" in part or "\\" in part or part.startswith("."):
+        template = settings.path
+        if template is None:
+            if self._base_path is None:
+                raise InvalidInputError(f"{name} has no path, and there is no base_path")
+            template = f"{self._base_path.rstrip('/')}/{{schema}}/{{table}}"
+        # Nothing but these two is replaced: a path may have braces of its own.
+        for field_name, part in zip(("{schema}", "{table}"), name, strict=True):
+            if field_name in template and (not part or part.startswith(".") or "/" in part or "\\" in part):
                 raise InvalidInputError(f"{name} makes no name of a folder: give the table a path")
-        return f"{self._base_path.rstrip('/')}/{name.schema}/{name.table}"
+        path = "".join(
+            {"{schema}": name.schema, "{table}": name.table}.get(each, each) for each in _FIELDS.split(template)
+        )
+        other = next((each.name for each in self._sinks.values() if _is_same_place(each.path, path)), name)
+        if other != name:
+            raise InvalidInputError(
+                f"{other} and {name} would be one table at {path}: put {{schema}} and {{table}} into its path"
+            )
+        return path
 
     # --- events ----------------------------------------------------------------------------------------------------------
 
@@ -316,20 +344,39 @@ class Follower:
     def _take(self, event: RowChanges | TableChanged | TableLoaded | TableTruncated | TableGone) -> None:
         """Hand an event to its table."""
         name = event.table.name if isinstance(event, TableChanged) else event.name
-        if name in self._ended:
+        if name in self._stopped or (name in self._ended and not isinstance(event, TableChanged)):
             return
+        is_late = name not in self._sinks
         sink = self._sink(name)
+        if name in self._ended or (is_late and sink.position is not None):
+            # The source has it again, with other rows: nothing tells which of those here are gone.
+            self._ended.discard(name)
+            sink.truncate("was dropped or left out, and is there again")
         if isinstance(event, RowChanges):
             self._has_rows = True
             sink.write(event)
         elif isinstance(event, TableChanged):
-            sink.follow_columns(event)
+            self._follow_columns(sink, event)
         elif isinstance(event, TableTruncated):
             sink.truncate()
         elif isinstance(event, TableLoaded):
             self._read.append(name)
         elif isinstance(event, TableGone):
             self._end_table(event)
+
+    def _follow_columns(self, sink: TableSink, event: TableChanged) -> None:
+        """Let a table follow its columns; one that cannot stops, and all others go on."""
+        try:
+            sink.follow_columns(event)
+        except (SourceChanged, SchemaMismatch, InvalidInputError) as error:
+            is_to_end = self._options.on_table_error == "fail" or isinstance(error, ChangeEndsFollower)
+            others = self._sinks.keys() - self._stopped.keys() - self._ended - {sink.name}
+            # A log of changes goes on where it is or not at all: rows that are read anew would be in it twice.
+            if is_to_end or self._options.logs or not others:
+                raise
+            _log.error("%s stops, %d others go on: %s", sink.name, len(others), error)
+            sink.stop()
+            self._stopped[sink.name] = error
 
     def _end_table(self, event: TableGone) -> None:
         what = "was dropped" if event.new_name is None else f"was renamed to {event.new_name}"
@@ -350,7 +397,8 @@ class Follower:
                 sink.mark(border.position_of(name))
         read, self._read = self._read, []
         for name in read:
-            self._sinks[name].end_reading()
+            if name not in self._stopped:
+                self._sinks[name].end_reading()
 
     def _commit(self, source: SourceReader, border: Border, *, idle: bool) -> None:
         """Commit the tables with changes, and tell the source what it may forget.
@@ -372,7 +420,8 @@ class Follower:
         self._commit_seconds += self._time.monotonic() - begun
         if committed:
             positions = {name: sink.position for name, sink in self._sinks.items() if sink.position is not None}
-            source.confirm(positions)
+            # Whose rows are read anew needs no log.
+            source.confirm(positions | {name: border.position_of(name) for name in self._stopped})
             if self._on_commit is not None:
                 self._on_commit(self.progress())
 
@@ -391,7 +440,14 @@ class Follower:
         """Return the progress of a table: of its sink, and of those before a lost connection."""
         kinds = {kind.name: int(sink.rows_of_kinds[kind.value]) for kind in RowKind}
         own = TableProgress(
-            sink.path, sink.rows, kinds, sink.rejected_rows, sink.commits, sink.schema_changes, sink.position
+            sink.path,
+            sink.rows,
+            kinds,
+            sink.rejected_rows,
+            sink.commits,
+            sink.schema_changes,
+            sink.position,
+            str(self._stopped[sink.name]) if sink.name in self._stopped else None,
         )
         before = self._done.get(sink.name)
         if before is None:
@@ -404,4 +460,12 @@ class Follower:
             before.commits + own.commits,
             before.schema_changes + own.schema_changes,
             own.position,
+            own.error,
         )
+
+
+def _is_same_place(path: str, other: str) -> bool:
+    """Return whether two paths or URLs name one folder."""
+    if "://" in path or "://" in other:
+        return path.rstrip("/") == other.rstrip("/")
+    return os.path.abspath(path) == os.path.abspath(other)  # noqa: PTH100  (texts, nothing is asked of the disk)

@@ -6,14 +6,15 @@ import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from lakefmt._core.arguments import shown
-from lakefmt._core.cdc.events import SourceReader
+from lakefmt._core.cdc.events import SourceReader, whole_pattern
+from lakefmt._core.cdc.options import table_settings
 from lakefmt._core.storage.open import location_text
 from lakefmt.errors import InvalidInputError
 
-__all__ = ["PASSWORD_VARIABLE", "follower_text", "slot_name_of", "source_opener"]
+__all__ = ["PASSWORD_VARIABLE", "follower_text", "slot_name_of", "source_opener", "whole_names"]
 
 #: The environment variable that has the password of a source.
 PASSWORD_VARIABLE: Final = "LAKEFMT_CDC_PASSWORD"  # noqa: S105  (a name)
@@ -49,9 +50,33 @@ def source_opener(
         return lambda: MySQLSource.from_url(url, password=secret, tables=patterns)
     from lakefmt._core.cdc.postgres.source import PostgresSource
 
-    # Two followers of one slot would take changes from each other.
-    slot = {} if "slot" in dict(parse_qsl(parts.query)) else {"slot": slot_name_of(follower)}
+    # Two followers of one slot would take changes from each other; a slot has one database, and its name is the server's.
+    own = slot_name_of(f"{follower} {unquote(parts.path.strip('/'))}")
+    slot = {} if "slot" in dict(parse_qsl(parts.query)) else {"slot": own}
     return lambda: PostgresSource.from_url(url, password=secret, tables=patterns, **slot)
+
+
+def whole_names(source: object, tables: Mapping[str, object]) -> dict[str, object]:
+    """Return what is said of tables under whole names: those without a dot are of the URL's database, or of the schema ``public``.
+
+    Args:
+        source: the URL; anything else knows whole names alone.
+        tables: names or patterns of names → what is said of them.
+
+    Example:
+        >>> whole_names("mysql://me@db/shop", {"orders": "/lake/o", "!audit": None, "other.*": None})
+        {'shop.orders': '/lake/o', '!shop.audit': None, 'other.*': None}
+    """
+    parts = urlsplit(source) if isinstance(source, str) else None
+    if parts is None or parts.scheme not in _SCHEMES:
+        return dict(tables)
+    is_mysql = parts.scheme in ("mysql", "mariadb")
+    schema = unquote(parts.path.strip("/")) if is_mysql else "public"
+    # Of PostgreSQL, "*" is all schemas of the database.
+    return {
+        name if name.removeprefix("!") == "*" and not is_mysql else whole_pattern(name, schema): given
+        for name, given in tables.items()
+    }
 
 
 def slot_name_of(follower: str) -> str:
@@ -64,8 +89,9 @@ def slot_name_of(follower: str) -> str:
     return f"lakefmt_{hashlib.sha256(follower.encode()).hexdigest()[:8]}"
 
 
-def follower_text(name: str, base_path: str | None, paths: Mapping[str, object]) -> str:
-    """Return what tells a follower from others: its name, and where its tables lie."""
-    base = "" if base_path is None else location_text(base_path)
-    own = "" if "://" in base or not base else os.path.abspath(base)  # noqa: PTH100  (a text, also of a bytes path)
-    return " ".join([name, own or base, *(() if base else sorted(map(str, paths.values())))])
+def follower_text(name: str, base_path: str | None, tables: Mapping[str, object]) -> str:
+    """Return what tells a follower from others: its name, and where its tables lie, or the first of them."""
+    paths = [base_path, *(table_settings(given, table).path for table, given in tables.items())]
+    first = next((location_text(path) for path in paths if path is not None), "")
+    own = first if "://" in first or not first else os.path.abspath(first)  # noqa: PTH100  (a text, also of a bytes path)
+    return f"{name} {own.rstrip('/')}"

@@ -29,6 +29,7 @@ _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "on_type_changed": ("widen", "new_column", "fail"),
     "on_truncate": ("fail", "apply", "ignore"),
     "on_table_gone": ("keep", "fail"),
+    "on_table_error": ("stop", "fail"),
     "on_position_lost": ("fail", "resnapshot", "latest"),
     "error_handler": ("terminate", "tolerate"),
 }
@@ -57,6 +58,8 @@ class CdcOptions:
             ``<name>__v2``; ``"fail"``: it ends the follower.
         on_truncate: what a TRUNCATE of the source does.
         on_table_gone: what a dropped or renamed table does: the table here stays as it is, or the follower ends.
+        on_table_error: a table whose columns cannot be made or altered here stops alone: the others go on, the error is raised when the
+            follower ends, and the next one reads all rows of the table; ``"fail"``: it ends the follower. A log of changes always does.
         on_position_lost: the source has purged what comes next: end; ``"resnapshot"``: read all rows, and delete those that are not
             among them; ``"latest"``: go on with what comes from now on, and lose what was between.
         error_handler: a row that cannot be stored ends the follower, or goes to the dead letters.
@@ -100,6 +103,7 @@ class CdcOptions:
     on_type_changed: str = "widen"
     on_truncate: str = "fail"
     on_table_gone: str = "keep"
+    on_table_error: str = "stop"
     on_position_lost: str = "fail"
     error_handler: str = "terminate"
     dead_letters: str | None = None
@@ -189,6 +193,7 @@ class CdcSettings(TypedDict, total=False):
     on_type_changed: str
     on_truncate: str
     on_table_gone: str
+    on_table_error: str
     on_position_lost: str
     error_handler: str
     dead_letters: str | None

@@ -20,11 +20,15 @@ from lakefmt._core.schema import normalise_schema
 from lakefmt._core.schema.types import with_spark_types
 from lakefmt.errors import InvalidInputError, SourceChanged
 
-__all__ = ["ColumnMap", "ShapeChange", "first_schema", "plan_shape"]
+__all__ = ["ChangeEndsFollower", "ColumnMap", "ShapeChange", "first_schema", "plan_shape"]
 
 #: The name of the column that takes the values of a changed type as text.
 _NEW_COLUMN_SUFFIX: Final = "__v2"
 _TIMESTAMP: Final = pa.timestamp("us", "UTC")
+
+
+class ChangeEndsFollower(SourceChanged):
+    """A change of columns that ends the follower, because the options say so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +178,7 @@ def plan_shape(
             widened[name] = common
             continue
         if options.on_type_changed != "new_column":
-            raise SourceChanged(
+            raise (ChangeEndsFollower if options.on_type_changed == "fail" else SourceChanged)(
                 f"{table.name}: column {name!r} was {stored.field(name).type} and is {new_type}: no type here holds both "
                 "(on_type_changed='new_column' takes the new values as text)"
             )
@@ -197,7 +201,7 @@ def _dropped_columns(
         if name not in wanted.names and name not in targets.values() and not name.endswith(_NEW_COLUMN_SUFFIX)
     )
     if gone and options.on_column_dropped == "fail":
-        raise SourceChanged(f"{table.name}: the column {gone[0]!r} was dropped")
+        raise ChangeEndsFollower(f"{table.name}: the column {gone[0]!r} was dropped")
     return gone if options.on_column_dropped == "drop" else ()
 
 

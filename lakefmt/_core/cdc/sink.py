@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -22,6 +23,7 @@ from lakefmt._core.cdc.events import Position, RowChanges, RowKind, SourceName, 
 from lakefmt._core.cdc.options import CdcOptions, TableSettings
 from lakefmt._core.cdc.shape import ColumnMap, first_schema, plan_shape
 from lakefmt._core.config.table_config import merge_rule
+from lakefmt._core.data_classes import replace
 from lakefmt._core.filegroups.stored_keys import stored_key_spec
 from lakefmt._core.filegroups.table_client import TableAt
 from lakefmt._core.keys import build_record_keys
@@ -147,6 +149,8 @@ class TableSink:
         self.position, self._since = offset["position"], offset.get("since")
         self._comes_again = bool(offset.get("again"))
         self._filled = tuple(map(str, offset.get("filled", ())))
+        if offset.get("stopped"):
+            self.begin_again()
 
     @property
     def table(self) -> Table:
@@ -178,6 +182,22 @@ class TableSink:
         stream, self._stream = self._stream, None
         stream.close(discard=discard)
 
+    def stop(self) -> None:
+        """Drop what came since the last border, and close; whoever opens the table next reads all its rows."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # of rows that are dropped: they are read again
+            self.close(discard=True)
+        table, position = self._table, self.position
+        self.position, self.is_dirty = None, False
+        if table is None:
+            return
+        self._open_stream(table)
+        since = {} if self._since is None else {"since": self._since}
+        self.stream.mark({"position": position, **since, "stopped": True})
+        self.stream.commit()
+        self.close(discard=True)
+        self.position = None
+
     # --- columns ---------------------------------------------------------------------------------------------------------
 
     def follow_columns(self, changed: TableChanged) -> None:
@@ -185,8 +205,13 @@ class TableSink:
 
         Raises:
             SourceChanged: the table cannot follow.
+            SchemaMismatch: a column cannot be stored.
             InvalidInputError: the table cannot be made.
         """
+        with self._naming_the_table():
+            self._make_or_alter(changed)
+
+    def _make_or_alter(self, changed: TableChanged) -> None:
         made = self._table is None
         if made:
             self._make_table(changed.table)
@@ -199,10 +224,9 @@ class TableSink:
         keys_of_transaction = self._keys_of_transaction() if filled else None
         for name, column_type in shape.added.items():
             comment = _NOT_FILLED if name in filled else None
-            with self._naming_the_table():
-                self._altered(
-                    f"column {name!r} was added", partial(table.alter.add_column, name, column_type, comment=comment)
-                )
+            self._altered(
+                f"column {name!r} was added", partial(table.alter.add_column, name, column_type, comment=comment)
+            )
         for name, column_type in shape.widened.items():
             try:
                 self._altered(
@@ -303,20 +327,19 @@ class TableSink:
         if not options.logs:
             keyed = {"record_key": list(keys), "index": options.index, "ordering": self._settings.ordering}
         partition_by = self._settings.partition_by
-        with self._naming_the_table():
-            table = create_table(
-                self.path,
-                schema=schema,
-                partition_by=list(partition_by) if isinstance(partition_by, tuple) else partition_by,
-                table_type="cow" if options.logs else options.table_type,
-                table_version=options.table_version,
-                name=self.name.table,
-                database=self.name.schema,
-                properties=dict(options.properties),
-                storage_options=self._storage_options,
-                if_exists="open",
-                **keyed,
-            )
+        table = create_table(
+            self.path,
+            schema=schema,
+            partition_by=list(partition_by) if isinstance(partition_by, tuple) else partition_by,
+            table_type="cow" if options.logs else options.table_type,
+            table_version=options.table_version,
+            name=self.name.table,
+            database=self.name.schema,
+            properties=dict(options.properties),
+            storage_options=self._storage_options,
+            if_exists="open",
+            **keyed,
+        )
         self._use(table)
 
     # --- changes ---------------------------------------------------------------------------------------------------------
@@ -341,38 +364,66 @@ class TableSink:
         before_updates = _are_before_updates(kinds, self.name)
         moved = before_updates.copy()
         moved[before_updates] = self._differ(rows, np.flatnonzero(before_updates))
-        sent = (
-            np.zeros(len(kinds), bool)
-            if changes.sent is None
-            else changes.sent.is_valid().to_numpy(zero_copy_only=False)
-        )
-        first = 0
-        # Rows whose key changed get what the source did not send from the rows of their old keys, before those are deleted.
-        for places in self._runs(rows, np.flatnonzero(moved[:-1] & sent[1:])):
-            self._mirror(rows, changes, moved, slice(first, int(places[0])))
-            self._move_incomplete(rows, changes, places)
-            first = int(places[-1]) + 2
-        self._mirror(rows, changes, moved, slice(first, len(kinds)))
+        if changes.sent is not None:
+            incomplete = np.flatnonzero(before_updates & moved)
+            incomplete = incomplete[changes.sent.is_valid().to_numpy(zero_copy_only=False)[incomplete + 1]]
+            if len(incomplete):
+                changes, moved = self._completed(replace(changes, rows=rows), kinds, moved, incomplete + 1)
+                rows = changes.rows
+        self._mirror(rows, changes, moved)
 
-    def _runs(self, rows: pa.Table, places: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.int64]]:
-        """Return places of rows before updates in runs without a row between them, none of whose old keys is a new key of the run."""
-        if not len(places):
-            return
+    def _completed(
+        self, changes: RowChanges, kinds: npt.NDArray[np.int8], moved: Mask, after: npt.NDArray[np.int64]
+    ) -> tuple[RowChanges, Mask]:
+        """Give rows whose keys changed the columns that the source did not send: those of the newest row of the key that they had.
+
+        That row is earlier in the same changes, or in the table as it was before them. A row that comes again may be moved already:
+        then the new key has it.
+
+        Args:
+            changes: with the columns of the table.
+            kinds: of the rows.
+            moved: the rows before updates that have another key or partition.
+            after: the places of the rows that lack columns; each has the row before it in front.
+        """
+        rows, count = changes.rows, len(kinds)
+        assert changes.sent is not None  # noqa: S101  (the caller has looked)
         client = self.table.client
-        spec = stored_key_spec(client.at(client.load()))
-        old = build_record_keys(spec, rows.take(pa.array(places)))
-        new = build_record_keys(spec, rows.take(pa.array(places + 1)))
-        # The last move before each one that made its old key; -1: none did.
-        codes = pa.concat_arrays([new, old]).dictionary_encode().indices.to_numpy()
-        made = np.full(int(codes.max()) + 1, -1, np.int64)
-        begin = 0
-        for number, (to, origin) in enumerate(zip(codes[: len(new)], codes[len(new) :], strict=True)):
-            follows = number > begin and places[number] == places[number - 1] + 2 and made[origin] < begin
-            if number > begin and not follows:
-                yield places[begin:number]
-                begin = number
-            made[to] = number
-        yield places[begin:]
+        keys = build_record_keys(stored_key_spec(client.at(client.load())), rows)
+        origins = _origins(keys.dictionary_encode().indices.to_numpy(), kinds, moved)
+        is_gone = (kinds == RowKind.DELETE.value) | moved
+        is_sent = _column_sets(changes.sent, self._columns)
+        names = [name for name in rows.column_names if not is_sent(name)[after].all()]
+        ends = {name: _followed(after, origins, is_sent(name) | is_gone) for name in names}
+        # The key under which a row stood before its change.
+        key_places = np.arange(count)
+        key_places[1:][moved[:-1]] -= 1
+        stored = [keys.take(pa.array(key_places[end], mask=is_gone[end])) for end in ends.values()]
+        images, image_keys = self._images(pa.concat_arrays([*stored, keys.take(pa.array(after))]).drop_null())
+        lacks = np.zeros(len(after), bool)
+        completed = rows.take(pa.array(after))
+        for (name, end), key in zip(ends.items(), stored, strict=True):
+            found = pc.coalesce(pc.index_in(key, image_keys), pc.index_in(keys.take(pa.array(after)), image_keys))
+            in_changes = is_sent(name)[end] & ~is_gone[end]
+            lacks |= ~in_changes & found.is_null().to_numpy(zero_copy_only=False)
+            values = images.column(name).take(found).cast(rows.schema.field(name).type)
+            values = pc.if_else(pa.array(in_changes), rows.column(name).take(pa.array(end)), values)
+            completed = completed.set_column(rows.schema.get_field_index(name), rows.schema.field(name), values)
+        # Of a transaction that comes again after a TRUNCATE in it, earlier rows may be gone; they go once more.
+        for number in [] if self._comes_again else np.flatnonzero(lacks):
+            error = KeyNotFound(f"{self.name}: a row lacks columns, and there is no stored row that has them")
+            self._reject(completed.slice(int(number), 1), error)
+        order, stays, whole = np.arange(count), np.ones(count, bool), np.zeros(count, bool)
+        order[after], stays[after[lacks]], whole[after] = count + np.arange(len(after)), False, True
+        places = pa.array(np.flatnonzero(stays))
+        described: dict[str, Any] = {
+            name: None if array is None else array.take(places)
+            for name in ("kinds", "times", "positions", "transactions")
+            for array in (getattr(changes, name),)
+        }
+        sent = pc.if_else(pa.array(whole), pa.scalar(None, pa.string()), changes.sent).take(places)
+        rows = pa.concat_tables([rows, completed]).take(pa.array(order[stays]))
+        return replace(changes, rows=rows, sent=sent, **described), moved[stays]
 
     def _differ(self, rows: pa.Table, places: npt.NDArray[np.int64]) -> Mask:
         """Return which rows before updates have another key or partition than the rows after."""
@@ -385,14 +436,11 @@ class TableSink:
             differ |= ~pc.or_(equal, unknown).to_numpy()
         return differ
 
-    def _mirror(self, rows: pa.Table, changes: RowChanges, moved: Mask, part: slice) -> None:
+    def _mirror(self, rows: pa.Table, changes: RowChanges, moved: Mask) -> None:
         """Take rows of a table that mirrors its source."""
-        kinds = changes.kinds.to_numpy(zero_copy_only=False)[part]
-        if not len(kinds):
-            return
-        rows = rows.slice(part.start, part.stop - part.start)
+        kinds = changes.kinds.to_numpy(zero_copy_only=False)
         operators = _OPERATORS[kinds]
-        sent = None if changes.sent is None else changes.sent.slice(part.start, part.stop - part.start)
+        sent = changes.sent
         partial = np.zeros(len(kinds), bool)
         if sent is not None:
             partial = sent.is_valid().to_numpy(zero_copy_only=False) & (operators == "UPSERT")
@@ -400,8 +448,8 @@ class TableSink:
         if partial.any() and sent is not None:
             rows = rows.append_column(COLUMNS, self._sent_columns(sent, partial))
         if self._options.delete_mode == "soft":
-            rows, operators = self._soft_deletes(rows, operators, changes, part)
-        stays = pa.array((kinds != RowKind.UPDATE_BEFORE.value) | moved[part])
+            rows, operators = self._soft_deletes(rows, operators, changes)
+        stays = pa.array((kinds != RowKind.UPDATE_BEFORE.value) | moved)
         self._apply(rows.append_column(_OPERATOR, pa.array(operators, pa.string())).filter(stays))
 
     def _sent_columns(self, sent: pa.Array, partial: Mask) -> pa.Array:
@@ -415,12 +463,12 @@ class TableSink:
         return pa.array(texts, pa.string()).take(coded.indices)
 
     def _soft_deletes(
-        self, rows: pa.Table, operators: npt.NDArray[np.object_], changes: RowChanges, part: slice
+        self, rows: pa.Table, operators: npt.NDArray[np.object_], changes: RowChanges
     ) -> tuple[pa.Table, npt.NDArray[np.object_]]:
         """Return rows whose deletes set a column: the rest of a deleted row stays as it is."""
         name, deletes = self._options.deleted_at_column, operators == "DELETE_IGNORE"
         now = pa.repeat(pa.scalar(self.table.client.clock.now(), pa.timestamp("us", "UTC")), rows.num_rows)
-        times = now if changes.times is None else pc.coalesce(changes.times.slice(part.start, rows.num_rows), now)
+        times = now if changes.times is None else pc.coalesce(changes.times, now)
         mask = pa.array(deletes)
         rows = rows.append_column(name, pc.if_else(mask, times, pa.scalar(None, times.type)))
         if not deletes.any():
@@ -430,37 +478,6 @@ class TableSink:
         columns = pc.if_else(mask, pa.scalar(text), others)
         rows = rows.drop_columns([COLUMNS]) if COLUMNS in rows.column_names else rows
         return rows.append_column(COLUMNS, columns), np.where(deletes, "UPDATE_IGNORE", operators)
-
-    def _move_incomplete(self, rows: pa.Table, changes: RowChanges, places: npt.NDArray[np.int64]) -> None:
-        """Take changes of keys whose rows after them lack columns: those come from the rows of the old keys.
-
-        A row that comes again may be moved already: then the new key has them.
-        """
-        assert changes.sent is not None  # noqa: S101  (the caller has looked)
-        before, after = rows.take(pa.array(places)), rows.take(pa.array(places + 1))
-        client = self.table.client
-        spec = stored_key_spec(client.at(client.load()))
-        old, new = build_record_keys(spec, before), build_record_keys(spec, after)
-        images, image_keys = self._images(pa.concat_arrays([old, new]))
-        found = pc.coalesce(pc.index_in(old, image_keys), pc.index_in(new, image_keys))
-        missing = np.flatnonzero(found.is_null().to_numpy(zero_copy_only=False))
-        # Of a transaction that comes again after a TRUNCATE in it, earlier rows may be gone; they go once more.
-        for number in [] if self._comes_again else missing:
-            error = KeyNotFound(f"{self.name}: a row lacks columns, and there is no stored row that has them")
-            self._reject(after.slice(int(number), 1), error)
-        sets = _column_sets(changes.sent.take(pa.array(places + 1)), self._columns)
-        for name in after.column_names:
-            is_sent = pa.array(sets(name))
-            values = pc.if_else(
-                is_sent, after.column(name), images.column(name).take(found).cast(after.schema.field(name).type)
-            )
-            after = after.set_column(after.schema.get_field_index(name), after.schema.field(name), values)
-        good = found.is_valid()
-        both = pa.concat_tables([before, after.filter(good)])
-        kinds = np.full(both.num_rows, RowKind.DELETE.value, np.int8)
-        kinds[len(places) :] = RowKind.UPDATE_AFTER.value
-        moved = RowChanges(self.name, both, pa.array(kinds))
-        self._mirror(both, moved, np.zeros(both.num_rows, bool), slice(0, both.num_rows))
 
     def _images(self, keys: pa.Array) -> tuple[pa.Table, pa.Array]:
         """Return the rows of some record keys, with all that the stream was given, and their keys."""
@@ -587,19 +604,20 @@ class TableSink:
             self.table.alter.update_column(name, comment="")
         return result
 
-    def truncate(self) -> None:
+    def truncate(self, what: str = "was truncated") -> None:
         """Remove all rows, or do what the options say.
+
+        Args:
+            what: happened to the table in the source.
 
         Raises:
             SourceChanged: a TRUNCATE ends the follower.
         """
         options = self._options
         if options.on_truncate == "fail":
-            raise SourceChanged(
-                f"{self.name} was truncated (on_truncate='apply' empties the table here, 'ignore' goes on)"
-            )
+            raise SourceChanged(f"{self.name} {what} (on_truncate='apply' empties the table here, 'ignore' goes on)")
         if options.on_truncate == "ignore" or options.logs:
-            _log.warning("%s was truncated; the rows stay", self.name)
+            _log.warning("%s %s; the rows stay", self.name, what)
             return
         # A transaction may have changes before this one: they come again if the process dies before its border.
         self._mark(self._marked if self._marked is not None else self.position, again=True)
@@ -638,12 +656,46 @@ class TableSink:
 
 
 def _column_sets(sent: pa.Array, columns: ColumnMap) -> Callable[[str], Mask]:
-    """Return a function that tells for which rows a source sent a column of the table."""
+    """Return a function that tells for which rows a source sent a column of the table; a row without names has all."""
     coded = sent.dictionary_encode()
-    codes = coded.indices.to_numpy()
+    codes = pc.fill_null(coded.indices, len(coded.dictionary)).to_numpy(zero_copy_only=False)
     # Sets of columns, not rows.
     sets = [{columns.targets.get(name, name) for name in json.loads(text)} for text in coded.dictionary.to_pylist()]
-    return lambda name: np.array([name in names for names in sets], bool)[codes]
+    return lambda name: np.array([*(name in names for names in sets), True], bool)[codes]
+
+
+def _origins(codes: npt.NDArray[np.int32], kinds: npt.NDArray[np.int8], moved: Mask) -> npt.NDArray[np.int64]:
+    """Return the place of what each row was before its change, in the same changes; -1: it is not among them.
+
+    Args:
+        codes: numbers of the rows' keys.
+        kinds: of the rows.
+        moved: the rows before updates that have another key or partition; the others say nothing.
+    """
+    count = len(codes)
+    told = np.flatnonzero((kinds != RowKind.UPDATE_BEFORE.value) | moved)
+    by_key = told[np.argsort(codes[told], kind="stable")]
+    same = codes[by_key[1:]] == codes[by_key[:-1]]
+    origins = np.full(count, -1, np.int64)
+    origins[by_key[1:][same]] = by_key[:-1][same]
+    places = np.flatnonzero(moved)
+    origins[places + 1] = origins[places]
+    return origins
+
+
+def _followed(places: npt.NDArray[np.int64], origins: npt.NDArray[np.int64], is_end: Mask) -> npt.NDArray[np.int64]:
+    """Return for each place the first end behind it on the way of its origins, or the last place of the way.
+
+    Example:
+        >>> _followed(np.array([3, 2]), np.array([-1, 0, -1, 1]), np.array([True, False, False, False]))
+        array([0, 2])
+    """
+    ends = places
+    while True:
+        goes_on = ~is_end[ends] & (origins[ends] >= 0)
+        if not goes_on.any():
+            return ends
+        ends = np.where(goes_on, origins[ends], ends)
 
 
 def _are_before_updates(kinds: npt.NDArray[np.int8], name: SourceName) -> Mask:

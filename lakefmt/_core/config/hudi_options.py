@@ -33,6 +33,7 @@ class OptionClass(enum.Enum):
     REFUSED = "refused"
     TABLE = "table"
     DATA_SOURCE = "data source"
+    ALIAS = "honoured"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class PublishedOption:
         kind: how it is treated.
         reason: why, or what says the same.
         harmless: values of a refused option that ask for nothing.
-        table_key: the table's property that it repeats.
+        table_key: the table's property that it repeats; of an alias the setting that it names.
         default: the value of a table that does not say it.
     """
 
@@ -506,8 +507,98 @@ _FAMILIES: Final = {
     "hoodie.datasource.hive_sync.": "of a sync to a catalog, which does not need it",
     "hoodie.datasource.meta.sync.": "of a sync to a catalog, which does not need it",
     "hoodie.meta.sync.": "of a sync to a catalog, which does not need it",
+    "hive_sync.": "of Flink's sync to a catalog: `table.sync` says the same",
 }
 _OF_DATA_SOURCE: Final = "an option of Spark's data source: in Python the verb and its arguments say it"
+
+# --- Hudi on Flink, whose options do not begin with `hoodie.`
+
+#: Other names of settings, with the same values and units.
+_FLINK_ALIASES: Final = """
+clean.policy hoodie.clean.policy
+clean.retain_commits hoodie.clean.commits.retained
+clean.retain_hours hoodie.clean.hours.retained
+clean.retain_file_versions hoodie.clean.fileversions.retained
+archive.max_commits hoodie.keep.max.commits
+archive.min_commits hoodie.keep.min.commits
+compaction.delta_commits hoodie.compact.inline.max.delta.commits
+compaction.delta_seconds hoodie.compact.inline.max.delta.seconds
+compaction.trigger.strategy hoodie.compact.inline.trigger.strategy
+compaction.target_io hoodie.compaction.target.io
+metadata.enabled hoodie.metadata.enable
+metadata.compaction.delta_commits hoodie.metadata.compact.max.delta.commits
+index.type hoodie.index.type
+clustering.delta_commits hoodie.clustering.inline.max.commits
+clustering.plan.partition.filter.mode hoodie.clustering.plan.partition.filter.mode
+clustering.plan.strategy.class hoodie.clustering.plan.strategy.class
+clustering.plan.strategy.cluster.begin.partition hoodie.clustering.plan.strategy.cluster.begin.partition
+clustering.plan.strategy.cluster.end.partition hoodie.clustering.plan.strategy.cluster.end.partition
+clustering.plan.strategy.daybased.lookback.partitions hoodie.clustering.plan.strategy.daybased.lookback.partitions
+clustering.plan.strategy.daybased.skipfromlatest.partitions hoodie.clustering.plan.strategy.daybased.skipfromlatest.partitions
+clustering.plan.strategy.max.num.groups hoodie.clustering.plan.strategy.max.num.groups
+clustering.plan.strategy.partition.regex.pattern hoodie.clustering.plan.strategy.partition.regex.pattern
+clustering.plan.strategy.partition.selected hoodie.clustering.plan.strategy.partition.selected
+clustering.plan.strategy.sort.columns hoodie.clustering.plan.strategy.sort.columns
+clustering.plan.strategy.target.file.max.bytes hoodie.clustering.plan.strategy.target.file.max.bytes
+"""
+_FLINK_INERT: Final = {
+    "how much runs at a time is said by `lakefmt.write.threads`": """
+        clustering.tasks compaction.tasks read.tasks write.bucket_assign.tasks write.index_bootstrap.tasks write.tasks
+    """,
+    "rows that wait are bounded by `lakefmt.write.window.bytes`": """
+        compaction.max_memory write.batch.size write.merge.max_memory write.sort.memory write.task.max.size
+    """,
+    "services that follow commits are `hoodie.compact.inline`, `hoodie.clustering.inline`, `hoodie.clean.automatic` and their like": """
+        clean.async.enabled clustering.async.enabled clustering.schedule.enabled compaction.async.enabled
+        compaction.schedule.enabled compaction.timeout.seconds
+    """,
+    "keys are looked up in the table, not in a state of Flink": """
+        index.bootstrap.enabled index.partition.regex index.state.ttl
+    """,
+    "of Flink's checkpoints": "write.client.id write.commit.ack.timeout write.retry.interval.ms write.retry.times",
+    "a bulk insert sorts by `hoodie.bulkinsert.sort.mode`; which file a row is in changes no answer": """
+        write.bulk_insert.shuffle_input write.bulk_insert.sort_input write.bulk_insert.sort_input.by_record_key
+    """,
+    "files are cut by their size in bytes (`hoodie.parquet.max.file.size`)": """
+        write.log_block.size write.parquet.block.size write.parquet.page.size
+    """,
+    "the table has its columns": "source.avro-schema source.avro-schema.path",
+}
+_FLINK_REFUSED: Final = {
+    "rows keep no `_hoodie_operation`: `table.changes` and `hoodie.table.cdc.enabled` tell changes": "changelog.enabled",
+    "a row that cannot be stored fails the write": "write.ignore.failed",
+    "no rate of rows is kept": "write.rate.limit=0",
+    "times are those of UTC": "read.utc-timezone=true write.utc-timezone=true",
+    'partitions by time are said when a table is made: `partition_by="ts:timestamp(yyyyMMdd)"`': "write.partition.format",
+    "the partition of a null is `__HIVE_DEFAULT_PARTITION__`": "partition.default_name=__HIVE_DEFAULT_PARTITION__",
+    "`index=` and `unique=` of a table say where a key is looked for": "index.global.enabled",
+    "the number is in megabytes: say `hoodie.parquet.max.file.size`, in bytes": "write.parquet.max.file.size",
+    "the number is in megabytes: say `hoodie.logfile.max.size`, in bytes": "write.log.max.size",
+    "the number is in megabytes: say `hoodie.clustering.plan.strategy.small.file.limit`, in bytes": """
+        clustering.plan.strategy.small.file.limit
+    """,
+    "a merger of Java does not run in Python": """
+        record.merger.impls=org.apache.hudi.common.model.HoodieAvroRecordMerger
+    """,
+}
+_FLINK_TABLE: Final = """
+table.type hoodie.table.type COPY_ON_WRITE
+precombine.field hoodie.table.precombine.field
+write.precombine.field hoodie.table.precombine.field
+payload.class hoodie.compaction.payload.class
+write.payload.class hoodie.compaction.payload.class
+record.merger.strategy hoodie.record.merge.strategy.id
+cdc.enabled hoodie.table.cdc.enabled false
+cdc.supplemental.logging.mode hoodie.table.cdc.supplemental.logging.mode DATA_BEFORE_AFTER
+"""
+#: Options of Flink's connector: in Python the verb, or its arguments, say the same.
+_FLINK_CONNECTOR: Final = """
+path write.operation write.precombine write.insert.cluster write.partition.overwrite.mode read.streaming.enabled
+read.streaming.check-interval read.streaming.skip_clustering read.streaming.skip_compaction
+read.streaming.skip_insertoverwrite read.start-commit read.end-commit read.commits.limit read.cdc.from.changelog
+read.data.skipping.enabled
+"""
+_OF_CONNECTOR: Final = "an option of Flink's connector: in Python the verb and its arguments say it"
 
 
 @cache
@@ -519,12 +610,14 @@ def published_options() -> dict[str, PublishedOption]:
         'inert'
     """
     options = [
-        PublishedOption(name, OptionClass.INERT, reason) for reason, names in _INERT.items() for name in names.split()
+        PublishedOption(name, OptionClass.INERT, reason)
+        for reason, names in (*_INERT.items(), *_FLINK_INERT.items())
+        for name in names.split()
     ]
-    for reason, names in _REFUSED.items():
+    for reason, names in (*_REFUSED.items(), *_FLINK_REFUSED.items()):
         for name, _, value in (word.partition("=") for word in names.split()):
             options.append(PublishedOption(name, OptionClass.REFUSED, reason, (value,) if value else ()))
-    for line in _TABLE.split("\n"):
+    for line in f"{_TABLE}{_FLINK_TABLE}".split("\n"):
         if line:
             name, key, *default = line.split(" ")
             options.append(_of_table(name, key, default[0] if default else None))
@@ -532,6 +625,9 @@ def published_options() -> dict[str, PublishedOption]:
         key = f"hoodie.keygen.{end}"
         options += [_of_table(key, key), _of_table(f"hoodie.deltastreamer.keygen.{end}", key)]
     options += [PublishedOption(name, OptionClass.DATA_SOURCE, _OF_DATA_SOURCE) for name in _DATA_SOURCE.split()]
+    options += [PublishedOption(name, OptionClass.DATA_SOURCE, _OF_CONNECTOR) for name in _FLINK_CONNECTOR.split()]
+    aliases = (line.split(" ") for line in _FLINK_ALIASES.split("\n") if line)
+    options += [PublishedOption(name, OptionClass.ALIAS, f"Flink's name of `{key}`", (), key) for name, key in aliases]
     return {option.name: option for option in options}
 
 
@@ -569,6 +665,8 @@ def setting_of(name: str) -> Setting | None:
     option = find_published(name)
     if option is None:
         return None
+    if option.kind is OptionClass.ALIAS:
+        return Setting(name, str, None, option.reason, alias_of=option.table_key)
     if option.kind is OptionClass.TABLE:
         return Setting(name, str, option.default, option.reason, table_key=option.table_key)
     kind = SettingClass.INERT if option.kind is OptionClass.INERT else SettingClass.REFUSED

@@ -27,6 +27,7 @@ from lakefmt.errors import InvalidInputError, MergerMissing, UnsupportedFeature
 
 __all__ = [
     "FUNCTION",
+    "MERGE_PROPERTIES",
     "PAYLOAD_MODES",
     "PAYLOAD_STRATEGY",
     "CustomMerge",
@@ -40,6 +41,7 @@ __all__ = [
     "find_merger",
     "is_payload_class",
     "merger_name",
+    "nine_of_payload",
     "plan_merge_rule",
     "register_merger",
     "strategy_id",
@@ -58,6 +60,11 @@ _MERGE_PROPERTY: Final = "hoodie.record.merge.property."
 _UNAVAILABLE_VALUE: Final = "hoodie.write.partial.update.unavailable.value"
 _DELETE_FIELD: Final = "hoodie.payload.delete.field"
 _DELETE_MARKER: Final = "hoodie.payload.delete.marker"
+_RECORD_MERGE_MODE: Final = "hoodie.record.merge.mode"
+_PARTIAL_MODE: Final = "hoodie.table.partial.update.mode"
+_ORDERING_FIELDS: Final = "hoodie.table.ordering.fields"
+#: Properties that say more of a merge than its mode; what ends with a dot is a beginning.
+MERGE_PROPERTIES: Final = (_MERGE_PROPERTY, _DELETE_FIELD, _DELETE_MARKER)
 #: The strategy id of tables that merge by a payload class.
 PAYLOAD_STRATEGY: Final = "00000000-0000-0000-0000-000000000000"
 _DEBEZIUM_UNAVAILABLE: Final = "__debezium_unavailable_value"
@@ -198,7 +205,7 @@ def plan_merge_rule(properties: Mapping[str, str], mode: MergeMode, ordering: tu
     if mode is MergeMode.CUSTOM:
         return _payload_rule(properties, ordering, delete)
     rule = replace(MergeRule.plain(mode, ordering), delete=delete)
-    stated = properties.get("hoodie.table.partial.update.mode", "").upper()
+    stated = properties.get(_PARTIAL_MODE, "").upper()
     if not stated or properties.get("hoodie.table.version") in ("6", "8"):
         return rule  # Hudi reads the property from version 9 on
     if stated not in (PartialMode.IGNORE_DEFAULTS.value, PartialMode.FILL_UNAVAILABLE.value):
@@ -242,6 +249,53 @@ def is_payload_class(name: str) -> bool:
         (True, False)
     """
     return name in _payload_rules((), None)
+
+
+_MARKED_CHANGES: Final[Mapping[str, str]] = {
+    _MERGE_PROPERTY + _DELETE_FIELD: "_change_operation_type",
+    _MERGE_PROPERTY + _DELETE_MARKER: "d",
+}
+#: What a table of version 9 says in place of a payload class: merge mode, partial update mode, what deletes, and the order.
+_NINE_OF_PAYLOAD: Final[Mapping[str, Mapping[str, str]]] = {
+    "AWSDmsAvroPayload": {
+        _RECORD_MERGE_MODE: MergeMode.COMMIT_TIME_ORDERING.value,
+        _MERGE_PROPERTY + _DELETE_FIELD: "Op",
+        _MERGE_PROPERTY + _DELETE_MARKER: "D",
+    },
+    "OverwriteNonDefaultsWithLatestAvroPayload": {
+        _RECORD_MERGE_MODE: MergeMode.COMMIT_TIME_ORDERING.value,
+        _PARTIAL_MODE: PartialMode.IGNORE_DEFAULTS.value,
+    },
+    "PartialUpdateAvroPayload": {
+        _RECORD_MERGE_MODE: MergeMode.EVENT_TIME_ORDERING.value,
+        _PARTIAL_MODE: PartialMode.IGNORE_DEFAULTS.value,
+    },
+    "debezium.MySqlDebeziumAvroPayload": {
+        _RECORD_MERGE_MODE: MergeMode.EVENT_TIME_ORDERING.value,
+        _ORDERING_FIELDS: "_event_bin_file,_event_pos",
+        **_MARKED_CHANGES,
+    },
+    "debezium.PostgresDebeziumAvroPayload": {
+        _RECORD_MERGE_MODE: MergeMode.EVENT_TIME_ORDERING.value,
+        _ORDERING_FIELDS: "_event_lsn",
+        _PARTIAL_MODE: PartialMode.FILL_UNAVAILABLE.value,
+        _MERGE_PROPERTY + _UNAVAILABLE_VALUE: _DEBEZIUM_UNAVAILABLE,
+        **_MARKED_CHANGES,
+    },
+}
+
+
+def nine_of_payload(name: str) -> Mapping[str, str]:
+    """Return the properties by which a table of version 9 merges, where it was asked for a payload class that Hudi turns into a mode.
+
+    Args:
+        name: of the class; one that Hudi keeps as it is, or that is no more than a mode, gives none.
+
+    Example:
+        >>> nine_of_payload("org.apache.hudi.common.model.PartialUpdateAvroPayload")["hoodie.table.partial.update.mode"]
+        'IGNORE_DEFAULTS'
+    """
+    return _NINE_OF_PAYLOAD.get(name.removeprefix(_PAYLOAD_PACKAGE), {})
 
 
 def _payload_rules(ordering: tuple[str, ...], delete: DeleteMark | None) -> dict[str, MergeRule]:

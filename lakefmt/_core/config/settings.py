@@ -22,7 +22,9 @@ __all__ = [
     "SettingClass",
     "SettingValue",
     "Settings",
+    "check_restated",
     "raise_problems",
+    "resolve_properties",
     "resolve_settings",
     "settings_markdown",
 ]
@@ -164,6 +166,87 @@ def _resolved(call: _Given, handle: _Given, table: tuple[tuple[str, str], ...]) 
         values.update(dict.fromkeys(_SERVICES_OF_COMMITS, False))
         origins.update(dict.fromkeys(_SERVICES_OF_COMMITS, origins[_SERVICES]))
     return Settings(values, origins, tuple(notes))
+
+
+def resolve_properties(
+    given: Mapping[str, str], known: Sequence[str], settings: Settings
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Return the properties of a new table, older names of settings replaced, and notes of those without effect.
+
+    Names that begin neither with ``hoodie.`` nor with ``lakefmt.`` are the user's own, unless one is a slip of a known name.
+
+    Args:
+        given: by names.
+        known: names of properties beside settings and Hudi's options; one that ends with a dot is a beginning.
+        settings: those of the call, which say what becomes of unknown names.
+
+    Raises:
+        UnknownSetting: there is no such name (the nearest is named), or a value it does not take. All problems are in one error.
+        UnsupportedFeature: a setting that lakefmt cannot honour.
+
+    Example:
+        >>> resolve_properties({"hoodie.cleaner.commits.retained": "3", "team": "maps"}, (), resolve_settings({}))
+        ({'hoodie.clean.commits.retained': '3', 'team': 'maps'}, ())
+    """
+    resolved: dict[str, str] = {}
+    notes: list[str] = []
+    problems: list[UnknownSetting | UnsupportedFeature] = []
+    for key, value in given.items():
+        try:
+            if not _is_named(key, known):
+                key = _known_property(key, value, notes, refuses=settings.text(_UNKNOWN) == "refuse")
+            if resolved.setdefault(key, value) != value:
+                raise UnknownSetting(
+                    f"properties say both {key}={resolved[key]} and {key}={value}, one by an older name"
+                )
+        except (UnknownSetting, UnsupportedFeature) as error:
+            problems.append(error)
+    raise_problems(problems)
+    return resolved, tuple(notes)
+
+
+def _is_named(key: str, known: Sequence[str]) -> bool:
+    return key in known or key.startswith(tuple(name for name in known if name.endswith(".")))
+
+
+def _known_property(key: str, value: str, notes: list[str], *, refuses: bool) -> str:
+    """Return the present name of a property that is a setting, an option of Hudi or the user's own; add what has no effect."""
+    setting = _known(key)
+    if setting is None:
+        from lakefmt._core.config.hudi_options import similar_names
+
+        if not key.startswith(("hoodie.", "lakefmt.")) and not similar_names(key):
+            return key
+        if refuses:
+            raise UnknownSetting(_unknown_text(key))
+        notes.append(_note(key))
+        return key
+    note = _check_class(setting, value, {})
+    if note is not None:
+        notes.append(note)
+    name = setting.alias_of or key
+    if name in _DEFAULTS:
+        _parse(SETTINGS[name], value)
+    return name
+
+
+def check_restated(given: Mapping[str, str], table: Mapping[str, str]) -> None:
+    """Raise when properties say under a name of Spark's what a table's property says otherwise.
+
+    Raises:
+        UnknownSetting: one does.
+
+    Example:
+        >>> check_restated({"hoodie.datasource.write.recordkey.field": "n"}, {"hoodie.table.recordkey.fields": "id"})
+        Traceback (most recent call last):
+            ...
+        lakefmt.errors.UnknownSetting: hoodie.datasource.write.recordkey.field=n contradicts the table property \
+hoodie.table.recordkey.fields=id
+    """
+    for key, value in given.items():
+        setting = SETTINGS.get(key)
+        if setting is not None and setting.table_key is not None:
+            _check_class(setting, value, table)
 
 
 def raise_problems(problems: Sequence[UnknownSetting | UnsupportedFeature | InvalidInputError]) -> None:

@@ -17,6 +17,7 @@ from typing import Final
 
 from lakefmt._core.config.merge_rule import (
     FUNCTION,
+    MERGE_PROPERTIES,
     PAYLOAD_MODES,
     PAYLOAD_STRATEGY,
     MergeRule,
@@ -49,6 +50,7 @@ __all__ = [
     "SORTS_PARTITIONS",
     "STRATEGY_IDS",
     "STREAMS_OVERWRITES",
+    "TABLE_PROPERTIES",
     "AppendLayout",
     "CdcMode",
     "TableConfig",
@@ -74,6 +76,23 @@ POLL_SECONDS: Final = "lakefmt.stream.poll.seconds"
 SORTS_PARTITIONS: Final = "lakefmt.stream.sort.partitions"
 STREAMS_OVERWRITES: Final = "lakefmt.stream.overwrites"
 CONSUMER_MODE: Final = "lakefmt.stream.consumer.mode"
+#: Properties of tables that are neither settings nor published options; what ends with a dot is a beginning.
+TABLE_PROPERTIES: Final = (
+    KIND,
+    ORDER,
+    BUCKET_KEY,
+    BUCKETS,
+    EVENT_TIME,
+    DELAY,
+    MIN_FILES,
+    POLL_SECONDS,
+    SORTS_PARTITIONS,
+    STREAMS_OVERWRITES,
+    CONSUMER_MODE,
+    "lakefmt.paimon.",
+    "lakefmt.sql.types",
+    *MERGE_PROPERTIES,
+)
 STRATEGY_IDS: Final[dict[MergeMode, str]] = {
     MergeMode.COMMIT_TIME_ORDERING: "ce9acb64-bde0-424c-9b91-f6ebba25356d",
     MergeMode.EVENT_TIME_ORDERING: "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5",

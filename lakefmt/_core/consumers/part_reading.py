@@ -15,13 +15,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefmt._core.consumers.steps import StreamPart, StreamStep
+from lakefmt._core.consumers.position import StreamPart, StreamStep
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.cdc import DELETE, INSERT, UPDATE
 from lakefmt._core.filegroups.model import FileSlice
 from lakefmt._core.filegroups.reader import read_small_file
 from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableState
-from lakefmt._core.formats.log.cdc import AFTER, BEFORE, OP
+from lakefmt._core.formats.log.data_block import AFTER, BEFORE, OP
 from lakefmt._core.read.changes import ChangesPlan, SliceMemory, plan_changes_read, read_planned_changes
 from lakefmt._core.read.filters import Filter, keep_rows
 from lakefmt._core.read.mor_scan import merged_tables

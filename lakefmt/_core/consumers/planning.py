@@ -6,14 +6,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from lakefmt._core.consumers.part_reading import is_keyed
-from lakefmt._core.consumers.position import BucketFilter, shard_of
-from lakefmt._core.consumers.steps import (
+from lakefmt._core.consumers.position import (
+    BucketFilter,
     StreamPart,
     StreamStep,
     changed_parts,
     gives_rows,
     ordered_parts,
     partition_order,
+    shard_of,
     slice_parts,
     with_watermarks,
     written_parts,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import re
 from datetime import datetime
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Final
 
@@ -144,7 +145,13 @@ class TableConsumers:
         )
 
     def reset(
-        self, id: str, to: StartLike = "earliest", *, shard: tuple[int, int] | None = None, force: bool = False
+        self,
+        id: str,
+        to: StartLike = "earliest",
+        *,
+        shard: tuple[int, int] | None = None,
+        force: bool = False,
+        create: bool = True,
     ) -> None:
         """Set where a consumer goes on, and make it if there is none of that id.
 
@@ -153,9 +160,11 @@ class TableConsumers:
             to: as ``start`` of ``Table.stream``.
             shard: of one of its shards; None: of the consumer that reads all buckets.
             force: also when a reader uses this id; that reader's next progress is refused.
+            create: make the consumer if there is none of that id; False: refuse, as the command line does by default.
 
         Raises:
             ConsumerActive: a reader uses this id.
+            ObjectNotFound: there is none of that id, and `create` is False.
             InvalidInputError: `to` is a watermark, or no place where a stream can begin.
 
         Example:
@@ -174,6 +183,8 @@ class TableConsumers:
         position = as_its_shards(self._client, id, check_shard(shard), begin)
 
         def change(record: ConsumerRecord | None) -> ConsumerRecord:
+            if record is None and not create:
+                raise ObjectNotFound(self._no_consumer(id))
             self._refuse_active(id, record, force)
             kept = record or ConsumerRecord(position.done)
             kept = replace(kept, owner="", process="", filter="", updated=self._client.clock.now())
@@ -208,11 +219,21 @@ class TableConsumers:
             if fnmatchcase(consumer_id, id) and not (exclude and fnmatchcase(consumer_id, exclude))
         ]
         if not chosen and not set(id) & set("*?["):
-            raise ObjectNotFound(f"the table has no consumer {id!r}; see consumers.list()")
+            raise ObjectNotFound(self._no_consumer(id))
         for name, consumer_id in chosen:
             self._refuse_active(consumer_id, load_consumer(self._client, name), force)
         self._client.store.delete([name for name, _ in chosen])
         return sorted({consumer_id for _, consumer_id in chosen})
+
+    def _no_consumer(self, id: str) -> str:
+        shards = [shard for _, consumer_id, shard in self._names() if consumer_id == id]
+        if shards:
+            told = ", ".join("no shard" if shard is None else f"{shard[0]} of {shard[1]}" for shard in shards)
+            return f"the consumer {id!r} has other shards than the one named: {told}"
+        known = sorted({consumer_id for _, consumer_id, _ in self._names()})
+        near = get_close_matches(id, known, 1)
+        hint = f": did you mean {near[0]!r}?" if near else "; see consumers.list()"
+        return f"the table has no consumer {id!r}{hint}"
 
     def _refuse_active(self, id: str, record: ConsumerRecord | None, force: bool) -> None:
         if record is not None and not force and is_active(record, self._client.clock.now()):

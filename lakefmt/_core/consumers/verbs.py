@@ -98,7 +98,7 @@ class ConsumerVerbs(TableVerbs):
             [[0, 10], [1, 11]]
         """
         # Imported here: few programs read a table as a stream, and all wait for the import.
-        from lakefmt._core.consumers.opening import StreamCall, stream_of
+        from lakefmt._core.consumers.stream import StreamCall, stream_of
 
         call = StreamCall(
             start=start,

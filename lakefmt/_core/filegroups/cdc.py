@@ -26,8 +26,8 @@ from lakefmt._core.filegroups.merge.base import Merged
 from lakefmt._core.filegroups.model import LogFile
 from lakefmt._core.filegroups.ordering import to_mask
 from lakefmt._core.formats.avro.columnar.codec import encode_rows
-from lakefmt._core.formats.log.blocks import MAX_LOG_BYTES, BlockKind
-from lakefmt._core.formats.log.cdc import (
+from lakefmt._core.formats.log.blocks import MAX_LOG_BYTES, BlockKind, LogBlockReader, WholeBlock
+from lakefmt._core.formats.log.data_block import (
     AFTER,
     BEFORE,
     KEY,
@@ -37,7 +37,6 @@ from lakefmt._core.formats.log.cdc import (
     decode_cdc_content,
     encode_cdc_blocks,
 )
-from lakefmt._core.formats.log.reader import LogBlockReader, WholeBlock
 from lakefmt._core.formats.names import parse_log_file
 from lakefmt._core.schema import arrow_to_avro, without_meta_columns
 from lakefmt._core.storage.api import ObjectStore, PutOutcome

@@ -99,7 +99,7 @@ def partition_levels(spec: KeySpec) -> int | None:
         elif each.timestamp is None:
             return None  # a value may contain slashes
         else:
-            from lakefmt._core.keys.joda import compile_pattern  # few tables have partitions of times
+            from lakefmt._core.keys.joda import compile_pattern
 
             levels += 1 + compile_pattern(each.timestamp.output_format).slashes
     return levels

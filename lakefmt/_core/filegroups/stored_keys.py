@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import islice
+from posixpath import join
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -19,17 +21,26 @@ from lakefmt._core.config.table_config import merge_rule
 from lakefmt._core.data_classes import replace
 from lakefmt._core.filegroups.model import FileSlice, parse_files
 from lakefmt._core.filegroups.table_client import TableAt
+from lakefmt._core.formats.log.blocks import scan_blocks
 from lakefmt._core.keys import KeySpec
 from lakefmt._core.schema import reconcile
 from lakefmt._core.storage.api import ObjectInfo
 from lakefmt._core.timeline.commit import CommitMetadata
-from lakefmt._core.values import RECORD_KEY, WriteOperation, WriteStat
+from lakefmt._core.timeline.instant import Action
+from lakefmt._core.values import OPERATION, RECORD_KEY, WriteOperation, WriteStat
 from lakefmt.errors import FormatError, NotFoundError, UnsupportedError, UnsupportedFeature
 
 if TYPE_CHECKING:
     from lakefmt._core.keys.properties import StoredRule
 
-__all__ = ["asked_form", "note_rows_that_stay", "paths_tell_times", "stored_key_spec", "trusts_paths"]
+__all__ = [
+    "asked_form",
+    "check_operations",
+    "note_rows_that_stay",
+    "paths_tell_times",
+    "stored_key_spec",
+    "trusts_paths",
+]
 
 _CONSISTENT: Final = "hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled"
 #: Newest commits that are looked at, those only whose metadata is at hand; files of each that are tried; rows of one.
@@ -125,6 +136,39 @@ def paths_tell_times(table_at: TableAt) -> bool:
     return False
 
 
+def check_operations(table_at: TableAt) -> None:
+    """Refuse a write that would hide from Flink which rows of its changelog delete.
+
+    Flink takes the column that says it (``_hoodie_operation``) from the newest commit's files: behind a commit whose files lack it, the
+    deleted rows of older logs come back in Flink's reading. A compaction leaves none.
+
+    Raises:
+        UnsupportedFeature: the newest commit is such a changelog.
+    """
+    newest = table_at.timeline.latest_commit
+    if newest is None or newest.action is not Action.DELTA_COMMIT:
+        return
+    stats = table_at.commit_metadata(newest).stats
+    logs = [stat for stat in stats if ".log." in stat.path and _is_foreign(stat)]
+    if logs and _has_operations(table_at, logs[0]):
+        raise UnsupportedFeature(
+            f"the logs of {table_at.client.store.url} are a changelog of Flink: behind a write of lakefmt Flink would not see any more "
+            "which of their rows are deleted. Call table.compact() first, which leaves no such row, then write"
+        )
+
+
+def _has_operations(table_at: TableAt, stat: WriteStat) -> bool:
+    """Return whether the rows of a log say what they do."""
+    file_system, root = table_at.client.store.arrow_filesystem()
+    try:
+        with closing(file_system.open_input_file(join(root, stat.path))) as source:
+            blocks = scan_blocks(lambda offset, count: source.read_at(count, offset), source.size(), stat.path)
+            schema = next((block.schema for block in blocks if block.schema is not None), "")
+    except (OSError, *_UNREADABLE):
+        return False  # it was cleaned, or is damaged: what needs it says so
+    return f'"{OPERATION}"' in schema
+
+
 def _known_rules(table_at: TableAt, spec: KeySpec) -> list[StoredRule]:
     cache = table_at.client.cache
     if cache.stored_rules is None or cache.stored_rules[0] is not table_at.config:
@@ -217,5 +261,5 @@ def _first_rows(table_at: TableAt, stat: WriteStat, columns: pa.Schema) -> pa.Ta
 
 
 def _is_foreign(stat: WriteStat) -> bool:
-    token = _TOKEN.search(stat.file_name)
+    token = _TOKEN.search(stat.path, stat.path.rfind("/") + 1)
     return token is not None and int(token[1]) != 0

@@ -324,7 +324,7 @@ class TableClient:
         """
         if config.zone is not None:
             return config.zone
-        from lakefmt._core.timeline.local_zone import LOWEST_ZONE, writing_zone  # lakefmt makes no such tables
+        from lakefmt._core.timeline.store import LOWEST_ZONE, writing_zone  # lakefmt makes no such tables
 
         told = self._local_offset(config, timeline)
         return LOWEST_ZONE if told is None else writing_zone(*told, self.clock.now())
@@ -333,13 +333,13 @@ class TableClient:
         """Return the zone in which a moment is compared with instants; None: the machine's. Arguments are those of :meth:`writing_zone`."""
         if config.zone is not None:
             return config.zone
-        from lakefmt._core.timeline.local_zone import reading_zone  # lakefmt makes no such tables
+        from lakefmt._core.timeline.store import reading_zone  # lakefmt makes no such tables
 
         told = self._local_offset(config, timeline)
         return None if told is None else reading_zone(*told)
 
     def _local_offset(self, config: TableConfig, timeline: Timeline | None) -> tuple[int, float] | None:
-        from lakefmt._core.timeline.local_zone import NEWEST, offset_of
+        from lakefmt._core.timeline.store import NEWEST, offset_of
 
         timeline = timeline or self.timeline_store(config).load()
         newest = timeline.unbounded.instants[-NEWEST:]

@@ -224,18 +224,18 @@ def _open_simple(call: IndexCall) -> Index:
 
 
 def _open_bucket(call: IndexCall) -> Index:
+    from lakefmt._core.index.bucket.bucket_index import BucketIndex
     from lakefmt._core.index.bucket.counts import (
         BUCKET_ENGINE,
         CONSISTENT_HASHING,
         check_hash_fields,
         parse_bucket_settings,
     )
-    from lakefmt._core.index.bucket.fixed import BucketIndex
 
     if call.is_global:
         raise UnsupportedFeature("a bucket index is not global: a key has a bucket in each partition")
     if call.table is not None:
-        from lakefmt._core.index.bucket.table_index import table_bucket_index
+        from lakefmt._core.index.bucket.bucket_index import table_bucket_index
 
         table, key_fields = call.table, call.table.config.record_key_fields
         options = {HASH_FIELD: ",".join(key_fields), **call.options}
@@ -269,13 +269,13 @@ def _guard_buckets(table: IndexedTable, name: str) -> None:
             "when a table is created, with create_table(index='bucket')"
         )
     if "index" not in table.notes and name != "bucket":
-        from lakefmt._core.index.bucket.table_index import check_no_rings
+        from lakefmt._core.index.bucket.bucket_index import check_no_rings
 
         check_no_rings(table.client)
 
 
 def _store_buckets(store: ObjectStore, properties: Properties, durable: bool) -> None:
-    from lakefmt._core.index.bucket.table_index import save_table_buckets
+    from lakefmt._core.index.bucket.bucket_index import save_table_buckets
 
     save_table_buckets(store, properties, durable=durable)
 

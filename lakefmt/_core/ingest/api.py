@@ -71,7 +71,7 @@ class Round(Protocol):
 
     @property
     def checkpoint(self) -> Checkpoint:
-        """Return where the source is once the round is committed."""
+        """Return where the source is once the round is committed; asked for when all its batches were read."""
 
     @property
     def summary(self) -> str:

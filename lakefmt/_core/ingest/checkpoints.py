@@ -23,10 +23,12 @@ from lakefmt.errors import CheckpointMoved, CorruptFile, SourceRefused
 
 __all__ = [
     "DETAILS",
+    "SOURCE",
     "CheckpointCommit",
     "CheckpointFinder",
     "StoredCheckpoint",
     "check_kind",
+    "check_source",
     "checkpoint_entries",
     "decode_checkpoint",
     "describe_checkpoint",
@@ -38,6 +40,8 @@ _RESETS: Final = {1: "deltastreamer.checkpoint.reset_key", 2: "streamer.checkpoi
 _IGNORE: Final = "deltastreamer.checkpoint.ignore_key"
 #: What Hudi's text does not hold, and the text that it belongs to.
 DETAILS: Final = "deltastreamer.checkpoint.key.lakefmt"
+#: Of the details: whose place the checkpoint is.
+SOURCE: Final = "source"
 _MOST_CHARACTERS: Final = 16 << 20
 
 
@@ -148,7 +152,9 @@ def resume_point(stored: StoredCheckpoint | None, reset: str | None, ignore: str
     if ignore is not None and ignore != stored.ignore:
         return None
     if reset is not None and reset != stored.reset:
-        return Checkpoint(reset)
+        # At the very place where the job is, it goes on, perhaps from a source that has moved.
+        same = {} if reset != stored.text else {name: text for name, text in stored.details.items() if name != SOURCE}
+        return Checkpoint(reset, same)
     if stored.text is not None:
         return Checkpoint(stored.text, stored.details)
     return None if stored.reset is None else Checkpoint(stored.reset)
@@ -274,4 +280,28 @@ begin anew with --checkpoint or --ignore-checkpoint
         raise SourceRefused(
             f"{source} reads {kind}, and the checkpoint {shown(text)} is one of {found}: give the job's own table, or begin anew "
             "with --checkpoint or --ignore-checkpoint"
+        )
+
+
+def check_source(after: Checkpoint, source: str) -> None:
+    """Refuse the checkpoint of another source of the same kind: what is new there would lie behind it unseen.
+
+    Args:
+        after: the checkpoint.
+        source: what tells the source from others.
+
+    Raises:
+        SourceRefused: so it is.
+
+    Example:
+        >>> check_source(Checkpoint("5", {"source": "/a"}), "/b")
+        Traceback (most recent call last):
+        lakefmt.errors.SourceRefused: the checkpoint '5' is one of another source, '/a', and not of '/b': one table has the \
+checkpoint of one source. If it has moved, go on with --checkpoint 5
+    """
+    stored = after.details.get(SOURCE, source)
+    if stored != source:
+        raise SourceRefused(
+            f"the checkpoint {shown(after.text)} is one of another source, {shown(stored)}, and not of {shown(source)}: one table "
+            f"has the checkpoint of one source. If it has moved, go on with --checkpoint {after.text}"
         )

@@ -202,11 +202,15 @@ def read_input(source: Input, schema: pa.Schema, guesses: GuessedTypes) -> Itera
 def _opened_text(source: Input) -> BinaryIO:
     """Open a text file and convert it to UTF-8 if it begins with the byte order mark of another encoding."""
     file = _opened(source)
-    if file.seekable():
-        start = file.read(4)
-        file.seek(-len(start), io.SEEK_CUR)
-    else:
-        start = file.peek(4)[:4] if isinstance(file, io.BufferedReader) else b""
+    try:
+        if file.seekable():
+            start = file.read(4)
+            file.seek(-len(start), io.SEEK_CUR)
+        else:
+            start = file.peek(4)[:4] if isinstance(file, io.BufferedReader) else b""
+    except BaseException:  # what is compressed may be damaged from its first byte on
+        file.close()
+        raise
     encoding = next((name for mark, name in _BYTE_ORDER_MARKS if start.startswith(mark)), None)
     return file if encoding is None else cast("BinaryIO", io.BufferedReader(_AsUtf8(file, encoding)))
 

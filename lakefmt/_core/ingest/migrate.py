@@ -2,28 +2,47 @@
 
 from __future__ import annotations
 
+import json
+import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from posixpath import join
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
-from lakefmt._core.arguments import foreign, shown
-from lakefmt._core.data_classes import dataclass
+from lakefmt._core.arguments import foreign, mapping_argument, shown, texts_argument
+from lakefmt._core.create import table_format_of_directory
+from lakefmt._core.create_and_write import check_agreement, fill_new_table, found_table
+from lakefmt._core.data_classes import dataclass, replace
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.formats.names import parse_base_file
 from lakefmt._core.ingest.api import Checkpoint
 from lakefmt._core.ingest.checkpoints import CheckpointCommit, CheckpointFinder, checkpoint_entries
 from lakefmt._core.ingest.files.reading import FileFormat
 from lakefmt._core.ingest.files.source import FileSource
 from lakefmt._core.producers.stream.committing import commit_options
 from lakefmt._core.schema import conform
+from lakefmt._core.storage.api import ObjectStore
+from lakefmt._core.storage.open import location_text, open_store
 from lakefmt._core.storage.redaction import printable_url
-from lakefmt._core.table import Table, create_table, open_table
-from lakefmt._core.values import WriteOperation
-from lakefmt.errors import InternalError, InvalidInputError, TableExists, TableNotFound, UnsupportedFeature
+from lakefmt._core.table import Table, open_table
+from lakefmt._core.values import CommitResult, InstantTime, WriteOperation
+from lakefmt._core.write.context import EntryView
+from lakefmt.errors import CorruptFile, DuplicateKey, InternalError, InvalidInputError, TableExists, UnsupportedFeature
 
-__all__ = ["MIGRATED_FORMATS", "Migration", "migrate"]
+__all__ = ["MIGRATED_FORMATS", "Migration", "convert", "migrate"]
 
 MIGRATED_FORMATS: Final = ("delta", "iceberg", "parquet")
+#: What a commit keeps of the migration that made it.
+_ENTRY: Final = "lakefmt.migration"
+#: Directories in which jobs of Hadoop and Spark keep what is not committed.
+_UNCOMMITTED: Final = "_temporary"
+_BY_FORMAT: Final = {"a Delta table": "delta", "an Iceberg table": "iceberg"}
+#: Names of Iceberg's metadata files: ``00003-….metadata.json`` and ``v3.metadata.json``, also compressed.
+_METADATA_FILE: Final = re.compile(r"v?(?P<version>\d{1,18})(-[^/]*)?(\.gz)?\.metadata\.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +63,7 @@ class Migration:
     version: str
     rows: int
     digest: str
-    instant: str | None
+    instant: str | None = None
 
     def __str__(self) -> str:
         return f"{self.source} ({self.version}) → {self.table}: {self.rows:,} rows, digest {self.digest} in both"
@@ -68,7 +87,7 @@ class _Origin:
 
 
 class _Digest:
-    """Adds up rows whatever their order: a 64-bit hash of each row, as DuckDB makes it."""
+    """Adds up rows whatever their order: a 64-bit hash of each row, as DuckDB makes it; and, on request, keys, to find repeats."""
 
     def __init__(self) -> None:
         try:
@@ -78,16 +97,28 @@ class _Digest:
                 "a migration needs lakefmt[ingest], to compare rows: install it with pip"
             ) from None
         self._connection = duckdb.connect(":memory:", config={"enable_external_access": "false"})
+        self._connection.execute("CREATE TABLE keys (partition VARCHAR, key VARCHAR)")
         self.rows = self._sum = 0
 
-    def add(self, rows: pa.Table) -> None:
-        """Take rows."""
+    def add(self, rows: pa.Table, keys: pa.Table | None = None) -> None:
+        """Take rows, and their partitions and record keys."""
         if rows.num_rows:
             self._connection.register("part", rows)
             found = self._connection.sql("SELECT count(*), sum(hash(part))::VARCHAR FROM part").fetchall()[0]
             self._connection.unregister("part")
             self.rows += found[0]
             self._sum += int(found[1])
+        if keys is not None and keys.num_rows:
+            self._connection.register("part", keys)
+            self._connection.execute("INSERT INTO keys SELECT * FROM part")
+            self._connection.unregister("part")
+
+    def repeated_keys(self) -> int:
+        """Return how many keys come more than once in their partition."""
+        self._connection.execute(
+            "CREATE OR REPLACE VIEW repeats AS SELECT partition, key FROM keys GROUP BY partition, key HAVING count(*) > 1"
+        )
+        return int(self._connection.sql("SELECT count(*) FROM repeats").fetchall()[0][0])
 
     def close(self) -> None:
         """Release DuckDB."""
@@ -97,6 +128,71 @@ class _Digest:
     def text(self) -> str:
         """The sum of the hashes."""
         return f"{self._sum % (1 << 128):032x}"
+
+
+class _ComparedCommit(CheckpointCommit):
+    """The entries of the commit, given only where the files that it is going to show hold the rows that were read.
+
+    Args:
+        origin: what is read.
+        table: the new one.
+        read: the digest of what was read.
+        done: what has been done, without the rows.
+    """
+
+    def __init__(self, origin: _Origin, table: Table, read: _Digest, done: Migration) -> None:
+        super().__init__(CheckpointFinder(), None, checkpoint_entries(origin.checkpoint))
+        self._table, self._read, self.done = table, read, done
+
+    def __call__(self, view: EntryView) -> Mapping[str, str]:
+        """Return the entries.
+
+        Raises:
+            DuplicateKey: a key comes more than once.
+            InternalError: the rows differ.
+        """
+        entries = super().__call__(view)
+        if view.instant is None:
+            return entries
+        has_keys = bool(self._table.properties.record_key_fields)
+        with closing(_Digest()) as written:
+            for rows in rows_of_files(view.client, view.instant):
+                keys = rows.select(["_hoodie_partition_path", "_hoodie_record_key"]) if has_keys else None
+                fitted = conform(
+                    rows.select(self._table.schema.names), self._table.schema, allow_null_list_elements=True
+                )
+                written.add(fitted, keys)
+            if (self._read.rows, self._read.text) != (written.rows, written.text):
+                raise InternalError(
+                    f"{self.done.source} has {self._read.rows:,} rows (digest {self._read.text}), and the files for "
+                    f"{self.done.table} have {written.rows:,} ({written.text}): nothing was committed"
+                )
+            if repeated := written.repeated_keys():
+                key = ", ".join(self._table.properties.record_key_fields)
+                raise DuplicateKey(
+                    f"{self.done.source} has {repeated:,} record keys ({key}) more than once in their partition, and a table keeps one "
+                    "row of each: give more columns as the key, or none, or remove the repeats"
+                )
+        self.done = replace(self.done, rows=self._read.rows, digest=self._read.text)
+        told = {"version": self.done.version, "rows": self.done.rows, "digest": self.done.digest}
+        return {**entries, _ENTRY: json.dumps(told, sort_keys=True)}
+
+
+def rows_of_files(client: TableClient, instant: InstantTime) -> Iterator[pa.Table]:
+    """Yield the rows of the base files of an instant, committed or not, as Arrow's own reader finds them.
+
+    Args:
+        client: of the table.
+        instant: that wrote the files.
+    """
+    file_system, root = client.store.arrow_filesystem()
+    for item in client.store.list():
+        name = parse_base_file(item.name.rpartition("/")[2])
+        if name is None or name.instant != instant or item.name.startswith(".hoodie/"):
+            continue
+        with file_system.open_input_file(join(root, item.name)) as file, pq.ParquetFile(file) as opened:
+            for batch in opened.iter_batches():
+                yield pa.Table.from_batches([batch])
 
 
 def migrate(
@@ -129,10 +225,11 @@ def migrate(
         storage_options: credentials of the stores.
 
     Raises:
-        TableExists: there is a table that has commits.
-        InvalidInputError: the source cannot be read.
+        TableExists: there is a table that has commits of others.
+        InvalidInputError: the source cannot be read, or is of another format.
+        DuplicateKey: it has a key more than once in a partition.
         UnsupportedFeature: a package is missing.
-        InternalError: the rows differ; the commit was rolled back.
+        InternalError: the rows differ.
 
     Example:
         >>> import pathlib, pyarrow.parquet as pq, tempfile
@@ -142,42 +239,173 @@ def migrate(
         2
     """
     origin = _origin(kind, source, storage_options)
-    target = _new_table(table, storage_options)
+    target = found_table(table, storage_options=storage_options)
+    if target is not None and (done := _done_before(target, source, origin.version)) is not None:
+        return done
     batches = iter(foreign(origin.batches, f"{source} cannot be read as {kind}"))
     first = next(batches, None)
     schema = origin.schema if origin.schema is not None else None if first is None else first.schema
     if schema is None:
         raise InvalidInputError(f"{source} has no rows and no columns")
-    if target is None:
-        made: dict[str, Any] = {"record_key": list(key) or None, "partition_by": list(partition_by) or None}
-        target = create_table(
-            table,
-            schema=schema.remove_metadata(),
-            ordering=list(ordering) or None,
-            table_type=table_type,
-            table_version=table_version,
-            properties=dict(properties or {}),
-            storage_options=storage_options,
-            **made,
+    told = Migration(printable_url(source), printable_url(table), origin.version, 0, "")
+
+    def write(made: Table) -> CommitResult:
+        nonlocal told
+        opened = open_table(
+            table, storage_options=storage_options, options=commit_options(made.client, dict(settings or {}))
         )
-    target = open_table(
-        table, storage_options=storage_options, options=commit_options(target.client, dict(settings or {}))
+        with closing(_Digest()) as read:
+            rows = _counted(batches, first, opened.schema, read)
+            commit = _ComparedCommit(origin, opened, read, told)
+            result = opened._write(WriteOperation.BULK_INSERT, rows, {}, commit)
+            told = replace(commit.done, instant=result.instant)
+        return result
+
+    if target is not None:  # made by the caller, with properties of its own
+        check_agreement(target, record_key=list(key), partition_by=list(partition_by) or None, ordering=None)
+        write(target)
+        return told
+    made = {
+        "schema": schema.remove_metadata(),
+        "record_key": list(key) or None,
+        "partition_by": list(partition_by) or None,
+        "ordering": list(ordering) or None,
+        "table_type": table_type,
+        "table_version": table_version,
+        "properties": dict(properties or {}),
+    }
+    fill_new_table({"path": table, "storage_options": storage_options}, made, write)
+    return told
+
+
+def convert(
+    source: str | os.PathLike[str],
+    path: str | os.PathLike[str],
+    *,
+    record_key: str | Sequence[str] | None = None,
+    partition_by: str | Sequence[str] | None = None,
+    ordering: str | Sequence[str] | None = None,
+    table_type: str = "cow",
+    table_version: int = 8,
+    properties: Mapping[str, str] | None = None,
+    storage_options: Mapping[str, object] | None = None,
+) -> Migration:
+    """Copy a Delta table, an Iceberg table or a folder of Parquet files into a new table, in one commit.
+
+    The files that the commit is going to show are read back and compared with the source, by their number of rows and a digest of them,
+    before anything is visible. The source is not changed. A process that dies leaves nothing visible, and the same call again does it
+    anew; where it had committed already, it returns what was done.
+
+    Args:
+        source: path or URL of the folder, or of an Iceberg metadata file. What it holds is recognised.
+        path: path or URL of the new table.
+        record_key: the column or columns that identify a row; None: the table has no key.
+        partition_by: as for :func:`create_table`.
+        ordering: as for :func:`create_table`; it counts in later writes.
+        table_type: as for :func:`create_table`.
+        table_version: as for :func:`create_table`.
+        properties: of the table.
+        storage_options: credentials and settings of both stores.
+
+    Returns:
+        What was copied: source, table, version of the source, rows, digest, instant.
+
+    Raises:
+        TableExists: there is a table that has other commits.
+        InvalidInputError: the source cannot be read, is a lakefmt or Hudi table, a table of another format, or half written.
+        DuplicateKey: it has a key more than once in a partition.
+        UnsupportedFeature: the package ``deltalake``, ``pyiceberg`` or ``duckdb`` is missing.
+
+    Example:
+        >>> import lakefmt, pathlib, pyarrow as pa, pyarrow.parquet as pq, tempfile
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> pq.write_table(pa.table({"id": ["a", "b"], "n": [1, 2]}), folder / "a.parquet")
+        >>> lakefmt.convert(folder, "memory://doc-convert", record_key="id").rows
+        2
+    """
+    options = mapping_argument(storage_options, "storage_options")
+    kind, location = _recognised(location_text(source), options)
+    return migrate(
+        kind,
+        location,
+        location_text(path),
+        key=_columns(record_key, "record_key"),
+        partition_by=_columns(partition_by, "partition_by"),
+        ordering=_columns(ordering, "ordering"),
+        table_type=table_type,
+        table_version=table_version,
+        properties=mapping_argument(properties, "properties"),
+        storage_options=options,
     )
-    with closing(_Digest()) as read, closing(_Digest()) as written:
-        rows = _counted(batches, first, target.schema, read)
-        commit = CheckpointCommit(CheckpointFinder(), None, checkpoint_entries(origin.checkpoint))
-        result = target._write(WriteOperation.BULK_INSERT, rows, {}, commit)
-        for batch in target.dataset().to_batches():
-            written.add(conform(pa.Table.from_batches([batch]), target.schema, allow_null_list_elements=True))
-        if (read.rows, read.text) != (written.rows, written.text):
-            target.undo.rollback(result.instant or "")
-            raise InternalError(
-                f"{source} has {read.rows:,} rows (digest {read.text}), and {table} got {written.rows:,} ({written.text}): the "
-                "commit was rolled back"
-            )
-        return Migration(
-            printable_url(source), printable_url(table), origin.version, read.rows, read.text, result.instant
+
+
+def _columns(given: object, argument: str) -> Sequence[str]:
+    return () if given is None else texts_argument([given] if isinstance(given, str) else given, argument)
+
+
+def _recognised(location: str, storage_options: Mapping[str, object] | None) -> tuple[str, str]:
+    """Return the format of what lies somewhere, and what its reader is given.
+
+    Raises:
+        InvalidInputError: it is a table of Hudi, or of a format that is not copied.
+    """
+    if location.endswith(".metadata.json"):
+        return "iceberg", location
+    store = open_store(location, storage_options)
+    try:
+        if store.info(".hoodie/hoodie.properties") is not None:
+            raise InvalidInputError(f"{printable_url(location)} is a Hudi table already: open it with open_table")
+        found = table_format_of_directory(store)
+    except OSError as error:  # a path that no file system takes
+        raise InvalidInputError(f"{shown(location)} cannot be looked at: {error.strerror}") from None
+    kind = "parquet" if found is None else _BY_FORMAT.get(found)
+    if kind is None:
+        raise InvalidInputError(
+            f"{printable_url(location)} is {found}: convert copies Delta, Iceberg and folders of Parquet files"
         )
+    return kind, f"{location.rstrip('/')}/{_newest_metadata(store)}" if kind == "iceberg" else location
+
+
+def _newest_metadata(store: ObjectStore) -> str:
+    """Return the newest metadata file of an Iceberg table that no catalog keeps.
+
+    Raises:
+        InvalidInputError: there are two newest ones, or none: only the catalog knows which is the table's.
+    """
+    names = (item.name for item in store.list("metadata", recursive=False))
+    matches = [(found, name) for name in names if (found := _METADATA_FILE.fullmatch(name.rpartition("/")[2]))]
+    newest = max((int(found["version"]) for found, _ in matches), default=-1)
+    files = [name for found, name in matches if int(found["version"]) == newest]
+    if len(files) != 1:
+        raise InvalidInputError(
+            f"{store.url} has {len(files)} newest metadata files of Iceberg: give the one that the catalog names"
+        )
+    return files[0]
+
+
+def _done_before(table: Table, source: str, version: str) -> Migration | None:
+    """Return what an earlier call has done with the same state of the source; None: nothing was written to the table.
+
+    Raises:
+        TableExists: it has other commits.
+    """
+    state = table.client.load()
+    commits = state.timeline.commits
+    if not commits:
+        return None
+    extra = table.client.at(state).commit_metadata(commits[0]).extra_metadata
+    try:
+        told = json.loads(extra.get(_ENTRY, "null")) if len(commits) == 1 else None
+    except ValueError:
+        told = None
+    if not isinstance(told, dict) or told.get("version") != version:
+        raise TableExists(f"{printable_url(table.client.store.url)} has commits: a migration makes a new table")
+    rows, digest = told.get("rows"), told.get("digest")
+    if type(rows) is not int or type(digest) is not str:
+        raise CorruptFile(f"commit {commits[0].time}: what it says of a migration is damaged")
+    return Migration(
+        printable_url(source), printable_url(table.client.store.url), version, rows, digest, commits[0].time
+    )
 
 
 def _counted(
@@ -200,21 +428,6 @@ def _counted(
     return pa.RecordBatchReader.from_batches(schema, rows())
 
 
-def _new_table(path: str, storage_options: Mapping[str, object] | None) -> Table | None:
-    """Return a table that was made and never written to, which a run that died has left; None: there is none.
-
-    Raises:
-        TableExists: there is one with commits.
-    """
-    try:
-        table = open_table(path, storage_options=storage_options)
-    except TableNotFound:
-        return None
-    if table.client.load().timeline.commits:
-        raise TableExists(f"{path} has commits: a migration makes a new table")
-    return table
-
-
 def _origin(kind: str, source: str, storage_options: Mapping[str, object] | None) -> _Origin:
     """Return what is read.
 
@@ -228,12 +441,30 @@ def _origin(kind: str, source: str, storage_options: Mapping[str, object] | None
         return _iceberg(source, storage_options)
     if kind != "parquet":
         raise InvalidInputError(f"unknown format {shown(kind)}: give {', '.join(MIGRATED_FORMATS)}")
+    _check_folder(source, storage_options)
     files = FileSource(source, FileFormat("parquet"), min_age=0, storage_options=storage_options)
     planned = files.plan(None, None)
     if planned is None:
         raise InvalidInputError(f"{source} has no Parquet files")
     checkpoint = planned.checkpoint
     return _Origin(None, lambda: (part.rows for part in planned.batches()), checkpoint, checkpoint.text)
+
+
+def _check_folder(source: str, storage_options: Mapping[str, object] | None) -> None:
+    """Refuse a folder whose Parquet files are not all rows of it.
+
+    Raises:
+        InvalidInputError: it is a table, whose files may be deleted or replaced, or a job has not committed its own.
+    """
+    store = open_store(source, storage_options)
+    if (found := table_format_of_directory(store)) is not None:
+        raise InvalidInputError(f"{printable_url(source)} is {found}: not all of its files belong to it")
+    if store.info(".hoodie/hoodie.properties") is not None:
+        raise InvalidInputError(f"{printable_url(source)} is a Hudi table: not all of its files belong to it")
+    if next(iter(store.list(_UNCOMMITTED)), None) is not None:
+        raise InvalidInputError(
+            f"{printable_url(source)} has files in {_UNCOMMITTED}: a job is writing there, or died; copy what one has finished"
+        )
 
 
 def _delta(source: str, storage_options: Mapping[str, object] | None) -> _Origin:

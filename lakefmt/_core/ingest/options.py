@@ -62,6 +62,10 @@ class TableJob:
         source_limit: about how many bytes of files, or messages, one commit takes; None: all there are.
         checkpoint: begin at this one, once.
         ignore_checkpoint: a text of your own; as long as it is new the stored checkpoint is not looked at.
+        initial_checkpoint_provider: of a table without a checkpoint: ``"table:PATH"``, the checkpoint of another table, or
+            ``"python:module:function"``, a function that returns one; Hudi's class is understood.
+        max_pending_compactions: a continuous job waits while more of them are pending; None: it does not wait.
+        max_pending_clustering: the same of clusterings.
         commit_empty: a round that finds nothing new makes a commit all the same.
         transformers: what is done with rows before they are written, one after the other.
         checks: SQL expressions that have to be true for every row, by a name of your own.
@@ -102,6 +106,9 @@ class TableJob:
     source_limit: int | None = None
     checkpoint: str | None = None
     ignore_checkpoint: str | None = None
+    initial_checkpoint_provider: str | None = None
+    max_pending_compactions: int | None = None
+    max_pending_clustering: int | None = None
     commit_empty: bool = False
     transformers: tuple[str, ...] = ()
     checks: Mapping[str, str] = field(default_factory=dict)
@@ -156,6 +163,8 @@ _LEAST: Final[Mapping[str, float]] = {
     "max_error_ratio": 0,
     "memory_bytes": 1024,
     "table_version": 6,
+    "max_pending_compactions": 0,
+    "max_pending_clustering": 0,
 }
 
 
@@ -176,6 +185,7 @@ _PROPERTIES: Final = {
     "*csv.nullValue": "nulls",
     "*transformer.sql": "transformer_sql",
     "*transformer.sql.file": "transformer_sql_file",
+    "*checkpoint.provider.path": "checkpoint_provider_path",
     "hoodie.datasource.write.recordkey.field": "key",
     "hoodie.table.recordkey.fields": "key",
     "hoodie.datasource.write.partitionpath.field": "partition_by",
@@ -281,11 +291,14 @@ def resolve_table_job(layers: Sequence[Layer]) -> tuple[TableJob, tuple[str, ...
                 f"a job needs a {missing}: {'--' + missing} on the command line, or {missing} = in its file"
             )
     _join_transformers(values)
+    _name_provider(values)
     return TableJob(**{**values, **gathered}, origins=origins), tuple(notes)
 
 
 _FIELDS: Final = frozenset(each.name for each in dataclasses.fields(TableJob)) - {"origins"}
-_EXTRA: Final = frozenset({"source_class", "transformer_sql", "transformer_sql_file", "transformer_classes"})
+_EXTRA: Final = frozenset(
+    {"checkpoint_provider_path", "source_class", "transformer_sql", "transformer_sql_file", "transformer_classes"}
+)
 
 
 def _known_name(name: str) -> str | None:
@@ -333,6 +346,29 @@ def _of_class(name: str) -> dict[str, Any]:
     raise UnknownSetting(f"there is no source {shown(name)} here: {', '.join(_CLASSES)} and those of Kafka are known")
 
 
+def _name_provider(values: dict[str, Any]) -> None:
+    """Put Hudi's class of a first checkpoint, and the path that it takes from a property, into one name.
+
+    Raises:
+        UnknownSetting: there is no such class here.
+        InvalidInputError: the path is missing.
+    """
+    path, name = values.pop("checkpoint_provider_path", None), values.get("initial_checkpoint_provider")
+    if name is None or name.startswith(("table:", "python:")):
+        return
+    if name.rpartition(".")[2] not in _PROVIDERS:
+        raise UnknownSetting(
+            f"there is no provider of a first checkpoint {shown(name)} here: give 'table:PATH', 'python:module:function', or Hudi's "
+            f"{_PROVIDERS[0]}"
+        )
+    if path is None:
+        raise InvalidInputError(f"{_PROVIDERS[0]} needs hoodie.streamer.checkpoint.provider.path")
+    values["initial_checkpoint_provider"] = f"table:{path}"
+
+
+_PROVIDERS: Final = ("InitialCheckpointFromAnotherHoodieTimelineProvider",)
+
+
 def _join_transformers(values: dict[str, Any]) -> None:
     """Put Hudi's classes of transformers, and the SQL that one of them takes from a property, into one chain."""
     classes = values.pop("transformer_classes", ())
@@ -364,7 +400,16 @@ _LISTS: Final = frozenset(
     {"key", "partition_by", "ordering", "columns", "nulls", "transformers", "hooks", "transformer_classes"}
 )
 _FLAGS: Final = frozenset({"header", "hive_columns", "filter_dupes", "commit_empty"})
-_INTEGERS: Final = frozenset({"source_limit", "max_error_rows", "memory_bytes", "table_version"})
+_INTEGERS: Final = frozenset(
+    {
+        "source_limit",
+        "max_error_rows",
+        "memory_bytes",
+        "table_version",
+        "max_pending_compactions",
+        "max_pending_clustering",
+    }
+)
 _NUMBERS: Final = frozenset({"min_age", "late_window", "max_error_ratio"})
 #: Lists whose items may have commas.
 _WHOLE: Final = frozenset({"transformers", "nulls", "hooks"})

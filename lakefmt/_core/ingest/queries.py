@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import itertools
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
@@ -18,7 +20,9 @@ import numpy as np
 import pyarrow as pa
 
 from lakefmt._core.arguments import error_text, shown
+from lakefmt._core.data_classes import dataclass
 from lakefmt._core.ingest.api import Checkpoint, SourceBatch
+from lakefmt._core.ingest.checkpoints import SOURCE, check_source
 from lakefmt._core.ingest.functions import load_function
 from lakefmt.errors import CorruptFile, InvalidInputError, SourceRefused, SourceUnavailable
 
@@ -29,6 +33,7 @@ _ROWS: Final = 10_000
 _MOST_REMEMBERED: Final = 100_000
 _VALUE: Final = "value"
 _SEEN: Final = "seen"
+_SINCE: Final = "since"
 _PREFIXES: Final = ("hoodie.streamer.jdbc.", "hoodie.deltastreamer.jdbc.", "query.")
 
 
@@ -41,10 +46,25 @@ class QuerySource:
         column: whose value grows with every row and every update.
         name: in messages.
         mark: of parameters in SQL: ``?`` or ``%s``.
+        late: rows may come so far behind the largest value: seconds, or the unit of numbers.
+        skips_nulls: rows without a value in the column are left out; False: they are an error.
     """
 
-    def __init__(self, connect: Callable[[], Any], query: str, column: str, name: str, mark: str = "?") -> None:
+    def __init__(
+        self,
+        connect: Callable[[], Any],
+        query: str,
+        column: str,
+        name: str,
+        mark: str = "?",
+        *,
+        late: float = 0,
+        skips_nulls: bool = False,
+    ) -> None:
+        if late < 0:
+            raise InvalidInputError("query.late is not negative")
         self._connect, self._column, self._name, self._mark = connect, column, name, mark
+        self._late, self._skips_nulls = late, skips_nulls
         self._query = f"({query})" if " " in query.strip() else ".".join(map(_quoted, query.split(".")))
         self._connection: Any = None
 
@@ -79,6 +99,11 @@ class QuerySource:
             self._connection = None
             raise SourceUnavailable(f"{self._name}: {error_text(error)}") from error
 
+    @property
+    def identity(self) -> str:
+        """Return what tells it from other queries."""
+        return f"{self._name} {self._column}"
+
     def plan(self, after: Checkpoint | None, limit: int | None) -> _QueryRound | None:
         """Choose the rows that come next.
 
@@ -88,19 +113,43 @@ class QuerySource:
 
         Raises:
             SourceUnavailable: the database does not answer.
+            SourceRefused: rows have no value in the column, so that they would never come; or the checkpoint is of another source.
         """
         column = _quoted(self._column)
-        low, seen = (None, None) if after is None else _place_of(after)
-        condition, values = ("", []) if low is None else (f"WHERE {column} >= {self._mark}", [low])
+        if after is not None:
+            check_source(after, self.identity)
+        place = _Place.of(after, self._late)
+        if not self._skips_nulls:
+            cursor = self.run(f"SELECT count(*) FROM {self._query} AS q WHERE {column} IS NULL", ())  # noqa: S608 - as below
+            if (answer := cursor.fetchone()) is not None and answer[0]:
+                raise SourceRefused(
+                    f"{self._name}: {answer[0]:,} rows have no value in {self._column!r}, and would never be taken: fill it, or leave "
+                    "them out with query.nulls=skip"
+                )
+        condition, values = ("", []) if place.border is None else (f"WHERE {column} >= {self._mark}", [place.border])
         inner = f"SELECT {column} AS v FROM {self._query} AS q {condition}"  # noqa: S608 - names are quoted, values are parameters
         if limit is not None:
-            inner += f" ORDER BY {column} LIMIT {int(limit) + (0 if seen is None else len(seen))}"
+            inner += f" ORDER BY {column} LIMIT {int(limit) + len(place.seen or ())}"
         cursor = self.run(f"SELECT max(v), count(v) FROM ({inner}) AS m", values)  # noqa: S608 - as above
         high, count = cursor.fetchone()
         if high is None:
             return None
-        rows = _QueryRound(self, low, high, seen, int(count))
+        if self._late and place.value is not None:
+            high = max(high, place.value)
+        rows = _QueryRound(self, place, high, _earlier(high, self._late), int(count))
         return rows if rows.has_news() else None
+
+    def fetch(self, cursor: Any) -> list[tuple[Any, ...]]:
+        """Return the next rows of a cursor.
+
+        Raises:
+            SourceUnavailable: the database says no.
+        """
+        try:
+            return list(map(tuple, cursor.fetchmany(_ROWS)))
+        except Exception as error:
+            self._connection = None
+            raise SourceUnavailable(f"{self._name}: {error_text(error)}") from error
 
     def rows(self, low: object, high: object) -> Any:
         """Return a cursor over the rows between two values, both included, in order."""
@@ -117,65 +166,74 @@ class QuerySource:
 
 
 class _QueryRound:
-    """The rows between two values of the column."""
+    """The rows between two values of the column, read as they are asked for, by one cursor: no row comes in between."""
 
-    def __init__(
-        self, source: QuerySource, low: object, high: object, seen: frozenset[bytes] | None, count: int
-    ) -> None:
-        self._source, self._low, self._high, self._seen, self._count = source, low, high, seen or frozenset(), count
+    def __init__(self, source: QuerySource, place: _Place, high: Any, border: Any, count: int) -> None:
+        self._source, self._place, self._high, self._count = source, place, high, count
+        #: Rows from this value on are remembered.
+        self._border = border if place.border is None else max(border, place.border)
         self._digests = set[bytes]()
-        self._rows: list[tuple[list[str], list[tuple[Any, ...]]]] | None = None
-        self._read()
+        self._pages = self._read()
+        self._first = next(self._pages, None)
 
-    def _read(self) -> None:
-        """Read the rows, once: those that come between two reads would be in the rows and not in the checkpoint."""
-        cursor = self._source.rows(self._low, self._high)
+    def _read(self) -> Iterator[tuple[list[str], list[tuple[Any, ...]]]]:
+        """Yield the names of the columns and the rows, page by page, and remember the newest of them."""
+        cursor = self._source.rows(self._place.border, self._high)
         names = [each[0] for each in cursor.description]
-        place = _index_of(names, self._source.column)
-        pages = list[tuple[list[str], list[tuple[Any, ...]]]]()
-        while page := cursor.fetchmany(_ROWS):
-            kept = list[tuple[Any, ...]]()
-            for row in map(tuple, page):
-                if row[place] in (self._low, self._high):
-                    digest = _digest(row)
-                    if row[place] == self._high:
-                        self._digests.add(digest)
-                    if row[place] == self._low and digest in self._seen:
-                        continue
-                kept.append(row)
+        column = _index_of(names, self._source.column)
+        counts = dict[bytes, int]()
+        while page := self._source.fetch(cursor):
+            kept = [row for row in page if self._is_news(row, row[column], counts)]
             if kept:
-                pages.append((names, kept))
-        if len(self._digests) > _MOST_REMEMBERED:
-            raise SourceRefused(
-                f"{self._source.name}: {len(self._digests):,} rows have the value {shown(self._high)} of {self._source.column!r}: "
-                "choose a column that tells rows apart"
-            )
-        self._rows = pages
+                yield names, kept
+
+    def _is_news(self, row: tuple[Any, ...], value: Any, counts: dict[bytes, int]) -> bool:
+        """Return whether a row was not taken before; equal rows are told apart by their number."""
+        seen, remembered = self._place.covers(value), value >= self._border
+        if not (seen or remembered):
+            return True
+        digest = _digest(row)
+        number = counts[digest] = counts.get(digest, 0) + 1
+        if number > 1:
+            digest = hashlib.blake2b(digest + number.to_bytes(8, "big"), digest_size=8).digest()
+        if remembered:
+            self._digests.add(digest)
+            if len(self._digests) > _MOST_REMEMBERED:
+                raise SourceRefused(
+                    f"{self._source.name}: more than {_MOST_REMEMBERED:,} rows have the value {shown(self._high)} of "
+                    f"{self._source.column!r}, or a value near it: choose a column that tells rows apart"
+                )
+        return not (seen and digest in (self._place.seen or ()))
 
     def has_news(self) -> bool:
         """Return whether there is a row that was not taken before."""
-        return bool(self._rows)
+        return self._first is not None
 
     @property
     def checkpoint(self) -> Checkpoint:
-        """Return the largest value, and which rows had it."""
+        """Return the largest value, and which rows had it; known when all batches were read."""
         seen = base64.b64encode(b"".join(sorted(self._digests))).decode()
-        return Checkpoint(str(self._high), {_VALUE: _encoded(self._high), _SEEN: seen})
+        details = {_VALUE: _encoded(self._high), _SEEN: seen, SOURCE: self._source.identity}
+        if self._border != self._high:
+            details[_SINCE] = _encoded(self._border)
+        return Checkpoint(str(self._high), details)
 
     @property
     def summary(self) -> str:
         """Return the range."""
-        since = "the smallest" if self._low is None else str(self._low)
+        since = "the smallest" if self._place.value is None else str(self._place.value)
         return f"{self._source.column} from {since} to {self._high}"
 
     @property
     def expected_rows(self) -> int | None:
-        """Return how many rows there are."""
-        return sum(len(rows) for _, rows in self._rows or ())
+        """Return about how many rows there are."""
+        return max(0, self._count - len(self._place.seen or ()))
 
     def batches(self) -> Iterator[SourceBatch]:
-        """Return the rows."""
-        for names, rows in self._rows or ():
+        """Read the rows; a second call asks the database again."""
+        first, self._first = self._first, None
+        pages = self._read() if first is None else itertools.chain([first], self._pages)
+        for names, rows in pages:
             columns = dict(zip(names, zip(*rows, strict=True), strict=True))
             try:
                 arrays = {name: pa.array(list(values)) for name, values in columns.items()}
@@ -187,7 +245,25 @@ class _QueryRound:
 
 
 def _digest(row: tuple[Any, ...]) -> bytes:
-    return hashlib.blake2b(repr(row).encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    own = tuple(bytes(each) if isinstance(each, memoryview | bytearray) else each for each in row)
+    return hashlib.blake2b(repr(own).encode("utf-8", "surrogatepass"), digest_size=8).digest()
+
+
+def _earlier(value: Any, late: float) -> Any:
+    """Return the value from which on rows may still come behind others.
+
+    Raises:
+        SourceRefused: there is none of such a type.
+    """
+    if not late:
+        return value
+    if isinstance(value, datetime):
+        return value - timedelta(seconds=late)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return value - (math.ceil(late) if isinstance(value, int) else late)
+    if isinstance(value, Decimal):
+        return value - Decimal(str(late))
+    raise SourceRefused(f"query.late needs a column of numbers or of times, not of {type(value).__name__}")
 
 
 def _quoted(name: str) -> str:
@@ -222,18 +298,50 @@ _DECODERS: Final[Mapping[str, Callable[[Any], object]]] = {
 }
 
 
-def _place_of(after: Checkpoint) -> tuple[object, frozenset[bytes] | None]:
-    """Return the value of a checkpoint, and the digests of the rows that had it."""
-    stated, seen = after.details.get(_VALUE), after.details.get(_SEEN)
-    if stated is None or seen is None:
-        text = after.text
-        return (int(text) if text.lstrip("-").isdigit() else text), None
-    try:
-        kind, value = json.loads(stated)
-        digests = np.frombuffer(base64.b64decode(seen, validate=True), "S8")
-        return _DECODERS[kind](value), frozenset(each.ljust(8, b"\0") for each in digests.tolist())
-    except (ValueError, KeyError, TypeError):
-        raise CorruptFile("what a checkpoint says of a query is damaged: begin with a checkpoint of your own") from None
+@dataclass(frozen=True)
+class _Place:
+    """Where a query was.
+
+    Attributes:
+        value: the largest one that was taken; None: none.
+        border: rows from this value on are read again; None: all.
+        seen: the digests of those of them that were taken; None: not known, all of `value` count as new.
+    """
+
+    value: Any = None
+    border: Any = None
+    seen: frozenset[bytes] | None = None
+
+    def covers(self, value: Any) -> bool:
+        """Return whether rows of a value may have been taken."""
+        return self.value is not None and (value == self.value or (self.border != self.value and value <= self.value))
+
+    @classmethod
+    def of(cls, after: Checkpoint | None, late: float) -> _Place:
+        """Return what a checkpoint says.
+
+        Raises:
+            CorruptFile: its details are damaged.
+        """
+        if after is None:
+            return cls()
+        stated, seen = after.details.get(_VALUE), after.details.get(_SEEN)
+        if stated is None or seen is None:
+            text = after.text
+            value: Any = int(text) if text.lstrip("-").isdigit() else text
+            return cls(value, value)
+        try:
+            kind, stored = json.loads(stated)
+            value = _DECODERS[kind](stored)
+            digests = np.frombuffer(base64.b64decode(seen, validate=True), "S8")
+            kind, stored = json.loads(after.details.get(_SINCE, stated))
+            # Rows before what was remembered count as taken.
+            border = max(_DECODERS[kind](stored), _earlier(value, late))
+        except (ValueError, KeyError, TypeError):
+            raise CorruptFile(
+                "what a checkpoint says of a query is damaged: begin with a checkpoint of your own"
+            ) from None
+        return cls(value, border, frozenset(each.ljust(8, b"\0") for each in digests.tolist()))
 
 
 def open_query_source(location: str, options: Mapping[str, str]) -> QuerySource:
@@ -242,7 +350,8 @@ def open_query_source(location: str, options: Mapping[str, str]) -> QuerySource:
     Args:
         location: ``sqlite:PATH``, or ``module:function``, a function that opens a connection of the DB-API, or of ADBC.
         options: ``query.table`` and ``query.column``, or Hudi's ``hoodie.streamer.jdbc.table.name`` and
-            ``hoodie.streamer.jdbc.table.incr.column.name``; ``query.mark``: ``%s`` where the module has that.
+            ``hoodie.streamer.jdbc.table.incr.column.name``; ``query.mark``: ``%s`` where the module has that; ``query.late`` and
+            ``query.nulls``: see :class:`QuerySource`.
 
     Raises:
         InvalidInputError: an option is missing.
@@ -259,10 +368,16 @@ def open_query_source(location: str, options: Mapping[str, str]) -> QuerySource:
         raise InvalidInputError(
             "a query needs query.table, a table or a SELECT, and query.column, the column that grows"
         )
+    try:
+        late = float(values.get("late", 0))
+    except ValueError:
+        raise InvalidInputError(f"query.late is a number, not {shown(values['late'])}") from None
+    skips = values.get("nulls", "error") == "skip"
     if location.startswith("sqlite:"):
         path = location.removeprefix("sqlite:").removeprefix("//")
-        return QuerySource(lambda: _sqlite(path), query, column, f"sqlite:{path}")
-    return QuerySource(load_function(location, "a connection"), query, column, location, values.get("mark", "?"))
+        return QuerySource(lambda: _sqlite(path), query, column, f"sqlite:{path}", late=late, skips_nulls=skips)
+    connect = load_function(location, "a connection")
+    return QuerySource(connect, query, column, location, values.get("mark", "?"), late=late, skips_nulls=skips)
 
 
 def _sqlite(path: str) -> Any:

@@ -5,7 +5,7 @@ Batches of one round may have different columns, as files of different days have
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from tempfile import TemporaryFile
 from typing import IO
 
@@ -15,7 +15,7 @@ from lakefmt._core.schema import conform
 from lakefmt._core.schema.evolve import evolve
 from lakefmt._core.sorting.external_sort import spilling
 
-__all__ = ["RoundRows", "without_null_types"]
+__all__ = ["RoundRows", "unified_schema", "without_null_types"]
 
 _BATCH_BYTES = 8 << 20
 
@@ -98,10 +98,7 @@ class RoundRows:
         Raises:
             SchemaMismatch: the types of a column do not go together.
         """
-        for each in self.schemas:
-            plain = without_null_types(each.remove_metadata(), schema)
-            schema = evolve(schema, plain, missing="null") if len(schema) else plain
-        return schema
+        return unified_schema(self.schemas, schema)
 
     def tables(self, schema: pa.Schema) -> Iterator[pa.Table]:
         """Yield the rows with the columns of a schema that holds them all.
@@ -127,6 +124,18 @@ class RoundRows:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+
+def unified_schema(schemas: Iterable[pa.Schema], known: pa.Schema) -> pa.Schema:
+    """Return a schema that holds rows of a known one and of all others.
+
+    Raises:
+        SchemaMismatch: the types of a column do not go together.
+    """
+    for each in schemas:
+        plain = without_null_types(each.remove_metadata(), known)
+        known = evolve(known, plain, missing="null") if len(known) else plain
+    return known
 
 
 def without_null_types(schema: pa.Schema, known: pa.Schema) -> pa.Schema:

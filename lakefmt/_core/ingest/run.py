@@ -6,6 +6,8 @@ rounds that is not in the table, so a process may end anywhere.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -49,7 +51,7 @@ class JobProgress:
     Attributes:
         name: of the job.
         table: path or URL of the table.
-        state: ``waiting`` (for its first round), ``idle``, ``working`` or ``failed``.
+        state: ``waiting`` (for its first round, or for table services), ``idle``, ``working`` or ``failed``.
         message: why it failed, or what the last round was.
         rounds: how often the source was asked.
         commits: commits.
@@ -162,14 +164,15 @@ class RoundEngine(Protocol):
     """Another engine that reads and writes the rounds that are planned here."""
 
     def write(
-        self, job: TableJob, planned: Round, sink: JobSink, entries: CheckpointCommit
-    ) -> tuple[CommitResult, int]:
-        """Write a round in one commit; return its result, and how many rows it had.
+        self, job: TableJob, planned: Round, sink: JobSink, batch: RoundBatch, entries: CheckpointCommit
+    ) -> tuple[CommitResult, int] | None:
+        """Write a round in one commit; return its result, and how many rows it had. None: there is no row to write.
 
         Args:
             job: of the table.
             planned: the round.
             sink: has the table, and makes it.
+            batch: takes the rows that cannot be written; they are stored before the commit.
             entries: what the commit says, decided under the table lock.
         """
 
@@ -210,10 +213,15 @@ class _TableRounds:
         if source is not None:
             source.close()
 
+    def _after(self, stored: StoredCheckpoint | None) -> Checkpoint | None:
+        """Return where the next round begins; None: at the beginning of the source."""
+        after = resume_point(stored, self.job.checkpoint, self.job.ignore_checkpoint)
+        return self.sink.initial_checkpoint() if stored is None and after is None else after
+
     def plan(self) -> IngestPlan:
         """Return what the next round would do."""
         stored, table_at = self.sink.look()
-        after = resume_point(stored, self.job.checkpoint, self.job.ignore_checkpoint)
+        after = self._after(stored)
         planned = self._planned(after, None if table_at is None else table_at.schema())
         return IngestPlan(
             self.job,
@@ -234,8 +242,11 @@ class _TableRounds:
             source.table_schema = None if self.job.transformers else schema
         return source.plan(after, self.job.source_limit)
 
-    def run(self) -> bool:
+    def run(self, *, may_wait: bool = False) -> bool:
         """Do one round; return whether there was something new.
+
+        Args:
+            may_wait: there is no round while more table services are pending than the job allows.
 
         Raises:
             LakefmtError: it failed, and nothing of it is visible.
@@ -243,30 +254,39 @@ class _TableRounds:
         begun = self._time.monotonic()
         self.progress = replace(self.progress, state="working", rounds=self.progress.rounds + 1)
         stored, table_at = self.sink.look()
-        after = resume_point(stored, self.job.checkpoint, self.job.ignore_checkpoint)
+        if may_wait and table_at is not None and (reason := self.sink.waits_for(table_at)):
+            self.progress = replace(self.progress, state="waiting", message=reason)
+            return False
+        after = self._after(stored)
         planned = self._planned(after, None if table_at is None else table_at.schema())
-        checkpoint = after if planned is None else planned.checkpoint
         if planned is None and not self._commits_empty(stored, after):
             self.progress = replace(self.progress, state="idle", message="nothing new")
             return False
-        if self._engine is not None and planned is not None:
-            commit = self.sink.entries_behind(stored, self._entries(checkpoint))
-            done, rows = self._engine.write(self.job, planned, self.sink, commit)
-            self._note(done, rows, 0, checkpoint, planned, self._time.monotonic() - begun)
-            return True
-        batch = self.sink.begin(self.source.name, table_at, "" if checkpoint is None else checkpoint.text)
+        batch = self.sink.begin(self.source.name, table_at, self._name_of_round(after))
         try:
-            if planned is not None:
+            done = None
+            if planned is not None and self._engine is not None:
+                commit = self.sink.entries_behind(stored, self._entries(planned.checkpoint))
+                done = self._engine.write(self.job, planned, self.sink, batch, commit)
+            elif planned is not None:
                 self._read(planned, batch)
-            result = self._commit(batch, stored, checkpoint)
+            checkpoint = after if planned is None else planned.checkpoint
+            result, rows = done or (self._commit(batch, stored, checkpoint), batch.rows.num_rows)
         finally:
             batch.close()
         if result is None:
             self.progress = replace(self.progress, state="idle", message="no rows yet, and no table")
             return False
         seconds = self._time.monotonic() - begun
-        self._note(result, batch.rows.num_rows, batch.rejected_rows, checkpoint, planned, seconds)
+        self._note(result, rows, batch.rejected_rows, checkpoint, planned, seconds)
         return planned is not None
+
+    def _name_of_round(self, after: Checkpoint | None) -> str:
+        """Return what tells a round from those of other tables, and from others that begin at the same time of files."""
+        details = {} if after is None else dict(after.details)
+        text = "" if after is None else after.text
+        what = json.dumps([self.job.table, text, details, self.job.ignore_checkpoint], sort_keys=True)
+        return f"{text}.{hashlib.blake2b(what.encode('utf-8', 'surrogatepass'), digest_size=6).hexdigest()}"
 
     def _commits_empty(self, stored: StoredCheckpoint | None, after: Checkpoint | None) -> bool:
         """Return whether a round that found nothing has something to say: it was asked to, or there is a reset to note."""
@@ -299,7 +319,7 @@ class _TableRounds:
     def _commit(
         self, batch: RoundBatch, stored: StoredCheckpoint | None, checkpoint: Checkpoint | None
     ) -> CommitResult | None:
-        self.sink.write_rejected(batch, self.source.name)
+        self.sink.write_rejected(batch)
         batch.check_limits()
         return self.sink.write(batch, stored, self._entries(checkpoint))
 
@@ -458,7 +478,7 @@ class Ingester:
         while not self._stop.is_set():
             begun = self._time.monotonic()
             try:
-                news = table.run()
+                news = table.run(may_wait=mode == "continuous")
                 table.attempts = 0
             except LakefmtError as error:
                 table.progress = replace(

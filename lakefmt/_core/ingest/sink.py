@@ -14,26 +14,32 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lakefmt._core.arguments import foreign, shown
+from lakefmt._core.cdc.events import RowKind
 from lakefmt._core.filegroups.table_client import TableAt
-from lakefmt._core.ingest.api import REJECTED, rejected_records
+from lakefmt._core.ingest.api import REJECTED, Checkpoint, rejected_records
 from lakefmt._core.ingest.checkpoints import CheckpointCommit, CheckpointFinder, StoredCheckpoint
+from lakefmt._core.ingest.functions import load_function
 from lakefmt._core.ingest.kinds import KIND, write_kinds
 from lakefmt._core.ingest.options import TableJob
 from lakefmt._core.ingest.rows import RoundRows, without_null_types
 from lakefmt._core.producers.stream.committing import commit_options
 from lakefmt._core.read.filters import keep_rows, parse_filter
+from lakefmt._core.read.snapshot import planned_clusterings
 from lakefmt._core.schema import conform
 from lakefmt._core.schema.evolve import evolve
 from lakefmt._core.table import Table, create_table, open_table
+from lakefmt._core.timeline.instant import Action
 from lakefmt._core.values import CommitResult, WriteOperation
 from lakefmt.errors import (
     InvalidInputError,
     RowsRejected,
     SchemaMismatch,
+    SourceRefused,
     TableNotFound,
 )
 
-__all__ = ["JobSink", "RoundBatch"]
+__all__ = ["JobSink", "RoundBatch", "without_kind"]
 
 _log = logging.getLogger("lakefmt.ingest")
 
@@ -58,11 +64,15 @@ class RoundBatch:
         job: of the table.
         source: its name.
         known: the schema of the table; None: there is no table yet.
-        round_name: tells the round from others, for rows that have no origin of their own.
+        round_name: tells the round from others, for rows that have no origin of their own: a round that is repeated begins where the
+            first one began, and has its rows.
+        appends: the table has no key: of an update the new row is one more, and a delete has no row that it could find.
     """
 
-    def __init__(self, job: TableJob, source: str, known: pa.Schema | None, round_name: str) -> None:
-        self._job, self._source, self._round = job, source, round_name
+    def __init__(
+        self, job: TableJob, source: str, known: pa.Schema | None, round_name: str, *, appends: bool = False
+    ) -> None:
+        self._job, self.source, self._round, self._appends = job, source, round_name, appends
         self._has_table, self._schema = known is not None, known or pa.schema([])
         self.rows = RoundRows(job.memory_bytes)
         self.rejected = list[pa.RecordBatch]()
@@ -92,14 +102,17 @@ class RoundBatch:
         self.rejected.append(rejected)
         self.rejected_rows += rejected.num_rows
 
-    def check_limits(self) -> None:
+    def check_limits(self, written: int | None = None) -> None:
         """Raise when too many rows were rejected; call it when all came.
+
+        Args:
+            written: rows that are written; None: those that were added.
 
         Raises:
             RowsRejected: so it is.
         """
         job, bad = self._job, self.rejected_rows
-        total = self.rows.num_rows + bad
+        total = (self.rows.num_rows if written is None else written) + bad
         too_many = job.max_error_rows is not None and bad > job.max_error_rows
         ratio = job.max_error_ratio
         if ratio is not None and total >= _ROWS_OF_A_RATIO and bad > ratio * total:
@@ -119,10 +132,12 @@ class RoundBatch:
         """
         if not len(rows.schema):
             return
+        if kinds is not None and self._appends and not (kinds == RowKind.DELETE.value).any():
+            rows, kinds = rows.filter(pa.array(kinds != RowKind.UPDATE_BEFORE.value)), None
         keep, reasons = self._judged(rows)
         if not keep.all():
             # Rows of a bad key or a check that does not hold; few.
-            self._reject(rows.filter(pa.array(~keep)), [reasons[int(n)] for n in np.flatnonzero(~keep).tolist()])
+            self.reject(rows.filter(pa.array(~keep)), [reasons[int(n)] for n in np.flatnonzero(~keep).tolist()])
             rows = rows.filter(pa.array(keep))
             kinds = None if kinds is None else kinds[keep]
         fitted = self._fitted(rows)
@@ -151,7 +166,7 @@ class RoundBatch:
             if job.on_check_failed == "abort" and not good.all():
                 bad = rows.slice(int(np.flatnonzero(~good)[0]), 1).to_pylist()[0]
                 raise RowsRejected(
-                    f"{self._source}: check {name!r} ({text}) does not hold for {np.count_nonzero(~good):,} rows, such as "
+                    f"{self.source}: check {name!r} ({text}) does not hold for {np.count_nonzero(~good):,} rows, such as "
                     f"{str(bad)[:200]}; nothing of the round was committed"
                 )
             self._mark(keep, reasons, ~good, f"check {name!r} does not hold: {text}")
@@ -190,17 +205,21 @@ class RoundBatch:
             )
         except SchemaMismatch as error:
             if job.errors is None or job.on_schema_change == "stop":
-                error.args = (f"{self._source}: {error}", *error.args[1:])
+                error.args = (f"{self.source}: {error}", *error.args[1:])
                 raise
-            self._reject(rows, [str(error)] * rows.num_rows)
+            self.reject(rows, [str(error)] * rows.num_rows)
             return None
         self._schema = wider
         return fitted
 
-    def _reject(self, rows: pa.RecordBatch, reasons: list[str]) -> None:
-        """Reject rows of a batch: their payload is what they are as JSON."""
+    def reject(self, rows: pa.RecordBatch, reasons: list[str]) -> None:
+        """Reject rows of a batch: their payload is what they are as JSON.
+
+        Raises:
+            RowsRejected: there is no table for them.
+        """
         payloads: list[bytes | None] = [json.dumps(each, default=str).encode() for each in rows.to_pylist()]
-        origins = [f"{self._source}@{self._round}#{self._numbered + number}" for number in range(rows.num_rows)]
+        origins = [f"{self.source}@{self._round}#{self._numbered + number}" for number in range(rows.num_rows)]
         self._numbered += rows.num_rows
         self.take_rejected(rejected_records(reasons, origins, payloads))
 
@@ -274,9 +293,48 @@ class JobSink:
         table_at = table.client.at(table.client.load())
         return self._finder.find(table_at), table_at
 
+    def initial_checkpoint(self) -> Checkpoint | None:
+        """Return the checkpoint that a table without one begins at; None: the job names none.
+
+        Raises:
+            InvalidInputError: the function that is named returns none.
+            SourceRefused: the table that is named has none.
+        """
+        kind, _, name = (self.job.initial_checkpoint_provider or "").partition(":")
+        if kind == "python":
+            function = load_function(name, "a provider of a first checkpoint")
+            text: object = foreign(function, f"{name!r} failed")
+            if not isinstance(text, str) or not text:
+                raise InvalidInputError(f"{name!r} returned {shown(text)}, no checkpoint")
+            return Checkpoint(text)
+        if kind != "table":
+            return None
+        client = open_table(name, storage_options=self._storage_options).client
+        stored = CheckpointFinder().find(client.at(client.load()))
+        if stored is None or stored.text is None:
+            raise SourceRefused(f"{client.store.url} has no checkpoint that a first round could begin at")
+        return Checkpoint(stored.text, stored.details)
+
+    def waits_for(self, table_at: TableAt) -> str:
+        """Return which services a continuous job waits for, so that they are not left behind; empty: none."""
+        timeline, job = table_at.timeline, self.job
+        compactions = sum(each.action is Action.COMPACTION for each in timeline.pending)
+        clusterings = sum(each.action is Action.CLUSTERING for each in timeline.pending)
+        clusterings += len(planned_clusterings(table_at))
+        for name, found, most in (
+            ("compactions", compactions, job.max_pending_compactions),
+            ("clusterings", clusterings, job.max_pending_clustering),
+        ):
+            if most is not None and found > most:
+                return f"waits: {found} {name} are pending, and the job allows {most}"
+        return ""
+
     def begin(self, source: str, table_at: TableAt | None, round_name: str) -> RoundBatch:
         """Return what takes the rows of a round."""
-        return RoundBatch(self.job, source, None if table_at is None else table_at.schema(), round_name)
+        table = self.table
+        appends = not (self.job.key if table is None else table.properties.record_key_fields)
+        known = None if table_at is None else table_at.schema()
+        return RoundBatch(self.job, source, known, round_name, appends=appends)
 
     def write(
         self, batch: RoundBatch, before: StoredCheckpoint | None, entries: Mapping[str, str]
@@ -361,7 +419,7 @@ class JobSink:
         _log.info("%s was made with the columns %s", job.table, ", ".join(schema.names))
         return table if self._table is None else self._table
 
-    def write_rejected(self, batch: RoundBatch, source: str) -> None:
+    def write_rejected(self, batch: RoundBatch) -> None:
         """Put rejected rows into their table; call it before the round is committed, so that none is lost."""
         job = self.job
         if not batch.rejected or job.errors is None:
@@ -371,7 +429,7 @@ class JobSink:
             {
                 "origin": rejected["origin"],
                 "reason": rejected["reason"],
-                "source": pa.repeat(pa.scalar(source), rejected.num_rows),
+                "source": pa.repeat(pa.scalar(batch.source), rejected.num_rows),
                 "payload": rejected["payload"],
             },
             schema=_ERRORS,

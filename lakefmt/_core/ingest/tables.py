@@ -10,10 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt._core.cdc.events import RowKind
+from lakefmt._core.filegroups.table_client import TableAt
 from lakefmt._core.ingest.api import Checkpoint, SourceBatch
-from lakefmt._core.ingest.checkpoints import check_kind
+from lakefmt._core.ingest.checkpoints import SOURCE, check_kind, check_source
+from lakefmt._core.read.incremental import select_commits
+from lakefmt._core.read.snapshot import planned_clusterings
 from lakefmt._core.table import Table, open_table
-from lakefmt._core.timeline.instant import Instant
+from lakefmt._core.timeline.instant import Action, Instant
 from lakefmt._core.values import TableVersion
 from lakefmt.errors import PositionLost, SnapshotExpired, SourceUnavailable, StorageError, TableNotFound
 
@@ -21,6 +24,8 @@ __all__ = ["TableSource"]
 
 #: The completion time of the last commit, where the checkpoint is its requested time.
 _COMPLETION: Final = "completion"
+#: When the table was last restored.
+_RESTORED: Final = "restored"
 _BY_REQUEST: Final = "resumeFromInstantRequestTime:"
 _BY_COMPLETION: Final = "resumeFromInstantCompletionTime:"
 _COMMITS: Final = (
@@ -28,17 +33,30 @@ _COMMITS: Final = (
     "hoodie.deltastreamer.source.hoodieincr.num_instants",
 )
 _FALLS_BACK: Final = "hoodie.datasource.read.incr.fallback.fulltablescan.enable"
-_OF_OPS: Final = {"i": RowKind.INSERT.value, "u": RowKind.UPDATE_AFTER.value, "d": RowKind.DELETE.value}
+_BEFORE: Final = {"u": RowKind.UPDATE_BEFORE.value, "d": RowKind.DELETE.value}
+_AFTER: Final = {"i": RowKind.INSERT.value, "u": RowKind.UPDATE_AFTER.value}
+
+
+#: Changed rows of a round, which is held in memory; one commit is never parted.
+_MOST_ROWS: Final = 1_000_000
 
 
 class _TableRound:
-    """All rows of a table, or those that some commits changed."""
+    """All rows of a table, or those that some commits changed.
+
+    Args:
+        table: that is read.
+        start: the time behind which its commits are; None: all rows.
+        commits: in the order in which they became visible.
+        checkpoint: behind them.
+        falls_back: all rows are read where files with changes are gone.
+    """
 
     def __init__(
-        self, table: Table, start: str | None, last: Instant, checkpoint: Checkpoint, falls_back: bool
+        self, table: Table, start: str | None, commits: list[Instant], checkpoint: Checkpoint, falls_back: bool
     ) -> None:
-        self._table, self._start, self._last, self.checkpoint = table, start, last, checkpoint
-        self._falls_back = falls_back
+        self._table, self._start, self._commits, self.checkpoint = table, start, commits, checkpoint
+        self._last, self._falls_back = commits[-1], falls_back
 
     @property
     def summary(self) -> str:
@@ -63,22 +81,20 @@ class _TableRound:
         if self._start is None:
             yield from self._all_rows()
             return
-        try:
-            changes = self._table.changes(self._start, self._end)
-        except SnapshotExpired as error:
-            if self._falls_back:
-                yield from self._all_rows()
-                return
-            raise PositionLost(
-                f"{self._table.client.store.url}: what came behind {self._start} was cleaned away ({error}); begin anew with "
-                f"--ignore-checkpoint (deletes of that time are not seen), or always then, with {_FALLS_BACK}=true"
-            ) from error
-        for batch in changes.combine_chunks().to_batches(max_chunksize=65_536):
-            yield _as_rows(batch)
-
-    @property
-    def _end(self) -> str:
-        return self._last.completion or self._last.time
+        begin = self._start
+        for end in dict.fromkeys(each.order_time for each in self._commits):
+            try:
+                changes = self._table.changes(begin, end)
+            except SnapshotExpired as error:
+                if self._falls_back:
+                    yield from self._all_rows()
+                    return
+                raise PositionLost(
+                    f"{self._table.client.store.url}: what came behind {begin} was cleaned away ({error}); begin anew with "
+                    f"--ignore-checkpoint (deletes of that time are not seen), or always then, with {_FALLS_BACK}=true"
+                ) from error
+            yield from _rows_of_commit(changes)
+            begin = end
 
     def _all_rows(self) -> Iterator[SourceBatch]:
         dataset = self._table.dataset(as_of=self._last.time)
@@ -86,17 +102,28 @@ class _TableRound:
             yield SourceBatch(batch)
 
 
-def _as_rows(changes: pa.RecordBatch) -> SourceBatch:
-    """Return changes as rows with their kinds: of a delete the row before it."""
-    ops = changes.column("op")
-    deleted = pc.equal(ops, "d")
-    images = pc.if_else(deleted, changes.column("before"), changes.column("after"))
-    rows = pa.RecordBatch.from_struct_array(images)
-    if not pc.any(deleted).as_py():
-        return SourceBatch(rows)
-    coded = ops.dictionary_encode()
-    kinds = np.array([_OF_OPS[op] for op in coded.dictionary.to_pylist()], np.int8)[coded.indices.to_numpy()]
-    return SourceBatch(rows, kinds)
+def _rows_of_commit(changes: pa.Table) -> Iterator[SourceBatch]:
+    """Yield what a commit changed: first the rows that are no longer, then those that are.
+
+    A key that moves to another file is deleted and inserted by one commit, in any order. The row before an update is deleted, too: in the
+    table that follows it may lie in another partition, and a query may let only one of both through.
+    """
+    is_new = pc.equal(changes["op"], "i")
+    for image, codes, chosen in (
+        ("before", _BEFORE, pc.invert(is_new)),
+        ("after", _AFTER, pc.is_valid(changes["after"])),
+    ):
+        part = changes.filter(pc.and_(chosen, pc.is_valid(changes[image]))).select(["op", image])
+        for batch in part.combine_chunks().to_batches(max_chunksize=65_536):
+            coded = batch.column(0).dictionary_encode()
+            kinds = np.array([codes[op] for op in coded.dictionary.to_pylist()], np.int8)[coded.indices.to_numpy()]
+            rows = pa.RecordBatch.from_struct_array(batch.column(1))
+            yield SourceBatch(rows, None if (kinds == RowKind.INSERT.value).all() else kinds)
+
+
+def _newest_restore(table_at: TableAt) -> str | None:
+    """Return when the table was last restored to an older state: what was taken before may be no more."""
+    return max((each.order_time for each in table_at.timeline.completed_of(Action.RESTORE)), default=None)
 
 
 class TableSource:
@@ -145,31 +172,62 @@ class TableSource:
 
         Args:
             after: of the newest commit that has one; None: all rows first.
-            limit: without meaning here; ``hoodie.streamer.source.hoodieincr.num_instants`` limits commits.
+            limit: about how many changed rows a round has; a commit is never parted. ``hoodie.streamer.source.hoodieincr.num_instants``
+                limits commits.
 
         Raises:
-            SourceRefused: the checkpoint is of another kind of source.
+            SourceRefused: the checkpoint is of another kind of source, or of another table.
             SourceUnavailable: the table is not there.
+            PositionLost: the table was restored to a state before the checkpoint.
         """
         start = None if after is None else self._start(after)
         table = self._table
-        timeline = table.client.load().timeline
-        commits = timeline.commits_by_completion
-        new = [each for each in commits if start is None or (each.completion or each.time) > start]
+        table_at = table.client.at(table.client.load())
+        falls_back = self._options.get(_FALLS_BACK, "").lower() == "true"
+        restored = _newest_restore(table_at)
+        if (
+            after is not None
+            and start is not None
+            and restored is not None
+            and restored > max(start, after.details.get(_RESTORED, ""))
+        ):
+            if not falls_back:
+                raise PositionLost(
+                    f"{table.client.store.url} was restored to an older state at {restored}, behind the checkpoint {start}: begin anew "
+                    f"with --ignore-checkpoint (rows that are gone are not deleted), or always then, with {_FALLS_BACK}=true"
+                )
+            start = None
+        # Of version 6 nothing behind a commit that is not done yet: when it is, its time lies before theirs.
+        new = select_commits(table_at.timeline, start or "000", None, planned_clusterings(table_at))
         if not new:
             return None
-        most = next((self._options[name] for name in _COMMITS if name in self._options), None)
-        last = new[-1] if start is None or most is None else new[: max(1, int(most))][-1]
-        details = {_COMPLETION: last.completion} if last.completion is not None else {}
-        falls_back = self._options.get(_FALLS_BACK, "").lower() == "true"
-        return _TableRound(table, start, last, Checkpoint(self._text(last), details), falls_back)
+        if start is not None:
+            new = self._limited(table_at, new, limit)
+        last = new[-1]
+        details = {SOURCE: table.client.store.url.rstrip("/")}
+        if last.completion is not None:
+            details[_COMPLETION] = last.completion
+        if restored is not None:
+            details[_RESTORED] = restored
+        return _TableRound(table, start, new, Checkpoint(last.order_time, details), falls_back)
 
-    def _text(self, last: Instant) -> str:
-        return last.completion or last.time
+    def _limited(self, table_at: TableAt, commits: list[Instant], limit: int | None) -> list[Instant]:
+        """Return the first commits, as many as a round takes."""
+        most = next((self._options[name] for name in _COMMITS if name in self._options), None)
+        if most is not None:
+            commits = commits[: max(1, int(most))]
+        rows, most_rows = 0, _MOST_ROWS if limit is None else limit
+        for number, each in enumerate(commits):
+            stats = table_at.commit_metadata(each).stats
+            rows += sum(stat.num_inserts + stat.num_update_writes + stat.num_deletes for stat in stats)
+            if rows > most_rows and number:
+                return commits[:number]
+        return commits
 
     def _start(self, after: Checkpoint) -> str:
         """Return the time behind which commits are new."""
         check_kind(after.text, "a Hudi table", self.name)
+        check_source(after, self._table.client.store.url.rstrip("/"))
         stated = after.details.get(_COMPLETION)
         if stated is not None:
             return stated

@@ -93,6 +93,9 @@ class _Sql:
                 if kinds is None:
                     plain.add(rows)
                 else:
+                    if plain.num_rows:  # those that came before
+                        yield from ((made, None) for made in self._asked_of_all(plain))
+                        plain.clear()
                     for kind, part in _by_kind(pa.Table.from_batches([rows]), kinds):
                         for made in self._asked(part):
                             yield made, np.full(made.num_rows, kind, np.int8)

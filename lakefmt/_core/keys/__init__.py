@@ -1,8 +1,8 @@
 """Record keys and partition paths: key generators and their results (docs/format.md, Key generators). Pure.
 
 ``spec`` has the key generator as a value, ``properties`` reads and writes it as table properties,
-``generate`` builds keys and paths from columns, ``partition_path`` parses paths, ``joda`` and
-``time_zones`` format times as Hudi does.
+``generate`` builds keys and paths from columns, ``partition_path`` parses paths, ``timestamp`` and
+``joda`` format times as Hudi does.
 """
 
 from __future__ import annotations

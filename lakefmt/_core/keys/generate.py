@@ -374,7 +374,7 @@ def choose_partitions(
             partition column, in order. Anything else is the value of the only partition column;
             None is a missing value.
 
-        must_exist: raise for an item without a partition.
+        must_exist: raise for an item without a partition, and for an empty text, whose rows share a partition with others.
 
     Raises:
         InvalidInputError: not a partition column or not a value of one, or no items.
@@ -386,7 +386,7 @@ def choose_partitions(
         >>> choose_partitions(spec, schema, known, [{"city": "oslo"}, ("lima", 1)])
         ['city=oslo/n=1', 'city=oslo/n=2', 'city=lima/n=1']
     """
-    chooser = _PartitionChooser(spec, schema, existing)
+    chooser = _PartitionChooser(spec, schema, existing, whole=must_exist)
     chosen: dict[str, None] = {}
     for item in partition_items(asked):
         paths = foreign(partial(chooser.paths_of, item), "a partition cannot be read")
@@ -414,6 +414,8 @@ class _PartitionChooser:
     spec: KeySpec
     schema: pa.Schema
     known: Sequence[str]
+    #: Whole partitions are meant, not places to look for rows in.
+    whole: bool = False
 
     def paths_of(self, item: object) -> list[str]:
         """Return the paths that one item names."""
@@ -512,6 +514,11 @@ class _PartitionChooser:
         """Return the possible path parts of a value, most likely first."""
         column = field_at(self.schema, field.name)
         kind = pa.string() if column is None else column.type
+        if self.whole and isinstance(value, str) and not value:
+            raise InvalidInputError(
+                f"the empty text as {field.name!r} names no partition of its own: its rows lie with those without a value, as in "
+                f"Hudi; name the path with {DEFAULT_PARTITION} (or None) for both, or delete rows by a filter"
+            )
         try:
             parts = [self._path_part(field, kind, value)]
         except _VALUE_ERRORS as error:

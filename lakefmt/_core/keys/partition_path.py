@@ -339,7 +339,7 @@ def divide_path(spec: KeySpec, path: str) -> dict[str, str] | None:
 def _levels(field: PartitionField, spec: KeySpec) -> int:
     if field.timestamp is None or spec.url_encode:
         return 1
-    from lakefmt._core.keys.joda import compile_pattern  # few tables have partitions of times
+    from lakefmt._core.keys.joda import compile_pattern
 
     return 1 + compile_pattern(field.timestamp.output_format).slashes
 

@@ -111,7 +111,7 @@ def plan_key_spec(
 
 def _check_zones(zones: Iterable[str]) -> None:
     for zone in zones:
-        from lakefmt._core.keys.time_zones import check_new_zone  # few tables have partitions of times
+        from lakefmt._core.keys.joda import check_new_zone  # few tables have partitions of times
 
         check_new_zone(zone)
 

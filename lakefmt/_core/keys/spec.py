@@ -108,8 +108,7 @@ class TimestampSpec:
     output_timezone: str | None = None
 
     def __post_init__(self) -> None:
-        from lakefmt._core.keys.joda import compile_pattern  # few tables have partitions of times
-        from lakefmt._core.keys.time_zones import find_zone
+        from lakefmt._core.keys.joda import compile_pattern, find_zone
 
         if not self.output_format:
             raise UnknownSetting("hoodie.keygen.timebased.output.dateformat is missing: for example yyyy/MM/dd")

@@ -9,9 +9,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from lakefmt._core.keys.joda import Times, check_range, compile_pattern, format_times, parse_times
+from lakefmt._core.keys.joda import (
+    Times,
+    check_range,
+    compile_pattern,
+    format_times,
+    parse_times,
+    to_instants,
+    to_local,
+)
 from lakefmt._core.keys.spec import TimestampSpec
-from lakefmt._core.keys.time_zones import to_instants, to_local
 from lakefmt._core.schema.java_text import distinct_values, plain_array
 from lakefmt._core.schema.types import storage_type
 from lakefmt.errors import InvalidKey, LakefmtError

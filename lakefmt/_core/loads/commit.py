@@ -7,7 +7,9 @@ commit that is repeated, by this server or by one that took over, is done once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from threading import Lock
 from typing import Final
 
@@ -17,14 +19,14 @@ import pyarrow.compute as pc
 
 from lakefmt._core.arrays import from_numpy
 from lakefmt._core.config.settings import resolve_settings
-from lakefmt._core.config.table_config import append_layout
-from lakefmt._core.data_classes import replace
+from lakefmt._core.config.table_config import append_layout, merge_rule
+from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableState
 from lakefmt._core.loads.journal import TableLoad, Transaction
 from lakefmt._core.loads.shape import Target
 from lakefmt._core.loads.staging import StagedParts
 from lakefmt._core.producers.stream.committing import KeyedCommit, has_record_keys, key_scope
-from lakefmt._core.segments.codec import OPERATOR
+from lakefmt._core.segments.codec import COLUMNS, OPERATOR
 from lakefmt._core.segments.names import RowOperator
 from lakefmt._core.segments.resolve import (
     columns_since,
@@ -43,14 +45,26 @@ from lakefmt._core.write.context import AlreadyDone, CommitEntries, EntryView, W
 from lakefmt._core.write.merge import Merge, run_merge
 from lakefmt._core.write.merge_rows import Clause, When
 from lakefmt._core.write.verbs import run_write
-from lakefmt.errors import InvalidInputError
+from lakefmt.errors import (
+    CommitConflict,
+    ConflictError,
+    CorruptFile,
+    InvalidInputError,
+    LakefmtError,
+    StorageError,
+)
 
-__all__ = ["DATABASE_KEY", "LABEL_KEY", "TRANSACTION_KEY", "LoadTable"]
+__all__ = ["DATABASE_KEY", "LABEL_KEY", "TRANSACTIONS_KEY", "TRANSACTION_KEY", "LoadTable"]
 
 #: What the metadata of a commit say of its transaction. Not below ``lakefmt.txn.``: later commits repeat what is named so.
 LABEL_KEY: Final = "lakefmt.load.label"
 DATABASE_KEY: Final = "lakefmt.load.database"
 TRANSACTION_KEY: Final = "lakefmt.load.transaction"
+#: Of several in one instant: a JSON list of database, label and number of each.
+TRANSACTIONS_KEY: Final = "lakefmt.load.transactions"
+#: Transactions that one instant takes, and bytes of their rows, packed.
+_MOST_TOGETHER: Final = 256
+_MOST_BYTES_TOGETHER: Final = 64 << 20
 _OPERATIONS: Final = {
     "upsert": WriteOperation.UPSERT,
     "insert": WriteOperation.INSERT,
@@ -58,18 +72,36 @@ _OPERATIONS: Final = {
 }
 
 
+@dataclass(eq=False, slots=True)
+class _Member:
+    """A transaction that waits for its commit, and what became of it."""
+
+    transaction: Transaction
+    load: TableLoad
+    rows: StagedParts
+    instant: InstantTime | None = None
+    error: BaseException | None = None
+    ended: bool = False
+
+
 class LoadTable:
     """One table that is loaded into, and which transactions its commits have.
 
     Args:
         table: it.
+        lengths: the most bytes of the texts of some columns.
+
+    Attributes:
+        writing: held while a commit is made: side by side they would fill the same small files, and all but one begin again.
+        waiting: transactions whose commit nobody makes yet, in the order in which they came.
     """
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: Table, lengths: Mapping[str, int] | None = None) -> None:
+        self._lengths = lengths or {}
         self.client: TableClient = table.client
         self._lock = Lock()
-        #: Commits of one server queue: side by side they would fill the same small files, and all but one begin again.
-        self._writing = Lock()
+        self.writing = Lock()
+        self.waiting: list[_Member] = []
         #: (database, label) → number of the transaction and instant of its commit.
         self._labels: dict[tuple[str, str], tuple[str, InstantTime]] = {}
         self._seen: set[InstantTime] = set()
@@ -95,7 +127,7 @@ class LoadTable:
         """Return what rows are made for."""
         keyed = has_record_keys(table_at) and append_layout(table_at.config.properties) is None
         spec = table_at.key_spec()
-        return Target(table_at.schema(), tuple(spec.record_key_fields) if keyed else (), spec)
+        return Target(table_at.schema(), tuple(spec.record_key_fields) if keyed else (), spec, self._lengths)
 
     def begin(self, table_at: TableAt, operation: str) -> TableLoad:
         """Return the record of rows that are made for the table as it is now.
@@ -123,18 +155,21 @@ class LoadTable:
         """Read the metadata of commits that were not seen yet, once also the archived ones."""
         if not self._has_history:
             table_at = table_at.with_history()
-            self._has_history = True
         for instant in table_at.timeline.commits:
             if instant.time in self._seen:
                 continue
-            self._seen.add(instant.time)
             self._note(table_at.commit_metadata(instant), instant.time)
+            self._seen.add(instant.time)  # only now: a commit that could not be read is looked at again
+        self._has_history = True
 
     def _note(self, metadata: CommitMetadata, instant: InstantTime) -> None:
         extra = metadata.extra_metadata
         label, database = extra.get(LABEL_KEY), extra.get(DATABASE_KEY)
         if label is not None and database is not None:
             self._labels[database, label] = (extra.get(TRANSACTION_KEY, ""), instant)
+        if TRANSACTIONS_KEY in extra:
+            for database, label, number in _named_transactions(extra[TRANSACTIONS_KEY]):
+                self._labels[database, label] = (number, instant)
 
     # --- commit ------------------------------------------------------------------------------------------------------------
 
@@ -153,29 +188,102 @@ class LoadTable:
     def commit(self, transaction: Transaction, load: TableLoad, rows: StagedParts) -> InstantTime | None:
         """Commit the rows of a transaction, unless the table has them; return the instant.
 
+        Transactions that wait at the same time are committed in one instant, whose metadata name all of them.
+
         Raises:
             LakefmtError: nothing was committed, or the answer is not known: the same call again finds out.
         """
-        request = WriteRequest(
-            _OPERATIONS[load.operation],
-            commit_metadata={
-                LABEL_KEY: transaction.label,
-                DATABASE_KEY: transaction.database,
-                TRANSACTION_KEY: str(transaction.id),
-            },
-            schema_change="strict",
-            partial=load.partial,
-            entries=self._entries(transaction),
-        )
-        with self._writing:
-            done = self._done(self.client.load(), transaction)
-            if done is not None:
-                return done
-            result = retried(self.client, request, self._attempt_of(load, rows, request))
-            if result is None:
-                return None
+        member = _Member(transaction, load, rows)
+        with self._lock:
+            self.waiting.append(member)
+        with self.writing:
+            while not member.ended:
+                self._commit_batch(self._next_batch())
+        if member.error is not None:
+            raise member.error
+        return member.instant
+
+    def _next_batch(self) -> list[_Member]:
+        """Take those that are committed next: the one that has waited longest, and others that go with it."""
+        with self._lock:
+            others = list(self.waiting)
+        joins = self._joins() if len(others) > 1 else lambda _: False
+        batch, size = others[:1], others[0].rows.num_bytes
+        if joins(batch[0]):
+            for other in others[1:_MOST_TOGETHER]:
+                if joins(other) and other.load.operation == batch[0].load.operation:
+                    size += other.rows.num_bytes
+                    # Rows with deletes are held in memory.
+                    is_held = other.load.marked or any(each.load.marked for each in batch)
+                    if size > (_MOST_BYTES_TOGETHER // 8 if is_held else _MOST_BYTES_TOGETHER):
+                        break
+                    batch.append(other)
+        with self._lock:
+            for each in batch:
+                self.waiting.remove(each)
+        return batch
+
+    def _joins(self) -> Callable[[_Member], bool]:
+        """Return which transactions may be committed together: those whose rows come to the same as if one came after the other."""
+        try:
+            table_at = self.at()
+            keyed, rule = bool(self.target(table_at).keys), merge_rule(table_at.config)
+            marks = {"_hoodie_is_deleted", *(() if rule.delete is None else (rule.delete.field,))}
+            plain = not rule.is_own and marks.isdisjoint(table_at.schema().names)
+        except LakefmtError:
+            return lambda _: False  # each of them finds out
+        if keyed:
+            # Inserts do not look for their keys, and parts of rows belong to what is stored just then.
+            return lambda each: (
+                plain and each.load.operation == "upsert" and not each.load.partial and not each.load.merge_condition
+            )
+        return lambda each: each.load.operation != "upsert"
+
+    def _commit_batch(self, members: Sequence[_Member]) -> None:
+        """Commit members in one instant; where one of them cannot be committed, each alone, so that it takes none along."""
+        try:
+            self._commit_together(members)
+        except BaseException as error:  # noqa: BLE001  (each of them gets it)
+            self._has_history = False  # its commit may be there, and archived before the next look
+            is_of_one = isinstance(error, Exception) and not _is_of_all(error)
+            if len(members) > 1 and is_of_one:
+                for each in members:
+                    self._commit_batch([each])
+                return
+            for each in members:
+                each.error = error
+        for each in members:
+            each.ended = True
+
+    def _commit_together(self, members: Sequence[_Member]) -> None:
+        request = self._request(members)
+
+        def attempt() -> CommitResult | None:
+            state = self.client.load()
+            for each in members:
+                each.instant = self._done(state, each.transaction)
+            left = [each for each in members if each.instant is None]
+            result = self._write(left, self._request(left), state) if left else None
+            for each in left:
+                each.instant = None if result is None else result.instant
+            return result
+
+        if retried(self.client, request, attempt) is not None:
             self._follow(request)
-        return result.instant
+
+    def _request(self, members: Sequence[_Member]) -> WriteRequest:
+        named = [(each.transaction.database, each.transaction.label, str(each.transaction.id)) for each in members]
+        metadata = {TRANSACTIONS_KEY: json.dumps(named)}
+        if len(named) == 1:
+            metadata = dict(zip((DATABASE_KEY, LABEL_KEY, TRANSACTION_KEY), named[0], strict=True))
+        load = members[0].load if members else TableLoad()
+        return WriteRequest(
+            _OPERATIONS[load.operation],
+            commit_metadata=metadata,
+            schema_change="strict",
+            partial=load.partial and not load.marked,
+            entries=self._entries([each.transaction for each in members]),
+        )
 
     def _done(self, state: TableState, transaction: Transaction) -> InstantTime | None:
         with self._lock:
@@ -183,32 +291,30 @@ class LoadTable:
             found = self._labels.get((transaction.database, transaction.label))
         return found[1] if found is not None and found[0] == str(transaction.id) else None
 
-    def _entries(self, transaction: Transaction) -> CommitEntries:
+    def _entries(self, transactions: Sequence[Transaction]) -> CommitEntries:
         def entries(view: EntryView) -> Mapping[str, str] | AlreadyDone:
-            done = self._done(view.state, transaction)
-            return {} if done is None else AlreadyDone(done)
+            done = [self._done(view.state, each) for each in transactions]
+            if all(done):
+                return AlreadyDone(done[0])
+            if any(done):
+                raise CommitConflict("another process committed some of these transactions meanwhile")
+            return {}
 
         return entries
 
-    def _attempt_of(
-        self, load: TableLoad, rows: StagedParts, request: WriteRequest
-    ) -> Callable[[], CommitResult | None]:
-        def attempt() -> CommitResult | None:
-            state = self.client.load()
-            table_at = self.client.at(state)
-            tables = _fitted_parts(table_at, load, rows)
-            schema = _row_schema(table_at, load, tables)
-            if load.merge_condition:
-                return self._merge(table_at, load, request, _all(schema, tables))
-            if load.marked:
-                whole = _all(schema, map(_with_operators, tables))
-                columns = table_at.internal_schema() or ""
-                keyed = replace(request, columns=columns)
-                return KeyedCommit(self.client).upsert(keyed, state, table_at.schema(), whole)
-            made = self._window_or_stream(schema, tables)
-            return run_write(self.client, request, schema, made)
-
-        return attempt
+    def _write(self, members: Sequence[_Member], request: WriteRequest, state: TableState) -> CommitResult | None:
+        """Write the rows of members; those of a later one come after those of an earlier one."""
+        table_at, load = self.client.at(state), members[0].load
+        tables = _Chained([_fitted_parts(table_at, each.load, each.rows) for each in members])
+        if any(each.load.marked for each in members):
+            marked = map(_with_operators, tables)
+            whole = _all(table_at.schema(), map(_as_updates, marked) if load.partial else marked)
+            columns = table_at.internal_schema() or ""
+            return KeyedCommit(self.client).upsert(replace(request, columns=columns), state, table_at.schema(), whole)
+        schema = _row_schema(table_at, load, tables)
+        if load.merge_condition:
+            return self._merge(table_at, load, request, _all(schema, tables))
+        return run_write(self.client, request, schema, self._window_or_stream(schema, tables))
 
     def _window_or_stream(self, schema: pa.Schema, tables: Iterable[pa.Table]) -> pa.Table | Iterable[pa.Table]:
         """Return rows as one table while they fit into a window; else as they are read."""
@@ -244,6 +350,33 @@ class LoadTable:
         run_services(self.client, request.options)
 
 
+def _is_of_all(error: Exception) -> bool:
+    """Return whether an error is of the store or of other writers, not of a transaction's rows."""
+    return isinstance(error, ConflictError | StorageError | OSError)
+
+
+def _named_transactions(text: str) -> list[tuple[str, str, str]]:
+    """Return database, label and number of the transactions that metadata name.
+
+    Raises:
+        CorruptFile: the text is no such list.
+    """
+    try:
+        return [(str(database), str(label), str(number)) for database, label, number in json.loads(text)]
+    except (ValueError, TypeError, RecursionError):
+        raise CorruptFile(f"{TRANSACTIONS_KEY} of a commit is no list of transactions") from None
+
+
+class _Chained:
+    """Rows of several transactions one behind the other, as often as they are asked for."""
+
+    def __init__(self, parts: Sequence[Iterable[pa.Table]]) -> None:
+        self._parts = parts
+
+    def __iter__(self) -> Iterator[pa.Table]:
+        return chain.from_iterable(self._parts)
+
+
 def _fitted_parts(table_at: TableAt, load: TableLoad, rows: StagedParts) -> Iterable[pa.Table]:
     """Return the rows of a transaction with the columns that the table has now, as often as they are asked for."""
     places, schema = places_since(table_at, load.columns), table_at.schema()
@@ -252,7 +385,11 @@ def _fitted_parts(table_at: TableAt, load: TableLoad, rows: StagedParts) -> Iter
         def __iter__(self) -> Iterator[pa.Table]:
             for table in rows:
                 moved = moved_rows(table, places)
-                if load.partial:
+                if load.partial and load.marked:
+                    names = [name for name in moved.column_names if name in schema.names]
+                    said = pa.repeat(json.dumps(names), moved.num_rows)
+                    yield fitted(moved.append_column(COLUMNS, said), schema)
+                elif load.partial:
                     names = [name for name in moved.column_names if name in schema.names]
                     yield fitted(moved.select(names), pa.schema([schema.field(name) for name in names]))
                 else:
@@ -268,6 +405,19 @@ def _with_operators(rows: pa.Table) -> pa.Table:
         return rows.append_column(OPERATOR, pa.repeat(upsert, rows.num_rows))
     place = rows.schema.get_field_index(OPERATOR)
     return rows.set_column(place, OPERATOR, pc.fill_null(rows.column(OPERATOR), upsert))
+
+
+def _as_updates(rows: pa.Table) -> pa.Table:
+    """Return rows that set some columns as what each comes to: an insert if its key is new, and then an update of those columns."""
+    deletes = pc.equal(rows.column(OPERATOR), RowOperator.DELETE_IGNORE.value).to_numpy()
+    numbers = np.repeat(np.arange(len(deletes)), np.where(deletes, 1, 2))
+    updates = np.append(False, numbers[1:] == numbers[:-1])
+    operators = np.where(updates, RowOperator.UPDATE_IGNORE.value, RowOperator.INSERT_IGNORE.value)
+    operators = np.where(deletes[numbers], RowOperator.DELETE_IGNORE.value, operators).astype(np.int8)
+    made = rows.take(from_numpy(numbers))
+    named = pc.if_else(from_numpy(updates), made.column(COLUMNS), pa.scalar(None, pa.string()))
+    made = made.set_column(made.schema.get_field_index(OPERATOR), OPERATOR, from_numpy(operators))
+    return made.set_column(made.schema.get_field_index(COLUMNS), COLUMNS, named)
 
 
 def _row_schema(table_at: TableAt, load: TableLoad, tables: Iterable[pa.Table]) -> pa.Schema:

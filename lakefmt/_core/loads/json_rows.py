@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.json as pajson
 import pyarrow.types as pt
 
-from lakefmt._core.loads.csv_rows import MOST_PROBLEMS, Problem, SourceRows, active_escapes, is_utf8
-from lakefmt._core.loads.protocol import LoadParameters, Refusal
+from lakefmt._core.loads.csv_rows import Problem, SourceRows, active_escapes, has_no_number, is_utf8
+from lakefmt._core.loads.protocol import MOST_CHARACTERS, LoadParameters, Refusal
 
 __all__ = ["JsonReader", "parse_paths"]
 
@@ -27,7 +27,6 @@ _BLOCK_BYTES: Final = 4 << 20
 _MAX_RECORD_BYTES: Final = 128 << 20
 _MAX_BODY_BYTES: Final = 100 << 20
 _MAX_DEPTH: Final = 100
-_MOST_CHARACTERS: Final = 200
 _WHITE: Final = b" \t\r\n"
 _STEP = re.compile(r"""\.([^.\[\]"]+)|\["([^"]+)"\]|\['([^']+)'\]|\[([0-9]{1,6})\]|\."([^"]+)\"""")
 
@@ -173,7 +172,7 @@ class JsonReader:
             )
         except (pa.ArrowException, UnicodeError):
             return None
-        if rows.num_rows != len(found.ends):
+        if rows.num_rows != len(found.ends) or any(map(has_no_number, rows.columns)):
             return None
         return SourceRows(rows.select(keys).rename_columns(self._names))
 
@@ -186,9 +185,10 @@ class JsonReader:
                 documents = self._documents(data[begin:end])
             except ValueError as error:
                 bad += 1
-                if len(problems) < MOST_PROBLEMS:
+                if len(problems) < self._parameters.most_problems:
                     reason = "bytes that are no UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)[:100]
-                    problems.append(Problem(reason, data[begin:end][:_MOST_CHARACTERS].decode("utf-8", "replace")))
+                    text = data[begin:end][: self._parameters.most_characters].decode("utf-8", "replace")
+                    problems.append(Problem(reason, text))
                 continue
             for document in documents:
                 for values, path in zip(columns, self._paths, strict=True):
@@ -316,7 +316,7 @@ class _Records:
         between = between[between != self._closed]
         junk = between[~np.isin(self._data[between], np.frombuffer(_WHITE + (b"," if self._base else b""), np.uint8))]
         if len(junk):
-            text = self._block[int(junk[0]) :][:_MOST_CHARACTERS].decode("utf-8", "replace")
+            text = self._block[int(junk[0]) :][:MOST_CHARACTERS].decode("utf-8", "replace")
             return [Problem("the body ends inside a record" if self._is_open else "this is no object", text)]
         return [Problem("the array is not closed")] if self._base and self._closed < 0 else []
 

@@ -141,7 +141,11 @@ class LoadService:
         path = (
             given or f"{self._base_path}/{check_folder_name(database, 'database')}/{check_folder_name(name, 'table')}"
         )
-        return LoadTable(self._open_at(path))
+        prefix = f"{database}.{name}."
+        lengths = {
+            key.removeprefix(prefix): most for key, most in self.options.lengths.items() if key.startswith(prefix)
+        }
+        return LoadTable(self._open_at(path), lengths)
 
     def _open_with_settings(self, path: str) -> Table:
         table = open_table(path, storage_options=self._storage_options)
@@ -364,12 +368,13 @@ class LoadService:
             "StreamLoadPlanTimeMs": done.plan_ms,
         }
         return outcome_body(
-            "OK", "", live.record.label, live.record.id, **more, ErrorURL=self._error_url(request, live)
+            "OK", "", live.record.label, live.record.id, **more, **self._lists_of_bad_rows(request, live)
         )
 
-    def _error_url(self, request: Request, live: Live) -> str:
+    def _lists_of_bad_rows(self, request: Request, live: Live) -> dict[str, object]:
         name = live.record.error_log
-        return f"{request.address}/api/_load_error_log?file={name}" if name else ""
+        url = f"{request.address}/api/_load_error_log?file={name}" if name else ""
+        return {"ErrorURL": url, "RejectedRecordPath": live.rejected_name}
 
     def _end(self, request: Request) -> Reply:
         """Prepare, commit or roll back."""
@@ -407,8 +412,8 @@ class LoadService:
     def _ended(self, request: Request, live: Live, operation: Operation, *, again: bool) -> Reply:
         record, begun, message = live.record, perf_counter(), ""
         if operation is Operation.ROLLBACK:
-            if not again:
-                self.transactions.abort(live, "rolled back by its client")
+            if not again and not self.transactions.abort(live, "rolled back by its client"):
+                raise Refusal(f"Can not abort {record.state.value} transaction {record.id}")
             message = f"Transaction {record.id} has already aborted, label is {record.label}" if again else ""
             return Reply(outcome_body("OK", message, record.label, record.id))
         if operation is Operation.PREPARE and not again:
@@ -423,7 +428,7 @@ class LoadService:
         spent = int((perf_counter() - begun) * 1000)
         names = ("LoadTimeMs", "StreamLoadPutTimeMs", "WriteDataTimeMs", "CommitAndPublishTimeMs")
         times = {**dict.fromkeys(names, spent), "StreamLoadPlanTimeMs": 0, "ReceivedDataTimeMs": 0}
-        more = {**record.counts.body(), **times, "ErrorURL": self._error_url(request, live)}
+        more = {**record.counts.body(), **times, **self._lists_of_bad_rows(request, live)}
         return Reply(outcome_body("OK", message, record.label, record.id, **more))
 
     # --- what goes wrong ---------------------------------------------------------------------------------------------------
@@ -460,8 +465,10 @@ class LoadService:
             rolls_back = True
         more: dict[str, object] = {}
         if live is not None:
-            more = {**live.record.counts.body(), "ErrorURL": self._error_url(request, live)}
-            if rolls_back and live.record.state is LoadState.PREPARE:
+            more = {**live.record.counts.body(), **self._lists_of_bad_rows(request, live)}
+            if live.in_doubt:
+                message += _IN_DOUBT.format(live.record.label)
+            elif rolls_back and live.record.state is LoadState.PREPARE:
                 self._abort_after(live, message)
         return Reply(outcome_body(status, message, label, None if live is None else live.record.id, **more), close=True)
 
@@ -507,9 +514,8 @@ class LoadService:
 
         reply = self._guarded(given, held, load)
         for live in held:
-            if live.record.state is LoadState.PREPARE:
-                with self.transactions.working(live, waits=True):
-                    self.transactions.abort(live, str(reply.body["Message"]) if isinstance(reply.body, Mapping) else "")
+            if live.record.state is LoadState.PREPARE and not live.in_doubt:
+                self._abort_after(live, str(reply.body["Message"]) if isinstance(reply.body, Mapping) else "")
         body = plain_body(reply.body) if isinstance(reply.body, Mapping) else reply.body
         return Reply(body, reply.status, reply.headers, reply.close)
 
@@ -639,5 +645,6 @@ class LoadService:
         return Reply("\n".join(lines) + "\n")
 
 
+_IN_DOUBT: Final = " (whether its rows are there is not known yet: ask for the state of label {0})"
 #: Clients look for either spelling.
 _ALREADY: Final = "Transaction already commited: Transaction {0}has already committed, label is {1}"

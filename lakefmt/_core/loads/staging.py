@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 
@@ -22,6 +22,15 @@ __all__ = ["PART_BYTES", "Staged", "StagedParts"]
 PART_BYTES: Final = 8 << 20
 #: So many batches are joined to one, since each costs as much memory as a small page.
 _MOST_BATCHES: Final = 512
+
+
+class StagedEnd(NamedTuple):
+    """Where the rows of a place end: stored parts, rows in memory, their bytes and those of all rows."""
+
+    parts: int
+    held: tuple[pa.Table, ...]
+    held_bytes: int
+    row_bytes: int
 
 
 class Staged:
@@ -50,51 +59,48 @@ class Staged:
         self._prefix = f"{FOLDER}/{database}/rows/{transaction}"
         self._held: list[pa.Table] = []
         self.held_bytes = 0
+        #: Of all rows, as they are in memory.
+        self.row_bytes = 0
 
     def add(self, rows: pa.Table) -> None:
         """Take rows.
 
         Raises:
-            StorageError: they could not be stored, and are not held.
+            StorageError: they could not be stored; :meth:`cut` drops them.
         """
         if rows.num_rows:
             self._held.append(rows)
             self.held_bytes += rows.nbytes
+            self.row_bytes += rows.nbytes
         if self.held_bytes >= PART_BYTES:
             self.flush()
         elif len(self._held) >= _MOST_BATCHES:
             self._held = [_joined(self._held)]
 
-    def mark(self) -> tuple[int, int, int]:
-        """Return where the rows end now; :meth:`cut` goes back to it."""
-        return len(self._load.parts), sum(table.num_rows for table in self._held), self.held_bytes
+    def mark(self) -> StagedEnd:
+        """Return what there is now; :meth:`cut` goes back to it."""
+        return StagedEnd(len(self._load.parts), tuple(self._held), self.held_bytes, self.row_bytes)
 
-    def cut(self, mark: tuple[int, int, int]) -> list[str]:
+    def cut(self, mark: StagedEnd) -> list[str]:
         """Drop the rows that came after a mark; return the names of objects that are not needed any more.
 
-        Rows of earlier loads that were stored together with later ones stay in their object, which is read again for it.
+        Rows of earlier loads that were stored together with later ones are held again.
         """
-        parts, rows, held_bytes = mark
-        if len(self._load.parts) == parts:
-            self._held = [_joined(self._held).slice(0, rows)] if rows else []
-            self.held_bytes = held_bytes
-            return []
-        gone = self._load.parts[parts:]
-        kept = read_part(self._store, gone[0]).slice(0, rows) if rows else None
-        del self._load.parts[parts:]
-        self._held = [] if kept is None else [kept]
-        self.held_bytes = held_bytes
-        return [part.name for part in gone]
+        gone = [part.name for part in self._load.parts[mark.parts :]]
+        del self._load.parts[mark.parts :]
+        self._held, self.held_bytes, self.row_bytes = list(mark.held), mark.held_bytes, mark.row_bytes
+        return gone
 
     def take(self, other: Staged) -> None:
         """Take the rows of another place, behind those that are here.
 
         Raises:
-            StorageError: they could not be stored.
+            StorageError: they could not be stored; :meth:`cut` drops them.
         """
         if other._load.parts:
             self.flush()  # what is here comes first
             self._load.parts += other._load.parts
+            self.row_bytes += other.row_bytes - other.held_bytes
         for table in other._held:
             self.add(table)
         other._held, other.held_bytes = [], 0

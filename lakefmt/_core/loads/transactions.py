@@ -20,10 +20,18 @@ import pyarrow as pa
 from lakefmt._core.data_classes import dataclass
 from lakefmt._core.loads.bodies import Body, unpacked
 from lakefmt._core.loads.commit import LoadTable
-from lakefmt._core.loads.csv_rows import MOST_PROBLEMS, Problem
-from lakefmt._core.loads.journal import Journal, ServerLease, TableLoad, Transaction
+from lakefmt._core.loads.csv_rows import Problem
+from lakefmt._core.loads.journal import Journal, ServerLease, TableLoad, Transaction, rejected_name
 from lakefmt._core.loads.options import LoadOptions
-from lakefmt._core.loads.protocol import BeginParameters, LoadCounts, LoadParameters, Refusal, existing_status
+from lakefmt._core.loads.protocol import (
+    MOST_CHARACTERS,
+    MOST_PROBLEMS,
+    BeginParameters,
+    LoadCounts,
+    LoadParameters,
+    Refusal,
+    existing_status,
+)
 from lakefmt._core.loads.shape import Shaper
 from lakefmt._core.loads.staging import Staged, StagedParts
 from lakefmt._core.loads.states import Answer, LoadState, Operation, Times, expiry, transition
@@ -35,8 +43,9 @@ from lakefmt.errors import LakefmtError, NotFoundError, StorageError, TableNotFo
 __all__ = ["DuplicateLabel", "Live", "Transactions", "UnknownTransaction"]
 
 _log = logging.getLogger("lakefmt.loads")
-#: Rejected rows that are kept whole for a client that asked for all.
-_MOST_REJECTED: Final = 10_000
+#: Characters of bad rows that a transaction keeps.
+_MOST_PROBLEM_CHARACTERS: Final = 16 << 20
+_NOT_PREPARED: Final = "the server ended, or failed, before the transaction was prepared"
 _OPEN = (LoadState.PREPARE, LoadState.PREPARED, LoadState.COMMITTED)
 
 
@@ -77,6 +86,10 @@ class Live:
         #: Replies by the number that the client gave its load.
         self.replies: dict[int, dict[str, object]] = {}
         self.problems: list[Problem] = []
+        #: Where its bad rows are; empty: nobody asked for them.
+        self.rejected_name = ""
+        #: What became of its commit, or of its end, is not known yet.
+        self.in_doubt = False
 
     @property
     def held_bytes(self) -> int:
@@ -157,7 +170,7 @@ class Transactions:
             self._next_id = max(self._next_id, record.id + 1)
             live = self.live[record.database, record.label] = Live(record)
             try:
-                self._recover(live)
+                self._settle(live)
             except LakefmtError as error:
                 _log.warning(
                     "transaction %s of %s stays %s: %s", record.label, record.database, record.state.value, error
@@ -168,22 +181,28 @@ class Transactions:
         with suppress(StorageError):
             self.journal.remove_unnamed_rows(frozenset(named))
 
-    def _recover(self, live: Live) -> None:
-        record = live.record
-        if record.state is LoadState.PREPARE:
-            # Rows that were not prepared went with the server that had them.
-            self.abort(live, "the server was started again before the transaction was prepared")
-        elif record.state in (LoadState.PREPARED, LoadState.COMMITTED):
+    def _settle(self, live: Live) -> None:
+        """Go on with a transaction that a server left, or whose commit was not answered; the caller works on it.
+
+        Raises:
+            LakefmtError: it stays in doubt.
+        """
+        record, live.in_doubt = live.record, True
+        if record.state in _OPEN:
             done = self._find_committed(record)
             if record.tables and len(done) == len(record.tables):
                 self._become_visible(live)
+            elif record.state is LoadState.PREPARE:
+                # Rows that were not prepared went with the server that had them, and nobody asks again for a commit that has failed.
+                self._end(live, _NOT_PREPARED)
             elif record.committing or done:
                 self._write_tables(live)
             elif (reason := expiry(record.state, record.times, self.now())) is not None:
-                self.abort(live, reason)
+                self._end(live, reason)
             else:
                 for load in record.tables.values():
                     StagedParts(self.journal.store, load).verify()
+        live.in_doubt = False
 
     def _find_committed(self, record: Transaction) -> list[str]:
         """Note the commits that tables have of a transaction; return the names of those tables."""
@@ -191,7 +210,7 @@ class Transactions:
         for name, load in record.tables.items():
             try:
                 found = self.table(record.database, name).find_label(record.database, record.label)
-            except Refusal:
+            except (Refusal, TableNotFound):
                 continue
             if found is not None and found[0] == str(record.id):
                 load.instant = found[1]
@@ -207,10 +226,13 @@ class Transactions:
         self.lease.renew()
         now = self.now()
         for live in list(self.live.values()):
-            if self._reason_to_end(live) is not None and live.busy.acquire(blocking=False):
+            # One that has rows in some of its tables gets them into the others, whether its client asks again or not.
+            unsettled = live.in_doubt or live.record.state is LoadState.COMMITTED
+            if (unsettled or self._reason_to_end(live) is not None) and live.busy.acquire(blocking=False):
                 try:
+                    self._settle_if_needed(live)
                     self.expire(live)
-                except LakefmtError as error:
+                except (LakefmtError, OSError, MemoryError, pa.ArrowException) as error:
                     _log.warning("a transaction could not be ended: %s", error)
                 finally:
                     live.busy.release()
@@ -246,6 +268,10 @@ class Transactions:
             finally:
                 live.busy.release()
         return live
+
+    def _settle_if_needed(self, live: Live) -> None:
+        if live.in_doubt or live.record.state is LoadState.COMMITTED:
+            self._settle(live)
 
     def expire(self, live: Live) -> None:
         """End a transaction whose time is over; the caller works on it."""
@@ -283,6 +309,8 @@ class Transactions:
             raise Refusal("Transaction is in processing", status="TXN_IN_PROCESSING")
         try:
             self.lease.check()
+            if live.in_doubt:
+                self._settle(live)
             self.expire(live)
             yield
         finally:
@@ -391,7 +419,7 @@ class Transactions:
                 self._note_operators(live.record.tables[table], shaped.rows)
                 loading.staged.add(shaped.rows)
                 counts += shaped.counts
-                problems += shaped.problems
+                problems = _bounded(problems + list(shaped.problems), parameters.most_problems)
                 if live.staged_bytes > self.options.max_staged_bytes:
                     raise Refusal("the transaction has more rows than may be staged", rolls_back=True)
         except BaseException:
@@ -404,9 +432,9 @@ class Transactions:
         record = live.record
         record.tables[table].counts += counts
         record.times = record.times._replace(used=self.now())
-        live.problems = (live.problems + problems)[: max(MOST_PROBLEMS, min(parameters.log_rejected, _MOST_REJECTED))]
         if problems:
-            self._save_problems(live)
+            live.problems = _bounded(live.problems + problems, parameters.most_problems)
+            self._save_problems(live, parameters.log_rejected)
         number, live.loads = live.loads, live.loads + 1
         return Loaded(counts, number)
 
@@ -416,6 +444,8 @@ class Transactions:
         if OPERATOR in rows.column_names:
             if load.operation != "upsert":
                 raise Refusal("rows that delete their keys are upserts", rolls_back=True)
+            if load.merge_condition:
+                raise Refusal("merge_condition and rows that delete their keys do not go together", rolls_back=True)
             load.marked = True
 
     def join(self, live: Live, other: Live) -> None:
@@ -436,9 +466,17 @@ class Transactions:
                 continue
             if mine.columns != load.columns:
                 raise Refusal("the table was altered meanwhile: try again", status="INTERNAL_ERROR")
-            live.loading[name].staged.take(loading.staged)
+            staged = live.loading[name].staged
+            mark, theirs = staged.mark(), {part.name for part in load.parts}
+            try:
+                staged.take(loading.staged)
+            except BaseException:
+                gone = [name for name in staged.cut(mark) if name not in theirs]
+                with suppress(StorageError):
+                    self.journal.store.delete(gone)
+                raise
             mine.counts, mine.marked = mine.counts + load.counts, mine.marked or load.marked
-        live.problems = (live.problems + other.problems)[:MOST_PROBLEMS]
+        live.problems = _bounded(live.problems + other.problems, MOST_PROBLEMS)
         self.forget(other)
 
     def discard(self, live: Live) -> None:
@@ -481,18 +519,25 @@ class Transactions:
         loading = live.loading[table] = _Loading(parameters, shaper, staged)
         return loading
 
-    def _save_problems(self, live: Live) -> None:
+    def _save_problems(self, live: Live, rejected: int) -> None:
+        """Store why rows are bad, and so many of those rows; -1: all that are known."""
         record = live.record
         if not record.error_log:
             record.error_log = f"error_log_{secrets.token_hex(8)}_{secrets.token_hex(8)}"
         shows = self.options.show_values
         lines = [
-            f"Error: {each.reason}." + (f" Row: {each.row}" if shows and each.row else "") for each in live.problems
+            f"Error: {each.reason}." + (f" Row: {each.row[:MOST_CHARACTERS]}" if shows and each.row else "")
+            for each in live.problems[:MOST_PROBLEMS]
         ]
-        with suppress(StorageError):
-            self.journal.store.put(
-                self.journal.error_name(record.database, record.error_log), ("\n".join(lines) + "\n").encode()
-            )
+        names = [(record.error_log, lines)]
+        if rejected:
+            live.rejected_name = self.journal.error_name(record.database, rejected_name(record.error_log))
+            rows = live.problems if rejected < 0 else live.problems[:rejected]
+            names.append((rejected_name(record.error_log), [f"{each.row}\t{each.reason}" for each in rows]))
+        for name, texts in names:
+            with suppress(StorageError):
+                data = ("\n".join(texts) + "\n").encode("utf-8", "replace")
+                self.journal.store.put(self.journal.error_name(record.database, name), data)
 
     # --- prepare, commit, roll back ----------------------------------------------------------------------------------------
 
@@ -505,7 +550,8 @@ class Transactions:
         """
         self._become_prepared(live, prepared_timeout, committing=False)
 
-    def _become_prepared(self, live: Live, prepared_timeout: int, *, committing: bool) -> None:
+    def _check_rows(self, live: Live) -> None:
+        """Store the rows of a transaction, and look whether they can be committed."""
         record = live.record
         for name, loading in live.loading.items():
             if record.tables[name].counts.exceeds(loading.parameters.max_filter_ratio):
@@ -515,11 +561,16 @@ class Transactions:
         for name, loading in live.loading.items():
             loading.staged.flush()
             load = record.tables[name]
-            if (load.marked or load.merge_condition) and live.staged_bytes > self.options.max_row_bytes_in_memory:
+            is_held = load.marked or load.merge_condition
+            if is_held and loading.staged.row_bytes > self.options.max_row_bytes_in_memory:
                 raise Refusal(
                     "rows with operators or a merge condition are too many for one transaction", rolls_back=True
                 )
             self.table(record.database, name).check(load)
+
+    def _become_prepared(self, live: Live, prepared_timeout: int, *, committing: bool) -> None:
+        self._check_rows(live)
+        record = live.record
         times = record.times
         record.times = times._replace(prepared=self.now(), prepared_timeout=prepared_timeout)
         record.state, record.committing = LoadState.PREPARED, committing
@@ -538,33 +589,38 @@ class Transactions:
             final: nobody will ask again: a transaction whose commit fails ends.
 
         Raises:
-            Refusal: there are too many bad rows, or none at all.
+            Refusal: there are too many bad rows, or none at all; or the transaction has ended meanwhile.
             LakefmtError: nothing was committed; unless it was the last word, the transaction is prepared, and may be committed again.
         """
         record = live.record
-        if record.state is LoadState.PREPARE:
+        if record.state not in _OPEN:
+            raise Refusal(f"Can not commit {record.state.value} transaction {record.id}, reason: {record.reason}")
+        if record.state is LoadState.PREPARE and final:
+            self._check_rows(live)
+            self.journal.save(record, durable=True)
+        elif record.state is LoadState.PREPARE:
             self._become_prepared(live, record.times.prepared_timeout, committing=True)
+        live.in_doubt = final
         try:
             self._write_tables(live)
-        except LakefmtError:
-            if not self._is_committed_after_all(live, final=final):
+        except (LakefmtError, OSError, MemoryError, pa.ArrowException) as error:
+            if not self._is_committed_after_all(live, str(error), final=final):
                 raise
 
-    def _is_committed_after_all(self, live: Live, *, final: bool) -> bool:
+    def _is_committed_after_all(self, live: Live, reason: str, *, final: bool) -> bool:
         """Look whether a commit whose answer was lost is there; one that is not is not finished by a server that starts again."""
         record = live.record
-        if record.state is not LoadState.PREPARED:
+        if record.state is LoadState.COMMITTED:
             return False
-        with suppress(LakefmtError):
+        with suppress(LakefmtError, OSError):
             if len(self._find_committed(record)) == len(record.tables):
                 self._become_visible(live)
-                return True
-            if final:
-                self.abort(live, "its commit failed")
+            elif final:
+                self._end(live, f"its commit failed: {reason}")
             elif record.committing:
                 record.committing = False
                 self.journal.save(record, durable=True)
-        return False
+        return record.state is LoadState.VISIBLE
 
     def _write_tables(self, live: Live) -> None:
         record = live.record
@@ -582,6 +638,7 @@ class Transactions:
         """Note the end of a transaction; its commit says so itself, whatever becomes of this note."""
         record = live.record
         record.state, record.finished = LoadState.VISIBLE, self.now()
+        live.in_doubt = False
         self._ended(live)
         try:
             self.journal.save(record, durable=False)
@@ -590,26 +647,46 @@ class Transactions:
             return
         self.journal.remove_rows(record)
 
-    def abort(self, live: Live, reason: str) -> None:
-        """End a transaction without its rows.
+    def abort(self, live: Live, reason: str) -> bool:
+        """End a transaction without its rows. False: they are there already, by a commit whose answer was lost.
 
         Raises:
-            StorageError: a prepared one is still there.
+            LakefmtError: it is not known whether they are there, or a prepared transaction could not be ended.
         """
         record = live.record
+        if record.state not in _OPEN:
+            return record.state is LoadState.ABORTED
+        if record.state is LoadState.PREPARED and (done := self._find_committed(record)):
+            if len(done) == len(record.tables):
+                self._become_visible(live)
+            else:
+                record.state = LoadState.COMMITTED  # what is left is to give the other tables theirs
+            return False
+        self._end(live, reason)
+        return True
+
+    def _end(self, live: Live, reason: str) -> None:
+        record = live.record
         before = (record.state, record.reason, record.finished)
-        was_prepared = record.state is LoadState.PREPARED
+        was_stored = record.state is LoadState.PREPARED or live.in_doubt
         record.state, record.reason, record.finished = LoadState.ABORTED, reason[:1000], self.now()
         try:
-            self.journal.save(record, durable=was_prepared)
+            self.journal.save(record, durable=was_stored)
         except StorageError:
-            if was_prepared:
+            if was_stored:
                 record.state, record.reason, record.finished = before
                 raise
+        live.in_doubt = False
         kind = reason.partition(":")[0][:60]
         self.rollbacks[kind] = self.rollbacks.get(kind, 0) + 1
         self._ended(live)
         self.journal.remove_rows(record)
+
+
+def _bounded(problems: list[Problem], most: int) -> list[Problem]:
+    """Return the first problems, of so many rows and characters."""
+    sizes = itertools.accumulate(len(each.row) + len(each.reason) for each in problems[:most])
+    return [each for each, size in zip(problems, sizes, strict=False) if size <= _MOST_PROBLEM_CHARACTERS]
 
 
 class _CountedBlocks:

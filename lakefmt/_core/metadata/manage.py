@@ -1,4 +1,4 @@
-"""Make, rebuild and remove the metadata table and its partitions (effects, under the table lock).
+"""Make, list, rebuild and remove the metadata table and its partitions (effects, under the table lock).
 
 A partition is made from what is committed, and advertised in the table's properties when it is whole. It is removed the
 other way round: first from the properties, then its directory, so that no reader looks for what is gone.
@@ -6,10 +6,15 @@ other way round: first from the properties, then its directory, so that no reade
 Old instants leave the metadata table's timeline for its archive after every commit that is due (:func:`archive_metadata_timeline`).
 What no base file holds yet stays: readers look for the instants of log blocks on the active timeline. What is not older than the
 first commit of the data table stays, too (docs/format.md, Metadata table).
+
+A partition may be built while others write (:class:`PartitionBuild`). First its empty file groups are made and advertised as inflight, under the table lock: from then on every writer adds what
+it commits. Then the first records are collected without the lock, from what was committed at that moment. Last, again under
+the lock, they are put below what writers have added, and the partitions become ready (docs/format.md, Metadata table).
 """
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 
@@ -21,8 +26,11 @@ from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.listing import StorageListing
 from lakefmt._core.filegroups.model import FileSlice, build_slices
 from lakefmt._core.filegroups.pending_plans import copied_logs
+from lakefmt._core.filegroups.reader import parquet_file, reading
 from lakefmt._core.filegroups.table_client import TableClient, TableState
+from lakefmt._core.formats.log.blocks import BlockKind
 from lakefmt._core.formats.names import parse_base_file, parse_log_file
+from lakefmt._core.formats.parquet.base_file import decode_footer
 from lakefmt._core.metadata.collect import FactCollector
 from lakefmt._core.metadata.commit_updates import first_update, secondary_columns
 from lakefmt._core.metadata.expressions.index_updates import expression_of, expressions_of
@@ -44,13 +52,16 @@ from lakefmt._core.metadata.layout import (
     DEFAULT_FILE_GROUPS,
     METADATA_DIRECTORY,
     SEEN_KEY,
+    MetadataFileName,
     PartitionKind,
+    check_file_groups,
     initial_instant,
     kind_of_partition,
     num_file_groups_for_keys,
 )
 from lakefmt._core.metadata.reading.listing import files_written_before
 from lakefmt._core.metadata.reading.metadata_files import known_commits
+from lakefmt._core.metadata.reading.reader import MetadataTable, ready_partitions
 from lakefmt._core.metadata.records import PartitionUpdate
 from lakefmt._core.metadata.statistics import indexed_columns
 from lakefmt._core.metadata.timeline import INITIALISATION, MetadataTimeline
@@ -63,26 +74,37 @@ from lakefmt._core.timeline.instant import COMMIT_ACTIONS, Action, Instant
 from lakefmt._core.timeline.observer import PendingCompletion
 from lakefmt._core.timeline.properties_store import update_properties
 from lakefmt._core.timeline.timeline import Timeline
-from lakefmt._core.values import InstantTime, TableVersion
-from lakefmt.errors import InvalidInputError, MetadataTablePresent, ObjectNotFound, UnsupportedFeature
+from lakefmt._core.values import InstantTime, TableVersion, size_text
+from lakefmt.errors import (
+    CorruptFile,
+    InvalidInputError,
+    MetadataTablePresent,
+    ObjectNotFound,
+    SnapshotExpired,
+    UnsupportedFeature,
+)
 
 __all__ = [
+    "MetadataIndex",
     "MetadataTableManager",
+    "PartitionBuild",
     "advertised_partitions",
     "archive_metadata_timeline",
     "archived_initialisations",
+    "begin_building",
     "check_kept_indexes",
     "committed_files",
     "expression_time_zone",
+    "finish_building",
     "inflight_partitions",
     "instants_being_built",
+    "list_indexes",
     "load_definitions",
     "metadata_archive_plan",
     "metadata_archive_rules",
     "partitions_by_settings",
     "wanted_partitions",
 ]
-
 
 PARTITIONS_KEY = "hoodie.table.metadata.partitions"
 INFLIGHT_KEY = "hoodie.table.metadata.partitions.inflight"
@@ -609,3 +631,238 @@ def _not_archived_yet(writer: MetadataTableWriter, directory: str, instants: tup
         return list(instants)  # of two entries of one instant in an archived log readers take the later one
     archived = {i.time for i in HistoryStore(writer.store, directory, layout).find(instants)}
     return [i for i in instants if i.time not in archived]
+
+
+#: About how large a record is in a log.
+_LOG_RECORD_BYTES = 100
+
+
+@dataclass(frozen=True)
+class PartitionBuild:
+    """Partitions that are being built, and what was committed when they began.
+
+    Attributes:
+        manager: of the metadata table, as it was then.
+        names: the partitions, in the order of their making.
+        definitions: of the table's indexes, those of the partitions among them.
+        listed: committed files by data partition, with their sizes in bytes.
+        slices: the newest file slices. What is cleaned later must not be passed over: it is missed when it is read.
+    """
+
+    manager: MetadataTableManager
+    names: tuple[str, ...]
+    definitions: Mapping[str, IndexDefinition]
+    listed: Mapping[str, Mapping[str, int]]
+    slices: Sequence[FileSlice]
+
+    def first_records(self) -> dict[str, PartitionUpdate | FirstKeys]:
+        """Return the first records by partition; needs no lock.
+
+        Raises:
+            ObjectNotFound, SnapshotExpired: a file was cleaned meanwhile; begin again.
+        """
+        manager = self.manager
+        return {
+            name: first_update(
+                name,
+                manager.config,
+                manager.writer.form,
+                manager.collector(),
+                self.definitions,
+                self.listed,
+                self.slices,
+            )
+            for name in self.names
+        }
+
+
+def begin_building(
+    manager: MetadataTableManager, names: Sequence[str], definitions: Mapping[str, IndexDefinition]
+) -> PartitionBuild:
+    """Make empty partitions that writers keep from now on, and no reader uses.
+
+    Parameters:
+        manager: of the metadata table.
+        names: partitions that are not ready yet, in the order of their making; what is there of them is removed.
+        definitions: of indexes among them.
+
+    Raises:
+        UnsupportedFeature: a partition that lakefmt cannot make.
+    """
+    collector = manager.collector()
+    stored = load_definitions(manager.client, manager.config)
+    wanted = {key: each for key, each in stored.items() if key in (*manager.config.metadata_partitions, *names)}
+    wanted |= definitions
+    listed, slices = committed_files(manager.client, manager.config, manager.timeline)
+    num_records = _num_stored_records(manager.client, slices) if any(map(_is_sized, names)) else 0
+    begun = [name for name in names if name in manager.config.metadata_partitions]
+    if begun:
+        # No writer may find half of the file groups.
+        kept = [name for name in manager.config.metadata_partitions if name not in begun]
+        manager = replace(manager, config=manager.advertise(kept, wanted, begun))
+    for name in names:
+        if name not in wanted:
+            wanted |= manager.new_definition(name, collector)
+        manager.make_file_groups(name, num_records, wanted, sorted(listed))
+        # Advertised one after the other: the next one must find the instant of this one taken.
+        kept = [each for each in manager.config.metadata_partitions if each != name]
+        manager = replace(manager, config=manager.advertise((*kept, name), wanted, building=[name]))
+    return PartitionBuild(manager, tuple(names), wanted, listed, slices)
+
+
+def finish_building(manager: MetadataTableManager, updates: Mapping[str, PartitionUpdate | FirstKeys]) -> TableConfig:
+    """Fill partitions that were built while others wrote, and advertise them; return the properties afterwards.
+
+    A partition whose file groups have base files by now, from a compaction, or lack one, is made anew.
+
+    Parameters:
+        manager: of the metadata table, with its properties as they are under this hold of the lock.
+        updates: the first records by partition.
+
+    Raises:
+        InvalidInputError: a partition was dropped meanwhile.
+    """
+    names = [name for name in updates if name in inflight_partitions(manager.config)]
+    dropped = [name for name in updates if name not in manager.config.metadata_partitions]
+    if dropped:
+        raise InvalidInputError(f"{', '.join(dropped)} was dropped while it was built")
+    definitions = load_definitions(manager.client, manager.config)
+    for name in names:
+        files = manager.writer.files(name)
+        if any(file.version is None for file in files) or not _is_whole(name, files):
+            return manager.add(names, {key: each for key, each in definitions.items() if key in names})
+    for name in names:
+        instant = min(file.instant for file in manager.writer.files(name))
+        manager.writer.fill(instant, updates[name], manager.next_time)
+    return manager.advertise(manager.config.metadata_partitions, definitions, made=names)
+
+
+def _is_sized(name: str) -> bool:
+    """Return whether the number of records decides how many file groups a partition has. Pure."""
+    return kind_of_partition(name) not in DEFAULT_FILE_GROUPS
+
+
+def _is_whole(name: str, files: Sequence[MetadataFileName]) -> bool:
+    """Return whether a partition has all its file groups. Pure."""
+    try:
+        return bool(check_file_groups(name, (file.file_id for file in files)))
+    except CorruptFile:
+        return False
+
+
+def _num_stored_records(client: TableClient, slices: Iterable[FileSlice]) -> int:
+    """Return about how many records a table has: those of its base files, and some for its logs.
+
+    Parameters:
+        client: the table.
+        slices: its newest file slices.
+    """
+    total = 0
+    filesystem, prefix = client.store.arrow_filesystem()
+    for each in slices:
+        if each.base is not None:
+            with reading(each.base.path), filesystem.open_input_file(prefix + each.base.path) as source:
+                total += decode_footer(parquet_file(source).metadata).num_rows
+        total += sum(log.size for log in each.logs) // _LOG_RECORD_BYTES
+    return total
+
+
+class IndexState(enum.Enum):
+    """How far an index is."""
+
+    #: Readers may use it.
+    COMPLETE = "complete"
+    #: It is being made; writers keep it already.
+    INFLIGHT = "inflight"
+    #: Its files cannot be read, or some of them are missing.
+    DAMAGED = "damaged"
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataIndex:
+    """An index of the metadata table.
+
+    Attributes:
+        name: the metadata table's partition, such as ``secondary_index_city``.
+        kind: ``files``, ``column_stats``, ``secondary_index`` …; ``unknown`` for one that lakefmt does not know.
+        state: how far it is.
+        columns: the columns that it is on, where its definition names some.
+        partitioned: whether a record index has file groups of its own for each data partition.
+        file_groups: how many.
+        records: entries in its files; a record that was written anew since the last compaction counts each time. None
+            where the files cannot be read.
+        size_bytes: of the files that count.
+    """
+
+    name: str
+    kind: str
+    state: IndexState
+    columns: tuple[str, ...] = ()
+    partitioned: bool = False
+    file_groups: int = 0
+    records: int | None = None
+    size_bytes: int = 0
+
+    def __str__(self) -> str:
+        on = f" on {', '.join(self.columns)}" if self.columns and self.kind != "column_stats" else ""
+        of = f" of {len(self.columns)} columns" if self.columns and self.kind == "column_stats" else ""
+        parted = ", partitioned" if self.partitioned else ""
+        records = "" if self.records is None else f"{self.records:,} records, "
+        groups = f"{self.file_groups:,} file group{'' if self.file_groups == 1 else 's'}"
+        return f"{self.name}{on}{of}: {self.state.value}{parted}, {records}{groups}, {size_text(self.size_bytes)}"
+
+
+def list_indexes(client: TableClient) -> tuple[MetadataIndex, ...]:
+    """Return the indexes that a table advertises, in the order of its properties; none without a metadata table.
+
+    Parameters:
+        client: the table.
+    """
+    state = client.load()
+    config = state.config
+    if not config.metadata_partitions:
+        return ()
+    try:
+        definitions = load_definitions(client, config)
+        table = MetadataTable.open(client.store, config, state.timeline)
+    except CorruptFile:
+        definitions, table = {}, None
+    ready = ready_partitions(config)
+    return tuple(
+        _one(client, table, name, definitions.get(name), is_ready=name in ready) for name in config.metadata_partitions
+    )
+
+
+def _one(
+    client: TableClient, table: MetadataTable | None, name: str, definition: IndexDefinition | None, *, is_ready: bool
+) -> MetadataIndex:
+    kind = kind_of_partition(name)
+    made = MetadataIndex(
+        name,
+        "unknown" if kind is None else kind.value.rstrip("_"),
+        IndexState.COMPLETE if is_ready else IndexState.INFLIGHT,
+        () if definition is None else definition.columns,
+        definition is not None and definition.is_partitioned,
+    )
+    if kind is None or not is_ready:
+        return _measured(made, client, made.state)
+    try:
+        if table is None:
+            return _measured(made, client, IndexState.DAMAGED)
+        slices = [each for run in table.file_slices(name).values() for each in run]
+        records, size = _num_records(table, slices), sum(each.size_bytes for each in slices)
+    except (CorruptFile, UnsupportedFeature, SnapshotExpired):
+        return _measured(made, client, IndexState.DAMAGED)
+    return MetadataIndex(made.name, made.kind, made.state, made.columns, made.partitioned, len(slices), records, size)
+
+
+def _measured(index: MetadataIndex, client: TableClient, state: IndexState) -> MetadataIndex:
+    """Return an index with the size of all files in its directory: of which ones count nothing is known."""
+    size = sum(item.size for item in client.store.list(f"{METADATA_DIRECTORY}/{index.name}"))
+    return MetadataIndex(index.name, index.kind, state, index.columns, index.partitioned, 0, None, size)
+
+
+def _num_records(table: MetadataTable, slices: Sequence[FileSlice]) -> int:
+    bases, logs = table.files.open_all(slices)
+    blocks = [each for opened in logs.values() for each in opened if each.block.kind is BlockKind.HFILE_DATA]
+    return sum(reader.entry_count for reader in bases.values()) + sum(each.reader.entry_count for each in blocks)

@@ -38,10 +38,9 @@ from lakefmt._core.metadata.manage import (
     load_definitions,
     wanted_partitions,
 )
-from lakefmt._core.metadata.reading.handle_memory import handle_memory
 from lakefmt._core.metadata.reading.index_readers import keys_in_file_group
 from lakefmt._core.metadata.reading.listing import files_by_metadata, files_read_before, files_written_before
-from lakefmt._core.metadata.reading.metadata_files import known_commits
+from lakefmt._core.metadata.reading.metadata_files import handle_memory, known_commits
 from lakefmt._core.metadata.reading.reader import MetadataTable, newest_records
 from lakefmt._core.metadata.records import MetadataRecord, PartitionUpdate, RecordFormat, decode_record
 from lakefmt._core.metadata.services.run import run_metadata_services

@@ -37,8 +37,13 @@ from lakefmt._core.metadata.layout import (
     metadata_properties,
     parse_metadata_file,
 )
-from lakefmt._core.metadata.reading.handle_memory import handle_memory
-from lakefmt._core.metadata.reading.metadata_files import CommittedFile, KnownCommits, MetadataFileCache, WrittenGroups
+from lakefmt._core.metadata.reading.metadata_files import (
+    CommittedFile,
+    KnownCommits,
+    MetadataFileCache,
+    WrittenGroups,
+    handle_memory,
+)
 from lakefmt._core.metadata.reading.reader import ready_partitions
 from lakefmt._core.metadata.records import PartitionUpdate, RecordFormat, repeat_value
 from lakefmt._core.metadata.timeline import MetadataTimeline, MetadataTimelineStore

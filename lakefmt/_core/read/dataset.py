@@ -8,7 +8,9 @@ than its own methods fails instead of reading something else.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
+from threading import Lock
 from typing import Any, Final, NoReturn, TypeAlias
 
 import pyarrow as pa
@@ -240,6 +242,25 @@ def _reopen_increment(url: str, options: Mapping[str, object], plan: IncrementPl
     return IncrementRows(reopen_snapshot(url, options, plan.state).client, plan, *rest)
 
 
+_THREADS: Final = Lock()
+
+
+@contextmanager
+def _one_more_thread() -> Iterator[None]:
+    """Give Arrow one more thread while a slice is read within one of its own.
+
+    Arrow opens a file on a thread of its pool, and what reads the slice waits for another one. Where all wait, which one processor is
+    enough for, no read would ever end.
+    """
+    with _THREADS:
+        pa.set_cpu_count(pa.cpu_count() + 1)
+    try:
+        yield
+    finally:
+        with _THREADS:
+            pa.set_cpu_count(max(1, pa.cpu_count() - 1))
+
+
 class _MergedSlices(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has no types
     """Files in memory: the rows of file slices, merged when a file is opened."""
 
@@ -256,11 +277,12 @@ class _MergedSlices(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow ha
     def _bytes(self, path: str) -> pa.Buffer:
         each = self._slices[path]
         files = [each.base] if each.base is not None and not each.logs else []
-        rows = scan_files(self._snapshot, self._plan, files, [each] if each.logs else [])
         sink = pa.BufferOutputStream()
-        with pa.ipc.new_file(sink, rows.schema) as writer:
-            for batch in rows:
-                writer.write_batch(batch)
+        with _one_more_thread():
+            rows = scan_files(self._snapshot, self._plan, files, [each] if each.logs else [])
+            with pa.ipc.new_file(sink, rows.schema) as writer:
+                for batch in rows:
+                    writer.write_batch(batch)
         return sink.getvalue()
 
     def open_input_file(self, path: str) -> pa.NativeFile:

@@ -36,7 +36,7 @@ from lakefmt._core.read.sql_values import (
     literal_of,
     null_of,
     null_value,
-    type_of_literal,
+    scalar_of_literal,
     where_valid,
 )
 from lakefmt.errors import InvalidExpression, InvalidFilter
@@ -266,9 +266,8 @@ class ExpressionTranslator:
         return Value(expression, data_type, literal_of(tree), tree.sql("duckdb"))
 
     def _literal(self, tree: Any) -> Column:
-        value = literal_of(tree)
-        data_type = type_of_literal(value)
-        return pc.scalar(pa.scalar(value, data_type)), data_type
+        value = scalar_of_literal(literal_of(tree))
+        return pc.scalar(value), value.type
 
     def _boolean(self, tree: Any) -> Column:
         return pc.scalar(bool(tree.this)), pa.bool_()
@@ -398,8 +397,8 @@ class ExpressionTranslator:
         value = self._number(tree.this)
         opposite = literal_of(tree)
         if opposite is not None:
-            data_type = type_of_literal(opposite)
-            return pc.scalar(pa.scalar(opposite, data_type)), data_type
+            number = scalar_of_literal(opposite)
+            return pc.scalar(number), number.type
         data_type = pa.int64() if pt.is_integer(value.type) else value.type
         return pc.negate_checked(self._checked(value, data_type)), data_type
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -31,6 +32,7 @@ __all__ = [
     "literal_of",
     "null_of",
     "null_value",
+    "scalar_of_literal",
     "type_of_literal",
     "where_valid",
 ]
@@ -145,6 +147,25 @@ def type_of_literal(value: str | int | Decimal | None) -> pa.DataType:
     scale = max(0, -exponent)
     precision = max(len(digits) + max(0, exponent), scale, 1)
     return pa.float64() if precision > 38 else pa.decimal128(precision, scale)
+
+
+def scalar_of_literal(value: str | int | Decimal | bool | None) -> pa.Scalar:
+    """Return a literal in its own type; a number of more than 38 digits is the nearest double.
+
+    Raises:
+        InvalidExpression: no double is near.
+
+    Example:
+        >>> scalar_of_literal(Decimal("1e40")), scalar_of_literal(Decimal("1.50"))
+        (<pyarrow.DoubleScalar: 1e+40>, <pyarrow.Decimal128Scalar: Decimal('1.50')>)
+    """
+    data_type = type_of_literal(value)
+    if value is None or isinstance(value, str) or not pt.is_floating(data_type):
+        return pa.scalar(value, data_type)
+    number = float(str(value))
+    if math.isinf(number):
+        raise InvalidExpression(f"{value!s:.200} is larger than every double")
+    return pa.scalar(number, data_type)
 
 
 def converted(value: Value, target: pa.DataType) -> pa.Scalar:

@@ -205,7 +205,7 @@ class ReadingVerbs(TableVerbs):
 
     def _uncommitted(self, as_of: object, asked: object) -> Snapshot:
         # Imported here: few programs have streams.
-        from lakefmt._core.read.streamed.uncommitted import load_uncommitted
+        from lakefmt._core.read.uncommitted import load_uncommitted
 
         if flag_argument(asked, "include_uncommitted") and as_of is not None:
             raise InvalidInputError(
@@ -769,7 +769,7 @@ class ReadingVerbs(TableVerbs):
             >>> t.files().select(["partition", "log_files"]).to_pylist()
             [{'partition': '', 'log_files': []}]
         """
-        from lakefmt._core.read.inspection import files_table
+        from lakefmt._core.read.stats import files_table
 
         return files_table(self.file_groups(partitions))
 
@@ -784,7 +784,7 @@ class ReadingVerbs(TableVerbs):
             >>> t.partition_stats().select(["partition", "num_file_groups"]).to_pylist()
             [{'partition': 'city=oslo', 'num_file_groups': 1}, {'partition': 'city=sf', 'num_file_groups': 1}]
         """
-        from lakefmt._core.read.inspection import partitions_table
+        from lakefmt._core.read.stats import partitions_table
 
         return partitions_table(self.file_groups())
 
@@ -798,7 +798,7 @@ class ReadingVerbs(TableVerbs):
             >>> t.schema_history().select(["columns", "added"]).to_pylist()
             [{'columns': ['id'], 'added': ['id']}, {'columns': ['id', 'v'], 'added': ['v']}]
         """
-        from lakefmt._core.read.inspection import schema_history_table
+        from lakefmt._core.read.stats import schema_history_table
 
         return schema_history_table(self.client.at(self.client.load()))
 

@@ -167,8 +167,8 @@ def _make(
     # Imported here: users of local disks need no fsspec.
     import fsspec.core
 
-    from lakefmt._core.storage._options import check_options, misspelt, unknown_option
-    from lakefmt._core.storage.remote.client_errors import describe, is_transient
+    from lakefmt._core.storage.option_names import check_options, misspelt, unknown_option
+    from lakefmt._core.storage.remote.clients import describe, is_transient
 
     try:
         driver = fsspec.get_filesystem_class(protocol)

@@ -3,15 +3,21 @@
 This is the only module that creates or deletes timeline files. Every move is checked against
 :data:`lakefmt._core.timeline.instant.TRANSITIONS` first. The answer of a store may be lost: :func:`put_if_absent_confirmed` reads the
 object again to learn whether it was written. The times of new instants come from :class:`InstantClock`.
+
+A LOCAL timeline (docs/timeline.md, Local timelines) has the wall-clock times of whoever wrote it, and nothing says where that was. An instant that is ahead of the other
+writers' clocks would hide what they write next, so the lowest offset counts that the newest instants allow
+(:func:`reading_zone`).
 """
 
 from __future__ import annotations
 
+import zoneinfo
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from datetime import UTC, timedelta, tzinfo
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from functools import lru_cache
 from threading import Lock
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from lakefmt._core.storage.api import ObjectStore, PutOutcome, SupportsNames
 from lakefmt._core.timeline.instant import (
@@ -27,12 +33,23 @@ from lakefmt._core.timeline.instant import (
 )
 from lakefmt._core.timeline.timeline import Timeline, build_timeline, extend_timeline, timeline_from_names
 from lakefmt._core.values import Clock, InstantTime
-from lakefmt.errors import CorruptFile, ObjectNotFound, StateError, StorageError
+from lakefmt.errors import CorruptFile, InvalidInputError, ObjectNotFound, StateError, StorageError
 
 if TYPE_CHECKING:
     from lakefmt._core.storage.table_directory import TableDirectory
 
-__all__ = ["InstantClock", "TimelineStore", "next_instant_time", "put_if_absent_confirmed"]
+__all__ = [
+    "LOWEST_ZONE",
+    "NEWEST",
+    "InstantClock",
+    "TimelineStore",
+    "next_instant_time",
+    "offset_of",
+    "put_if_absent_confirmed",
+    "reading_zone",
+    "writing_zone",
+]
+
 
 #: A timeline file that is larger than this is refused before it is read.
 MAX_BODY_BYTES = 512 * 1024 * 1024
@@ -346,3 +363,97 @@ class TimelineStore:
     def remove_files(self, files: Iterable[Instant]) -> None:
         """Delete timeline files of archived instants, or an inflight file of an instant that is undone; missing files are fine."""
         self._store.delete([f"{self._directory}/{file.file_name}" for file in files])
+
+
+#: Instants that are looked at.
+NEWEST: Final = 8
+#: No clock is behind this one.
+LOWEST_ZONE: Final = timezone(timedelta(hours=-12))
+
+_QUARTER: Final = 900
+#: A file of an instant is stored so many seconds after its time; clocks of stores may be a little behind.
+_LATEST: Final = 60.0
+_EARLIEST: Final = -2.0
+
+
+def offset_of(times: Iterable[tuple[str, float]]) -> tuple[int, float] | None:
+    """Return the lowest offset from UTC, in seconds, of the zones that instants were written in, and when; None: nothing tells it.
+
+    Args:
+        times: the requested time of each, and when its first file was stored, in epoch seconds; 0.0: that is unknown.
+
+    Example:
+        >>> stored = datetime(2026, 1, 1, 10, 0, 1, tzinfo=UTC).timestamp()
+        >>> offset_of([("20260101153000000", stored)])[0] / 3600, offset_of([("20250101153000000", stored)])
+        (5.5, None)
+    """
+    known = [(time, stored) for time, stored in times if stored]
+    told = [(offset, stored) for time, stored in known if (offset := _offset(time, stored)) is not None]
+    # The files of a copied table have the time of the copy: that one of them fits is chance.
+    if 2 * len(told) < len(known) or not told:
+        return None
+    return min(offset for offset, _ in told), max(stored for _, stored in told)
+
+
+def _offset(time: str, stored: float) -> int | None:
+    try:
+        ahead = parse_instant_time(time, UTC).timestamp() - stored
+    except InvalidInputError:
+        return None
+    offset = -int(-(ahead + _EARLIEST) // _QUARTER) * _QUARTER
+    is_zone = _EARLIEST <= offset - ahead <= _LATEST and offset in _offsets_at(int(stored) // _QUARTER)
+    return offset if is_zone else None
+
+
+def writing_zone(offset: int, stored: float, now: datetime) -> tzinfo:
+    """Return a zone for new instants that no other writer's clock is behind.
+
+    Args:
+        offset: what :func:`offset_of` returned.
+        stored: when the newest instant of it was stored.
+        now: the time.
+
+    Example:
+        >>> before, after = (datetime(2026, month, 1, tzinfo=UTC) for month in (10, 11))
+        >>> writing_zone(7200, before.timestamp(), after).utcoffset(None)
+        datetime.timedelta(seconds=3600)
+    """
+    return timezone(timedelta(seconds=_lowest_now(offset, int(stored) // _QUARTER, int(now.timestamp()) // _QUARTER)))
+
+
+def reading_zone(offset: int, stored: float) -> tzinfo | None:
+    """Return the zone of times that a caller names; None: the machine's own, which has the same offset.
+
+    Args:
+        offset: what :func:`offset_of` returned.
+        stored: when the newest instant of it was stored.
+    """
+    own = datetime.fromtimestamp(stored, UTC).astimezone().utcoffset()
+    return None if own == timedelta(seconds=offset) else timezone(timedelta(seconds=offset))
+
+
+@lru_cache(maxsize=64)
+def _offsets_at(quarter: int) -> frozenset[int]:
+    return frozenset(_by_zone(quarter).values())
+
+
+@lru_cache(maxsize=64)
+def _by_zone(quarter: int) -> dict[str, int]:
+    """Return the offset of every zone in a quarter of an hour."""
+    moment = datetime.fromtimestamp(quarter * _QUARTER, UTC)
+    offsets = {name: moment.astimezone(zoneinfo.ZoneInfo(name)).utcoffset() for name in _names()}
+    return {name: int(offset.total_seconds()) for name, offset in offsets.items() if offset is not None}
+
+
+@lru_cache(maxsize=1)
+def _names() -> tuple[str, ...]:
+    # Nobody writes tables at the one station whose clocks are set back by two hours; its zone would hold others back, too.
+    return tuple(sorted(zoneinfo.available_timezones() - {"Factory", "localtime", "Antarctica/Troll"}))
+
+
+@lru_cache(maxsize=256)
+def _lowest_now(offset: int, then: int, now: int) -> int:
+    if then == now:
+        return offset
+    later = _by_zone(now)
+    return min((later[name] for name, each in _by_zone(then).items() if each == offset), default=offset)

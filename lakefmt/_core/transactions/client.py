@@ -14,8 +14,8 @@ from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableSta
 from lakefmt._core.metadata.layout import SEEN_KEY
 from lakefmt._core.timeline.heartbeat import Heartbeat, Liveness, is_alive
 from lakefmt._core.timeline.instant import Action, Instant, State, instant_file_name
+from lakefmt._core.timeline.locks.local import held_lock_of
 from lakefmt._core.timeline.locks.open import TableLock, lock_options, open_lock
-from lakefmt._core.timeline.locks.reentrant import held_lock_of
 from lakefmt._core.timeline.observer import CommitObserver
 from lakefmt._core.timeline.properties_store import update_properties
 from lakefmt._core.timeline.store import TimelineStore

@@ -21,7 +21,6 @@ from lakefmt._core.config.settings import Settings
 from lakefmt._core.config.table_config import TableConfig, check_writable, parse_table_config
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.table_client import TableClient, TableState
-from lakefmt._core.metadata.building import PartitionBuild, begin_building, finish_building
 from lakefmt._core.metadata.first_keys import FirstKeys
 from lakefmt._core.metadata.index_definitions import (
     IndexDefinition,
@@ -34,6 +33,9 @@ from lakefmt._core.metadata.index_definitions import (
 from lakefmt._core.metadata.layout import BUILD_ORDER, WITHOUT_FILES, PartitionKind, kind_of_partition
 from lakefmt._core.metadata.manage import (
     MetadataTableManager,
+    PartitionBuild,
+    begin_building,
+    finish_building,
     inflight_partitions,
     load_definitions,
     partitions_by_settings,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from lakefmt._core.arguments import check_flags, check_texts
+from lakefmt._core.arguments import check_flags, check_texts, text_argument
 from lakefmt._core.filegroups.table_client import TableVerbs
+from lakefmt._core.values import CommitResult, instant_of
 
 if TYPE_CHECKING:
     from lakefmt._core.timeline.savepoint import Savepoint
@@ -20,12 +21,12 @@ class UndoVerbs(TableVerbs):
     """Rollback, savepoint and restore of a table."""
 
     def rollback(
-        self, instant: str, *, force: bool = False, withdraw: bool | None = None, dry_run: bool = False
+        self, instant: str | CommitResult, *, force: bool = False, withdraw: bool | None = None, dry_run: bool = False
     ) -> RollbackResult:
         """Undo a pending instant, or the newest completed one.
 
         Args:
-            instant: its requested time.
+            instant: its requested time, or what the commit returned.
             force: also when its writer may be alive, or when it is a compaction that holds the only copy of its rows.
             withdraw: whether the plan of a pending compaction or clustering is removed, too. None: as in Hudi, the plan of
                 a compaction is kept and that of a clustering is removed.
@@ -42,12 +43,12 @@ class UndoVerbs(TableVerbs):
             >>> data = pa.table({"id": ["a"]})
             >>> t = lakefmt.create_table("memory://doc-rollback", data=data, record_key="id")
             >>> first, second = t.upsert(data), t.upsert(pa.table({"id": ["b"]}))
-            >>> t.rollback(second.instant).plan.num_files, t.read().num_rows
+            >>> t.rollback(second).plan.num_files, t.read().num_rows
             (1, 1)
         """
         from lakefmt._core.undo.rollback import RollbackResult, plan_undo, rollback_instant
 
-        check_texts(instant=instant)
+        instant = _time_of(instant)
         check_flags(force=force, withdraw=withdraw, dry_run=dry_run)
         if dry_run:
             return RollbackResult(None, plan=plan_undo(self.client, instant))
@@ -56,7 +57,7 @@ class UndoVerbs(TableVerbs):
 
     def savepoint(
         self,
-        instant: str | None = None,
+        instant: str | CommitResult | None = None,
         *,
         comment: str = "",
         user: str = "",
@@ -66,7 +67,7 @@ class UndoVerbs(TableVerbs):
         """Keep the state of a commit: cleans do not delete its files, and a restore can bring it back.
 
         Args:
-            instant: the commit's time; None: the newest.
+            instant: the commit's time, or what it returned; None: the newest.
             comment: why; kept in the savepoint.
             user: name kept in the savepoint.
             dry_run: True returns what would be kept and changes nothing.
@@ -87,7 +88,8 @@ class UndoVerbs(TableVerbs):
         """
         from lakefmt._core.undo.savepoint import create_savepoint, plan_savepoint_of
 
-        check_texts(instant=instant, comment=comment, user=user)
+        check_texts(comment=comment, user=user)
+        instant = None if instant is None else _time_of(instant)
         check_flags(dry_run=dry_run)
         if dry_run:
             return plan_savepoint_of(self.client, instant, comment or "", user or "")
@@ -109,11 +111,11 @@ class UndoVerbs(TableVerbs):
 
         return list_savepoints(self.client)
 
-    def delete_savepoint(self, instant: str, *, options: Mapping[str, object] | None = None) -> None:
+    def delete_savepoint(self, instant: str | CommitResult, *, options: Mapping[str, object] | None = None) -> None:
         """Delete a savepoint; the next clean may delete its files.
 
         Args:
-            instant: the time of the commit that is kept.
+            instant: the time of the commit that is kept, or what it returned.
             options: settings of the call.
 
         Raises:
@@ -129,13 +131,13 @@ class UndoVerbs(TableVerbs):
         """
         from lakefmt._core.undo.savepoint import delete_savepoint
 
-        check_texts(instant=instant)
+        instant = _time_of(instant)
         with self._writing:
             delete_savepoint(self.client, instant, options)
 
     def restore(
         self,
-        instant: str,
+        instant: str | CommitResult,
         *,
         force: bool = False,
         dry_run: bool = False,
@@ -144,7 +146,7 @@ class UndoVerbs(TableVerbs):
         """Bring back the state of a savepoint, or of any commit whose files are all there; later commits are undone.
 
         Args:
-            instant: the time of the commit.
+            instant: the time of the commit, or what it returned.
             force: also roll back pending instants whose writers may be alive.
             dry_run: True returns the plan and changes nothing.
             options: settings of the call; ``hoodie.metadata.enable=false`` drops a metadata table.
@@ -157,15 +159,20 @@ class UndoVerbs(TableVerbs):
         Example:
             >>> import lakefmt, pyarrow as pa
             >>> t = lakefmt.create_table("memory://doc-restore", data=pa.table({"id": ["a"]}), record_key="id")
-            >>> kept = [t.upsert(pa.table({"id": [name]})).instant for name in "abc"][0]
+            >>> kept = [t.upsert(pa.table({"id": [name]})) for name in "abc"][0]
             >>> len(t.restore(kept).plan.instants), t.read().num_rows
             (2, 1)
         """
         from lakefmt._core.undo.savepoint import RestoreResult, plan_restore_of, restore_table
 
-        check_texts(instant=instant)
+        instant = _time_of(instant)
         check_flags(force=force, dry_run=dry_run)
         if dry_run:
             return RestoreResult(None, plan_restore_of(self.client, instant, options))
         with self._writing:
             return restore_table(self.client, instant, options, force=force)
+
+
+def _time_of(instant: str | CommitResult) -> str:
+    """Return the requested time of an instant."""
+    return text_argument(instant_of(instant), "instant")

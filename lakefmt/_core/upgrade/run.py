@@ -49,6 +49,7 @@ from lakefmt._core.timeline.store import MAX_BODY_BYTES
 from lakefmt._core.timeline.timeline import Timeline, build_timeline
 from lakefmt._core.transactions.client import WriteAt, WriteClient, drop_metadata_table, open_write_client
 from lakefmt._core.transactions.indexing import IndexRequest, create_metadata_indexes, indexes_to_make_again
+from lakefmt._core.transactions.recovery import undo_dead_writes
 from lakefmt._core.upgrade.plan import (
     NEW_HISTORY,
     NEW_TIMELINE,
@@ -59,7 +60,7 @@ from lakefmt._core.upgrade.plan import (
     upgraded_body,
 )
 from lakefmt._core.values import InstantTime, TableType, TableVersion
-from lakefmt._core.write.commit.transaction import open_for_writing, undo_dead_writes
+from lakefmt._core.write.commit.transaction import open_for_writing
 from lakefmt.errors import CommitConflict, CorruptFile, InvalidInputError, StateError, StorageError
 
 __all__ = ["upgrade_table"]

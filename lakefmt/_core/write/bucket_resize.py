@@ -17,8 +17,14 @@ from lakefmt._core.filegroups.base_writer import named_rows, write_base_file
 from lakefmt._core.filegroups.model import FileSlice
 from lakefmt._core.filegroups.pending_plans import groups_of_plan
 from lakefmt._core.filegroups.table_client import TableClient
-from lakefmt._core.index.bucket.resize import BucketChange, plan_changes, resize_rules, ring_after
-from lakefmt._core.index.bucket.ring import SplittingIndex, splits_buckets
+from lakefmt._core.index.bucket.ring import (
+    BucketChange,
+    SplittingIndex,
+    plan_changes,
+    resize_rules,
+    ring_after,
+    splits_buckets,
+)
 from lakefmt._core.schema import reconcile
 from lakefmt._core.values import RECORD_KEY, FileId, InstantTime, PartitionPath, WriteOperation, WriteStat
 from lakefmt._core.write._slice_state import SliceReader

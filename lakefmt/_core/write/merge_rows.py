@@ -286,13 +286,15 @@ def plan_pairs(rule: JoinRule, clauses: Sequence[Clause], stored: pa.Schema, sou
 
 
 def _typed_keys(rule: JoinRule, stored: pa.Schema, source: pa.Table) -> pa.Table:
-    columns = {str(n): column_at(source, theirs) for n, (_, theirs) in enumerate(rule.equal)}
-    types = pa.schema([(str(n), _type_at(stored, ours)) for n, (ours, _) in enumerate(rule.equal)])
-    try:
-        return conform(pa.table(columns), types) if columns else pa.table({})
-    except SchemaMismatch as error:
-        names = ", ".join(f"t.{'.'.join(ours)} = s.{'.'.join(theirs)}" for ours, theirs in rule.equal)
-        raise SchemaMismatch(f"the source cannot be joined by {names}: {error}") from None
+    columns = {}
+    for number, (ours, theirs) in enumerate(rule.equal):
+        name = f"s.{'.'.join(theirs)}"
+        try:
+            typed = conform(pa.table({name: column_at(source, theirs)}), pa.schema([(name, _type_at(stored, ours))]))
+        except SchemaMismatch as error:
+            raise SchemaMismatch(f"the source cannot be joined by t.{'.'.join(ours)} = {name}: {error}") from None
+        columns[str(number)] = typed.column(0)
+    return pa.table(columns)
 
 
 def _pair_schema(when: When, stored: pa.Schema, source: pa.Schema) -> pa.Schema:
@@ -528,7 +530,8 @@ def _check_one_source_row(actions: Sequence[_Action], by_action: Rows, rows: Row
 
 def _holds(pairs: pa.Table, condition: pc.Expression) -> Mask:
     computed = _projected(pairs, {"holds": condition}).column("holds")
-    return to_mask(pc.fill_null(computed, False))
+    # A condition that is NULL, whatever the row, has the type of null.
+    return to_mask(pc.fill_null(computed.cast(pa.bool_()), False))
 
 
 def _computed(pairs: pa.Table, values: Mapping[str, pc.Expression], schema: pa.Schema) -> pa.Table:

@@ -26,7 +26,7 @@ from lakefmt._core.filegroups.table_client import TableClient, TableState
 from lakefmt._core.formats.bloom.murmur import murmur_hadoop
 from lakefmt._core.index import Index, IndexKeys, PlacingIndex, capabilities_of, keeps_placement, places_new_keys
 from lakefmt._core.index.bloom import SimpleIndex
-from lakefmt._core.index.bucket.fixed import bucket_of
+from lakefmt._core.index.bucket.bucket_index import bucket_of
 from lakefmt._core.index.bucket.ring import splits_buckets
 from lakefmt._core.keys import KeySpec
 from lakefmt._core.metadata.reading.listing import ListingByMetadata
@@ -38,11 +38,11 @@ from lakefmt._core.values import RECORD_KEY, CommitResult, InstantTime, Partitio
 from lakefmt._core.write._slice_state import log_placing
 from lakefmt._core.write.assign import Assigned, new_rows, new_rows_by_partition, rows_by_file_group
 from lakefmt._core.write.bound_context import BoundContext
-from lakefmt._core.write.bulk.grouped_rows import NEW, FoundRows, GroupToWrite, numbered_file, plan_groups
 from lakefmt._core.write.commit.retry import retried
 from lakefmt._core.write.commit.transaction import FirstSchema, PendingWrite, check_pending, concurrency_of
 from lakefmt._core.write.context import APPENDING, MOVED_AWAY, WriteContext, WriteRequest, WriteStatus
 from lakefmt._core.write.files.bucket_copies import SharedBuckets, share_buckets
+from lakefmt._core.write.grouped_rows import NEW, FoundRows, GroupToWrite, numbered_file, plan_groups
 from lakefmt._core.write.ingest import (
     KeyedBatch,
     combine,

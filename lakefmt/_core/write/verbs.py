@@ -102,8 +102,8 @@ def write_stream(transaction: WriteTransaction, tables: Iterable[pa.Table], sort
         sort: the order of a bulk insert.
     """
     # Imported here: few writes have more rows than a window.
-    from lakefmt._core.write.bulk.bulk_insert import stream_files
-    from lakefmt._core.write.bulk.grouped_rows import combined_rows
+    from lakefmt._core.write.bulk_insert import stream_files
+    from lakefmt._core.write.grouped_rows import combined_rows
 
     bound, operation, index = transaction.bound, transaction.context.operation, transaction.index
     keyed = partial(transaction.keyed, transaction.key_spec)
@@ -135,7 +135,7 @@ def _independent_parts(
 
         return (window for window, _ in gather_windows(tables, memory))
     if places_new_keys(index):
-        from lakefmt._core.write.bulk.grouped_rows import group_names, placed_parts
+        from lakefmt._core.write.grouped_rows import group_names, placed_parts
 
         replaces = transaction.context.operation in REPLACING
         names = partial(group_names, transaction.table_at, index, keyed, replaces)
@@ -160,7 +160,7 @@ def _write_parts(transaction: WriteTransaction, parts: Iterator[pa.Table]) -> li
 def _write_by_group(
     transaction: WriteTransaction, keyed: Callable[[pa.Table], KeyedBatch], tables: Iterable[pa.Table], *, fills: bool
 ) -> list[WriteStatus]:
-    from lakefmt._core.write.bulk.grouped_rows import GroupOptions, write_by_group
+    from lakefmt._core.write.grouped_rows import GroupOptions, write_by_group
 
     context, index = transaction.context, transaction.index
     appends = context.operation in APPENDING and not context.drop_duplicates

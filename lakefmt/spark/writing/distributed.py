@@ -34,9 +34,9 @@ from lakefmt._core.keys import key_spec_from_properties
 from lakefmt._core.schema import field_at
 from lakefmt._core.storage.open import open_store
 from lakefmt._core.values import RECORD_KEY, CommitResult, FileId, PartitionPath, WriteOperation
-from lakefmt._core.write.bulk.grouped_rows import NEW, FoundRows, GroupToWrite
-from lakefmt._core.write.commit.callbacks import notify_callbacks
+from lakefmt._core.write.commit.transaction import notify_callbacks
 from lakefmt._core.write.context import APPENDING, REPLACING
+from lakefmt._core.write.grouped_rows import NEW, FoundRows, GroupToWrite
 from lakefmt._core.write.tasks import (
     SharedWrite,
     TaskResult,

@@ -6,6 +6,8 @@ import threading
 
 import pytest
 
+import lakefmt
+from lakefmt import cdc
 from lakefmt._core.cdc.events import (
     Border,
     RowChanges,
@@ -15,7 +17,7 @@ from lakefmt._core.cdc.events import (
     TableLoaded,
     TableTruncated,
 )
-from lakefmt.errors import InvalidInputError, SourceRefused, SourceUnavailable
+from lakefmt.errors import InvalidInputError, SourceChanged, SourceRefused, SourceUnavailable
 from tests.cdc.mysql.following_kit import Sink, borders, differences, follow, new_database, source_of
 from tests.judges.mariadb import READER, READER_PASSWORD
 
@@ -440,3 +442,29 @@ class TestTheReader:
         database, name, _ = followed
         with pytest.raises(InvalidInputError, match="position"):
             next(source_of(mariadb, database).events({name: position}, logs=False, until_now=True))
+
+
+@pytest.mark.parametrize("statement", ["truncate table t", "drop table t", "rename table t to other"])
+def test_a_statement_on_a_table_whose_position_alone_is_known_is_told(mariadb, statement):
+    database = new_database(mariadb, "create table t (id int primary key)", "insert into t values (1)")
+    name = SourceName(database, "t")
+    source = source_of(mariadb, database)
+    position = source.latest()
+    mariadb.execute(statement, database=database)
+    told = [type(event) for event in source.events({name: position}, logs=False, until_now=True)]
+    assert TableTruncated in told or TableGone in told
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [("drop table t", "create table t (id int primary key)"), ("create or replace table t (id int primary key)",)],
+)
+def test_a_table_that_was_made_again_is_the_servers(mariadb, tmp_path, steps):
+    database = new_database(mariadb, "create table t (id int primary key)", "insert into t values (1), (2)")
+    opener = lambda: source_of(mariadb, database)  # noqa: E731
+    cdc.follow(opener, str(tmp_path), until_now=True)
+    mariadb.execute(*steps, "insert into t values (3)", database=database)
+    with pytest.raises(SourceChanged, match="is there again"):
+        cdc.follow(opener, str(tmp_path), until_now=True)
+    cdc.follow(opener, str(tmp_path), until_now=True, on_truncate="apply")
+    assert lakefmt.open_table(tmp_path / database / "t").read(columns=["id"]).column("id").to_pylist() == [3]

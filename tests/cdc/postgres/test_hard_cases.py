@@ -523,6 +523,11 @@ def test_a_second_reader_of_a_slot_is_refused_for_now(postgres, shop):
     applied, source = Applied(), source_of(postgres, shop)
     events = source.events({}, logs=False, until_now=False)
     applied_until(events, applied, lambda: applied.borders > 1)
+    make_others(postgres, shop)
+    published = "SELECT tablename::text FROM pg_publication_tables"
+    with pytest.raises(SourceUnavailable, match="active"):
+        follow(postgres, shop, Applied(), tables=["others"])
+    assert postgres.rows(published, shop) == [("items",)], "it took the tables of the first one out"
     with pytest.raises(SourceUnavailable, match="active"):
         follow(postgres, shop, applied)
     events.close()
@@ -654,3 +659,113 @@ def test_the_columns_of_a_table_are_those_of_its_events(postgres, shop):
         == [event.table for event in applied.changed if isinstance(event, TableChanged)]
     )
     source.close()
+
+
+# --------------------------------------------------------------------------------------------- followers beside each other
+
+
+def url_of(postgres, shop, more: str = "") -> str:
+    return f"postgresql://postgres@{postgres.host}:{postgres.port}/{shop}{more}"
+
+
+def ids_of(folder, name: str) -> list[int]:
+    return sorted(lakefmt.open_table(folder / "public" / name).read(columns=["id"]).column("id").to_pylist())
+
+
+def make_others(postgres, shop) -> None:
+    postgres.execute(
+        "CREATE TABLE others (id int PRIMARY KEY, v text)", "INSERT INTO others VALUES (1), (2)", database=shop
+    )
+
+
+@pytest.mark.parametrize("others", [["public.items"], ["public.*", "!others"]], ids=["a name", "an exclusion"])
+def test_a_table_that_was_left_out_for_a_while_loses_nothing_without_a_word(postgres, shop, tmp_path, others):
+    make_items(postgres, shop)
+    make_others(postgres, shop)
+    url, both = url_of(postgres, shop), ["public.*"]
+    cdc.follow(url, str(tmp_path), tables=both, until_now=True)
+    postgres.execute(
+        "INSERT INTO others VALUES (3, 'while it is left out')", "DELETE FROM others WHERE id = 1", database=shop
+    )
+    postgres.execute("INSERT INTO items VALUES (4, 'x', '')", database=shop)
+    cdc.follow(url, str(tmp_path), tables=others, until_now=True)
+    with pytest.raises(PositionLost, match=r"public\.others"):
+        cdc.follow(url, str(tmp_path), tables=both, until_now=True)
+    postgres.execute("INSERT INTO items VALUES (5, 'y', '')", database=shop)
+    cdc.follow(url, str(tmp_path), tables=both, until_now=True, on_position_lost="resnapshot")
+    assert (ids_of(tmp_path, "others"), ids_of(tmp_path, "items")) == ([2, 3], [1, 2, 3, 4, 5])
+
+
+def test_followers_of_other_tables_into_one_folder_lose_nothing_without_a_word(postgres, shop, tmp_path):
+    make_items(postgres, shop)
+    make_others(postgres, shop)
+    url = url_of(postgres, shop)
+    cdc.follow(url, str(tmp_path), tables=["items"], until_now=True)
+    cdc.follow(url, str(tmp_path), tables=["others"], until_now=True)
+    postgres.execute("INSERT INTO items VALUES (4, 'x', '')", "INSERT INTO others VALUES (3), (4)", database=shop)
+    with pytest.raises(PositionLost, match="items"):
+        cdc.follow(url, str(tmp_path), tables=["items"], until_now=True)
+    for name in ("first", "second"):  # with names of their own they may come in turns
+        cdc.follow(url, str(tmp_path), tables=["items"], until_now=True, name="of-items", on_position_lost="resnapshot")
+        cdc.follow(url, str(tmp_path), tables=["others"], until_now=True, name="of-others")
+        postgres.execute(f"INSERT INTO others SELECT max(id) + 1, '{name}' FROM others", database=shop)
+    assert (ids_of(tmp_path, "others"), ids_of(tmp_path, "items")) == ([1, 2, 3, 4, 5], [1, 2, 3, 4])
+
+
+def test_a_second_follower_of_other_tables_starts_beside_the_first(postgres, shop, tmp_path):
+    make_items(postgres, shop)
+    make_others(postgres, shop)
+    for lake, name in (("first", "items"), ("second", "others")):
+        cdc.follow(url_of(postgres, shop), str(tmp_path / lake), tables=[name], until_now=True)
+    assert (ids_of(tmp_path / "first", "items"), ids_of(tmp_path / "second", "others")) == ([1, 2, 3], [1, 2])
+
+
+def test_two_databases_of_one_server_go_into_one_folder(postgres, shop, tmp_path):
+    make_items(postgres, shop)
+    other = postgres.database()
+    try:
+        make_others(postgres, other)
+        for database in (shop, other, shop, other):
+            cdc.follow(url_of(postgres, database), str(tmp_path), until_now=True)
+        assert (ids_of(tmp_path, "items"), ids_of(tmp_path, "others")) == ([1, 2, 3], [1, 2])
+    finally:
+        postgres.drop(other)
+
+
+def test_a_table_that_left_the_publication_for_a_while_loses_nothing_without_a_word(postgres, shop):
+    make_items(postgres, shop)
+    make_others(postgres, shop)
+    postgres.execute("CREATE PUBLICATION mine FOR TABLE items, others", database=shop)
+    applied = Applied()
+    follow(postgres, shop, applied, publication="mine")
+    postgres.execute(
+        "ALTER PUBLICATION mine DROP TABLE others",
+        "INSERT INTO others VALUES (3)",
+        "ALTER PUBLICATION mine ADD TABLE others",
+        database=shop,
+    )
+    with pytest.raises(PositionLost, match=r"public\.others"):
+        follow(postgres, shop, applied, publication="mine")
+
+
+def test_settings_of_tables_are_found_under_the_name_that_patterns_have(postgres, shop, tmp_path):
+    make_items(postgres, shop)
+    told = {"items": {"path": str(tmp_path / "elsewhere"), "rename": {"v": "text"}}}
+    cdc.follow(url_of(postgres, shop), str(tmp_path), tables=told, until_now=True)
+    assert lakefmt.open_table(tmp_path / "elsewhere").read().column_names == ["id", "text", "big"]
+    assert not (tmp_path / "public").exists()
+
+
+def test_a_slot_stays_the_followers_when_tables_and_settings_are_added(postgres, shop, tmp_path):
+    make_items(postgres, shop)
+    make_others(postgres, shop)
+    told = {"public.items": {"path": str(tmp_path / "items")}}
+    cdc.follow(url_of(postgres, shop), tables=told, until_now=True)
+    postgres.execute("INSERT INTO items VALUES (4, 'x', '')", database=shop)
+    told = {
+        "public.items": {"path": f"{tmp_path}/items/", "rename": {"v": "text"}},
+        "public.others": str(tmp_path / "others"),
+    }
+    cdc.follow(url_of(postgres, shop), tables=told, until_now=True)
+    assert len(postgres.rows("SELECT 1 FROM pg_replication_slots", shop)) == 1
+    assert sorted(lakefmt.open_table(tmp_path / "items").read().column("id").to_pylist()) == [1, 2, 3, 4]

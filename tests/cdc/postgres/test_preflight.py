@@ -42,13 +42,6 @@ def test_a_server_that_has_all_lacks_nothing_but_a_limit_of_its_log(postgres, sh
             "leaves out insertions, updates or deletions",
         ),
         (
-            [
-                "CREATE TABLE items (id int PRIMARY KEY)",
-                "CREATE PUBLICATION lakefmt FOR TABLE items WITH (publish_via_partition_root)",
-            ],
-            "partitions under the name of their parent",
-        ),
-        (
             ["CREATE TABLE items (id int PRIMARY KEY)", "CREATE PUBLICATION lakefmt FOR TABLE items WHERE (id > 5)"],
             "leaves out rows or columns of public.items",
         ),
@@ -57,7 +50,7 @@ def test_a_server_that_has_all_lacks_nothing_but_a_limit_of_its_log(postgres, sh
             "leaves out rows or columns of public.items",
         ),
     ],
-    ids=["no key", "identity of nothing", "only insertions", "partitions", "rows", "columns"],
+    ids=["no key", "identity of nothing", "only insertions", "rows", "columns"],
 )
 def test_what_would_lose_changes_stops_until_it_is_mended(postgres, shop, statements, message):
     postgres.execute(*statements, database=shop)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import decimal
 import io
 import json
 import re
@@ -263,6 +264,45 @@ def test_two_versions_of_a_schema_in_one_batch_keep_their_order(rows):
 
 def without_absent(rows):
     return [{name: value for name, value in row.items() if value is not None} for row in rows]
+
+
+def test_a_column_that_an_older_schema_lacks_has_the_default_of_the_newest_whatever_else_comes():
+    more = [
+        {"name": "n", "type": ["long", "null"], "default": 5},
+        {"name": "x", "type": "double", "default": 0.25},
+        {"name": "raw", "type": "bytes", "default": "\u00ff"},
+        {
+            "name": "price",
+            "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2},
+            "default": "\u0001\u0000",
+        },
+        {"name": "tags", "type": {"type": "array", "items": "string"}, "default": ["a"]},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}, "default": 1000},
+        {"name": "none", "type": ["null", "string"], "default": None},
+    ]
+    newest = {**FIRST, "fields": [*FIRST["fields"], *more]}
+
+    class Subjects(Schemas):
+        def latest(self, subject):
+            assert subject == "orders-value"
+            return newest
+
+    defaults = {
+        "n": 5,
+        "x": 0.25,
+        "raw": b"\xff",
+        "price": decimal.Decimal("2.56"),
+        "tags": ["a"],
+        "at": dt.datetime(1970, 1, 1, 0, 0, 1, tzinfo=dt.UTC),
+    }
+    old = encoded(7, FIRST, {"id": 1, "v": "x"})
+    new = encoded(9, newest, {"id": 2, "v": None, **defaults, "n": None, "none": "y"})
+    expected = [{"id": 1, "v": "x", **defaults}, {"id": 2, **defaults, "none": "y"}]
+    del expected[1]["n"]
+    for values in ([old], [old, new]):
+        found = AvroMessages(Subjects({7: FIRST, 9: newest}), "orders-value").decode([None] * len(values), values)
+        assert without_absent(found.rows.to_pylist()) == expected[: len(values)]
+        assert not found.rejected
 
 
 def test_messages_without_a_schema_of_an_unknown_one_and_damaged_ones_are_rejected():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
+import urllib.request
 from decimal import Decimal
 
 import pyarrow as pa
@@ -11,7 +13,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, ti
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefmt._core.ingest.kafka.protobuf import ProtobufMessages, without_frame
+from lakefmt._core.ingest.kafka.protobuf import ProtobufMessages, RegisteredMessages, without_frame
 from lakefmt._core.ingest.kafka.source import open_kafka_source
 from lakefmt.errors import FormatError, InvalidInputError, UnknownSetting, UnsupportedFeature
 
@@ -171,3 +173,107 @@ def test_a_topic_of_protobuf(kafka, file, order_class):
     (batch,) = source.plan(None, None).batches()
     assert batch.rows["id"].to_pylist() == [1, 2, 3, 4, 5]
     assert batch.rejected["origin"].to_pylist() == [f"{topic}-0@5"]
+
+
+# ------------------------------------------------------------------------------------------------- schemas of a registry
+
+COMMON = 'syntax = "proto3"; package shop.common; message City { string name = 1; }'
+FIRST = """syntax = "proto3"; package shop; import "shop/common.proto"; import "google/protobuf/timestamp.proto";
+message Other { int64 x = 1; message Inner { bool ok = 1; } }
+message Sale { int64 id = 1; shop.common.City city = 2; google.protobuf.Timestamp at = 3; }"""
+SECOND = FIRST.replace("at = 3; }", "at = 3; optional string note = 4; }")
+
+
+class Texts:
+    """A registry."""
+
+    def __init__(self, schemas):
+        self._schemas, self.asked = schemas, []
+
+    def texts(self, number):
+        self.asked.append(number)
+        if number not in self._schemas:
+            raise FormatError(f"the registry has no schema {number}")
+        return self._schemas[number]
+
+
+def framed(number, path, body):
+    return b"\0" + number.to_bytes(4, "big") + path + body
+
+
+def test_messages_of_a_registry_are_read_by_their_schema_and_its_place():
+    pytest.importorskip("grpc_tools", reason="protoc compiles the texts of a registry: pip install grpcio-tools")
+    registry = Texts(
+        {7: {"": FIRST, "shop/common.proto": COMMON}, 9: {"": SECOND, "shop/common.proto": COMMON}, 5: {"": "no"}}
+    )
+    sale, inner = b"\x08\x05\x12\x06\x0a\x04Oslo", b"\x08\x01"
+    values = [
+        framed(7, b"\x02\x02", sale),
+        framed(9, b"\x02\x02", sale + b"\x22\x01n"),
+        framed(8, b"\0", sale),
+        framed(7, b"\x02\x08", sale),
+        sale,
+        framed(5, b"\0", sale),
+        framed(7, b"\x02\x02", b"\x08"),
+    ]
+    messages = RegisteredMessages(registry)
+    found = messages.decode([None] * len(values), values)
+    city = {"name": "Oslo"}
+    assert [{k: v for k, v in row.items() if v is not None} for row in found.rows.to_pylist()] == [
+        {"id": 5, "city": city},
+        {"id": 5, "city": city, "note": "n"},
+    ]
+    assert found.places.tolist() == [0, 1]
+    reasons = dict(found.rejected)
+    assert sorted(reasons) == [2, 3, 4, 5, 6]
+    assert "has no schema 8" in reasons[2]
+    assert "no message at [4]" in reasons[3]
+    assert reasons[4] == "no number of a schema in front"
+    assert "cannot be compiled" in reasons[5]
+    nested = messages.decode([None], [framed(7, b"\x04\x00\x00", inner)])
+    assert nested.rows.to_pylist() == [{"ok": True}]
+    assert registry.asked.count(7) == 1
+
+
+@pytest.mark.parametrize("name", ["/etc/x.proto", "../x.proto", "a/../../x.proto", "lakefmt_main.proto", "x"])
+def test_an_import_leaves_no_folder(name):
+    pytest.importorskip("grpc_tools", reason="protoc compiles the texts of a registry: pip install grpcio-tools")
+    messages = RegisteredMessages(Texts({1: {"": FIRST, name: COMMON}}))
+    found = messages.decode([None], [framed(1, b"\0", b"")])
+    assert "is no name of a file" in found.rejected[0][1]
+
+
+def test_protoc_that_is_missing_is_named(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    with pytest.raises(UnsupportedFeature, match="pip install grpcio-tools"):
+        RegisteredMessages(Texts({}))
+
+
+@pytest.mark.slow
+@pytest.mark.test_all
+def test_protobuf_with_a_real_registry(kafka, registry):
+    pytest.importorskip("grpc_tools", reason="protoc compiles the texts of a registry: pip install grpcio-tools")
+
+    def register(subject, text, references=()):
+        body = json.dumps({"schema": text, "schemaType": "PROTOBUF", "references": list(references)}).encode()
+        asked = urllib.request.Request(
+            f"{registry}/subjects/{subject}/versions", body, {"Content-Type": "application/vnd.schemaregistry.v1+json"}
+        )
+        with urllib.request.urlopen(asked, timeout=30) as answer:
+            return int(json.load(answer)["id"])
+
+    topic = kafka.create_topic()
+    register(f"{topic}-common", COMMON)
+    to_common = {"name": "shop/common.proto", "subject": f"{topic}-common", "version": 1}
+    number = register(f"{topic}-value", FIRST, [to_common])
+    kafka.send_values(topic, [framed(number, b"\x02\x02", b"\x08\x05\x12\x06\x0a\x04Oslo")])
+    source = open_kafka_source(
+        {
+            "hoodie.streamer.source.kafka.topic": topic,
+            "bootstrap.servers": kafka.address,
+            "lakefmt.ingest.kafka.format": "protobuf",
+            "schema.registry.url": registry,
+        }
+    )
+    (batch,) = source.plan(None, None).batches()
+    assert batch.rows.to_pylist() == [{"id": 5, "city": {"name": "Oslo"}, "at": None}]

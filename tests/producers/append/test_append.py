@@ -428,7 +428,7 @@ def test_no_more_files_are_open_than_may_be(sorted_rows: bool, monkeypatch: pyte
             is_open.discard(self)
             return super().finish()
 
-    monkeypatch.setattr("lakefmt._core.write.bulk.bulk_insert.FileInProgress", Counted)
+    monkeypatch.setattr("lakefmt._core.write.bulk_insert.FileInProgress", Counted)
     first = 30 if sorted_rows else 3  # partitions of the first rows: too many, or not yet
     partitions = [n % (first if n < 200 else 30) for n in range(2000)]
     rows = pa.table({"p": partitions, "n": list(range(2000))}, schema=schema)
@@ -453,3 +453,13 @@ def test_expire_partitions_by_value_and_by_update(tmp_path: Path) -> None:
     for bad in ({"older_than": 5}, {"older_than": datetime(2026, 1, 1)}, {"older_than": month, "by": "size"}):
         with pytest.raises(InvalidInputError):
             table.expire_partitions(**bad)  # type: ignore[arg-type]
+
+
+def test_append_into_a_keyed_table_is_refused_and_repeats_no_key() -> None:
+    rows = pa.table({"id": ["a"], "n": [1]})
+    table = lakefmt.create_table("memory://append-keyed", data=rows, record_key="id")
+    table.upsert(rows)
+    for call in ({}, {"txn": ("loader", 1)}, {"dry_run": True}):
+        with pytest.raises(UnsupportedFeature, match=r"upsert updates it, insert adds rows"):
+            table.append(rows, **call)
+    assert table.read().num_rows == 1

@@ -29,8 +29,8 @@ from google.protobuf.json_format import MessageToJson, Parse
 
 from lakefmt.errors import LakefmtError
 from lakefmt.realtime import Connection, RealtimeStream, connect
-from lakefmt.realtime.options import RealtimeOptionsBuilder
 from lakefmt.realtime.statements import SqlField, SqlKind, decode_types
+from lakefmt.realtime.stream import RealtimeOptionsBuilder
 
 INSTANCE = 7
 #: Kinds whose values the client sends as they are; its converters of the others are faulty.

@@ -362,10 +362,57 @@ class SchemaRegistry:
             self._schemas[number] = self._ask(number)
         return self._schemas[number]
 
+    def latest(self, subject: str) -> Any:
+        """Return the newest schema of a subject as it is stored; None: there is no such subject.
+
+        Raises:
+            FormatError: the registry answers with something else.
+            SourceUnavailable: it does not answer.
+        """
+        place = f"subjects/{urllib.parse.quote(subject, safe='')}/versions/latest"
+        try:
+            found = self._get(place, f"newest version of {shown(subject)}")
+        except FormatError as error:
+            if isinstance(error.__cause__, urllib.error.HTTPError):
+                return None
+            raise
+        return self._whole(found, f"the newest version of {shown(subject)}")
+
     def _ask(self, number: int) -> Any:
-        found = self._get(f"schemas/ids/{number}", f"schema {number}")
+        return self._whole(self._get(f"schemas/ids/{number}", f"schema {number}"), f"schema {number}")
+
+    def texts(self, number: int) -> dict[str, str]:
+        """Return the text of a schema of Protobuf, by the empty name, and those of the files that it imports, by theirs.
+
+        Raises:
+            FormatError: the registry has no such schema, or answers with something else.
+            SourceUnavailable: it does not answer.
+        """
+        texts: dict[str, str] = {}
+        waiting = [("", f"schemas/ids/{number}", f"schema {number}")]
+        while waiting:
+            name, place, what = waiting.pop()
+            if name in texts:
+                continue
+            found = self._get(place, what)
+            try:
+                if found.get("schemaType") != "PROTOBUF":
+                    raise FormatError(f"{what} of the registry is none of Protobuf")
+                texts[name] = str(found["schema"])
+                for each in found.get("references") or ():
+                    subject, version = str(each["subject"]), int(each["version"])
+                    place = f"subjects/{urllib.parse.quote(subject, safe='')}/versions/{version}"
+                    waiting.append((str(each["name"]), place, f"version {version} of {shown(subject)}"))
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                raise FormatError(f"{what} of the registry cannot be read: {error}") from error
+            if len(texts) > _MOST_REFERENCES:
+                raise FormatError(f"{what} of the registry rests on more than {_MOST_REFERENCES} others")
+        return texts
+
+    def _whole(self, found: Any, what: str) -> Any:
+        """Return the schema of an answer with those that it refers to."""
         definitions: dict[str, Any] = {}
-        schema = self._parsed(found, f"schema {number}", definitions)
+        schema = self._parsed(found, what, definitions)
         return _with_definitions(schema, "", definitions, set()) if definitions else schema
 
     def _parsed(self, found: Any, what: str, definitions: dict[str, Any]) -> Any:

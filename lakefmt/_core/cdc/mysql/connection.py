@@ -17,6 +17,7 @@ _SECONDS_TO_CONNECT: Final = 15
 #: A statement that says nothing for so long has lost its server.
 _SECONDS_TO_ANSWER: Final = 600
 #: Too many connections, server shuts down, connection killed, and all codes of the client from 2000 on.
+_NO_TLS: Final = 2026
 _PASSING: Final = frozenset((1040, 1053, 1077, 1152, 1158, 1159, 1160, 1161, 1184, 1203, 1205, 1213, 1226, 1317, 1927))
 #: The session of a reader: times in UTC, no limit of a statement's time, text as it is stored.
 _SESSION: Final = (
@@ -52,6 +53,8 @@ def translated(account: Account) -> Iterator[None]:
     except (errors.OperationalError, errors.InterfaceError, OSError) as error:
         code, message = _parts(error)
         where = f"MariaDB at {account.host}:{account.port}"
+        if code == _NO_TLS or isinstance(getattr(error, "original_exception", None), ssl.SSLCertVerificationError):
+            raise SourceRefused(f"{where} is not trusted: {message} ({code})") from None
         if isinstance(error, errors.OperationalError) and code not in _PASSING and not 2000 <= code < 3000:
             raise SourceRefused(f"{where} refuses: {message} ({code})") from None
         raise SourceUnavailable(f"{where} cannot be reached: {message} ({code})") from None
@@ -88,6 +91,9 @@ class Session:
                 ssl_disabled=account.tls is False,
                 program_name="lakefmt",
             )
+        if account.tls is not False and not getattr(self._connection, "_secure", False):
+            self.close()  # older clients go on without a word
+            raise SourceRefused(f"the server at {account.host}:{account.port} has no TLS")
         version = str(self._connection.get_server_info())
         if "mariadb" not in version.lower():
             self.close()

@@ -145,6 +145,11 @@ class FollowedTable:
         if stored:
             self.take_hints(stored.columns)
 
+    @property
+    def is_known(self) -> bool:
+        """Whether its sink may have rows."""
+        return self.announced is not None or self.stored is not None
+
     # --- its shape ------------------------------------------------------------------------------------------------
 
     def take_hints(self, columns: Sequence[SourceColumn]) -> None:
@@ -632,7 +637,7 @@ class LogFollower:
             return
         if isinstance(meaning, Truncated):
             yield from self._taken(table)
-            if table.announced is not None:
+            if table.is_known:
                 yield TableTruncated(table.name)
             return
         if meaning.is_versioned:
@@ -672,7 +677,7 @@ class LogFollower:
         yield from self._taken(table)
         table.drop_chunk()
         del self._tables[name]
-        if table.announced is not None:
+        if table.is_known:
             yield TableGone(name, new_name)
 
     def _renamed(self, meaning: Renamed, replaced: Set[SourceName]) -> Iterator[Event]:
@@ -691,7 +696,7 @@ class LogFollower:
         # Rows came or went without events: begin with the rows of now.
         yield from self._taken(table)
         table.drop_chunk()
-        if table.announced is not None:
+        if table.is_known:
             yield TableTruncated(table.name)
         table.is_read, table.last_key, table.is_begun = False, None, True
 

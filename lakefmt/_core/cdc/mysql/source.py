@@ -6,10 +6,10 @@ import contextlib
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from lakefmt._core.arguments import shown
-from lakefmt._core.cdc.events import Event, Position, SourceFinding, SourceName, SourceTable
+from lakefmt._core.cdc.events import Event, Position, SourceFinding, SourceName, SourceTable, whole_pattern
 from lakefmt._core.cdc.mysql.columns import source_table
 from lakefmt._core.cdc.mysql.connection import Account, Session
 from lakefmt._core.cdc.mysql.following import FollowerSettings, LogFollower, followed_tables, server_name
@@ -190,7 +190,8 @@ class MySQLSource:
         """Return the source of an address such as ``mysql://reader@db.example:3306/shop``.
 
         Args:
-            url: of the server; a database in it stands before patterns without one, and tables are left out of its tables.
+            url: of the server; a database in it stands before patterns without one, and tables are left out of its tables. Behind a
+                question mark `tls` (``true`` or the file of an authority's certificate), `server_id` and `chunk_rows` as of the class.
             password: of the account; one in the address is refused, because addresses are shown.
             tables: see :class:`MySQLSource`.
             options: more of its options.
@@ -203,8 +204,9 @@ class MySQLSource:
             raise InvalidInputError("the address of a source is such as mysql://user@host:3306/database")
         if parts.password is not None:
             raise InvalidInputError("the address of a source has a password: give it apart from the address")
+        options = {**_url_options(parts.query), **options}
         database = unquote(parts.path.strip("/"))
-        full = [_in_database(pattern, database) for pattern in tables]
+        full = [whole_pattern(pattern, database) for pattern in tables]
         if database and all(pattern.startswith("!") for pattern in full):
             full.insert(0, f"{database}.*")
         user = unquote(parts.username or "")
@@ -266,8 +268,19 @@ class MySQLSource:
             self._follower.close()
 
 
-def _in_database(pattern: str, database: str) -> str:
-    """Return a pattern qualified with the default database; a leading ``!`` is kept."""
-    bare = pattern.removeprefix("!")
-    sign = pattern[: len(pattern) - len(bare)]
-    return pattern if "." in bare or not database else f"{sign}{database}.{bare}"
+def _url_options(query: str) -> dict[str, Any]:
+    """Return what an address says of the source; what it does not know, such as another name for TLS, is refused."""
+    told = dict(parse_qsl(query, keep_blank_values=True))
+    if unknown := sorted(told.keys() - {"tls", "server_id", "chunk_rows"}):
+        raise InvalidInputError(f"the address of a source has {shown(unknown[0])}: give tls, server_id or chunk_rows")
+    options: dict[str, Any] = {}
+    for name, text in told.items():
+        if name == "tls":
+            options[name] = {"true": True, "false": False}.get(text, text)
+        elif text.isdecimal():
+            options[name] = int(text)
+        else:
+            raise InvalidInputError(f"the address of a source has {name}={shown(text)}: give a whole number")
+    if options.get("tls") == "":
+        raise InvalidInputError("the address of a source has tls without a value: give true, false or a file")
+    return options

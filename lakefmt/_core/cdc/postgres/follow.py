@@ -9,12 +9,12 @@ the pages that were not read come from the new snapshot. So changes never meet r
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from lakefmt._core.arguments import shown
 from lakefmt._core.cdc.events import Border, Event, SourceName, TableChanged, TableGone, TableLoaded, TableTruncated
-from lakefmt._core.cdc.postgres.log import ReplicationStream, ensure_publication, ensure_slot
+from lakefmt._core.cdc.postgres.log import ReplicationStream, ensure_publication, ensure_slot, entries
 from lakefmt._core.cdc.postgres.pgoutput import (
     Begin,
     Commit,
@@ -27,7 +27,15 @@ from lakefmt._core.cdc.postgres.pgoutput import (
     decode_message,
 )
 from lakefmt._core.cdc.postgres.rows import ChangeBuffer, ColumnTypes, snapshot_changes
-from lakefmt._core.cdc.postgres.server import ColumnRow, PostgresSettings, ServerCatalog, TableRow, ask, lsn_number
+from lakefmt._core.cdc.postgres.server import (
+    PARTITIONED,
+    ColumnRow,
+    PostgresSettings,
+    ServerCatalog,
+    TableRow,
+    ask,
+    lsn_number,
+)
 from lakefmt._core.cdc.postgres.snapshot import ExportedSnapshot, TableReader, TouchedRows
 from lakefmt._core.data_classes import dataclass
 from lakefmt.errors import FormatError, InvalidInputError, PositionLost, SourceRefused
@@ -82,11 +90,15 @@ class LogPosition:
         table_id: the table's object id: another one of the same name is another table; None: whichever has the name.
         lsn: the place in the log before which every transaction is in it.
         progress: its rows were read so far, and more are to come; None: all.
+        leaves: of a partitioned table: the number of each partition with rows, of its file and of the transaction that made it one.
+        entry: the number of the table's entry in the publication: behind another one changes may not have been sent; None: whichever it has.
     """
 
     table_id: int | None
     lsn: int
     progress: Progress | None = None
+    entry: int | None = None
+    leaves: tuple[tuple[int, int, int], ...] = ()
 
 
 def encode_log_position(origin: Origin, position: LogPosition) -> dict[str, Any]:
@@ -99,7 +111,10 @@ def encode_log_position(origin: Origin, position: LogPosition) -> dict[str, Any]
         "slot": origin.slot,
         "table": position.table_id,
         "lsn": position.lsn,
+        "entry": position.entry,
     }
+    if position.leaves:
+        value["leaves"] = [list(leaf) for leaf in position.leaves]
     if position.progress is not None:
         value["snapshot"] = {"page": position.progress.page, "file": position.progress.file}
     return value
@@ -123,12 +138,23 @@ def decode_log_position(value: object, origin: Origin) -> LogPosition:
             raise PositionLost(f"the stored position is of {name} {shown(value.get(name))}, and this is {shown(now)}")
     progress = value.get("snapshot")
     table_id = value.get("table")
-    numbers = [0 if table_id is None else table_id, value.get("lsn")]
+    entry = value.get("entry")
+    numbers = [0 if table_id is None else table_id, value.get("lsn"), 0 if entry is None else entry]
     numbers += [progress.get("page"), progress.get("file")] if isinstance(progress, Mapping) else []
-    if not all(type(number) is int and 0 <= number < _MOST_LSN for number in numbers):
+    leaves = value.get("leaves", [])
+    if not isinstance(leaves, list) or not all(isinstance(leaf, list) and len(leaf) == 3 for leaf in leaves):
+        raise InvalidInputError(f"{shown(value)} is no position of PostgreSQL: its partitions are none")
+    pairs = [number for leaf in leaves for number in leaf]
+    if not all(type(number) is int and 0 <= number < _MOST_LSN for number in [*numbers, *pairs]):
         raise InvalidInputError(f"{shown(value)} is no position of PostgreSQL: its numbers are none")
-    number, lsn, *rest = (int(number or 0) for number in numbers)
-    return LogPosition(None if table_id is None else number, lsn, Progress(*rest) if rest else None)
+    number, lsn, entered, *rest = (int(number or 0) for number in numbers)
+    return LogPosition(
+        None if table_id is None else number,
+        lsn,
+        Progress(*rest) if rest else None,
+        None if entry is None else entered,
+        tuple((leaf[0], leaf[1], leaf[2]) for leaf in leaves),
+    )
 
 
 #: A border at least so often.
@@ -145,8 +171,10 @@ _TOUCHED_KEYS: Final = 5_000
 class TrackedTable:
     """A table that is followed."""
 
-    def __init__(self, row: TableRow, lsn: int, progress: Progress | None) -> None:
+    def __init__(self, row: TableRow, lsn: int, progress: Progress | None, entry: int | None) -> None:
         self.row = row
+        #: The number of its entry in the publication.
+        self.entry = entry
         #: The place in the log before which every transaction is in what came.
         self.lsn = lsn
         #: How far its rows were read; None: all.
@@ -267,6 +295,8 @@ class PostgresRun:
     def _track_all(self, stored: Mapping[SourceName, LogPosition]) -> Iterator[Event]:
         rows = self._published()
         there = {row.name for row in rows.values()}
+        entered = entries(self._connection, self._settings.publication, list(rows))
+        self._check_entries(rows, stored, entered)
         for name, position in stored.items():
             if name not in there:
                 renamed = rows.get(position.table_id or 0)
@@ -276,21 +306,46 @@ class PostgresRun:
             if found is not None and found.table_id not in (None, row.id):
                 yield TableTruncated(row.name)  # dropped and made again
                 found = None
-            self._tracked[row.id] = self._tracked_at(row, found)
+            if found is not None and found.progress is None and moves_rows(found.leaves, row):
+                yield TableTruncated(row.name)
+                found = None
+            self._tracked[row.id] = self._tracked_at(row, found, entered.get(row.id))
         self._take_snapshot()
+
+    def _check_entries(
+        self, rows: Mapping[int, TableRow], stored: Mapping[SourceName, LogPosition], entered: Mapping[int, int]
+    ) -> None:
+        """Refuse positions of tables that left the publication since, whose changes were not sent meanwhile.
+
+        Raises:
+            PositionLost: there are such tables.
+        """
+        lost = [
+            row.name
+            for row in rows.values()
+            if (position := stored.get(row.name)) is not None
+            and position.table_id == row.id
+            and position.entry not in (None, entered.get(row.id))
+        ]
+        if lost:
+            raise PositionLost(
+                f"PostgreSQL: {', '.join(map(str, lost))} left the publication {shown(self._settings.publication)} for a while, as when a follower "
+                "of this name and folder left it out: changes of that time were not sent",
+                tables=lost,
+            )
 
     def _published(self) -> dict[int, TableRow]:
         rows = self._catalog.published(self._settings.publication)
         return {number: row for number, row in rows.items() if self._settings.matches(row.name)}
 
-    def _tracked_at(self, row: TableRow, position: LogPosition | None) -> TrackedTable:
+    def _tracked_at(self, row: TableRow, position: LogPosition | None, entry: int | None) -> TrackedTable:
         if position is None or (position.progress is not None and position.progress.page == 0):
-            return TrackedTable(row, 0, Progress(0, row.file))
+            return TrackedTable(row, 0, Progress(0, row.file), entry)
         if position.progress is not None and (self._logs or not row.keys):
             raise SourceRefused(
                 f"{row.name}: its rows were read in part for a table of last states, and cannot be read on as a log of changes"
             )
-        return TrackedTable(row, position.lsn, position.progress)
+        return TrackedTable(row, position.lsn, position.progress, entry)
 
     def _take_snapshot(self) -> None:
         """Take a snapshot for the tables whose rows are still to come."""
@@ -516,7 +571,8 @@ class PostgresRun:
         lsn = self._lsn
         if table.progress is not None and self._snapshot is not None:
             lsn = min(lsn, self._snapshot.lsn)
-        return LogPosition(table.row.id, max(table.lsn, lsn), table.progress)
+        leaves = tuple(leaf.mark for leaf in table.row.leaves)
+        return LogPosition(table.row.id, max(table.lsn, lsn), table.progress, table.entry, leaves)
 
     def _look(self) -> Iterator[Event]:
         """Yield what follows from tables that joined or left, between two transactions."""
@@ -531,11 +587,29 @@ class PostgresRun:
         ensure_publication(self._connection, self._settings, self._not_published)
         rows = self._published()
         self._note_absent(rows)
+        again = yield from self._look_at_leaves(rows)
         joining = [row for number, row in rows.items() if number not in self._tracked]
-        if joining and not self._leaving:
-            self._tracked |= {row.id: TrackedTable(row, 0, Progress(0, row.file)) for row in joining}
+        if (joining or again) and not self._leaving:
+            entered = entries(self._connection, self._settings.publication, [row.id for row in joining])
+            self._tracked |= {
+                row.id: TrackedTable(row, 0, Progress(0, row.file), entered.get(row.id)) for row in joining
+            }
             self._take_snapshot()
             yield from self._read_pending()
+
+    def _look_at_leaves(self, rows: Mapping[int, TableRow]) -> Generator[Event, None, bool]:
+        """Let partitioned tables begin anew whose rows came or went with a partition, of which no event tells; return whether some do."""
+        again = False
+        for number, table in self._tracked.items():
+            now = rows.get(number)
+            if now is None or now.kind != PARTITIONED or now.name != table.name or self._leaving:
+                continue
+            if moves_rows([leaf.mark for leaf in table.row.leaves], now):
+                yield from table.take()
+                yield TableTruncated(table.name)
+                table.progress, again = Progress(0, 0), True
+            table.row = now
+        return again
 
     def _note_absent(self, rows: Mapping[int, TableRow]) -> None:
         """Note the tables that left: their last changes lie before what the server has written by now."""
@@ -551,6 +625,18 @@ class PostgresRun:
             name = self._tracked[number].name
             is_renamed = number in now and now[number].name != name
             self._leaving[number] = (written, TableGone(name, now[number].name if is_renamed else None))
+
+
+def moves_rows(before: Iterable[tuple[int, int, int]], now: TableRow) -> bool:
+    """Return whether rows of a partitioned table came or went with its partitions.
+
+    Args:
+        before: the marks of the partitions that it had.
+        now: the table.
+    """
+    had = set(before)
+    attached = any(leaf.mark not in had and not leaf.is_born for leaf in now.leaves)
+    return attached or not had <= {leaf.mark for leaf in now.leaves}
 
 
 def latest_position(connection: Any, log: ReplicationStream, settings: PostgresSettings) -> dict[str, Any]:

@@ -25,13 +25,17 @@ from lakefmt._core.cdc.postgres.server import (
 from lakefmt.errors import PositionLost, SourceRefused, SourceUnavailable
 
 __all__ = [
+    "PARTITIONED_FROM",
     "ReplicationStream",
     "SlotRow",
+    "await_slot",
     "ensure_publication",
     "ensure_slot",
+    "entries",
     "find_candidates",
     "find_slot",
     "has_publication",
+    "is_made_here",
 ]
 
 _log = logging.getLogger("lakefmt.cdc")
@@ -135,9 +139,14 @@ _SLOT: Final = """
 SELECT plugin::text, database::text, active, wal_status, slot_type FROM pg_catalog.pg_replication_slots WHERE slot_name = %s"""
 #: The comment of a publication that a follower made.
 _MADE_HERE: Final = "made by lakefmt"
+_COMMENT: Final = """
+SELECT coalesce(obj_description(p.oid, 'pg_publication'), '') FROM pg_catalog.pg_publication p WHERE p.pubname = %s"""
 _PUBLISHED: Final = """
-SELECT (SELECT array_agg(ARRAY[t.schemaname::text, t.tablename::text]) FROM pg_catalog.pg_publication_tables t WHERE t.pubname = %s),
-       (SELECT obj_description(p.oid, 'pg_publication') FROM pg_catalog.pg_publication p WHERE p.pubname = %s)"""
+SELECT t.schemaname::text, t.tablename::text FROM pg_catalog.pg_publication_tables t WHERE t.pubname = %s"""
+_ENTERED: Final = """
+SELECT n.nspname::text, c.relname::text
+FROM pg_catalog.pg_publication p JOIN pg_catalog.pg_publication_rel r ON r.prpubid = p.oid
+JOIN pg_catalog.pg_class c ON c.oid = r.prrelid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE p.pubname = %s"""
 _CANDIDATES: Final = """
 SELECT n.nspname::text, c.relname::text FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p' AND NOT c.relispartition ORDER BY 1, 2"""
@@ -174,8 +183,17 @@ def find_candidates(connection: Any, settings: PostgresSettings) -> list[SourceN
     return [name for row in ask(connection, _CANDIDATES) if settings.matches(name := SourceName(*row))]
 
 
+def is_made_here(connection: Any, publication: str) -> bool:
+    """Say whether a follower made a publication, so that its tables are those of the follower."""
+    rows = ask(connection, _COMMENT, publication)
+    return bool(rows) and rows[0][0] == _MADE_HERE
+
+
 def ensure_publication(connection: Any, settings: PostgresSettings, told: set[SourceName] | None = None) -> None:
-    """Make the publication of the tables that are asked for, or add those that it lacks if a follower made it.
+    """Make the publication of the tables that are asked for, or let one that a follower made have just these.
+
+    A table that is not asked for leaves it: the log is let go without it, and who asks for it again has to find out
+    (:func:`entries`).
 
     Args:
         connection: to the database.
@@ -185,44 +203,75 @@ def ensure_publication(connection: Any, settings: PostgresSettings, told: set[So
     Raises:
         SourceRefused: there is no publication, and no table that is asked for.
     """
-    names = find_candidates(connection, settings)
-    if has_publication(connection, settings.publication):
-        _add_tables(connection, settings, names, set() if told is None else told)
+    names, publication = find_candidates(connection, settings), identifier(settings.publication)
+    told = set() if told is None else told
+    if not has_publication(connection, settings.publication):
+        if not names:
+            raise SourceRefused(
+                f"PostgreSQL: no table of {shown(settings.server.database)} is one of {shown(settings.patterns)}"
+            )
+        ask(connection, publication_statement(connection, settings.publication, names))
+        ask(connection, f"COMMENT ON PUBLICATION {publication} IS %s", _MADE_HERE)
         return
-    if not names:
-        raise SourceRefused(
-            f"PostgreSQL: no table of {shown(settings.server.database)} is one of {shown(settings.patterns)}"
-        )
-    ask(connection, publication_statement(settings.publication, names))
-    ask(connection, f"COMMENT ON PUBLICATION {identifier(settings.publication)} IS %s", _MADE_HERE)
-
-
-def _add_tables(
-    connection: Any, settings: PostgresSettings, names: Sequence[SourceName], told: set[SourceName]
-) -> None:
-    """Add tables that joined to a publication that a follower made; of somebody else's, or without the right, say what is missing."""
-    found, comment = ask(connection, _PUBLISHED, *[settings.publication] * 2)[0]
-    there = {SourceName(*each) for each in found or ()}
-    missing = [name for name in names if name not in there and name not in told]
-    if not missing:
-        return
-    tables = ", ".join(identifier(*name) for name in missing)
-    statement = f"ALTER PUBLICATION {identifier(settings.publication)} ADD TABLE {tables}"
-    if comment == _MADE_HERE:
-        try:
-            ask(connection, statement)
-        except SourceRefused as error:
-            _log.warning("%s: these tables are not followed: %s", error, statement)
+    is_own = is_made_here(connection, settings.publication)
+    there = {SourceName(*row) for row in ask(connection, _ENTERED if is_own else _PUBLISHED, settings.publication)}
+    changes = {"ADD": [name for name in names if name not in there and name not in told]}
+    if is_own:
+        changes["DROP"] = sorted(name for name in there if not settings.matches(name))
+    for verb, tables in changes.items():
+        if not tables:
+            continue
+        statement = f"ALTER PUBLICATION {publication} {verb} TABLE {', '.join(identifier(*each) for each in tables)}"
+        if is_own:
+            try:
+                ask(connection, statement)
+            except SourceRefused as error:
+                _log.warning("%s: these tables do not join or leave: %s", error, statement)
+            else:
+                continue
         else:
-            return
-    else:
-        _log.warning("tables that are asked for are not in the publication, and are not followed: %s", statement)
-    told.update(missing)
+            _log.warning("tables that are asked for are not in the publication, and are not followed: %s", statement)
+        told.update(tables)
 
 
-def publication_statement(publication: str, names: list[SourceName]) -> str:
-    """Return the statement that makes a publication of tables."""
-    return f"CREATE PUBLICATION {identifier(publication)} FOR TABLE {', '.join(identifier(*name) for name in names)}"
+_ENTRIES: Final = """
+SELECT c.oid, coalesce(r.oid, s.oid, p.oid)
+FROM pg_catalog.pg_publication p CROSS JOIN pg_catalog.pg_class c
+LEFT JOIN pg_catalog.pg_publication_rel r ON r.prpubid = p.oid AND r.prrelid = c.oid
+LEFT JOIN {schemas} s ON s.pnpubid = p.oid AND s.pnnspid = c.relnamespace
+WHERE p.pubname = %s AND c.oid = ANY(%s::oid[])"""
+#: Partitioned tables are published from this release on.
+PARTITIONED_FROM: Final = 130_000
+#: Publications of whole schemas are known from this release on.
+_SCHEMAS_FROM: Final = 150_000
+
+
+def entries(connection: Any, publication: str, tables: Sequence[int]) -> dict[int, int]:
+    """Return the number of each table's entry in a publication, by object id: who leaves and comes back gets another one."""
+    schemas = "pg_catalog.pg_publication_namespace"
+    if connection.server_version < _SCHEMAS_FROM:
+        schemas = "(SELECT 0::oid AS oid, 0::oid AS pnpubid, 0::oid AS pnnspid WHERE false)"
+    return dict(ask(connection, _ENTRIES.format(schemas=schemas), publication, list(tables)))
+
+
+def publication_statement(connection: Any, publication: str, names: list[SourceName]) -> str:
+    """Return the statement that makes a publication of tables; a partitioned one is sent as one table."""
+    options = " WITH (publish_via_partition_root = true)" if connection.server_version >= PARTITIONED_FROM else ""
+    tables = ", ".join(identifier(*name) for name in names)
+    return f"CREATE PUBLICATION {identifier(publication)} FOR TABLE {tables}{options}"
+
+
+def await_slot(connection: Any, slot: str, wakes: socket.socket) -> None:
+    """Wait until nobody reads a slot; the server takes a moment to see that the reader before has gone.
+
+    Raises:
+        SourceUnavailable: somebody does.
+    """
+    deadline = time.monotonic() + _SECONDS_TO_LEAVE
+    while (row := find_slot(connection, slot)) is not None and row.is_active:
+        if time.monotonic() > deadline:
+            raise SourceUnavailable(f"PostgreSQL: the slot {slot} is active: another reader uses it")
+        select.select([wakes], [], [], _SECONDS_TO_LOOK)
 
 
 def ensure_slot(

@@ -19,8 +19,10 @@ from lakefmt._core.data_classes import dataclass, replace
 from lakefmt.errors import InvalidInputError, PositionLost, SourceRefused, SourceUnavailable
 
 __all__ = [
+    "PARTITIONED",
     "SLOT_BUSY",
     "ColumnRow",
+    "PartitionRow",
     "PostgresSettings",
     "Server",
     "ServerCatalog",
@@ -74,7 +76,16 @@ def psycopg2() -> ModuleType:
 
 
 #: Refusals of a connection have no code either.
-_REFUSED_TEXTS: Final = ("authentication failed", "no password supplied", "no pg_hba.conf entry", "does not exist")
+_REFUSED_TEXTS: Final = (
+    "authentication failed",
+    "no password supplied",
+    "no pg_hba.conf entry",
+    "does not exist",
+    "certificate verify failed",
+    "does not match host name",
+    "does not support SSL",
+    "root certificate file",
+)
 
 
 @contextlib.contextmanager
@@ -240,6 +251,29 @@ class ColumnRow(NamedTuple):
     modifier: int
 
 
+class PartitionRow(NamedTuple):
+    """A partition that has rows, of a partitioned table or of one of its partitions.
+
+    Attributes:
+        id: its object id.
+        name: its name.
+        file: the number of its file.
+        entered: the number of the transaction that made it a partition.
+        is_born: it was made as a partition, without rows, and not attached with those that it had.
+    """
+
+    id: int
+    name: SourceName
+    file: int
+    entered: int
+    is_born: bool
+
+    @property
+    def mark(self) -> tuple[int, int, int]:
+        """What stays the same unless its rows came or went without an event."""
+        return self.id, self.file, self.entered
+
+
 class TableRow(NamedTuple):
     """A table as the catalog has it.
 
@@ -252,6 +286,7 @@ class TableRow(NamedTuple):
         columns: its columns but the generated ones, which are not in the log.
         primary_key: in order.
         identity_key: the columns of the index that is its identity.
+        leaves: of a partitioned table: the partitions that have its rows.
     """
 
     id: int
@@ -262,6 +297,7 @@ class TableRow(NamedTuple):
     columns: tuple[ColumnRow, ...]
     primary_key: tuple[str, ...]
     identity_key: tuple[str, ...]
+    leaves: tuple[PartitionRow, ...] = ()
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -269,6 +305,8 @@ class TableRow(NamedTuple):
         return self.identity_key if self.identity == "i" else self.primary_key
 
 
+#: The kind of a partitioned table.
+PARTITIONED: Final = "p"
 _TABLES: Final = """
 SELECT c.oid, n.nspname, c.relname, c.relreplident::text, c.relkind::text, c.relfilenode
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
@@ -295,10 +333,25 @@ SELECT c.oid FROM unnest(%s::text[], %s::text[]) AS k(space, name)
 JOIN pg_catalog.pg_namespace n ON n.nspname = k.space JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = k.name"""
 
 
-#: An array of one value, as text, for each column that older rows lack.
+_TREE: Final = """
+WITH RECURSIVE tree(root, id, entered) AS (
+  SELECT o, o, '0'::xid FROM unnest(%s::oid[]) o
+  UNION ALL SELECT t.root, i.inhrelid, i.xmin FROM tree t JOIN pg_catalog.pg_inherits i ON i.inhparent = t.id
+  JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid AND c.relispartition)"""
+#: As the transaction sees them. A table and its row type are made together, and attaching it leaves the type as it is.
+_LEAVES: Final = (
+    _TREE
+    + """
+SELECT t.root, c.oid, n.nspname, c.relname, c.relfilenode, t.entered::text::int8, y.xmin = t.entered
+FROM tree t JOIN pg_catalog.pg_class c ON c.oid = t.id JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+JOIN pg_catalog.pg_type y ON y.oid = c.reltype WHERE t.id <> t.root AND c.relkind <> 'p' ORDER BY 2"""
+)
+#: An array of one value, as text, for each column that older rows lack, of a table or of its partitions.
 _MISSING_VALUES: Final = (
-    "SELECT attname, (attmissingval::text::text[])[1] FROM pg_catalog.pg_attribute "
-    "WHERE attrelid = %s AND atthasmissing AND NOT attisdropped"
+    _TREE
+    + """
+SELECT DISTINCT ON (a.attname) a.attname, (a.attmissingval::text::text[])[1]
+FROM tree t JOIN pg_catalog.pg_attribute a ON a.attrelid = t.id WHERE a.atthasmissing AND NOT a.attisdropped ORDER BY 1, t.id"""
 )
 
 
@@ -335,6 +388,11 @@ class ServerCatalog:
                 primary[table_id] = tuple(names)
             if is_identity:
                 identity[table_id] = tuple(names)
+        found = ask(self._connection, _TABLES, list(ids))
+        leaves: dict[int, list[PartitionRow]] = {}
+        roots = [row[0] for row in found if row[4] == PARTITIONED]
+        for root, number, schema, name, *rest in ask(self._connection, _LEAVES, roots) if roots else ():
+            leaves.setdefault(root, []).append(PartitionRow(number, SourceName(schema, name), *rest))
         return {
             table_id: TableRow(
                 table_id,
@@ -345,8 +403,9 @@ class ServerCatalog:
                 tuple(columns.get(table_id, ())),
                 primary.get(table_id, ()),
                 identity.get(table_id, ()),
+                tuple(leaves.get(table_id, ())),
             )
-            for table_id, schema, name, replica_identity, kind, file in ask(self._connection, _TABLES, list(ids))
+            for table_id, schema, name, replica_identity, kind, file in found
         }
 
     def _learn(self, ids: set[int]) -> None:
@@ -376,7 +435,7 @@ class ServerCatalog:
         ]
         shape = ColumnTypes.of(name, [column.name for column in columns], types, keys)
         # The server does not write older rows anew, and no event tells.
-        texts = {} if table_id is None else dict(ask(self._connection, _MISSING_VALUES, table_id))
+        texts = {} if table_id is None else dict(ask(self._connection, _MISSING_VALUES, [table_id]))
         filled = {
             column.name: to_arrow(pa.array([texts[column.name]], pa.string()), value_type, "null", column.name)[0]
             for column, value_type in zip(columns, types, strict=True)

@@ -19,6 +19,7 @@ from lakefmt._core.cdc.events import Event, RowChanges, RowKind, SourceName
 from lakefmt._core.cdc.postgres.pgoutput import UNSENT, Delete, Insert, Update, Values
 from lakefmt._core.cdc.postgres.rows import ColumnTypes, OddValues, snapshot_changes, table_of_texts
 from lakefmt._core.cdc.postgres.server import (
+    PARTITIONED,
     Server,
     ServerCatalog,
     TableRow,
@@ -81,11 +82,15 @@ class TableReader:
     """The rows of one table in a snapshot, by ranges of pages."""
 
     def __init__(self, snapshot: ExportedSnapshot, row: TableRow, chunk_bytes: int) -> None:
-        self._snapshot = snapshot
+        self._snapshot, self._chunk_bytes = snapshot, chunk_bytes
         self.row = row
         self.shape = snapshot.catalog.shape_of(row.name, row.columns, row.keys, row.id)
         self._name = identifier(*row.name)
         self._columns = ", ".join(f"t.{identifier(column.name)}" for column in row.columns)
+        self.pages = 0  # of a partitioned table: its partitions have them, and all are one part
+        self.pages_of_part = 1
+        if row.kind == PARTITIONED:
+            return
         with self._part():
             sizes = ask(snapshot.connection, "SELECT pg_relation_size(%s), pg_table_size(%s)", row.id, row.id)
         rows_bytes, all_bytes = (int(size or 0) for size in sizes[0])
@@ -100,6 +105,12 @@ class TableReader:
 
     def parts(self, begin: int) -> Iterator[tuple[int, list[pa.Array]]]:
         """Yield the rows from a page on as texts, with the page that comes next; the last has no end."""
+        for leaf in self.row.leaves:
+            of_leaf = self.row._replace(id=leaf.id, name=leaf.name, kind="r", file=leaf.file, leaves=())
+            for _, texts in TableReader(self._snapshot, of_leaf, self._chunk_bytes).parts(0):
+                yield self.pages, texts
+        if self.row.kind == PARTITIONED:
+            return
         while True:
             end = begin + self.pages_of_part
             is_last = end >= self.pages

@@ -13,14 +13,18 @@ from lakefmt._core.arguments import shown
 from lakefmt._core.cdc.events import Event, SourceFinding, SourceName, SourceTable
 from lakefmt._core.cdc.postgres.follow import PostgresRun, latest_position
 from lakefmt._core.cdc.postgres.log import (
+    PARTITIONED_FROM,
     ReplicationStream,
+    await_slot,
     find_candidates,
     find_slot,
     has_publication,
+    is_made_here,
     publication_statement,
 )
 from lakefmt._core.cdc.postgres.rows import OddValues
 from lakefmt._core.cdc.postgres.server import (
+    PARTITIONED,
     PostgresSettings,
     Server,
     ServerCatalog,
@@ -58,9 +62,18 @@ def find_lacks(connection: Any, settings: PostgresSettings) -> Iterator[SourceFi
     catalog = ServerCatalog(connection, settings.as_text)
     candidates = find_candidates(connection, settings)
     if has_publication(connection, settings.publication):
-        yield from _of_publication(connection, settings)
-        rows = [row for row in catalog.published(settings.publication).values() if settings.matches(row.name)]
-        absent = sorted(set(candidates) - {row.name for row in rows} - _partitioned(catalog, candidates))
+        named = catalog.tables_named(candidates)
+        yield from _of_publication(connection, settings, list(named.values()))
+        found = catalog.published(settings.publication)
+        is_own = is_made_here(connection, settings.publication)
+        if is_own:  # they join when it is followed
+            found |= named
+        rows = [row for row in found.values() if settings.matches(row.name)]
+        absent = sorted(
+            set(candidates)
+            - {row.name for row in rows}
+            - {row.name for row in named.values() if row.kind == PARTITIONED}
+        )
         if absent:
             names = ", ".join(identifier(*name) for name in absent)
             yield SourceFinding(
@@ -76,10 +89,6 @@ def find_lacks(connection: Any, settings: PostgresSettings) -> Iterator[SourceFi
         yield SourceFinding(f"no table of {shown(settings.server.database)} is one of {shown(list(settings.patterns))}")
     for row in sorted(rows, key=lambda row: row.name):
         yield from _of_table(connection, row)
-
-
-def _partitioned(catalog: ServerCatalog, names: list[SourceName]) -> set[SourceName]:
-    return {row.name for row in catalog.tables_named(names).values() if row.kind == "p"}
 
 
 def _of_server(connection: Any, settings: PostgresSettings) -> Iterator[SourceFinding]:
@@ -122,7 +131,7 @@ def _of_server(connection: Any, settings: PostgresSettings) -> Iterator[SourceFi
         )
 
 
-def _of_publication(connection: Any, settings: PostgresSettings) -> Iterator[SourceFinding]:
+def _of_publication(connection: Any, settings: PostgresSettings, rows: Sequence[TableRow]) -> Iterator[SourceFinding]:
     name = identifier(settings.publication)
     inserts, updates, deletes, truncates, is_via_root = ask(connection, _PUBLICATION, settings.publication)[0]
     if not (inserts and updates and deletes):
@@ -136,10 +145,12 @@ def _of_publication(connection: Any, settings: PostgresSettings) -> Iterator[Sou
             f"ALTER PUBLICATION {name} SET (publish = 'insert, update, delete, truncate')",
             stops=False,
         )
-    if is_via_root:
+    parents = [row.name for row in rows if row.kind == PARTITIONED]
+    if parents and not is_via_root:
         yield SourceFinding(
-            f"the publication {shown(settings.publication)} sends partitions under the name of their parent, which is not read here",
-            f"ALTER PUBLICATION {name} SET (publish_via_partition_root = false)",
+            f"the publication {shown(settings.publication)} sends the partitions of {', '.join(map(str, parents))} as tables of their own",
+            f"ALTER PUBLICATION {name} SET (publish_via_partition_root = true)",
+            stops=False,
         )
     if connection.server_version >= 150_000:
         for (number,) in ask(connection, _LEFT_OUT, settings.publication):
@@ -162,7 +173,7 @@ def _of_new_publication(
     if not (may_create and owned):
         yield SourceFinding(
             f"there is no publication {shown(settings.publication)}, and the role may not make it",
-            publication_statement(settings.publication, names),
+            publication_statement(connection, settings.publication, names),
         )
 
 
@@ -173,6 +184,8 @@ def _of_table(connection: Any, row: TableRow) -> Iterator[SourceFinding]:
         yield SourceFinding(f"the role {role} may not read {row.name}", f"GRANT SELECT ON {name} TO {identifier(role)}")
     if not row.columns:
         yield SourceFinding(f"{row.name} has no column")
+    if row.kind == PARTITIONED and connection.server_version < PARTITIONED_FROM:
+        yield SourceFinding(f"{row.name} is partitioned: PostgreSQL 13 is the first that publishes such tables")
     if row.identity == "n" or (row.identity == "d" and not row.primary_key):
         yield SourceFinding(
             f"{row.name} has no replica identity: the server refuses its updates and deletions while it is published",
@@ -190,7 +203,7 @@ class PostgresSource:
     """Tables of a PostgreSQL database, and their changes.
 
     The server keeps its log for the slot until :meth:`confirm`. The publication is made of the tables that match where there is none of
-    its name; tables that are added to it later join.
+    its name, and then has just these whenever it is followed; tables that are added to another one later join.
     """
 
     def __init__(
@@ -202,7 +215,7 @@ class PostgresSource:
         database: str = "postgres",
         *,
         tables: Sequence[str] = ("public.*",),
-        publication: str = "lakefmt",
+        publication: str = "",
         slot: str = "lakefmt",
         text_columns: Sequence[str] = (),
         odd_values: OddValues = "refuse",
@@ -219,7 +232,7 @@ class PostgresSource:
             password: of the role.
             database: its name.
             tables: patterns such as ``public.*``; a pattern without a dot is one of the schema ``public``.
-            publication: what the server sends.
+            publication: what the server sends; empty: one that is called as the slot is.
             slot: what keeps the server's log for this source alone.
             text_columns: patterns such as ``public.orders.paid_at`` of columns that are read as text.
             odd_values: what happens to values that the type of their column cannot hold, such as ``infinity`` in dates and ``NaN`` in
@@ -233,7 +246,7 @@ class PostgresSource:
             raise InvalidInputError(f"odd_values is {shown(odd_values)}: give 'refuse' or 'null'")
         server = Server(host, port, user, database, dict(parameters or {}), password)
         self._settings = PostgresSettings(
-            server, tuple(tables), publication, slot, tuple(text_columns), odd_values, chunk_bytes, look_seconds
+            server, tuple(tables), publication or slot, slot, tuple(text_columns), odd_values, chunk_bytes, look_seconds
         )
         self._lock = threading.Lock()
         self._is_closed = False
@@ -290,11 +303,9 @@ class PostgresSource:
         """Return the tables that are followed, as they are now."""
         connection = self._ask_connection()
         catalog = ServerCatalog(connection, self._settings.as_text)
-        if has_publication(connection, self._settings.publication):
-            rows = catalog.published(self._settings.publication)
-        else:
-            names = find_candidates(connection, self._settings)
-            rows = catalog.tables_named(names)
+        rows = catalog.published(self._settings.publication)
+        if not rows or is_made_here(connection, self._settings.publication):
+            rows |= catalog.tables_named(find_candidates(connection, self._settings))
         found = [row for row in rows.values() if self._settings.matches(row.name)]
         return [
             catalog.shape_of(row.name, row.columns, row.keys).table for row in sorted(found, key=lambda row: row.name)
@@ -304,6 +315,7 @@ class PostgresSource:
         """Return the events from some positions on, in order; a table without a position begins with its rows of now."""
         log = ReplicationStream(self._settings.server, self._opened, self._woken)
         try:
+            await_slot(self._ask_connection(), self._settings.slot, self._woken)
             follower = PostgresRun(
                 self._settings,
                 log,

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lakefmt._core.cli.confirm import progress
 from lakefmt._core.cli.formatters import print_json
 from lakefmt._core.cli.options import Pair, as_mapping, json_option, open_for, table_argument, table_options
+from lakefmt._core.cli.plans import progress
 
 if TYPE_CHECKING:
     from lakefmt._core.advice.profile import TableProfile

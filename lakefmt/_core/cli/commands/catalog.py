@@ -137,7 +137,7 @@ def sql(
     except ModuleNotFoundError:
         raise UnsupportedFeature("lakefmt sql needs DuckDB: pip install 'lakefmt[duckdb]'") from None
     with duckdb.connect() as connection:
-        for name, path in _named_tables(places, storage_options).items():
+        for name, path in _named_tables(places, query, storage_options).items():
             if name.lower() in query.lower():  # what the query does not name is not read
                 open_for(path, options, storage_options).to_duckdb(connection, name)
         try:
@@ -149,13 +149,19 @@ def sql(
             write_output(rows.schema, rows.to_batches(), as_json=as_json, how=how, output=output, limit=limit)
 
 
-def _named_tables(places: tuple[str, ...], storage_options: Mapping[str, object]) -> dict[str, str]:
+def _named_tables(places: tuple[str, ...], query: str, storage_options: Mapping[str, object]) -> dict[str, str]:
     """Return the path of each table by its name in the query."""
     if not places:
         from lakefmt.find_tables import find_tables
 
         found = list(find_tables(".", storage_options=storage_options))
-        return {name.rpartition("/")[2]: path for path, name in found}
+        by_name: dict[str, list[str]] = {}
+        for path, name in found:
+            by_name.setdefault(name.rpartition("/")[2], []).append(path)
+        for name, paths in by_name.items():
+            if len(paths) > 1 and name.lower() in query.lower():
+                raise click.UsageError(f"{name} is {' and '.join(paths)}: say which, such as {name}={paths[0]}")
+        return {name: paths[0] for name, paths in by_name.items()}
     named = [_name_and_path(place, alone=len(places) == 1) for place in places]
     if len(dict(named)) < len(named):
         raise click.UsageError("give each table a name of its own: trips=./trips")

@@ -84,7 +84,7 @@ def cdc(
     next one goes on. SIGINT and SIGTERM commit and end.
     """
     from lakefmt._core.cdc.follow import Follower
-    from lakefmt._core.cdc.open import follower_text, source_opener
+    from lakefmt._core.cdc.open import follower_text, source_opener, whole_names
     from lakefmt._core.cdc.options import effective_values, parse_options
     from lakefmt._core.ingest.jobs import load_config
 
@@ -93,7 +93,7 @@ def cdc(
         click.echo(f"note: {note}", err=True)
     secret = _password(password_file, prompt=password_prompt)
     told = {} if tables_file is None else load_config(tables_file)
-    paths = {**told, **{name: path or None for name, path in tables.items()}}
+    paths = _with_paths(whole_names(source, told), whole_names(source, tables))
     opener = source_opener(source, list(paths), secret, follower_text(chosen.name, base_path, paths))
     if only_check:
         _print_findings(_findings(opener), as_json=as_json)
@@ -108,6 +108,18 @@ def cdc(
         print_json({"ended": progress.as_dict()})
     else:
         click.echo(f"ended: {_numbers(progress)}")
+
+
+def _with_paths(told: Mapping[str, object], paths: Mapping[str, object]) -> dict[str, object]:
+    """Return what a file says of tables, with the paths of the command line, which say nothing else."""
+    found = dict(told)
+    for name, path in paths.items():
+        given = found.get(name)
+        if not path:
+            found.setdefault(name, None)
+        else:
+            found[name] = {**given, "path": path} if isinstance(given, Mapping) else path
+    return found
 
 
 def _password(file: Path | None, *, prompt: bool) -> str | None:
@@ -158,6 +170,7 @@ def _numbers(progress: CdcProgress) -> str:
     numbers: dict[str, Any] = progress.as_dict()
     lag = "" if progress.lag_seconds is None else f", {progress.lag_seconds:.1f} s behind"
     rejected = f", {numbers['dead_letter_rows']} rejected" if numbers["dead_letter_rows"] else ""
+    rejected += f", {numbers['tables_stopped']} stopped" if numbers["tables_stopped"] else ""
     source = "".join(f", {name} {value:g}" for name, value in progress.source.items())
     return f"{len(progress.tables)} tables, {numbers['events']} changes, {numbers['commits']} commits{lag}{rejected}{source}"
 

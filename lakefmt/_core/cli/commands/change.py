@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from lakefmt._core.cli.confirm import confirm, progress, yes_option
 from lakefmt._core.cli.formatters import print_json, print_result
 from lakefmt._core.cli.options import Pair, Partition, as_mapping, open_for, table_argument, table_options
+from lakefmt._core.cli.plans import confirm, progress, yes_option
 from lakefmt._core.data_classes import replace
 
 if TYPE_CHECKING:

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lakefmt._core.cli.confirm import confirm, progress
 from lakefmt._core.cli.formatters import print_json, print_lines
 from lakefmt._core.cli.options import Partition, table_argument, table_options
-from lakefmt._core.cli.plans import PlannedCall, planned
+from lakefmt._core.cli.plans import PlannedCall, confirm, planned, progress
 
 if TYPE_CHECKING:
     from lakefmt._core.check.findings import CheckReport, Finding, RepairPlan, RepairReport, Step

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lakefmt._core.cli.confirm import confirm, dry_run_option, progress, show_plan, unneeded_yes_option, yes_option
 from lakefmt._core.cli.formatters import print_json, print_lines, printable
 from lakefmt._core.cli.options import Pair, Partition, as_mapping, open_for, table_argument, table_options
+from lakefmt._core.cli.plans import confirm, dry_run_option, progress, show_plan, unneeded_yes_option, yes_option
 
 if TYPE_CHECKING:
     from lakefmt._core.check.index_check import IndexReport
-    from lakefmt._core.index.bucket.resize import BucketChange
-    from lakefmt._core.metadata.reading.index_list import MetadataIndex
+    from lakefmt._core.index.bucket.ring import BucketChange
+    from lakefmt._core.metadata.manage import MetadataIndex
     from lakefmt._core.write.bucket_resize import ResizeResult
 
 __all__ = ["index"]

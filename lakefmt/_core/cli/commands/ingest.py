@@ -23,8 +23,6 @@ __all__ = ["ingest"]
 _WITHOUT_EFFECT: Final = {
     "enable-sync": "catalogs are synced by lakefmt.catalogs, or `lakefmt sync`",
     "schemaprovider-class": "the schema is that of the rows, of the registry and of the table",
-    "max-pending-compactions": "compactions run after commits, as the table's settings say",
-    "max-pending-clustering": "clusterings run after commits, as the table's settings say",
     "spark-master": "there is no Spark",
     "base-file-format": "files are Parquet",
     "payload-class": "the table says which row wins",
@@ -78,6 +76,17 @@ def _without_effect(command: Any) -> Any:
 @click.option("--source-limit", type=int, help="About how many bytes of files, or messages, one commit takes.")
 @click.option("--checkpoint", help="Begin at this checkpoint, once.")
 @click.option("--ignore-checkpoint", metavar="TEXT", help="Begin anew; the same TEXT given again does nothing.")
+@click.option(
+    "--initial-checkpoint-provider",
+    metavar="NAME",
+    help="Where a table without a checkpoint begins: 'table:PATH', 'python:module:function', or Hudi's class.",
+)
+@click.option(
+    "--max-pending-compactions",
+    type=int,
+    help="A continuous job waits while more are pending; default: it does not wait.",
+)
+@click.option("--max-pending-clustering", type=int, help="The same of clusterings.")
 @click.option(
     "--commit-empty",
     "--allow-commit-on-no-checkpoint-change",
@@ -239,16 +248,16 @@ def _opened(
         interval=float(str(pause)) if interval is None else interval,
         attempts=attempts,
         stop=stop,
-        engine=_spark_engine() if engine == "spark" else None,
+        engine=_spark_engine(storage_options) if engine == "spark" else None,
         on_round=write_status,
         notes=[notes for _, notes in jobs],
     )
 
 
-def _spark_engine() -> RoundEngine:
+def _spark_engine(storage_options: Mapping[str, object]) -> RoundEngine:
     from lakefmt.spark.ingest import SparkEngine
 
-    return SparkEngine()
+    return SparkEngine(storage_options=storage_options or None)
 
 
 def _migrate(

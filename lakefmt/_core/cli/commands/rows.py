@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from lakefmt._core.cli.confirm import progress
 from lakefmt._core.cli.formatters import print_json
 from lakefmt._core.cli.options import Partition, columns_option, open_for, table_argument, table_options
+from lakefmt._core.cli.plans import progress
 
 if TYPE_CHECKING:
     import pyarrow as pa

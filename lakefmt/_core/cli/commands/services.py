@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lakefmt._core.cli.confirm import progress
 from lakefmt._core.cli.formatters import print_json
 from lakefmt._core.cli.options import table_options
-from lakefmt._core.cli.plans import PlannedCall, plan_as_json, planned
+from lakefmt._core.cli.plans import PlannedCall, plan_as_json, planned, progress
 from lakefmt._core.config.table_config import KIND
 from lakefmt.errors import UnsupportedFeature
 

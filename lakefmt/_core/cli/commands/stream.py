@@ -155,6 +155,7 @@ def _as_json(info: ConsumerInfo) -> dict[str, object]:
 )
 @click.option("--shard", metavar="I/N", help="Of one shard only.")
 @click.option("--force", is_flag=True, help="Also when a reader uses the id; its next progress is refused.")
+@click.option("--create", is_flag=True, help="Make the consumer if there is none of that id.")
 @table_options
 def reset_consumer(
     table: str,
@@ -165,10 +166,11 @@ def reset_consumer(
     where: str,
     shard: str | None,
     force: bool,
+    create: bool,
 ) -> None:
-    """Set where the consumer ID of TABLE goes on; one of a new id is made."""
+    """Set where the consumer ID of TABLE goes on; --create makes one of a new id."""
     opened = open_for(table, options, storage_options)
-    opened.consumers.reset(consumer_id, where, shard=_shard(shard), force=force)
+    opened.consumers.reset(consumer_id, where, shard=_shard(shard), force=force, create=create)
     _report(f"{consumer_id} goes on from {where}", {"reset": consumer_id}, as_json=as_json)
 
 

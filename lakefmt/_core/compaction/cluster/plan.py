@@ -23,8 +23,7 @@ from typing import Final
 from lakefmt._core.data_classes import dataclass
 from lakefmt._core.filegroups.model import FileSlice, join_path
 from lakefmt._core.formats.names import queue_bucket_of, queue_position_of
-from lakefmt._core.index.bucket.resize import BucketChange, ResizeRules, plan_changes
-from lakefmt._core.index.bucket.ring import HashNode, HashRing, NodeChange
+from lakefmt._core.index.bucket.ring import BucketChange, HashNode, HashRing, NodeChange, ResizeRules, plan_changes
 from lakefmt._core.notebook import NotebookText
 from lakefmt._core.sorting.orders import RowOrder
 from lakefmt._core.timeline.instant import Action

@@ -361,7 +361,7 @@ class _ClusteringService:
     ) -> ClusteringPlan:
         # Imported here: few tables have buckets that are split and merged.
         from lakefmt._core.compaction.cluster.plan import plan_bucket_clustering
-        from lakefmt._core.index.bucket.resize import resize_rules
+        from lakefmt._core.index.bucket.ring import resize_rules
 
         write_at = self.write_client.at(state)
         client, settings = self.write_client.client, self.write_client.settings

@@ -27,7 +27,17 @@ from lakefmt._core.filegroups.ordering import has_order, marked_deletes, to_mask
 from lakefmt._core.filegroups.reader import reading
 from lakefmt._core.filegroups.virtual_columns import VirtualColumns
 from lakefmt._core.formats.avro.columnar.plan import plan_rows
-from lakefmt._core.formats.log.blocks import MAGIC, MAX_LOG_BYTES, BlockKind, HeaderKey, LogBlock, ReadAt, scan_blocks
+from lakefmt._core.formats.log.blocks import (
+    MAGIC,
+    MAX_LOG_BYTES,
+    BlockKind,
+    HeaderKey,
+    LogBlock,
+    LogBlockReader,
+    ReadAt,
+    WholeBlock,
+    scan_blocks,
+)
 from lakefmt._core.formats.log.data_block import (
     block_positions,
     decode_avro_content,
@@ -35,7 +45,6 @@ from lakefmt._core.formats.log.data_block import (
     decode_parquet_content,
 )
 from lakefmt._core.formats.log.delete_block import DeleteRecords, decode_delete_content
-from lakefmt._core.formats.log.reader import LogBlockReader, WholeBlock
 from lakefmt._core.schema import reconcile
 from lakefmt._core.schema.types import field_at, struct_fields
 from lakefmt._core.storage.api import ObjectStore

@@ -19,7 +19,7 @@ from lakefmt._core.config.settings import Settings
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.model import join_path
 from lakefmt._core.filegroups.ordering import ordering_values
-from lakefmt._core.formats.log.blocks import MAX_LOG_BYTES, BlockKind
+from lakefmt._core.formats.log.blocks import MAX_LOG_BYTES, BlockKind, LogBlockReader, WholeBlock
 from lakefmt._core.formats.log.data_block import (
     BlockHeader,
     EncodedRows,
@@ -35,7 +35,6 @@ from lakefmt._core.formats.log.delete_block import (
     encode_delete_block,
     storable_orderings,
 )
-from lakefmt._core.formats.log.reader import LogBlockReader, WholeBlock
 from lakefmt._core.formats.names import parse_log_file
 from lakefmt._core.storage.api import ObjectStore, ObjectWriter, PutBatch, PutOutcome
 from lakefmt._core.values import PARTITION_PATH, RECORD_KEY, InstantTime

@@ -31,9 +31,14 @@ from lakefmt._core.arrays import from_numpy
 from lakefmt._core.data_classes import dataclass
 from lakefmt._core.formats.avro.columnar.codec import encode_rows
 from lakefmt._core.formats.avro.columnar.decode import ByteCursor, DamagedInput, read_values, spread
-from lakefmt._core.formats.avro.columnar.encode import encode_segments, even_bytes, measure_record, span_segment
+from lakefmt._core.formats.avro.columnar.encode import (
+    Segment,
+    encode_segments,
+    even_bytes,
+    measure_record,
+    span_segment,
+)
 from lakefmt._core.formats.avro.columnar.plan import Node, plan_rows
-from lakefmt._core.formats.avro.columnar.segments import Segment
 from lakefmt._core.formats.avro.columnar.varint import I64, U8
 from lakefmt._core.formats.avro.reader import read_block_count
 from lakefmt._core.formats.avro.writer import encode_long

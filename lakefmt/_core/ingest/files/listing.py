@@ -50,6 +50,10 @@ class Folder(Protocol):
             SourceUnavailable: they cannot be listed.
         """
 
+    @property
+    def tells_seconds(self) -> bool:
+        """Whether :meth:`look` may tell whole seconds where a listing tells more."""
+
     def look(self, name: str) -> ListedFile | None:
         """Return a file as it is now; None: it is gone."""
 
@@ -63,6 +67,8 @@ def _is_hidden(name: str) -> bool:
 
 class _LocalFolder:
     """Files of a local path. Times are exact: a store's seconds would be off by one of Hudi's milliseconds now and then."""
+
+    tells_seconds = False
 
     def __init__(self, path: str) -> None:
         self.url = path
@@ -78,7 +84,8 @@ class _LocalFolder:
                         if entry.name.startswith(_HIDDEN):
                             continue
                         if entry.is_dir():
-                            waiting.append((f"{prefix}{entry.name}/", entry.path))
+                            if not (entry.is_symlink() and _is_above(self._base, prefix, entry.path)):
+                                waiting.append((f"{prefix}{entry.name}/", entry.path))
                         elif (found := self._listed(prefix + entry.name, entry)) is not None:
                             yield found
             except FileNotFoundError:
@@ -102,8 +109,16 @@ class _LocalFolder:
         return Path(self._base, name).open("rb")
 
 
+def _is_above(base: str, prefix: str, link: str) -> bool:
+    """Return whether a link leads to a folder on the way to it, below which the same files would be found again and again."""
+    target, way = Path(link).resolve(), Path(base, prefix)
+    return any(folder.resolve() == target for folder in (way, *way.parents) if folder.is_relative_to(base))
+
+
 class _StoreFolder:
     """Files of a store."""
+
+    tells_seconds = True
 
     def __init__(self, url: str, storage_options: Mapping[str, object] | None) -> None:
         self._store = open_store(url, storage_options)
@@ -165,9 +180,16 @@ def split_location(location: str) -> tuple[str, str | None]:
         if not folder and not separator:
             folder = "/" if location.startswith("/") else "."
         return head + separator + folder, "/".join(parts[first:])
-    if not separator and Path(location).is_file():
+    if not separator and _is_file(location):
         return str(Path(location).parent), re.sub(r"([*?\[])", r"[\1]", Path(location).name)
     return location, None
+
+
+def _is_file(path: str) -> bool:
+    try:
+        return Path(path).is_file()
+    except OSError:  # no file system takes it
+        return False
 
 
 @dataclass(frozen=True)

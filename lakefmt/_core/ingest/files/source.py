@@ -12,6 +12,7 @@ import hashlib
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import BinaryIO, Final
 
 import numpy as np
@@ -20,7 +21,7 @@ import pyarrow as pa
 
 from lakefmt._core.data_classes import dataclass
 from lakefmt._core.ingest.api import Checkpoint, SourceBatch, rejected_records
-from lakefmt._core.ingest.checkpoints import check_kind
+from lakefmt._core.ingest.checkpoints import SOURCE, check_kind, check_source
 from lakefmt._core.ingest.files.listing import FilePattern, Folder, ListedFile, open_folder, split_location
 from lakefmt._core.ingest.files.reading import FileFormat, file_format, read_file, salvage_lines
 from lakefmt._core.ingest.inputs import GuessedTypes
@@ -70,12 +71,13 @@ class FilesTaken:
         known[near] = np.isin(digests_of([files[number] for number in near]), self.digests)
         return known
 
-    def checkpoint(self) -> Checkpoint:
+    def checkpoint(self, source: str | None = None) -> Checkpoint:
         """Return the checkpoint that says it: Hudi's text, and beside it what Hudi does not know."""
-        if self.digests is None:
-            return Checkpoint(str(self.modified))
-        encoded = base64.b64encode(self.digests.astype("<u8").tobytes()).decode()
-        return Checkpoint(str(self.modified), {_FILES: encoded, _SINCE: str(self.since)})
+        details = {} if source is None else {SOURCE: source}
+        if self.digests is not None:
+            encoded = base64.b64encode(self.digests.astype("<u8").tobytes()).decode()
+            details |= {_FILES: encoded, _SINCE: str(self.since)}
+        return Checkpoint(str(self.modified), details)
 
     @classmethod
     def of(cls, point: Checkpoint) -> FilesTaken:
@@ -134,7 +136,10 @@ def remember(
     times = np.fromiter((each.modified for each in files), np.int64, len(files))
     near = taken & (times >= since) & (times <= modified)
     if near.sum() > _MOST_REMEMBERED:
-        since = int(np.partition(times[near], -_MOST_REMEMBERED)[-_MOST_REMEMBERED])
+        newest = int(np.partition(times[near], -_MOST_REMEMBERED)[-_MOST_REMEMBERED])
+        # Late files that this round leaves to the next one are behind no border.
+        waiting = times[~taken & (times >= since)]
+        since = min(newest, int(waiting.min(initial=newest)))
         near &= times >= since
     if near.sum() > _MOST_OF_ONE_TIME:
         raise SourceRefused(
@@ -149,18 +154,8 @@ class FileRound:
     def __init__(
         self, source: FileSource, files: list[ListedFile], taken: FilesTaken, schema: pa.Schema | None
     ) -> None:
-        self._source, self.files, self._taken, self._schema = source, files, taken, schema
-        self.checkpoint = taken.checkpoint()
-
-    @property
-    def folder(self) -> Folder:
-        """Where the files are."""
-        return self._source.folder
-
-    @property
-    def format(self) -> FileFormat:
-        """How they are read."""
-        return self._source.format
+        self._source, self.files, self._taken, self.schema = source, files, taken, schema
+        self.checkpoint = taken.checkpoint(source.identity)
 
     @property
     def summary(self) -> str:
@@ -180,7 +175,7 @@ class FileRound:
         """Read the files in their order. A file that changes meanwhile is left for a later round, which sees its new time."""
         guesses = GuessedTypes(frozenset(self._source.format.keys))
         for file in self.files:
-            yield from self._source.read(file, self._schema or pa.schema([]), guesses)
+            yield from self._source.read(file, self.schema or pa.schema([]), guesses)
 
 
 class FileSource:
@@ -227,6 +222,11 @@ class FileSource:
         """Return the path or URL."""
         return self.folder.url
 
+    @property
+    def identity(self) -> str:
+        """Return what tells it from other folders."""
+        return self.folder.url.rstrip("/") if "://" in self.folder.url else str(Path(self.folder.url).absolute())
+
     def schema(self) -> pa.Schema | None:
         """Return None: only files that are read tell."""
         return None
@@ -248,6 +248,7 @@ class FileSource:
         before = None
         if after is not None:
             check_kind(after.text, "files", self.name)
+            check_source(after, self.identity)
             before = FilesTaken.of(after)
         files = self._listed()
         known = np.zeros(len(files), bool) if before is None else before.are_known(files)
@@ -278,6 +279,17 @@ class FileSource:
         old.sort()
         return old
 
+    def is_unchanged(self, file: ListedFile) -> bool:
+        """Return whether a file is still the one that was listed.
+
+        Some stores list milliseconds and tell seconds of one object: there the second decides, and the size.
+        """
+        now = self.folder.look(file.name)
+        if now is None or now == file:
+            return now is not None
+        whole_second = file.modified - file.modified % 1000
+        return self.folder.tells_seconds and now == file._replace(modified=whole_second)
+
     def _limit_of_age(self) -> int:
         return int(self._clock.now().timestamp() * 1000) - self._min_age
 
@@ -295,14 +307,14 @@ class FileSource:
             InvalidInputError: it is bad, and nothing is quarantined.
             SourceUnavailable: it is gone, or the store does not answer.
         """
-        if self.folder.look(file.name) != file:
+        if not self.is_unchanged(file):
             self._log_changed(file)
             return
         rows = RoundRows(_FILE_MEMORY)
         trial = GuessedTypes(guesses.keys, dict(guesses.types), dict(guesses.read_as))
         try:
             rejected = self._read_into(rows, file, schema, trial)
-            if self.folder.look(file.name) != file:
+            if not self.is_unchanged(file):
                 self._log_changed(file)
                 return
             empty = self._empty_columns(rows, file, schema)

@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import field
+from decimal import Decimal
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -27,7 +28,7 @@ from lakefmt._core.data_classes import dataclass
 from lakefmt._core.formats.avro.columnar.codec import decode_rows
 from lakefmt._core.formats.avro.columnar.plan import nullable_type
 from lakefmt._core.ingest.inputs import parse_texts
-from lakefmt._core.schema import conform
+from lakefmt._core.schema import avro_to_arrow, conform
 from lakefmt._core.schema.types import struct_fields
 from lakefmt.errors import FormatError, InvalidInputError, SchemaMismatch, SourceRefused, UnsupportedFeature
 
@@ -335,11 +336,18 @@ _HEADER_BYTES: Final = 5
 class AvroMessages:
     """Avro with the id of its schema in front, as Confluent's serializers write it; each id is asked for once.
 
-    Messages of several schemas may come in one batch: each is read by its own, and a column that one of them lacks is null there.
+    Messages of several schemas may come in one batch: each is read by its own. A column that one of them lacks has the default that the
+    newest schema of the subject gives it, whatever else is in the batch; without a default it is null.
+
+    Args:
+        registry: of the schemas.
+        subject: of the values; empty: there are no defaults.
     """
 
-    def __init__(self, registry: SchemaRegistry) -> None:
-        self._registry = registry
+    def __init__(self, registry: SchemaRegistry, subject: str = "") -> None:
+        self._registry, self._subject = registry, subject
+        self._numbers = set[int]()
+        self._defaults: dict[str, pa.Scalar] = {}
 
     def decode(self, keys: Sequence[bytes | None], values: Sequence[bytes]) -> Decoded:
         """Return the rows of messages; those of an unknown schema are rejected."""
@@ -350,17 +358,67 @@ class AvroMessages:
             of_schema = np.flatnonzero(numbers == number)
             try:
                 schema = json.dumps(self._registry.schema(int(number)))
+                self._look_for_defaults(int(number))
             except FormatError as error:
                 rejected += [(int(place), str(error)) for place in of_schema]
                 continue
             read, failed = read_or_halve(
                 [values[int(place)] for place in of_schema], _avro_reader(schema), (FormatError, UnsupportedFeature)
             )
-            tables += [table for _, _, table in read]
+            tables += [self._with_defaults(table) for _, _, table in read]
             places += [of_schema[low:high] for low, high, _ in read]
             rejected += [(int(of_schema[place]), why) for place, why in failed]
         table, order = merge_parts(tables, places)
         return Decoded(table, order, rejected=tuple(sorted(rejected)))
+
+    def _look_for_defaults(self, number: int) -> None:
+        """Ask for the newest schema when one comes that was not there before: it is as old or newer."""
+        if self._subject and number not in self._numbers:
+            newest = self._registry.latest(self._subject)
+            self._defaults = {} if newest is None else _defaults_of(newest)
+            self._numbers.add(number)
+
+    def _with_defaults(self, rows: pa.Table) -> pa.Table:
+        for name, value in self._defaults.items():
+            if name not in rows.column_names:
+                rows = rows.append_column(name, pa.repeat(value, rows.num_rows))
+        return rows
+
+
+def _defaults_of(schema: Any) -> dict[str, pa.Scalar]:
+    """Return the defaults of a record's fields that are not null.
+
+    Raises:
+        FormatError: a default is none of its type.
+    """
+    fields = schema.get("fields") if isinstance(schema, dict) else None
+    if not isinstance(fields, list):
+        return {}
+    stated = {each["name"]: each["default"] for each in fields if each.get("default") is not None}
+    if not stated:
+        return {}
+    types = avro_to_arrow(json.dumps(schema))
+    try:
+        return {name: _default(value, types.field(name).type) for name, value in stated.items()}
+    except (pa.ArrowException, TypeError, ValueError, AttributeError) as error:
+        raise FormatError(
+            f"a default of the newest schema of the subject is none of its type: {error_text(error)}"
+        ) from None
+
+
+def _default(value: Any, kind: pa.DataType) -> pa.Scalar:
+    """Return a default as a value of its column: bytes are texts of one character each."""
+    if pt.is_decimal(kind):
+        unscaled = int.from_bytes(value.encode("latin-1"), "big", signed=True)
+        return pa.scalar(Decimal(unscaled).scaleb(-kind.scale), kind)
+    if pt.is_binary(kind) or pt.is_fixed_size_binary(kind):
+        return pa.scalar(value.encode("latin-1"), kind)
+    if pt.is_map(kind):
+        return pa.scalar(list(value.items()), kind)
+    if pt.is_timestamp(kind) or pt.is_time(kind) or pt.is_date(kind):
+        whole = pa.int32() if kind.bit_width == 32 else pa.int64()
+        return pa.scalar(value, whole).cast(kind)
+    return pa.scalar(value, kind)
 
 
 def _schema_number(value: bytes) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 from types import MappingProxyType
 from typing import Any, Final
+from urllib.parse import unquote
 
 from lakefmt._core.arguments import shown
 from lakefmt._core.data_classes import dataclass
@@ -55,6 +56,8 @@ _DECIDED: Final = frozenset(
         "partition.assignment.strategy",
     }
 )
+#: Messages of a round that may delete rows.
+_MOST_WITH_DELETES: Final = 500_000
 _URL: Final = re.compile(r"kafka://([^/@]+)/([^/]+)")
 _JAAS: Final = re.compile(r"(username|password)\s*=\s*(?:\"((?:[^\"\\]|\\.)*)\"|'((?:[^'\\]|\\.)*)')")
 
@@ -71,9 +74,10 @@ class KafkaOptions:
             ``latest``; here no table can be made before there are rows, so every run would begin at another end.
         checkpoint_type: of a checkpoint that somebody gives: ``string``, ``timestamp`` or ``single_offset``.
         skips_lost: messages that are gone are left out; False: they end the job.
-        most_messages: of one round.
+        most_messages: of one round; by default fewer where messages delete rows, for such a round is held in memory.
         commits_offsets: the group's offsets follow the table, for others to look at.
         registry: the URL of the schemas' registry; empty: none.
+        subject: of the schemas of the values; empty: the topic's name with ``-value`` behind it.
         registry_headers: sent to it; they may hold secrets and are never shown.
         null_values: ``skip`` or ``delete``: what a message without a value does.
         has_offsets: the rows have the columns of Hudi's ``append.offsets``.
@@ -96,6 +100,7 @@ class KafkaOptions:
     most_messages: int = 5_000_000
     commits_offsets: bool = False
     registry: str = ""
+    subject: str = ""
     registry_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     null_values: str = "skip"
     has_offsets: bool = False
@@ -197,11 +202,14 @@ def parse_kafka_options(properties: Mapping[str, str]) -> KafkaOptions:
         raise UnknownSetting("a topic of Kafka needs bootstrap.servers, or kafka://host:9092/topic as its source")
     if values.get("start") == "group" and "group.id" not in client:
         raise UnknownSetting("auto.offset.reset=group needs group.id")
-    registry, headers = _registry(properties)
+    registry, subject, headers = _registry(properties)
+    if values.get("format") == "debezium" or values.get("null_values") == "delete":
+        values.setdefault("most_messages", _MOST_WITH_DELETES)
     return KafkaOptions(
         **values,
         client=MappingProxyType(client),
         registry=registry,
+        subject=subject,
         registry_headers=MappingProxyType(headers),
     )
 
@@ -241,8 +249,8 @@ def _client_settings(properties: Mapping[str, str]) -> dict[str, str]:
     return {**login, **client, **passed_on}
 
 
-def _registry(properties: Mapping[str, str]) -> tuple[str, dict[str, str]]:
-    """Return the registry's URL and its headers."""
+def _registry(properties: Mapping[str, str]) -> tuple[str, str, dict[str, str]]:
+    """Return the registry's URL, the subject that it names, and its headers."""
     import base64
 
     url = properties.get("schema.registry.url") or _streamer_value(properties, "schemaprovider.registry.url") or ""
@@ -252,5 +260,7 @@ def _registry(properties: Mapping[str, str]) -> tuple[str, dict[str, str]]:
     if inside is not None:
         url, login = url.replace(f"{inside[2]}@", "", 1), login or inside[2]
     # Hudi names the schema, as …/subjects/<name>/versions/latest; ids are looked up beside it.
+    named = re.search(r"/subjects/([^/]+)/versions/", url)
+    subject = "" if named is None else unquote(named[1])
     url = re.sub(r"/subjects/.*$", "", url)
-    return url, {"Authorization": f"Basic {base64.b64encode(login.encode()).decode('ascii')}"} if login else {}
+    return url, subject, {"Authorization": f"Basic {base64.b64encode(login.encode()).decode('ascii')}"} if login else {}

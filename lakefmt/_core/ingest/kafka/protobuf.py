@@ -1,27 +1,38 @@
 """Messages in Protobuf, by a file of descriptors that protoc has written: ``protoc --include_imports --descriptor_set_out=FILE``.
 
-A descriptor is data: no generated code is imported. Registries hold the text of ``.proto`` files, which only protoc can read.
+A descriptor is data: no generated code is imported. Registries hold the text of ``.proto`` files, which only protoc can read: that of
+grpcio-tools is asked, in a process of its own.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+import importlib.util
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from lakefmt._core.arguments import foreign, library, shown
-from lakefmt._core.ingest.kafka.decoding import Decoded
+from lakefmt._core.arguments import error_text, foreign, library, shown
+from lakefmt._core.cdc.debezium.messages import SchemaRegistry
+from lakefmt._core.ingest.kafka.decoding import Decoded, merge_parts
 from lakefmt.errors import FormatError, InvalidInputError, UnsupportedFeature
 
-__all__ = ["ProtobufMessages", "without_frame"]
+__all__ = ["ProtobufMessages", "RegisteredMessages", "without_frame"]
 
 _MOST_BYTES: Final = 16 << 20
 _MOST_LEVELS: Final = 15
+#: Bytes of a zero, the id of a schema, and the shortest place in it.
+_FRAME: Final = 6
 _TIMESTAMP: Final = "google.protobuf.Timestamp"
 #: Messages around one value: the value, or null.
 _WRAPPERS: Final = frozenset(
@@ -48,35 +59,182 @@ class ProtobufMessages:
     """
 
     def __init__(self, descriptors: str, message: str) -> None:
-        pool_module = library(lambda: importlib.import_module("google.protobuf.descriptor_pool"), "google", "protobuf")
-        sets = importlib.import_module("google.protobuf.descriptor_pb2")
+        library(lambda: importlib.import_module("google.protobuf.descriptor_pool"), "google", "protobuf")
         path = Path(descriptors)
         if not path.is_file() or path.stat().st_size > _MOST_BYTES:
             raise InvalidInputError(f"{descriptors} is no file of descriptors of Protobuf that can be read")
-        pool = pool_module.DescriptorPool()
+        what = f"{descriptors} has no message {shown(message)} (protoc needs --include_imports)"
+        self._reader = foreign(lambda: _MessageReader(path.read_bytes(), lambda _files: message), what)
 
-        def load() -> Any:
-            for file in sets.FileDescriptorSet.FromString(path.read_bytes()).file:
-                pool.Add(file) if hasattr(pool, "Add") else pool.AddSerializedFile(file.SerializeToString())
-            return pool.FindMessageTypeByName(message)
+    def decode(self, keys: Sequence[bytes | None], values: Sequence[bytes]) -> Decoded:
+        """Return the rows of messages."""
+        rows, places, rejected = self._reader.read(
+            [(place, value) for place, value in enumerate(values)], without_frame
+        )
+        return Decoded(rows, places, rejected=tuple(rejected))
 
-        found = foreign(load, f"{descriptors} has no message {shown(message)} (protoc needs --include_imports)")
+
+class _MessageReader:
+    """Reads messages of one type.
+
+    Args:
+        descriptors: of files, as protoc writes them, each behind those that it imports.
+        name: returns the full name of the type.
+    """
+
+    def __init__(self, descriptors: bytes, name: Callable[[Any], str]) -> None:
+        pool = importlib.import_module("google.protobuf.descriptor_pool").DescriptorPool()
+        files = importlib.import_module("google.protobuf.descriptor_pb2").FileDescriptorSet.FromString(descriptors).file
+        for file in files:
+            pool.Add(file) if hasattr(pool, "Add") else pool.AddSerializedFile(file.SerializeToString())
+        found = pool.FindMessageTypeByName(name(files))
         factory = importlib.import_module("google.protobuf.message_factory")
         self._parse: Callable[[bytes], Any] = factory.GetMessageClass(found).FromString
         self._damaged: type[Exception] = importlib.import_module("google.protobuf.message").DecodeError
         self._type, self._convert = _message_type(found, 0)
 
-    def decode(self, keys: Sequence[bytes | None], values: Sequence[bytes]) -> Decoded:
-        """Return the rows of messages."""
+    def read(
+        self, values: Sequence[tuple[int, bytes]], unframed: Callable[[bytes], bytes]
+    ) -> tuple[pa.Table, npt.NDArray[np.int64], list[tuple[int, str]]]:
+        """Return the rows of messages, the place of each, and places and reasons of those that cannot be read."""
         rows, places, rejected = [], [], []
-        for place, value in enumerate(values):
+        for place, value in values:
             try:
-                rows.append(self._convert(self._parse(without_frame(value))))
+                rows.append(self._convert(self._parse(unframed(value))))
                 places.append(place)
             except (self._damaged, FormatError, ValueError) as error:
                 rejected.append((place, str(error)))
         table = pa.Table.from_batches([pa.RecordBatch.from_struct_array(pa.array(rows, self._type))])
-        return Decoded(table, np.array(places, np.int64), rejected=tuple(rejected))
+        return table, np.array(places, np.int64), rejected
+
+
+class RegisteredMessages:
+    """Messages with the id of their schema in front, and where their type stands in it; the texts of schemas come from a registry.
+
+    Messages of several schemas may come in one batch: each is read by its own, and a column that one of them lacks is null there.
+
+    Args:
+        registry: of the schemas.
+
+    Raises:
+        UnsupportedFeature: protobuf or protoc is not installed.
+    """
+
+    def __init__(self, registry: SchemaRegistry) -> None:
+        library(lambda: importlib.import_module("google.protobuf.descriptor_pool"), "google", "protobuf")
+        if importlib.util.find_spec("grpc_tools") is None:
+            raise UnsupportedFeature(
+                "a registry has the texts of Protobuf's schemas, which protoc compiles: pip install grpcio-tools, or give "
+                "lakefmt.ingest.kafka.protobuf.descriptors"
+            )
+        self._registry = registry
+        self._compiled: dict[int, bytes] = {}
+        self._readers: dict[tuple[int, tuple[int, ...]], _MessageReader] = {}
+
+    def decode(self, keys: Sequence[bytes | None], values: Sequence[bytes]) -> Decoded:
+        """Return the rows of messages; those of an unknown schema are rejected.
+
+        Raises:
+            SourceUnavailable: the registry does not answer.
+        """
+        groups: dict[tuple[int, tuple[int, ...]], list[tuple[int, bytes]]] = {}
+        rejected, tables, places = [], [], []
+        for place, value in enumerate(values):
+            try:
+                number, path, rest = _framed(value)
+                groups.setdefault((number, path), []).append((place, rest))
+            except FormatError as error:
+                rejected.append((place, str(error)))
+        for (number, path), group in groups.items():
+            try:
+                reader = self._reader_of(number, path)
+            except FormatError as error:
+                rejected += [(place, str(error)) for place, _ in group]
+                continue
+            rows, found, failed = reader.read(group, bytes)
+            tables.append(rows)
+            places.append(found)
+            rejected += failed
+        table, order = merge_parts(tables, places)
+        return Decoded(table, order, rejected=tuple(sorted(rejected)))
+
+    def _reader_of(self, number: int, path: tuple[int, ...]) -> _MessageReader:
+        if (number, path) not in self._readers:
+            if number not in self._compiled:
+                self._compiled[number] = _compiled(self._registry.texts(number), f"schema {number} of the registry")
+            what = f"schema {number} of the registry has no message at {list(path)} that a table can have"
+            try:
+                name = partial(_name_at, path)
+                self._readers[number, path] = foreign(lambda: _MessageReader(self._compiled[number], name), what)
+            except (InvalidInputError, UnsupportedFeature) as error:
+                raise FormatError(str(error)) from error
+        return self._readers[number, path]
+
+
+_MAIN: Final = "lakefmt_main.proto"
+_IMPORT: Final = re.compile(r"(?!/)(?!(.*/)?\.\.?/)[A-Za-z0-9_./-]{1,200}\.proto")
+_SECONDS: Final = 60
+
+
+def _compiled(texts: Mapping[str, str], what: str) -> bytes:
+    """Return the descriptors of a schema and of those that it imports.
+
+    Args:
+        texts: by the names by which they are imported; of the schema itself the empty one.
+        what: it is, in messages.
+
+    Raises:
+        FormatError: protoc says no.
+    """
+    with TemporaryDirectory(prefix="lakefmt-protoc-") as base:
+        for name, text in texts.items():
+            if name and (_IMPORT.fullmatch(name) is None or name == _MAIN):
+                raise FormatError(f"{what} imports {shown(name)}, which is no name of a file")
+            path = Path(base, name or _MAIN)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{base}", "--include_imports"]
+        command += [f"--descriptor_set_out={base}/out", _MAIN]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False, cwd=base)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise FormatError(f"{what} cannot be compiled: {error_text(error)}") from error
+        if done.returncode:
+            raise FormatError(f"{what} cannot be compiled: {shown(done.stderr.strip()[-300:])}")
+        return Path(base, "out").read_bytes()
+
+
+def _name_at(path: Sequence[int], files: Any) -> str:
+    """Return the full name of a message by its place among those of the last file, and among those in it."""
+    level, names = files[-1].message_type, [files[-1].package] if files[-1].package else []
+    for number in path:
+        names.append(level[number].name)
+        level = level[number].nested_type
+    return ".".join(names)
+
+
+def _framed(value: bytes) -> tuple[int, tuple[int, ...], bytes]:
+    r"""Return the id of a message's schema, where its type stands in it, and the message.
+
+    Raises:
+        FormatError: there is no such frame.
+
+    Example:
+        >>> _framed(b"\0\0\0\0\7\x04\x02\x00\x08\x01"), _framed(b"\0\0\0\0\7\0\x08\x01")
+        ((7, (1, 0), b'\x08\x01'), (7, (0,), b'\x08\x01'))
+    """
+    if value[:1] != b"\0" or len(value) < _FRAME:
+        raise FormatError("no number of a schema in front")
+    count, place = _number(value, 5)
+    if not 0 <= count <= _MOST_LEVELS:
+        raise FormatError("the frame of a message is damaged")
+    path = []
+    for _ in range(count):
+        number, place = _number(value, place)
+        if number < 0:
+            raise FormatError("the frame of a message is damaged")
+        path.append(number)
+    return int.from_bytes(value[1:5], "big"), tuple(path) or (0,), value[place:]
 
 
 def without_frame(value: bytes) -> bytes:

@@ -37,7 +37,7 @@ from lakefmt._core.ingest.kafka.offsets import (
 from lakefmt._core.ingest.kafka.options import KafkaOptions, parse_kafka_options
 from lakefmt.errors import PositionLost, SourceRefused, UnknownSetting
 
-__all__ = ["KafkaRound", "KafkaSource", "open_kafka_source"]
+__all__ = ["KafkaRound", "KafkaSource", "MessageRows", "open_kafka_source"]
 
 _LOG: Final = logging.getLogger("lakefmt.kafka")
 #: Of commits: which topic a checkpoint is of, where one of the same name came after it.
@@ -67,17 +67,113 @@ def open_kafka_source(properties: Mapping[str, str]) -> KafkaSource:
     return KafkaSource(parse_kafka_options(properties))
 
 
+class MessageRows:
+    """Makes rows of messages, wherever they were read.
+
+    Args:
+        options: of the topic.
+    """
+
+    def __init__(self, options: KafkaOptions) -> None:
+        self._options = options
+        self._decoder = _decoder(options)
+        self._table_schema: pa.Schema | None = None
+        #: Messages that made no row, by what they are.
+        self.skipped: dict[str, int] = {}
+
+    @property
+    def table_schema(self) -> pa.Schema | None:
+        """The columns of the table, whose types JSON is read with; None: there is no table yet."""
+        return self._table_schema
+
+    @table_schema.setter
+    def table_schema(self, schema: pa.Schema | None) -> None:
+        if schema is not None and schema != self._table_schema and isinstance(self._decoder, JsonMessages):
+            self._decoder.learn(schema)
+        self._table_schema = schema
+
+    def decode(self, messages: MessageBatch) -> Iterator[SourceBatch]:
+        """Yield the rows of some messages, and what is rejected.
+
+        Raises:
+            SourceUnavailable: the registry of schemas does not answer.
+        """
+        if isinstance(self._decoder, DebeziumMessages):
+            found = self._decoder.decode(messages.keys, messages.values)
+            table, kinds, rejected = found.rows, found.kinds, list(found.rejected)
+        else:
+            table, kinds, rejected = self._rows(messages, self._decoder)
+        records = _rejected(self._options.topic, messages, rejected)
+        if not table.num_rows and records is None:
+            return
+        low = 0
+        for number, batch in enumerate(table.combine_chunks().to_batches() or [_empty(table)]):
+            high = low + batch.num_rows
+            yield SourceBatch(batch, None if kinds is None else kinds[low:high], records if number == 0 else None)
+            low = high
+
+    def _rows(
+        self, messages: MessageBatch, decoder: Decoder
+    ) -> tuple[pa.Table, npt.NDArray[np.int8] | None, list[tuple[int, str]]]:
+        """Return rows with their kinds, and what is rejected."""
+        values = [value for value in messages.values if value is not None]
+        if len(values) == len(messages.values):
+            found = decoder.decode(messages.keys, values)
+            return self._with_origins(found.rows, messages, found.places), None, list(found.rejected)
+        places = np.flatnonzero(np.array([value is not None for value in messages.values]))
+        nulls = np.flatnonzero(np.array([value is None for value in messages.values]))
+        found = decoder.decode([messages.keys[place] for place in places], values)
+        rejected = [(int(places[place]), why) for place, why in found.rejected]
+        found = Decoded(self._with_origins(found.rows, messages, places[found.places]), places[found.places])
+        if self._options.null_values == "skip":
+            self.skipped["null values"] = self.skipped.get("null values", 0) + len(nulls)
+            return found.rows, None, rejected
+        table, order, more = self._with_deletions(found, messages, nulls)
+        is_null = np.array([value is None for value in messages.values])[order]
+        kinds = np.where(is_null, RowKind.DELETE.value, RowKind.UPDATE_AFTER.value).astype(np.int8)
+        return table, kinds, sorted([*rejected, *more])
+
+    def _with_deletions(
+        self, found: Decoded, messages: MessageBatch, nulls: npt.NDArray[np.int64]
+    ) -> tuple[pa.Table, npt.NDArray[np.int64], list[tuple[int, str]]]:
+        """Return rows with those of the keys that messages without a value delete, in order."""
+        keys = [messages.keys[place] for place in nulls]
+        named = np.array([key is not None for key in keys])
+        rejected = [(int(place), "neither a key nor a value") for place in nulls[~named]]
+        if not named.any():
+            return found.rows, found.places, rejected
+        deletions = columns_of_keys([key for key in keys if key is not None], self._options.key_column)
+        parts = [(found.rows, found.places), (self._with_origins(deletions, messages, nulls[named]), nulls[named])]
+        parts = [(rows, places) for rows, places in parts if len(places)]
+        table, order = merge_parts([rows for rows, _ in parts], [places for _, places in parts])
+        return table, order, rejected
+
+    def _with_origins(self, rows: pa.Table, messages: MessageBatch, places: npt.NDArray[np.int64]) -> pa.Table:
+        """Add the columns that tell where each row came from, as far as the settings want them."""
+        options = self._options
+        columns: dict[str, pa.Array] = {}
+        if options.has_offsets:
+            columns[_OFFSET] = pa.array(messages.offsets, pa.int64())
+            columns[_PARTITION] = pa.array(messages.partitions, pa.int32())
+            columns[_TIMESTAMP] = pa.array(messages.timestamps, pa.int64())
+            columns[_KEY] = _texts(messages.keys)
+        if options.key_column and options.key_column not in rows.column_names:
+            columns[options.key_column] = _texts(messages.keys)
+        if options.has_headers:
+            columns[_HEADERS] = pa.array(messages.headers, _HEADERS_TYPE)
+        for name, column in columns.items():
+            rows = rows.append_column(name, column.take(pa.array(places)))
+        return rows
+
+
 class KafkaSource:
     """A topic, read by explicit assignment: consumer groups and their rebalances play no part."""
 
     def __init__(self, options: KafkaOptions) -> None:
-        self._options = options
+        self.options = self._options = options
         self._client = KafkaClient(options)
-        self._decoder = _decoder(options)
-        self._table_schema: pa.Schema | None = None
+        self._rows = MessageRows(options)
         self._first_ends: dict[int, int] | None = None
-        #: Messages that made no row, by what they are.
-        self.skipped: dict[str, int] = {}
 
     @property
     def name(self) -> str:
@@ -91,13 +187,16 @@ class KafkaSource:
     @property
     def table_schema(self) -> pa.Schema | None:
         """The columns of the table, whose types JSON is read with; None: there is no table yet."""
-        return self._table_schema
+        return self._rows.table_schema
 
     @table_schema.setter
     def table_schema(self, schema: pa.Schema | None) -> None:
-        if schema is not None and schema != self._table_schema and isinstance(self._decoder, JsonMessages):
-            self._decoder.learn(schema)
-        self._table_schema = schema
+        self._rows.table_schema = schema
+
+    @property
+    def skipped(self) -> dict[str, int]:
+        """Messages that made no row, by what they are."""
+        return self._rows.skipped
 
     def plan(self, after: Checkpoint | None, limit: int | None) -> KafkaRound | None:
         """Choose the offsets of the next round; None: there is nothing new.
@@ -171,7 +270,7 @@ class KafkaSource:
     def read(self, ranges: Sequence[OffsetRange]) -> Iterator[SourceBatch]:
         """Yield the rows of some ranges."""
         for messages in self._client.read(ranges):
-            yield from self._decoded(messages)
+            yield from self._rows.decode(messages)
 
     def committed(self, checkpoint: Checkpoint) -> None:
         """Take note of a commit of the table: by option the group's offsets follow it."""
@@ -181,76 +280,6 @@ class KafkaSource:
     def close(self) -> None:
         """Close the connections; a second call does nothing."""
         self._client.close()
-
-    # --------------------------------------------------------------------------------------------- messages to rows
-
-    def _decoded(self, messages: MessageBatch) -> Iterator[SourceBatch]:
-        if isinstance(self._decoder, DebeziumMessages):
-            found = self._decoder.decode(messages.keys, messages.values)
-            table, kinds, rejected = found.rows, found.kinds, list(found.rejected)
-        else:
-            table, kinds, rejected = self._rows(messages, self._decoder)
-        records = _rejected(self._options.topic, messages, rejected)
-        if not table.num_rows and records is None:
-            return
-        low = 0
-        for number, batch in enumerate(table.combine_chunks().to_batches() or [_empty(table)]):
-            high = low + batch.num_rows
-            yield SourceBatch(batch, None if kinds is None else kinds[low:high], records if number == 0 else None)
-            low = high
-
-    def _rows(
-        self, messages: MessageBatch, decoder: Decoder
-    ) -> tuple[pa.Table, npt.NDArray[np.int8] | None, list[tuple[int, str]]]:
-        """Return rows with their kinds, and what is rejected."""
-        values = [value for value in messages.values if value is not None]
-        if len(values) == len(messages.values):
-            found = decoder.decode(messages.keys, values)
-            return self._with_origins(found.rows, messages, found.places), None, list(found.rejected)
-        places = np.flatnonzero(np.array([value is not None for value in messages.values]))
-        nulls = np.flatnonzero(np.array([value is None for value in messages.values]))
-        found = decoder.decode([messages.keys[place] for place in places], values)
-        rejected = [(int(places[place]), why) for place, why in found.rejected]
-        found = Decoded(self._with_origins(found.rows, messages, places[found.places]), places[found.places])
-        if self._options.null_values == "skip":
-            self.skipped["null values"] = self.skipped.get("null values", 0) + len(nulls)
-            return found.rows, None, rejected
-        table, order, more = self._with_deletions(found, messages, nulls)
-        is_null = np.array([value is None for value in messages.values])[order]
-        kinds = np.where(is_null, RowKind.DELETE.value, RowKind.UPDATE_AFTER.value).astype(np.int8)
-        return table, kinds, sorted([*rejected, *more])
-
-    def _with_deletions(
-        self, found: Decoded, messages: MessageBatch, nulls: npt.NDArray[np.int64]
-    ) -> tuple[pa.Table, npt.NDArray[np.int64], list[tuple[int, str]]]:
-        """Return rows with those of the keys that messages without a value delete, in order."""
-        keys = [messages.keys[place] for place in nulls]
-        named = np.array([key is not None for key in keys])
-        rejected = [(int(place), "neither a key nor a value") for place in nulls[~named]]
-        if not named.any():
-            return found.rows, found.places, rejected
-        deletions = columns_of_keys([key for key in keys if key is not None], self._options.key_column)
-        parts = [(found.rows, found.places), (self._with_origins(deletions, messages, nulls[named]), nulls[named])]
-        parts = [(rows, places) for rows, places in parts if len(places)]
-        table, order = merge_parts([rows for rows, _ in parts], [places for _, places in parts])
-        return table, order, rejected
-
-    def _with_origins(self, rows: pa.Table, messages: MessageBatch, places: npt.NDArray[np.int64]) -> pa.Table:
-        """Add the columns that tell where each row came from, as far as the settings want them."""
-        options = self._options
-        columns: dict[str, pa.Array] = {}
-        if options.has_offsets:
-            columns[_OFFSET] = pa.array(messages.offsets, pa.int64())
-            columns[_PARTITION] = pa.array(messages.partitions, pa.int32())
-            columns[_TIMESTAMP] = pa.array(messages.timestamps, pa.int64())
-            columns[_KEY] = _texts(messages.keys)
-        if options.key_column and options.key_column not in rows.column_names:
-            columns[options.key_column] = _texts(messages.keys)
-        if options.has_headers:
-            columns[_HEADERS] = pa.array(messages.headers, _HEADERS_TYPE)
-        for name, column in columns.items():
-            rows = rows.append_column(name, column.take(pa.array(places)))
-        return rows
 
 
 class KafkaRound:
@@ -263,6 +292,11 @@ class KafkaRound:
     def checkpoint(self) -> Checkpoint:
         """Return where the source is once the round is committed."""
         return self._checkpoint
+
+    @property
+    def source(self) -> KafkaSource:
+        """Return the topic."""
+        return self._source
 
     @property
     def ranges(self) -> tuple[OffsetRange, ...]:
@@ -290,15 +324,17 @@ def _decoder(options: KafkaOptions) -> Any:
     if options.format == "avro":
         if registry is None:
             raise UnknownSetting("messages in Avro need schema.registry.url")
-        return AvroMessages(registry)
+        return AvroMessages(registry, options.subject or f"{options.topic}-value")
     if options.format == "protobuf":
+        from lakefmt._core.ingest.kafka.protobuf import ProtobufMessages, RegisteredMessages
+
+        if registry is not None and not options.descriptors:
+            return RegisteredMessages(registry)
         if not options.descriptors or not options.message:
             raise UnknownSetting(
-                "messages in Protobuf need lakefmt.ingest.kafka.protobuf.descriptors, a file of protoc --include_imports "
-                "--descriptor_set_out, and lakefmt.ingest.kafka.protobuf.message, the full name of their type"
+                "messages in Protobuf need schema.registry.url, or lakefmt.ingest.kafka.protobuf.descriptors, a file of protoc "
+                "--include_imports --descriptor_set_out, and lakefmt.ingest.kafka.protobuf.message, the full name of their type"
             )
-        from lakefmt._core.ingest.kafka.protobuf import ProtobufMessages
-
         return ProtobufMessages(options.descriptors, options.message)
     if options.format == "debezium":
         if options.has_offsets or options.has_headers:

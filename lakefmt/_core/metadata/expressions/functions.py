@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lakefmt._core.data_classes import dataclass
-from lakefmt._core.keys.time_zones import find_zone, to_local
+from lakefmt._core.keys.joda import find_zone, to_local
 from lakefmt._core.metadata.index_definitions import IndexDefinition
 from lakefmt._core.metadata.statistics import is_indexable
 from lakefmt.errors import UnsupportedFeature

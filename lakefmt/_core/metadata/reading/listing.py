@@ -180,8 +180,10 @@ class ListingByMetadata:
 
 
 def _kept_files(client: TableClient) -> MetadataFileCache:
-    from lakefmt._core.metadata.reading.handle_memory import handle_memory
-    from lakefmt._core.metadata.reading.metadata_files import MetadataFileCache  # most tables have no metadata table
+    from lakefmt._core.metadata.reading.metadata_files import (
+        MetadataFileCache,  # most tables have no metadata table
+        handle_memory,
+    )
 
     return handle_memory(client).of(MetadataFileCache)
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, Unpack, cast
 
 import pyarrow as pa
 
-from lakefmt._core.arguments import flag_argument, shown, text_argument, texts_argument
+from lakefmt._core.arguments import check_keywords, flag_argument, shown, text_argument, texts_argument
 from lakefmt._core.config.table_config import (
     BUCKET_KEY,
     BUCKETS,
@@ -40,7 +40,7 @@ from lakefmt._core.keys.key_buckets import check_bucket_key
 from lakefmt._core.timeline.commit import WATERMARK, decode_entry, encode_entry, milliseconds_of, txn_entry_name
 from lakefmt._core.timeline.instant import parse_instant_time
 from lakefmt._core.values import CommitResult, InstantTime, Moment, PartitionPath, Partitions, WriteOperation
-from lakefmt._core.write.context import AlreadyDone, EntryView, skipped_result, view_entries
+from lakefmt._core.write.context import ARGUMENTS, AlreadyDone, EntryView, skipped_result, view_entries
 from lakefmt.errors import (
     InstantNotFound,
     InvalidInputError,
@@ -117,6 +117,13 @@ class AppendVerbs(TableVerbs):
             >>> again.skipped, t.read().num_rows
             (True, 2)
         """
+        check_keywords(self.append, call, ARGUMENTS)
+        if self.client.known_config.record_key_fields:
+            raise UnsupportedFeature(
+                "append is for tables without a record key: it would store a second row of each key that is there already; "
+                "upsert updates it, insert adds rows without looking for their keys, as in Hudi, and "
+                "insert(…, drop_duplicates=True) leaves out what is stored"
+            )
         entries = AppendEntries(parse_txn(txn), parse_watermark(watermark))
         asked = None if entries == AppendEntries() else entries
         if entries.txn is not None and not call.get("dry_run"):
@@ -190,6 +197,7 @@ class AppendVerbs(TableVerbs):
             >>> sorted(t.read()["n"].to_pylist())
             [2, 3]
         """
+        check_keywords(self.overwrite, call, ARGUMENTS)
         if text_argument(mode, "mode") not in ("dynamic", "static"):
             raise InvalidInputError(f"unknown mode {shown(mode)}: expected 'dynamic' or 'static'")
         from lakefmt._core.write.ingest import holds_no_rows, open_stream, read_all
@@ -293,6 +301,7 @@ class AppendVerbs(TableVerbs):
             >>> t.expire_partitions(timedelta(days=30))
             ('day=2020-01-01',)
         """
+        check_keywords(self.expire_partitions, call, CommitOptions.__optional_keys__)
         # Imported here: few programs remove partitions.
         from lakefmt._core.keys import parse_partition_values
 

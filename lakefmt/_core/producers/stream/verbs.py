@@ -67,7 +67,7 @@ class ProducerVerbs(TableVerbs):
             (2, {'line': 2})
         """
         # Imported here: few programs open streams.
-        from lakefmt._core.producers.stream.open import open_row_stream
+        from lakefmt._core.producers.stream.stream import open_row_stream
 
         made = _options(options, settings)
         asked = None if operation is None else text_argument(operation, "operation").lower()

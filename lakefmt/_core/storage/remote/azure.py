@@ -13,8 +13,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from lakefmt._core.storage.api import CasResult, ObjectInfo, PutOutcome, Version
-from lakefmt._core.storage.remote._upload_body import Payload
-from lakefmt._core.storage.remote.client_errors import may_have_happened, status_of
+from lakefmt._core.storage.remote.clients import Payload, may_have_happened, status_of
 from lakefmt._core.storage.remote.fsspec import FsspecObjects
 from lakefmt.errors import StorageError
 

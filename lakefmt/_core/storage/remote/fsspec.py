@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lakefmt._core.data_classes import dataclass
 from lakefmt._core.storage.api import ObjectInfo, PutOutcome
-from lakefmt._core.storage.remote._upload_body import Payload
-from lakefmt._core.storage.remote.client_errors import may_have_happened
+from lakefmt._core.storage.remote.clients import Payload, may_have_happened
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from lakefmt._core.storage.api import CasResult, PutOutcome, Version
-from lakefmt._core.storage.remote._upload_body import Payload
-from lakefmt._core.storage.remote.client_errors import check_length, may_have_happened, status_of
+from lakefmt._core.storage.remote.clients import Payload, check_length, may_have_happened, status_of
 from lakefmt._core.storage.remote.fsspec import PUT_STAMP, FsspecObjects
 from lakefmt.errors import StorageError
 

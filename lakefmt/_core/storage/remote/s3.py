@@ -21,8 +21,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from lakefmt._core.storage.api import CasResult, ObjectInfo, PutOutcome, Version
-from lakefmt._core.storage.remote._upload_body import Payload
-from lakefmt._core.storage.remote.client_errors import (
+from lakefmt._core.storage.remote.clients import (
+    Payload,
     check_length,
     describe,
     is_transient,

@@ -30,7 +30,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, NoReturn, Protocol, Type
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from lakefmt._core.storage._options import misspelt, unknown_option
 from lakefmt._core.storage.api import Buffer, Capabilities, CasResult, ObjectInfo, PutOutcome, Version
 from lakefmt._core.storage.arrow_filesystem import track_arrow_use
 from lakefmt._core.storage.object_names import (
@@ -42,11 +41,12 @@ from lakefmt._core.storage.object_names import (
     object_name,
     object_names,
 )
+from lakefmt._core.storage.option_names import misspelt, unknown_option
 from lakefmt._core.storage.os_errors import is_full, os_failure
 from lakefmt._core.storage.redaction import Redactor, printable_url
-from lakefmt._core.storage.remote._upload_body import Payload
 from lakefmt._core.storage.remote.azure import AzureObjects
-from lakefmt._core.storage.remote.client_errors import (
+from lakefmt._core.storage.remote.clients import (
+    Payload,
     check_length,
     describe,
     is_throttled,

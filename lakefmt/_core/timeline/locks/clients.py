@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import TypeVar
 
 from lakefmt._core.storage.redaction import Redactor, has_password
-from lakefmt._core.storage.remote.client_errors import describe, is_throttled
+from lakefmt._core.storage.remote.clients import describe, is_throttled
 from lakefmt.errors import InvalidInputError, LakefmtError, StorageError, UnsupportedFeature
 
 __all__ = ["ask_service", "import_extra", "without_password"]

@@ -1,21 +1,35 @@
-"""Locks of this machine that cannot be lost while they are held: by threads, by the operating system (effects)."""
+"""Locks of this machine that cannot be lost while they are held: by threads, by the operating system (effects).
+
+A reentrant lock wraps any lock of a table: it stays held while what is done under it asks for it again. A write that lost takes its turn: it
+keeps the lock under which it learnt so until its next attempt is committed, and no other write completes in between. Undoing, beginning and committing each ask for the lock; inside a turn they find that it is theirs.
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from threading import Lock
-from typing import cast
+from typing import Final, cast
 from weakref import WeakValueDictionary
 
 from lakefmt._core.storage.api import ObjectStore
 from lakefmt._core.storage.local.process_lock import ProcessLock, SupportsProcessLocks
 from lakefmt._core.storage.time_source import SystemTimeSource, TimeSource
-from lakefmt._core.timeline.locks.api import Lease, RetryPolicy
-from lakefmt.errors import LockUnavailable
+from lakefmt._core.timeline.locks.api import FencedLease, Lease, RetryPolicy, TableLock
+from lakefmt.errors import CommitConflict, LockUnavailable
+from lakefmt.events import emit
 
-__all__ = ["LOCAL_LOCK_NAME", "InProcessLock", "LocalLock"]
+__all__ = [
+    "LOCAL_LOCK_NAME",
+    "HeldLock",
+    "InProcessLock",
+    "LocalLock",
+    "expires_after",
+    "held_lock_of",
+    "held_lock_scope",
+]
 
 LOCAL_LOCK_NAME = ".hoodie/.lakefmt/lock"
 _LONGEST_PAUSE_SECONDS = 0.004
@@ -149,3 +163,128 @@ class LocalLock:
             if held is not None:
                 return held
         raise LockUnavailable(f"another process held the lock of {self._url} for {self._patience.total:g} s")
+
+
+#: A wait for the lock from which on it is an event.
+_NOTED_SECONDS: Final = 0.1
+
+
+class HeldLock:
+    """The lock of one table, held longer than for one step when that is wanted.
+
+    Attributes:
+        url: of the table.
+        keeps: asked when a write meets a conflict under the lock: shall it be kept?
+        waited: seconds for which the lock was waited for.
+
+    Example:
+        >>> from lakefmt._core.timeline.locks.local import InProcessLock
+        >>> lock = InProcessLock("memory://doc-turn")
+        >>> with held_lock_scope("memory://doc-turn") as held_lock:
+        ...     lease = held_lock.take(held_lock.over(lock))
+        ...     with held_lock.over(lock).hold():
+        ...         print("held once, asked for twice", held_lock_of("memory://another"))
+        held once, asked for twice None
+    """
+
+    def __init__(self, time_source: TimeSource, url: str = "") -> None:
+        self.time_source = time_source
+        self.url = url
+        self.keeps: Callable[[Lease], bool] = lambda lease: False
+        self.waited = 0.0
+        self._held = ExitStack()
+        self._lease: Lease | None = None
+
+    @property
+    def lease(self) -> Lease | None:
+        """What is held; None: nothing."""
+        return self._lease
+
+    def over(self, lock: TableLock) -> TableLock:
+        """Return a lock that is this turn while it is held, and else `lock`, which may become the turn."""
+        return _Within(self, lock, self.url)
+
+    def take(self, lock: TableLock) -> Lease:
+        """Hold `lock` until :meth:`end`.
+
+        Raises:
+            LockUnavailable: it could not be had in time.
+        """
+        self._lease = lease = self._held.enter_context(lock.hold())
+        return lease
+
+    def adopt(self, held: ExitStack, lease: Lease) -> None:
+        """Keep what is held already."""
+        self._held, self._lease = held.pop_all(), lease
+
+    def end(self) -> None:
+        """Give the lock back; twice is fine."""
+        self._lease = None
+        self._held.close()
+
+
+#: Of this thread (or greenlet) alone: what runs beside it, a service in the background, does not hold the lock.
+_held_locks: ContextVar[tuple[tuple[str, HeldLock], ...]] = ContextVar("lakefmt_turns", default=())
+
+
+@contextmanager
+def held_lock_scope(url: str, time_source: TimeSource | None = None) -> Iterator[HeldLock]:
+    """Let the locks of the table at `url` that are opened inside the block become a turn, which ends with it."""
+    held_lock = HeldLock(time_source or SystemTimeSource(), url)
+    before = _held_locks.set(((url, held_lock), *_held_locks.get()))
+    try:
+        yield held_lock
+    finally:
+        _held_locks.reset(before)
+        held_lock.end()
+
+
+def held_lock_of(url: str) -> HeldLock | None:
+    """Return the turn that this very thread may have or take at the table, None outside of :func:`held_lock_scope`."""
+    return next((held_lock for held_url, held_lock in _held_locks.get() if held_url == url), None)
+
+
+class _Within:
+    def __init__(self, held_lock: HeldLock, lock: TableLock, url: str) -> None:
+        self._turn = held_lock
+        self._lock = lock
+        self._url = url
+
+    @contextmanager
+    def hold(self) -> Iterator[Lease]:
+        """Hold the lock inside the block, and behind it when that is wanted.
+
+        Raises:
+            LeaseLost: it was held, and is lost.
+            LockUnavailable: it could not be had in time.
+        """
+        lease = self._turn.lease
+        if lease is not None:
+            lease.check()  # another writer may have it by now, and work where only one may
+            yield lease
+            return
+        with ExitStack() as held:
+            asked = self._turn.time_source.monotonic()
+            lease = held.enter_context(self._lock.hold())
+            waited = self._turn.time_source.monotonic() - asked
+            self._turn.waited += waited
+            if waited > _NOTED_SECONDS:
+                emit("lock_wait", self._url, seconds=waited)
+            try:
+                yield lease
+            except CommitConflict as conflict:
+                if conflict.can_rebase and self._turn.keeps(lease):
+                    self._turn.adopt(held, lease)
+                raise
+
+
+def expires_after(lease: Lease, now: float, seconds: float) -> bool:
+    """Return whether a lease lasts for so long, if it is never renewed.
+
+    Args:
+        lease: the lock's.
+        now: monotonic seconds of the pacing.
+        seconds: how long it is wanted.
+    """
+    ends = lease.expires if isinstance(lease, FencedLease) else None
+    return ends is None or ends - now >= seconds

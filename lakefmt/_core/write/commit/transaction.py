@@ -4,6 +4,8 @@ A process that dies between any two of these effects leaves the state before or 
 
 1. the heartbeat claims the instant time, 2. requested, 3. inflight, 4. files with markers, 5. completed: only now rows
 become visible, 6. markers, saved write and heartbeat are deleted; the next writer deletes what a death here leaves.
+
+Callbacks run after the commit: a function of the caller, or Hudi's HTTP callback. A failing one never undoes the commit.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import pyarrow as pa
 
 from lakefmt._core.config.table_config import TableConfig, check_writable, parse_table_config
 from lakefmt._core.data_classes import dataclass, replace
+from lakefmt._core.filegroups.stored_keys import check_operations
 from lakefmt._core.filegroups.table_client import TableClient, TableState
 from lakefmt._core.keys import GENERATOR_KEYS, check_generator
 from lakefmt._core.metadata.layout import SEEN_KEY
@@ -53,7 +56,6 @@ from lakefmt._core.values import (
     WriteStat,
 )
 from lakefmt._core.write.bound_context import BoundContext
-from lakefmt._core.write.commit.callbacks import SECRET_OPTIONS
 from lakefmt._core.write.commit.conflict_resolution import WRITER, Footprint, resolve_conflicts, withdraw_for_overwrite
 from lakefmt._core.write.commit.key_stats import (
     KEY_HASHES_ENTRY,
@@ -61,7 +63,7 @@ from lakefmt._core.write.commit.key_stats import (
     key_stats_of,
     log_key_coverage_of,
 )
-from lakefmt._core.write.context import WriteContext, WriteRequest, WriteStatus
+from lakefmt._core.write.context import OnCommit, WriteContext, WriteRequest, WriteStatus
 from lakefmt._core.write.ingest import without_stored_keys
 from lakefmt.errors import (
     CommitConflict,
@@ -76,6 +78,7 @@ if TYPE_CHECKING:
     from lakefmt._core.write.context import CommitEntries
 
 __all__ = [
+    "CALLBACK_ON",
     "FirstSchema",
     "PendingWrite",
     "abort_instant",
@@ -83,11 +86,77 @@ __all__ = [
     "check_pending",
     "complete_instant",
     "concurrency_of",
+    "notify_callbacks",
     "open_for_writing",
     "plan_instant",
     "take_over_write",
-    "undo_dead_writes",
 ]
+
+
+#: The setting that switches Hudi's HTTP callback on.
+CALLBACK_ON = "hoodie.write.commit.callback.on"
+_URL = "hoodie.write.commit.callback.http.url"
+_TIMEOUT = "hoodie.write.commit.callback.http.timeout.seconds"
+_KEY = "hoodie.write.commit.callback.http.api.key"
+
+#: Options that never travel with a write's context.
+SECRET_OPTIONS = frozenset({_KEY})
+
+
+def notify_callbacks(
+    client: TableClient, result: CommitResult, request: WriteRequest, observer: OnCommit | None
+) -> CommitResult:
+    """Call the callbacks of a commit; return the result with a warning for each that failed."""
+    if result.instant is None:
+        return result
+    failures = notify(client, result, {**client.options, **request.options}, observer)
+    return replace(result, warnings=(*result.warnings, *failures)) if failures else result
+
+
+def notify(
+    client: TableClient,
+    result: CommitResult,
+    options: Mapping[str, object],
+    observer: OnCommit | None,
+) -> tuple[str, ...]:
+    """Call the observers of a commit; return a sentence for each that failed, without secrets."""
+    failures = []
+    if observer is not None:
+        try:
+            observer(result)
+        except Exception as error:  # noqa: BLE001 - the commit stands whatever its observer does
+            failures.append(f"on_commit failed: {type(error).__name__}: {error}")
+    if str(options.get(CALLBACK_ON, "false")).lower() == "true":
+        try:
+            problem = _post(client, result, options)
+        except Exception as error:  # noqa: BLE001 - the same
+            problem = f"the commit callback failed: {type(error).__name__}: {error}"
+        if problem:
+            failures.append(problem)
+    return tuple(failures)
+
+
+def _post(client: TableClient, result: CommitResult, options: Mapping[str, object]) -> str | None:
+    import urllib.error
+    import urllib.request  # brings half the library along, and few commits have a callback
+
+    url = str(options.get(_URL, ""))
+    if not url.startswith(("http://", "https://")):
+        return f"the commit callback was not called: {_URL} is no http address"
+    message = {
+        "commitTime": result.instant,
+        "tableName": client.load_config().name,
+        "basePath": client.store.url,
+        "commitActionType": result.action,
+    }
+    headers = {"Content-Type": "application/json", "HUDI-CALLBACK-KEY": str(options.get(_KEY, "hudi_write_commit"))}
+    request = urllib.request.Request(url, json.dumps(message).encode(), headers, method="POST")  # noqa: S310 - checked
+    try:
+        with urllib.request.urlopen(request, timeout=float(str(options.get(_TIMEOUT, 5)))):  # noqa: S310 - checked
+            return None
+    except (OSError, ValueError) as error:
+        reason = error.reason if isinstance(error, urllib.error.URLError) else type(error).__name__
+        return f"the commit callback failed: {reason}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,10 +303,12 @@ def _begin_if_current(
             config = open_for_writing(write_client, look.properties)
             timeline = undo_dead_writes(write_client, config, rules, lease, look, later, own=claim.time)
             state = TableState(config, timeline)
-            schema = _evolved(write_client.at(state), request, incoming, first)
+            write_at = write_client.at(state)
+            check_operations(write_at)
+            schema = _evolved(write_at, request, incoming, first)
             action = _action(request, config)
             body = _requested_body(action, request.operation)
-            requested = InstantTransaction.claim(write_client.at(state), action, lease, body, start=False, early=claim)
+            requested = InstantTransaction.claim(write_at, action, lease, body, start=False, early=claim)
             instant = until_begun.enter_context(requested)
         # The instant is on the timeline now: other writers need not wait for the rest, nor does this one before it writes a file.
         inflight = BegunRequest(client.store, partial(instant.start, config))
@@ -269,7 +340,9 @@ def plan_instant(
     if not (state.config.metadata_partitions and write_client.settings.values["hoodie.metadata.enable"] is False):
         check_writable(state.config)
         check_kept_indexes(client, state.config, state.timeline, write_client.settings)
-    schema = _evolved(write_client.at(state), request, incoming, first)
+    write_at = write_client.at(state)
+    check_operations(write_at)
+    schema = _evolved(write_at, request, incoming, first)
     time = write_client.instant_time_generator(state.config, state.timeline)()
     instant = InstantTransaction(write_client, time, _action(request, state.config))
     return _pending_write(request, state, schema, concurrency_of(write_client), instant)
@@ -438,7 +511,7 @@ def complete_instant(
         statuses: what the workers wrote; of one file only one is counted.
         replaced: file groups that readers no longer see, by partition (replacecommits only).
         footprint: what the write relies on beside its files.
-        is_saved: the write has saved what it remembers (:mod:`~lakefmt._core.write.commit.saved_write`).
+        is_saved: the write has saved what it remembers (:mod:`~lakefmt._core.write.transaction`).
         watermark: what the event times of its rows promise.
 
     Returns:
@@ -621,7 +694,7 @@ def abort_instant(instant: InstantTransaction, *, is_saved: bool = False) -> Non
 
     Args:
         instant: the instant of the write.
-        is_saved: the write has saved what it remembers (:mod:`~lakefmt._core.write.commit.saved_write`).
+        is_saved: the write has saved what it remembers (:mod:`~lakefmt._core.write.transaction`).
     """
     from lakefmt._core.timeline.rollback import plan_rollback_of
     from lakefmt._core.transactions.rollback_executor import run_rollback

@@ -16,9 +16,14 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from lakefmt._core.formats.avro.columnar.decode import ByteCursor, DamagedInput, read_columns
-from lakefmt._core.formats.avro.columnar.encode import length_segment, measure_record
+from lakefmt._core.formats.avro.columnar.encode import (
+    Segment,
+    length_segment,
+    measure_record,
+    place_records,
+    total_sizes,
+)
 from lakefmt._core.formats.avro.columnar.plan import Node, nullable_type, plan_rows
-from lakefmt._core.formats.avro.columnar.segments import Segment, place_records, total_sizes
 from lakefmt._core.formats.avro.columnar.varint import I64, Out
 from lakefmt._core.schema.types import struct_fields
 from lakefmt.errors import CorruptFile, InvalidInputError, SchemaMismatch

@@ -1,0 +1,472 @@
+"""The bucket index, with a fixed number of buckets or consistent hashing: a key's file group follows from the hash of its key.
+
+Hudi keeps in ``.hoodie/.bucket_index`` what a bucket index needs beyond settings (docs/format.md, Bucket index). Reading and
+writing these files are the only effects here, beside the reader that `locate` is given. Without consistent hashing a partition has a fixed number of buckets, and a bucket has one file group: the first eight characters of its file id are
+the number of the bucket. An upsert therefore reads nothing to find its keys. What this costs: the number of buckets cannot
+change without rewriting the partition, and rows cannot be spread evenly when keys are not.
+
+Hudi's settings: ``hoodie.bucket.index.num.buckets``, ``hoodie.bucket.index.partition.expressions`` and
+``hoodie.bucket.index.hash.field``.
+
+With consistent hashing the hash of a key belongs to a node of its partition's ring. A node has one file group, whose id
+the ring names. Nodes can be split and merged without touching the others (:mod:`~lakefmt._core.index.bucket.ring`). An upsert reads
+nothing but the rings of its partitions to find its keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from copy import copy
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lakefmt._core.config.settings import Settings
+from lakefmt._core.filegroups.model import FileSlice
+from lakefmt._core.filegroups.table_client import TableAt, TableClient
+from lakefmt._core.formats.names import RING_DIRECTORY, has_bucket_number
+from lakefmt._core.index.api import INDEX_TYPE, Index, IndexCapabilities, IndexKeys, KeyPlacement, KeyReader, Located
+from lakefmt._core.index.bucket.counts import (
+    BUCKET_ENGINE,
+    CONSISTENT_HASHING,
+    FIRST_CONFIG,
+    MAX_BUCKETS,
+    NUM_BUCKETS,
+    PARTITION_EXPRESSIONS,
+    BucketCounts,
+    check_engine,
+    decode_hashing_config,
+    encode_hashing_config,
+    parse_bucket_settings,
+)
+from lakefmt._core.index.bucket.hashes import bucket_numbers, joined_values, xxhash32
+from lakefmt._core.index.bucket.ring import LARGEST_HASH, HashRing, Rings
+from lakefmt._core.index.bucket.ring_files import RingFiles
+from lakefmt._core.index.lookup import Candidate, LookUp, look_up_candidates
+from lakefmt._core.storage.api import ObjectStore
+from lakefmt._core.timeline.store import put_if_absent_confirmed
+from lakefmt._core.timeline.timeline import Timeline
+from lakefmt._core.values import FileId, InstantTime, PartitionPath, TableVersion
+from lakefmt.errors import UnknownSetting, UnsupportedFeature
+
+__all__ = [
+    "BucketIndex",
+    "bucket_of",
+    "check_no_buckets",
+    "check_no_rings",
+    "save_table_buckets",
+    "table_bucket_index",
+]
+
+I64 = npt.NDArray[np.int64]
+
+#: Characters of a file id that are the bucket's number.
+_DIGITS: Final = 8
+
+
+class BucketIndex:
+    """Places keys by their hash, as Hudi's simple bucket index does.
+
+    Args:
+        counts: buckets of each partition, a number from 1 to :data:`MAX_BUCKETS` or a rule.
+        hash_fields: names of the record key fields that are hashed.
+        strict: refuse keys that Hudi before 1.0 puts into another bucket (tables of version 6).
+        threads: how many files are looked at together; 0: as many as suits the store.
+
+    Raises:
+        UnknownSetting: there cannot be that many buckets.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> index = BucketIndex(4, ["id"])
+        >>> keys = IndexKeys(pa.array(["id1", "1"]), pa.array(["p", "p"]).dictionary_encode())
+        >>> placed = index.place(keys, [], lambda: "3c1e4c0f-0000-4000-8000-000000000000")
+        >>> placed.groups.tolist(), placed.file_groups[0]
+        ([1, 0], ('p', '00000000-0000-4000-8000-000000000000-0'))
+    """
+
+    name = "bucket"
+    is_global = False
+    capabilities = IndexCapabilities(places_new_keys=True)
+
+    def __init__(
+        self, counts: BucketCounts | int, hash_fields: Sequence[str], *, strict: bool = False, threads: int = 0
+    ) -> None:
+        self.counts = BucketCounts(counts) if isinstance(counts, int) else counts
+        self.hash_fields = tuple(hash_fields)
+        self._strict = strict
+        self._threads = threads
+
+    def place(self, wanted: IndexKeys, slices: Sequence[FileSlice], new_uuid: Callable[[], str]) -> KeyPlacement:
+        """Return the file group of every key: that of its bucket, or a new one.
+
+        Raises:
+            InvalidKey: a key has another bucket in older versions of Hudi.
+            UnsupportedFeature: the file slices belong to another number of buckets.
+        """
+        stored_ids = {key: file_slice.file_id for key, file_slice in self._by_bucket(slices)}
+        names = wanted.partition_names()
+        places = wanted.partition_codes() * (MAX_BUCKETS + 1) + self._buckets(wanted)
+        distinct, groups = np.unique(places, return_inverse=True)
+        file_groups = []
+        for place in map(int, distinct):  # file groups, not rows
+            partition, bucket = PartitionPath(names[place // (MAX_BUCKETS + 1)]), place % (MAX_BUCKETS + 1)
+            file_id = stored_ids.get((partition, bucket)) or _new_file_id(bucket, new_uuid())
+            file_groups.append((partition, file_id))
+        return KeyPlacement(groups.astype(np.int64).reshape(-1), file_groups)
+
+    def locate(self, wanted: IndexKeys, slices: Sequence[FileSlice], reader: KeyReader) -> Located:
+        """Return where the wanted keys are stored in base files; only files of a key's bucket are read.
+
+        Raises:
+            InvalidKey: a key has another bucket in older versions of Hudi.
+            UnsupportedFeature: the file slices belong to another number of buckets.
+            SnapshotExpired: a file is gone.
+            CorruptFile: a footer or a key column is damaged.
+        """
+        candidates = list(self._candidates(wanted, slices))
+        return look_up_candidates(LookUp(threads=self._threads), wanted, candidates, reader)
+
+    def _candidates(self, wanted: IndexKeys, slices: Sequence[FileSlice]) -> Iterator[Candidate]:
+        codes = {name: code for code, name in enumerate(wanted.partition_names())}
+        places = wanted.partition_codes() * (MAX_BUCKETS + 1) + self._buckets(wanted)
+        order = np.argsort(places, kind="stable")
+        numbers = {(stored.partition, stored.file_id): number for number, stored in enumerate(slices)}
+        for (partition, bucket), file_slice in self._by_bucket(slices):
+            if partition not in codes or file_slice.base is None:
+                continue
+            place = codes[partition] * (MAX_BUCKETS + 1) + bucket
+            first, last = np.searchsorted(places, [place, place + 1], sorter=order)
+            if first < last:
+                number = numbers[file_slice.partition, file_slice.file_id]
+                yield Candidate(number, file_slice.base, order[first:last])
+
+    def _buckets(self, wanted: IndexKeys) -> I64:
+        buckets: I64 | int = self.counts.default
+        if self.counts.expressions:
+            buckets = self.counts.of(wanted.partition_names())[wanted.partition_codes()]
+        return bucket_numbers(wanted.keys, self.hash_fields, buckets, strict=self._strict)
+
+    def _by_bucket(self, slices: Sequence[FileSlice]) -> list[tuple[tuple[PartitionPath, int], FileSlice]]:
+        """Return the file slice of each bucket.
+
+        Raises:
+            UnsupportedFeature: a file group is no bucket's, or of a bucket that cannot be, or a bucket has two.
+        """
+        by_bucket: dict[tuple[PartitionPath, int], FileSlice] = {}
+        partitions = list({file_slice.partition: None for file_slice in slices})
+        counts = dict(zip(partitions, map(int, self.counts.of(partitions)), strict=True))
+        for file_slice in slices:
+            bucket = bucket_of(file_slice.file_id)
+            where = f"partition {file_slice.partition!r}: file group {file_slice.file_id}"
+            if bucket is None:
+                raise UnsupportedFeature(
+                    f"{where} is not one of a bucket index: the table was written with another index; name that one in "
+                    "hoodie.index.type, or rewrite the partition"
+                )
+            if bucket >= counts[file_slice.partition]:
+                raise UnsupportedFeature(
+                    f"{where} is of bucket {bucket}, but the partition has {counts[file_slice.partition]} buckets: name "
+                    "the hoodie.bucket.index.num.buckets and the hoodie.bucket.index.partition.expressions that the table "
+                    "was written with"
+                )
+            other = by_bucket.setdefault((file_slice.partition, bucket), file_slice)
+            if other is not file_slice:
+                raise UnsupportedFeature(
+                    f"{where} and {other.file_id} are both of bucket {bucket}, which has one file group in Hudi: merge "
+                    "them with an insert_overwrite of the partition"
+                )
+        return list(by_bucket.items())
+
+
+def bucket_of(file_id: str) -> int | None:
+    """Return the bucket of a file id; None when it is not one of a bucket index.
+
+    Example:
+        >>> bucket_of("00000012-1a2b-4c3d-8e9f-012345678901-0"), bucket_of("0a000012-1a2b-0")
+        (12, None)
+    """
+    return int(file_id[:_DIGITS]) if has_bucket_number(file_id) else None
+
+
+def _new_file_id(bucket: int, uuid: str) -> FileId:
+    return FileId(f"{bucket:0{_DIGITS}}{uuid[_DIGITS:]}-0")
+
+
+def check_no_buckets(slices: Sequence[FileSlice], opened: Collection[PartitionPath]) -> None:
+    """Raise when an index that does not place keys would open file groups beside those of a bucket index.
+
+    Args:
+        slices: the latest file slices.
+        opened: partitions where file groups are to be opened.
+
+    Raises:
+        UnsupportedFeature: all file groups of such a partition have bucket numbers.
+    """
+    # A random id may look like a bucket's: in a partition of buckets all do.
+    others = {file_slice.partition for file_slice in slices if bucket_of(file_slice.file_id) is None}
+    buckets = ({file_slice.partition for file_slice in slices} - others) & set(opened)
+    if buckets:
+        raise UnsupportedFeature(
+            f"partition {min(buckets)!r} has the file groups of a bucket index: new keys would open file groups that such "
+            "an index does not know; name hoodie.index.type=BUCKET and the table's hoodie.bucket.index.num.buckets"
+        )
+
+
+class ConsistentBucketIndex:
+    """Places keys by their partition's ring, as Hudi's bucket index with consistent hashing does.
+
+    Args:
+        rings: tells the ring of a partition.
+        num_buckets: nodes of the ring of a new partition.
+        hash_fields: names of the record key fields that are hashed.
+        strict: refuse keys that Hudi before 1.0 puts into another bucket (tables of version 6).
+        threads: how many files are looked at together; 0: as many as suits the store.
+    """
+
+    name = "bucket"
+    is_global = False
+    capabilities = IndexCapabilities(places_new_keys=True, on_place=True, splits_buckets=True)
+
+    def __init__(
+        self, rings: Rings, num_buckets: int, hash_fields: Sequence[str], *, strict: bool = False, threads: int = 0
+    ) -> None:
+        self.rings = rings
+        self.num_buckets = num_buckets
+        self.hash_fields = tuple(hash_fields)
+        self._strict = strict
+        self._threads = threads
+
+    def with_rings(self, rings: Rings) -> ConsistentBucketIndex:
+        """Return the same index with other rings."""
+        index = copy(self)
+        index.rings = rings
+        return index
+
+    def on_replace(self) -> None:
+        """Give every node a new file group from now on: what is stored in the partitions is replaced."""
+        self.rings.replace_all()
+
+    def on_place(self, instant: InstantTime) -> list[PartitionPath]:
+        """Store the rings that a write made; returns the partitions whose ring was another one before.
+
+        Raises:
+            CommitConflict: another writer has begun the same partition with another ring.
+        """
+        return self.rings.keep(instant)
+
+    def on_completed(self, instant: InstantTime) -> None:
+        """Mark the rings of an instant that has completed."""
+        self.rings.mark_completed(instant)
+
+    def place(self, wanted: IndexKeys, slices: Sequence[FileSlice], new_uuid: Callable[[], str]) -> KeyPlacement:
+        """Return the file group of every key: that of its node.
+
+        Raises:
+            InvalidKey: a key has another bucket in older versions of Hudi.
+            UnsupportedFeature: a stored file group is of no node.
+            CorruptFile: a ring is damaged.
+        """
+        self._check_slices(slices)
+        places = self._places(wanted)
+        distinct, groups = np.unique(places, return_inverse=True)
+        names = wanted.partition_names()
+        file_groups: list[tuple[PartitionPath, FileId]] = []
+        for place in map(int, distinct):  # file groups, not rows
+            partition = PartitionPath(names[place // MAX_BUCKETS])
+            file_groups.append((partition, self.rings.ring(partition).nodes[place % MAX_BUCKETS].file_id))
+        return KeyPlacement(groups.astype(np.int64).reshape(-1), file_groups)
+
+    def locate(self, wanted: IndexKeys, slices: Sequence[FileSlice], reader: KeyReader) -> Located:
+        """Return where the wanted keys are stored in base files; only files of a key's node are read.
+
+        Raises:
+            InvalidKey: a key has another bucket in older versions of Hudi.
+            UnsupportedFeature: a stored file group is of no node.
+            SnapshotExpired: a file is gone.
+            CorruptFile: a ring, a footer or a key column is damaged.
+        """
+        self._check_slices(slices)
+        candidates = list(self._candidates(wanted, slices))
+        return look_up_candidates(LookUp(threads=self._threads), wanted, candidates, reader)
+
+    def node_numbers(self, wanted: IndexKeys, later: Mapping[PartitionPath, HashRing]) -> I64:
+        """Return the number of each key's node in its partition, the same one for nodes whose rows move together.
+
+        Args:
+            wanted: the keys.
+            later: the rings that pending clusterings will bring.
+        """
+        numbers = self._places(wanted) % MAX_BUCKETS
+        codes = wanted.partition_codes()
+        for code, name in enumerate(wanted.partition_names()):  # partitions, not rows
+            ring = later.get(PartitionPath(name))
+            if ring is not None:
+                here = codes == code
+                numbers[here] = self.rings.ring(ring.partition).moving_together(ring)[numbers[here]]
+        return numbers
+
+    def _candidates(self, wanted: IndexKeys, slices: Sequence[FileSlice]) -> Iterator[Candidate]:
+        places = self._places(wanted)
+        order = np.argsort(places, kind="stable")
+        codes = {name: code for code, name in enumerate(wanted.partition_names())}
+        for number, file_slice in enumerate(slices):
+            if file_slice.partition not in codes or file_slice.base is None:
+                continue
+            node = self._nodes(file_slice.partition)[file_slice.file_id]
+            place = codes[file_slice.partition] * MAX_BUCKETS + node
+            first, last = np.searchsorted(places, [place, place + 1], sorter=order)
+            if first < last:
+                yield Candidate(number, file_slice.base, order[first:last])
+
+    def _places(self, wanted: IndexKeys) -> I64:
+        """Return for each key the code of its partition times :data:`MAX_BUCKETS`, and its node's number."""
+        hashes = self._hashes(wanted.keys)
+        codes = wanted.partition_codes()
+        places = codes * MAX_BUCKETS
+        names = wanted.partition_names()
+        order = np.argsort(codes, kind="stable")
+        begins = np.searchsorted(codes, np.arange(len(names) + 1), sorter=order)
+        for code, name in enumerate(names):  # partitions, not rows
+            rows = order[begins[code] : begins[code + 1]]
+            if len(rows):
+                places[rows] += self.rings.ring(PartitionPath(name)).node_numbers(hashes[rows])
+        return places
+
+    def _hashes(self, keys: pa.StringArray) -> I64:
+        values = joined_values(keys, self.hash_fields, strict=self._strict)
+        hashes: I64 = (xxhash32(values) & np.uint32(LARGEST_HASH)).astype(np.int64)
+        return hashes
+
+    def ring_of(self, slices: Sequence[FileSlice]) -> HashRing:
+        """Return the ring of the partition that some file slices are of.
+
+        Args:
+            slices: one at least.
+
+        Raises:
+            UnsupportedFeature: a file group is of no node.
+        """
+        self._check_slices(slices)
+        return self.rings.ring(slices[0].partition)
+
+    def rows_by_file_group(self, keys: pa.StringArray, partition: PartitionPath) -> list[tuple[FileId, I64]]:
+        """Return the file groups of some keys of a partition, each with the numbers of its keys."""
+        return self.rows_by_node(keys, self.rings.ring(partition))
+
+    def rows_by_node(self, keys: pa.StringArray, ring: HashRing) -> list[tuple[FileId, I64]]:
+        """Return the file groups of a ring that some keys belong to, each with the numbers of its keys."""
+        numbers = ring.node_numbers(self._hashes(keys))
+        order = np.argsort(numbers, kind="stable")
+        ends = np.searchsorted(numbers, np.arange(len(ring.nodes) + 1), sorter=order)
+        spans = zip(ring.nodes, ends[:-1], ends[1:], strict=True)
+        return [(node.file_id, order[first:last]) for node, first, last in spans if first < last]
+
+    def _nodes(self, partition: PartitionPath) -> dict[FileId, int]:
+        return {node.file_id: number for number, node in enumerate(self.rings.ring(partition).nodes)}
+
+    def _check_slices(self, slices: Sequence[FileSlice]) -> None:
+        nodes: dict[PartitionPath, dict[FileId, int]] = {}
+        for file_slice in slices:  # file groups, not rows
+            partition = file_slice.partition
+            if partition not in nodes:
+                nodes[partition] = self._nodes(partition)
+            if file_slice.file_id not in nodes[partition]:
+                raise UnsupportedFeature(
+                    f"partition {partition!r}: file group {file_slice.file_id} belongs to no node of the partition's ring: "
+                    "the table was written with another index, or with another hoodie.bucket.index.num.buckets; name these, "
+                    "or rewrite the partition with insert_overwrite"
+                )
+
+
+CONFIG_DIRECTORY: Final = ".hoodie/.bucket_index/partition_bucket_index_meta/configs"
+_SUFFIX: Final = ".hashing_config"
+_MAX_CONFIG_BYTES: Final = 1 << 20
+
+
+def load_bucket_counts(store: ObjectStore, timeline: Timeline) -> BucketCounts | None:
+    """Return the rule that a table keeps for the numbers of buckets; None: it keeps none.
+
+    Args:
+        store: the table's.
+        timeline: its timeline: a rule counts from the end of the instant that brings it.
+
+    Raises:
+        CorruptFile: the rule's file is damaged.
+        UnsupportedFeature: the rule is not supported.
+    """
+    names = {info.name for info in store.list(CONFIG_DIRECTORY, recursive=False) if info.name.endswith(_SUFFIX)}
+    instants = {name.rpartition("/")[2].removesuffix(_SUFFIX): name for name in names}
+    newest = max(instants.keys() - timeline.pending_times, default=None)
+    if newest is None:
+        return None
+    name = instants[newest]
+    return decode_hashing_config(store.read(name, _MAX_CONFIG_BYTES), name)
+
+
+def save_table_buckets(store: ObjectStore, properties: Mapping[str, str], *, durable: bool) -> None:
+    """Keep what a new table's bucket index needs beyond its properties: the rule for the numbers of buckets.
+
+    Args:
+        store: the table's.
+        properties: what the table keeps among its properties; without a rule nothing is written.
+        durable: wait until it survives a loss of power.
+    """
+    if properties.get(INDEX_TYPE, "").upper() != "BUCKET" or not properties.get(PARTITION_EXPRESSIONS):
+        return
+    name = f"{CONFIG_DIRECTORY}/{FIRST_CONFIG}{_SUFFIX}"
+    config = encode_hashing_config(parse_bucket_settings(properties).counts, FIRST_CONFIG)
+    put_if_absent_confirmed(store, name, config, durable=durable)
+
+
+def table_bucket_index(table_at: TableAt, settings: Settings, options: Mapping[str, object], *, threads: int) -> Index:
+    """Return the bucket index of a table.
+
+    Args:
+        table_at: the table, at one moment.
+        settings: the settings of the call, with where each comes from.
+        options: the same, with what follows from the table.
+        threads: how many files are looked at together; 0: as many as suits the store.
+
+    Raises:
+        UnknownSetting: the call contradicts what the table keeps.
+        CorruptFile: what the table keeps is damaged.
+        UnsupportedFeature: it is not supported.
+    """
+    asked = parse_bucket_settings(options)
+    check_engine(asked.engine, table_at.config.table_type)
+    # Hudi before 1.0 hashes some keys in another way.
+    strict = table_at.config.version is TableVersion.SIX
+    if asked.engine == CONSISTENT_HASHING:
+        rings = RingFiles(table_at, asked.counts.default)
+        return ConsistentBucketIndex(rings, asked.counts.default, asked.hash_fields, strict=strict, threads=threads)
+    check_no_rings(table_at.client)
+    kept = load_bucket_counts(table_at.client.store, table_at.timeline)
+    if kept is not None:
+        _check_counts(asked.counts, kept, settings)
+    return BucketIndex(kept or asked.counts, asked.hash_fields, strict=strict, threads=threads)
+
+
+def check_no_rings(client: TableClient) -> None:
+    """Raise when another engine has written the table with consistent hashing, and the caller names another index.
+
+    Raises:
+        UnsupportedFeature: new keys would open file groups that the rings of its partitions do not know.
+    """
+    if "index" in client.load_notes():
+        return
+    if next(iter(client.store.list(RING_DIRECTORY)), None) is not None:
+        raise UnsupportedFeature(
+            f"the table has a bucket index with consistent hashing: name hoodie.index.type=BUCKET and "
+            f"{BUCKET_ENGINE}={CONSISTENT_HASHING}"
+        )
+
+
+def _check_counts(asked: BucketCounts, kept: BucketCounts, settings: Settings) -> None:
+    """Raise when a call or a handle names other numbers of buckets than the table keeps."""
+    named = {NUM_BUCKETS: (asked.default, kept.default), PARTITION_EXPRESSIONS: (asked.expressions, kept.expressions)}
+    for key, (wanted, stored) in named.items():
+        if settings.origins.get(key) in ("call", "handle") and settings.values.get(key) and wanted != stored:
+            raise UnknownSetting(f"{key}={wanted} contradicts the table, which keeps {stored}: leave the setting out")
