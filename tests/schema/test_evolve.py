@@ -175,3 +175,10 @@ def test_a_table_that_has_both_goes_on() -> None:
     assert evolve(both, both.append(pa.field("x", INT))).names == ["v", "V", "x"]
     with pytest.raises(SchemaMismatch, match="'X' differs from 'x' by case only"):
         evolve(both.append(pa.field("x", INT)), both.append(pa.field("X", INT)), partial=True)
+
+
+def test_a_column_that_differs_in_capitals_is_named_where_it_lacks() -> None:
+    table = pa.schema([("id", pa.string()), ("fare", pa.int64())])
+    data = pa.schema([("ID", pa.string()), ("fare", pa.int64())])
+    with pytest.raises(SchemaMismatch, match="lack the table's columns id: rename ID as id$"):
+        evolve(table, data)

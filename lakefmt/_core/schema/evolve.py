@@ -66,9 +66,10 @@ def evolve(
     brought, known = set(incoming.names), set(table_schema.names)
     lacking = [name for name in table_schema.names if name not in brought]
     if lacking and not partial and missing == "refuse":
-        raise SchemaMismatch(
-            f"the data lack the table's columns {', '.join(lacking)}: add them, or write partial rows with partial=True"
-        )
+        spelt = {name.casefold(): name for name in incoming.names}
+        otherwise = [f"{spelt[name.casefold()]} as {name}" for name in lacking if name.casefold() in spelt]
+        hint = f"rename {', '.join(otherwise)}" if otherwise else "add them, or write partial rows with partial=True"
+        raise SchemaMismatch(f"the data lack the table's columns {', '.join(lacking)}: {hint}")
     kept = [field for field in table_schema if partial or missing != "drop" or field.name in brought]
     fields = [
         _merged(field, incoming.field(field.name), field.name, missing)
