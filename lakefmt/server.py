@@ -9,6 +9,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Mapping
 
+from lakefmt._core.loads.asgi import AsgiLoads
 from lakefmt._core.loads.auth import User, Users, hash_password, load_users
 from lakefmt._core.loads.bodies import Request
 from lakefmt._core.loads.http import HttpLimits, LoadServer
@@ -25,10 +26,38 @@ __all__ = [
     "Request",
     "User",
     "Users",
+    "asgi_app",
     "hash_password",
     "load_users",
     "serve",
 ]
+
+
+def asgi_app(
+    base_path: str,
+    *,
+    users: Users | None = None,
+    options: LoadOptions | None = None,
+    limits: HttpLimits | None = None,
+    storage_options: Mapping[str, object] | None = None,
+) -> AsgiLoads:
+    """Return the same service as an ASGI application, for a server such as uvicorn; its lifespan events have to be on.
+
+    Args:
+        base_path: a folder or URL; tables lie at ``<base_path>/<database>/<table>``, what waits for a commit in ``.lakefmt/loads``.
+        users: who may load; None: everybody, on a loopback address only.
+        options: what the server allows and assumes.
+        limits: threads, and the silence of a client; other limits are those of the server.
+        storage_options: credentials of the store.
+
+    Raises:
+        InvalidInputError: the base path is none.
+
+    Example:
+        >>> type(asgi_app("memory://doc-asgi")).__name__
+        'AsgiLoads'
+    """
+    return AsgiLoads(LoadService(base_path, options, storage_options=storage_options), users=users, limits=limits)
 
 
 def serve(

@@ -26,19 +26,20 @@ def make_large_table(
         commits: how many.
         files_per_commit: of each.
         partitions: how many there are.
-        is_readable: each file is a copy of one of a single row, which all of them then have; otherwise they are holes.
+        is_readable: each file of a partition is a copy of one with a single row, of one key; otherwise they are holes.
     """
-    rows = pa.table({"id": ["a"], "day": ["p0000"], "v": [1]})
+    names = [f"day=p{number:04d}" for number in range(partitions)]
+    first = names if is_readable else names[:1]
+    rows = pa.table({"id": ["a"] * len(first), "day": [name[4:] for name in first], "v": [1] * len(first)})
     table = lakefmt.create_table(str(path), data=rows, record_key="id", partition_by="day")
     table.insert(rows)
     schema = table.client.at().commit_metadata(table.client.at().timeline.commits[0]).schema_text
-    content = next((path / "day=p0000").glob("*.parquet")).read_bytes() if is_readable else b""
+    contents = {name: next((path / name).glob("*.parquet")).read_bytes() for name in (first if is_readable else [])}
     num_rows = 1 if is_readable else 1000
     table.rollback(str(table.client.at().timeline.commits[0].time))
     timeline = path / ".hoodie" / "timeline"
     for leftover in timeline.glob("*.rollback*"):
         leftover.unlink()
-    names = [f"day=p{number:04d}" for number in range(partitions)]
     for name in names:
         (path / name).mkdir(exist_ok=True)
         (path / name / ".hoodie_partition_metadata").write_text("commitTime=20260101000000000\npartitionDepth=1\n")
@@ -49,6 +50,7 @@ def make_large_table(
         stats = []
         for place in range(files_per_commit):
             partition = names[(number * files_per_commit + place) % partitions]
+            content = contents.get(partition, b"")
             file_id = f"{number:08x}-{place:04x}-4000-8000-000000000000-0"
             file_name = f"{file_id}_0-1-0_{time}.parquet"
             size = len(content) or 1_000_000 + (number * 7919 + place * 104_729) % 90_000_000

@@ -44,8 +44,13 @@ class Step:
 
 
 @contextmanager
-def counted_service(delay_seconds: float = 0.0) -> Iterator[tuple[dict[str, Any], list[str]]]:
-    """Yield the options of a service on this machine, and the list that grows by every request it gets."""
+def counted_service(delay_seconds: float = 0.0, refused_each: int = 0) -> Iterator[tuple[dict[str, Any], list[str]]]:
+    """Yield the options of a service on this machine, and the list that grows by every request it gets.
+
+    Args:
+        delay_seconds: that each request takes.
+        refused_each: one of so many requests is answered by 503; 0: none.
+    """
     import s3fs
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
@@ -56,6 +61,9 @@ def counted_service(delay_seconds: float = 0.0) -> Iterator[tuple[dict[str, Any]
             requests.append(f"{environ['REQUEST_METHOD']} {environ['PATH_INFO']}?{environ.get('QUERY_STRING', '')}")
             if delay_seconds:
                 time.sleep(delay_seconds)
+            if refused_each and len(requests) % refused_each == 0:
+                start_response("503 Slow Down", [("Content-Type", "application/xml")])
+                return [b"<Error><Code>SlowDown</Code><Message>reduce your rate</Message></Error>"]
             return application(environ, start_response)
 
         options = options_of(server)

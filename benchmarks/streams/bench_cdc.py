@@ -1,6 +1,7 @@
 """Measure a follower of MariaDB: ``python -m benchmarks.streams.bench_cdc [--rows N] [--seconds N]``.
 
-* Rows of now: ``lakefmt cdc --once`` as a cold process, beside the same SELECT by PyMySQL's unbuffered cursor into Arrow, in turns.
+* Rows of now: ``lakefmt cdc --once`` as a cold process, beside the same SELECT by PyMySQL's unbuffered cursor into Arrow, and beside dlt's SQL
+  source as a cold process, which writes Parquet files without keys and follows nothing; in turns.
 * The log: so many row images that wait are read and committed, beside the source alone, which decodes and forgets them.
 * Delays: 1,000 changes a second for some seconds; the delay of a change is the time from its commit in the server to its commit here.
 * Memory: the follower's largest resident size after one, two and four times the rows.
@@ -23,9 +24,11 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as pads
 
 import lakefmt
 from benchmarks.harness.machine import describe
@@ -42,6 +45,15 @@ try:
     main()
 finally:
     print(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")), file=sys.stderr)
+"""
+#: dlt's loader of SQL tables, by its backend of Arrow tables.
+_DLT = """
+import sys, dlt
+from dlt.sources.sql_database import sql_table
+url, folder = sys.argv[1:]
+table = sql_table(credentials=url, table="events", backend="pyarrow", chunk_size=50_000)
+pipeline = dlt.pipeline("bench", destination=dlt.destinations.filesystem(folder), dataset_name="b", pipelines_dir=folder + "/state")
+pipeline.run(table, loader_file_format="parquet", write_disposition="replace")
 """
 _TABLE = (
     "create table events (id int primary key, customer int not null, kind varchar(20) not null, amount decimal(10,2), note varchar(80), "
@@ -90,6 +102,26 @@ def select_all(server: MariaServer) -> float:
     return time.perf_counter() - begun
 
 
+def load_with_dlt(server: MariaServer, folder: Path, rows: int) -> float:
+    """Load all rows by dlt into Parquet files; return the seconds."""
+    begun = time.perf_counter()
+    url = f"mysql+pymysql://reader:{quote(READER_PASSWORD)}@127.0.0.1:{server.port}/b"
+    done = subprocess.run(
+        [sys.executable, "-c", _DLT, url, str(folder)],
+        env={**os.environ, "RUNTIME__DLTHUB_TELEMETRY": "false"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    seconds = time.perf_counter() - begun
+    if done.returncode:
+        raise SystemExit(f"dlt ended with {done.returncode}: {done.stderr[-1000:]}")
+    found = pads.dataset(folder / "b" / "events", format="parquet").count_rows()
+    if found != rows:
+        raise SystemExit(f"dlt has {found} rows, the server {rows}")
+    return seconds
+
+
 def decode_only(server: MariaServer, positions: dict[object, object]) -> tuple[float, int]:
     """Read the log from some positions on and forget it; return the seconds and the row images."""
     source = MySQLSource("127.0.0.1", server.port, user="reader", password=READER_PASSWORD, tables=["b.*"])
@@ -122,15 +154,17 @@ def line(name: str, values: list[float], unit: str) -> None:
 
 
 def measure_rows(server: MariaServer, root: Path, rows: int) -> None:
-    ours, theirs = [], []
+    ours, theirs, others = [], [], []
     for run in range(RUNS):
         folder = root / f"rows-{run}"
         seconds, _ = follow_once(server, folder)
         ours.append(rows / seconds)
         check(server, folder)
         theirs.append(rows / select_all(server))
+        others.append(rows / load_with_dlt(server, root / f"dlt-{run}", rows))
     line(f"{rows:,} rows of now, cold process, into a table", ours, "rows/s")
     line("the same by SELECT into Arrow", theirs, "rows/s")
+    line("the same by dlt, cold process, into Parquet files", others, "rows/s")
 
 
 def measure_log(server: MariaServer, root: Path, rows: int) -> None:

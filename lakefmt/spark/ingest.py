@@ -55,8 +55,6 @@ _NUMBER: Final = "_lakefmt_ingest_number"
 #: Times without a zone are those of UTC, as without Spark.
 _ZONELESS: Final = "utc"
 _GONE: Final = (RowKind.UPDATE_BEFORE.value, RowKind.DELETE.value)
-#: A job of many small files has no more tasks than that.
-_MOST_TASKS: Final = 1_000
 
 Decode = Callable[[Iterator[pa.RecordBatch]], Iterator[SourceBatch]]
 
@@ -146,9 +144,9 @@ class SparkEngine:
             messages = _messages(self.session, options, planned)
             return messages.mapInArrow(_packing(_decoder_of(options, known), leading, job.memory_bytes), _PACKED)
         if isinstance(planned, FileRound):
-            tasks = min(len(planned.files), _MOST_TASKS)
             read = _reader_of(job, self._storage_options, planned.files, planned.schema)
-            numbers = self.session.range(0, len(planned.files), 1, max(1, tasks))
+            # As many tasks as Spark has places for them: files next to each other go to one.
+            numbers = self.session.range(len(planned.files))
             return numbers.mapInArrow(_packing(read, leading, job.memory_bytes), _PACKED)
         raise UnsupportedFeature("--engine spark reads files and Kafka; other sources are read without it")
 

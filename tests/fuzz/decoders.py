@@ -1005,7 +1005,7 @@ DECODERS: tuple[Decoder, ...] = (
     ),
     Decoder(
         "content of a block of changes",
-        ("formats.log.cdc.decode_cdc_content",),
+        ("formats.log.data_block.decode_cdc_content",),
         lambda data: decode_cdc_content(data, change_content()[1], what="a.cdc"),
         {"real": change_content()[0]},
     ),

@@ -202,6 +202,13 @@ LARGE = [
         lambda table, size: table.delete_partitions([f"c{n:06}" for n in range(size)]),
         _ALL,
     ),
+    _line(
+        "load",
+        "columns",
+        tables.columns,
+        lambda table, size: table.bulk_insert(tables.small(10**8, columns=size)),
+        _ALL,
+    ),
     _line("add column", "columns", tables.columns, lambda table, size: table.alter.add_column("new", pa.int64()), _ALL),
 ]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -13,10 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakefmt._core.loads.csv_rows as csv_rows
+from lakefmt._core.keys import KeyGeneratorType, KeySpec
+from lakefmt._core.loads.conversions import convert_texts, fit_values
 from lakefmt._core.loads.csv_rows import CsvReader
 from lakefmt._core.loads.protocol import LoadParameters, Refusal, parse_load, separator_bytes
+from lakefmt._core.loads.shape import Shaper, Target
 from tests.example_counts import examples
-from tests.loads.loads_kit import loaded
+from tests.loads.loads_kit import Base, Client, loaded
 
 NAMES = ["a", "b"]
 
@@ -128,11 +132,43 @@ PLAIN = st.text(st.sampled_from(["a", "é", " ", "|", '"', "1", "\t"]), min_size
 def test_t9_every_way_of_reading_has_the_same_rows(rows: list[tuple[str, str]], separator: str, delimiter: str) -> None:
     """Sabotage of this law: fields that are cut elsewhere are not joined to the same body."""
     data = "".join(f"{a}{separator}{b}{delimiter}" for a, b in rows).encode()
-    how = {"separator": separator.encode(), "delimiter": delimiter.encode()}
+    how: dict[str, Any] = {"separator": separator.encode(), "delimiter": delimiter.encode()}
     expected = [row for row in rows if row != ("", "")]
     assert read(data, **how) == (expected, 0)
     # An escape that never comes makes no difference, and is another way through the code.
     assert read(data, escape=b"^", **how) == (expected, 0)
+
+
+RAW = st.text(st.sampled_from(['"', ",", "\n", "\n", "a", "é", " ", "\\", "N", "\r", "|", ";"]), max_size=24)
+
+
+@settings(max_examples=examples(300), derandomize=True, deadline=None)
+@given(
+    RAW,
+    st.integers(1, 6),
+    st.tuples(st.booleans(), st.booleans(), st.booleans()),
+    st.sampled_from([b",", b"||"]),
+    st.sampled_from([b"\n", b"\r\n", b";;"]),
+    st.integers(0, 2),
+)
+def test_t9_any_body_has_the_same_rows_wherever_it_is_cut_and_by_each_way(
+    text: str, size: int, signs: tuple[bool, bool, bool], separator: bytes, delimiter: bytes, skip: int
+) -> None:
+    enclosed, escaped, trimmed = signs
+    how: dict[str, Any] = {"separator": separator, "delimiter": delimiter, "trim_space": trimmed, "skip_header": skip}
+    how |= {"enclose": b'"'} if enclosed else {}
+    how |= {"escape": b"\\"} if escaped else {}
+    whole = read(text.encode(), **how)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(csv_rows, "_BLOCK_BYTES", size)
+        assert read(text.encode(), size=size, **how) == whole
+    if not escaped:  # one that never comes is another way through the code
+        assert read(text.encode(), **{**how, "escape": b"^"}) == whole
+
+
+@pytest.mark.parametrize("escape", [b"", b"\\"])
+def test_a_quote_that_is_not_closed_is_a_bad_row(escape: bytes) -> None:
+    assert read(b'1,a\n2,"b\n3,c\n', enclose=b'"', escape=escape) == ([("1", "a")], 1)
 
 
 def test_a_row_that_is_too_long_ends_the_load(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -308,3 +344,158 @@ def test_counts_of_unselected_and_bad_rows() -> None:
     assert [reply[f"Number{name}Rows"] for name in ("Total", "Loaded", "Filtered", "Unselected")] == [4, 1, 1, 2]
     _, reply = loaded(body, column_separator=",", where="id < 2", max_filter_ratio="0.4")
     assert reply["prepare"]["Message"] == "too many filtered rows"
+
+
+VALUES: dict[pa.DataType, list[str]] = {
+    pa.float64(): ["1.5", "nan", "-inf", "Infinity", "1e400", "1e-400", "+5", " 7 ", ".5", "5.", "", "x", "0x10"],
+    pa.float32(): ["1.00000017881393432617187499", "1e39", "inf", "16777217", "0.1", "x"],
+    pa.int64(): ["0x1F", "+5", "-0", "007", " 9 ", "9223372036854775807", "9223372036854775808", "1.0", "1e3", "", "x"],
+    pa.int8(): ["127", "128", "0x7f", "-128", "-129", "x"],
+    pa.bool_(): ["true", "tRUE", "t", "2", "1", "0", "FALSE", ""],
+    pa.date32(): [
+        "2026-1-5",
+        "2026-02-28",
+        "2026-02-30",
+        "2026-02-28 10:00:00",
+        "20260228",
+        "2026-13-01",
+        "10000-01-01",
+    ],
+    pa.timestamp("us"): [
+        *(
+            "2026-02-28",
+            "2026-02-28 10",
+            "2026-02-28 10:07",
+            "2026-02-28T10:07:01",
+            "2026-02-28 10:00:60",
+            "2026-2-8 1:2:3",
+        ),
+        *("2026-02-28 24:00:00", "2026-02-28 10:00:00.1234567", "1960-01-01 00:00:00.25", "2026-02-28 10:00:00Z", "x"),
+    ],
+    pa.decimal128(10, 2): [
+        "1e2",
+        "1.5E-1",
+        "1.005",
+        "-1.005",
+        "99999999.994",
+        "99999999.995",
+        "1e19",
+        ".",
+        "",
+        "x",
+        "1e40",
+    ],
+}
+
+
+@settings(max_examples=examples(200), derandomize=True, deadline=None)
+@given(st.data())
+def test_a_value_does_not_depend_on_the_values_beside_it(data: st.DataObject) -> None:
+    """A row comes to the same alone, among others in one block, and by each of the ways to read it."""
+    data_type = data.draw(st.sampled_from(list(VALUES)))
+    texts = data.draw(st.lists(st.sampled_from(VALUES[data_type]), min_size=1, max_size=5))
+
+    def values(rows: Sequence[str], **how: Any) -> list[str]:
+        schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", data_type)])
+        shaper = Shaper(
+            LoadParameters(separator=b",", **how),
+            Target(schema, ("id",), KeySpec(("id",), (), KeyGeneratorType.SIMPLE)),
+        )
+        body = "".join(f"{number},{text}\n" for number, text in enumerate(rows)).encode()
+        return [
+            repr(value) for found in shaper.reader.read([body]) for value in shaper.shape(found).rows["v"].to_pylist()
+        ]
+
+    alone = [value for text in texts for value in values([text])]
+    assert values(texts) == alone
+    assert values(texts, escape=b"^") == alone
+    assert [repr(convert_texts(pa.chunked_array([[text]]), data_type)[0][0].as_py()) for text in texts] == alone
+
+
+NUMBERS = st.one_of(
+    st.floats(), st.integers(-(2**70), 2**70).map(float), st.sampled_from([0.5, -0.5, 2.0**63, -(2.0**63), 1e16, 14.5])
+)
+
+
+@settings(max_examples=examples(200), derandomize=True, deadline=None)
+@given(
+    st.lists(NUMBERS, min_size=1, max_size=5),
+    st.sampled_from([pa.int8(), pa.int64(), pa.uint32(), pa.decimal128(10, 2)]),
+)
+def test_a_number_that_an_expression_gives_becomes_that_of_its_column(
+    numbers: list[float], data_type: pa.DataType
+) -> None:
+    """As a cast of SQL: towards zero for whole numbers; what does not fit is null, and takes no other along."""
+    made, bad = fit_values(pa.chunked_array([numbers]), data_type)
+    for number, value, is_bad in zip(numbers, made.to_pylist(), bad, strict=True):
+        least, most = (-(10**8), 10**8) if pa.types.is_decimal(data_type) else BOUNDS[data_type]
+        if not math.isfinite(number):
+            expected = None
+        elif pa.types.is_decimal(data_type):
+            expected = None if not least < number < most else value
+            assert value is None or abs(float(value) - number) <= 0.0051
+        else:
+            expected = math.trunc(number) if least <= math.trunc(number) <= most else None
+        if not (pa.types.is_decimal(data_type) and abs(abs(number) - most) < 0.01):
+            assert value == expected
+        assert is_bad == (value is None)
+
+
+BOUNDS = {pa.int8(): (-128, 127), pa.int64(): (-(2**63), 2**63 - 1), pa.uint32(): (0, 2**32 - 1)}
+
+
+@pytest.mark.parametrize(
+    ("columns", "body", "expected"),
+    [
+        ("id,n=id%0", b"1\n", [(1, None, None)]),
+        ("id,n=mod(id + 1, id - 1)", b"1\n3\n", [(1, None, None), (3, None, 0.0)]),
+        ("id,n=id div (id - 1)", b"1\n3\n", [(1, None, None), (3, None, 1.0)]),
+        ("id,raw,n=raw/(id-1)", b"1,4\n3,4\n", [(1, None, None), (3, None, 2.0)]),
+        ("id,raw,n=sqrt(raw)", b"1,-4\n3,4\n", [(1, None, None), (3, None, 2.0)]),
+        ("id,raw,n=raw+1", b"1,1e999\n3,4\n", [(1, None, None), (3, None, 5.0)]),
+        ("id,raw,n=cast(raw as int)", b"1,x\n3,4\n", [(1, None, None), (3, None, 4.0)]),
+        (
+            "id,raw,v=from_unixtime(raw)",
+            b"1,-1\n2,999999999999\n3,5\n",
+            [(1, None, None), (2, None, None), (3, "1970-01-01 00:00:05", None)],
+        ),
+    ],
+)
+def test_what_has_no_value_is_null_and_ends_no_load(columns: str, body: bytes, expected: list[tuple[Any, ...]]) -> None:
+    assert loaded(body, column_separator=",", columns=columns)[0] == expected
+
+
+@pytest.mark.parametrize("how", [{}, {"escape": "^"}])
+def test_a_byte_order_mark_is_no_part_of_the_first_field_and_a_part_of_others(how: dict[str, str]) -> None:
+    rows, _ = loaded("\ufeff1,\ufeffa,1\n".encode(), column_separator=",", **how)
+    assert rows == [(1, "\ufeffa", 1.0)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(csv_rows, "_BLOCK_BYTES", 4)
+        assert read("a,b\n\ufeffc,d\n".encode(), size=4) == ([("a", "b"), ("\ufeffc", "d")], 0)
+
+
+def test_rejected_rows_are_written_down_when_a_load_asks_for_them() -> None:
+    base = Base()
+    client = Client(base.service())
+    told = {"column_separator": ",", "strict_mode": "true", "max_filter_ratio": "1", "log_rejected_record_num": "3"}
+    client.transaction("begin", "l")
+    body = b"1,a,1\n2,b\nx,c,3\n4,d,y\n5,e,z\n"
+    reply = client.transaction("load", "l", body, **told)
+    assert (reply["NumberLoadedRows"], reply["NumberFilteredRows"]) == (1, 4)
+    store = client.service.transactions.journal.store
+    rows = store.read(reply["RejectedRecordPath"], 1 << 20).decode().splitlines()
+    assert [row.split("\t")[0] for row in rows] == ["2,b", "x,c,3", "4,d,y"]
+    assert all("\t" in row for row in rows)
+    shown = client.ask("GET", "/api/_load_error_log", query={"file": reply["ErrorURL"].rpartition("=")[2]})
+    assert "2,b" not in shown["text"]  # over HTTP no value is shown
+    assert client.transaction("prepare", "l")["RejectedRecordPath"] == reply["RejectedRecordPath"]
+    # Without the header none is written, and with it they are no more than the server takes.
+    client.transaction("begin", "m")
+    assert "RejectedRecordPath" not in client.transaction("load", "m", body, **{**told, "log_rejected_record_num": "0"})
+    client.transaction("begin", "n")
+    many = b"".join(b"%d,%s\n" % (number, b"x" * 3_000) for number in range(9_000))
+    reply = client.transaction("load", "n", many, **{**told, "log_rejected_record_num": "-1"})
+    assert reply["NumberFilteredRows"] == 9_000
+    data = store.read(reply["RejectedRecordPath"], 1 << 26)
+    assert 5_000 < data.count(b"\n") < 9_000
+    assert len(data) < 17 << 20

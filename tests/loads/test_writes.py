@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -106,6 +107,13 @@ def test_rows_with_operators_have_a_limit() -> None:
     client.transaction("begin", "l")
     client.transaction("load", "l", b"1,a,1,0\n2,b,2,1\n", **OPERATED)
     assert "too many for one transaction" in client.transaction("prepare", "l")["Message"]
+    client.service.stop()
+    # They are counted as they are in memory, not as they are stored.
+    client = Client(base.service(options(max_row_bytes_in_memory=50_000)))
+    client.transaction("begin", "m")
+    assert client.transaction("load", "m", b"1,%s,1,1\n" % (b"x" * 90) * 1_000, **OPERATED)["Status"] == "OK"
+    assert client.service.transactions.live["db", "m"].staged_bytes < 50_000
+    assert "too many for one transaction" in client.transaction("prepare", "m")["Message"]
 
 
 def test_a_table_with_an_event_time() -> None:
@@ -287,3 +295,109 @@ def test_a_group_of_small_loads_whose_time_is_over_is_not_said_to_be_committed()
     reply = client.ask("PUT", "/api/db/t/_stream_load", b"1,a,1\n", **told)
     assert (reply["Status"], base.rows()) in (("Fail", []), ("Success", [(1, "a", 1.0)]))
     assert "timeout" in reply["Message"]
+
+
+NAMED = st.tuples(st.integers(1, 4), st.sampled_from(["a", "b", None]), st.booleans())
+
+
+@pytest.mark.slow
+@settings(max_examples=examples(60), derandomize=True, deadline=None)
+@given(st.lists(NAMED, min_size=1, max_size=6), st.sampled_from(["cow", "mor"]), st.integers(0, 3))
+def test_a_partial_update_with_operators_acts_in_its_order(
+    rows: list[tuple[int, str | None, bool]], table_type: str, cut: int
+) -> None:
+    """A model: a delete takes the row, an upsert sets its columns, and a row of a new key has no others."""
+    base = Base(t={"schema": KEYED, "record_key": "id", "table_type": table_type})
+    load(base, b"1,s,1\n2,s,2\n", label="first", **CSV)
+    model: dict[int, tuple[str | None, float | None]] = {1: ("s", 1.0), 2: ("s", 2.0)}
+    for key, value, deletes in rows:
+        if deletes:
+            model.pop(key, None)
+        else:
+            model[key] = (value, model.get(key, (None, None))[1])
+    lines = [f"{key},{value or chr(92) + 'N'},{int(deletes)}\n".encode() for key, value, deletes in rows]
+    bodies = [body for body in (b"".join(lines[:cut]), b"".join(lines[cut:])) if body]
+    reply = load(base, *bodies, label="l", columns="id,v,__op", partial_update="true", **CSV)
+    assert reply["Status"] == "OK", reply
+    assert base.rows() == sorted(((key, *values) for key, values in model.items()), key=repr)
+
+
+NEEDED = pa.schema(
+    [pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.string(), nullable=False), ("n", pa.float64())]
+)
+
+
+def test_a_partial_update_sets_no_null_where_a_value_must_be() -> None:
+    base = Base(t={"schema": NEEDED, "record_key": "id"})
+    load(base, b"1,a,1\n", **CSV)
+    reply = load(base, b"1,\\N\n", label="m", columns="id,v", partial_update="true", **CSV)
+    assert reply["Message"] == "too many filtered rows"
+    assert base.rows() == [(1, "a", 1.0)]
+    reply = load(base, b"1,3,0\n", label="n", columns="id,n,__op", partial_update="true", **CSV)
+    assert "'v' gets no value" in reply["Message"]
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "message"),
+    [
+        (b"1,x\n", {"columns": "id,v", "partial_update": "true"}, "no column 'n'"),
+        (b"1,x,1,1\n", OPERATED, "do not go together"),
+    ],
+)
+def test_a_merge_condition_that_cannot_be_asked_is_refused_at_the_load(
+    body: bytes, headers: dict[str, Any], message: str
+) -> None:
+    reply = load(Base(), body, merge_condition="n", **{**CSV, **headers})
+    assert reply["Status"] == "FAILED"
+    assert message in reply["Message"]
+
+
+@pytest.mark.parametrize("strict", ["true", "false"])
+def test_a_text_that_is_longer_than_its_column_ends_its_row(strict: str) -> None:
+    base = Base()
+    client = Client(base.service(options(lengths={"db.t.v": 3})))
+    client.transaction("begin", "l")
+    told = {"strict_mode": strict, "max_filter_ratio": "0.5", **CSV}
+    reply = client.transaction("load", "l", "1,abc,1\n2,abcd,2\n3,éé,3\n4,,4\n5,\\N,5\n".encode(), **told)
+    assert (reply["NumberLoadedRows"], reply["NumberFilteredRows"]) == (3, 2), reply
+    assert client.transaction("commit", "l")["Status"] == "OK"
+    assert [row[0] for row in base.rows()] == [1, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("body", "headers"),
+    [
+        (b"1,z,9\n3,c,1\n", {}),
+        (b"1,z,9,1\n3,c,1,0\n", OPERATED),
+        (b"1,z\n", {"columns": "id,v", "partial_update": "true"}),
+        (b"1,z,1\n3,c,0\n", {"columns": "id,v,__op", "partial_update": "true"}),
+        (b"1,z,9\n3,c,1\n", {"merge_condition": "n"}),
+        (b"7,z,9\n", {"lakefmt_operation": "insert"}),
+    ],
+)
+def test_tx13_every_way_to_commit_says_its_label_which_outlives_the_record(
+    base: Base, body: bytes, headers: dict[str, Any]
+) -> None:
+    load(base, b"1,a,1\n2,b,2\n", label="first", **CSV)
+    assert load(base, body, label="l", **{**CSV, **headers})["Status"] == "OK"
+    rows = base.rows()
+    client = Client(base.service(options()))
+    client.service.transactions.journal.forget(client.service.transactions.live["db", "l"].record)
+    client.service.stop()
+    client = Client(base.service(options()))
+    # A server that has opened no table yet asks the one that the client names, as StarRocks' client does.
+    assert "has already committed" in client.transaction("commit", "l", table="t")["Message"]
+    assert client.transaction("begin", "l")["ExistingJobStatus"] == "FINISHED"
+    assert client.state("l") == "VISIBLE"
+    assert base.rows() == rows
+
+
+@pytest.mark.parametrize("operation", ["upsert", "insert"])
+def test_keys_that_come_again_in_a_later_window(operation: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lakefmt._core.loads.staging.PART_BYTES", 1_000)
+    monkeypatch.setattr("lakefmt._core.loads.commit.LoadTable.window_bytes", 2_000)
+    base = Base()
+    bodies = [b"".join(b"%d,v%d,1\n" % (n, part) for n in range(50)) for part in range(6)]
+    load(base, *(bodies if operation == "upsert" else bodies[:1]), lakefmt_operation=operation, **CSV)
+    assert [row[0] for row in base.rows()] == sorted(range(50), key=repr) or len(base.rows()) == 50
+    assert {row[1] for row in base.rows()} == {"v5" if operation == "upsert" else "v0"}

@@ -78,11 +78,11 @@ def test_each_file_is_what_it_would_be_alone(
         calls.append(len(given[1]))
         return plain(*given, **named)
 
-    for module in ("bulk.bulk_insert", "files.bundles"):
+    for module in ("bulk_insert", "files.bundles"):
         monkeypatch.setattr(f"lakefmt._core.write.{module}.write_small_files", seen)
     first = getattr(together, verb)(rows(0, 1_500))
     assert sum(calls) == PARTITIONS
-    for module in ("bulk.bulk_insert", "files.bundles"):
+    for module in ("bulk_insert", "files.bundles"):
         monkeypatch.setattr(f"lakefmt._core.write.{module}.MOST_NEW_ROWS", 0)
     alone = made(tmp_path / "alone" / "t", kind)
     other = getattr(alone, verb)(rows(0, 1_500))

@@ -528,17 +528,30 @@ def _missing_completion(facts: TableFacts, instant: Instant) -> Finding:
     )
 
 
+#: Who finishes a service whose process died, and who withdraws it.
+_FINISHERS = {
+    Action.CLEAN: "clean the table: the next clean finishes this one",
+    Action.COMPACTION: "compact the table (table.compact(), `lakefmt compact`): this one is finished first; abandon= withdraws it",
+    Action.LOG_COMPACTION: "compact the logs (table.compact(log=True), `lakefmt compact --log`): this one is finished first; abandon= withdraws it",
+    Action.CLUSTERING: "cluster the table (table.cluster(), `lakefmt cluster`): this one is finished first; abandon= withdraws it",
+    Action.REPLACE_COMMIT: "cluster the table (table.cluster(), `lakefmt cluster`): this one is finished first; abandon= withdraws it",
+    Action.INDEXING: "run the indexing again (`lakefmt index run`), or drop the index",
+}
+
+
 def _harm(instant: Instant, is_ours: bool) -> str:
     if is_ours:
         return "its files take room until the next write"
-    return "what it was to remove takes room" if instant.action is Action.CLEAN else "writes beside it may be refused"
+    if instant.action is Action.CLEAN:
+        return "what it was to remove takes room"
+    if instant.action in (Action.COMPACTION, Action.LOG_COMPACTION):
+        return "its file groups are not merged, and their logs grow"
+    return "writes of the same rows may be refused"
 
 
 def _way_out(instant: Instant, is_ours: bool) -> str:
-    if instant.action is Action.CLEAN:
-        return "clean the table: the next clean finishes this one"
     if not is_ours:
-        return "finish it with the engine that made it"
+        return _FINISHERS.get(instant.action, "finish it with the engine that made it")
     if instant.action in (Action.ROLLBACK, Action.RESTORE):
         return f"finish the {instant.action.value}"
     return "roll it back"

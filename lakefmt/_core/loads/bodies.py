@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
 import pyarrow as pa
@@ -12,7 +12,7 @@ from lakefmt._core.data_classes import dataclass
 from lakefmt._core.loads.protocol import Refusal
 from lakefmt.errors import LakefmtError
 
-__all__ = ["BLOCK_BYTES", "Body", "BodyBroken", "BodyTooLarge", "Grants", "Request", "unpacked"]
+__all__ = ["BLOCK_BYTES", "Body", "BodyBroken", "BodyTooLarge", "Grants", "Request", "body_length", "unpacked"]
 
 #: Bytes that are asked for at a time.
 BLOCK_BYTES: Final = 1 << 20
@@ -105,6 +105,40 @@ class Request:
     user: Grants
     length: int | None = None
     address: str = ""
+
+
+def body_length(headers: Sequence[tuple[str, str]], most_bytes: int, *, is_old: bool) -> int | None:
+    """Return the length of the body that headers tell; None: it comes in chunks.
+
+    Args:
+        headers: names in lower case, and values, as they came.
+        most_bytes: of all of them.
+        is_old: the client speaks HTTP/1.0, which has no chunks.
+
+    Raises:
+        Refusal: the headers contradict each other, or are too many.
+
+    Example:
+        >>> body_length([("content-length", "7")], 100, is_old=False)
+        7
+    """
+    names = [name for name, _ in headers]
+    if sum(len(name) + len(value) for name, value in headers) > most_bytes:
+        raise Refusal("the headers are too long")
+    for name in ("content-length", "transfer-encoding", "host", "authorization"):
+        if names.count(name) > 1:
+            raise Refusal(f"{name} comes twice")
+    given = dict(headers)
+    coding, text = given.get("transfer-encoding"), given.get("content-length")
+    if coding is not None:
+        if text is not None or coding.strip().lower() != "chunked" or is_old:
+            raise Refusal("the length of the body is not clear")
+        return None
+    if text is None:
+        return 0
+    if not (text.strip().isascii() and text.strip().isdigit() and len(text) < 19):
+        raise Refusal("Content-Length is no length")
+    return int(text)
 
 
 def unpacked(body: Body, compression: str, most: int) -> Iterator[bytes]:

@@ -26,7 +26,7 @@ from lakefmt._core.loads.journal import TableLoad, Transaction
 from lakefmt._core.loads.shape import Target
 from lakefmt._core.loads.staging import StagedParts
 from lakefmt._core.producers.stream.committing import KeyedCommit, has_record_keys, key_scope
-from lakefmt._core.segments.codec import OPERATOR
+from lakefmt._core.segments.codec import COLUMNS, OPERATOR
 from lakefmt._core.segments.names import RowOperator
 from lakefmt._core.segments.resolve import (
     columns_since,
@@ -89,13 +89,15 @@ class LoadTable:
 
     Args:
         table: it.
+        lengths: the most bytes of the texts of some columns.
 
     Attributes:
         writing: held while a commit is made: side by side they would fill the same small files, and all but one begin again.
         waiting: transactions whose commit nobody makes yet, in the order in which they came.
     """
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: Table, lengths: Mapping[str, int] | None = None) -> None:
+        self._lengths = lengths or {}
         self.client: TableClient = table.client
         self._lock = Lock()
         self.writing = Lock()
@@ -125,7 +127,7 @@ class LoadTable:
         """Return what rows are made for."""
         keyed = has_record_keys(table_at) and append_layout(table_at.config.properties) is None
         spec = table_at.key_spec()
-        return Target(table_at.schema(), tuple(spec.record_key_fields) if keyed else (), spec)
+        return Target(table_at.schema(), tuple(spec.record_key_fields) if keyed else (), spec, self._lengths)
 
     def begin(self, table_at: TableAt, operation: str) -> TableLoad:
         """Return the record of rows that are made for the table as it is now.
@@ -211,7 +213,9 @@ class LoadTable:
             for other in others[1:_MOST_TOGETHER]:
                 if joins(other) and other.load.operation == batch[0].load.operation:
                     size += other.rows.num_bytes
-                    if size > _MOST_BYTES_TOGETHER:
+                    # Rows with deletes are held in memory.
+                    is_held = other.load.marked or any(each.load.marked for each in batch)
+                    if size > (_MOST_BYTES_TOGETHER // 8 if is_held else _MOST_BYTES_TOGETHER):
                         break
                     batch.append(other)
         with self._lock:
@@ -277,7 +281,7 @@ class LoadTable:
             _OPERATIONS[load.operation],
             commit_metadata=metadata,
             schema_change="strict",
-            partial=load.partial,
+            partial=load.partial and not load.marked,
             entries=self._entries([each.transaction for each in members]),
         )
 
@@ -302,13 +306,14 @@ class LoadTable:
         """Write the rows of members; those of a later one come after those of an earlier one."""
         table_at, load = self.client.at(state), members[0].load
         tables = _Chained([_fitted_parts(table_at, each.load, each.rows) for each in members])
+        if any(each.load.marked for each in members):
+            marked = map(_with_operators, tables)
+            whole = _all(table_at.schema(), map(_as_updates, marked) if load.partial else marked)
+            columns = table_at.internal_schema() or ""
+            return KeyedCommit(self.client).upsert(replace(request, columns=columns), state, table_at.schema(), whole)
         schema = _row_schema(table_at, load, tables)
         if load.merge_condition:
             return self._merge(table_at, load, request, _all(schema, tables))
-        if any(each.load.marked for each in members):
-            whole = _all(schema, map(_with_operators, tables))
-            columns = table_at.internal_schema() or ""
-            return KeyedCommit(self.client).upsert(replace(request, columns=columns), state, table_at.schema(), whole)
         return run_write(self.client, request, schema, self._window_or_stream(schema, tables))
 
     def _window_or_stream(self, schema: pa.Schema, tables: Iterable[pa.Table]) -> pa.Table | Iterable[pa.Table]:
@@ -380,7 +385,11 @@ def _fitted_parts(table_at: TableAt, load: TableLoad, rows: StagedParts) -> Iter
         def __iter__(self) -> Iterator[pa.Table]:
             for table in rows:
                 moved = moved_rows(table, places)
-                if load.partial:
+                if load.partial and load.marked:
+                    names = [name for name in moved.column_names if name in schema.names]
+                    said = pa.repeat(json.dumps(names), moved.num_rows)
+                    yield fitted(moved.append_column(COLUMNS, said), schema)
+                elif load.partial:
                     names = [name for name in moved.column_names if name in schema.names]
                     yield fitted(moved.select(names), pa.schema([schema.field(name) for name in names]))
                 else:
@@ -396,6 +405,19 @@ def _with_operators(rows: pa.Table) -> pa.Table:
         return rows.append_column(OPERATOR, pa.repeat(upsert, rows.num_rows))
     place = rows.schema.get_field_index(OPERATOR)
     return rows.set_column(place, OPERATOR, pc.fill_null(rows.column(OPERATOR), upsert))
+
+
+def _as_updates(rows: pa.Table) -> pa.Table:
+    """Return rows that set some columns as what each comes to: an insert if its key is new, and then an update of those columns."""
+    deletes = pc.equal(rows.column(OPERATOR), RowOperator.DELETE_IGNORE.value).to_numpy()
+    numbers = np.repeat(np.arange(len(deletes)), np.where(deletes, 1, 2))
+    updates = np.append(False, numbers[1:] == numbers[:-1])
+    operators = np.where(updates, RowOperator.UPDATE_IGNORE.value, RowOperator.INSERT_IGNORE.value)
+    operators = np.where(deletes[numbers], RowOperator.DELETE_IGNORE.value, operators).astype(np.int8)
+    made = rows.take(from_numpy(numbers))
+    named = pc.if_else(from_numpy(updates), made.column(COLUMNS), pa.scalar(None, pa.string()))
+    made = made.set_column(made.schema.get_field_index(OPERATOR), OPERATOR, from_numpy(operators))
+    return made.set_column(made.schema.get_field_index(COLUMNS), COLUMNS, named)
 
 
 def _row_schema(table_at: TableAt, load: TableLoad, tables: Iterable[pa.Table]) -> pa.Schema:

@@ -18,11 +18,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
+import pyarrow.types as pt
 
 from lakefmt._core.data_classes import dataclass, replace
-from lakefmt._core.loads.protocol import LoadParameters, Refusal
+from lakefmt._core.loads.protocol import MOST_CHARACTERS, LoadParameters, Refusal
 
-__all__ = ["MOST_PROBLEMS", "CsvReader", "Problem", "SourceRows", "active_escapes", "is_utf8"]
+__all__ = ["CsvReader", "Problem", "SourceRows", "active_escapes", "has_no_number", "is_utf8"]
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 Numbers: TypeAlias = npt.NDArray[np.int64]
@@ -31,10 +32,8 @@ Numbers: TypeAlias = npt.NDArray[np.int64]
 _BLOCK_BYTES: Final = 4 << 20
 #: A row that is longer ends the load.
 _MAX_ROW_BYTES: Final = 32 << 20
-#: Bad rows of which a reason is kept.
-MOST_PROBLEMS: Final = 50
-_MOST_CHARACTERS: Final = 200
 _NULL: Final = "\\N"
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _TRUE: Final = ["1", "true", "True", "TRUE"]
 _FALSE: Final = ["0", "false", "False", "FALSE"]
 
@@ -89,9 +88,13 @@ class CsvReader:
             Refusal: a row is too long.
         """
         left, skip = bytearray(), self._parameters.skip_header
-        warned = False
+        warned, begins = False, True
         for block in blocks:
             left += block
+            if begins and len(left) >= len(_BYTE_ORDER_MARK):
+                begins = False
+                if left.startswith(_BYTE_ORDER_MARK):
+                    del left[: len(_BYTE_ORDER_MARK)]
             if len(left) < _BLOCK_BYTES:
                 continue
             data = bytes(left)
@@ -111,7 +114,9 @@ class CsvReader:
             warned = data[:end].endswith(b"\r\n") and self._parameters.delimiter == b"\n"
             yield from self._rows(data[begin:end])
         if rest:
-            yield from self._rows(rest + self._parameters.delimiter)
+            last = rest + self._parameters.delimiter
+            # Arrow takes everything behind a quote that is not closed for a value.
+            yield from self._rows(last, whole=self._last_end(last) == len(last))
         self.warnings += bool(rest) + warned
 
     # --- cutting ---------------------------------------------------------------------------------------------------------
@@ -141,18 +146,19 @@ class CsvReader:
 
     # --- decoding --------------------------------------------------------------------------------------------------------
 
-    def _rows(self, data: bytes) -> Iterator[SourceRows]:
+    def _rows(self, data: bytes, *, whole: bool = True) -> Iterator[SourceRows]:
         found = None
-        if self._suits_arrow(data) and is_utf8(data):
-            found = self._read_by_arrow(data, self._types)
-            if found is None:
+        if whole and self._suits_arrow(data) and is_utf8(data):
+            found = self._read_by_arrow(data, self._types) if self._is_plain(data) else None
+            if found is None or any(map(has_no_number, found.rows.columns)):
                 found = self._read_by_arrow(data, {})
         yield found if found is not None else self._cut_fields(data)
 
     def _suits_arrow(self, data: bytes) -> bool:
         parameters = self._parameters
         if (
-            len(parameters.separator) > 1
+            data.startswith(_BYTE_ORDER_MARK)  # Arrow drops it
+            or len(parameters.separator) > 1
             or parameters.escape
             or parameters.trim_space
             or parameters.separator > b"\x7f"
@@ -164,6 +170,11 @@ class CsvReader:
         # Arrow takes CR for the end of a row.
         return parameters.delimiter == b"\n" and b"\r" not in data
 
+    def _is_plain(self, data: bytes) -> bool:
+        """Return whether Arrow takes no number in another form: it reads hexadecimal."""
+        integers = any(pt.is_integer(each) for each in self._types.values())
+        return not integers or not (b"0x" in data or b"0X" in data)
+
     def _read_by_arrow(self, data: bytes, types: Mapping[str, pa.DataType]) -> SourceRows | None:
         """Return the rows of a block; None: Arrow does not understand all of them."""
         parameters, problems, bad = self._parameters, list[Problem](), [0]
@@ -171,8 +182,9 @@ class CsvReader:
 
         def reject(row: Any) -> str:
             bad[0] += 1
-            if len(problems) < MOST_PROBLEMS:
-                problems.append(_wrong_count(len(self._names), row.actual_columns, row.text or ""))
+            if len(problems) < parameters.most_problems:
+                text = (row.text or "")[: parameters.most_characters]
+                problems.append(_wrong_count(len(self._names), row.actual_columns, text))
             return "skip"
 
         column_types = {f"f{number}": types.get(name, pa.string()) for number, name in enumerate(self._names)}
@@ -219,13 +231,24 @@ class CsvReader:
         columns = [values.take(pa.array(np.arange(number, len(values), width))) for number in range(width)]
         problems = [
             _wrong_count(width, int(cut.counts[row]), cut.row_text(row))
-            for row in np.flatnonzero(wrong)[:MOST_PROBLEMS]
+            for row in np.flatnonzero(wrong)[: self._parameters.most_problems]
         ]
         problems += [
-            Problem("bytes that are no UTF-8", cut.row_text(row)) for row in np.flatnonzero(bad_text)[:MOST_PROBLEMS]
+            Problem("bytes that are no UTF-8", cut.row_text(row))
+            for row in np.flatnonzero(bad_text)[: self._parameters.most_problems]
         ]
         rows = pa.table(dict(zip(self._names, columns, strict=True))) if width else pa.table({})
-        return SourceRows(rows, int(np.count_nonzero(wrong | bad_text)), problems[:MOST_PROBLEMS])
+        rest = cut.rest()
+        if rest:
+            problems.append(Problem("the body ends inside an enclosed field", rest))
+        return SourceRows(
+            rows, int(np.count_nonzero(wrong | bad_text)) + bool(rest), problems[: self._parameters.most_problems]
+        )
+
+
+def has_no_number(column: pa.ChunkedArray) -> bool:
+    """Return whether a column of numbers has a value that is none, such as NaN: Arrow reads it, and takes what is too large for infinite."""
+    return pt.is_floating(column.type) and not pc.fill_null(pc.is_finite(column), True).to_numpy().all()
 
 
 def is_utf8(data: bytes) -> bool:
@@ -240,7 +263,7 @@ def is_utf8(data: bytes) -> bool:
 
 
 def _wrong_count(expected: int, actual: int, row: str) -> Problem:
-    return Problem(f"{actual} fields instead of {expected}", row[:_MOST_CHARACTERS])
+    return Problem(f"{actual} fields instead of {expected}", row)
 
 
 def _is_escaped(data: bytes, place: int, escape: bytes) -> bool:
@@ -400,11 +423,17 @@ class _Cut:
         rows: Numbers = np.searchsorted(self._row_ends, places)
         return rows[rows < len(self._row_ends)]
 
+    def rest(self) -> str:
+        """Return how what is behind the last row begins: a block ends with a row, unless a quote is not closed."""
+        begin = int(self._row_ends[-1]) + 1 if len(self._row_ends) else 0
+        return self._block[begin : begin + 4 * MOST_CHARACTERS].decode("utf-8", "replace")[:MOST_CHARACTERS]
+
     def row_text(self, row: int) -> str:
         """Return how a row begins."""
         begin = self._row_ends[row - 1] + 1 if row else 0
-        end = min(int(self._row_ends[row]), int(begin) + 4 * _MOST_CHARACTERS)
-        return self._block[begin:end].decode("utf-8", "replace")[:_MOST_CHARACTERS]
+        most = self._parameters.most_characters
+        end = min(int(self._row_ends[row]), int(begin) + 4 * most)
+        return self._block[begin:end].decode("utf-8", "replace")[:most]
 
     def texts(self, fields: Numbers) -> pa.StringArray:
         """Return the texts of fields, without quotes and escapes; the null of the format is null."""

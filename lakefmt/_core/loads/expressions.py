@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lakefmt._core.data_classes import dataclass
+from lakefmt._core.loads.conversions import convert_texts
 from lakefmt._core.loads.protocol import Refusal
 from lakefmt._core.read.sql_expressions import compute_expressions, parse_expression
 from lakefmt.errors import InvalidExpression
@@ -163,6 +164,15 @@ class Computed:
         def change(node: Any) -> Any:
             if isinstance(node, exp.Anonymous) and str(node.this).startswith(_OWN_PREFIX):
                 return exp.column(self._own(str(node.this)[len(_OWN_PREFIX) :], node.expressions), quoted=True)
+            if isinstance(node, exp.Mod | exp.IntDiv) and not isinstance(node.expression, exp.Nullif):
+                # By zero comes to null.
+                divisor = exp.Nullif(this=node.expression.copy(), expression=exp.Literal.number(0))
+                node.set("expression", divisor)
+            if isinstance(node, exp.Sqrt) and not isinstance(node.this, exp.Case):
+                negative = exp.LT(this=node.this.copy(), expression=exp.Literal.number(0))
+                node.set("this", exp.Case(ifs=[exp.If(this=negative, true=exp.Null())], default=node.this.copy()))
+            if isinstance(node, exp.Cast) and self._is_text(node.this):
+                return exp.column(self._cast(node), quoted=True)
             if isinstance(node, exp.Column) and self._is_number(node):
                 return exp.column(self._number(node.name), quoted=True)
             return node
@@ -178,9 +188,7 @@ class Computed:
 
     def _is_number(self, column: Any) -> bool:
         """Return whether the text of a field stands where a number is needed."""
-        name = column.name
-        place = self._schema.get_field_index(name)
-        if place < 0 or not pt.is_string(self._schema.field(place).type):
+        if not self._is_text(column):
             return False
         parent = column.parent
         while type(parent).__name__ == "Paren":
@@ -190,6 +198,16 @@ class Computed:
             return True
         others = [part for part in parent.iter_expressions() if part is not column] if kind in _COMPARED else []
         return any(type(part).__name__ == "Literal" and not part.is_string for part in others)
+
+    def _is_text(self, node: Any) -> bool:
+        place = self._schema.get_field_index(node.name) if type(node).__name__ == "Column" else -1
+        return place >= 0 and pt.is_string(self._schema.field(place).type)
+
+    def _cast(self, node: Any) -> str:
+        """Return the column that a cast of a text makes: what is no such value is null."""
+        name = node.this.name
+        data_type = parse_expression(f"cast(null as {node.to.sql('duckdb')})", self._schema).type
+        return self._add(data_type, lambda rows: convert_texts(rows.column(name), data_type)[0])
 
     def _add(self, data_type: pa.DataType, make: Callable[[pa.Table], pa.ChunkedArray]) -> str:
         name = f"_lakefmt_{len(self._made)}"
@@ -201,9 +219,7 @@ class Computed:
         if name not in self._numbers:
 
             def numbers(rows: pa.Table) -> pa.ChunkedArray:
-                texts = pc.utf8_trim_whitespace(rows.column(name))
-                good = pc.match_substring_regex(texts, r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?$")
-                return pc.if_else(pc.fill_null(good, False), texts, None).cast(pa.float64())
+                return convert_texts(rows.column(name), pa.float64())[0]
 
             self._numbers[name] = self._add(pa.float64(), numbers)
         return self._numbers[name]
@@ -235,9 +251,15 @@ class Computed:
                 seconds = pc.if_else(pc.fill_null(good, False), seconds, None)
             elif pt.is_floating(seconds.type):
                 seconds = pc.floor(seconds)
-            return pc.strftime(seconds.cast(pa.int64()).cast(pa.timestamp("s")), pattern)
+            seconds = seconds.cast(pa.int64())
+            known = pc.and_(pc.greater_equal(seconds, 0), pc.less_equal(seconds, _LAST_SECOND))
+            return pc.strftime(pc.if_else(known, seconds, None).cast(pa.timestamp("s")), pattern)
 
         return self._add(pa.string(), moments)
+
+
+#: The last one of the year 9999.
+_LAST_SECOND: Final = 253_402_300_799
 
 
 def _called(found: re.Match[str]) -> str:

@@ -6,7 +6,6 @@ gets the reply at once, and its connection ends without its body. A slow server 
 
 from __future__ import annotations
 
-import json
 import logging
 import socket
 import ssl
@@ -18,14 +17,14 @@ from threading import BoundedSemaphore, Condition, Event, Thread
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from lakefmt._core.data_classes import dataclass
+from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.loads.auth import ANYBODY, User, Users
-from lakefmt._core.loads.bodies import BodyBroken, Request
-from lakefmt._core.loads.protocol import Refusal, Reply
+from lakefmt._core.loads.bodies import BodyBroken, Request, body_length
+from lakefmt._core.loads.protocol import DENIED, Refusal, Reply
 from lakefmt._core.loads.service import LoadService
 from lakefmt.errors import InvalidInputError, LakefmtError
 
-__all__ = ["HttpLimits", "LoadServer", "is_loopback"]
+__all__ = ["HttpLimits", "LoadServer", "is_loopback", "sweep_until"]
 
 _log = logging.getLogger("lakefmt.loads.http")
 _MAX_LINE: Final = 8_192
@@ -222,7 +221,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self) -> None:
         try:
-            length = self._body_length()
+            told = [(name.lower(), value) for name, value in self.headers.items()]
+            is_old = self.request_version == "HTTP/1.0"
+            length = body_length(told, self.server.limits.header_bytes, is_old=is_old)
             parts = urlsplit(self.path)
             query = dict(parse_qsl(parts.query, max_num_fields=50))
         except (Refusal, ValueError) as error:
@@ -230,8 +231,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         user = self._user()
         if user is None:
-            body = {"Status": "FAILED", "Message": "Access denied: the user or the password is wrong"}
-            self._send(Reply(body, 401, {"WWW-Authenticate": 'Basic realm=""'}, close=length != 0))
+            self._send(replace(DENIED, close=length != 0))
             return
         waits = self.headers.get("Expect", "").lower() == "100-continue" and self.request_version != "HTTP/1.0"
         body_of = _Body(self, length, waits=waits)
@@ -265,40 +265,15 @@ class _Handler(BaseHTTPRequestHandler):
             for name, value in self.headers.items()
         }
 
-    def _body_length(self) -> int | None:
-        """Return the length of the body; None: it comes in chunks.
-
-        Raises:
-            Refusal: the headers contradict each other, or are too many.
-        """
-        names = [name.lower() for name in self.headers]
-        if sum(len(name) + len(value) for name, value in self.headers.items()) > self.server.limits.header_bytes:
-            raise Refusal("the headers are too long")
-        for name in ("content-length", "transfer-encoding", "host", "authorization"):
-            if names.count(name) > 1:
-                raise Refusal(f"{name} comes twice")
-        coding = self.headers.get("Transfer-Encoding")
-        text = self.headers.get("Content-Length")
-        if coding is not None:
-            if text is not None or coding.strip().lower() != "chunked" or self.request_version == "HTTP/1.0":
-                raise Refusal("the length of the body is not clear")
-            return None
-        if text is None:
-            return 0
-        if not (text.strip().isascii() and text.strip().isdigit() and len(text) < 19):
-            raise Refusal("Content-Length is no length")
-        return int(text)
-
     def _user(self) -> User | None:
         users = self.server.users
         return ANYBODY if users is None else users.authenticate(self.headers.get("Authorization", ""))
 
     def _send(self, reply: Reply) -> None:
-        is_utf8 = isinstance(reply.body, str)
-        data = reply.body.encode() if isinstance(reply.body, str) else json.dumps(dict(reply.body)).encode()
+        content_type, data = reply.content
         self.close_connection = self.close_connection or reply.close
         self.send_response(reply.status)
-        self.send_header("Content-Type", "text/plain; charset=utf-8" if is_utf8 else "application/json")
+        self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(data)))
         for name, value in reply.headers.items():
             self.send_header(name, value)
@@ -390,6 +365,15 @@ class _Server(ThreadingHTTPServer):
         _log.info("a connection ended with an error", exc_info=True)
 
 
+def sweep_until(service: LoadService, ended: Event) -> None:
+    """Do what time asks for, each second until an event is set."""
+    while not ended.wait(1.0):
+        try:
+            service.sweep()
+        except LakefmtError as error:
+            _log.warning("the sweep failed: %s", error)
+
+
 class LoadServer:
     """A server of loads.
 
@@ -445,17 +429,10 @@ class LoadServer:
         serving = Thread(
             target=self._server.serve_forever, kwargs={"poll_interval": 0.1}, name="lakefmt-loads", daemon=True
         )
-        sweeping = Thread(target=self._sweep, name="lakefmt-loads-sweep", daemon=True)
+        sweeping = Thread(target=sweep_until, args=(self.service, self._ended), name="lakefmt-loads-sweep", daemon=True)
         self._threads = [serving, sweeping]
         for thread in self._threads:
             thread.start()
-
-    def _sweep(self) -> None:
-        while not self._ended.wait(1.0):
-            try:
-                self.service.sweep()
-            except LakefmtError as error:
-                _log.warning("the sweep failed: %s", error)
 
     def stop(self, seconds: float = 60.0) -> None:
         """Begin nothing more, let running requests end, and answer nothing more; what is prepared stays.

@@ -7,7 +7,7 @@ record is one object that is replaced atomically, so any store that keeps tables
     lease                                   who answers; on a local disk a file that the system unlocks when its process ends
     <database>/transactions/<label>.json    the newest transaction of a label
     <database>/rows/<id>-<number>.arrow     rows of a transaction, an Arrow stream
-    <database>/errors/<name>                reasons why rows were left out
+    <database>/errors/<name>                reasons why rows were left out; the rows where a load asked for them
 
 A record says PREPARE, PREPARED, COMMITTED, VISIBLE or ABORTED. Rows count only where a record names them.
 """
@@ -37,6 +37,7 @@ __all__ = [
     "Transaction",
     "decode_transaction",
     "encode_transaction",
+    "rejected_name",
 ]
 
 #: Where everything lies, below the base path.
@@ -337,6 +338,16 @@ class ServerLease:
         self._until = 0
 
 
+def rejected_name(error_log: str) -> str:
+    """Return the name of the rejected rows beside a list of bad ones.
+
+    Example:
+        >>> rejected_name("error_log_1_2")
+        'rejected_record_1_2'
+    """
+    return error_log.replace("error_log_", "rejected_record_", 1)
+
+
 class Journal:
     """The records of a base path.
 
@@ -384,7 +395,8 @@ class Journal:
         """Delete the record of a transaction, and its list of bad rows."""
         names = [self.record_name(transaction.database, transaction.label)]
         if transaction.error_log:
-            names.append(self.error_name(transaction.database, transaction.error_log))
+            logs = (transaction.error_log, rejected_name(transaction.error_log))
+            names += [self.error_name(transaction.database, each) for each in logs]
         self.store.delete(names)
 
     @staticmethod

@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.json as pajson
 import pyarrow.types as pt
 
-from lakefmt._core.loads.csv_rows import MOST_PROBLEMS, Problem, SourceRows, active_escapes, is_utf8
-from lakefmt._core.loads.protocol import LoadParameters, Refusal
+from lakefmt._core.loads.csv_rows import Problem, SourceRows, active_escapes, has_no_number, is_utf8
+from lakefmt._core.loads.protocol import MOST_CHARACTERS, LoadParameters, Refusal
 
 __all__ = ["JsonReader", "parse_paths"]
 
@@ -27,8 +27,8 @@ _BLOCK_BYTES: Final = 4 << 20
 _MAX_RECORD_BYTES: Final = 128 << 20
 _MAX_BODY_BYTES: Final = 100 << 20
 _MAX_DEPTH: Final = 100
-_MOST_CHARACTERS: Final = 200
 _WHITE: Final = b" \t\r\n"
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _STEP = re.compile(r"""\.([^.\[\]"]+)|\["([^"]+)"\]|\['([^']+)'\]|\[([0-9]{1,6})\]|\."([^"]+)\"""")
 
 Path = tuple[str | int, ...]
@@ -125,9 +125,9 @@ class JsonReader:
     def _begin(self, left: bytearray) -> int:
         """Return the depth at which records lie, and take off what is before them; -1: nothing came yet."""
         stripped = left.lstrip(_WHITE)
-        if stripped.startswith(b"\xef\xbb\xbf"):
+        if stripped.startswith(_BYTE_ORDER_MARK):
             stripped = stripped[3:].lstrip(_WHITE)
-        if not stripped:
+        if _BYTE_ORDER_MARK.startswith(stripped):
             return -1
         is_array = stripped.startswith(b"[") and not self._root
         left[:] = stripped[1:] if is_array else stripped
@@ -141,7 +141,7 @@ class JsonReader:
         if end and (left or base):
             del left[:end]
             whole = data[:end]
-            problems = [] if not ended else found.rest()
+            problems = found.rest(end, ended=ended)
             rows = self._read_by_arrow(found, whole) if not problems else None
             yield rows if rows is not None else self._read_each(found, whole, problems)
 
@@ -173,7 +173,7 @@ class JsonReader:
             )
         except (pa.ArrowException, UnicodeError):
             return None
-        if rows.num_rows != len(found.ends):
+        if rows.num_rows != len(found.ends) or any(map(has_no_number, rows.columns)):
             return None
         return SourceRows(rows.select(keys).rename_columns(self._names))
 
@@ -186,9 +186,10 @@ class JsonReader:
                 documents = self._documents(data[begin:end])
             except ValueError as error:
                 bad += 1
-                if len(problems) < MOST_PROBLEMS:
+                if len(problems) < self._parameters.most_problems:
                     reason = "bytes that are no UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)[:100]
-                    problems.append(Problem(reason, data[begin:end][:_MOST_CHARACTERS].decode("utf-8", "replace")))
+                    text = data[begin:end][: self._parameters.most_characters].decode("utf-8", "replace")
+                    problems.append(Problem(reason, text))
                 continue
             for document in documents:
                 for values, path in zip(columns, self._paths, strict=True):
@@ -310,15 +311,20 @@ class _Records:
         """Yield where each record begins and ends."""
         yield from zip(self.begins.tolist(), self.ends.tolist(), strict=True)
 
-    def rest(self) -> list[Problem]:
-        """Return what is wrong with what is not part of a record."""
-        between = self._between(len(self._data))
+    def rest(self, end: int, *, ended: bool) -> list[Problem]:
+        """Return what is wrong with what is not part of a record.
+
+        Args:
+            end: of what is looked at.
+            ended: the body ends there.
+        """
+        between = self._between(end)
         between = between[between != self._closed]
         junk = between[~np.isin(self._data[between], np.frombuffer(_WHITE + (b"," if self._base else b""), np.uint8))]
         if len(junk):
-            text = self._block[int(junk[0]) :][:_MOST_CHARACTERS].decode("utf-8", "replace")
+            text = self._block[int(junk[0]) :][:MOST_CHARACTERS].decode("utf-8", "replace")
             return [Problem("the body ends inside a record" if self._is_open else "this is no object", text)]
-        return [Problem("the array is not closed")] if self._base and self._closed < 0 else []
+        return [Problem("the array is not closed")] if ended and self._base and self._closed < 0 else []
 
     def lines(self, end: int) -> bytes:
         """Return the records with a line for each."""

@@ -6,6 +6,7 @@ client differ, the server is followed and all are accepted (docs/http-loads.md).
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import field
@@ -17,7 +18,10 @@ from lakefmt.errors import InvalidInputError
 
 __all__ = [
     "DEFAULT_TIMEOUT",
+    "DENIED",
     "MAX_TIMEOUT",
+    "MOST_CHARACTERS",
+    "MOST_PROBLEMS",
     "BeginParameters",
     "LoadCounts",
     "LoadParameters",
@@ -39,6 +43,12 @@ DEFAULT_TIMEOUT: Final = 600
 MAX_TIMEOUT: Final = 259_200
 _LABEL = re.compile(r"[-\w]{1,128}", re.ASCII)
 _NAME = re.compile(r"[\w][-\w. $]{0,254}")
+#: Bad rows of which a reason is kept, and how much of each.
+MOST_PROBLEMS: Final = 50
+MOST_CHARACTERS: Final = 200
+#: The same where a load asks for its rejected rows.
+_MOST_REJECTED: Final = 10_000
+_MOST_REJECTED_CHARACTERS: Final = 64 << 10
 _MAX_SEPARATOR: Final = 50
 _MAX_COLUMNS_TEXT: Final = 100_000
 #: Formats that mean compressed CSV.
@@ -81,6 +91,21 @@ class Reply:
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
     close: bool = False
+
+    @property
+    def content(self) -> tuple[str, bytes]:
+        """The type of the content and its bytes."""
+        if isinstance(self.body, str):
+            return "text/plain; charset=utf-8", self.body.encode()
+        return "application/json", json.dumps(dict(self.body)).encode()
+
+
+#: What a request without the right password gets.
+DENIED: Final = Reply(
+    {"Status": "FAILED", "Message": "Access denied: the user or the password is wrong"},
+    401,
+    {"WWW-Authenticate": 'Basic realm=""'},
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +196,7 @@ class LoadParameters:
         trim_space: blanks around fields are left out.
         enclose: the byte around fields; empty: there is none.
         escape: the byte that protects the next one; empty: there is none.
-        log_rejected: how many bad rows are kept whole; -1: all.
+        log_rejected: how many bad rows are written down whole; -1: as many as the server takes.
         operation: ``"upsert"``, ``"insert"`` or ``"bulk_insert"``; empty: what the table says.
     """
 
@@ -197,6 +222,17 @@ class LoadParameters:
     escape: bytes = b""
     log_rejected: int = 0
     operation: str = ""
+
+    @property
+    def most_problems(self) -> int:
+        """Of how many bad rows a reason is kept."""
+        asked = _MOST_REJECTED if self.log_rejected < 0 else min(self.log_rejected, _MOST_REJECTED)
+        return max(MOST_PROBLEMS, asked)
+
+    @property
+    def most_characters(self) -> int:
+        """How much of a bad row is kept."""
+        return _MOST_REJECTED_CHARACTERS if self.log_rejected else MOST_CHARACTERS
 
 
 def check_label(label: str) -> str:

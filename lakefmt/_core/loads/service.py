@@ -141,7 +141,11 @@ class LoadService:
         path = (
             given or f"{self._base_path}/{check_folder_name(database, 'database')}/{check_folder_name(name, 'table')}"
         )
-        return LoadTable(self._open_at(path))
+        prefix = f"{database}.{name}."
+        lengths = {
+            key.removeprefix(prefix): most for key, most in self.options.lengths.items() if key.startswith(prefix)
+        }
+        return LoadTable(self._open_at(path), lengths)
 
     def _open_with_settings(self, path: str) -> Table:
         table = open_table(path, storage_options=self._storage_options)
@@ -364,12 +368,13 @@ class LoadService:
             "StreamLoadPlanTimeMs": done.plan_ms,
         }
         return outcome_body(
-            "OK", "", live.record.label, live.record.id, **more, ErrorURL=self._error_url(request, live)
+            "OK", "", live.record.label, live.record.id, **more, **self._lists_of_bad_rows(request, live)
         )
 
-    def _error_url(self, request: Request, live: Live) -> str:
+    def _lists_of_bad_rows(self, request: Request, live: Live) -> dict[str, object]:
         name = live.record.error_log
-        return f"{request.address}/api/_load_error_log?file={name}" if name else ""
+        url = f"{request.address}/api/_load_error_log?file={name}" if name else ""
+        return {"ErrorURL": url, "RejectedRecordPath": live.rejected_name}
 
     def _end(self, request: Request) -> Reply:
         """Prepare, commit or roll back."""
@@ -397,7 +402,9 @@ class LoadService:
     def _end_unknown(self, request: Request, operation: Operation, label: str) -> Reply:
         """Answer for a label whose record is forgotten: the commits of tables know it longer."""
         database = request.headers["db"]
-        state, _ = self._state_of(database, label)
+        table = request.headers.get("table", "")
+        self._check_grant(request, database, table)
+        state, _ = self._state_of(database, label, check_folder_name(table, "table") if table else "")
         if state is LoadState.VISIBLE and operation is Operation.COMMIT:
             return Reply(outcome_body("OK", _ALREADY.format("", label), label))
         if state is LoadState.VISIBLE and operation is Operation.ROLLBACK:
@@ -423,7 +430,7 @@ class LoadService:
         spent = int((perf_counter() - begun) * 1000)
         names = ("LoadTimeMs", "StreamLoadPutTimeMs", "WriteDataTimeMs", "CommitAndPublishTimeMs")
         times = {**dict.fromkeys(names, spent), "StreamLoadPlanTimeMs": 0, "ReceivedDataTimeMs": 0}
-        more = {**record.counts.body(), **times, "ErrorURL": self._error_url(request, live)}
+        more = {**record.counts.body(), **times, **self._lists_of_bad_rows(request, live)}
         return Reply(outcome_body("OK", message, record.label, record.id, **more))
 
     # --- what goes wrong ---------------------------------------------------------------------------------------------------
@@ -460,7 +467,7 @@ class LoadService:
             rolls_back = True
         more: dict[str, object] = {}
         if live is not None:
-            more = {**live.record.counts.body(), "ErrorURL": self._error_url(request, live)}
+            more = {**live.record.counts.body(), **self._lists_of_bad_rows(request, live)}
             if live.in_doubt:
                 message += _IN_DOUBT.format(live.record.label)
             elif rolls_back and live.record.state is LoadState.PREPARE:
@@ -535,9 +542,8 @@ class LoadService:
 
     # --- states and lists --------------------------------------------------------------------------------------------------
 
-    def _state_of(self, database: str, label: str) -> tuple[LoadState, str]:
-        state, reason = self.transactions.state(database, label)
-        return state, reason
+    def _state_of(self, database: str, label: str, table: str = "") -> tuple[LoadState, str]:
+        return self.transactions.state(database, label, table)
 
     def _state(self, request: Request) -> Reply:
         found = _OF_DATABASE.fullmatch(request.path)

@@ -6,10 +6,8 @@ its row is bad. Null in a column that must not be null makes a row bad in both.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import field
-from decimal import Decimal
 from typing import Any, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -20,23 +18,19 @@ import pyarrow.types as pt
 
 from lakefmt._core.data_classes import dataclass
 from lakefmt._core.keys import KeySpec, build_partition_paths, build_record_keys
-from lakefmt._core.loads.csv_rows import MOST_PROBLEMS, CsvReader, Mask, Problem, SourceRows
+from lakefmt._core.loads.conversions import convert_texts, fit_values
+from lakefmt._core.loads.csv_rows import CsvReader, Mask, Problem, SourceRows
 from lakefmt._core.loads.expressions import ColumnList, Computed, parse_columns
 from lakefmt._core.loads.json_rows import JsonReader
-from lakefmt._core.loads.protocol import LoadCounts, LoadParameters, Refusal
+from lakefmt._core.loads.protocol import MOST_CHARACTERS, LoadCounts, LoadParameters, Refusal
 from lakefmt._core.segments.codec import OPERATOR
 from lakefmt._core.segments.names import RowOperator
 from lakefmt.errors import InvalidInputError
 
-__all__ = ["OPERATION", "Shaped", "Shaper", "Target", "convert_texts"]
+__all__ = ["OPERATION", "Shaped", "Shaper", "Target"]
 
 #: The field that says what a row does: 0 or UPSERT, 1 or DELETE.
 OPERATION: Final = "__op"
-_INTEGER: Final = r"^[+-]?[0-9]{1,38}$"
-_NUMBER: Final = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?$"
-_FIXED: Final = r"^[+-]?([0-9]{0,38}\.?[0-9]{0,37})$"
-_DATE: Final = r"^(?P<y>[0-9]{4})-(?P<m>[0-9]{1,2})-(?P<d>[0-9]{1,2})"
-_TIME: Final = r"^[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([ T][0-9]{1,2}:[0-9]{1,2}:[0-9]{1,2}(\.[0-9]{1,9})?)?$"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +41,13 @@ class Target:
         schema: its columns.
         keys: the columns that make record keys; empty: it has none.
         spec: how keys and partition paths are made.
+        lengths: the most bytes of the texts of some columns.
     """
 
     schema: pa.Schema
     keys: tuple[str, ...]
     spec: KeySpec
+    lengths: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,10 +121,9 @@ class Shaper:
             raise Refusal("Only primary key table support partial update", rolls_back=True)
         if self._parameters.partial_update and not self._parameters.columns:
             raise Refusal("partial_update needs columns: those that are set", rolls_back=True)
-        if self._parameters.partial_update and self.marked:
-            raise Refusal(f"partial_update and {OPERATION} together are not supported", rolls_back=True)
         needed = set(target.keys) | {each.name.split(".", 1)[0] for each in target.spec.partition_fields}
-        if not self._parameters.partial_update:
+        # A row of a key that is deleted before it is a new one.
+        if not self._parameters.partial_update or self.marked:
             needed |= {each.name for each in schema if not each.nullable}
         missing = [name for name in schema.names if name in needed and name not in there]
         if missing:
@@ -138,6 +133,8 @@ class Shaper:
             raise Refusal(
                 f"Invalid merge_condition {condition[:100]!r}: it is a column of a table with keys", rolls_back=True
             )
+        if condition and condition not in there:
+            raise Refusal(f"merge_condition: the rows have no column {condition[:100]!r}", rolls_back=True)
 
     @property
     def stored_names(self) -> tuple[str, ...]:
@@ -160,7 +157,7 @@ class Shaper:
         Raises:
             Refusal: an expression cannot be computed.
         """
-        work = _Work(source)
+        work = _Work(source, self._parameters)
         columns = {name: self._converted(work, source.rows.column(name), name) for name in self._direct}
         for name, computed in self._computed.items():
             values = computed.values(self._typed_sources(source.rows, columns))
@@ -172,6 +169,7 @@ class Shaper:
             if name not in columns:
                 columns[name] = pa.chunked_array([pa.nulls(count, self._target.schema.field(name).type)])
         self._reject_nulls(work, columns)
+        self._reject_long_texts(work, columns)
         fields = [self._target.schema.field(name).with_nullable(True) for name in self.stored_names]
         rows = pa.table([columns[each.name] for each in fields], schema=pa.schema(fields))
         if work.deletes is not None and work.deletes.any():
@@ -201,14 +199,10 @@ class Shaper:
     def _fitted(self, work: _Work, values: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
         """Return what an expression gives, as its column has it."""
         data_type = self._target.schema.field(name).type
-        if values.type.equals(data_type) or pt.is_null(values.type):
-            return values if values.type.equals(data_type) else values.cast(data_type)
-        if not pt.is_string(values.type):
-            try:
-                return values.cast(data_type)
-            except pa.ArrowException:
-                values = values.cast(pa.string())
-        return self._converted(work, values, name)
+        made, bad = fit_values(values, data_type, self._zone)
+        if self._parameters.strict and bad.any():
+            work.reject(bad, lambda row: f"column {name}: no {data_type}", values)
+        return made
 
     def _operators(self, work: _Work, values: pa.ChunkedArray) -> pa.ChunkedArray:
         texts = pc.utf8_upper(pc.utf8_trim_whitespace(values.cast(pa.string())))
@@ -224,7 +218,7 @@ class Shaper:
         target = self._target
         for name in self.stored_names:
             column, is_key = columns[name], name in target.keys
-            if not is_key and (target.schema.field(name).nullable or self._parameters.partial_update):
+            if not is_key and target.schema.field(name).nullable:
                 continue
             missing = column.is_null().to_numpy()
             if not is_key and work.deletes is not None:
@@ -232,6 +226,12 @@ class Shaper:
             if is_key and len(target.keys) == 1 and pt.is_string(column.type):
                 missing = missing | pc.fill_null(pc.equal(column, ""), False).to_numpy()
             work.reject(missing, lambda row, name=name: f"column {name} must have a value", None)
+
+    def _reject_long_texts(self, work: _Work, columns: Mapping[str, pa.ChunkedArray]) -> None:
+        for name, most in self._target.lengths.items():
+            if name in columns and name in self.stored_names:
+                too_long = pc.fill_null(pc.greater(pc.binary_length(columns[name]), most), False).to_numpy()
+                work.reject(too_long, lambda row, name=name, most=most: f"column {name}: more than {most} bytes", None)
 
     def _selected(self, rows: pa.Table, source: pa.Table, good: Mask) -> Mask:
         chosen = np.ones(rows.num_rows, bool)
@@ -271,16 +271,25 @@ class _Work:
         deletes: which delete their key; None: no row says so.
     """
 
-    def __init__(self, source: SourceRows) -> None:
+    def __init__(self, source: SourceRows, parameters: LoadParameters) -> None:
         self.bad: Mask = np.zeros(source.rows.num_rows, bool)
         self.problems = list(source.problems)
         self.deletes: Mask | None = None
+        self._source, self._parameters = source.rows, parameters
 
     def reject(self, rows: Mask, reason: Any, values: pa.ChunkedArray | None) -> None:
         """Note bad rows."""
         new = rows & ~self.bad
-        for row in np.flatnonzero(new)[: max(0, MOST_PROBLEMS - len(self.problems))]:
-            shown = "" if values is None else str(values[int(row)].as_py())[:200]
+        for row in np.flatnonzero(new)[: max(0, self._parameters.most_problems - len(self.problems))]:
+            shown = "" if values is None else str(values[int(row)].as_py())[:MOST_CHARACTERS]
+            if self._parameters.log_rejected:
+                fields = (
+                    "\\N" if each is None else str(each)
+                    for each in self._source.slice(int(row), 1).to_pylist()[0].values()
+                )
+                shown = self._parameters.separator.decode("utf-8", "replace").join(fields)[
+                    : self._parameters.most_characters
+                ]
             self.problems.append(Problem(reason(int(row)), shown))
         self.bad |= rows
 
@@ -305,149 +314,3 @@ def _converts(data_type: pa.DataType) -> bool:
 def _is_scalar(data_type: pa.DataType) -> bool:
     """Return whether a value of JSON for a type is no object and no array."""
     return not pt.is_nested(data_type)
-
-
-def convert_texts(
-    texts: pa.ChunkedArray, data_type: pa.DataType, zone: ZoneInfo | None = None
-) -> tuple[pa.ChunkedArray, Mask]:
-    """Return values made of texts, and which texts are no such values; those are null.
-
-    Args:
-        texts: null is null.
-        data_type: of the values.
-        zone: of times that name none; None: UTC.
-
-    Example:
-        >>> values, bad = convert_texts(pa.chunked_array([["1", "x", " 3", None]]), pa.int32())
-        >>> values.to_pylist(), bad.tolist()
-        ([1, None, 3, None], [False, True, False, False])
-    """
-    if (
-        pt.is_string(data_type)
-        or pt.is_large_string(data_type)
-        or pt.is_binary(data_type)
-        or pt.is_large_binary(data_type)
-    ):
-        return texts.cast(data_type), np.zeros(len(texts), bool)
-    if pt.is_nested(data_type):
-        return _from_json(texts, data_type)
-    trimmed = pc.utf8_trim_whitespace(texts)
-    made = _cast_texts(trimmed, data_type, zone)
-    if isinstance(made, pa.Array):
-        made = pa.chunked_array([made])
-    bad = pc.and_(made.is_null(), texts.is_valid()).to_numpy()
-    return made, bad
-
-
-def _cast_texts(texts: pa.ChunkedArray, data_type: pa.DataType, zone: ZoneInfo | None) -> pa.ChunkedArray:
-    if pt.is_timestamp(data_type) and data_type.tz is not None:
-        return _zoned(texts, data_type, zone)
-    if not pt.is_boolean(data_type) and not pt.is_decimal(data_type):
-        try:
-            return texts.cast(data_type)
-        except (pa.ArrowException, NotImplementedError):
-            pass
-    if pt.is_boolean(data_type):
-        lower = pc.utf8_lower(texts)
-        known = pc.is_in(lower, pa.array(["true", "false", "1", "0"]))
-        return pc.if_else(known, pc.is_in(lower, pa.array(["true", "1"])), pa.scalar(None, pa.bool_()))
-    if pt.is_integer(data_type):
-        return _integers(texts, data_type)
-    if pt.is_floating(data_type):
-        made = _matching(texts, _NUMBER).cast(pa.float64())
-        made = pc.if_else(pc.is_inf(made), pa.scalar(None, pa.float64()), made)
-        return made.cast(data_type, safe=False)
-    if pt.is_decimal(data_type):
-        return _decimals(texts, data_type)
-    if pt.is_date(data_type):
-        return _moments(texts, "s").cast(pa.date32()).cast(data_type)
-    if pt.is_timestamp(data_type):
-        return _moments(texts, "us").cast(data_type, safe=False)
-    if pt.is_time(data_type):
-        clock = _matching(texts, r"^([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,6})?$")
-        moments = _moments(pc.binary_join_element_wise("1970-01-01", clock, " "), "us")
-        return moments.cast(pa.time64("us")).cast(data_type, safe=False)
-    raise Refusal(f"a column of type {data_type} is not loaded from text", rolls_back=True)
-
-
-def _matching(texts: pa.ChunkedArray, pattern: str) -> pa.ChunkedArray:
-    good = pc.fill_null(pc.match_substring_regex(texts, pattern), False)
-    return pc.if_else(good, texts, pa.scalar(None, pa.string()))
-
-
-def _integers(texts: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedArray:
-    wide = _matching(texts, _INTEGER).cast(pa.decimal128(38, 0))
-    bits = data_type.bit_width
-    signed = pt.is_signed_integer(data_type)
-    least, most = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
-    bounds = [pa.scalar(Decimal(bound), pa.decimal128(38, 0)) for bound in (least, most)]
-    fits = pc.and_(pc.greater_equal(wide, bounds[0]), pc.less_equal(wide, bounds[1]))
-    return pc.if_else(pc.fill_null(fits, False), wide, pa.scalar(None, wide.type)).cast(data_type)
-
-
-def _decimals(texts: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedArray:
-    """Return decimals, rounded half away from zero; those that do not fit are null."""
-    plain = _matching(texts, _FIXED)
-    plain = pc.if_else(
-        pc.fill_null(pc.match_substring_regex(plain, "[0-9]"), False), plain, pa.scalar(None, pa.string())
-    )
-    wide = pc.round(plain.cast(pa.decimal256(76, 37)), data_type.scale, "half_towards_infinity")
-    most = Decimal(10) ** (data_type.precision - data_type.scale)
-    limit = pa.scalar(most, pa.decimal256(76, 37)) if most < Decimal(10) ** 38 else None
-    if limit is not None:
-        fits = pc.less(pc.abs(wide), limit)
-        wide = pc.if_else(pc.fill_null(fits, False), wide, pa.scalar(None, wide.type))
-    return wide.cast(data_type)
-
-
-def _moments(texts: pa.ChunkedArray, unit: str) -> pa.ChunkedArray:
-    """Return timestamps without a zone of dates and times; days that there are not are null."""
-    good = _matching(texts, _TIME)
-    spaced = pc.replace_substring(good, "T", " ")
-    head = pc.struct_field(pc.extract_regex(spaced, r"^(?P<head>[^.]*)"), "head")
-    has_time = pc.fill_null(pc.match_substring(head, " "), False)
-    whole = pc.if_else(has_time, head, pc.binary_join_element_wise(head, "00:00:00", " "))
-    made = pc.strptime(whole, "%Y-%m-%d %H:%M:%S", "s", error_is_null=True)
-    # A day that there is not becomes one of the next month: it is another day of the month then.
-    parts = pc.extract_regex(whole, _DATE)
-    day = pc.struct_field(parts, "d").cast(pa.int64())
-    made = pc.if_else(pc.equal(pc.day(made), day), made, pa.scalar(None, made.type)).cast(pa.timestamp(unit))
-    if unit == "s":
-        return made
-    digits = pc.struct_field(pc.extract_regex(spaced, r"\.(?P<part>[0-9]{1,9})$"), "part")
-    micros = pc.utf8_slice_codeunits(pc.utf8_rpad(digits, 6, "0"), 0, 6).cast(pa.int64())
-    return pc.add(made, pc.fill_null(micros, 0).cast(pa.duration("us")))
-
-
-def _zoned(texts: pa.ChunkedArray, data_type: pa.DataType, zone: ZoneInfo | None) -> pa.ChunkedArray:
-    """Return moments: texts that name no zone are of the load's."""
-    parts = pc.extract_regex(texts, r"^(?P<t>.*?) ?(?P<s>[+-])(?P<h>[0-9]{2}):?(?P<m>[0-9]{2})$")
-    has_offset = parts.is_valid()
-    in_utc = pc.fill_null(pc.match_substring_regex(texts, "Z$"), False)
-    plain = pc.if_else(has_offset, pc.struct_field(parts, "t"), pc.if_else(in_utc, pc.utf8_rtrim(texts, "Z"), texts))
-    local = _moments(plain, "us")
-    minutes = pc.add(
-        pc.multiply(pc.struct_field(parts, "h").cast(pa.int64()), 60), pc.struct_field(parts, "m").cast(pa.int64())
-    )
-    minutes = pc.if_else(pc.equal(pc.struct_field(parts, "s"), "-"), pc.negate(minutes), minutes)
-    shift = pc.multiply(pc.fill_null(minutes, 0), 60_000_000).cast(pa.duration("us"))
-    with_zone = pc.subtract(local, shift).cast(pa.timestamp("us", "UTC"))
-    placed = pc.assume_timezone(local, str(zone or "UTC"), ambiguous="earliest", nonexistent="latest")
-    named = pc.or_(has_offset, in_utc)
-    return pc.if_else(named, with_zone, placed.cast(pa.timestamp("us", "UTC"))).cast(data_type, safe=False)
-
-
-def _from_json(texts: pa.ChunkedArray, data_type: pa.DataType) -> tuple[pa.ChunkedArray, Mask]:
-    """Return lists, structs and maps made of JSON; one by one, since Arrow has no function for it."""
-    values, bad = list[Any](), np.zeros(len(texts), bool)
-    for number, text in enumerate(texts.to_pylist()):
-        try:
-            value = None if text is None else json.loads(text)
-            if isinstance(value, dict) and pt.is_map(data_type):
-                value = list(value.items())
-            pa.scalar(value, data_type)
-            values.append(value)
-        except (ValueError, TypeError, RecursionError, pa.ArrowException):
-            values.append(None)
-            bad[number] = True
-    return pa.chunked_array([pa.array(values, data_type)]), bad

@@ -20,10 +20,18 @@ import pyarrow as pa
 from lakefmt._core.data_classes import dataclass
 from lakefmt._core.loads.bodies import Body, unpacked
 from lakefmt._core.loads.commit import LoadTable
-from lakefmt._core.loads.csv_rows import MOST_PROBLEMS, Problem
-from lakefmt._core.loads.journal import Journal, ServerLease, TableLoad, Transaction
+from lakefmt._core.loads.csv_rows import Problem
+from lakefmt._core.loads.journal import Journal, ServerLease, TableLoad, Transaction, rejected_name
 from lakefmt._core.loads.options import LoadOptions
-from lakefmt._core.loads.protocol import BeginParameters, LoadCounts, LoadParameters, Refusal, existing_status
+from lakefmt._core.loads.protocol import (
+    MOST_CHARACTERS,
+    MOST_PROBLEMS,
+    BeginParameters,
+    LoadCounts,
+    LoadParameters,
+    Refusal,
+    existing_status,
+)
 from lakefmt._core.loads.shape import Shaper
 from lakefmt._core.loads.staging import Staged, StagedParts
 from lakefmt._core.loads.states import Answer, LoadState, Operation, Times, expiry, transition
@@ -35,8 +43,8 @@ from lakefmt.errors import LakefmtError, NotFoundError, StorageError, TableNotFo
 __all__ = ["DuplicateLabel", "Live", "Transactions", "UnknownTransaction"]
 
 _log = logging.getLogger("lakefmt.loads")
-#: Rejected rows that are kept whole for a client that asked for all.
-_MOST_REJECTED: Final = 10_000
+#: Characters of bad rows that a transaction keeps.
+_MOST_PROBLEM_CHARACTERS: Final = 16 << 20
 _NOT_PREPARED: Final = "the server ended, or failed, before the transaction was prepared"
 _OPEN = (LoadState.PREPARE, LoadState.PREPARED, LoadState.COMMITTED)
 
@@ -78,6 +86,8 @@ class Live:
         #: Replies by the number that the client gave its load.
         self.replies: dict[int, dict[str, object]] = {}
         self.problems: list[Problem] = []
+        #: Where its bad rows are; empty: nobody asked for them.
+        self.rejected_name = ""
         #: What became of its commit, or of its end, is not known yet.
         self.in_doubt = False
 
@@ -222,7 +232,7 @@ class Transactions:
                 try:
                     self._settle_if_needed(live)
                     self.expire(live)
-                except LakefmtError as error:
+                except (LakefmtError, OSError, MemoryError, pa.ArrowException) as error:
                     _log.warning("a transaction could not be ended: %s", error)
                 finally:
                     live.busy.release()
@@ -277,13 +287,22 @@ class Transactions:
             record.times = seen  # the clock has stepped back
         return expiry(record.state, record.times, now)
 
-    def state(self, database: str, label: str) -> tuple[LoadState, str]:
-        """Return the state of a label, and why its transaction was aborted."""
+    def state(self, database: str, label: str, table: str = "") -> tuple[LoadState, str]:
+        """Return the state of a label, and why its transaction was aborted.
+
+        Args:
+            database: of the label.
+            label: it.
+            table: that is asked, too, where no record is left; empty: only those that were opened.
+        """
         live = self.find(database, label)
         if live is not None:
             return live.record.state, live.record.reason
-        for (name, _), table in list(self._tables.items()):
-            if name == database and table.find_label(database, label) is not None:
+        if table:
+            with suppress(Refusal, TableNotFound):
+                self.table(database, table)
+        for (name, _), opened in list(self._tables.items()):
+            if name == database and opened.find_label(database, label) is not None:
                 return LoadState.VISIBLE, ""
         return LoadState.UNKNOWN, ""
 
@@ -409,7 +428,7 @@ class Transactions:
                 self._note_operators(live.record.tables[table], shaped.rows)
                 loading.staged.add(shaped.rows)
                 counts += shaped.counts
-                problems += shaped.problems
+                problems = _bounded(problems + list(shaped.problems), parameters.most_problems)
                 if live.staged_bytes > self.options.max_staged_bytes:
                     raise Refusal("the transaction has more rows than may be staged", rolls_back=True)
         except BaseException:
@@ -422,9 +441,9 @@ class Transactions:
         record = live.record
         record.tables[table].counts += counts
         record.times = record.times._replace(used=self.now())
-        live.problems = (live.problems + problems)[: max(MOST_PROBLEMS, min(parameters.log_rejected, _MOST_REJECTED))]
         if problems:
-            self._save_problems(live)
+            live.problems = _bounded(live.problems + problems, parameters.most_problems)
+            self._save_problems(live, parameters.log_rejected)
         number, live.loads = live.loads, live.loads + 1
         return Loaded(counts, number)
 
@@ -434,6 +453,8 @@ class Transactions:
         if OPERATOR in rows.column_names:
             if load.operation != "upsert":
                 raise Refusal("rows that delete their keys are upserts", rolls_back=True)
+            if load.merge_condition:
+                raise Refusal("merge_condition and rows that delete their keys do not go together", rolls_back=True)
             load.marked = True
 
     def join(self, live: Live, other: Live) -> None:
@@ -464,7 +485,7 @@ class Transactions:
                     self.journal.store.delete(gone)
                 raise
             mine.counts, mine.marked = mine.counts + load.counts, mine.marked or load.marked
-        live.problems = (live.problems + other.problems)[:MOST_PROBLEMS]
+        live.problems = _bounded(live.problems + other.problems, MOST_PROBLEMS)
         self.forget(other)
 
     def discard(self, live: Live) -> None:
@@ -507,18 +528,25 @@ class Transactions:
         loading = live.loading[table] = _Loading(parameters, shaper, staged)
         return loading
 
-    def _save_problems(self, live: Live) -> None:
+    def _save_problems(self, live: Live, rejected: int) -> None:
+        """Store why rows are bad, and so many of those rows; -1: all that are known."""
         record = live.record
         if not record.error_log:
             record.error_log = f"error_log_{secrets.token_hex(8)}_{secrets.token_hex(8)}"
         shows = self.options.show_values
         lines = [
-            f"Error: {each.reason}." + (f" Row: {each.row}" if shows and each.row else "") for each in live.problems
+            f"Error: {each.reason}." + (f" Row: {each.row[:MOST_CHARACTERS]}" if shows and each.row else "")
+            for each in live.problems[:MOST_PROBLEMS]
         ]
-        with suppress(StorageError):
-            self.journal.store.put(
-                self.journal.error_name(record.database, record.error_log), ("\n".join(lines) + "\n").encode()
-            )
+        names = [(record.error_log, lines)]
+        if rejected:
+            live.rejected_name = self.journal.error_name(record.database, rejected_name(record.error_log))
+            rows = live.problems if rejected < 0 else live.problems[:rejected]
+            names.append((rejected_name(record.error_log), [f"{each.row}\t{each.reason}" for each in rows]))
+        for name, texts in names:
+            with suppress(StorageError):
+                data = ("\n".join(texts) + "\n").encode("utf-8", "replace")
+                self.journal.store.put(self.journal.error_name(record.database, name), data)
 
     # --- prepare, commit, roll back ----------------------------------------------------------------------------------------
 
@@ -542,7 +570,8 @@ class Transactions:
         for name, loading in live.loading.items():
             loading.staged.flush()
             load = record.tables[name]
-            if (load.marked or load.merge_condition) and live.staged_bytes > self.options.max_row_bytes_in_memory:
+            is_held = load.marked or load.merge_condition
+            if is_held and loading.staged.row_bytes > self.options.max_row_bytes_in_memory:
                 raise Refusal(
                     "rows with operators or a merge condition are too many for one transaction", rolls_back=True
                 )
@@ -661,6 +690,12 @@ class Transactions:
         self.rollbacks[kind] = self.rollbacks.get(kind, 0) + 1
         self._ended(live)
         self.journal.remove_rows(record)
+
+
+def _bounded(problems: list[Problem], most: int) -> list[Problem]:
+    """Return the first problems, of so many rows and characters."""
+    sizes = itertools.accumulate(len(each.row) + len(each.reason) for each in problems[:most])
+    return [each for each, size in zip(problems, sizes, strict=False) if size <= _MOST_PROBLEM_CHARACTERS]
 
 
 class _CountedBlocks:

@@ -66,8 +66,8 @@ class Reason(enum.Enum):
     )
     CLUSTERING = (
         "is a pending clustering that takes the rows of the same file groups elsewhere",
-        "wait until it has completed, or withdraw it (table.cluster(abandon=…)); plan clusterings of partitions that "
-        "are not written to",
+        "wait until it has completed; of a maker that died table.cluster() finishes it and table.cluster(abandon=…) withdraws it; "
+        "plan clusterings of partitions that are not written to",
     )
     COMPACTION = (
         "is a compaction that was planned meanwhile and would leave these changes behind",

@@ -192,9 +192,10 @@ class PartitionSplitter:
         if len(batches) > 1:
             rows = rows.combine_chunks().take(from_numpy(stable_order(np.concatenate(codes))))
         numbers = from_numpy(np.repeat(np.arange(len(span)), counts))
+        stored = frozenset(rows.column_names)
 
         def constant(column: str) -> pa.Array | None:
-            if column in rows.column_names:  # not the same in all partitions of the window
+            if column in stored:  # not the same in all partitions of the window
                 return None
             texts = [self._constants[name][column] for name in self.names_of(span)]
             return pa.array(texts, pa.string()).take(numbers)

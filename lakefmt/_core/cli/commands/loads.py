@@ -147,7 +147,7 @@ def _open_mysql_port(server: LoadServer, host: str, port: int) -> MySQLPort:
 
 
 def _parse_options(given: Mapping[str, str], tables: Mapping[str, str]) -> LoadOptions:
-    """Return the options of a server; names with dots are settings of commits.
+    """Return the options of a server; ``length.database.table.column`` is a length, other names with dots are settings of commits.
 
     Raises:
         UnknownSetting: there is no such option, or its value is none.
@@ -155,16 +155,21 @@ def _parse_options(given: Mapping[str, str], tables: Mapping[str, str]) -> LoadO
     from lakefmt._core.loads.options import LoadOptions
 
     defaults = LoadOptions()
-    settings = {name: value for name, value in given.items() if "." in name}
+    lengths = {
+        name.removeprefix("length."): int(str(_parse_value(name, value, 0)))
+        for name, value in given.items()
+        if name.startswith("length.")
+    }
+    settings = {name: value for name, value in given.items() if "." in name and not name.startswith("length.")}
     chosen: dict[str, Any] = {}
-    names = [each.name for each in fields(LoadOptions) if each.name not in ("tables", "settings")]
+    names = [each.name for each in fields(LoadOptions) if each.name not in ("tables", "settings", "lengths")]
     for name, text in given.items():
-        if name in settings:
+        if "." in name:
             continue
         if name not in names:
             raise UnknownSetting(f"there is no option {name!r}; there are {', '.join(names)}")
         chosen[name] = _parse_value(name, text, getattr(defaults, name))
-    return LoadOptions(tables=dict(tables), settings=settings, **chosen)
+    return LoadOptions(tables=dict(tables), settings=settings, lengths=lengths, **chosen)
 
 
 def _parse_value(name: str, text: str, default: object) -> object:

@@ -107,7 +107,11 @@ def column_traits(rows: pa.Table, most_rows: int) -> ColumnTraits:
         frozenset({'a'})
     """
     repeating = _repeating(rows, _plain_columns(rows.schema)) if most_rows >= _FEW_ROWS else []
-    with_nan = (name for name in rows.column_names if leaves_with_nan(rows, among=(name,)))
+    with_nan = (
+        name
+        for name, column in zip(rows.column_names, rows.columns, strict=True)
+        if _may_have_nan(column.type) and any(_leaves_with_nan(name, column))
+    )
     return ColumnTraits(tuple(repeating), frozenset(with_nan))
 
 

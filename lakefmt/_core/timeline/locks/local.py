@@ -1,7 +1,7 @@
 """Locks of this machine that cannot be lost while they are held: by threads, by the operating system (effects).
 
-A reentrant lock wraps any lock of a table: it stays held while what is done under it asks for it again. A write that lost takes its turn: it keeps the lock under which it learnt so until its next attempt is committed, and no other write
-completes in between. Undoing, beginning and committing each ask for the lock; inside a turn they find that it is theirs.
+A reentrant lock wraps any lock of a table: it stays held while what is done under it asks for it again. A write that lost takes its turn: it
+keeps the lock under which it learnt so until its next attempt is committed, and no other write completes in between. Undoing, beginning and committing each ask for the lock; inside a turn they find that it is theirs.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from threading import Lock
 from typing import Final, cast
+from weakref import WeakValueDictionary
 
 from lakefmt._core.storage.api import ObjectStore
 from lakefmt._core.storage.local.process_lock import ProcessLock, SupportsProcessLocks
@@ -90,14 +91,18 @@ class _Ticket:
         queue.release()
 
 
-_queues: dict[str, _Queue] = {}
+#: A queue lives as long as somebody holds a lock with it.
+_queues: WeakValueDictionary[str, _Queue] = WeakValueDictionary()
 _queues_guard = Lock()
 
 
 def _queue_of(url: str) -> _Queue:
     # Per table, never global: two tables must not wait for each other.
     with _queues_guard:
-        return _queues.setdefault(url, _Queue())
+        queue = _queues.get(url)
+        if queue is None:
+            queue = _queues[url] = _Queue()
+        return queue
 
 
 class InProcessLock:

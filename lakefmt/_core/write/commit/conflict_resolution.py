@@ -537,7 +537,7 @@ def _conflict_error(write_at: WriteAt, context: WriteContext, finding: ConflictF
     writer = _writer_of(write_at, finding.other)
     again = ". Write it again" if finding.verdict is Verdict.REBASE else ""
     return CommitConflict(
-        f"instant {context.instant} cannot be committed: {finding}{_by_writer(writer)}{again}. "
+        f"instant {context.instant} cannot be committed: {finding}{_by_writer(writer).rstrip(',')}{again}. "
         f"To avoid it: {finding.reason.advice}",
         other_instant=finding.other.time,
         writer=writer,

@@ -1,0 +1,244 @@
+"""Values made of texts and of what expressions give (pure).
+
+What becomes of one value never depends on the values beside it: a whole column is tried by Arrow only where Arrow's rules are these, and
+what does not convert is null, and told.
+"""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from typing import Any, Final
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from lakefmt._core.loads.csv_rows import Mask, has_no_number
+from lakefmt._core.loads.protocol import Refusal
+
+__all__ = ["convert_texts", "fit_values"]
+
+_INTEGER: Final = r"^[+-]?[0-9]{1,38}$"
+_NUMBER: Final = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?$"
+_FIXED: Final = r"^[+-]?([0-9]{0,38}\.?[0-9]{0,37}|[0-9]{1,18}(\.[0-9]{0,17})?[eE][+-]?(1?[0-9]|20))$"
+_DATE: Final = r"^(?P<y>[0-9]{4})-(?P<m>[0-9]{1,2})-(?P<d>[0-9]{1,2})"
+_TIME: Final = (
+    r"^[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}"
+    r"([ T]([01]?[0-9]|2[0-3])(:[0-5]?[0-9](:[0-5]?[0-9](\.[0-9]{1,9})?)?)?)?$"
+)
+
+
+def convert_texts(
+    texts: pa.ChunkedArray, data_type: pa.DataType, zone: ZoneInfo | None = None
+) -> tuple[pa.ChunkedArray, Mask]:
+    """Return values made of texts, and which texts are no such values; those are null.
+
+    Args:
+        texts: null is null.
+        data_type: of the values.
+        zone: of times that name none; None: UTC.
+
+    Example:
+        >>> values, bad = convert_texts(pa.chunked_array([["1", "x", " 3", None]]), pa.int32())
+        >>> values.to_pylist(), bad.tolist()
+        ([1, None, 3, None], [False, True, False, False])
+    """
+    if (
+        pt.is_string(data_type)
+        or pt.is_large_string(data_type)
+        or pt.is_binary(data_type)
+        or pt.is_large_binary(data_type)
+    ):
+        return texts.cast(data_type), np.zeros(len(texts), bool)
+    if pt.is_nested(data_type):
+        return _from_json(texts, data_type)
+    trimmed = pc.utf8_trim_whitespace(texts)
+    made = _cast_texts(trimmed, data_type, zone)
+    if isinstance(made, pa.Array):
+        made = pa.chunked_array([made])
+    bad = pc.and_(made.is_null(), texts.is_valid()).to_numpy()
+    return made, bad
+
+
+def _cast_texts(texts: pa.ChunkedArray, data_type: pa.DataType, zone: ZoneInfo | None) -> pa.ChunkedArray:
+    if pt.is_timestamp(data_type) and data_type.tz is not None:
+        return _zoned(texts, data_type, zone)
+    whole = _whole_column(texts, data_type)
+    if whole is not None:
+        return whole
+    if pt.is_boolean(data_type):
+        lower = pc.utf8_lower(texts)
+        known = pc.is_in(lower, pa.array(["true", "false", "1", "0"]))
+        return pc.if_else(known, pc.is_in(lower, pa.array(["true", "1"])), pa.scalar(None, pa.bool_()))
+    if pt.is_integer(data_type):
+        return _integers(texts, data_type)
+    if pt.is_floating(data_type):
+        made = _matching(texts, _NUMBER).cast(data_type)
+        return pc.if_else(pc.is_finite(made), made, pa.scalar(None, data_type))
+    if pt.is_decimal(data_type):
+        return _decimals(texts, data_type)
+    if pt.is_date(data_type):
+        return _moments(texts, "s").cast(pa.date32()).cast(data_type)
+    if pt.is_timestamp(data_type):
+        return _moments(texts, "us").cast(data_type, safe=False)
+    if pt.is_time(data_type):
+        clock = _matching(texts, r"^([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,6})?$")
+        moments = _moments(pc.binary_join_element_wise("1970-01-01", clock, " "), "us")
+        return moments.cast(pa.time64("us")).cast(data_type, safe=False)
+    raise Refusal(f"a column of type {data_type} is not loaded from text", rolls_back=True)
+
+
+def _whole_column(texts: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedArray | None:
+    """Return what Arrow makes of a column where its rules are these; None: its values are looked at one by one."""
+    if pt.is_boolean(data_type) or pt.is_decimal(data_type):
+        return None
+    if pt.is_integer(data_type) and (pc.fill_null(pc.match_substring_regex(texts, "[xX]"), False).to_numpy()).any():
+        return None  # Arrow reads hexadecimal
+    try:
+        made = texts.cast(data_type)
+    except (pa.ArrowException, NotImplementedError):
+        return None
+    return None if has_no_number(made) else made
+
+
+def _matching(texts: pa.ChunkedArray, pattern: str) -> pa.ChunkedArray:
+    good = pc.fill_null(pc.match_substring_regex(texts, pattern), False)
+    return pc.if_else(good, texts, pa.scalar(None, pa.string()))
+
+
+def _integers(texts: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedArray:
+    wide = _matching(texts, _INTEGER).cast(pa.decimal128(38, 0))
+    bits = data_type.bit_width
+    signed = pt.is_signed_integer(data_type)
+    least, most = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
+    bounds = [pa.scalar(Decimal(bound), pa.decimal128(38, 0)) for bound in (least, most)]
+    fits = pc.and_(pc.greater_equal(wide, bounds[0]), pc.less_equal(wide, bounds[1]))
+    return pc.if_else(pc.fill_null(fits, False), wide, pa.scalar(None, wide.type)).cast(data_type)
+
+
+def _decimals(texts: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedArray:
+    """Return decimals, rounded half away from zero; those that do not fit are null."""
+    plain = _matching(texts, _FIXED)
+    plain = pc.if_else(
+        pc.fill_null(pc.match_substring_regex(plain, "[0-9]"), False), plain, pa.scalar(None, pa.string())
+    )
+    wide = pc.round(plain.cast(pa.decimal256(76, 37)), data_type.scale, "half_towards_infinity")
+    most = Decimal(10) ** (data_type.precision - data_type.scale)
+    limit = pa.scalar(most, pa.decimal256(76, 37)) if most < Decimal(10) ** 38 else None
+    if limit is not None:
+        fits = pc.less(pc.abs(wide), limit)
+        wide = pc.if_else(pc.fill_null(fits, False), wide, pa.scalar(None, wide.type))
+    return wide.cast(data_type)
+
+
+def _moments(texts: pa.ChunkedArray, unit: str) -> pa.ChunkedArray:
+    """Return timestamps without a zone of dates and times; days that there are not are null."""
+    good = _matching(texts, _TIME)
+    spaced = pc.replace_substring(good, "T", " ")
+    head = pc.struct_field(pc.extract_regex(spaced, r"^(?P<head>[^.]*)"), "head")
+    # What a time leaves out is zero.
+    whole = head
+    for pattern, rest in ((r"^[^ ]*$", " 00"), (r"^[^:]*$", ":00"), (r"^[^:]*:[^:]*$", ":00")):
+        is_short = pc.fill_null(pc.match_substring_regex(whole, pattern), False)
+        whole = pc.if_else(is_short, pc.binary_join_element_wise(whole, rest, ""), whole)
+    made = pc.strptime(whole, "%Y-%m-%d %H:%M:%S", "s", error_is_null=True)
+    # A day that there is not becomes one of the next month: it is another day of the month then.
+    parts = pc.extract_regex(whole, _DATE)
+    day = pc.struct_field(parts, "d").cast(pa.int64())
+    made = pc.if_else(pc.equal(pc.day(made), day), made, pa.scalar(None, made.type)).cast(pa.timestamp(unit))
+    if unit == "s":
+        return made
+    digits = pc.struct_field(pc.extract_regex(spaced, r"\.(?P<part>[0-9]{1,9})$"), "part")
+    micros = pc.utf8_slice_codeunits(pc.utf8_rpad(digits, 6, "0"), 0, 6).cast(pa.int64())
+    return pc.add(made, pc.fill_null(micros, 0).cast(pa.duration("us")))
+
+
+def _zoned(texts: pa.ChunkedArray, data_type: pa.DataType, zone: ZoneInfo | None) -> pa.ChunkedArray:
+    """Return moments: texts that name no zone are of the load's."""
+    parts = pc.extract_regex(texts, r"^(?P<t>.*?) ?(?P<s>[+-])(?P<h>[0-9]{2}):?(?P<m>[0-9]{2})$")
+    has_offset = parts.is_valid()
+    in_utc = pc.fill_null(pc.match_substring_regex(texts, "Z$"), False)
+    plain = pc.if_else(has_offset, pc.struct_field(parts, "t"), pc.if_else(in_utc, pc.utf8_rtrim(texts, "Z"), texts))
+    local = _moments(plain, "us")
+    minutes = pc.add(
+        pc.multiply(pc.struct_field(parts, "h").cast(pa.int64()), 60), pc.struct_field(parts, "m").cast(pa.int64())
+    )
+    minutes = pc.if_else(pc.equal(pc.struct_field(parts, "s"), "-"), pc.negate(minutes), minutes)
+    shift = pc.multiply(pc.fill_null(minutes, 0), 60_000_000).cast(pa.duration("us"))
+    with_zone = pc.subtract(local, shift).cast(pa.timestamp("us", "UTC"))
+    placed = pc.assume_timezone(local, str(zone or "UTC"), ambiguous="earliest", nonexistent="latest")
+    named = pc.or_(has_offset, in_utc)
+    return pc.if_else(named, with_zone, placed.cast(pa.timestamp("us", "UTC"))).cast(data_type, safe=False)
+
+
+def _from_json(texts: pa.ChunkedArray, data_type: pa.DataType) -> tuple[pa.ChunkedArray, Mask]:
+    """Return lists, structs and maps made of JSON; one by one, since Arrow has no function for it."""
+    values, bad = list[Any](), np.zeros(len(texts), bool)
+    for number, text in enumerate(texts.to_pylist()):
+        try:
+            value = None if text is None else json.loads(text)
+            if isinstance(value, dict) and pt.is_map(data_type):
+                value = list(value.items())
+            pa.scalar(value, data_type)
+            values.append(value)
+        except (ValueError, TypeError, RecursionError, pa.ArrowException):
+            values.append(None)
+            bad[number] = True
+    return pa.chunked_array([pa.array(values, data_type)]), bad
+
+
+def fit_values(
+    values: pa.ChunkedArray, data_type: pa.DataType, zone: ZoneInfo | None = None
+) -> tuple[pa.ChunkedArray, Mask]:
+    """Return the values of an expression as a column has them, and which do not fit; those are null.
+
+    Args:
+        values: numbers lose their fraction where the column has none, as in a cast of SQL; texts become values as in :func:`convert_texts`.
+        data_type: of the column.
+        zone: of times that name none; None: UTC.
+
+    Example:
+        >>> fit_values(pa.chunked_array([[14.5, 1e16, 3e9]]), pa.int32())[0].to_pylist()
+        [14, None, None]
+    """
+    if values.type.equals(data_type) or pt.is_null(values.type):
+        return values.cast(data_type), np.zeros(len(values), bool)
+    number = pt.is_integer(values.type) or pt.is_floating(values.type) or pt.is_decimal(values.type)
+    if number and (pt.is_integer(data_type) or pt.is_floating(data_type) or pt.is_decimal(data_type)):
+        made = _fit_numbers(values, data_type)
+        return made, pc.and_(made.is_null(), values.is_valid()).to_numpy()
+    if not pt.is_string(values.type):
+        try:
+            return values.cast(data_type), np.zeros(len(values), bool)
+        except (pa.ArrowException, NotImplementedError):
+            values = values.cast(pa.string())
+    return convert_texts(values, data_type, zone)
+
+
+def _fit_numbers(values: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedArray:
+    none = pa.scalar(None, values.type)
+    if pt.is_floating(values.type):
+        values = pc.if_else(pc.is_finite(values), values, none)
+    if pt.is_floating(data_type):
+        if pt.is_decimal(values.type):
+            values = values.cast(pa.float64())
+        made = values.cast(data_type, safe=False)
+        return pc.if_else(pc.is_finite(made), made, pa.scalar(None, data_type))
+    if pt.is_integer(values.type):
+        values = values.cast(pa.decimal128(20, 0))
+    if pt.is_decimal(data_type):
+        values = pc.round(values, data_type.scale, "half_towards_infinity")
+        fits = pc.less(pc.abs(values), _bound(10 ** (data_type.precision - data_type.scale), values.type))
+    else:
+        values = pc.trunc(values)
+        bits = data_type.bit_width - pt.is_signed_integer(data_type)
+        least = _bound(-(1 << bits) if pt.is_signed_integer(data_type) else 0, values.type)
+        fits = pc.and_(pc.greater_equal(values, least), pc.less(values, _bound(1 << bits, values.type)))
+    return pc.if_else(pc.fill_null(fits, False), values, pa.scalar(None, values.type)).cast(data_type)
+
+
+def _bound(number: int, data_type: pa.DataType) -> pa.Scalar:
+    return pa.scalar(float(number)) if pt.is_floating(data_type) else pa.scalar(Decimal(number), pa.decimal256(39, 0))
