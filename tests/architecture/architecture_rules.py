@@ -74,6 +74,7 @@ FLOORS: dict[str, int] = {
     "integrations": 84,  # tools that load and read tables by protocols of their own
     "dlt": 90,  # the destination of dlt
     "daft": 90,  # DataFrames of Daft
+    "ray": 90,  # datasets of Ray Data
     "cdc": 83,  # tables that follow the tables of a database
     "ingest": 84,  # rows of files, topics, other tables and databases on their way into tables
     "loads": 84,  # two-phase loads over HTTP
