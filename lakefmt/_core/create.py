@@ -14,7 +14,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.types as pt
 
-from lakefmt._core.arguments import shown, text_argument, texts_argument
+from lakefmt._core.arguments import mapping_argument, shown, text_argument, texts_argument
 from lakefmt._core.config.merge_rule import (
     PAYLOAD_MODES,
     PAYLOAD_STRATEGY,
@@ -26,6 +26,7 @@ from lakefmt._core.config.merge_rule import (
 )
 from lakefmt._core.config.settings import Settings, check_restated, resolve_properties
 from lakefmt._core.config.table_config import (
+    KIND,
     PAYLOADS,
     STRATEGY_IDS,
     TABLE_PROPERTIES,
@@ -49,7 +50,14 @@ from lakefmt._core.keys import (
     path_tells,
     plan_key_spec,
 )
-from lakefmt._core.schema import arrow_to_avro, check_names, field_at, normalise_schema, with_spark_types
+from lakefmt._core.schema import (
+    arrow_to_avro,
+    check_names,
+    field_at,
+    normalise_schema,
+    unreadable_by_spark,
+    with_spark_types,
+)
 from lakefmt._core.storage.api import Capabilities, ObjectStore
 from lakefmt._core.storage.local.store import LocalStore
 from lakefmt._core.timeline.properties_store import PROPERTIES, create_properties, load_properties
@@ -433,6 +441,49 @@ def _check_columns(schema: pa.Schema, spec: KeySpec, ordering: Sequence[str]) ->
             raise SchemaMismatch(f"{role} column {column!r} is not in the schema {schema.names}")
 
 
+def asked_properties(
+    columns: pa.Schema, properties: object, kind: object, keyed: Mapping[str, object], bucketing: Mapping[str, object]
+) -> dict[str, str]:
+    """Return the properties that a new table is asked to have, with those of an append table.
+
+    Args:
+        columns: of the table.
+        properties: as for `create_table`.
+        kind: ``"keyed"`` or ``"append"``.
+        keyed: the arguments that an append table does not take.
+        bucketing: the arguments `order`, `bucket_key` and `buckets`.
+
+    Raises:
+        InvalidInputError: they contradict each other.
+    """
+    given = mapping_argument(properties, "properties")
+    if text_argument(kind, "kind") == "keyed" and all(value is None for value in bucketing.values()):
+        if given.get(KIND) == "append" and keyed["record_key"] is not None:
+            raise InvalidInputError(f"properties: {KIND}=append: an append table (kind='append') has no record_key")
+        return given
+    from lakefmt._core.producers.append.verbs import append_properties  # few programs make such a table
+
+    return append_properties(
+        columns,
+        given,
+        kind=kind,
+        order=bucketing["order"],
+        bucket_key=bucketing["bucket_key"],
+        buckets=bucketing["buckets"],
+        keyed_by=keyed,
+    )
+
+
+def creation_warnings(schema: pa.Schema) -> tuple[str, ...]:
+    """Return what the first write warns of: columns that Spark cannot read."""
+    names = unreadable_by_spark(schema)
+    return (
+        (f"Spark cannot read the time columns {', '.join(names)}: store timestamps or numbers instead",)
+        if names
+        else ()
+    )
+
+
 def run_creation(
     client: TableClient,
     schema: pa.Schema,
@@ -457,7 +508,7 @@ def run_creation(
     Raises:
         TableExists: there is one already.
         InvalidInputError: the place lies in another table, or holds one.
-        UnknownSetting: a property that nobody knows, or a value that it does not take.
+        UnknownSetting: a property that is not known.
     """
     _check_arguments(schema, properties, table_type=table_type, name=name, database=database or "", index=index)
     properties, warnings = resolve_properties(properties, TABLE_PROPERTIES, settings)
@@ -466,14 +517,7 @@ def run_creation(
     stored = given if settings.text("lakefmt.create.types") == "exact" else with_spark_types(given)
     check_names(stored)
     fields = _names(ordering, "ordering") or []
-    spec = plan_key_spec(
-        _names(record_key, "record_key"),
-        _names(partition_by, "partition_by"),
-        hive_style=_stated(properties, "hoodie.datasource.write.hive_style_partitioning"),
-        url_encode=_stated(properties, "hoodie.datasource.write.partitionpath.urlencode"),
-        properties=properties,
-        schema=stored,
-    )
+    spec = _key_spec_of(record_key, partition_by, properties, stored)
     _check_millisecond_partitions(spec, given, stored)
     _check_key_types(spec, stored)
     index, properties = index_of_new_table(index, properties, settings, spec, kind, TableVersion.parse(table_version))
@@ -503,6 +547,22 @@ def run_creation(
     if requests:
         create_metadata_indexes(client, requests)
     return warnings
+
+
+def _key_spec_of(
+    record_key: str | Sequence[str] | None,
+    partition_by: str | Sequence[str] | None,
+    properties: Mapping[str, str],
+    schema: pa.Schema,
+) -> KeySpec:
+    return plan_key_spec(
+        _names(record_key, "record_key"),
+        _names(partition_by, "partition_by"),
+        hive_style=_stated(properties, "hoodie.datasource.write.hive_style_partitioning"),
+        url_encode=_stated(properties, "hoodie.datasource.write.partitionpath.urlencode"),
+        properties=properties,
+        schema=schema,
+    )
 
 
 def _has_metadata(settings: Settings, capabilities: Capabilities) -> bool:

@@ -146,13 +146,12 @@ def write_table(
         "name": name,
         "database": database,
     }
+    keyed = {"record_key": record_key, "partition_by": partition_by, "ordering": ordering}
     of_creation = {argument: value for argument, value in given.items() if value is not None}
     table = found_table(path, options, storage_options, merge, removes=not call.get("dry_run"))
     if table is None:
         made = {
-            "record_key": record_key,
-            "partition_by": partition_by,
-            "ordering": ordering,
+            **keyed,
             **of_creation,
             "name": (location_text(path).rstrip("/").rsplit("/", 1)[-1] or None) if name is None else name,
             "properties": properties,
@@ -164,14 +163,22 @@ def write_table(
         raise TableExists(_what_else(table))
     if mode == "ignore":
         return CommitResult(None, operation=WriteOperation(_verb(table, mode, operation).upper()))
-    check_agreement(table, record_key=record_key, partition_by=partition_by, ordering=ordering)
+    check_agreement(table, **keyed)
     _check_creation(table, of_creation)
     check_properties(table, mapping_argument(properties, "properties"))
-    if operation is None and mode in ("append", "upsert") and not table.properties.record_key_fields:
-        # Rows that were read update what they were read from, as in Hudi; others are new.
-        updates, data = brought_keys(data)
-        operation = "upsert" if updates else "insert"
+    operation, data = _keyless(table, mode, operation, data)
     return write_existing(table, mode, operation, data, call)
+
+
+def _keyless(table: Table, mode: str, operation: str | None, data: object) -> tuple[str | None, object]:
+    """Return how rows are written to a table without record key, and the rows.
+
+    Rows that were read update what they were read from, as in Hudi; others are new.
+    """
+    if operation is not None or mode not in ("append", "upsert") or table.properties.record_key_fields:
+        return operation, data
+    updates, rows = brought_keys(data)
+    return ("upsert" if updates else "insert"), rows
 
 
 @dataclass(frozen=True)

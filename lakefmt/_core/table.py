@@ -26,7 +26,7 @@ from lakefmt._core.catalogs.verbs import CatalogVerbs
 from lakefmt._core.compaction.verbs import CompactionVerbs
 from lakefmt._core.config.merge_rule import MergeFunction, with_merger
 from lakefmt._core.config.settings import resolve_settings
-from lakefmt._core.config.table_config import KIND, append_layout, check_merger
+from lakefmt._core.config.table_config import append_layout, check_merger
 from lakefmt._core.consumers.verbs import ConsumerVerbs
 from lakefmt._core.data_classes import replace
 from lakefmt._core.filegroups.table_client import TableClient, TableState
@@ -37,7 +37,6 @@ from lakefmt._core.producers.stream.verbs import ProducerVerbs
 from lakefmt._core.read.filters import Filter
 from lakefmt._core.read.snapshot import Snapshot
 from lakefmt._core.read.verbs import ReadingVerbs
-from lakefmt._core.schema import unreadable_by_spark
 from lakefmt._core.storage.open import location_text, open_store
 from lakefmt._core.undo.verbs import UndoVerbs
 from lakefmt._core.values import CommitResult, PartitionPath, Partitions, WriteOperation
@@ -148,7 +147,7 @@ def create_table(
         >>> t.read().num_rows
         0
     """
-    from lakefmt._core.create import run_creation, unique_index
+    from lakefmt._core.create import asked_properties, creation_warnings, run_creation, unique_index
 
     if text_argument(if_exists, "if_exists") not in ("error", "open"):
         raise InvalidInputError(f"unknown if_exists {if_exists!r}: expected 'error' or 'open'")
@@ -174,7 +173,7 @@ def create_table(
             merge=merge,
             name=name or client.store.url.rstrip("/").rsplit("/", 1)[-1],
             database=database,
-            properties=_asked_properties(columns, properties, kind, keyed, bucketing),
+            properties=asked_properties(columns, properties, kind, keyed, bucketing),
             settings=resolve_settings(handle_options),
             indexes=indexes,
         )
@@ -182,37 +181,7 @@ def create_table(
         if if_exists == "error":
             raise
         return Table(client)
-    return Table(client, _creation_warnings(columns) + warnings)
-
-
-def _asked_properties(
-    columns: pa.Schema, properties: object, kind: object, keyed: Mapping[str, object], bucketing: Mapping[str, object]
-) -> dict[str, str]:
-    given = mapping_argument(properties, "properties")
-    if text_argument(kind, "kind") == "keyed" and all(value is None for value in bucketing.values()):
-        if given.get(KIND) == "append" and keyed["record_key"] is not None:
-            raise InvalidInputError(f"properties: {KIND}=append: an append table (kind='append') has no record_key")
-        return given
-    from lakefmt._core.producers.append.verbs import append_properties  # few programs make such a table
-
-    return append_properties(
-        columns,
-        given,
-        kind=kind,
-        order=bucketing["order"],
-        bucket_key=bucketing["bucket_key"],
-        buckets=bucketing["buckets"],
-        keyed_by=keyed,
-    )
-
-
-def _creation_warnings(schema: pa.Schema) -> tuple[str, ...]:
-    names = unreadable_by_spark(schema)
-    return (
-        (f"Spark cannot read the time columns {', '.join(names)}: store timestamps or numbers instead",)
-        if names
-        else ()
-    )
+    return Table(client, creation_warnings(columns) + warnings)
 
 
 def open_table(

@@ -13,7 +13,7 @@ import json
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.types as pt
@@ -25,6 +25,7 @@ from lakefmt.realtime.errors import NotSupportedError, ProgrammingError
 
 if TYPE_CHECKING:
     from sqlglot import exp
+    from sqlglot.dialects.dialect import Dialect
 
 __all__ = [
     "MOST_CHARACTERS",
@@ -412,7 +413,7 @@ def parse_statement(text: str, parameters: Sequence[object] | None = None) -> St
 
 
 @cache
-def _cursor_dialect() -> Any:
+def _cursor_dialect() -> Dialect:
     """Return SQL with names in double quotes or in backquotes."""
     from sqlglot import tokens
     from sqlglot.dialects.dialect import Dialect
@@ -424,11 +425,11 @@ def _cursor_dialect() -> Any:
     return Quotes()
 
 
-def _unsupported(tree: Any) -> NotSupportedError:
+def _unsupported(tree: exp.Expr) -> NotSupportedError:
     return NotSupportedError(f"{tree.sql()!r:.200} is not supported: {_SUPPORTED_STATEMENTS}")
 
 
-def _check_parts(tree: exp.Expression, allowed: frozenset[str]) -> None:
+def _check_parts(tree: exp.Expr, allowed: frozenset[str]) -> None:
     """Refuse a part of a statement that this module does not know."""
     unknown = [name for name, value in tree.args.items() if value and name not in allowed]
     if unknown:
@@ -437,7 +438,7 @@ def _check_parts(tree: exp.Expression, allowed: frozenset[str]) -> None:
         )
 
 
-def _with_parameters(tree: Any, parameters: Sequence[object] | None, text: str) -> object:
+def _with_parameters(tree: exp.Expr, parameters: Sequence[object] | None, text: str) -> exp.Expr:
     from sqlglot import exp
 
     # Depth first is the order in the text.
@@ -452,7 +453,7 @@ def _with_parameters(tree: Any, parameters: Sequence[object] | None, text: str) 
     return tree
 
 
-def _literal_tree(value: object) -> object:
+def _literal_tree(value: object) -> exp.Expr:
     from decimal import Decimal
 
     from sqlglot import exp
@@ -469,7 +470,7 @@ def _literal_tree(value: object) -> object:
     raise ProgrammingError(f"{shown(value)} cannot be a value of a statement: numbers, texts, dates and None can")
 
 
-def _table_name(tree: object) -> TableName:
+def _table_name(tree: exp.Expr) -> TableName:
     from sqlglot import exp
 
     if not isinstance(tree, exp.Table):
@@ -482,7 +483,7 @@ def _table_name(tree: object) -> TableName:
 # ------------------------------------------------------------------------------------------------ CREATE and DROP
 
 
-def _parse_create(tree: Any) -> CreateTable:
+def _parse_create(tree: exp.Expr) -> CreateTable:
     from sqlglot import exp
 
     _check_parts(tree, frozenset({"this", "kind", "exists", "properties"}))
@@ -506,7 +507,7 @@ def _parse_create(tree: Any) -> CreateTable:
     return CreateTable(_table_name(tree.this.this), fields, tuple(key), partitions, bool(tree.args.get("exists")))
 
 
-def _parse_partitions(properties: Any) -> tuple[str, ...]:
+def _parse_partitions(properties: exp.Properties | None) -> tuple[str, ...]:
     from sqlglot import exp
 
     names: list[str] = []
@@ -539,7 +540,7 @@ def _check_names(columns: Sequence[SqlField], key: Sequence[str], partitions: Se
         )
 
 
-def _parse_column(tree: Any) -> tuple[SqlField, bool]:
+def _parse_column(tree: exp.Expr) -> tuple[SqlField, bool]:
     from sqlglot import exp
 
     nullable, in_key = True, False
@@ -634,14 +635,14 @@ def _parse_decimal(numbers: list[int], path: str) -> SqlType:
     return SqlType(SqlKind.DECIMAL, precision=precision, scale=scale)
 
 
-def _parse_interval(tree: Any, path: str) -> SqlType:
+def _parse_interval(tree: exp.Expr, path: str) -> SqlType:
     text = tree.sql().upper()
     if "DAY" in text and ("SECOND" in text or "TIME" in text):
         return SqlType(SqlKind.INTERVAL_DAY_TIME)
     raise NotSupportedError(f"column {path!r} has type {text}: of intervals, INTERVAL DAY TO SECOND can be stored")
 
 
-def _parse_nested(tree: Any, name: str, numbers: list[int], path: str) -> SqlType:
+def _parse_nested(tree: exp.Expr, name: str, numbers: list[int], path: str) -> SqlType:
     from sqlglot import exp
 
     parts = [
@@ -673,14 +674,14 @@ def _parse_nested(tree: Any, name: str, numbers: list[int], path: str) -> SqlTyp
     raise ProgrammingError(f"column {path!r} has type {tree.sql()}, whose parts are missing or wrong")
 
 
-def _parse_struct_field(tree: object, path: str) -> tuple[SqlField, bool]:
+def _parse_struct_field(tree: exp.Expr, path: str) -> tuple[SqlField, bool]:
     field, in_key = _parse_column(tree)
     if in_key:
         raise ProgrammingError(f"{path!r} is a field of a STRUCT, and cannot be a primary key")
     return field, in_key
 
 
-def _parse_drop(tree: Any) -> DropTable:
+def _parse_drop(tree: exp.Expr) -> DropTable:
     _check_parts(tree, frozenset({"this", "kind", "exists", "tables"}))
     # Newer releases of the parser keep a list.
     tables = tree.args.get("tables") or [tree.this]
@@ -692,7 +693,7 @@ def _parse_drop(tree: Any) -> DropTable:
 # --------------------------------------------------------------------------------------------------------- SELECT
 
 
-def _parse_select(tree: Any) -> Select:
+def _parse_select(tree: exp.Expr) -> Select:
     from sqlglot import exp
 
     # Newer releases of the parser call the part "from_".
@@ -720,7 +721,7 @@ def _parse_select(tree: Any) -> Select:
     return Select(_table_name(source.this), tuple(columns) or None, count, condition)
 
 
-def _without_tables(tree: Any) -> Any:
+def _without_tables(tree: exp.Expr) -> exp.Expr:
     """Return a condition with plain names of columns: there is one table."""
     from sqlglot import exp
 

@@ -262,10 +262,10 @@ def _is_ours(frame: Any, named: object = None) -> bool:
 
 
 def _remembering(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    def remember(self: Any, *given: Any, **named: Any) -> Any:
+    def remember(self: Any, *given: object, **named: object) -> Any:
         memory, values = _remembered(self), (*given, *named.values())
         if name == "option":
-            memory["options"].update(option_texts({values[0]: values[1]}))
+            memory["options"].update(option_texts({str(values[0]): values[1]}))
         elif name == "options":
             memory["options"].update(option_texts(named))
         else:
@@ -276,7 +276,7 @@ def _remembering(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _deferring(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    def defer(self: Any, *columns: Any) -> Any:
+    def defer(self: Any, *columns: object) -> Any:
         # A stream whose batches a function takes must not have been told: whether it is ours is known when it starts.
         _remembered(self)[name] = columns
         return self
@@ -293,7 +293,12 @@ def _partition_by_deferred(writer: Any) -> None:
 
 def _saving(_: str, original: Callable[..., Any]) -> Callable[..., Any]:
     def save(
-        self: Any, path: Any = None, format: Any = None, mode: Any = None, *partition_by: Any, **options: Any
+        self: Any,
+        path: str | None = None,
+        format: str | None = None,
+        mode: str | None = None,
+        *partition_by: object,
+        **options: object,
     ) -> Any:
         if not _is_ours(self, format):
             return original(self, path, format, mode, *partition_by, **options)
@@ -310,7 +315,7 @@ def _saving(_: str, original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _querying(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    def query(self: Any, *given: Any, **named: Any) -> Any:
+    def query(self: Any, *given: object, **named: object) -> Any:
         if name == "sql":
             _refuse_catalog_table(self, str(next(iter(given), named.get("sqlQuery", ""))))
         forget_states_of_views(getattr(self, "_spark", self))
@@ -340,7 +345,9 @@ def _refuse_catalog_table(spark: SparkSession, text: str) -> None:
 
 
 def _loading(_: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    def load(self: Any, path: Any = None, format: Any = None, schema: Any = None, **options: Any) -> Any:
+    def load(
+        self: Any, path: str | None = None, format: str | None = None, schema: object = None, **options: object
+    ) -> Any:
         if not _is_ours(self, format):
             return original(self, path, format, schema, **options)
         memory = _remembered(self)
@@ -361,12 +368,12 @@ def _loading(_: str, original: Callable[..., Any]) -> Callable[..., Any]:
 def _starting(_: str, original: Callable[..., Any]) -> Callable[..., Any]:
     def start(
         self: Any,
-        path: Any = None,
-        format: Any = None,
-        outputMode: Any = None,  # noqa: N803 - the names are those of Spark
-        partitionBy: Any = None,  # noqa: N803
-        queryName: Any = None,  # noqa: N803
-        **options: Any,
+        path: str | None = None,
+        format: str | None = None,
+        outputMode: str | None = None,  # noqa: N803 - the names are those of Spark
+        partitionBy: object = None,  # noqa: N803
+        queryName: str | None = None,  # noqa: N803
+        **options: object,
     ) -> Any:
         if not _is_ours(self, format):
             _partition_by_deferred(self)
@@ -394,7 +401,9 @@ def _tell_query(sink: StreamSink, session: Any, name: str | None) -> None:
 
 
 def _loading_stream(_: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    def load(self: Any, path: Any = None, format: Any = None, schema: Any = None, **options: Any) -> Any:
+    def load(
+        self: Any, path: str | None = None, format: str | None = None, schema: object = None, **options: object
+    ) -> Any:
         if _is_ours(self, format) and not hasattr(_session_of(self), "dataSource"):
             raise UnsupportedFeature(
                 "readStream of a table needs PySpark 4, which has data sources in Python: with PySpark 3.5 read increments in "
@@ -405,7 +414,7 @@ def _loading_stream(_: str, original: Callable[..., Any]) -> Callable[..., Any]:
     return load
 
 
-def _partition_by(settings: dict[str, Any], columns: object) -> None:
+def _partition_by(settings: dict[str, object], columns: object) -> None:
     """Let the columns of ``partitionBy`` be those of the option, where it is not given, as Hudi does."""
     names = [columns] if isinstance(columns, str) else list(columns) if isinstance(columns, list | tuple) else []
     while any(isinstance(name, list | tuple) for name in names):
@@ -415,7 +424,7 @@ def _partition_by(settings: dict[str, Any], columns: object) -> None:
 
 
 def _refusing(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    def refuse(self: Any, *given: Any, **named: Any) -> Any:
+    def refuse(self: Any, *given: object, **named: object) -> Any:
         if _is_ours(self, named.get("format")):
             raise UnsupportedFeature(f"{name}() needs a catalog table: {NO_CATALOG_TABLE}")
         if name == "toTable":
@@ -425,7 +434,7 @@ def _refusing(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     return refuse
 
 
-def _path_and_options(memory: dict[str, Any], path: object, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+def _path_and_options(memory: dict[str, Any], path: object, options: dict[str, object]) -> tuple[str, dict[str, Any]]:
     """Return the path and the options of a call.
 
     Raises:

@@ -19,6 +19,7 @@ import lakefmt._core.ingest.files.source as file_sources
 from lakefmt._core.ingest.api import SourceBatch
 from lakefmt._core.ingest.rows import RoundRows
 from lakefmt._core.ingest.sink import JobSink
+from lakefmt._core.ingest.transforms import _Sql
 from lakefmt._core.storage.open import open_store
 from lakefmt._core.write.transaction import WriteTransaction
 from lakefmt.errors import InvalidInputError, LakefmtError, PositionLost, SourceRefused, UnknownSetting
@@ -184,6 +185,20 @@ def test_a_row_that_a_filter_no_longer_lets_through_leaves_the_table_that_follow
     bronze.upsert([{"id": "a", "n": -1}, {"id": "b", "n": 2}])
     ingest(tmp_path / "bronze", tmp_path / "silver", **how)
     assert rows_of(tmp_path / "silver") == [{"id": "b", "n": 2}]
+
+
+def test_sql_over_an_increment_is_run_for_each_kind_of_rows_and_not_for_each_row(tmp_path, monkeypatch):
+    bronze = make(tmp_path / "bronze")
+    bronze.upsert([{"id": f"{n:03}", "n": n} for n in range(0, 300, 2)])
+    how = {"source_kind": "table", "transformers": ["SELECT * FROM <SRC>"]}
+    ingest(tmp_path / "bronze", tmp_path / "silver", **how)
+    bronze.upsert([{"id": f"{n:03}", "n": -n} for n in range(300)])  # every second one is new
+    asked = list[int]()
+    ask = _Sql._asked
+    monkeypatch.setattr(_Sql, "_asked", lambda query, rows: asked.append(1) or ask(query, rows))
+    ingest(tmp_path / "bronze", tmp_path / "silver", **how)
+    assert len(asked) <= 4
+    assert rows_of(tmp_path / "silver") == rows_of(tmp_path / "bronze")
 
 
 @pytest.mark.parametrize("table_type", ["cow", "mor"])

@@ -139,6 +139,38 @@ def test_t9_every_way_of_reading_has_the_same_rows(rows: list[tuple[str, str]], 
     assert read(data, escape=b"^", **how) == (expected, 0)
 
 
+RAW = st.text(st.sampled_from(['"', ",", "\n", "\n", "a", "é", " ", "\\", "N", "\r", "|", ";"]), max_size=24)
+
+
+@settings(max_examples=examples(300), derandomize=True, deadline=None)
+@given(
+    RAW,
+    st.integers(1, 6),
+    st.tuples(st.booleans(), st.booleans(), st.booleans()),
+    st.sampled_from([b",", b"||"]),
+    st.sampled_from([b"\n", b"\r\n", b";;"]),
+    st.integers(0, 2),
+)
+def test_t9_any_body_has_the_same_rows_wherever_it_is_cut_and_by_each_way(
+    text: str, size: int, signs: tuple[bool, bool, bool], separator: bytes, delimiter: bytes, skip: int
+) -> None:
+    enclosed, escaped, trimmed = signs
+    how: dict[str, Any] = {"separator": separator, "delimiter": delimiter, "trim_space": trimmed, "skip_header": skip}
+    how |= {"enclose": b'"'} if enclosed else {}
+    how |= {"escape": b"\\"} if escaped else {}
+    whole = read(text.encode(), **how)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(csv_rows, "_BLOCK_BYTES", size)
+        assert read(text.encode(), size=size, **how) == whole
+    if not escaped:  # one that never comes is another way through the code
+        assert read(text.encode(), **{**how, "escape": b"^"}) == whole
+
+
+@pytest.mark.parametrize("escape", [b"", b"\\"])
+def test_a_quote_that_is_not_closed_is_a_bad_row(escape: bytes) -> None:
+    assert read(b'1,a\n2,"b\n3,c\n', enclose=b'"', escape=escape) == ([("1", "a")], 1)
+
+
 def test_a_row_that_is_too_long_ends_the_load(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(csv_rows, "_BLOCK_BYTES", 10)
     monkeypatch.setattr(csv_rows, "_MAX_ROW_BYTES", 100)

@@ -102,6 +102,33 @@ def test_t10_what_python_writes_is_read(
     assert bad == 0
 
 
+PIECES = [
+    *("{", "}", "[", "]", '"', ",", "\\", " ", "\n", ":", "junk"),
+    '{"a":1}',
+    '{"a":2,"b":"x"}',
+    '{"a":"3"}',
+    '{"b":"}"}',
+    '{"a":[1]}',
+]
+
+
+@settings(max_examples=examples(300), derandomize=True, deadline=None)
+@given(st.lists(st.sampled_from(PIECES), max_size=8), st.integers(1, 9), st.sampled_from(["", "$.a"]))
+def test_t10_any_body_has_the_same_rows_wherever_it_is_cut(pieces: list[str], size: int, root: str) -> None:
+    """What is no record is a bad row in every block, as it is in the last one."""
+    data = "".join(pieces).encode()
+    how: dict[str, Any] = {"json_root": root} if root else {}
+
+    def as_texts(size: int) -> tuple[list[list[str | None]], int]:
+        rows, bad = read(data, size, **how)
+        return [[None if value is None else str(value) for value in row] for row in rows], min(bad, 1)
+
+    whole = as_texts(1 << 20)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_rows, "_BLOCK_BYTES", size)
+        assert as_texts(size) == whole
+
+
 def test_tx17_large_bodies_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_rows, "_MAX_BODY_BYTES", 100)
     with pytest.raises(Refusal, match="ignore_json_size"):

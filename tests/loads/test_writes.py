@@ -362,3 +362,42 @@ def test_a_text_that_is_longer_than_its_column_ends_its_row(strict: str) -> None
     assert (reply["NumberLoadedRows"], reply["NumberFilteredRows"]) == (3, 2), reply
     assert client.transaction("commit", "l")["Status"] == "OK"
     assert [row[0] for row in base.rows()] == [1, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("body", "headers"),
+    [
+        (b"1,z,9\n3,c,1\n", {}),
+        (b"1,z,9,1\n3,c,1,0\n", OPERATED),
+        (b"1,z\n", {"columns": "id,v", "partial_update": "true"}),
+        (b"1,z,1\n3,c,0\n", {"columns": "id,v,__op", "partial_update": "true"}),
+        (b"1,z,9\n3,c,1\n", {"merge_condition": "n"}),
+        (b"7,z,9\n", {"lakefmt_operation": "insert"}),
+    ],
+)
+def test_tx13_every_way_to_commit_says_its_label_which_outlives_the_record(
+    base: Base, body: bytes, headers: dict[str, Any]
+) -> None:
+    load(base, b"1,a,1\n2,b,2\n", label="first", **CSV)
+    assert load(base, body, label="l", **{**CSV, **headers})["Status"] == "OK"
+    rows = base.rows()
+    client = Client(base.service(options()))
+    client.service.transactions.journal.forget(client.service.transactions.live["db", "l"].record)
+    client.service.stop()
+    client = Client(base.service(options()))
+    # A server that has opened no table yet asks the one that the client names, as StarRocks' client does.
+    assert "has already committed" in client.transaction("commit", "l", table="t")["Message"]
+    assert client.transaction("begin", "l")["ExistingJobStatus"] == "FINISHED"
+    assert client.state("l") == "VISIBLE"
+    assert base.rows() == rows
+
+
+@pytest.mark.parametrize("operation", ["upsert", "insert"])
+def test_keys_that_come_again_in_a_later_window(operation: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lakefmt._core.loads.staging.PART_BYTES", 1_000)
+    monkeypatch.setattr("lakefmt._core.loads.commit.LoadTable.window_bytes", 2_000)
+    base = Base()
+    bodies = [b"".join(b"%d,v%d,1\n" % (n, part) for n in range(50)) for part in range(6)]
+    load(base, *(bodies if operation == "upsert" else bodies[:1]), lakefmt_operation=operation, **CSV)
+    assert [row[0] for row in base.rows()] == sorted(range(50), key=repr) or len(base.rows()) == 50
+    assert {row[1] for row in base.rows()} == {"v5" if operation == "upsert" else "v0"}

@@ -77,6 +77,10 @@ def ids_of(table: Path) -> Counter[int]:
     return Counter(map(int, lakefmt.open_table(str(table)).read(columns=["id"])["id"].to_pylist()))
 
 
+def commits_of(table: Path) -> int:
+    return len(list(table.glob(".hoodie/timeline/*.commit")))
+
+
 @pytest.mark.judge_spark
 @pytest.mark.slow
 @pytest.mark.timeout(int(SECONDS) + 1500)
@@ -110,12 +114,15 @@ def test_a_job_by_spark_that_is_killed_has_each_row_once(tmp_path, variables):
 
 
 def _kill_at_drawn_moments(folder: Path, table: Path, variables: Mapping[str, str], writers: Writers) -> None:
-    """Kill jobs some seconds after their first commit, or before it."""
+    """Kill jobs some seconds after their first commit, or after their start."""
     draw, end, kills = random.Random(seed_of_run() + 1), time.monotonic() + SECONDS, 0
     with working(writers):
         while time.monotonic() < end:
+            done = commits_of(table)
             process = begun(folder, table, variables, "--continuous", "--source-limit", "200000")
-            time.sleep(draw.uniform(8, 45))
+            if draw.random() < 0.6:  # it gets on, also where a session takes a minute to start
+                wait_for(lambda done=done: commits_of(table) > done, process, table.parent / "log")
+            time.sleep(draw.uniform(0, 20))
             assert process.poll() is None, (table.parent / "log").read_text(errors="replace")[-3000:]
             kill(process)
             kills += 1

@@ -33,8 +33,13 @@ _COMMITS: Final = (
     "hoodie.deltastreamer.source.hoodieincr.num_instants",
 )
 _FALLS_BACK: Final = "hoodie.datasource.read.incr.fallback.fulltablescan.enable"
-_BEFORE: Final = {"u": RowKind.UPDATE_BEFORE.value, "d": RowKind.DELETE.value}
-_AFTER: Final = {"i": RowKind.INSERT.value, "u": RowKind.UPDATE_AFTER.value}
+#: Of the changes of a commit: which rows come first, and what they are.
+_IMAGES: Final = (
+    ("u", "before", RowKind.UPDATE_BEFORE),
+    ("d", "before", RowKind.DELETE),
+    ("i", "after", RowKind.INSERT),
+    ("u", "after", RowKind.UPDATE_AFTER),
+)
 
 
 #: Changed rows of a round, which is held in memory; one commit is never parted.
@@ -108,17 +113,13 @@ def _rows_of_commit(changes: pa.Table) -> Iterator[SourceBatch]:
     A key that moves to another file is deleted and inserted by one commit, in any order. The row before an update is deleted, too: in the
     table that follows it may lie in another partition, and a query may let only one of both through.
     """
-    is_new = pc.equal(changes["op"], "i")
-    for image, codes, chosen in (
-        ("before", _BEFORE, pc.invert(is_new)),
-        ("after", _AFTER, pc.is_valid(changes["after"])),
-    ):
-        part = changes.filter(pc.and_(chosen, pc.is_valid(changes[image]))).select(["op", image])
-        for batch in part.combine_chunks().to_batches(max_chunksize=65_536):
-            coded = batch.column(0).dictionary_encode()
-            kinds = np.array([codes[op] for op in coded.dictionary.to_pylist()], np.int8)[coded.indices.to_numpy()]
-            rows = pa.RecordBatch.from_struct_array(batch.column(1))
-            yield SourceBatch(rows, None if (kinds == RowKind.INSERT.value).all() else kinds)
+    for op, image, kind in _IMAGES:
+        chosen = pc.and_(pc.equal(changes["op"], op), pc.is_valid(changes[image]))
+        part = changes.filter(chosen).select([image]).combine_chunks()
+        for batch in part.to_batches(max_chunksize=65_536):
+            rows = pa.RecordBatch.from_struct_array(batch.column(0))
+            # One kind a batch: SQL is run over rows of one kind at a time.
+            yield SourceBatch(rows, None if kind is RowKind.INSERT else np.full(rows.num_rows, kind.value, np.int8))
 
 
 def _newest_restore(table_at: TableAt) -> str | None:

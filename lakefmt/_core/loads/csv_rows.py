@@ -21,7 +21,7 @@ import pyarrow.csv as pacsv
 import pyarrow.types as pt
 
 from lakefmt._core.data_classes import dataclass, replace
-from lakefmt._core.loads.protocol import LoadParameters, Refusal
+from lakefmt._core.loads.protocol import MOST_CHARACTERS, LoadParameters, Refusal
 
 __all__ = ["CsvReader", "Problem", "SourceRows", "active_escapes", "has_no_number", "is_utf8"]
 
@@ -114,7 +114,9 @@ class CsvReader:
             warned = data[:end].endswith(b"\r\n") and self._parameters.delimiter == b"\n"
             yield from self._rows(data[begin:end])
         if rest:
-            yield from self._rows(rest + self._parameters.delimiter)
+            last = rest + self._parameters.delimiter
+            # Arrow takes everything behind a quote that is not closed for a value.
+            yield from self._rows(last, whole=self._last_end(last) == len(last))
         self.warnings += bool(rest) + warned
 
     # --- cutting ---------------------------------------------------------------------------------------------------------
@@ -144,9 +146,9 @@ class CsvReader:
 
     # --- decoding --------------------------------------------------------------------------------------------------------
 
-    def _rows(self, data: bytes) -> Iterator[SourceRows]:
+    def _rows(self, data: bytes, *, whole: bool = True) -> Iterator[SourceRows]:
         found = None
-        if self._suits_arrow(data) and is_utf8(data):
+        if whole and self._suits_arrow(data) and is_utf8(data):
             found = self._read_by_arrow(data, self._types) if self._is_plain(data) else None
             if found is None or any(map(has_no_number, found.rows.columns)):
                 found = self._read_by_arrow(data, {})
@@ -236,7 +238,12 @@ class CsvReader:
             for row in np.flatnonzero(bad_text)[: self._parameters.most_problems]
         ]
         rows = pa.table(dict(zip(self._names, columns, strict=True))) if width else pa.table({})
-        return SourceRows(rows, int(np.count_nonzero(wrong | bad_text)), problems[: self._parameters.most_problems])
+        rest = cut.rest()
+        if rest:
+            problems.append(Problem("the body ends inside an enclosed field", rest))
+        return SourceRows(
+            rows, int(np.count_nonzero(wrong | bad_text)) + bool(rest), problems[: self._parameters.most_problems]
+        )
 
 
 def has_no_number(column: pa.ChunkedArray) -> bool:
@@ -415,6 +422,11 @@ class _Cut:
         """Return the rows of some bytes."""
         rows: Numbers = np.searchsorted(self._row_ends, places)
         return rows[rows < len(self._row_ends)]
+
+    def rest(self) -> str:
+        """Return how what is behind the last row begins: a block ends with a row, unless a quote is not closed."""
+        begin = int(self._row_ends[-1]) + 1 if len(self._row_ends) else 0
+        return self._block[begin : begin + 4 * MOST_CHARACTERS].decode("utf-8", "replace")[:MOST_CHARACTERS]
 
     def row_text(self, row: int) -> str:
         """Return how a row begins."""

@@ -28,6 +28,7 @@ _MAX_RECORD_BYTES: Final = 128 << 20
 _MAX_BODY_BYTES: Final = 100 << 20
 _MAX_DEPTH: Final = 100
 _WHITE: Final = b" \t\r\n"
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _STEP = re.compile(r"""\.([^.\[\]"]+)|\["([^"]+)"\]|\['([^']+)'\]|\[([0-9]{1,6})\]|\."([^"]+)\"""")
 
 Path = tuple[str | int, ...]
@@ -124,9 +125,9 @@ class JsonReader:
     def _begin(self, left: bytearray) -> int:
         """Return the depth at which records lie, and take off what is before them; -1: nothing came yet."""
         stripped = left.lstrip(_WHITE)
-        if stripped.startswith(b"\xef\xbb\xbf"):
+        if stripped.startswith(_BYTE_ORDER_MARK):
             stripped = stripped[3:].lstrip(_WHITE)
-        if not stripped:
+        if _BYTE_ORDER_MARK.startswith(stripped):
             return -1
         is_array = stripped.startswith(b"[") and not self._root
         left[:] = stripped[1:] if is_array else stripped
@@ -140,7 +141,7 @@ class JsonReader:
         if end and (left or base):
             del left[:end]
             whole = data[:end]
-            problems = [] if not ended else found.rest()
+            problems = found.rest(end, ended=ended)
             rows = self._read_by_arrow(found, whole) if not problems else None
             yield rows if rows is not None else self._read_each(found, whole, problems)
 
@@ -310,15 +311,20 @@ class _Records:
         """Yield where each record begins and ends."""
         yield from zip(self.begins.tolist(), self.ends.tolist(), strict=True)
 
-    def rest(self) -> list[Problem]:
-        """Return what is wrong with what is not part of a record."""
-        between = self._between(len(self._data))
+    def rest(self, end: int, *, ended: bool) -> list[Problem]:
+        """Return what is wrong with what is not part of a record.
+
+        Args:
+            end: of what is looked at.
+            ended: the body ends there.
+        """
+        between = self._between(end)
         between = between[between != self._closed]
         junk = between[~np.isin(self._data[between], np.frombuffer(_WHITE + (b"," if self._base else b""), np.uint8))]
         if len(junk):
             text = self._block[int(junk[0]) :][:MOST_CHARACTERS].decode("utf-8", "replace")
             return [Problem("the body ends inside a record" if self._is_open else "this is no object", text)]
-        return [Problem("the array is not closed")] if self._base and self._closed < 0 else []
+        return [Problem("the array is not closed")] if ended and self._base and self._closed < 0 else []
 
     def lines(self, end: int) -> bytes:
         """Return the records with a line for each."""

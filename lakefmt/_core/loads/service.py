@@ -402,7 +402,9 @@ class LoadService:
     def _end_unknown(self, request: Request, operation: Operation, label: str) -> Reply:
         """Answer for a label whose record is forgotten: the commits of tables know it longer."""
         database = request.headers["db"]
-        state, _ = self._state_of(database, label)
+        table = request.headers.get("table", "")
+        self._check_grant(request, database, table)
+        state, _ = self._state_of(database, label, check_folder_name(table, "table") if table else "")
         if state is LoadState.VISIBLE and operation is Operation.COMMIT:
             return Reply(outcome_body("OK", _ALREADY.format("", label), label))
         if state is LoadState.VISIBLE and operation is Operation.ROLLBACK:
@@ -540,9 +542,8 @@ class LoadService:
 
     # --- states and lists --------------------------------------------------------------------------------------------------
 
-    def _state_of(self, database: str, label: str) -> tuple[LoadState, str]:
-        state, reason = self.transactions.state(database, label)
-        return state, reason
+    def _state_of(self, database: str, label: str, table: str = "") -> tuple[LoadState, str]:
+        return self.transactions.state(database, label, table)
 
     def _state(self, request: Request) -> Reply:
         found = _OF_DATABASE.fullmatch(request.path)

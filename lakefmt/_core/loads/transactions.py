@@ -287,13 +287,22 @@ class Transactions:
             record.times = seen  # the clock has stepped back
         return expiry(record.state, record.times, now)
 
-    def state(self, database: str, label: str) -> tuple[LoadState, str]:
-        """Return the state of a label, and why its transaction was aborted."""
+    def state(self, database: str, label: str, table: str = "") -> tuple[LoadState, str]:
+        """Return the state of a label, and why its transaction was aborted.
+
+        Args:
+            database: of the label.
+            label: it.
+            table: that is asked, too, where no record is left; empty: only those that were opened.
+        """
         live = self.find(database, label)
         if live is not None:
             return live.record.state, live.record.reason
-        for (name, _), table in list(self._tables.items()):
-            if name == database and table.find_label(database, label) is not None:
+        if table:
+            with suppress(Refusal, TableNotFound):
+                self.table(database, table)
+        for (name, _), opened in list(self._tables.items()):
+            if name == database and opened.find_label(database, label) is not None:
                 return LoadState.VISIBLE, ""
         return LoadState.UNKNOWN, ""
 

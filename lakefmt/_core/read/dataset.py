@@ -7,7 +7,7 @@ than its own methods fails instead of reading something else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from threading import Lock
@@ -79,7 +79,7 @@ class BatchScanner:
             num_rows -= batch.num_rows
         return pa.Table.from_batches(parts, reader.schema)
 
-    def take(self, indices: Any) -> pa.Table:
+    def take(self, indices: object) -> pa.Table:
         """Return rows by their positions."""
         return self.to_table().take(indices)
 
@@ -92,6 +92,8 @@ class BatchScanner:
 
 
 AnyScanner: TypeAlias = "ds.Scanner | BatchScanner"
+#: What a scan returns: names of columns, or expressions by the names of their results; None: all columns.
+Columns: TypeAlias = "Sequence[str] | dict[str, pc.Expression] | None"
 
 
 class DatasetRows:
@@ -106,7 +108,7 @@ class DatasetRows:
         """Return the condition of a filter over the columns."""
         return parse_filter(filter, self.schema)
 
-    def scanner(self, columns: Sequence[str], condition: Condition | None, options: Mapping[str, Any]) -> AnyScanner:
+    def scanner(self, columns: Sequence[str], condition: Condition | None, options: Mapping[str, object]) -> AnyScanner:
         """Return a scanner of the rows that fulfil a condition."""
         raise NotImplementedError
 
@@ -154,7 +156,7 @@ class SnapshotRows(DatasetRows):
         both = condition if own is None else own if condition is None else own & condition
         return replace(self._everything, columns=tuple(columns), condition=both)
 
-    def scanner(self, columns: Sequence[str], condition: Condition | None, options: Mapping[str, Any]) -> AnyScanner:
+    def scanner(self, columns: Sequence[str], condition: Condition | None, options: Mapping[str, object]) -> AnyScanner:
         """Return a scanner of Arrow's own where it can read the files, else of merged rows."""
         plan = self.plan(columns, condition)
         files, logged = planned_files(self.snapshot, plan, self.query)
@@ -224,7 +226,7 @@ class IncrementRows(DatasetRows):
         exact = None if both is None else both.exact
         return read_planned_increment(self.client, self.plan, self.plan.slices, list(columns), exact)
 
-    def scanner(self, columns: Sequence[str], condition: Condition | None, options: Mapping[str, Any]) -> AnyScanner:
+    def scanner(self, columns: Sequence[str], condition: Condition | None, options: Mapping[str, object]) -> AnyScanner:
         """Return a scanner of the rows of the increment."""
         sizes = {name: value for name, value in options.items() if name == "batch_size"}
         return ds.InMemoryDataset(self._rows(columns, condition)).scanner(**sizes)
@@ -366,9 +368,9 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow has n
 
     def scanner(
         self,
-        columns: Sequence[str] | dict[str, pc.Expression] | None = None,
+        columns: Columns = None,
         filter: pc.Expression | None = None,
-        **options: Any,
+        **options: object,
     ) -> AnyScanner:
         """Return a scanner of exactly the rows that a filter keeps.
 
@@ -397,27 +399,31 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow has n
             return BatchScanner(lambda: _projected(scanner.to_reader(), names))
         return scanner
 
-    def to_table(self, columns: Any = None, filter: pc.Expression | None = None, **options: Any) -> pa.Table:
+    def to_table(self, columns: Columns = None, filter: pc.Expression | None = None, **options: object) -> pa.Table:
         """Return the rows that a filter keeps; arguments as for :meth:`scanner`."""
         return self.scanner(columns, filter, **options).to_table()
 
     def to_batches(
-        self, columns: Any = None, filter: pc.Expression | None = None, **options: Any
+        self, columns: Columns = None, filter: pc.Expression | None = None, **options: object
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows that a filter keeps; arguments as for :meth:`scanner`."""
         yield from self.scanner(columns, filter, **options).to_batches()
 
-    def head(self, num_rows: int, columns: Any = None, filter: pc.Expression | None = None, **options: Any) -> pa.Table:
+    def head(
+        self, num_rows: int, columns: Columns = None, filter: pc.Expression | None = None, **options: object
+    ) -> pa.Table:
         """Return the first rows that a filter keeps; arguments as for :meth:`scanner`."""
         return self.scanner(columns, filter, **{"batch_readahead": 1, "fragment_readahead": 1, **options}).head(
             num_rows
         )
 
-    def take(self, indices: Any, columns: Any = None, filter: pc.Expression | None = None, **options: Any) -> pa.Table:
+    def take(
+        self, indices: object, columns: Columns = None, filter: pc.Expression | None = None, **options: object
+    ) -> pa.Table:
         """Return rows by their positions; arguments as for :meth:`scanner`."""
         return self.to_table(columns, filter, **options).take(indices)
 
-    def count_rows(self, filter: pc.Expression | None = None, **_options: Any) -> int:
+    def count_rows(self, filter: pc.Expression | None = None, **_options: object) -> int:
         """Return how many rows a filter keeps: by footers where no row must be read."""
         return self._rows.count(self._condition(filter))
 
@@ -436,17 +442,17 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow has n
         """Return the rows, in memory, in a schema."""
         return ds.InMemoryDataset(self.to_table()).replace_schema(schema)
 
-    def sort_by(self, sorting: Any, **options: Any) -> ds.InMemoryDataset:
+    def sort_by(self, sorting: object, **options: object) -> ds.InMemoryDataset:
         """Return the rows, in memory, in an order."""
         return ds.InMemoryDataset(self.to_table()).sort_by(sorting, **options)
 
-    def join(self, right_dataset: Any, *arguments: Any, **options: Any) -> ds.InMemoryDataset:
+    def join(self, right_dataset: ds.Dataset, *arguments: object, **options: object) -> ds.InMemoryDataset:
         """Join the rows, in memory, with those of another dataset."""
         return ds.InMemoryDataset(self.to_table()).join(
             ds.InMemoryDataset(right_dataset.to_table()), *arguments, **options
         )
 
-    def join_asof(self, right_dataset: Any, *arguments: Any, **options: Any) -> ds.InMemoryDataset:
+    def join_asof(self, right_dataset: ds.Dataset, *arguments: object, **options: object) -> ds.InMemoryDataset:
         """Join the rows, in memory, with those of another dataset that are nearest."""
         right = ds.InMemoryDataset(right_dataset.to_table())
         return ds.InMemoryDataset(self.to_table()).join_asof(right, *arguments, **options)
@@ -456,7 +462,7 @@ def _both(first: pc.Expression | None, second: pc.Expression | None) -> pc.Expre
     return second if first is None else first if second is None else first & second
 
 
-def _projected(reader: pa.RecordBatchReader, columns: Any) -> pa.RecordBatchReader:
+def _projected(reader: pa.RecordBatchReader, columns: Sequence[str] | dict[str, pc.Expression]) -> pa.RecordBatchReader:
     """Compute columns, or name some more than once, batch by batch."""
 
     def of(batch: pa.RecordBatch | pa.Table) -> pa.Table:
@@ -471,7 +477,7 @@ def _projected(reader: pa.RecordBatchReader, columns: Any) -> pa.RecordBatchRead
     return pa.RecordBatchReader.from_batches(of(reader.schema.empty_table()).schema, batches())
 
 
-def _named_in(expressions: Any, schema: pa.Schema) -> list[str]:
+def _named_in(expressions: Iterable[pc.Expression], schema: pa.Schema) -> list[str]:
     """Return the columns that expressions use."""
     from lakefmt._core.read.filters import filter_columns
 

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from decimal import Decimal
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -35,6 +35,10 @@ from lakefmt._core.read.filter_terms import (
 )
 from lakefmt._core.values import Filter
 from lakefmt.errors import InvalidExpression, InvalidFilter, LakefmtError
+
+if TYPE_CHECKING:
+    from sqlglot.expressions import Column as SqlColumn
+    from sqlglot.expressions import Expr
 
 __all__ = [
     "Filter",
@@ -123,13 +127,13 @@ class _Translator:
         # What is joined before the tree at hand, and whether all of it must hold.
         self._before: list[tuple[bool, list[Condition]]] = []
 
-    def _check(self, tree: Any) -> None:
+    def _check(self, tree: Expr) -> None:
         """Raise for a node of an unknown type or with an unknown argument."""
         allowed = _NODE_ARGUMENTS.get(type(tree).__name__)
         if allowed is None or any(value for name, value in tree.args.items() if name not in allowed):
             raise _NotATerm
 
-    def condition(self, tree: Any, *, negated: bool) -> Condition:
+    def condition(self, tree: Expr, *, negated: bool) -> Condition:
         """Translate a condition or its negation."""
         name = type(tree).__name__
         if name in ("And", "Or", "Not", "Paren"):
@@ -148,7 +152,7 @@ class _Translator:
             pass
         return self._computed(tree, negated)
 
-    def _computed(self, tree: Any, negated: bool) -> Condition:
+    def _computed(self, tree: Expr, negated: bool) -> Condition:
         """Return a condition that is computed for every row, with what prunes beside it."""
         # Imported here: few filters compute.
         from lakefmt._core.read.sql_expressions import ExpressionTranslator
@@ -167,19 +171,19 @@ class _Translator:
 
     # Each method is named after the node class that it translates.
 
-    def _paren(self, tree: Any, negated: bool) -> Condition:
+    def _paren(self, tree: Expr, negated: bool) -> Condition:
         return self.condition(tree.this, negated=negated)
 
-    def _not(self, tree: Any, negated: bool) -> Condition:
+    def _not(self, tree: Expr, negated: bool) -> Condition:
         return self.condition(tree.this, negated=not negated)
 
-    def _and(self, tree: object, negated: bool) -> Condition:
+    def _and(self, tree: Expr, negated: bool) -> Condition:
         return self._joined(tree, negated, all_must_hold=not negated)
 
-    def _or(self, tree: object, negated: bool) -> Condition:
+    def _or(self, tree: Expr, negated: bool) -> Condition:
         return self._joined(tree, negated, all_must_hold=negated)
 
-    def _joined(self, tree: object, negated: bool, *, all_must_hold: bool) -> Condition:
+    def _joined(self, tree: Expr, negated: bool, *, all_must_hold: bool) -> Condition:
         conditions: list[Condition] = []
         self._before.append((all_must_hold, conditions))
         for each in self._operands(tree):
@@ -187,34 +191,34 @@ class _Translator:
         self._before.pop()
         return (all_of if all_must_hold else any_of)(conditions)
 
-    def _operands(self, tree: Any) -> list[Any]:
+    def _operands(self, tree: Expr) -> list[Expr]:
         """Return the operands of a chain of one operator, in order; a long chain is a deep tree."""
         operands, waiting = [], [tree]
         while waiting:
             each = waiting.pop()
             if type(each) is type(tree):
                 self._check(each)
-                waiting += [each.right, each.left]
+                waiting += [each.expression, each.this]
             else:
                 operands.append(each)
         return operands
 
-    def _boolean(self, tree: Any, negated: bool) -> Condition:
+    def _boolean(self, tree: Expr, negated: bool) -> Condition:
         return exactly(pc.scalar(bool(tree.this) != negated))
 
-    def _null(self, _tree: object, _negated: bool) -> Condition:
+    def _null(self, _tree: Expr, _negated: bool) -> Condition:
         return exactly(pc.scalar(False))
 
-    def _column(self, tree: object, negated: bool) -> Condition:
+    def _column(self, tree: Expr, negated: bool) -> Condition:
         (field, kind), _ = self._find(tree)
         if not pt.is_boolean(kind):
             raise _NotATerm
         return exactly(~field if negated else field)
 
-    def _dot(self, tree: object, negated: bool) -> Condition:
+    def _dot(self, tree: Expr, negated: bool) -> Condition:
         return self._column(tree, negated)
 
-    def _is(self, tree: Any, negated: bool) -> Condition:
+    def _is(self, tree: Expr, negated: bool) -> Condition:
         (field, kind), _ = self._find(tree.this)
         wanted = tree.expression
         if type(wanted).__name__ == "Null":
@@ -224,37 +228,37 @@ class _Translator:
         holds = (field if wanted.this else ~field) & field.is_valid()
         return exactly(~holds if negated else holds)
 
-    def _in(self, tree: Any, negated: bool) -> Condition:
+    def _in(self, tree: Expr, negated: bool) -> Condition:
         if not tree.expressions:
             raise _NotATerm
         column, name = self._find(tree.this)
         return is_in(column, [self._value(value) for value in tree.expressions], name, negated=negated)
 
-    def _between(self, tree: Any, negated: bool) -> Condition:
+    def _between(self, tree: Expr, negated: bool) -> Condition:
         column, name = self._find(tree.this)
         low, high = (self._value(tree.args[end]) for end in ("low", "high"))
         join = any_of if negated else all_of
         return join([compare(column, op, end, name, negated=negated) for op, end in ((">=", low), ("<=", high))])
 
-    def _like(self, tree: Any, negated: bool, escape: str | None = None, any_case: bool = False) -> Condition:
+    def _like(self, tree: Expr, negated: bool, escape: str | None = None, any_case: bool = False) -> Condition:
         column, name = self._find(tree.this)
         pattern = self._value(tree.expression)
         negated = negated != bool(tree.args.get("negate"))
         return matches_like(column, pattern, escape, name, any_case=any_case, negated=negated)
 
-    def _ilike(self, tree: object, negated: bool, escape: str | None = None) -> Condition:
+    def _ilike(self, tree: Expr, negated: bool, escape: str | None = None) -> Condition:
         return self._like(tree, negated, escape, any_case=True)
 
-    def _escape(self, tree: Any, negated: bool) -> Condition:
+    def _escape(self, tree: Expr, negated: bool) -> Condition:
         kind = type(tree.this).__name__
         if kind not in ("Like", "ILike"):
             raise _NotATerm
         self._check(tree.this)
         return self._like(tree.this, negated, str(self._value(tree.expression)), any_case=kind == "ILike")
 
-    def _comparison(self, tree: Any, negated: bool) -> Condition:
+    def _comparison(self, tree: Expr, negated: bool) -> Condition:
         operator = _SQL_OPERATORS[type(tree).__name__]
-        left, right = tree.left, tree.right
+        left, right = tree.this, tree.expression
         if not _is_column(left):
             left, right, operator = right, left, _FLIPPED.get(operator, operator)
         column, name = self._find(left)
@@ -263,7 +267,7 @@ class _Translator:
             return compare_columns(column, operator, other, negated=negated)
         return compare(column, operator, self._value(right), name, negated=negated)
 
-    def _find(self, tree: object) -> tuple[Column, str]:
+    def _find(self, tree: Expr) -> tuple[Column, str]:
         """Return a column's expression and its name."""
         if not _is_column(tree):
             raise _NotATerm
@@ -273,17 +277,17 @@ class _Translator:
         path = tuple(str(part.name) for part in parts)
         name = ".".join(path)
         column = find_column(self._schema, path)
-        if column is None and not parts[0].quoted:
+        if column is None and not parts[0].args.get("quoted"):
             same = [other for other in self._schema.names if other.lower() == path[0].lower()]
             if len(same) == 1:
                 path = (same[0], *path[1:])
                 column = find_column(self._schema, path)
         if column is None:
-            hint = "; a text stands in single quotes" if parts[0].quoted else ""
+            hint = "; a text stands in single quotes" if parts[0].args.get("quoted") else ""
             raise InvalidFilter(f"the filter names the column {name!r}; the table has {self._schema.names}{hint}")
         return column, ".".join(path)
 
-    def _value(self, tree: Any) -> object:
+    def _value(self, tree: Expr) -> object:
         self._check(tree)
         kind = type(tree).__name__
         if kind == "Literal":
@@ -305,18 +309,18 @@ class _Translator:
         raise _NotATerm
 
 
-def _is_column(tree: Any) -> bool:
+def _is_column(tree: Expr) -> bool:
     kind = type(tree).__name__
     return kind == "Column" or (
         kind == "Dot" and _is_column(tree.this) and type(tree.expression).__name__ == "Identifier"
     )
 
 
-def _column_parts(tree: Any) -> list[Any]:
+def _column_parts(tree: Expr) -> list[Expr]:
     """Return the names of a column and its nested fields, outermost first."""
     if type(tree).__name__ == "Dot":
         return [*_column_parts(tree.this), tree.expression]
-    return list(tree.parts)
+    return list(cast("SqlColumn", tree).parts)
 
 
 _OPERATOR_SPELLINGS = {"==": "=", "<>": "!="}
@@ -496,12 +500,13 @@ def _normal_operator(given: object) -> str:
     return _OPERATOR_SPELLINGS.get(op, op)
 
 
-def _parse_term(term: tuple[Any, ...], schema: pa.Schema) -> Condition:
+def _parse_term(term: tuple[object, ...], schema: pa.Schema) -> Condition:
     from lakefmt._core.read.filter_terms import compare, is_in, list_of, matches_like, plain_value
 
-    if len(term) != 3 or not isinstance(term[0], str):
+    name = term[0] if len(term) == 3 else None
+    if not isinstance(name, str):
         raise InvalidFilter(f"{term!r:.200} is not a filter term: expected (column, op, value)")
-    name, operator, value = term
+    operator, value = term[1:]
     column = _named_column(name, schema)
     op = _normal_operator(operator)
     if op in ("in", "not in"):

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import reduce
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -41,12 +41,16 @@ from lakefmt._core.read.sql_values import (
 )
 from lakefmt.errors import InvalidExpression, InvalidFilter
 
+if TYPE_CHECKING:
+    from sqlglot.expressions import Column as SqlColumn
+    from sqlglot.expressions import Expr
+
 __all__ = ["ExpressionTranslator", "SqlExpression", "compute_expressions", "parse_expression"]
 
 _MAX_TEXT: Final = 1_000_000
 _COMPARISONS: Final = {"EQ": "=", "NEQ": "!=", "LT": "<", "LTE": "<=", "GT": ">", "GTE": ">="}
 _FLIPPED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
-_ARROW_COMPARISONS: Final[dict[str, Callable[[Any, Any], pc.Expression]]] = {
+_ARROW_COMPARISONS: Final[dict[str, Callable[[pc.Expression, pc.Expression], pc.Expression]]] = {
     "=": lambda a, b: a == b,
     "!=": lambda a, b: a != b,
     "<": lambda a, b: a < b,
@@ -197,7 +201,7 @@ class ExpressionTranslator:
         # Rows for which the node at hand is needed; None: all.
         self._needed: pc.Expression | None = None
 
-    def value(self, tree: Any) -> Value:
+    def value(self, tree: Expr) -> Value:
         """Return the value of a tree.
 
         Raises:
@@ -229,7 +233,7 @@ class ExpressionTranslator:
         expression, data_type = translate(tree)
         return self._of(tree, expression, data_type)
 
-    def condition(self, tree: Any) -> pc.Expression:
+    def condition(self, tree: Expr) -> pc.Expression:
         """Return a boolean expression: true, false or null.
 
         Raises:
@@ -253,7 +257,7 @@ class ExpressionTranslator:
 
     # ----------------------------------------------------------------------------------------------- names and literals
 
-    def _called(self, tree: Any) -> str:
+    def _called(self, tree: Expr) -> str:
         name = type(tree).__name__
         if name == "Anonymous":
             return _NODE_NAMES.get(str(tree.this).lower(), f"the function {str(tree.this).lower()}")
@@ -262,36 +266,37 @@ class ExpressionTranslator:
         names = getattr(tree, "sql_names", None)
         return f"the function {names()[0].lower()}" if names is not None else f"the operator {name.lower()}"
 
-    def _of(self, tree: Any, expression: pc.Expression, data_type: pa.DataType) -> Value:
+    def _of(self, tree: Expr, expression: pc.Expression, data_type: pa.DataType) -> Value:
         return Value(expression, data_type, literal_of(tree), tree.sql("duckdb"))
 
-    def _literal(self, tree: Any) -> Column:
+    def _literal(self, tree: Expr) -> Column:
         value = scalar_of_literal(literal_of(tree))
         return pc.scalar(value), value.type
 
-    def _boolean(self, tree: Any) -> Column:
+    def _boolean(self, tree: Expr) -> Column:
         return pc.scalar(bool(tree.this)), pa.bool_()
 
     def _null(self, _tree: object) -> Column:
         return pc.scalar(None), pa.null()
 
-    def _paren(self, tree: Any) -> Column:
+    def _paren(self, tree: Expr) -> Column:
         return self.value(tree.this).column
 
     def _in_schema(self, path: tuple[str, ...]) -> Column | None:
         return find_column(self._schema, path)
 
-    def _column(self, tree: Any) -> Column:
-        return self._named([str(part.name) for part in tree.parts], quoted=bool(tree.parts[0].args.get("quoted")))
+    def _column(self, tree: Expr) -> Column:
+        parts = cast("SqlColumn", tree).parts
+        return self._named([str(part.name) for part in parts], quoted=bool(parts[0].args.get("quoted")))
 
-    def _dot(self, tree: Any) -> Column:
-        parts: list[Any] = []
+    def _dot(self, tree: Expr) -> Column:
+        parts: list[Expr] = []
         while type(tree).__name__ == "Dot":
             parts.insert(0, tree.expression)
             tree = tree.this
         if type(tree).__name__ != "Column":
             raise InvalidExpression(f"a field of {tree.sql('duckdb')!r:.200} is not supported")
-        parts = [*tree.parts, *parts]
+        parts = [*cast("SqlColumn", tree).parts, *parts]
         return self._named([str(part.name) for part in parts], quoted=bool(parts[0].args.get("quoted")))
 
     def _named(self, path: Sequence[str], *, quoted: bool) -> Column:
@@ -316,7 +321,7 @@ class ExpressionTranslator:
             return expression
         return pc.if_else(self._needed, expression, null_of(data_type))
 
-    def _numbers(self, tree: Any) -> tuple[Value, Value, pa.DataType]:
+    def _numbers(self, tree: Expr) -> tuple[Value, Value, pa.DataType]:
         left, right = self.value(tree.this), self.value(tree.expression)
         for value in (left, right):
             if not (is_number(value.type) or value.is_null):
@@ -326,13 +331,13 @@ class ExpressionTranslator:
         common = self._common([left, right], tree)
         return left, right, pa.int64() if pt.is_integer(common) or pt.is_null(common) else common
 
-    def _arithmetic(self, tree: Any, function: Callable[..., pc.Expression]) -> Column:
+    def _arithmetic(self, tree: Expr, function: Callable[..., pc.Expression]) -> Column:
         left, right, common = self._numbers(tree)
         if pt.is_decimal(common):
             return self._decimals(tree, left, right, function)
         return function(self._checked(left, common), self._checked(right, common)), common
 
-    def _decimals(self, tree: Any, left: Value, right: Value, function: Callable[..., pc.Expression]) -> Column:
+    def _decimals(self, tree: Expr, left: Value, right: Value, function: Callable[..., pc.Expression]) -> Column:
         """Add, subtract or multiply decimals, exactly; the result has as many digits as it needs."""
         types = [as_decimal(value.type) for value in (left, right)]
         (p1, s1), (p2, s2) = ((each.precision, each.scale) for each in types)
@@ -348,15 +353,15 @@ class ExpressionTranslator:
         made = (pa.decimal256 if precision > 38 else pa.decimal128)(precision, scale)
         return function(*(self._checked(value, kind) for value, kind in zip((left, right), types, strict=True))), made
 
-    def _add(self, tree: Any) -> Column:
+    def _add(self, tree: Expr) -> Column:
         shifted = self._shifted(tree, 1)
         return self._arithmetic(tree, pc.add_checked) if shifted is None else shifted
 
-    def _sub(self, tree: Any) -> Column:
+    def _sub(self, tree: Expr) -> Column:
         shifted = self._shifted(tree, -1)
         return self._arithmetic(tree, pc.subtract_checked) if shifted is None else shifted
 
-    def _shifted(self, tree: Any, sign: int) -> Column | None:
+    def _shifted(self, tree: Expr, sign: int) -> Column | None:
         """Return a time plus or minus an interval, a date plus or minus days; None: neither."""
         if type(tree.expression).__name__ == "Interval":
             moment, amount = self._moment(tree.this), interval_of(tree.expression) * sign
@@ -371,29 +376,29 @@ class ExpressionTranslator:
             return function(days, self._checked(right, pa.int64())).cast(pa.int32()).cast(pa.date32()), pa.date32()
         return None
 
-    def _mul(self, tree: Any) -> Column:
+    def _mul(self, tree: Expr) -> Column:
         return self._arithmetic(tree, pc.multiply_checked)
 
-    def _div(self, tree: Any) -> Column:
+    def _div(self, tree: Expr) -> Column:
         left, right, _ = self._numbers(tree)
         return pc.divide_checked(*(self._checked(each, pa.float64()) for each in (left, right))), pa.float64()
 
-    def _whole(self, tree: Any) -> tuple[pc.Expression, pc.Expression]:
+    def _whole(self, tree: Expr) -> tuple[pc.Expression, pc.Expression]:
         left, right, common = self._numbers(tree)
         if not pt.is_integer(common):
             raise InvalidExpression(f"{tree.sql('duckdb')!r:.200} needs whole numbers, not {common}")
         return self._checked(left, common), self._checked(right, common)
 
-    def _intdiv(self, tree: Any) -> Column:
+    def _intdiv(self, tree: Expr) -> Column:
         return pc.divide_checked(*self._whole(tree)), pa.int64()
 
-    def _mod(self, tree: Any) -> Column:
+    def _mod(self, tree: Expr) -> Column:
         left, right = self._whole(tree)
         # The lowest number divided by -1 overflows, and its remainder is that of a division by 1.
         divisor = pc.if_else(right == pc.scalar(-1), pc.scalar(1), right)
         return pc.subtract_checked(left, pc.multiply_checked(pc.divide_checked(left, divisor), divisor)), pa.int64()
 
-    def _neg(self, tree: Any) -> Column:
+    def _neg(self, tree: Expr) -> Column:
         value = self._number(tree.this)
         opposite = literal_of(tree)
         if opposite is not None:
@@ -402,7 +407,7 @@ class ExpressionTranslator:
         data_type = pa.int64() if pt.is_integer(value.type) else value.type
         return pc.negate_checked(self._checked(value, data_type)), data_type
 
-    def _number(self, tree: Any) -> Value:
+    def _number(self, tree: Expr) -> Value:
         value = self.value(tree)
         if value.is_null:
             return Value(null_of(pa.int64()), pa.int64(), None, value.text)
@@ -410,71 +415,71 @@ class ExpressionTranslator:
             raise InvalidExpression(f"{value.text!r:.200} is of type {value.type}: a number is expected")
         return value
 
-    def _abs(self, tree: Any) -> Column:
+    def _abs(self, tree: Expr) -> Column:
         value = self._number(tree.this)
         data_type = pa.int64() if pt.is_integer(value.type) else value.type
         return pc.abs_checked(self._checked(value, data_type)), data_type
 
-    def _sqrt(self, tree: Any) -> Column:
+    def _sqrt(self, tree: Expr) -> Column:
         return pc.sqrt_checked(self._checked(self._number(tree.this), pa.float64())), pa.float64()
 
-    def _floor(self, tree: Any) -> Column:
+    def _floor(self, tree: Expr) -> Column:
         return self._rounded(tree, pc.floor)
 
-    def _ceil(self, tree: Any) -> Column:
+    def _ceil(self, tree: Expr) -> Column:
         return self._rounded(tree, pc.ceil)
 
-    def _rounded(self, tree: Any, function: Callable[..., pc.Expression]) -> Column:
+    def _rounded(self, tree: Expr, function: Callable[..., pc.Expression]) -> Column:
         value = self._number(tree.this)
         if pt.is_integer(value.type):
             return value.column
         return function(self._checked(value, value.type)), value.type
 
-    def _round(self, tree: Any) -> Column:
+    def _round(self, tree: Expr) -> Column:
         digits = 0 if tree.args.get("decimals") is None else self._constant_whole(tree.args["decimals"])
         return self._rounded(tree, lambda each: pc.round(each, digits, "half_towards_infinity"))
 
-    def _isnan(self, tree: Any) -> Column:
+    def _isnan(self, tree: Expr) -> Column:
         value = self._number(tree.this)
         return pc.is_nan(self._as(value, pa.float64())), pa.bool_()
 
     # ------------------------------------------------------------------------------------------------------------ texts
 
-    def _text(self, tree: Any) -> pc.Expression:
+    def _text(self, tree: Expr) -> pc.Expression:
         value = self.value(tree)
         if not (is_text(value.type) or value.is_null):
             raise InvalidExpression(f"{value.text!r:.200} is of type {value.type}: a text is expected")
         return self._as(value, pa.string())
 
-    def _constant(self, tree: Any) -> str:
+    def _constant(self, tree: Expr) -> str:
         value = self.value(tree)
         if not isinstance(value.literal, str):
             raise InvalidExpression(f"{value.text!r:.200}: a text in quotes is expected here")
         return value.literal
 
-    def _constant_whole(self, tree: Any) -> int:
+    def _constant_whole(self, tree: Expr) -> int:
         value = self.value(tree)
         if not isinstance(value.literal, int) or isinstance(value.literal, bool) or abs(value.literal) > 1 << 30:
             raise InvalidExpression(f"{value.text!r:.200}: a whole number is expected here")
         return value.literal
 
-    def _length(self, tree: Any) -> Column:
+    def _length(self, tree: Expr) -> Column:
         return pc.utf8_length(self._text(tree.this)).cast(pa.int64()), pa.int64()
 
-    def _dpipe(self, tree: Any) -> Column:
+    def _dpipe(self, tree: Expr) -> Column:
         texts = [self._text(tree.this), self._text(tree.expression)]
         return pc.binary_join_element_wise(*texts, pc.scalar("")), pa.string()
 
-    def _concat(self, tree: Any) -> Column:
+    def _concat(self, tree: Expr) -> Column:
         texts = [pc.coalesce(self._text(each), pc.scalar("")) for each in tree.expressions]
         return pc.binary_join_element_wise(*texts, pc.scalar("")), pa.string()
 
-    def _trim(self, tree: Any) -> Column:
+    def _trim(self, tree: Expr) -> Column:
         side = str(tree.args.get("position") or "BOTH").upper()
         function = {"LEADING": pc.utf8_ltrim, "TRAILING": pc.utf8_rtrim}.get(side, pc.utf8_trim)
         return function(self._text(tree.this), " "), pa.string()
 
-    def _substring(self, tree: Any) -> Column:
+    def _substring(self, tree: Expr) -> Column:
         start = self._constant_whole(tree.args["start"])
         length = None if tree.args.get("length") is None else self._constant_whole(tree.args["length"])
         if start < 1 or (length is not None and length < 0):
@@ -484,24 +489,24 @@ class ExpressionTranslator:
         stop = None if length is None else start - 1 + length
         return pc.utf8_slice_codeunits(self._text(tree.this), start - 1, stop), pa.string()
 
-    def _left(self, tree: Any) -> Column:
+    def _left(self, tree: Expr) -> Column:
         length = self._constant_whole(tree.expression)
         return pc.utf8_slice_codeunits(self._text(tree.this), 0, length), pa.string()
 
-    def _right(self, tree: Any) -> Column:
+    def _right(self, tree: Expr) -> Column:
         length = self._constant_whole(tree.expression)
         if length < 1:
             raise InvalidExpression(f"{tree.sql('duckdb')!r:.200}: a length from 1 on is expected")
         return pc.utf8_slice_codeunits(self._text(tree.this), -length, None), pa.string()
 
-    def _replace(self, tree: Any) -> Column:
+    def _replace(self, tree: Expr) -> Column:
         text = self._text(tree.this)
         old, new = self._constant(tree.expression), self._constant(tree.args["replacement"])
         return (pc.replace_substring(text, old, new) if old else text), pa.string()
 
     # ------------------------------------------------------------------------------------------------------------ times
 
-    def _moment(self, tree: Any) -> Value:
+    def _moment(self, tree: Expr) -> Value:
         value = self.value(tree)
         if isinstance(value.literal, str):
             return Value(self._as(value, TIMESTAMP), TIMESTAMP, None, value.text)
@@ -512,19 +517,19 @@ class ExpressionTranslator:
             return Value(value.expression.cast(data_type), data_type, None, value.text)
         return value
 
-    def _part(self, tree: Any, part: str) -> Column:
+    def _part(self, tree: Expr, part: str) -> Column:
         moment = self._moment(tree)
         if part in ("hour", "minute", "second") and pt.is_date32(moment.type):
             return pc.if_else(moment.expression.is_valid(), pc.scalar(0), null_of(pa.int64())), pa.int64()
         return getattr(pc, part)(moment.expression), pa.int64()
 
-    def _extract(self, tree: Any) -> Column:
+    def _extract(self, tree: Expr) -> Column:
         part = str(tree.this.name).lower()
         if part not in _DATE_PARTS:
             raise InvalidExpression(f"extract({part}) is not supported: {', '.join(_DATE_PARTS)} are")
         return self._part(tree.expression, part)
 
-    def _anonymous(self, tree: Any) -> Column:
+    def _anonymous(self, tree: Expr) -> Column:
         name, arguments = str(tree.this).lower(), list(tree.expressions)
         if name == "date_part" and len(arguments) == 2 and self._constant(arguments[0]).lower() in _DATE_PARTS:
             return self._part(arguments[1], self._constant(arguments[0]).lower())
@@ -539,7 +544,7 @@ class ExpressionTranslator:
             return (pc.replace_substring(text, old, new) if old else text), pa.string()
         raise InvalidExpression(f"{self._called(tree)} is not supported, in {tree.sql('duckdb')!r:.200}")
 
-    def _timestamptrunc(self, tree: Any) -> Column:
+    def _timestamptrunc(self, tree: Expr) -> Column:
         unit = str(tree.args["unit"].name).lower()
         if unit not in _TRUNCATED_UNITS:
             raise InvalidExpression(f"date_trunc('{unit}') is not supported: {', '.join(_TRUNCATED_UNITS)} are")
@@ -547,18 +552,18 @@ class ExpressionTranslator:
         data_type = moment.type if pt.is_timestamp(moment.type) else pa.timestamp("us")
         return pc.floor_temporal(self._as(moment, data_type), 1, unit, week_starts_monday=True), data_type
 
-    def _datetrunc(self, tree: Any) -> Column:
+    def _datetrunc(self, tree: Expr) -> Column:
         return self._timestamptrunc(tree)
 
-    def _date(self, tree: Any) -> Column:
+    def _date(self, tree: Expr) -> Column:
         return self._cast_to(self.value(tree.this), pa.date32()), pa.date32()
 
-    def _tsordstodate(self, tree: Any) -> Column:
+    def _tsordstodate(self, tree: Expr) -> Column:
         return self._date(tree)
 
     # ------------------------------------------------------------------------------------------------------------ casts
 
-    def _cast(self, tree: Any) -> Column:
+    def _cast(self, tree: Expr) -> Column:
         target = cast_type(tree.args["to"])
         return self._cast_to(self.value(tree.this), target), target
 
@@ -583,13 +588,13 @@ class ExpressionTranslator:
 
     # ------------------------------------------------------------------------------------------------------- conditions
 
-    def _comparison(self, tree: Any) -> Value:
+    def _comparison(self, tree: Expr) -> Value:
         operator = _COMPARISONS[type(tree).__name__]
         return self._of(
             tree, self._compared(tree, self.value(tree.this), operator, self.value(tree.expression)), pa.bool_()
         )
 
-    def _compared(self, tree: Any, left: Value, operator: str, right: Value) -> pc.Expression:
+    def _compared(self, tree: Expr, left: Value, operator: str, right: Value) -> pc.Expression:
         if left.is_null or right.is_null:
             return null_of(pa.bool_())
         if left.literal is not None and right.literal is None:
@@ -602,20 +607,20 @@ class ExpressionTranslator:
             raise InvalidExpression(f"{tree.sql('duckdb')!r:.200} compares values of type {common}")
         return _ARROW_COMPARISONS[operator](self._as(left, common), self._as(right, common))
 
-    def _not(self, tree: Any) -> Column:
+    def _not(self, tree: Expr) -> Column:
         return ~self.condition(tree.this), pa.bool_()
 
-    def _and(self, tree: Any) -> Column:
+    def _and(self, tree: Expr) -> Column:
         left = self.condition(tree.this)
         with self.needed_where(pc.coalesce(left, pc.scalar(True))):
             return left & self.condition(tree.expression), pa.bool_()
 
-    def _or(self, tree: Any) -> Column:
+    def _or(self, tree: Expr) -> Column:
         left = self.condition(tree.this)
         with self.needed_where(~pc.coalesce(left, pc.scalar(False))):
             return left | self.condition(tree.expression), pa.bool_()
 
-    def _is(self, tree: Any) -> Column:
+    def _is(self, tree: Expr) -> Column:
         value, name = self.value(tree.this), type(tree.expression).__name__
         if name == "Null":
             return value.expression.is_null(), pa.bool_()
@@ -624,21 +629,21 @@ class ExpressionTranslator:
         holds = self.condition(tree.this)
         return pc.coalesce(holds if tree.expression.this else ~holds, pc.scalar(False)), pa.bool_()
 
-    def _nullsafeeq(self, tree: Any) -> Column:
+    def _nullsafeeq(self, tree: Expr) -> Column:
         left, right = self.value(tree.this), self.value(tree.expression)
         both_null = left.expression.is_null() & right.expression.is_null()
         return pc.coalesce(self._compared(tree, left, "=", right), both_null), pa.bool_()
 
-    def _nullsafeneq(self, tree: Any) -> Column:
+    def _nullsafeneq(self, tree: Expr) -> Column:
         return ~self._nullsafeeq(tree)[0], pa.bool_()
 
-    def _between(self, tree: Any) -> Column:
+    def _between(self, tree: Expr) -> Column:
         value = self.value(tree.this)
         ends = [(">=", self.value(tree.args["low"])), ("<=", self.value(tree.args["high"]))]
         low, high = (self._compared(tree, value, operator, end) for operator, end in ends)
         return low & high, pa.bool_()
 
-    def _in(self, tree: Any) -> Column:
+    def _in(self, tree: Expr) -> Column:
         if not tree.expressions:
             raise InvalidExpression(f"a subquery is not supported, in {tree.sql('duckdb')!r:.200}")
         value, items = self.value(tree.this), [self.value(each) for each in tree.expressions]
@@ -650,15 +655,15 @@ class ExpressionTranslator:
             return where_valid([value.expression], found), pa.bool_()
         return reduce(lambda a, b: a | b, (self._compared(tree, value, "=", item) for item in items)), pa.bool_()
 
-    def _like(self, tree: Any, escape: str | None = None, any_case: bool = False) -> Column:
+    def _like(self, tree: Expr, escape: str | None = None, any_case: bool = False) -> Column:
         text, pattern = self._text(tree.this), self._constant(tree.expression)
         holds = matches_like((text, pa.string()), pattern, escape, tree.this.sql(), any_case=any_case).exact
         return where_valid([text], ~holds if tree.args.get("negate") else holds), pa.bool_()
 
-    def _ilike(self, tree: Any) -> Column:
+    def _ilike(self, tree: Expr) -> Column:
         return self._like(tree, any_case=True)
 
-    def _escape(self, tree: Any) -> Column:
+    def _escape(self, tree: Expr) -> Column:
         name = type(tree.this).__name__
         if name not in ("Like", "ILike"):
             raise InvalidExpression(f"{tree.sql('duckdb')!r:.200}: escape belongs to like")
@@ -666,7 +671,7 @@ class ExpressionTranslator:
 
     # -------------------------------------------------------------------------------------------------------- branches
 
-    def _case(self, tree: Any) -> Column:
+    def _case(self, tree: Expr) -> Column:
         ifs = tree.args["ifs"]
         subject = None if tree.this is None else self.value(tree.this)
         conditions: list[pc.Expression] = []
@@ -692,7 +697,7 @@ class ExpressionTranslator:
         branch(0)
         return self._chosen(tree, conditions, values)
 
-    def _if(self, tree: Any) -> Column:
+    def _if(self, tree: Expr) -> Column:
         holds = pc.coalesce(self.condition(tree.this), pc.scalar(False))
         with self.needed_where(holds):
             first = self.value(tree.args["true"])
@@ -700,7 +705,7 @@ class ExpressionTranslator:
             other = null_value() if tree.args.get("false") is None else self.value(tree.args["false"])
         return self._chosen(tree, [holds], [first, other])
 
-    def _chosen(self, tree: Any, conditions: Sequence[pc.Expression], values: Sequence[Value]) -> Column:
+    def _chosen(self, tree: Expr, conditions: Sequence[pc.Expression], values: Sequence[Value]) -> Column:
         common = self._common(values, tree)
         if pt.is_null(common):
             return pc.scalar(None), common
@@ -709,7 +714,7 @@ class ExpressionTranslator:
             chosen = pc.if_else(holds, self._as(value, common), chosen)
         return chosen, common
 
-    def _coalesce(self, tree: Any) -> Column:
+    def _coalesce(self, tree: Expr) -> Column:
         values = [self.value(tree.this)]
         for each in tree.expressions:
             with self.needed_where(reduce(lambda a, b: a & b, (value.expression.is_null() for value in values))):
@@ -719,20 +724,20 @@ class ExpressionTranslator:
             return pc.scalar(None), common
         return pc.coalesce(*(self._as(value, common) for value in values)), common
 
-    def _nullif(self, tree: Any) -> Column:
+    def _nullif(self, tree: Expr) -> Column:
         value, other = self.value(tree.this), self.value(tree.expression)
         if value.is_null:
             return value.column
         same = pc.coalesce(self._compared(tree, value, "=", other), pc.scalar(False))
         return pc.if_else(same, null_of(value.type), value.expression), value.type
 
-    def _greatest(self, tree: Any) -> Column:
+    def _greatest(self, tree: Expr) -> Column:
         return self._extreme(tree, pc.max_element_wise)
 
-    def _least(self, tree: Any) -> Column:
+    def _least(self, tree: Expr) -> Column:
         return self._extreme(tree, pc.min_element_wise)
 
-    def _extreme(self, tree: Any, function: Callable[..., pc.Expression]) -> Column:
+    def _extreme(self, tree: Expr, function: Callable[..., pc.Expression]) -> Column:
         values = [self.value(each) for each in (tree.this, *tree.expressions)]
         common = self._common(values, tree)
         if pt.is_null(common):
@@ -751,7 +756,7 @@ class ExpressionTranslator:
             return value.expression
         return value.expression.cast(target, safe=not pt.is_floating(target))
 
-    def _common(self, values: Sequence[Value], tree: Any) -> pa.DataType:
+    def _common(self, values: Sequence[Value], tree: Expr) -> pa.DataType:
         """Return the type that holds all values; a text literal takes the type of a date or a time beside it."""
         firm = [value for value in values if value.literal is None and not value.is_null]
         soft = [value for value in values if value.literal is not None]
@@ -761,7 +766,7 @@ class ExpressionTranslator:
             converted(value, common)
         return common
 
-    def _joined(self, a: pa.DataType, b: pa.DataType, tree: Any) -> pa.DataType:
+    def _joined(self, a: pa.DataType, b: pa.DataType, tree: Expr) -> pa.DataType:
         if a.equals(b) or pt.is_null(a):
             return b
         if is_number(a) and is_number(b):

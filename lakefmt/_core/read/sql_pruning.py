@@ -7,13 +7,18 @@ with it.
 from __future__ import annotations
 
 from datetime import date, datetime, timedelta
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import pyarrow as pa
 import pyarrow.types as pt
 
 from lakefmt._core.read.filter_terms import Condition, all_of, any_of, compare, find_column, matches_like
 from lakefmt._core.read.sql_values import literal_of
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+    from sqlglot.expressions import Column as SqlColumn
+    from sqlglot.expressions import Expr
 
 __all__ = ["implied_condition"]
 
@@ -22,7 +27,7 @@ _FLIPPED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _OPPOSITE: Final = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 
 
-def implied_condition(tree: Any, negated: bool, schema: pa.Schema) -> Condition | None:
+def implied_condition(tree: Expr, negated: bool, schema: pa.Schema) -> Condition | None:
     """Return a condition on a column that holds in all rows in which a tree, or its opposite, holds; None: none is known."""
     name = type(tree).__name__
     if name in _OPERATORS:
@@ -45,7 +50,7 @@ def implied_condition(tree: Any, negated: bool, schema: pa.Schema) -> Condition 
     return None
 
 
-def _of_comparison(left: Any, operator: str, right: Any, schema: pa.Schema) -> Condition | None:
+def _of_comparison(left: Expr, operator: str, right: Expr, schema: pa.Schema) -> Condition | None:
     name, given = type(left).__name__, right
     while type(given).__name__ in ("Cast", "Paren"):  # date '2026-01-01'
         given = given.this
@@ -61,7 +66,7 @@ def _of_comparison(left: Any, operator: str, right: Any, schema: pa.Schema) -> C
     return None
 
 
-def _type_name(tree: Any) -> str:
+def _type_name(tree: Expr) -> str:
     return str(getattr(tree.this, "name", tree.this)).upper()
 
 
@@ -81,7 +86,7 @@ def _year(value: object) -> tuple[date, date] | None:
     return date(value, 1, 1), date(value + 1, 1, 1)
 
 
-def _of_span(tree: Any, operator: str, span: tuple[date, date] | None, schema: pa.Schema) -> Condition | None:
+def _of_span(tree: Expr, operator: str, span: tuple[date, date] | None, schema: pa.Schema) -> Condition | None:
     """Return the range of a time column whose day or year compares so with one."""
     column = _column(tree, schema)
     if column is None or span is None:
@@ -101,7 +106,7 @@ def _of_span(tree: Any, operator: str, span: tuple[date, date] | None, schema: p
     return at(*{"<": ("<", first), "<=": ("<", after), ">": (">=", after), ">=": (">=", first)}[operator])
 
 
-def _of_prefix(tree: Any, prefix: object, schema: pa.Schema) -> Condition | None:
+def _of_prefix(tree: Expr, prefix: object, schema: pa.Schema) -> Condition | None:
     """Return that a text column begins with something."""
     column = _column(tree, schema)
     if column is None or not isinstance(prefix, str) or not prefix or not pt.is_string(column[1]):
@@ -110,13 +115,14 @@ def _of_prefix(tree: Any, prefix: object, schema: pa.Schema) -> Condition | None
     return matches_like(column[:2], f"{escaped}%", "!", column[2], any_case=False)
 
 
-def _column(tree: Any, schema: pa.Schema) -> tuple[Any, pa.DataType, str] | None:
+def _column(tree: Expr, schema: pa.Schema) -> tuple[pc.Expression, pa.DataType, str] | None:
     """Return the column that a tree names: expression, type and name."""
     if type(tree).__name__ != "Column":
         return None
-    path = tuple(str(part.name) for part in tree.parts)
+    parts = cast("SqlColumn", tree).parts
+    path = tuple(str(part.name) for part in parts)
     found = find_column(schema, path)
-    if found is None and not tree.parts[0].args.get("quoted"):
+    if found is None and not parts[0].args.get("quoted"):
         same = [name for name in schema.names if name.lower() == path[0].lower()]
         found = find_column(schema, (same[0], *path[1:])) if len(same) == 1 else None
     return None if found is None else (*found, ".".join(path))

@@ -455,11 +455,14 @@ def test_expire_partitions_by_value_and_by_update(tmp_path: Path) -> None:
             table.expire_partitions(**bad)  # type: ignore[arg-type]
 
 
-def test_append_into_a_keyed_table_is_refused_and_repeats_no_key() -> None:
+def test_append_into_a_keyed_table_warns_that_it_repeats_keys() -> None:
     rows = pa.table({"id": ["a"], "n": [1]})
     table = lakefmt.create_table("memory://append-keyed", data=rows, record_key="id")
-    table.upsert(rows)
-    for call in ({}, {"txn": ("loader", 1)}, {"dry_run": True}):
-        with pytest.raises(UnsupportedFeature, match=r"upsert updates it, insert adds rows"):
-            table.append(rows, **call)
-    assert table.read().num_rows == 1
+    first = table.append(rows, txn=("loader", 1))
+    again = table.append(rows, txn=("loader", 1))
+    assert any("upsert updates it" in warning for warning in first.warnings)
+    assert again.skipped
+    assert again.warnings == ()
+    assert table.upsert(rows).warnings == ()
+    keyless = lakefmt.create_table("memory://append-keyless", data=rows, kind="append")
+    assert keyless.append(rows).warnings == ()

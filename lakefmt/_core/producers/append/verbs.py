@@ -75,6 +75,10 @@ __all__ = [
 _CONCURRENCY_MODE = "hoodie.write.concurrency.mode"
 #: Files in one commit above which the commit warns: partitions times buckets.
 _MANY_FILES = 100
+_REPEATS_KEYS = (
+    "the table has a record key, and append looks for no keys: a key that was stored already has a second row now; upsert "
+    "updates it, insert(data, drop_duplicates=True) leaves it out"
+)
 
 
 class AppendVerbs(TableVerbs):
@@ -93,6 +97,9 @@ class AppendVerbs(TableVerbs):
         **call: Unpack[WriteOptions],
     ) -> CommitResult:
         """Add rows; with `txn` once, however often the call is repeated.
+
+        Keys are not looked for: in a table with a record key a key that is stored already gets a second row, and the result
+        has a warning. There `upsert` updates it, and ``insert(data, drop_duplicates=True)`` leaves it out.
 
         Args:
             data: anything that holds Arrow data. A stream of batches is written in bounded memory.
@@ -118,12 +125,6 @@ class AppendVerbs(TableVerbs):
             (True, 2)
         """
         check_keywords(self.append, call, ARGUMENTS)
-        if self.client.known_config.record_key_fields:
-            raise UnsupportedFeature(
-                "append is for tables without a record key: it would store a second row of each key that is there already; "
-                "upsert updates it, insert adds rows without looking for their keys, as in Hudi, and "
-                "insert(…, drop_duplicates=True) leaves out what is stored"
-            )
         entries = AppendEntries(parse_txn(txn), parse_watermark(watermark))
         asked = None if entries == AppendEntries() else entries
         if entries.txn is not None and not call.get("dry_run"):
@@ -149,6 +150,8 @@ class AppendVerbs(TableVerbs):
                 "make small files; append rarer, or use fewer buckets"
             )
             result = replace(result, warnings=(*result.warnings, warning))
+        if result.instant is not None and self.client.known_config.record_key_fields:
+            result = replace(result, warnings=(*result.warnings, _REPEATS_KEYS))
         return result
 
     def _done_before(self, entries: AppendEntries) -> CommitResult | None:
