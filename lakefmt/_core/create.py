@@ -14,7 +14,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.types as pt
 
-from lakefmt._core.arguments import mapping_argument, shown, text_argument, texts_argument
+from lakefmt._core.arguments import shown, text_argument, texts_argument
 from lakefmt._core.config.merge_rule import (
     PAYLOAD_MODES,
     PAYLOAD_STRATEGY,
@@ -26,7 +26,6 @@ from lakefmt._core.config.merge_rule import (
 )
 from lakefmt._core.config.settings import Settings, check_restated, resolve_properties
 from lakefmt._core.config.table_config import (
-    KIND,
     PAYLOADS,
     STRATEGY_IDS,
     TABLE_PROPERTIES,
@@ -439,39 +438,6 @@ def _check_columns(schema: pa.Schema, spec: KeySpec, ordering: Sequence[str]) ->
     for role, column in named:
         if column.split(".", 1)[0] not in schema.names:
             raise SchemaMismatch(f"{role} column {column!r} is not in the schema {schema.names}")
-
-
-def asked_properties(
-    columns: pa.Schema, properties: object, kind: object, keyed: Mapping[str, object], bucketing: Mapping[str, object]
-) -> dict[str, str]:
-    """Return the properties that a new table is asked to have, with those of an append table.
-
-    Args:
-        columns: of the table.
-        properties: as for `create_table`.
-        kind: ``"keyed"`` or ``"append"``.
-        keyed: the arguments that an append table does not take.
-        bucketing: the arguments `order`, `bucket_key` and `buckets`.
-
-    Raises:
-        InvalidInputError: they contradict each other.
-    """
-    given = mapping_argument(properties, "properties")
-    if text_argument(kind, "kind") == "keyed" and all(value is None for value in bucketing.values()):
-        if given.get(KIND) == "append" and keyed["record_key"] is not None:
-            raise InvalidInputError(f"properties: {KIND}=append: an append table (kind='append') has no record_key")
-        return given
-    from lakefmt._core.producers.append.verbs import append_properties  # few programs make such a table
-
-    return append_properties(
-        columns,
-        given,
-        kind=kind,
-        order=bucketing["order"],
-        bucket_key=bucketing["bucket_key"],
-        buckets=bucketing["buckets"],
-        keyed_by=keyed,
-    )
 
 
 def creation_warnings(schema: pa.Schema) -> tuple[str, ...]:

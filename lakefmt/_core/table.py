@@ -32,7 +32,7 @@ from lakefmt._core.data_classes import replace
 from lakefmt._core.filegroups.table_client import TableClient, TableState
 from lakefmt._core.keys import partition_items
 from lakefmt._core.metadata.reading.listing import ListingByMetadata
-from lakefmt._core.producers.append.verbs import AppendVerbs
+from lakefmt._core.producers.append.verbs import AppendVerbs, asked_properties
 from lakefmt._core.producers.stream.verbs import ProducerVerbs
 from lakefmt._core.read.filters import Filter
 from lakefmt._core.read.snapshot import Snapshot
@@ -147,7 +147,7 @@ def create_table(
         >>> t.read().num_rows
         0
     """
-    from lakefmt._core.create import asked_properties, creation_warnings, run_creation, unique_index
+    from lakefmt._core.create import creation_warnings, run_creation, unique_index
 
     if text_argument(if_exists, "if_exists") not in ("error", "open"):
         raise InvalidInputError(f"unknown if_exists {if_exists!r}: expected 'error' or 'open'")

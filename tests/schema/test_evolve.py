@@ -180,5 +180,5 @@ def test_a_table_that_has_both_goes_on() -> None:
 def test_a_column_that_differs_in_capitals_is_named_where_it_lacks() -> None:
     table = pa.schema([("id", pa.string()), ("fare", pa.int64())])
     data = pa.schema([("ID", pa.string()), ("fare", pa.int64())])
-    with pytest.raises(SchemaMismatch, match="lack the table's columns id: rename ID as id$"):
+    with pytest.raises(SchemaMismatch, match=r"lack the table's columns id: rename ID as id$"):
         evolve(table, data)

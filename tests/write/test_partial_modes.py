@@ -185,7 +185,6 @@ def test_nothing_of_a_deleted_row_comes_back(tmp_path: Path, payload: str, versi
 
 UNHEARD = [
     *((v, {PAYLOAD: "com.shop.Mine"}) for v in (6, 8, 9)),
-    (9, {PAYLOAD: MODEL + "PartialUpdateAvroPayload"}),
     *((v, {"hoodie.table.legacy.payload.class": MODEL + "PartialUpdateAvroPayload"}) for v in (6, 8, 9)),
     *((v, {"hoodie.record.merge.mode": "COMMIT_TIME_ORDERING"}) for v in (6, 8, 9)),
     *((v, {"hoodie.record.merge.strategy.id": "00000000-0000-0000-0000-000000000000"}) for v in (6, 8, 9)),

@@ -19,7 +19,14 @@ from typing import TYPE_CHECKING, Final, Unpack, cast
 
 import pyarrow as pa
 
-from lakefmt._core.arguments import check_keywords, flag_argument, shown, text_argument, texts_argument
+from lakefmt._core.arguments import (
+    check_keywords,
+    flag_argument,
+    mapping_argument,
+    shown,
+    text_argument,
+    texts_argument,
+)
 from lakefmt._core.config.table_config import (
     BUCKET_KEY,
     BUCKETS,
@@ -62,6 +69,7 @@ __all__ = [
     "AppendVerbs",
     "PaimonOption",
     "append_properties",
+    "asked_properties",
     "old_partitions",
     "option_rows",
     "parse_cutoff",
@@ -581,6 +589,29 @@ def paimon_options_markdown() -> str:
 # ----------------------------------------------------------------------------------------------------------- new tables
 
 _INLINE_CLUSTERING: Final = "hoodie.clustering.inline"
+
+
+def asked_properties(
+    columns: pa.Schema, properties: object, kind: object, keyed: Mapping[str, object], bucketing: Mapping[str, object]
+) -> dict[str, str]:
+    """Return the properties that a new table is asked to have, with those of an append table.
+
+    Args:
+        columns: of the table.
+        properties: as for `create_table`.
+        kind: ``"keyed"`` or ``"append"``.
+        keyed: the arguments that an append table does not take.
+        bucketing: the arguments `order`, `bucket_key` and `buckets`.
+
+    Raises:
+        InvalidInputError: they contradict each other.
+    """
+    given = mapping_argument(properties, "properties")
+    if text_argument(kind, "kind") == "keyed" and all(value is None for value in bucketing.values()):
+        if given.get(KIND) == "append" and keyed["record_key"] is not None:
+            raise InvalidInputError(f"properties: {KIND}=append: an append table (kind='append') has no record_key")
+        return given
+    return append_properties(columns, given, kind=kind, keyed_by=keyed, **bucketing)
 
 
 def append_properties(
