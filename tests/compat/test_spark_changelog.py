@@ -134,7 +134,7 @@ def as_if_by_flink(root: Path) -> Table:
     [
         lambda table: table.upsert(plain_rows(1, 3)),
         lambda table: table.delete(["k7"]),
-        lambda table: table.update("id = 'k7'", {"v": 2.5}),
+        lambda table: table.update("id is not null", {"v": 2.5}),
         lambda table: table.insert_overwrite(plain_rows(1, 3)),
         lambda table: table.alter.add_column("more", pa.string()),
         lambda table: table.upsert(plain_rows(1, 3), dry_run=True),

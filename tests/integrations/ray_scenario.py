@@ -8,7 +8,10 @@ import sys
 from pathlib import Path
 
 # Its services are slow to begin on a busy machine, and listen on this machine alone.
-os.environ |= {"RAY_agent_register_timeout_ms": "240000", "RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
+os.environ |= {"RAY_agent_register_timeout_ms": "240000", "RAY_raylet_start_wait_time_s": "240"} | {
+    "RAY_AUTH_MODE": "disabled",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
 
 import numpy as np
 import pyarrow as pa
