@@ -148,7 +148,9 @@ def write_table(
     }
     keyed = {"record_key": record_key, "partition_by": partition_by, "ordering": ordering}
     of_creation = {argument: value for argument, value in given.items() if value is not None}
-    table = found_table(path, options, storage_options, merge, removes=not call.get("dry_run"))
+    table = found_table(
+        path, options, storage_options, merge, removes=not flag_argument(call.get("dry_run"), "dry_run")
+    )
     if table is None:
         made = {
             **keyed,
@@ -198,7 +200,10 @@ class _NewNames:
 def _renamed(data: object, rename: Mapping[str, str] | bool) -> tuple[object, _NewNames]:
     """Return the rows with new names of columns: one table where they are in memory, else a stream; and these names."""
     schema, tables = open_stream(data)
-    names = name_mapping(schema.names, rename if isinstance(rename, bool) else mapping_argument(rename, "rename"))
+    given = rename if isinstance(rename, bool) else mapping_argument(rename, "rename")
+    for name in {} if isinstance(given, bool) else given.values():
+        text_argument(name, "a new name of rename")
+    names = name_mapping(schema.names, given)
     columns = [names.get(name, name) for name in schema.names]
     if isinstance(data, Sized) and not isinstance(data, Iterator):
         return read_all(schema, list(tables)).rename_columns(columns), _NewNames(names)

@@ -155,7 +155,7 @@ def _keys_of(table: _Verbs, what: object) -> Iterator[str]:
         rows = table.read(filter=what, meta_columns=True)
         yield from (str(key) for key in rows[RECORD_KEY].unique().to_pylist() if key is not None)
         return
-    if isinstance(what, pa.Array | pa.ChunkedArray):
+    if isinstance(what, pa.Array | pa.ChunkedArray) and not pt.is_nested(what.type):
         yield from (str(key) for key in what.unique().to_pylist() if key is not None)
     elif isinstance(what, Sequence) and all(isinstance(each, str | int) for each in what):
         yield from map(str, what)

@@ -13,8 +13,7 @@ from lakefmt._core.arguments import check_keywords, flag_argument, mapping_argum
 from lakefmt._core.config.settings import resolve_settings
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.table_client import TableClient
-from lakefmt._core.schema.cast import conform
-from lakefmt._core.schema.types import normalise_field
+from lakefmt._core.schema.cast import plain_columns
 from lakefmt._core.values import CommitResult, Filter, WriteOperation
 from lakefmt._core.write.commit.retry import retried
 from lakefmt._core.write.context import ARGUMENTS, OnCommit, WriteRequest, parse_call
@@ -195,14 +194,7 @@ class TableMerge:
                     f"the source of the merge has more than {most:,} bytes, and is held in memory: merge it part by part, or "
                     "raise lakefmt.merge.source.bytes"
                 )
-        return _without_views(read_all(schema, held))
-
-
-def _without_views(rows: pa.Table) -> pa.Table:
-    """Return rows whose strings and bytes are no views, as Polars hands them over: Arrow cannot take rows of views."""
-    fields = [normalise_field(field, field.name) if "_view" in str(field.type) else field for field in rows.schema]
-    schema = pa.schema(fields)
-    return rows if schema.equals(rows.schema) else conform(rows, schema, allow_null_list_elements=True)
+        return plain_columns(read_all(schema, held))
 
 
 def _values(given: MergeValues, name: str) -> Values:

@@ -30,6 +30,7 @@ import pyarrow.compute as pc
 import pyarrow.fs as pafs
 import pyarrow.types as pt
 
+from lakefmt._core.arguments import is_encodable
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt.errors import InvalidFilter
 
@@ -592,7 +593,7 @@ def find_column(schema: pa.Schema, path: tuple[str, ...]) -> Column | None:
         >>> find_column(pa.schema([("a", pa.struct([("b", pa.int32())]))]), ("a", "b"))
         (<pyarrow.compute.Expression FieldRef.Nested(FieldRef.Name(a) FieldRef.Name(b))>, DataType(int32))
     """
-    if schema.get_field_index(path[0]) < 0:
+    if not all(map(is_encodable, path)) or schema.get_field_index(path[0]) < 0:
         return None
     kind = schema.field(path[0]).type
     for name in path[1:]:

@@ -318,7 +318,7 @@ def _first_rows(batches: Iterable[pa.RecordBatch], limit: int) -> Iterator[pa.Re
     if limit <= 0:
         return
     for batch in batches:
-        yield batch.slice(0, limit)
+        yield batch.slice(0, min(limit, batch.num_rows))  # Arrow takes no number beyond 64 bits
         limit -= batch.num_rows
         if limit <= 0:
             return

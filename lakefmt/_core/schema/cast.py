@@ -29,7 +29,7 @@ import pyarrow.types as pt
 from lakefmt._core.arrays import from_numpy
 from lakefmt._core.data_classes import dataclass
 from lakefmt._core.schema.java_text import java_text, plain_array
-from lakefmt._core.schema.types import is_list_like, struct_fields
+from lakefmt._core.schema.types import is_list_like, normalise_field, struct_fields
 from lakefmt.errors import CorruptFile, InvalidKey, LakefmtError, SchemaMismatch, UnsupportedFeature
 
 __all__ = [
@@ -43,6 +43,7 @@ __all__ = [
     "list_offsets",
     "map_items",
     "null_element_columns",
+    "plain_columns",
     "reconcile",
     "with_metadata",
 ]
@@ -53,6 +54,26 @@ Mask = npt.NDArray[np.bool_]
 _LeafCast = Callable[[pa.Array, pa.DataType], pa.Array]
 _CAST_REFUSALS: Final = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, InvalidKey)
 _MOST_ELEMENTS: Final = np.iinfo(np.int32).max
+#: What the name of a type has where it lays values out in a way of its own.
+_LAYOUTS: Final = ("_view", "dictionary<", "run_end_encoded<", "union<")
+
+
+def plain_columns(rows: pa.Table) -> pa.Table:
+    """Return rows without the layouts that Arrow cannot take rows of: views, as Polars hands them over, dictionaries, runs.
+
+    Raises:
+        SchemaMismatch: a column is a union, which no table stores and whose rows end the process inside Arrow.
+
+    Example:
+        >>> plain_columns(pa.table({"city": pa.array(["oslo"], pa.string_view())})).schema.types
+        [DataType(string)]
+    """
+    fields = [
+        normalise_field(field, field.name) if any(map(str(field.type).__contains__, _LAYOUTS)) else field
+        for field in rows.schema
+    ]
+    schema = pa.schema(fields)
+    return rows if schema.equals(rows.schema) else conform(rows, schema, allow_null_list_elements=True)
 
 
 def conform(

@@ -27,6 +27,7 @@ from lakefmt._core.arrays import from_numpy
 from lakefmt._core.data_classes import dataclass
 from lakefmt._core.formats.bloom.bloom_filter import BloomFilter
 from lakefmt._core.formats.parquet.base_file import key_range, outermost
+from lakefmt._core.schema.cast import plain_columns
 from lakefmt._core.storage.os_errors import os_failure
 from lakefmt.errors import SchemaMismatch
 
@@ -362,7 +363,7 @@ def _release_memory() -> None:
 
 def _spill_run(path: Path, table: pa.Table, key: pa.Array, batch_bytes: int) -> _SpilledRun:
     order = pc.sort_indices(key)
-    ordered = table.append_column(_SORT_KEY, key).take(order)
+    ordered = plain_columns(table).append_column(_SORT_KEY, key).take(order)
     rows = max(1, int(batch_bytes * ordered.num_rows / max(1, ordered.nbytes)))
     with spilling(), pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, ordered.schema) as writer:
         writer.write_table(ordered, max_chunksize=rows)

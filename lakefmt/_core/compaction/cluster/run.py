@@ -8,14 +8,14 @@ write that would change a file group of the plan is refused meanwhile, so what w
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from os import cpu_count
 from time import perf_counter
 from typing import Any, Final
 
-from lakefmt._core.arguments import parse_member
+from lakefmt._core.arguments import parse_member, shown, texts_argument
 from lakefmt._core.compaction.clean.run import planned_groups
 from lakefmt._core.compaction.cluster.plan import (
     ClusteringPlan,
@@ -582,10 +582,9 @@ def _order_of_call(client: TableClient, call: ClusterCall, options: Mapping[str,
 
 
 def _named_columns(columns: object) -> tuple[str, ...]:
-    given = (columns,) if isinstance(columns, str) else columns
-    names = tuple(given) if isinstance(given, Sequence) else (None,)
-    if not all(isinstance(name, str) and name for name in names):
-        raise InvalidInputError(f"columns are names of columns, not {columns!r}")
+    names = tuple(texts_argument([columns] if isinstance(columns, str) else columns, "columns"))
+    if not all(names):
+        raise InvalidInputError(f"columns are names of columns, not {shown(columns)}")
     return names
 
 

@@ -22,6 +22,7 @@ import pyarrow as pa
 from lakefmt._core.arguments import (
     check_keywords,
     flag_argument,
+    foreign,
     mapping_argument,
     shown,
     text_argument,
@@ -783,7 +784,7 @@ def parse_watermark(watermark: object) -> int | None:
     if isinstance(watermark, datetime):
         if watermark.tzinfo is None:
             raise InvalidInputError("a watermark is a time with its zone: give it tzinfo, such as datetime.UTC")
-        return milliseconds_of(watermark)
+        return foreign(lambda: milliseconds_of(watermark), "a watermark cannot be read")
     if type(watermark) is not int or abs(watermark) > _MOST_WATERMARK:
         raise InvalidInputError(f"a watermark is a time, or milliseconds since 1970, not {shown(watermark)}")
     return watermark
@@ -849,7 +850,7 @@ def old_partitions(
     Raises:
         InvalidInputError: another word for `by`.
     """
-    if by not in ("values", "update"):
+    if text_argument(by, "by") not in ("values", "update"):
         raise InvalidInputError(f"unknown by {shown(by)}: expected 'values' or 'update'")
     ages = times if by == "values" else {path: parse_instant_time(last, zone) for path, last in newest.items()}
     return tuple(sorted(path for path, when in ages.items() if when is not None and when < cutoff))
