@@ -136,7 +136,7 @@ def write_table(
     if rename is not False and (rename is True or mapping_argument(rename, "rename")):
         data, names = _renamed(data, rename)
         record_key, partition_by, ordering = (names.of(each) for each in (record_key, partition_by, ordering))
-    given = {
+    creation = {
         "table_type": table_type,
         "table_version": table_version,
         "index": index,
@@ -147,10 +147,9 @@ def write_table(
         "database": database,
     }
     keyed = {"record_key": record_key, "partition_by": partition_by, "ordering": ordering}
-    of_creation = {argument: value for argument, value in given.items() if value is not None}
-    table = found_table(
-        path, options, storage_options, merge, removes=not flag_argument(call.get("dry_run"), "dry_run")
-    )
+    of_creation = {argument: value for argument, value in creation.items() if value is not None}
+    dry_run = flag_argument(call.get("dry_run"), "dry_run")
+    table = found_table(path, options, storage_options, merge, removes=not dry_run)
     if table is None:
         made = {
             **keyed,
@@ -159,8 +158,7 @@ def write_table(
             "properties": properties,
             "options": options,
         }
-        place = {"path": path, "storage_options": storage_options}
-        return _create_and_write(place, made, data, mode, operation, call)
+        return _create_and_write({"path": path, "storage_options": storage_options}, made, data, mode, operation, call)
     if mode == "error":
         raise TableExists(_what_else(table))
     if mode == "ignore":

@@ -226,7 +226,11 @@ def decode_archive(data: bytes, layout: int, name: str, others: Mapping[str, byt
     store = MemoryStore()
     for other, content in {**others, name: data}.items():
         store.put(f"h/{other}", content)
-    history = HistoryStore(store, "h", layout).load()
+    archive = HistoryStore(store, "h", layout)
+    history = archive.load()
+    files = archive.sorted_files()
+    if files is not None:
+        archive.load_between(files, 0, 10**17)
     if layout == 1:
         logs = LogArchive(store, "h")
         for one in logs.load():
@@ -440,6 +444,7 @@ def _sorted_archive_parts() -> Iterator[Decoder]:
             f"archive of layout 2: {name}",
             (
                 "timeline.archive.store.HistoryStore.load",
+                "timeline.archive.store.HistoryStore.load_between",
                 "timeline.archive.lsm_timeline.load_manifest",
                 "timeline.archive.lsm_timeline.read_manifest",
             ),

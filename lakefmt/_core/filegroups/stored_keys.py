@@ -21,7 +21,6 @@ from lakefmt._core.config.table_config import merge_rule
 from lakefmt._core.data_classes import replace
 from lakefmt._core.filegroups.model import FileSlice, parse_files
 from lakefmt._core.filegroups.table_client import TableAt
-from lakefmt._core.formats.log.blocks import scan_blocks
 from lakefmt._core.keys import KeySpec
 from lakefmt._core.schema import reconcile
 from lakefmt._core.storage.api import ObjectInfo
@@ -159,6 +158,8 @@ def check_operations(table_at: TableAt) -> None:
 
 def _has_operations(table_at: TableAt, stat: WriteStat) -> bool:
     """Return whether the rows of a log say what they do."""
+    from lakefmt._core.formats.log.blocks import scan_blocks  # few tables have logs of other engines
+
     file_system, root = table_at.client.store.arrow_filesystem()
     try:
         with closing(file_system.open_input_file(join(root, stat.path))) as source:

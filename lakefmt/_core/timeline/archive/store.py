@@ -75,7 +75,7 @@ class ArchiveDirectory:
     def append(self, timeline: Timeline, instants: Iterable[Instant]) -> None:
         """Write instants to the archive.
 
-        Parameters:
+        Args:
             timeline: the active timeline; of layout 1 with the modification times of its files.
             instants: completed ones of it.
 
@@ -198,7 +198,7 @@ class HistoryStore:
     def load_between(self, files: Iterable[HistoryFile], lower: int, upper: int) -> History:
         """Return the archived instants of some of :meth:`sorted_files` between two times; nothing stays in memory here.
 
-        Parameters:
+        Args:
             files: where they are looked for.
             lower: the first requested time, of 17 digits.
             upper: the last one.
