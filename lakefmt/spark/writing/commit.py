@@ -139,7 +139,7 @@ def write_and_commit(
         mode="overwrite" if operation == "insert_overwrite_table" else "append",
         operation=None if operation == "insert_overwrite_table" else operation,
         storage_options=call.storage,
-        **call.creation,
+        **(call.creation if table is None else {}),  # a table that is there was compared with what the options state
         **arguments,
     )
 
