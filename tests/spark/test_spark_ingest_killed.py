@@ -81,6 +81,7 @@ def commits_of(table: Path) -> int:
     return len(list(table.glob(".hoodie/timeline/*.commit")))
 
 
+@pytest.mark.test_all
 @pytest.mark.judge_spark
 @pytest.mark.slow
 @pytest.mark.timeout(int(SECONDS) + 1500)
