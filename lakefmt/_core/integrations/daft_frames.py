@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import pickle
 import random
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from datetime import date, datetime
@@ -20,20 +19,17 @@ from daft.io.source import DataSource, DataSourceTask
 from daft.recordbatch import MicroPartition, RecordBatch
 from daft.schema import Schema
 
-from lakefmt._core.arguments import instance_argument, mapping_argument, shown, text_argument
+from lakefmt._core.arguments import instance_argument
+from lakefmt._core.integrations.task_writes import bulk_insert_by_tasks, is_written_by_tasks, pickled_result
 from lakefmt._core.read.dataset import TableDataset
 from lakefmt._core.table import Table
-from lakefmt._core.values import CommitResult, WriteOperation
-from lakefmt._core.write.context import WriteRequest
-from lakefmt._core.write.tasks import SharedWrite, TaskResult, TaskRows, TaskWriter, run_tasks_and_commit
-from lakefmt.errors import InvalidInputError
+from lakefmt._core.values import CommitResult
+from lakefmt._core.write.tasks import SharedWrite, TaskWriter
 from lakefmt.options import WriteOptions
 
 __all__ = ["prunable", "read_daft", "write_daft"]
 
 _Comparison: TypeAlias = Callable[[Any, Any], pc.Expression]
-#: Verbs that take rows, one writer for all of them.
-_VERBS: Final = ("upsert", "insert", "insert_overwrite", "insert_overwrite_table", "append")
 
 
 # ------------------------------------------------------------------------------------------------------------------ read
@@ -306,36 +302,19 @@ def write_daft(
     """
     instance_argument(frame, daft.DataFrame, "frame")
     instance_argument(table, Table, "table")
-    if text_argument(operation, "operation") == "bulk_insert":
-        return _bulk_insert(frame, table, storage_options or {}, call)
-    if operation not in _VERBS:
-        raise InvalidInputError(
-            f"unknown operation {shown(operation)}: give 'bulk_insert' or one of {', '.join(_VERBS)}"
-        )
+    is_bulk = is_written_by_tasks(operation)
     schema = frame.schema().to_pyarrow_schema()
+    if is_bulk:
+
+        def run(shared: SharedWrite) -> Sequence[bytes]:
+            stored = frame.write_sink(_FilesSink(shared, schema, storage_options or {})).to_pydict()
+            results: Sequence[bytes] = stored["result"]
+            return results
+
+        return bulk_insert_by_tasks(table, schema, run, call, "a DataFrame")
     rows = pa.RecordBatchReader.from_batches(schema, (batch.cast(schema) for batch in frame.to_arrow_iter()))
     result: CommitResult = getattr(table, operation)(rows, **call)
     return result
-
-
-def _bulk_insert(
-    frame: daft.DataFrame, table: Table, storage_options: Mapping[str, object], call: Mapping[str, Any]
-) -> CommitResult:
-    if unknown := sorted(set(call) - {"options", "commit_metadata"}):
-        raise InvalidInputError(f"a bulk_insert of a DataFrame does not take {unknown[0]}")
-    request = WriteRequest(
-        WriteOperation.BULK_INSERT,
-        mapping_argument(call.get("options"), "options"),
-        mapping_argument(call.get("commit_metadata"), "commit_metadata"),
-    )
-    schema = frame.schema().to_pyarrow_schema()
-
-    def write(shared: SharedWrite) -> Sequence[TaskResult]:
-        stored = frame.write_sink(_FilesSink(shared, schema, storage_options)).to_pydict()["result"]
-        return [pickle.loads(each) for each in stored]  # noqa: S301  (pickled by our own tasks a moment ago, never stored)
-
-    result = run_tasks_and_commit(table.client, request, schema, TaskRows(None, frozenset()), write)
-    return CommitResult(None, operation=request.operation) if result is None else result
 
 
 class _FilesSink(DataSink[bytes]):
@@ -358,7 +337,7 @@ class _FilesSink(DataSink[bytes]):
             if table.num_rows:
                 writer.write(table, in_order=False)
                 rows += table.num_rows
-        yield WriteResult(pickle.dumps(writer.result()), 0, rows)
+        yield WriteResult(pickled_result(writer), 0, rows)
 
     def finalize(self, write_results: list[WriteResult[bytes]]) -> MicroPartition:
         results = pa.array([each.result for each in write_results], pa.binary())

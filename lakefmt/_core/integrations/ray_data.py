@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import pickle
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, Unpack
+from typing import Any, Unpack
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -15,19 +14,16 @@ from ray.data import Datasink, Datasource
 from ray.data.block import BlockAccessor, BlockMetadata
 from ray.data.datasource import ReadTask
 
-from lakefmt._core.arguments import instance_argument, mapping_argument, shown, text_argument
+from lakefmt._core.arguments import instance_argument, shown
+from lakefmt._core.integrations.task_writes import bulk_insert_by_tasks, is_written_by_tasks, pickled_result
 from lakefmt._core.read.dataset import TableDataset
 from lakefmt._core.table import Table
-from lakefmt._core.values import CommitResult, WriteOperation
-from lakefmt._core.write.context import WriteRequest
-from lakefmt._core.write.tasks import SharedWrite, TaskResult, TaskRows, TaskWriter, run_tasks_and_commit
-from lakefmt.errors import InvalidInputError, SchemaMismatch
+from lakefmt._core.values import CommitResult
+from lakefmt._core.write.tasks import SharedWrite, TaskWriter
+from lakefmt.errors import SchemaMismatch
 from lakefmt.options import WriteOptions
 
 __all__ = ["read_ray", "write_ray"]
-
-#: Verbs that take rows, one writer for all of them.
-_VERBS: Final = ("upsert", "insert", "insert_overwrite", "insert_overwrite_table", "append")
 
 
 def read_ray(table: Table, **query: Any) -> ray.data.Dataset:
@@ -117,14 +113,16 @@ def write_ray(
     """
     instance_argument(dataset, ray.data.Dataset, "dataset")
     instance_argument(table, Table, "table")
-    is_bulk = text_argument(operation, "operation") == "bulk_insert"
-    if not is_bulk and operation not in _VERBS:
-        raise InvalidInputError(
-            f"unknown operation {shown(operation)}: give 'bulk_insert' or one of {', '.join(_VERBS)}"
-        )
+    is_bulk = is_written_by_tasks(operation)
     schema = _columns_of(dataset)
     if is_bulk:
-        return _bulk_insert(dataset, schema, table, storage_options or {}, call)
+
+        def run(shared: SharedWrite) -> Sequence[bytes]:
+            sink = _FilesSink(shared, schema, storage_options or {})
+            dataset.write_datasink(sink)
+            return sink.results
+
+        return bulk_insert_by_tasks(table, schema, run, call, "a dataset")
     parts = dataset.iter_batches(batch_format="pyarrow", batch_size=None)
     rows = pa.RecordBatchReader.from_batches(schema, (batch for part in parts for batch in _fitted(part, schema)))
     result: CommitResult = getattr(table, operation)(rows, **call)
@@ -151,30 +149,6 @@ def _fitted(rows: pa.Table, schema: pa.Schema) -> list[pa.RecordBatch]:
     return rows.select(schema.names).cast(schema).to_batches()  # type: ignore[no-any-return]
 
 
-def _bulk_insert(
-    dataset: ray.data.Dataset,
-    schema: pa.Schema,
-    table: Table,
-    storage_options: Mapping[str, object],
-    call: Mapping[str, Any],
-) -> CommitResult:
-    if unknown := sorted(set(call) - {"options", "commit_metadata"}):
-        raise InvalidInputError(f"a bulk_insert of a dataset does not take {unknown[0]}")
-    request = WriteRequest(
-        WriteOperation.BULK_INSERT,
-        mapping_argument(call.get("options"), "options"),
-        mapping_argument(call.get("commit_metadata"), "commit_metadata"),
-    )
-
-    def write(shared: SharedWrite) -> Sequence[TaskResult]:
-        sink = _FilesSink(shared, schema, storage_options)
-        dataset.write_datasink(sink)
-        return [pickle.loads(each) for each in sink.results]  # noqa: S301  (pickled by our own tasks a moment ago, never stored)
-
-    result = run_tasks_and_commit(table.client, request, schema, TaskRows(None, frozenset()), write)
-    return CommitResult(None, operation=request.operation) if result is None else result
-
-
 class _FilesSink(Datasink):
     """Writes the files of a bulk insert, each task those of the rows that it has."""
 
@@ -190,7 +164,7 @@ class _FilesSink(Datasink):
         for block in blocks:
             for batch in _fitted(BlockAccessor.for_block(block).to_arrow(), self._rows):
                 writer.write(pa.Table.from_batches([batch]), in_order=False)
-        return pickle.dumps(writer.result())
+        return pickled_result(writer)
 
     def on_write_complete(self, write_result: Any) -> None:
         self.results = write_result.write_returns
