@@ -202,11 +202,11 @@ class RealtimeOptionsBuilder:
         return self._with("grpc_max_message_length", max_length)
 
     def with_tablet_idle_recreate_support(self, enabled: bool) -> Self:
-        """Accept the SDK's option; without effect."""
+        """Accept an option of the SDK; it has no effect here."""
         return self._with("tablet_idle_recreate_support", enabled)
 
     def with_tablet_idle_status(self, status_set: Iterable[RetryStatus]) -> Self:
-        """Accept the SDK's option; without effect."""
+        """Accept an option of the SDK; it has no effect here."""
         return self._with("tablet_idle_status", status_set)
 
     def with_max_buffered_bytes(self, bytes_: int) -> Self:

@@ -370,7 +370,7 @@ def _reader_of(
     files: Sequence[ListedFile],
     schema: pa.Schema | None,
 ) -> Decode:
-    """Return what reads the files whose numbers come; each guesses the types of its columns for itself."""
+    """Return the task that reads files by their numbers; the types of columns are inferred for each file."""
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[SourceBatch]:
         source = open_source(job, storage_options)
@@ -384,7 +384,7 @@ def _reader_of(
 
 
 def _decoder_of(options: KafkaOptions, schema: pa.Schema | None) -> Decode:
-    """Return what decodes the messages that come."""
+    """Return the decoder of the messages."""
 
     def decode(batches: Iterator[pa.RecordBatch]) -> Iterator[SourceBatch]:
         rows = MessageRows(options)

@@ -289,7 +289,7 @@ def _filtered_read_amounts(profile: TableProfile, choice: TableChoice, layout: _
 
 @dataclass(frozen=True)
 class CostCurves:
-    """Measured costs: seconds per unit of each amount, for each operation.
+    """Measured costs, in seconds per unit of each amount, by operation.
 
     Attributes:
         seconds: operation → name of an amount → seconds per unit.
@@ -315,7 +315,7 @@ class CostCurves:
         return total * self.factors.get(operation, 1.0)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the costs as JSON holds them."""
+        """Return the costs as a JSON value."""
         return {
             "format": _CURVES_FORMAT,
             "machine": self.machine,

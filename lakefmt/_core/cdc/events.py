@@ -258,7 +258,7 @@ def matches_pattern(name: SourceName, pattern: str) -> bool:
 
 
 def whole_pattern(pattern: str, schema: str) -> str:
-    """Return a pattern with a schema before it, unless it has one; a leading ``!`` stays first.
+    """Return a pattern qualified with a schema; one that names a schema stays as it is, and a leading ``!`` stays in front.
 
     Example:
         >>> whole_pattern("!audit", "shop"), whole_pattern("other.*", "shop")

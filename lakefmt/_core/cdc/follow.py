@@ -365,7 +365,7 @@ class Follower:
             self._end_table(event)
 
     def _follow_columns(self, sink: TableSink, event: TableChanged) -> None:
-        """Let a table follow its columns; one that cannot stops, and all others go on."""
+        """Apply a change of columns to a table; a table that cannot store it stops, and all others go on."""
         try:
             sink.follow_columns(event)
         except (SourceChanged, SchemaMismatch, InvalidInputError) as error:

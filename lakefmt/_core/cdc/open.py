@@ -90,7 +90,7 @@ def slot_name_of(follower: str) -> str:
 
 
 def follower_text(name: str, base_path: str | None, tables: Mapping[str, object]) -> str:
-    """Return what tells a follower from others: its name, and where its tables lie, or the first of them."""
+    """Return the identity of a follower: its name, and the path of its tables, or of the first one."""
     paths = [base_path, *(table_settings(given, table).path for table, given in tables.items())]
     first = next((location_text(path) for path in paths if path is not None), "")
     own = first if "://" in first or not first else os.path.abspath(first)  # noqa: PTH100  (a text, also of a bytes path)

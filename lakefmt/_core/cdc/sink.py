@@ -183,7 +183,7 @@ class TableSink:
         stream.close(discard=discard)
 
     def stop(self) -> None:
-        """Drop what came since the last border, and close; whoever opens the table next reads all its rows."""
+        """Drop the rows since the last transaction border, and close; who opens the table next reads all its rows again."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # of rows that are dropped: they are read again
             self.close(discard=True)

@@ -1,4 +1,4 @@
-"""Positions of a stream: what was read, what comes next and in which parts; the arguments of ``Table.stream``. Pure.
+"""Where a stream stands: which commits it has read, which come next, in which parts; and the arguments of ``Table.stream`` (pure).
 
 A position says which commits, and which parts of later ones, were handed out. A stream reads a commit in parts, one for each file
 group that the commit wrote. Parts of several commits may be read side by side, so a position says up to which commit everything

@@ -101,7 +101,7 @@ class QuerySource:
 
     @property
     def identity(self) -> str:
-        """Return what tells it from other queries."""
+        """Return the name of this query in checkpoints."""
         return f"{self._name} {self._column}"
 
     def plan(self, after: Checkpoint | None, limit: int | None) -> _QueryRound | None:
@@ -188,7 +188,7 @@ class _QueryRound:
                 yield names, kept
 
     def _is_news(self, row: tuple[Any, ...], value: Any, counts: dict[bytes, int]) -> bool:
-        """Return whether a row was not taken before; equal rows are told apart by their number."""
+        """Return whether a row was not taken before; equal rows are counted."""
         seen, remembered = self._place.covers(value), value >= self._border
         if not (seen or remembered):
             return True
@@ -211,7 +211,7 @@ class _QueryRound:
 
     @property
     def checkpoint(self) -> Checkpoint:
-        """Return the largest value, and which rows had it; known when all batches were read."""
+        """Return the largest value, and the rows that had it; it is known when all batches were read."""
         seen = base64.b64encode(b"".join(sorted(self._digests))).decode()
         details = {_VALUE: _encoded(self._high), _SEEN: seen, SOURCE: self._source.identity}
         if self._border != self._high:
@@ -313,7 +313,7 @@ class _Place:
     seen: frozenset[bytes] | None = None
 
     def covers(self, value: Any) -> bool:
-        """Return whether rows of a value may have been taken."""
+        """Return whether rows with this value may have been taken."""
         return self.value is not None and (value == self.value or (self.border != self.value and value <= self.value))
 
     @classmethod

@@ -316,7 +316,7 @@ class JobSink:
         return Checkpoint(stored.text, stored.details)
 
     def waits_for(self, table_at: TableAt) -> str:
-        """Return which services a continuous job waits for, so that they are not left behind; empty: none."""
+        """Return why a continuous job waits: more services are pending than it allows; empty: it does not wait."""
         timeline, job = table_at.timeline, self.job
         compactions = sum(each.action is Action.COMPACTION for each in timeline.pending)
         clusterings = sum(each.action is Action.CLUSTERING for each in timeline.pending)

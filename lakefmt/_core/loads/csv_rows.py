@@ -424,7 +424,7 @@ class _Cut:
         return rows[rows < len(self._row_ends)]
 
     def rest(self) -> str:
-        """Return how what is behind the last row begins: a block ends with a row, unless a quote is not closed."""
+        """Return the start of the bytes behind the last row: a block ends with a row, unless a quote is not closed."""
         begin = int(self._row_ends[-1]) + 1 if len(self._row_ends) else 0
         return self._block[begin : begin + 4 * MOST_CHARACTERS].decode("utf-8", "replace")[:MOST_CHARACTERS]
 

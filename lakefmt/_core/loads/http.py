@@ -366,7 +366,7 @@ class _Server(ThreadingHTTPServer):
 
 
 def sweep_until(service: LoadService, ended: Event) -> None:
-    """Do what time asks for, each second until an event is set."""
+    """End transactions that ran out of time, each second until an event is set."""
     while not ended.wait(1.0):
         try:
             service.sweep()

@@ -711,7 +711,7 @@ def begin_building(
 
 
 def finish_building(manager: MetadataTableManager, updates: Mapping[str, PartitionUpdate | FirstKeys]) -> TableConfig:
-    """Fill partitions that were built while others wrote, and advertise them; return the properties afterwards.
+    """Add to new partitions what others wrote meanwhile, and list them in the table's properties; return these properties.
 
     A partition whose file groups have base files by now, from a compaction, or lack one, is made anew.
 

@@ -116,7 +116,7 @@ def zone_of(table_at: TableAt) -> tzinfo:
 
 
 class _Archive:
-    """The archived timeline of a table: time and action of every instant as numbers, instants themselves of a part of it only."""
+    """The archived timeline of a table: it holds the time and action of every instant, and reads instants for a part at a time."""
 
     def __init__(self, table_at: TableAt) -> None:
         self.key = _archive_key(table_at)
@@ -138,7 +138,7 @@ class _Archive:
 
     @property
     def is_large(self) -> bool:
-        """Whether it has too many instants to hold all of them; of a log archive it is not known."""
+        """Whether it has too many instants to hold all of them; a log archive does not say."""
         return self.total > _MOST_ARCHIVED
 
     @property

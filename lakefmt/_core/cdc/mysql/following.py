@@ -147,7 +147,7 @@ class FollowedTable:
 
     @property
     def is_known(self) -> bool:
-        """Whether its sink may have rows."""
+        """Whether the table that follows it may have rows already."""
         return self.announced is not None or self.stored is not None
 
     # --- its shape ------------------------------------------------------------------------------------------------

@@ -598,7 +598,10 @@ class PostgresRun:
             yield from self._read_pending()
 
     def _look_at_leaves(self, rows: Mapping[int, TableRow]) -> Generator[Event, None, bool]:
-        """Let partitioned tables begin anew whose rows came or went with a partition, of which no event tells; return whether some do."""
+        """Restart the partitioned tables whose rows changed because a partition came or went; return whether there are any.
+
+        The server sends no event for it.
+        """
         again = False
         for number, table in self._tracked.items():
             now = rows.get(number)

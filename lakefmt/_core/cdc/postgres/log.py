@@ -240,14 +240,14 @@ FROM pg_catalog.pg_publication p CROSS JOIN pg_catalog.pg_class c
 LEFT JOIN pg_catalog.pg_publication_rel r ON r.prpubid = p.oid AND r.prrelid = c.oid
 LEFT JOIN {schemas} s ON s.pnpubid = p.oid AND s.pnnspid = c.relnamespace
 WHERE p.pubname = %s AND c.oid = ANY(%s::oid[])"""
-#: Partitioned tables are published from this release on.
+#: The first release that publishes partitioned tables.
 PARTITIONED_FROM: Final = 130_000
-#: Publications of whole schemas are known from this release on.
+#: The first release that publishes whole schemas.
 _SCHEMAS_FROM: Final = 150_000
 
 
 def entries(connection: Any, publication: str, tables: Sequence[int]) -> dict[int, int]:
-    """Return the number of each table's entry in a publication, by object id: who leaves and comes back gets another one."""
+    """Return the number of each table's entry in a publication, by object id. A table that leaves and comes back gets a new one."""
     schemas = "pg_catalog.pg_publication_namespace"
     if connection.server_version < _SCHEMAS_FROM:
         schemas = "(SELECT 0::oid AS oid, 0::oid AS pnpubid, 0::oid AS pnnspid WHERE false)"

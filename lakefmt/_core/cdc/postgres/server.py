@@ -270,7 +270,7 @@ class PartitionRow(NamedTuple):
 
     @property
     def mark(self) -> tuple[int, int, int]:
-        """What stays the same unless its rows came or went without an event."""
+        """A value that changes when the rows of the partition came or went without an event."""
         return self.id, self.file, self.entered
 
 

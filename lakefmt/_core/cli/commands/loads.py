@@ -147,7 +147,9 @@ def _open_mysql_port(server: LoadServer, host: str, port: int) -> MySQLPort:
 
 
 def _parse_options(given: Mapping[str, str], tables: Mapping[str, str]) -> LoadOptions:
-    """Return the options of a server; ``length.database.table.column`` is a length, other names with dots are settings of commits.
+    """Return the options of a server.
+
+    ``length.database.table.column`` sets the longest text of a column; any other name with a dot is a setting of commits.
 
     Raises:
         UnknownSetting: there is no such option, or its value is none.

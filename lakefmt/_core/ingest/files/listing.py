@@ -52,7 +52,7 @@ class Folder(Protocol):
 
     @property
     def tells_seconds(self) -> bool:
-        """Whether :meth:`look` may tell whole seconds where a listing tells more."""
+        """Whether :meth:`look` may return whole seconds where a listing returns fractions."""
 
     def look(self, name: str) -> ListedFile | None:
         """Return a file as it is now; None: it is gone."""

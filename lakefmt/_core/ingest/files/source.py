@@ -224,7 +224,7 @@ class FileSource:
 
     @property
     def identity(self) -> str:
-        """Return what tells it from other folders."""
+        """Return the name of this folder in checkpoints."""
         return self.folder.url.rstrip("/") if "://" in self.folder.url else str(Path(self.folder.url).absolute())
 
     def schema(self) -> pa.Schema | None:

@@ -195,7 +195,7 @@ class KafkaSource:
 
     @property
     def skipped(self) -> dict[str, int]:
-        """Messages that made no row, by what they are."""
+        """The number of messages that made no row, by reason."""
         return self._rows.skipped
 
     def plan(self, after: Checkpoint | None, limit: int | None) -> KafkaRound | None:
