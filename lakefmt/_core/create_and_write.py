@@ -40,7 +40,7 @@ from lakefmt._core.transactions.client import open_write_client
 from lakefmt._core.values import CommitResult, TableType, TableVersion, WriteOperation
 from lakefmt._core.write.ingest import brought_keys, handed_out, open_stream, read_all
 from lakefmt.errors import InvalidInputError, LakefmtError, ObjectNotFound, TableExists, TableNotFound
-from lakefmt.options import WriteTableOptions
+from lakefmt.options import WriteOptions, WriteTableOptions
 
 __all__ = ["check_agreement", "check_properties", "fill_new_table", "found_table", "write_existing", "write_table"]
 
@@ -348,7 +348,7 @@ def _first_rows(
 
 
 def write_existing(
-    table: Table, mode: str, operation: str | None, rows: object, call: WriteTableOptions
+    table: Table, mode: str, operation: str | None, rows: object, call: WriteTableOptions | WriteOptions
 ) -> CommitResult:
     """Write rows to a table that is there, as :func:`write_table` does.
 

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from unittest import mock
 
@@ -18,6 +18,8 @@ import lakefmt
 from lakefmt._core.storage import ObjectStore
 from lakefmt._core.storage.memory import MemoryStore
 from lakefmt.errors import LakefmtError, TableExists, TableNotFound
+from lakefmt.spark.options import parse_write_options
+from lakefmt.spark.writing.commit import write_and_commit
 from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at
 from tests.crash.sweep import ENDINGS, Ending
 from tests.kit import SECONDS_FOR_A_CHILD, THOROUGH
@@ -27,6 +29,11 @@ _NUMBERS = itertools.count()
 _OPTIONS = {"hoodie.client.heartbeat.tolerable.misses": 0}
 ROWS = pa.table({"id": ["a", "b", "c"], "city": ["sf", "oslo", "sf"], "v": [1, 2, 3]})
 KEYED = {"record_key": "id", "partition_by": "city"}
+FRAME = {
+    "hoodie.table.name": "t",
+    "hoodie.datasource.write.recordkey.field": "id",
+    "hoodie.datasource.write.partitionpath.field": "city",
+}
 CASES = {
     "plain": {},
     "merge on read with a metadata table": {"table_type": "mor", "indexes": ["column_stats"]},
@@ -89,6 +96,30 @@ def test_law_the_retry_works_after_every_effect(case: str, ending: Ending) -> No
                 assert len(stored(store)) == 3, story  # it was committed, and the answer was lost
         assert stored(store) == ROWS.sort_by("id").to_pylist(), story
         assert store.read("notes-of-the-owner.txt") == b"not ours", story
+
+
+def write_frame(store: ObjectStore) -> None:
+    """Write as the process of a Spark job that commits does."""
+    with store_of_all(store):
+        call = parse_write_options({**FRAME, **{name: str(value) for name, value in _OPTIONS.items()}})
+        write_and_commit("memory://unfinished", "append", call, ROWS.schema, lambda: [ROWS])
+
+
+@pytest.mark.parametrize("ending", endings(), ids=str)
+def test_law_a_frame_written_again_after_every_effect_makes_the_table_that_its_options_name(ending: Ending) -> None:
+    healthy = FaultStore(MemoryStore(f"unfinished-{next(_NUMBERS)}"))
+    write_frame(healthy)
+    for number in range(1, len(healthy.effects) + 1):
+        store = MemoryStore(f"unfinished-{next(_NUMBERS)}")
+        with suppress(LakefmtError, SimulatedCrash):
+            write_frame(FaultStore(store, fail_at(number, ending.mode, crash=ending.crash)))
+        write_frame(store)
+        story = f"{ending}, effect {number}: {healthy.effects[number - 1]}"
+        with store_of_all(store):
+            properties = lakefmt.open_table("memory://unfinished").properties
+        assert (properties.name, properties.record_key_fields) == ("t", ("id",)), story
+        assert properties.partition_fields == ("city",), story
+        assert stored(store) == ROWS.sort_by("id").to_pylist(), story
 
 
 def test_a_killed_call_is_followed_by_another_with_other_columns(tmp_path: Path) -> None:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 
-from lakefmt import Table, open_table, write_table
+from lakefmt import Table, write_table
 from lakefmt._core.config.merge_rule import is_payload_class
 from lakefmt._core.config.table_config import TableConfig
-from lakefmt._core.create_and_write import check_agreement, check_properties, write_existing
+from lakefmt._core.create_and_write import check_agreement, check_properties, found_table, write_existing
 from lakefmt._core.data_classes import replace
 from lakefmt._core.values import RECORD_KEY, CommitResult, WriteOperation
 from lakefmt._core.write.context import WriteRequest, parse_call
 from lakefmt.errors import InvalidInputError, TableExists, TableNotFound, UnsupportedFeature
-from lakefmt.options import WriteOptions, WriteTableOptions
+from lakefmt.options import WriteOptions
 from lakefmt.spark.options import WriteCall
 
 __all__ = [
@@ -37,11 +37,8 @@ MODES: Final = ("append", "overwrite", "error", "errorifexists", "ignore")
 
 
 def existing_table(path: str, call: WriteCall) -> Table | None:
-    """Return the table, None where there is none."""
-    try:
-        return open_table(path, options=call.settings, storage_options=call.storage)
-    except TableNotFound:
-        return None
+    """Return the table, None where there is none; what a call left that died while it made one is removed, and counts as none."""
+    return found_table(path, call.settings, call.storage)
 
 
 def check_creation(table: Table | None, call: WriteCall) -> None:
@@ -87,14 +84,7 @@ def write_few_and_commit(table: Table, mode: str, call: WriteCall, rows: Sequenc
         rows: at least one table.
     """
     operation = resolve_operation(call, mode, table, rows[0].schema)
-    settings = {name: value for name, value in call.settings.items() if name != _OPERATION}
-    arguments: WriteTableOptions = {"options": settings, "commit_metadata": dict(call.commit_metadata)}
-    data = _reader(rows[0].schema, lambda: rows)
-    if call.entries is not None:
-        return _write_with_entries(table, operation, data, call)
-    if operation == "insert_overwrite_table":
-        return write_existing(table, "overwrite", None, data, arguments)
-    return write_existing(table, "append", operation, data, arguments)
+    return _write_to(table, operation, _reader(rows[0].schema, lambda: rows), call)
 
 
 def write_and_commit(
@@ -123,25 +113,39 @@ def write_and_commit(
     if table is not None and mode == "ignore":
         return CommitResult(None, operation=WriteOperation((operation or "upsert").upper()))
     check_creation(table, call)
-    if call.entries is not None and table is not None:
-        return _write_with_entries(table, operation, _reader(schema, rows), call)
-    arguments: dict[str, Any] = {"options": dict(call.settings), "commit_metadata": dict(call.commit_metadata)}
+    if table is not None:
+        return _write_to(table, operation, _reader(schema, rows), call)
     if operation in ("delete", "delete_partition"):
-        if table is None:
-            raise TableNotFound(f"there is no table at {path}: nothing can be deleted")
-        if operation == "delete_partition":
-            return table.delete_partitions(_partitions(call), **arguments)
-        return table.delete(_reader(schema, rows), **arguments)
-    arguments["options"].pop(_OPERATION, None)
+        raise TableNotFound(f"there is no table at {path}: nothing can be deleted")
+    replaces, arguments = operation == "insert_overwrite_table", _write_arguments(call)
     return write_table(
         path,
         _reader(schema, rows),
-        mode="overwrite" if operation == "insert_overwrite_table" else "append",
-        operation=None if operation == "insert_overwrite_table" else operation,
+        mode="overwrite" if replaces else "append",
+        operation=None if replaces else operation,
         storage_options=call.storage,
-        **(call.creation if table is None else {}),  # a table that is there was compared with what the options state
+        **call.creation,
         **arguments,
     )
+
+
+def _write_arguments(call: WriteCall) -> WriteOptions:
+    settings = {name: value for name, value in call.settings.items() if name != _OPERATION}
+    return {"options": settings, "commit_metadata": dict(call.commit_metadata)}
+
+
+def _write_to(table: Table, operation: str | None, data: pa.RecordBatchReader, call: WriteCall) -> CommitResult:
+    """Write rows to a table that is there."""
+    if call.entries is not None:
+        return _write_with_entries(table, operation, data, call)
+    arguments = _write_arguments(call)
+    if operation == "delete_partition":
+        return table.delete_partitions(_partitions(call), **arguments)
+    if operation == "delete":
+        return table.delete(data, **arguments)
+    if operation == "insert_overwrite_table":
+        return write_existing(table, "overwrite", None, data, arguments)
+    return write_existing(table, "append", operation, data, arguments)
 
 
 def _write_with_entries(
@@ -149,9 +153,7 @@ def _write_with_entries(
 ) -> CommitResult:
     """Write rows by a commit that says what a function decides under the table lock."""
     name = operation or ("upsert" if table.properties.record_key_fields else "insert")
-    settings = {name: value for name, value in call.settings.items() if name != _OPERATION}
-    arguments: WriteOptions = {"options": settings, "commit_metadata": dict(call.commit_metadata)}
-    return table._write(WriteOperation(name.upper()), data, arguments, call.entries)
+    return table._write(WriteOperation(name.upper()), data, _write_arguments(call), call.entries)
 
 
 def resolve_operation(call: WriteCall, mode: str, table: Table | None, schema: pa.Schema) -> str | None:
@@ -172,9 +174,7 @@ def resolve_operation(call: WriteCall, mode: str, table: Table | None, schema: p
 
 def request_of(operation: WriteOperation, call: WriteCall) -> WriteRequest:
     """Return what a call asks of the core."""
-    settings = {name: value for name, value in call.settings.items() if name != _OPERATION}
-    arguments: WriteOptions = {"options": settings, "commit_metadata": dict(call.commit_metadata)}
-    request, _ = parse_call(operation, arguments, call.entries)
+    request, _ = parse_call(operation, _write_arguments(call), call.entries)
     partial = operation is WriteOperation.DELETE  # of keys to delete the key columns are enough
     return replace(request, partial=True) if partial else request
 
