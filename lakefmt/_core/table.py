@@ -826,7 +826,7 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, StreamVerbs, AppendVerbs, 
                 filter, a list or an array names them.
 
         Raises:
-            StateError: a savepoint keeps older files; nothing was changed.
+            StateError: a savepoint keeps older files, or a stream is open; nothing was deleted.
 
         Example:
             >>> rows = pa.table({"id": ["ann-1", "bob-2"]})

@@ -13,13 +13,14 @@ from tests.kit import THOROUGH
 KEYS, CITIES = [f"k{n}" for n in range(5)], ["oslo", "sf", "bern"]
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("v", pa.int64())])
 Model = dict[tuple[str, str], int]
-CASES = {
-    "default": {},
-    "default, record index": {"indexes": ["column_stats", "record_index"]},
-    "simple, secondary index": {"index": "simple", "indexes": ["record_index", "secondary_index(v)"]},
-    "record index": {"index": "record_index"},
-    "global bloom, record index": {"index": "global_bloom", "indexes": ["record_index"]},
-    "global simple": {"index": "global_simple"},
+#: The index that finds keys, and those of the metadata table.
+CASES: dict[str, tuple[str, ...]] = {
+    "default": ("bloom",),
+    "default, record index": ("bloom", "column_stats", "record_index"),
+    "simple, secondary index": ("simple", "record_index"),
+    "record index": ("record_index",),
+    "global bloom, record index": ("global_bloom", "record_index"),
+    "global simple": ("global_simple",),
 }
 
 
@@ -29,23 +30,22 @@ def rows(*places: tuple[str, str], v: int) -> pa.Table:
 
 
 def make(name: str, story: str) -> lakefmt.Table:
-    url, arguments = f"memory://copies-{name}-{story}", dict(CASES[name.rpartition("|")[2]])
-    version, table_type = name.split("|")[:2]
+    version, table_type, case = name.split("|")
+    arguments = CASES[case]
     table = lakefmt.create_table(
-        url,
+        f"memory://copies-{name}-{story}",
         schema=SCHEMA,
         record_key="id",
         partition_by="city",
         table_version=int(version),
         table_type=table_type,
-        index=arguments.get("index", "bloom"),
-        indexes=[each for each in arguments.get("indexes", ()) if "(" not in each] or None,
+        index=arguments[0],
+        indexes=list(arguments[1:]) or None,
     )
-    for each in arguments.get("indexes", ()):
-        if "(" in each and version != "6":
-            table.upsert(rows(("oslo", "first"), v=0))
-            table.index.create("secondary_index", "v")
-            table.delete(["first"])
+    if "secondary" in case and version != "6":
+        table.upsert(rows(("oslo", "first"), v=0))
+        table.index.create("secondary_index", "v")
+        table.delete(["first"])
     return table
 
 
@@ -74,13 +74,12 @@ def step(table: lakefmt.Table, model: Model, copied: set[str], draw: random.Rand
         assert table.delete([key]).num_deletes == len(gone)
     else:
         old = draw.choice([0, *model.values()])
-        selected, selects = {
-            "city": (f"city = '{city}'", lambda place, _: place[0] == city),
-            "both": (f"id = '{key}' and city = '{city}'", lambda place, _: place == (city, key)),
-            "value": (f"v = {old}", lambda _, value: value == old),
-        }.get(verb, (f"id = '{key}'", lambda place, _: place[1] == key))
-        gone = [place for place, value in model.items() if selects(place, value)]
-        assert table.delete(selected).num_deletes == len(gone)
+        condition, gone = {
+            "city": (f"city = '{city}'", [place for place in model if place[0] == city]),
+            "both": (f"id = '{key}' and city = '{city}'", [place for place in model if place == (city, key)]),
+            "value": (f"v = {old}", [place for place, value in model.items() if value == old]),
+        }.get(verb, (f"id = '{key}'", [place for place in model if place[1] == key]))
+        assert table.delete(condition).num_deletes == len(gone)
     for place in gone:
         del model[place]
     copied.update(key for key in KEYS if sum(place[1] == key for place in model) > 1)
