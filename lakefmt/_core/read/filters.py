@@ -155,8 +155,7 @@ class _Translator:
     def _computed(self, tree: Expr, negated: bool) -> Condition:
         """Return a condition that is computed for every row, with what prunes beside it."""
         # Imported here: few filters compute.
-        from lakefmt._core.read.sql_expressions import ExpressionTranslator
-        from lakefmt._core.read.sql_pruning import implied_condition
+        from lakefmt._core.read.sql_expressions import ExpressionTranslator, implied_condition
 
         computing_terms = ExpressionTranslator(self._schema)
         with ExitStack() as needed:

@@ -56,7 +56,6 @@ from lakefmt._core.write.assign import (
     FileSizing,
     Routes,
 )
-from lakefmt._core.write.bound_context import Announcements, BoundContext
 from lakefmt._core.write.commit.conflict_resolution import Footprint, check_early
 from lakefmt._core.write.commit.transaction import (
     FirstSchema,
@@ -71,6 +70,8 @@ from lakefmt._core.write.commit.transaction import (
 from lakefmt._core.write.context import (
     APPENDING,
     REPLACING,
+    Announcements,
+    BoundContext,
     WriteContext,
     WritePlan,
     WriteRequest,

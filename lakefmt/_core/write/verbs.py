@@ -24,10 +24,17 @@ from lakefmt._core.write.assign import (
     is_small,
     new_file,
 )
-from lakefmt._core.write.bound_context import Announcements, prepare
 from lakefmt._core.write.commit.conflict_resolution import Footprint
 from lakefmt._core.write.commit.transaction import FirstSchema
-from lakefmt._core.write.context import APPENDING, OVERWRITES, REPLACING, WriteRequest, WriteStatus
+from lakefmt._core.write.context import (
+    APPENDING,
+    OVERWRITES,
+    REPLACING,
+    Announcements,
+    WriteRequest,
+    WriteStatus,
+    prepare,
+)
 from lakefmt._core.write.ingest import KeyedBatch, read_all, with_stored_keys
 from lakefmt._core.write.mutations import DeleteKeys
 from lakefmt._core.write.pipeline import LocatedRows, PlacedRows, check_unknown_buckets

@@ -44,7 +44,6 @@ from lakefmt._core.storage.object_names import (
 from lakefmt._core.storage.option_names import misspelt, unknown_option
 from lakefmt._core.storage.os_errors import is_full, os_failure
 from lakefmt._core.storage.redaction import Redactor, printable_url
-from lakefmt._core.storage.remote.azure import AzureObjects
 from lakefmt._core.storage.remote.clients import (
     Payload,
     check_length,
@@ -53,8 +52,7 @@ from lakefmt._core.storage.remote.clients import (
     is_transient,
     is_transient_word,
 )
-from lakefmt._core.storage.remote.fsspec import FsspecObjects
-from lakefmt._core.storage.remote.gcs import GcsObjects
+from lakefmt._core.storage.remote.fsspec import AzureObjects, FsspecObjects, GcsObjects
 from lakefmt._core.storage.remote.s3 import S3Objects
 from lakefmt.errors import CorruptFile, LakefmtError, ObjectNotFound, StateError, StorageError, UnsupportedFeature
 

@@ -55,7 +55,6 @@ from lakefmt._core.values import (
     WriteOperation,
     WriteStat,
 )
-from lakefmt._core.write.bound_context import BoundContext
 from lakefmt._core.write.commit.conflict_resolution import WRITER, Footprint, resolve_conflicts, withdraw_for_overwrite
 from lakefmt._core.write.commit.key_stats import (
     KEY_HASHES_ENTRY,
@@ -63,7 +62,7 @@ from lakefmt._core.write.commit.key_stats import (
     key_stats_of,
     log_key_coverage_of,
 )
-from lakefmt._core.write.context import OnCommit, WriteContext, WriteRequest, WriteStatus
+from lakefmt._core.write.context import BoundContext, OnCommit, WriteContext, WriteRequest, WriteStatus
 from lakefmt._core.write.ingest import without_stored_keys
 from lakefmt.errors import (
     CommitConflict,
@@ -263,7 +262,7 @@ def begin_instant(
         incoming: the schema of the data; None: the table's.
         first: remembers the table's schema from attempt to attempt.
         waits: until the instant is inflight. False: who writes a file or ends the write waits
-            (:attr:`~lakefmt._core.write.bound_context.BoundContext.inflight`).
+            (:attr:`~lakefmt._core.write.context.BoundContext.inflight`).
 
     Raises:
         MetadataTablePresent: the table advertises a metadata table and the call did not ask to drop it.
