@@ -15,6 +15,7 @@ from datetime import datetime, tzinfo
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
+from lakefmt._core.arguments import Raised, run_foreign
 from lakefmt._core.compaction.archive import archive_limits, run_archive
 from lakefmt._core.compaction.clean.run import is_clean_due, planned_groups, run_clean
 from lakefmt._core.compaction.cluster.plan import full_bytes, is_clustering_due
@@ -60,6 +61,7 @@ __all__ = [
     "ServiceSettings",
     "SliceSize",
     "TableRound",
+    "failure_text",
     "choose_packed",
     "choose_services",
     "needed_services",
@@ -327,6 +329,16 @@ def _round_facts(table_at: TableAt) -> RoundFacts:
     )
 
 
+def failure_text(error: Exception) -> str:
+    """Return what a status says of a service that failed; what is no error of lakefmt is a defect.
+
+    Example:
+        >>> failure_text(KeyError("a"))
+        "KeyError: 'a' (please report it)"
+    """
+    return str(error) if isinstance(error, LakefmtError) else f"{type(error).__name__}: {error} (please report it)"
+
+
 class TableRound:
     """Runs services for one table; the caller holds its lease."""
 
@@ -360,18 +372,17 @@ class TableRound:
         return tuple(steps)
 
     def _attempt(self, service: Service) -> ServiceStep:
-        begun = perf_counter()
-        try:
+        def run() -> ServiceStep:
             self._still_ours()
-            step = self._run_one(service)
-        except _CONCURRENT_ERRORS as error:
-            return ServiceStep(service.value, "busy", None, str(error), perf_counter() - begun)
-        except LakefmtError as error:
-            return ServiceStep(service.value, "failed", None, str(error), perf_counter() - begun)
-        except Exception as error:  # noqa: BLE001 - a defect of one service must not end the services of all tables
-            message = f"{type(error).__name__}: {error} (please report it)"
-            return ServiceStep(service.value, "failed", None, message, perf_counter() - begun)
-        return step
+            return self._run_one(service)
+
+        begun = perf_counter()
+        # A defect of one service must not end the services of all tables.
+        step = run_foreign(run)
+        if not isinstance(step, Raised):
+            return step
+        result = "busy" if isinstance(step.error, _CONCURRENT_ERRORS) else "failed"
+        return ServiceStep(service.value, result, None, failure_text(step.error), perf_counter() - begun)
 
     def _run_one(self, service: Service) -> ServiceStep:
         client, options, operations = self._client, self._options, self._run_operations

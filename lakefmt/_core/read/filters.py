@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from lakefmt._core.arguments import foreign
 from lakefmt._core.read.filter_terms import (
     Column,
     Condition,
@@ -34,7 +35,7 @@ from lakefmt._core.read.filter_terms import (
     parse_number,
 )
 from lakefmt._core.values import Filter
-from lakefmt.errors import InvalidExpression, InvalidFilter, LakefmtError
+from lakefmt.errors import InvalidExpression, InvalidFilter
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Column as SqlColumn
@@ -351,22 +352,15 @@ def parse_filter(given: Filter, schema: pa.Schema) -> Condition | None:
     """
     if given is None:
         return None
-    try:
-        return _checked_condition(_parse_any(given, schema), schema)
-    except LakefmtError:
-        raise
-    except UnicodeEncodeError as error:
-        raise InvalidFilter(f"the filter holds text that cannot be encoded: {error}") from error
-    except Exception as error:
-        # Objects of any class may be passed, and their methods may raise anything.
-        raise InvalidFilter(f"the filter cannot be understood: {type(error).__name__}: {_error_text(error)}") from error
 
+    def parsed() -> Condition:
+        try:
+            return _checked_condition(_parse_any(given, schema), schema)
+        except UnicodeEncodeError as error:
+            raise InvalidFilter(f"the filter holds text that cannot be encoded: {error}") from error
 
-def _error_text(error: Exception) -> str:
-    try:
-        return str(error)[:200]
-    except Exception:  # noqa: BLE001 - an error of a class that is not known
-        return "no message"
+    # Objects of any class may be passed, and their methods may raise anything.
+    return foreign(parsed, "the filter cannot be understood", InvalidFilter)
 
 
 def _parse_any(given: object, schema: pa.Schema) -> Condition:

@@ -13,9 +13,10 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from lakefmt._core.arguments import Raised, run_foreign
 from lakefmt._core.data_classes import dataclass
 from lakefmt._core.storage.api import CasResult, ObjectInfo, PutOutcome, Version
-from lakefmt._core.storage.remote.clients import Payload, check_length, may_have_happened, status_of
+from lakefmt._core.storage.remote.clients import Payload, answer_of_put, check_length, status_of
 from lakefmt.errors import StorageError
 
 if TYPE_CHECKING:
@@ -66,17 +67,14 @@ class FsspecObjects:
         if limit is None:
             whole: bytes = self._fs.cat_file(path)
             return whole
-        try:
-            data: bytes = self._fs.cat_file(path, start=0, end=limit)
-        except FileNotFoundError:
-            raise
-        except Exception:
-            # An empty object has no first byte, and every library says that in its own way.
-            info = self.head(name)
-            if info is None or info.size:
-                raise
-            return b""
-        return data
+        data: bytes | Raised = run_foreign(lambda: self._fs.cat_file(path, start=0, end=limit))
+        if not isinstance(data, Raised):
+            return data
+        # An empty object has no first byte, and every library says that in its own way.
+        info = None if isinstance(data.error, FileNotFoundError) else self.head(name)
+        if info is None or info.size:
+            raise data.error
+        return b""
 
     def head(self, name: str) -> ObjectInfo | None:
         """Return an object's size and time, or None when there is none."""
@@ -128,26 +126,21 @@ class FsspecObjects:
     def _create_if(self, condition: _Condition, name: str, payload: Payload) -> PutOutcome:
         stamp = secrets.token_hex(16)
         arguments: dict[str, object] = {condition.argument: condition.value, "metadata": {PUT_STAMP: stamp}}
-        try:
-            self._upload(self._base + name, payload, arguments)
-        except FileExistsError:
+        answer = run_foreign(lambda: self._upload(self._base + name, payload, arguments))
+        if not isinstance(answer, Raised):
+            return PutOutcome.DONE
+        if isinstance(answer.error, FileExistsError):
             return self._after_refusal(name, stamp)[0]
-        except Exception as error:
-            if not may_have_happened(error):
-                raise
-            _log.warning("the answer to a put of %r was lost (%s)", name, type(error).__name__)
-            return PutOutcome.UNKNOWN
-        return PutOutcome.DONE
+        return answer_of_put(answer.error, name)
 
     def _after_refusal(self, name: str, stamp: str) -> tuple[PutOutcome, Mapping[str, Any]]:
         """Tell a refusal from a repetition, by the client, of a put of ours that had arrived; return what is there, too."""
-        try:
-            info: Mapping[str, Any] = self._fs.info(self._base + name)
-        except FileNotFoundError:
-            return PutOutcome.REFUSED, {}
-        except Exception as error:  # noqa: BLE001 - whatever it is, the outcome stays open
-            _log.debug("cannot look at %r: %s", name, type(error).__name__)
-            return PutOutcome.UNKNOWN, {}
+        info: Mapping[str, Any] | Raised = run_foreign(lambda: self._fs.info(self._base + name))
+        if isinstance(info, Raised):
+            if isinstance(info.error, FileNotFoundError):
+                return PutOutcome.REFUSED, {}
+            _log.debug("cannot look at %r: %s", name, type(info.error).__name__)
+            return PutOutcome.UNKNOWN, {}  # whatever it was, the outcome stays open
         is_ours = (info.get("metadata") or {}).get(PUT_STAMP) == stamp
         return (PutOutcome.DONE if is_ours else PutOutcome.REFUSED), info
 
@@ -175,13 +168,11 @@ class FsspecObjects:
             return {name: why for name, why in zip(names, pool.map(self._remove, names), strict=True) if why}
 
     def _remove(self, name: str) -> str:
-        try:
-            self._fs.rm_file(self._base + name)
-        except FileNotFoundError:
+        # One that fails must not keep the others.
+        answer = run_foreign(lambda: self._fs.rm_file(self._base + name))
+        if not isinstance(answer, Raised) or isinstance(answer.error, FileNotFoundError) or self.head(name) is None:
             return ""
-        except Exception as error:  # noqa: BLE001 - one that fails must not keep the others
-            return "" if self.head(name) is None else type(error).__name__
-        return ""
+        return type(answer.error).__name__
 
     def remove_tree(self, prefix: str) -> dict[str, str]:
         """Remove everything below a directory, then the directories, deepest first."""
@@ -271,13 +262,11 @@ class AzureObjects(FsspecObjects):
                         objects.append(ObjectInfo(name, int(item.size or 0), item.last_modified.timestamp()))
             return objects, directories
 
-        try:
-            page: tuple[list[ObjectInfo], list[str]] = sync(self._fs.loop, collect)
-        except Exception as error:
-            if status_of(error) == 404:
-                return  # there is no such container
-            raise
-        yield page
+        page: tuple[list[ObjectInfo], list[str]] | Raised = run_foreign(lambda: sync(self._fs.loop, collect))
+        if not isinstance(page, Raised):
+            yield page
+        elif status_of(page.error) != 404:  # 404: there is no such container
+            raise page.error
 
     def remove_tree(self, prefix: str) -> dict[str, str]:
         """Remove everything below a directory."""
@@ -300,13 +289,13 @@ class AzureObjects(FsspecObjects):
             data = await stream.readall()
             return Version(bytes(data), _etag(stream.properties.etag, name))
 
-        try:
-            return self._ask(name, download)
-        except Exception as error:
-            if status_of(error) == 404:
-                return None
-            if status_of(error) != _NOTHING_THERE:
-                raise
+        version: Version | Raised = run_foreign(lambda: self._ask(name, download))
+        if not isinstance(version, Raised):
+            return version
+        if status_of(version.error) == 404:
+            return None
+        if status_of(version.error) != _NOTHING_THERE:
+            raise version.error
         found = self._ask(name, _properties)
         return Version(b"", _etag(found.etag, name))
 
@@ -319,25 +308,21 @@ class AzureObjects(FsspecObjects):
 
     def _put_if(self, name: str, payload: Payload, condition: Mapping[str, object]) -> CasResult:
         stamp = secrets.token_hex(16)
-        try:
-            answer = self._upload_blob(name, payload, condition, stamp)
-        except Exception as error:
-            if status_of(error) == 404 and "etag" in condition:
-                return CasResult(PutOutcome.REFUSED)  # it is gone
-            if status_of(error) in _REFUSED:
-                return self._refused_or_own(name, stamp)
-            if not may_have_happened(error):
-                raise
-            _log.warning("the answer to a conditional put of %r was lost (%s)", name, type(error).__name__)
-            return CasResult(PutOutcome.UNKNOWN)
-        return CasResult(PutOutcome.DONE, _etag(answer.get("etag"), name))
+        answer = run_foreign(lambda: self._upload_blob(name, payload, condition, stamp))
+        if not isinstance(answer, Raised):
+            return CasResult(PutOutcome.DONE, _etag(answer.get("etag"), name))
+        status = status_of(answer.error)
+        if status == 404 and "etag" in condition:
+            return CasResult(PutOutcome.REFUSED)  # it is gone
+        if status in _REFUSED:
+            return self._refused_or_own(name, stamp)
+        return CasResult(answer_of_put(answer.error, name))
 
     def _refused_or_own(self, name: str, stamp: str) -> CasResult:
         """Tell a refusal from a repetition, by the client, of a put of this call that had arrived."""
-        try:
-            found = self._ask(name, _properties)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the outcome stays open
-            return CasResult(PutOutcome.REFUSED if status_of(error) == 404 else PutOutcome.UNKNOWN)
+        found = run_foreign(lambda: self._ask(name, _properties))
+        if isinstance(found, Raised):  # whatever else it was, the outcome stays open
+            return CasResult(PutOutcome.REFUSED if status_of(found.error) == 404 else PutOutcome.UNKNOWN)
         if (found.metadata or {}).get(_STAMP) == stamp:
             return CasResult(PutOutcome.DONE, _etag(found.etag, name))
         return CasResult(PutOutcome.REFUSED)
@@ -347,11 +332,9 @@ class AzureObjects(FsspecObjects):
         async def delete(blob: Any) -> None:
             await blob.delete_blob()
 
-        try:
-            self._ask(name, delete)
-        except Exception as error:  # noqa: BLE001 - one that fails must not keep the others
-            return "" if status_of(error) == 404 else type(error).__name__
-        return ""
+        # One that fails must not keep the others.
+        answer = run_foreign(lambda: self._ask(name, delete))
+        return "" if not isinstance(answer, Raised) or status_of(answer.error) == 404 else type(answer.error).__name__
 
     def _upload_blob(
         self, name: str, payload: Payload, condition: Mapping[str, object], stamp: str
@@ -406,15 +389,15 @@ class GcsObjects(FsspecObjects):
     def get_version(self, name: str, limit: int) -> Version | None:
         """Return an object, or its first `limit` bytes, with its generation, both of one answer; None when there is none."""
         url = self._fs.url(self._base + name)
-        try:
-            headers, data = self._fs.call("GET", url, headers={"Range": f"bytes=0-{limit - 1}"})
-        except FileNotFoundError:
-            return None
-        except Exception as error:
-            if status_of(error) != _NOTHING_THERE:
-                raise
+        answer = run_foreign(lambda: self._fs.call("GET", url, headers={"Range": f"bytes=0-{limit - 1}"}))
+        if isinstance(answer, Raised):
+            if isinstance(answer.error, FileNotFoundError):
+                return None
+            if status_of(answer.error) != _NOTHING_THERE:
+                raise answer.error
             about = self._about(name)
             return None if about is None else Version(b"", _generation(about, name))
+        headers, data = answer
         lower_headers = {key.lower(): value for key, value in headers.items()}
         if lower_headers.get("content-length", "").isdecimal() and "content-encoding" not in lower_headers:
             check_length(data, int(lower_headers["content-length"]), name)
@@ -425,19 +408,15 @@ class GcsObjects(FsspecObjects):
         if not (mark.isascii() and mark.isdigit()):
             return CasResult(PutOutcome.REFUSED)  # no generation, so not that of what is there
         stamp = secrets.token_hex(16)
-        try:
-            answer = self._upload_if(name, payload, mark, stamp)
-        except FileNotFoundError:
+        answer = run_foreign(lambda: self._upload_if(name, payload, mark, stamp))
+        if not isinstance(answer, Raised):
+            return CasResult(PutOutcome.DONE, _generation(answer, name))
+        if isinstance(answer.error, FileNotFoundError):
             return CasResult(PutOutcome.REFUSED)  # it is gone
-        except Exception as error:
-            if isinstance(error, FileExistsError) or status_of(error) == 412:
-                outcome, info = self._after_refusal(name, stamp)
-                return CasResult(outcome, _generation(info, name)) if outcome is PutOutcome.DONE else CasResult(outcome)
-            if not may_have_happened(error):
-                raise
-            _log.warning("the answer to a conditional put of %r was lost (%s)", name, type(error).__name__)
-            return CasResult(PutOutcome.UNKNOWN)
-        return CasResult(PutOutcome.DONE, _generation(answer, name))
+        if isinstance(answer.error, FileExistsError) or status_of(answer.error) == 412:
+            outcome, info = self._after_refusal(name, stamp)
+            return CasResult(outcome, _generation(info, name)) if outcome is PutOutcome.DONE else CasResult(outcome)
+        return CasResult(answer_of_put(answer.error, name))
 
     def _upload_if(self, name: str, payload: Payload, mark: str, stamp: str) -> Mapping[str, object]:
         bucket, _, key = (self._base + name).partition("/")

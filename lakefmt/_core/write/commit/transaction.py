@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Literal, cast
 
 import pyarrow as pa
 
+from lakefmt._core.arguments import Raised, run_foreign
 from lakefmt._core.config.table_config import TableConfig, check_writable, parse_table_config
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.stored_keys import check_operations
@@ -120,16 +121,15 @@ def notify(
 ) -> tuple[str, ...]:
     """Call the observers of a commit; return a sentence for each that failed, without secrets."""
     failures = []
+    # The commit stands whatever its observers do.
     if observer is not None:
-        try:
-            observer(result)
-        except Exception as error:  # noqa: BLE001 - the commit stands whatever its observer does
-            failures.append(f"on_commit failed: {type(error).__name__}: {error}")
+        called = run_foreign(lambda: observer(result))
+        if isinstance(called, Raised):
+            failures.append(f"on_commit failed: {type(called.error).__name__}: {called.error}")
     if str(options.get(CALLBACK_ON, "false")).lower() == "true":
-        try:
-            problem = _post(client, result, options)
-        except Exception as error:  # noqa: BLE001 - the same
-            problem = f"the commit callback failed: {type(error).__name__}: {error}"
+        problem = run_foreign(lambda: _post(client, result, options))
+        if isinstance(problem, Raised):
+            problem = f"the commit callback failed: {type(problem.error).__name__}: {problem.error}"
         if problem:
             failures.append(problem)
     return tuple(failures)
