@@ -18,7 +18,13 @@ from typing import TYPE_CHECKING, Final
 from lakefmt._core.arguments import Raised, run_foreign
 from lakefmt._core.compaction.archive import archive_limits, run_archive
 from lakefmt._core.compaction.clean.run import is_clean_due, planned_groups, run_clean
-from lakefmt._core.compaction.cluster.plan import full_bytes, is_clustering_due
+from lakefmt._core.compaction.cluster.plan import choose_cluster_partitions, full_bytes, is_clustering_due
+from lakefmt._core.compaction.cluster.run import (
+    ClusteringWish,
+    clustering_rules,
+    run_clustering,
+    run_waiting_clusterings,
+)
 from lakefmt._core.compaction.compact.plan import CompactionRules, is_due
 from lakefmt._core.compaction.compact.run import compaction_rules, run_compaction
 from lakefmt._core.compaction.log_compact import run_log_compaction
@@ -419,7 +425,6 @@ class TableRound:
         return ServiceStep(Service.RECOVERY.value, "done", newest, message, perf_counter() - begun)
 
     def _cluster(self) -> ServiceStep:
-        from lakefmt._core.compaction.cluster.run import run_clustering, run_waiting_clusterings
 
         begun = perf_counter()
         settings = resolve_settings(
@@ -434,9 +439,6 @@ class TableRound:
 
     def _pack(self) -> ServiceStep:
         """Pack small files, some partitions at a time: the files of the others are not listed meanwhile."""
-        from lakefmt._core.compaction.cluster.plan import choose_cluster_partitions
-        from lakefmt._core.compaction.cluster.run import clustering_rules
-
         client = self._client
         rules = clustering_rules(open_write_client(client, self._options).settings)
         state = client.load()
@@ -454,7 +456,6 @@ class TableRound:
     def _pack_partitions(
         self, partitions: Sequence[PartitionPath], rules: ClusteringRules, *, quiet: bool
     ) -> ServiceStep | None:
-        from lakefmt._core.compaction.cluster.run import ClusteringWish, run_clustering
 
         client = self._client
         state = client.load()

@@ -31,8 +31,10 @@ from lakefmt._core.read.filter_terms import (
     find_column,
     holds_floats,
     is_in,
+    list_of,
     matches_like,
     parse_number,
+    plain_value,
 )
 from lakefmt._core.values import Filter
 from lakefmt.errors import InvalidExpression, InvalidFilter
@@ -364,7 +366,6 @@ def parse_filter(given: Filter, schema: pa.Schema) -> Condition | None:
 
 
 def _parse_any(given: object, schema: pa.Schema) -> Condition:
-    from lakefmt._core.read.filter_terms import plain_value
 
     if isinstance(given, pc.Expression):
         return _condition_of_expression(given, schema)
@@ -494,7 +495,6 @@ def _normal_operator(given: object) -> str:
 
 
 def _parse_term(term: tuple[object, ...], schema: pa.Schema) -> Condition:
-    from lakefmt._core.read.filter_terms import compare, is_in, list_of, matches_like, plain_value
 
     name = term[0] if len(term) == 3 else None
     if not isinstance(name, str):
@@ -516,7 +516,6 @@ def _parse_term(term: tuple[object, ...], schema: pa.Schema) -> Condition:
 
 
 def _named_column(name: str, schema: pa.Schema) -> Column:
-    from lakefmt._core.read.filter_terms import find_column
 
     column = find_column(schema, (name,)) or find_column(schema, tuple(name.split(".")))
     if column is None:

@@ -30,7 +30,7 @@ from lakefmt._core.filegroups.virtual_columns import virtual_columns_of
 from lakefmt._core.formats.names import PARTITION_METADATA, MarkerType
 from lakefmt._core.formats.properties import encode_properties
 from lakefmt._core.schema import avro_to_arrow
-from lakefmt._core.schema.history import LATEST_SCHEMA
+from lakefmt._core.schema.history import LATEST_SCHEMA, parse_history
 from lakefmt._core.sorting.written_keys import WrittenKeys
 from lakefmt._core.storage.api import ObjectStore, remove_abandoned
 from lakefmt._core.storage.parallel import BegunRequest
@@ -681,7 +681,6 @@ class BoundContext:
 def _column_ids(history: str) -> ColumnIds:
     # Imported here: few tables have column ids.
     from lakefmt._core.schema.column_ids import ColumnIds
-    from lakefmt._core.schema.history import parse_history
 
     return ColumnIds(parse_history(history, "the context of a write"))
 

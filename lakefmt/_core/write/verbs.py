@@ -14,6 +14,7 @@ from lakefmt._core.filegroups.pending_plans import groups_of_plan
 from lakefmt._core.filegroups.table_client import TableClient, TableState
 from lakefmt._core.index import moves_between_partitions, places_new_keys
 from lakefmt._core.schema import reconcile
+from lakefmt._core.sorting.external_sort import gather_windows
 from lakefmt._core.values import IS_DELETED, CommitResult, FileId, PartitionPath, WriteOperation, WriteStat
 from lakefmt._core.write._slice_state import SliceReader
 from lakefmt._core.write.assign import (
@@ -138,7 +139,6 @@ def _independent_parts(
             raise UnsupportedFeature(
                 "the rows of a bucket of this table stay in the order in which they come: sort nothing"
             )
-        from lakefmt._core.sorting.external_sort import gather_windows
 
         return (window for window, _ in gather_windows(tables, memory))
     if places_new_keys(index):

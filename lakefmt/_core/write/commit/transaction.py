@@ -25,6 +25,7 @@ from lakefmt._core.filegroups.stored_keys import check_operations
 from lakefmt._core.filegroups.table_client import TableClient, TableState
 from lakefmt._core.keys import GENERATOR_KEYS, check_generator
 from lakefmt._core.metadata.layout import SEEN_KEY
+from lakefmt._core.schema.evolve import narrowed
 from lakefmt._core.storage.local.process_lock import process_locks
 from lakefmt._core.storage.parallel import BegunRequest, map_concurrently
 from lakefmt._core.storage.table_directory import TableDirectory
@@ -63,7 +64,7 @@ from lakefmt._core.write.commit.key_stats import (
     key_stats_of,
     log_key_coverage_of,
 )
-from lakefmt._core.write.context import BoundContext, OnCommit, WriteContext, WriteRequest, WriteStatus
+from lakefmt._core.write.context import BoundContext, OnCommit, WriteContext, WriteRequest, WriteStatus, add_entries
 from lakefmt._core.write.ingest import without_stored_keys
 from lakefmt.errors import (
     CommitConflict,
@@ -207,7 +208,6 @@ class FirstSchema:
             return incoming
         if len(set(incoming.names)) < len(incoming):
             return incoming  # a column that comes twice is refused by name
-        from lakefmt._core.schema.evolve import narrowed  # most writes change no column
 
         return narrowed(self.rows.select(incoming.names), table)
 
@@ -544,8 +544,6 @@ def complete_instant(
         check_pending(timeline, context.instant)
         begun, now = write.based_on or write.state, TableState(config, timeline)
         if write.entries is not None or watermark is not None or write_client.client.at(now).newest_entries():
-            from lakefmt._core.write.context import add_entries  # most tables have none
-
             noted = add_entries(write_client.client.at(now), metadata, write.entries, context.instant, watermark)
             if isinstance(noted, CommitResult):
                 return noted
