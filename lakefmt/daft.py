@@ -7,7 +7,7 @@ import random
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from datetime import date, datetime
 from functools import reduce
-from typing import Any, Final, NamedTuple, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, Unpack
 
 import daft
 import pyarrow as pa
@@ -27,10 +27,14 @@ from lakefmt._core.values import CommitResult
 from lakefmt._core.write.tasks import SharedWrite, TaskWriter
 from lakefmt.options import WriteOptions
 
+if TYPE_CHECKING:
+    from daft import DataType, Expression
+    from daft.io.pushdowns import Pushdowns
+
 __all__ = ["read_daft", "write_daft"]
 
 
-_Comparison: TypeAlias = Callable[[Any, Any], pc.Expression]
+_Comparison: TypeAlias = Callable[[pc.Expression, pa.Scalar], pc.Expression]
 
 
 # ------------------------------------------------------------------------------------------------------------------ read
@@ -74,7 +78,7 @@ class _TableSource(DataSource):
     def schema(self) -> Schema:
         return Schema.from_pyarrow_schema(self._dataset.schema)
 
-    async def get_tasks(self, pushdowns: Any) -> AsyncIterator[DataSourceTask]:
+    async def get_tasks(self, pushdowns: Pushdowns) -> AsyncIterator[DataSourceTask]:
         """Yield the tasks of a query; Daft itself applies its filter and its limit to what they read."""
         schema, condition = self._dataset.schema, None
         if pushdowns.columns is not None:
@@ -109,19 +113,19 @@ class _Columns(ExpressionVisitor[frozenset[str]]):
     def visit_col(self, name: str) -> frozenset[str]:
         return frozenset((name,))
 
-    def visit_lit(self, value: Any) -> frozenset[str]:
+    def visit_lit(self, value: object) -> frozenset[str]:
         return frozenset()
 
-    def visit_alias(self, expr: Any, alias: str) -> frozenset[str]:
+    def visit_alias(self, expr: Expression, alias: str) -> frozenset[str]:
         return self.visit(expr)
 
-    def visit_cast(self, expr: Any, dtype: Any) -> frozenset[str]:
+    def visit_cast(self, expr: Expression, dtype: DataType) -> frozenset[str]:
         return self.visit(expr)
 
-    def visit_function(self, name: str, args: list[Any]) -> frozenset[str]:
+    def visit_function(self, name: str, args: list[Expression]) -> frozenset[str]:
         return frozenset[str]().union(*(self.visit(each) for each in args if hasattr(each, "_expr")))
 
-    def visit_coalesce(self, args: list[Any]) -> frozenset[str]:
+    def visit_coalesce(self, args: list[Expression]) -> frozenset[str]:
         return self.visit_function("coalesce", args)
 
 
@@ -129,14 +133,14 @@ _COLUMNS: Final = _Columns()
 
 
 class _Literal(NamedTuple):
-    value: Any
+    value: object
 
 
 #: A column, a literal, or a condition; None: anything else, of which nothing is known.
 _Part: TypeAlias = pa.Field | _Literal | pc.Expression | None
 
 
-def prunable(filter: Any, schema: pa.Schema) -> pc.Expression | None:
+def prunable(filter: Expression, schema: pa.Schema) -> pc.Expression | None:
     """Return a condition that every row fulfils which Daft's filter keeps; None: none is known.
 
     Only what Arrow and Daft decide alike is taken: comparisons, also with several values and with null, of columns of whole numbers, texts,
@@ -165,18 +169,18 @@ class _Pruning(PredicateVisitor[_Part]):
         index = self._schema.get_field_index(name)
         return self._schema.field(index) if index >= 0 and _is_alike(self._schema.field(index).type) else None
 
-    def visit_lit(self, value: Any) -> _Part:
+    def visit_lit(self, value: object) -> _Part:
         return _Literal(value)
 
-    def visit_and(self, left: Any, right: Any) -> _Part:
+    def visit_and(self, left: Expression, right: Expression) -> _Part:
         parts = [part for part in map(self.visit, (left, right)) if isinstance(part, pc.Expression)]
         return reduce(operator.and_, parts) if parts else None
 
-    def visit_or(self, left: Any, right: Any) -> _Part:
+    def visit_or(self, left: Expression, right: Expression) -> _Part:
         parts = [part for part in map(self.visit, (left, right)) if isinstance(part, pc.Expression)]
         return parts[0] | parts[1] if len(parts) == 2 else None
 
-    def _compare(self, left: Any, right: Any, compare: _Comparison, mirrored: _Comparison) -> _Part:
+    def _compare(self, left: Expression, right: Expression, compare: _Comparison, mirrored: _Comparison) -> _Part:
         one, other = self.visit(left), self.visit(right)
         if isinstance(one, _Literal):
             one, other, compare = other, one, mirrored
@@ -185,55 +189,55 @@ class _Pruning(PredicateVisitor[_Part]):
         value = _scalar(other.value, one.type)
         return None if value is None else compare(pc.field(one.name), value)
 
-    def visit_equal(self, left: Any, right: Any) -> _Part:
+    def visit_equal(self, left: Expression, right: Expression) -> _Part:
         return self._compare(left, right, operator.eq, operator.eq)
 
-    def visit_not_equal(self, left: Any, right: Any) -> _Part:
+    def visit_not_equal(self, left: Expression, right: Expression) -> _Part:
         return self._compare(left, right, operator.ne, operator.ne)
 
-    def visit_less_than(self, left: Any, right: Any) -> _Part:
+    def visit_less_than(self, left: Expression, right: Expression) -> _Part:
         return self._compare(left, right, operator.lt, operator.gt)
 
-    def visit_less_than_or_equal(self, left: Any, right: Any) -> _Part:
+    def visit_less_than_or_equal(self, left: Expression, right: Expression) -> _Part:
         return self._compare(left, right, operator.le, operator.ge)
 
-    def visit_greater_than(self, left: Any, right: Any) -> _Part:
+    def visit_greater_than(self, left: Expression, right: Expression) -> _Part:
         return self._compare(left, right, operator.gt, operator.lt)
 
-    def visit_greater_than_or_equal(self, left: Any, right: Any) -> _Part:
+    def visit_greater_than_or_equal(self, left: Expression, right: Expression) -> _Part:
         return self._compare(left, right, operator.ge, operator.le)
 
-    def visit_between(self, expr: Any, lower: Any, upper: Any) -> _Part:
+    def visit_between(self, expr: Expression, lower: Expression, upper: Expression) -> _Part:
         bounds = self.visit_greater_than_or_equal(expr, lower), self.visit_less_than_or_equal(expr, upper)
         parts = [part for part in bounds if isinstance(part, pc.Expression)]
         return reduce(operator.and_, parts) if parts else None
 
-    def visit_is_in(self, expr: Any, items: list[Any]) -> _Part:
+    def visit_is_in(self, expr: Expression, items: list[Expression]) -> _Part:
         equal = [self.visit_equal(expr, item) for item in items]
         parts = [part for part in equal if isinstance(part, pc.Expression)]
         return reduce(operator.or_, parts) if parts and len(parts) == len(equal) else None
 
-    def visit_is_null(self, expr: Any) -> _Part:
+    def visit_is_null(self, expr: Expression) -> _Part:
         field = self.visit(expr)
         return pc.field(field.name).is_null() if isinstance(field, pa.Field) else None
 
-    def visit_not_null(self, expr: Any) -> _Part:
+    def visit_not_null(self, expr: Expression) -> _Part:
         field = self.visit(expr)
         return pc.field(field.name).is_valid() if isinstance(field, pa.Field) else None
 
-    def visit_not(self, expr: Any) -> _Part:
+    def visit_not(self, expr: Expression) -> _Part:
         return None  # less is known of what is left out than of what is kept
 
-    def visit_alias(self, expr: Any, alias: str) -> _Part:
+    def visit_alias(self, expr: Expression, alias: str) -> _Part:
         return self.visit(expr)
 
-    def visit_cast(self, expr: Any, dtype: Any) -> _Part:
+    def visit_cast(self, expr: Expression, dtype: DataType) -> _Part:
         return None
 
-    def visit_function(self, name: str, args: list[Any]) -> _Part:
+    def visit_function(self, name: str, args: list[Expression]) -> _Part:
         return None
 
-    def visit_coalesce(self, args: list[Any]) -> _Part:
+    def visit_coalesce(self, args: list[Expression]) -> _Part:
         return None
 
 
@@ -249,7 +253,7 @@ def _is_alike(column_type: pa.DataType) -> bool:
     return any(is_kind(column_type) for is_kind in kinds)
 
 
-def _scalar(value: Any, column_type: pa.DataType) -> pa.Scalar | None:
+def _scalar(value: object, column_type: pa.DataType) -> pa.Scalar | None:
     """Return a literal in the type of its column; None: it is not exactly one."""
     kinds = {
         int: pa.types.is_integer(column_type),

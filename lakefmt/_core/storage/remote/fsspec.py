@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from lakefmt._core.arguments import Raised, run_foreign
 from lakefmt._core.data_classes import dataclass
@@ -234,6 +234,31 @@ _NOTHING_THERE: Final = 416  # a range of an empty object
 _REFUSED: Final = frozenset({409, 412})
 
 
+class _BlobProperties(Protocol):
+    etag: str | None
+    metadata: Mapping[str, str] | None
+
+
+class _Download(Protocol):
+    properties: _BlobProperties
+
+    async def readall(self) -> bytes: ...
+
+
+class _Blob(Protocol):
+    """What is asked of Azure's client of one object."""
+
+    async def download_blob(self, *, offset: int, length: int) -> _Download: ...
+
+    async def upload_blob(
+        self, data: object, *, length: int, metadata: Mapping[str, str], **condition: object
+    ) -> Mapping[str, object]: ...
+
+    async def delete_blob(self) -> None: ...
+
+    async def get_blob_properties(self) -> _BlobProperties: ...
+
+
 class AzureObjects(FsspecObjects):
     """The operations below `root`, a container and a path in it."""
 
@@ -284,7 +309,7 @@ class AzureObjects(FsspecObjects):
     def get_version(self, name: str, limit: int) -> Version | None:
         """Return an object, or its first `limit` bytes, with its ETag, both of one answer; None when there is none."""
 
-        async def download(blob: Any) -> Version:
+        async def download(blob: _Blob) -> Version:
             stream = await blob.download_blob(offset=0, length=limit)
             data = await stream.readall()
             return Version(bytes(data), _etag(stream.properties.etag, name))
@@ -329,7 +354,7 @@ class AzureObjects(FsspecObjects):
 
     def _remove(self, name: str) -> str:
         # Not through adlfs, which expands '*' in names.
-        async def delete(blob: Any) -> None:
+        async def delete(blob: _Blob) -> None:
             await blob.delete_blob()
 
         # One that fails must not keep the others.
@@ -342,15 +367,12 @@ class AzureObjects(FsspecObjects):
         with ExitStack() as opened:
             data = payload.data if payload.path is None else opened.enter_context(open(payload.path, "rb"))
 
-            async def upload(blob: Any) -> Mapping[str, object]:
-                answer: Mapping[str, object] = await blob.upload_blob(
-                    data, length=payload.size, metadata={_STAMP: stamp}, **condition
-                )
-                return answer
+            async def upload(blob: _Blob) -> Mapping[str, object]:
+                return await blob.upload_blob(data, length=payload.size, metadata={_STAMP: stamp}, **condition)
 
             return self._ask(name, upload)
 
-    def _ask(self, name: str, act: Callable[[Any], Awaitable[T]]) -> T:
+    def _ask(self, name: str, act: Callable[[_Blob], Awaitable[T]]) -> T:
         """Return what a coroutine over the client of one object returns; it runs in the event loop of adlfs."""
         from fsspec.asyn import sync
 
@@ -364,7 +386,7 @@ class AzureObjects(FsspecObjects):
         return result
 
 
-async def _properties(blob: Any) -> Any:
+async def _properties(blob: _Blob) -> _BlobProperties:
     return await blob.get_blob_properties()
 
 
