@@ -30,7 +30,7 @@ SECONDS = float(os.environ.get("LAKEFMT_INGEST_SECONDS", "8"))
 #: Seconds between two kills, at most.
 PAUSE = 20.0 if SECONDS > 60 else 4.0
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(int(SECONDS) + 240)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3 * int(SECONDS) + 400)]
 
 
 def begun(folder: Path, table: Path, *more: str) -> subprocess.Popen[str]:
@@ -137,7 +137,7 @@ def test_a_job_that_is_killed_again_and_again_has_each_row_once(tmp_path):
             process.communicate()
             kills += 1
     process = begun(folder, table, "--until-idle")
-    _, said = process.communicate(timeout=SECONDS_FOR_A_CHILD * 4 + SECONDS)
+    _, said = process.communicate(timeout=SECONDS_FOR_A_CHILD * 4 + 2 * SECONDS)
     assert process.returncode == 0, said[-3000:]
     found = Counter(map(int, lakefmt.open_table(str(table)).read(columns=["id"])["id"].to_pylist()))
     print(
