@@ -22,17 +22,15 @@ from lakefmt._core.ingest.inputs import GuessedTypes
 from lakefmt._core.ingest.kafka.client import MessageBatch
 from lakefmt._core.ingest.kafka.options import KafkaOptions
 from lakefmt._core.ingest.kafka.source import KafkaRound, MessageRows
-from lakefmt._core.ingest.kinds import KIND
+from lakefmt._core.ingest.kinds import KIND, write_kinds
 from lakefmt._core.ingest.open import open_source
 from lakefmt._core.ingest.options import TableJob
 from lakefmt._core.ingest.rows import unified_schema
 from lakefmt._core.ingest.sink import JobSink, RoundBatch, without_kind
 from lakefmt._core.ingest.transforms import open_transforms
-from lakefmt._core.producers.stream.committing import key_scope
 from lakefmt._core.schema import conform
 from lakefmt._core.table import Table
 from lakefmt._core.values import CommitResult
-from lakefmt._core.write.context import AlreadyDone, EntryView
 from lakefmt.errors import InvalidInputError, PositionLost, RowsRejected, SchemaMismatch, UnsupportedFeature
 from lakefmt.spark.types import dataframe_schema, spark_schema, spark_types
 from lakefmt.spark.workers import check_workers
@@ -51,10 +49,8 @@ _PACKED_SCHEMA: Final = pa.schema(
     [("fields", pa.binary()), ("rows", pa.int64()), ("data", pa.binary()), ("rejected", pa.binary())]
 )
 _REASON: Final = "_lakefmt_ingest_reason"
-_NUMBER: Final = "_lakefmt_ingest_number"
 #: Times without a zone are those of UTC, as without Spark.
 _ZONELESS: Final = "utc"
-_GONE: Final = (RowKind.UPDATE_BEFORE.value, RowKind.DELETE.value)
 
 Decode = Callable[[Iterator[pa.RecordBatch]], Iterator[SourceBatch]]
 
@@ -90,7 +86,7 @@ class SparkEngine:
     def write(
         self, job: TableJob, planned: Round, sink: JobSink, batch: RoundBatch, entries: CheckpointCommit
     ) -> tuple[CommitResult, int] | None:
-        """Write a round in one commit; of rows that delete others, those are deleted by a commit before it.
+        """Write a round in one commit; rows that delete others come to this process, which writes them as it does without Spark.
 
         Args:
             job: of the table.
@@ -129,7 +125,12 @@ class SparkEngine:
                 table = sink.ensure(without_kind(dataframe_schema(rows.schema, _ZONELESS) if queries else schema))
                 sink.write_rejected(batch)
                 batch.check_limits(count)
-                result = self._commit(rows, job, table, entries)
+                if KIND in schema.names:
+                    rows = _appended(rows, table)
+                if KIND in rows.columns:
+                    result = self._commit_kinds(rows, schema, table, batch, entries)
+                else:
+                    result = self._commit(rows, job, table, entries)
                 return result, result.num_inserts + result.num_updates if queries else count
         finally:
             packed.unpersist()
@@ -225,53 +226,32 @@ class SparkEngine:
         if job.filter_dupes:
             options["hoodie.datasource.write.operation"] = "insert"
             options["hoodie.datasource.write.insert.drop.duplicates"] = "true"
-        url = table.client.store.url
-        if KIND in rows.columns:
-            deleted, rows = _parted(rows, job, table)
-            options["hoodie.datasource.write.operation"] = "upsert"
-            if deleted.limit(1).collect():
-                texts = {**options, "hoodie.datasource.write.operation": "delete"}
-                write_with_entries(deleted, url, "append", texts, _Unmoved(entries))
-        return write_with_entries(rows, url, "append", options, entries)
+        return write_with_entries(rows, table.client.store.url, "append", options, entries)
+
+    @staticmethod
+    def _commit_kinds(
+        rows: DataFrame, schema: pa.Schema, table: Table, batch: RoundBatch, entries: CheckpointCommit
+    ) -> CommitResult:
+        """Commit rows that delete others beside those that they do not delete, in their order, which only one process knows.
+
+        Args:
+            rows: of the round, with their kinds.
+            schema: of them.
+            table: that is written.
+            batch: holds them meanwhile.
+            entries: what the commit says.
+        """
+        whole = pa.RecordBatchReader.from_stream(CollectedRows(rows, schema))
+        for part in whole:
+            batch.rows.add(part)
+        return write_kinds(table, batch.rows, without_kind(batch.rows.unified(table.schema)), entries)
 
 
-def _parted(rows: DataFrame, job: TableJob, table: Table) -> tuple[DataFrame, DataFrame]:
-    """Return the rows that are deleted in the end, and the newest ones of all other keys.
-
-    Raises:
-        InvalidInputError: the table has no keys by which rows could be deleted.
-    """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as sql
-
-    keys = list(table.properties.record_key_fields)
-    if not keys:
-        raise InvalidInputError(
-            f"{table.client.store.url} has no record key, and the source deletes rows: give the table a key"
-        )
-    scope = key_scope(table.client.at(table.client.load()), table.client.options)
-    places = [] if scope.across else [name.partition(":")[0] for name in table.properties.partition_fields]
-    own = Window.partitionBy(*[sql.col(f"`{name}`") for name in dict.fromkeys([*keys, *places])])
-    is_gone = sql.coalesce(sql.col(KIND), sql.lit(RowKind.UPDATE_AFTER.value)).isin(*_GONE)
-    numbered = rows.withColumn(_NUMBER, sql.monotonically_increasing_id())
-    newest = (
-        numbered.withColumn("_lakefmt_gone", sql.max(sql.when(is_gone, sql.col(_NUMBER))).over(own))
-        .withColumn("_lakefmt_put", sql.max(sql.when(~is_gone, sql.col(_NUMBER))).over(own))
-        .where(f"{_NUMBER} = greatest(_lakefmt_gone, _lakefmt_put)")
-    )
-    extra = [KIND, _NUMBER, "_lakefmt_gone", "_lakefmt_put"]
-    return newest.where(is_gone).drop(*extra), newest.where(~is_gone).drop(*extra)
-
-
-class _Unmoved:
-    """Says nothing, if the table is still where the round began."""
-
-    def __init__(self, entries: CheckpointCommit) -> None:
-        self._entries = entries
-
-    def __call__(self, view: EntryView) -> Mapping[str, str] | AlreadyDone:
-        self._entries(view)
-        return {}
+def _appended(rows: DataFrame, table: Table) -> DataFrame:
+    """Return rows without their kinds where the table has no key and none of them is a delete: then new rows are one more each."""
+    if table.properties.record_key_fields or rows.where(f"{KIND} = {RowKind.DELETE.value}").limit(1).collect():
+        return rows
+    return rows.where(f"{KIND} IS NULL OR {KIND} <> {RowKind.UPDATE_BEFORE.value}").drop(KIND)
 
 
 def _check_policy(job: TableJob, table: Table | None, schema: pa.Schema) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,6 +32,7 @@ from lakefmt.errors import (
     UnsupportedFeature,
 )
 from tests.ingest.ingest_kit import NOW, Clock, commits_of, extra_of, ingest, job, rows_of, touch, write_rows
+from tests.kit import SECONDS_FOR_A_CHILD
 
 V1 = "deltastreamer.checkpoint.key"
 
@@ -580,3 +583,26 @@ def test_a_config_file_is_checked(tmp_path):
         table_layers({"table": ["x"]}, "f")
     with pytest.raises(InvalidInputError, match="interval is a number"):
         lakefmt.ingest.run({"interval": "x", "source": "/in", "table": "/t"})
+
+
+@pytest.mark.slow
+def test_the_package_that_is_run_as_a_file_hides_no_module_of_ones_own(tmp_path):
+    """As ``spark-submit`` runs it: a module of a user may have a name that one of lakefmt has, too."""
+    (tmp_path / "events.py").write_text("def doubled(rows):\n    return rows.append_column('m', rows['n'])\n")
+    write_rows(tmp_path / "in/a.jsonl", [{"id": "a", "n": 1}], NOW - 1e6)
+    command = [sys.executable, str(Path(lakefmt.__file__).with_name("__main__.py")), "ingest", "--key", "id"]
+    command += [
+        "--source",
+        str(tmp_path / "in"),
+        "--table",
+        str(tmp_path / "t"),
+        "--transform",
+        "python:events:doubled",
+    ]
+    path = os.pathsep.join([str(tmp_path), str(Path(lakefmt.__file__).parents[1])])
+    variables = {**os.environ, "PYTHONPATH": path}
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=variables, timeout=SECONDS_FOR_A_CHILD, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert lakefmt.open_table(tmp_path / "t").read().to_pylist() == [{"id": "a", "n": 1, "m": 1}]

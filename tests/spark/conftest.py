@@ -10,6 +10,8 @@ import json
 import os
 import re
 import subprocess
+from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -132,6 +134,31 @@ def connected(pyspark_4: dict[str, dict]) -> dict[str, dict]:
 def python_newest() -> str:
     """An interpreter that has the newest release of PySpark."""
     return required(spark_environment().newest)
+
+
+#: Of the command line: Python alone, so those of this environment serve any other.
+COMMAND_LINE = ("click", "rich", "pygments", "markdown_it", "mdurl")
+
+
+@pytest.fixture
+def spark_command_variables(tmp_path: Path, python_newest: str) -> Mapping[str, str]:
+    """The variables with which the newest PySpark runs lakefmt's command line, in two threads of this machine."""
+    packages = tmp_path / "packages"
+    packages.mkdir()
+    for name in COMMAND_LINE:
+        found = find_spec(name)
+        assert found is not None
+        assert found.origin is not None
+        (packages / name).symlink_to(Path(found.origin).parent)
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_", "PYTHON", "COV"))}
+    return kept | {
+        "JAVA_HOME": str(spark_environment().java),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": python_newest,
+        "PYSPARK_SUBMIT_ARGS": "--master local[2] --conf spark.ui.enabled=false pyspark-shell",
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(HERE / "preloaded"), str(packages)]),
+        "PYTHONWARNINGS": "ignore",
+    }
 
 
 @pytest.fixture(scope="session")

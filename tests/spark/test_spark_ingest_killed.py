@@ -14,7 +14,6 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -22,33 +21,8 @@ import pytest
 import lakefmt
 from tests.example_counts import seed_of_run
 from tests.ingest.test_jobs_are_killed import Writers, working
-from tests.judges.spark import spark_environment
 
-HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
 SECONDS = float(os.environ.get("LAKEFMT_SPARK_INGEST_SECONDS", "0"))
-#: Of the command line: Python alone, so those of this environment serve any other.
-PACKAGES = ("click", "rich", "pygments", "markdown_it", "mdurl")
-
-
-@pytest.fixture
-def variables(tmp_path: Path, python_newest: str) -> Mapping[str, str]:
-    packages = tmp_path / "packages"
-    packages.mkdir()
-    for name in PACKAGES:
-        found = find_spec(name)
-        assert found is not None
-        assert found.origin is not None
-        (packages / name).symlink_to(Path(found.origin).parent)
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_", "PYTHON", "COV"))}
-    return kept | {
-        "JAVA_HOME": str(spark_environment().java),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "PYSPARK_PYTHON": python_newest,
-        "PYSPARK_SUBMIT_ARGS": "--master local[2] --conf spark.ui.enabled=false pyspark-shell",
-        "PYTHONPATH": os.pathsep.join([str(ROOT), str(HERE / "preloaded"), str(packages)]),
-        "PYTHONWARNINGS": "ignore",
-    }
 
 
 def begun(folder: Path, table: Path, variables: Mapping[str, str], *more: str) -> subprocess.Popen[bytes]:
@@ -84,8 +58,9 @@ def commits_of(table: Path) -> int:
 @pytest.mark.test_all
 @pytest.mark.judge_spark
 @pytest.mark.slow
-@pytest.mark.timeout(int(SECONDS) + 1500)
-def test_a_job_by_spark_that_is_killed_has_each_row_once(tmp_path, variables):
+@pytest.mark.timeout(2 * int(SECONDS) + 1500)
+def test_a_job_by_spark_that_is_killed_has_each_row_once(tmp_path, spark_command_variables):
+    variables = spark_command_variables
     folder, table, log = tmp_path / "in", tmp_path / "t", tmp_path / "log"
     folder.mkdir()
     writers = Writers(folder, random.Random(seed_of_run()))
@@ -110,7 +85,7 @@ def test_a_job_by_spark_that_is_killed_has_each_row_once(tmp_path, variables):
             wait_for(reached, process, log)
             kill(process)
     process = begun(folder, table, variables, "--until-idle")
-    assert process.wait(500) == 0, log.read_text(errors="replace")[-3000:]
+    assert process.wait(500 + SECONDS) == 0, log.read_text(errors="replace")[-3000:]
     assert ids_of(table) == writers.ids
 
 
@@ -120,7 +95,7 @@ def _kill_at_drawn_moments(folder: Path, table: Path, variables: Mapping[str, st
     with working(writers):
         while time.monotonic() < end:
             done = commits_of(table)
-            process = begun(folder, table, variables, "--continuous", "--source-limit", "200000")
+            process = begun(folder, table, variables, "--continuous", "--source-limit", "2000000")
             if draw.random() < 0.6:  # it gets on, also where a session takes a minute to start
                 wait_for(lambda done=done: commits_of(table) > done, process, table.parent / "log")
             time.sleep(draw.uniform(0, 20))

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from lakefmt._core.ingest.options import resolve_table_job, table_layers
+from lakefmt._core.ingest.open import jobs_of_topics
+from lakefmt._core.ingest.options import Layer, TableJob, resolve_table_job, table_layers
 from lakefmt._core.ingest.run import Ingester, IngestPlan, IngestProgress
 from lakefmt.errors import InvalidInputError
 
-__all__ = ["load_config", "plan_jobs", "run_jobs"]
+__all__ = ["load_config", "plan_jobs", "resolve_jobs", "run_jobs"]
 
 _MOST_CONFIG_BYTES = 16 << 20
 
@@ -41,6 +42,20 @@ def load_config(path: str | os.PathLike[str]) -> dict[str, object]:
         raise InvalidInputError(f"{path} is no TOML: {error}") from error
 
 
+def resolve_jobs(tables: Sequence[Sequence[Layer]]) -> list[tuple[TableJob, tuple[str, ...]]]:
+    """Return the jobs of some tables, one for each topic where one has a pattern of topics, and what has no effect.
+
+    Args:
+        tables: the layers of each.
+
+    Raises:
+        InvalidInputError: one is not valid.
+        SourceError: the brokers of a pattern of topics cannot be asked, or have no such topic.
+    """
+    resolved = [resolve_table_job(layers) for layers in tables]
+    return [(each, notes) for job, notes in resolved for each in jobs_of_topics(job)]
+
+
 def _ingester(
     config: Mapping[str, object] | str | os.PathLike[str],
     storage_options: Mapping[str, object] | None,
@@ -51,7 +66,7 @@ def _ingester(
     interval = loaded.pop("interval", 10.0)
     if not isinstance(interval, int | float):
         raise InvalidInputError("interval is a number of seconds")
-    jobs = [resolve_table_job(layers) for layers in table_layers(loaded, origin)]
+    jobs = resolve_jobs(table_layers(loaded, origin))
     return Ingester(
         [job for job, _ in jobs],
         storage_options=storage_options,

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from lakefmt._core.arguments import shown
+from lakefmt._core.data_classes import replace
 from lakefmt._core.ingest.api import Source
 from lakefmt._core.ingest.options import TableJob
 from lakefmt._core.storage.time_source import TimeSource
 from lakefmt._core.values import Clock
-from lakefmt.errors import InvalidInputError
+from lakefmt.errors import InvalidInputError, SourceRefused
 
-__all__ = ["open_source"]
+__all__ = ["jobs_of_topics", "open_source"]
+
+#: Stands for the name of a topic in the paths of tables, where the job has a pattern of topics.
+_TOPIC: Final = "{topic}"
 
 
 def open_source(
@@ -86,10 +91,72 @@ def _files(
 
 
 def _kafka(job: TableJob) -> Source:
-    """Return a topic; the properties of the job are those of Hudi's streamer and of the client."""
+    """Return a topic."""
     from lakefmt._core.ingest.kafka.source import open_kafka_source
 
+    return open_kafka_source(_kafka_properties(job))
+
+
+def _kafka_properties(job: TableJob) -> dict[str, str]:
+    """Return the properties of a job, which are those of Hudi's streamer and of the client, with its topic."""
     told = {"hoodie.streamer.source.kafka.topic": str(job.source)}
     if job.format is not None:
         told["lakefmt.ingest.kafka.format"] = {"jsonl": "json"}.get(job.format, job.format)
-    return open_kafka_source({**job.source_options, **told})
+    return {**job.source_options, **told}
+
+
+def jobs_of_topics(job: TableJob) -> list[TableJob]:
+    """Return the job of each topic that a job's pattern matches now; of a job without a pattern, that job.
+
+    Args:
+        job: whose topic is a regular expression where it begins with ``^``, as for librdkafka; the paths of its table and of its
+            errors have the name of the topic in place of ``{topic}``.
+
+    Raises:
+        InvalidInputError: the pattern is none, or all topics would go into one table.
+        SourceRefused: no topic matches.
+        SourceUnavailable: the brokers do not answer.
+
+    Example:
+        >>> job = TableJob(source="kafka://localhost:9092/orders", table="/lake/orders")
+        >>> jobs_of_topics(job) == [job]
+        True
+    """
+    given = job.source
+    if not isinstance(given, str) or not (job.source_kind == "kafka" or given.startswith("kafka://")):
+        return [job]
+    address, slash, pattern = given.rpartition("/") if given.startswith("kafka://") else ("", "", given)
+    if not pattern.startswith("^"):
+        return [job]
+    if _TOPIC not in job.table:
+        raise InvalidInputError(
+            f"{shown(pattern)} is a pattern of topics: the path of the table has {_TOPIC} in it, so that each has its own"
+        )
+    try:
+        expression = re.compile(pattern)
+    except re.error as error:
+        raise InvalidInputError(f"{shown(pattern)} is no regular expression: {error}") from None
+    names = [name for name in _topics(job) if expression.search(name)]
+    if not names:
+        raise SourceRefused(f"no topic matches {shown(pattern)}")
+    return [
+        replace(
+            job,
+            source=f"{address}{slash}{name}",
+            table=job.table.replace(_TOPIC, name),
+            name=f"{job.name}.{name}" if job.name else "",
+            errors=None if job.errors is None else job.errors.replace(_TOPIC, name),
+        )
+        for name in names
+    ]
+
+
+def _topics(job: TableJob) -> list[str]:
+    from lakefmt._core.ingest.kafka.client import KafkaClient
+    from lakefmt._core.ingest.kafka.options import parse_kafka_options
+
+    client = KafkaClient(parse_kafka_options(_kafka_properties(job)))
+    try:
+        return client.topics()
+    finally:
+        client.close()

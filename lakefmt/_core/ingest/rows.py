@@ -6,6 +6,8 @@ Batches of one round may have different columns, as files of different days have
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import groupby
+from operator import attrgetter
 from tempfile import TemporaryFile
 from typing import IO
 
@@ -68,14 +70,13 @@ class RoundRows:
             if self._file is None:
                 self._file = TemporaryFile(prefix="lakefmt-round-")  # noqa: SIM115 - closed by close()
             self._file.seek(0, 2)
-            while self._held:
-                first = self._held[0].schema
+            for schema, batches in groupby(_joined(self._held), attrgetter("schema")):
                 self._begins.append(self._file.tell())
-                with pa.ipc.new_stream(self._file, first) as writer:
-                    while self._held and self._held[0].schema == first:
-                        batch = self._held.pop(0)
+                with pa.ipc.new_stream(self._file, schema) as writer:
+                    for batch in batches:
                         rows = max(1, _BATCH_BYTES * batch.num_rows // max(1, batch.nbytes))
                         writer.write_table(pa.Table.from_batches([batch]), max_chunksize=rows)
+        self._held.clear()
         self._held_bytes = 0
 
     @property
@@ -84,13 +85,13 @@ class RoundRows:
         return bool(self._begins)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows as they came."""
+        """Yield the rows as they came; those of one schema that follow each other come together."""
         for begin in self._begins:
             if self._file is not None:
                 self._file.seek(begin)
                 with pa.ipc.open_stream(self._file) as reader:
                     yield from reader
-        yield from self._held
+        yield from _joined(self._held)
 
     def unified(self, schema: pa.Schema) -> pa.Schema:
         """Return a schema that holds rows of a schema and all of these.
@@ -124,6 +125,28 @@ class RoundRows:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+
+def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield batches joined with those of their schema behind them, up to some bytes.
+
+    What is done with a batch costs by its columns, however few rows it has, and each small file is one.
+
+    Example:
+        >>> parts = [pa.record_batch({"n": [1]}), pa.record_batch({"n": [2]}), pa.record_batch({"m": [3]})]
+        >>> [part.to_pydict() for part in _joined(parts)]
+        [{'n': [1, 2]}, {'m': [3]}]
+    """
+    for schema, several in groupby(batches, attrgetter("schema")):
+        held, size = list[pa.RecordBatch](), 0
+        for batch in several:
+            held.append(batch)
+            size += batch.nbytes
+            if size >= _BATCH_BYTES:
+                yield from pa.Table.from_batches(held, schema).combine_chunks().to_batches()
+                held, size = [], 0
+        if held:
+            yield from pa.Table.from_batches(held, schema).combine_chunks().to_batches()
 
 
 def unified_schema(schemas: Iterable[pa.Schema], known: pa.Schema) -> pa.Schema:

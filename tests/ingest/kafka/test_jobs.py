@@ -12,7 +12,7 @@ import pytest
 
 import lakefmt
 import lakefmt.ingest
-from lakefmt.errors import CheckpointMoved, PositionLost, RowsRejected
+from lakefmt.errors import CheckpointMoved, InvalidInputError, PositionLost, RowsRejected, SourceRefused
 from tests.kit import SECONDS_FOR_A_CHILD
 
 pytestmark = pytest.mark.slow
@@ -166,3 +166,36 @@ def test_changes_of_a_database_make_the_table_what_it_is(kafka, tmp_path):
     lakefmt.ingest.run(job)
     rows = sorted(lakefmt.open_table(tmp_path / "t").read().to_pylist(), key=lambda row: row["id"])
     assert rows == [{"id": 1, "v": "AA", "more": 7}, {"id": 3, "v": "again", "more": None}]
+
+
+def test_topics_that_match_a_pattern_have_a_table_each(kafka, tmp_path):
+    """In a mapping, in a file, and on the command line; topics that do not match are left alone."""
+    shop = f"{kafka.create_topic()}.shop"
+    for name in (f"{shop}.a", f"{shop}.b", f"other.{shop}.a"):
+        kafka.create_topic(name=name)
+        kafka.send_values(name, [b'{"id":1,"topic":"%s"}' % name.encode()])
+    paths = {"table": str(tmp_path / "{topic}"), "errors": str(tmp_path / "{topic}_e"), "key": "id"}
+    pattern = f"^{shop}\\.[ab]$".replace(".shop", "\\.shop")
+    job = {**paths, "source": f"kafka://{kafka.address}/{pattern}"}
+    plans = lakefmt.ingest.plan(job)
+    assert [each.job.table for each in plans] == [str(tmp_path / f"{shop}.{name}") for name in "ab"]
+    assert [each.rows for each in lakefmt.ingest.run(job).tables] == [1, 1]
+    for name in (f"{shop}.a", f"{shop}.b"):
+        assert lakefmt.open_table(tmp_path / name).read().to_pylist() == [{"id": 1, "topic": name}]
+        kafka.send_values(name, [b'{"id":2,"topic":"new"}', b"no JSON"])
+    text = f"source = '{pattern}'\nsource_kind = 'kafka'\n'bootstrap.servers' = '{kafka.address}'\nkey = 'id'\n"
+    (tmp_path / "job.toml").write_text(text)
+    command = [sys.executable, "-m", "lakefmt", "ingest", str(tmp_path / "job.toml")]
+    command += ["--table", paths["table"], "--errors", paths["errors"]]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_FOR_A_CHILD, check=True)
+    assert done.stdout.count("1 rows in 1 commits, 1 rejected") == 2
+    assert sorted(each.name for each in tmp_path.iterdir() if each.is_dir()) == sorted(
+        f"{shop}.{name}{end}" for name in "ab" for end in ("", "_e")
+    )
+    for wrong, error in (
+        ({"table": str(tmp_path / "one")}, InvalidInputError),
+        ({"source": f"kafka://{kafka.address}/^nothing$"}, SourceRefused),
+        ({"source": f"kafka://{kafka.address}/^(("}, InvalidInputError),
+    ):
+        with pytest.raises(error):
+            lakefmt.ingest.run({**job, **wrong})

@@ -225,8 +225,8 @@ def _opened(
     engine: str,
 ) -> Ingester:
     """Return what runs the job that the command line describes."""
-    from lakefmt._core.ingest.jobs import load_config
-    from lakefmt._core.ingest.options import resolve_table_job, table_layers
+    from lakefmt._core.ingest.jobs import load_config, resolve_jobs
+    from lakefmt._core.ingest.options import table_layers
     from lakefmt._core.ingest.run import Ingester
 
     loaded = {} if config is None else load_config(config)
@@ -234,7 +234,7 @@ def _opened(
     above: list[Any] = [] if props is None else _property_layers(props)
     above += [("--hoodie-conf", options), ("command line", told)]
     tables = [[("", {})]] if config is None else table_layers(loaded, str(config))
-    jobs = [resolve_table_job([*layers, *above]) for layers in tables]
+    jobs = resolve_jobs([[*layers, *above] for layers in tables])
 
     def write_status(progress: IngestProgress) -> None:
         if status_file is not None:

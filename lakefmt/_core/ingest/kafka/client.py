@@ -97,6 +97,19 @@ class KafkaClient:
         number = str(getattr(found, "topic_id", None) or "")
         return TopicState("" if number == _NO_ID else number, tuple(sorted(part.id for part in found.partitions)))
 
+    def topics(self) -> list[str]:
+        """Return the names of all topics that may be seen, without the brokers' own.
+
+        Raises:
+            SourceUnavailable: the brokers do not answer.
+            SourceRefused: they refuse.
+        """
+        try:
+            found = self._administrator().list_topics(timeout=self._options.seconds).topics
+        except self._kafka.KafkaException as error:
+            raise self._error(error.args[0]) from None
+        return sorted(name for name in found if not name.startswith("__"))
+
     def earliest(self, partitions: Sequence[int]) -> dict[int, int]:
         """Return the first offset that each partition still has."""
         return self._list(dict.fromkeys(partitions, self._admin_module().OffsetSpec.earliest()))
