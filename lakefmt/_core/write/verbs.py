@@ -34,7 +34,7 @@ from lakefmt._core.write.pipeline import LocatedRows, PlacedRows, check_unknown_
 from lakefmt._core.write.transaction import WriteTransaction
 from lakefmt.errors import LakefmtError, UnsupportedFeature
 
-__all__ = ["delete_keys", "delete_partitions", "run_write", "write_stream"]
+__all__ = ["commit_located", "delete_keys", "delete_partitions", "run_write", "write_stream"]
 
 
 def run_write(
@@ -63,16 +63,30 @@ def run_write(
     with transaction.aborted_on_error():
         if not isinstance(rows, pa.Table):
             return transaction.commit_unless_empty(write_stream(transaction, rows, request.sort))
-        keyed = transaction.key(rows)
-        located = transaction.locate(keyed)
+        located = transaction.locate(transaction.key(rows))
+    result = commit_located(transaction, request, located)
+    return _with_late_rows(result, transaction, located)
+
+
+def commit_located(transaction: WriteTransaction, request: WriteRequest, located: LocatedRows) -> CommitResult | None:
+    """Place, write and commit rows, then merge small files where there are too many; None: there was nothing to commit.
+
+    Args:
+        transaction: the write; it is followed by the merge if it says so.
+        request: what was asked for.
+        located: its rows.
+
+    Raises:
+        CommitConflict: another commit completed meanwhile that this write would undo.
+    """
+    with transaction.aborted_on_error():
         placed = transaction.place(located)
-        statuses = transaction.write(placed)
-        result = _with_late_rows(transaction.commit_unless_empty(statuses), transaction, located)
-    crowded = _crowded_partitions(located, placed)
+        result = transaction.commit_unless_empty(transaction.write(placed))
+    crowded = _crowded_partitions(located, placed) if transaction.is_followed else frozenset[PartitionPath]()
     if result is None or result.skipped or not crowded:
         return result
 
-    failures = _merge_small_files(client, request, crowded, located.sizing)
+    failures = _merge_small_files(transaction.client, request, crowded, located.sizing)
     return replace(result, warnings=(*result.warnings, *failures)) if failures else result
 
 
