@@ -417,6 +417,9 @@ class Follower:
             sink.mark(position)
             sink.commit()
             committed = True
+        for sink in self._sinks.values() if idle else ():
+            if sink.is_open:
+                sink.remove_marked()
         self._commit_seconds += self._time.monotonic() - begun
         if committed:
             positions = {name: sink.position for name, sink in self._sinks.items() if sink.position is not None}

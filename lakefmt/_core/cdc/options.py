@@ -23,7 +23,7 @@ __all__ = [
 
 _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "mode": ("upsert", "append_log"),
-    "delete_mode": ("hard", "soft"),
+    "delete_mode": ("hard", "soft", "both"),
     "on_column_dropped": ("keep", "drop", "fail"),
     "on_column_renamed": ("rename", "add"),
     "on_type_changed": ("widen", "new_column", "fail"),
@@ -44,7 +44,10 @@ class CdcOptions:
         name: of the follower; the position is stored under it. Two followers of one table need two names.
         commit_interval: seconds between commits, at the end of a transaction.
         idle_interval: seconds after which a table without changes commits the position alone.
-        delete_mode: ``"hard"``: a deleted row goes; ``"soft"``: it stays, with the time in `deleted_at_column`.
+        delete_mode: ``"hard"``: a deleted row goes; ``"soft"``: it stays, with the time in `deleted_at_column`; ``"both"``: it stays so
+            for `deleted_retention`, and then goes.
+        deleted_retention: with ``delete_mode="both"``, seconds for which a deleted row stays. Rows whose time is over go every
+            `idle_interval` and when the follower ends.
         deleted_at_column: of soft deletes.
         operation_column: of a log: INSERT, UPDATE_BEFORE, UPDATE_AFTER or DELETE. None: not stored; then rows before updates are left
             out, and deletes are refused unless `log_without_operation`.
@@ -92,6 +95,7 @@ class CdcOptions:
     commit_interval: float = 60.0
     idle_interval: float = 600.0
     delete_mode: str = "hard"
+    deleted_retention: float = 604_800.0
     deleted_at_column: str = "_deleted_at"
     operation_column: str | None = "_operation"
     log_without_operation: bool = False
@@ -144,6 +148,11 @@ class CdcOptions:
         """Whether every change is kept."""
         return self.mode == "append_log"
 
+    @property
+    def marks_deletes(self) -> bool:
+        """Whether deleted rows stay with a mark, for ever or for a while."""
+        return self.delete_mode != "hard"
+
     def log_columns(self) -> list[str]:
         """Return the names of the columns that a log has besides those of the source."""
         names = (self.operation_column, self.event_time_column, self.position_column, self.transaction_column)
@@ -158,6 +167,7 @@ class CdcOptions:
 _LEAST: Final[Mapping[str, float]] = {
     "commit_interval": 0,
     "idle_interval": 0,
+    "deleted_retention": 0,
     "max_error_rows": 0,
     "max_error_ratio": 0,
     "reconnect_attempts": 0,
@@ -182,6 +192,7 @@ class CdcSettings(TypedDict, total=False):
     commit_interval: float
     idle_interval: float
     delete_mode: str
+    deleted_retention: float
     deleted_at_column: str
     operation_column: str | None
     log_without_operation: bool

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from functools import partial
 
 import pyarrow as pa
 
 from lakefmt._core.data_classes import replace
-from lakefmt._core.filegroups.base_writer import named_rows, write_base_file
+from lakefmt._core.filegroups.base_writer import named_rows, row_group_bytes
 from lakefmt._core.filegroups.model import FileSlice
 from lakefmt._core.filegroups.pending_plans import groups_of_plan
+from lakefmt._core.filegroups.reader import BaseFileReader
 from lakefmt._core.filegroups.table_client import TableClient, TableState
 from lakefmt._core.index import moves_between_partitions, places_new_keys
 from lakefmt._core.schema import reconcile
-from lakefmt._core.values import IS_DELETED, CommitResult, FileId, PartitionPath, WriteOperation, WriteStat
-from lakefmt._core.write._slice_state import SliceReader
+from lakefmt._core.sorting.external_sort import gather_windows
+from lakefmt._core.values import IS_DELETED, RECORD_KEY, CommitResult, FileId, PartitionPath, WriteOperation
 from lakefmt._core.write.assign import (
     MOST_SMALL_FILES,
     FileSizing,
@@ -28,6 +30,7 @@ from lakefmt._core.write.bound_context import Announcements, prepare
 from lakefmt._core.write.commit.conflict_resolution import Footprint
 from lakefmt._core.write.commit.transaction import FirstSchema
 from lakefmt._core.write.context import APPENDING, OVERWRITES, REPLACING, WriteRequest, WriteStatus
+from lakefmt._core.write.files.base_file import FileInProgress, RowFacts
 from lakefmt._core.write.ingest import KeyedBatch, read_all, with_stored_keys
 from lakefmt._core.write.mutations import DeleteKeys
 from lakefmt._core.write.pipeline import LocatedRows, PlacedRows, check_unknown_buckets
@@ -145,8 +148,6 @@ def _independent_parts(
             raise UnsupportedFeature(
                 "the rows of a bucket of this table stay in the order in which they come: sort nothing"
             )
-        from lakefmt._core.sorting.external_sort import gather_windows
-
         return (window for window, _ in gather_windows(tables, memory))
     if places_new_keys(index):
         from lakefmt._core.write.grouped_rows import group_names, placed_parts
@@ -244,7 +245,7 @@ def _merge_small_files(
     """Merge small files of partitions that have too many; return one sentence if that failed.
 
     A replacecommit of Hudi's operation CLUSTER. Rows keep their commit times and sequence numbers, so that increments do not
-    return them again. Memory: the rows of the files that become one.
+    return them again. Memory: a row group or two, and the keys of the files that become one.
 
     Args:
         client: the table.
@@ -296,23 +297,18 @@ def _plan_merges(
 
 
 def _write_merged(transaction: WriteTransaction, sequence: int, slices: Sequence[FileSlice]) -> WriteStatus:
-    """Write the rows of some file slices into a new file group."""
-    bound = transaction.bound
-    reader = SliceReader(transaction.client.at(transaction.state), slices)
-    rows = pa.concat_tables([reconcile(reader.merged(each), bound.file_schema) for each in slices])
-    assignment = new_file(
-        slices[0].partition, bound.instant, sequence, transaction.client.ids.new_uuid, rows=rows.num_rows
-    )
+    """Write the rows of some base files into a new file group, a row group at a time."""
+    bound, bases = transaction.bound, [each.base for each in slices if each.base is not None]
+    reader = BaseFileReader(bound.store, transaction.table_at.virtual_columns())
+    count = sum(reader.footer(base).num_rows for base in bases)
+    new_uuid = transaction.client.ids.new_uuid
+    assignment = new_file(slices[0].partition, bound.instant, sequence, new_uuid, rows=count)
     prepare(bound, assignment)
-    named = named_rows(rows, assignment.file_name)
-    size = write_base_file(bound.store, assignment.path, named, bound.context.file_schema_text, bound.settings)
-    stat = WriteStat(
-        file_id=assignment.file_id,
-        partition_path=assignment.partition,
-        path=assignment.path,
-        num_writes=rows.num_rows,
-        num_inserts=rows.num_rows,
-        total_write_bytes=size,
-        file_size_in_bytes=size,
-    )
-    return WriteStatus(bound.instant, stat, rows.num_rows)
+    with ExitStack() as stack:
+        file = FileInProgress(bound, assignment, stack)
+        groups = (reconcile(rows, file.schema) for base in bases for rows in reader.row_groups(base, file.schema.names))
+        for rows, _ in gather_windows(groups, row_group_bytes()):
+            named = named_rows(rows, assignment.file_name)
+            file.fill(named, RowFacts(named.num_rows, {"inserts": named.num_rows}, named.column(RECORD_KEY)))
+            del rows, named
+        return file.finish()
