@@ -61,8 +61,9 @@ class CdcOptions:
             ``<name>__v2``; ``"fail"``: it ends the follower.
         on_truncate: what a TRUNCATE of the source does.
         on_table_gone: what a dropped or renamed table does: the table here stays as it is, or the follower ends.
-        on_table_error: a table whose columns cannot be made or altered here stops alone: the others go on, the error is raised when the
-            follower ends, and the next one reads all rows of the table; ``"fail"``: it ends the follower. A log of changes always does.
+        on_table_error: a table whose columns cannot be made or altered here, or that the source cannot read, stops alone: the others go
+            on, the error is raised when the follower ends, and the next one reads all rows of the table; ``"fail"``: it ends the
+            follower. A log of changes always does.
         on_position_lost: the source has purged what comes next: end; ``"resnapshot"``: read all rows, and delete those that are not
             among them; ``"latest"``: go on with what comes from now on, and lose what was between.
         error_handler: a row that cannot be stored ends the follower, or goes to the dead letters.
