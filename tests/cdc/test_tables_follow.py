@@ -15,6 +15,7 @@ import pytest
 import lakefmt
 from lakefmt._core.cdc.events import is_followed
 from lakefmt._core.cdc.sink import TableSink
+from lakefmt._core.storage.time_source import SystemTimeSource
 from lakefmt._core.table import open_table
 from lakefmt.cdc import (
     Border,
@@ -244,6 +245,42 @@ def test_soft_deletes_keep_the_row_and_a_new_insert_clears_the_mark() -> None:
     ]
     run(changes("+I", [{"id": 1, "name": "again"}]), base=base, delete_mode="soft")
     assert rows(path)[0] == {"id": 1, "name": "again", "_deleted_at": None}
+
+
+class SlowTime(SystemTimeSource):
+    """A clock that stands still but where it is told."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize(("caught_up", "expected"), [(False, 5), (True, 20)])
+def test_a_follower_that_is_behind_reads_for_as_long_as_its_last_commit_took(
+    caught_up: bool, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, commits, commit = SlowTime(), list[float](), TableSink.commit
+
+    def slow_commit(sink: TableSink) -> Any:
+        commits.append(clock.now)
+        clock.now += 5.0
+        return commit(sink)
+
+    class Ticking(Events):
+        def events(self, positions: Mapping[SourceName, Any], *, logs: bool, until_now: bool) -> Iterator[Any]:
+            yield TableChanged(SourceTable(T, NAMED, ("id",)))
+            for number in range(20):
+                clock.now += 1.0
+                yield changes("+I", [{"id": number, "name": "a"}])
+                yield Border(lambda name, n=number: n, caught_up=caught_up)
+
+    monkeypatch.setattr(TableSink, "commit", slow_commit)
+    options = CdcOptions(**{**QUICK, "commit_interval": 1})
+    base = f"memory://follow-{next(NUMBERS)}"
+    Follower(lambda: Ticking(()), base, {}, options, time_source=clock).run()
+    assert len(commits) == expected
+    assert len(rows(f"{base}/s/t")) == 20
 
 
 @pytest.mark.parametrize("table_type", ["mor", "cow"])

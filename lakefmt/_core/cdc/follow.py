@@ -354,6 +354,7 @@ class Follower:
     def _carry(self, source: SourceReader, events: Any) -> None:
         """Carry events to the tables until there are no more, or the follower is to stop, and commit the rest."""
         last_commit = last_idle = self._time.monotonic()
+        took = 0.0
         border: Border | None = None
         for event in events:
             self._attempts = 0
@@ -366,10 +367,13 @@ class Follower:
             now = self._time.monotonic()
             if self._stop.is_set():
                 break
-            if now - last_commit >= self._options.commit_interval:
+            # Who is behind reads for as long as the last commit took: else short intervals leave no time to catch up.
+            interval = max(self._options.commit_interval, 0.0 if event.caught_up else took)
+            if now - last_commit >= interval:
                 idle = now - last_idle >= self._options.idle_interval
                 self._commit(source, event, idle=idle)
                 last_commit = self._time.monotonic()
+                took = last_commit - now
                 last_idle = last_commit if idle else last_idle
         if border is not None:
             self._commit(source, border, idle=True)
