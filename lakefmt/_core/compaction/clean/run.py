@@ -325,7 +325,9 @@ def _plan(write_at: WriteAt) -> CleanPlan:
     plan = plan_clean(timeline, slices, write_at.replaced(), rules, needs, earliest)
     if cdc_mode(write_at.config.properties) is None:
         return plan
-    return with_change_files(plan, list_change_files(client.store, plan.files))
+    every = write_at.settings.flag("lakefmt.clean.change.files")
+    changed = dict.fromkeys(each.partition for each in slices) if every else plan.files
+    return with_change_files(plan, list_change_files(client.store, changed), every=every)
 
 
 def _earliest(table_at: TableAt, rules: CleanRules) -> Instant | None:

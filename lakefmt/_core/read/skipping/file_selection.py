@@ -438,7 +438,13 @@ class _Read:
 
 
 def select_slices(
-    table_at: TableAt, plan: Query, query: str, listing: FileListing | None = None, *, explained: bool = False
+    table_at: TableAt,
+    plan: Query,
+    query: str,
+    listing: FileListing | None = None,
+    *,
+    explained: bool = False,
+    by_keys: bool = True,
 ) -> Selection:
     """Return the slices of a snapshot that may have rows of a read.
 
@@ -448,11 +454,12 @@ def select_slices(
         query: ``snapshot`` or ``read_optimized``.
         listing: lists the files of the snapshot; None: it is chosen now.
         explained: also tell the steps; all files are listed for that.
+        by_keys: also by the record index and secondary indexes, which know one place of a key that is stored twice.
 
     Raises:
         SnapshotExpired: files of the snapshot were cleaned.
     """
-    selection = _selected(_Read(table_at, plan, query, listing), explained=explained)
+    selection = _selected(_Read(table_at, plan, query, listing, newest=by_keys), explained=explained)
     if selection is None:  # what is stored now is of another state: the read does without it
         selection = _selected(_Read(table_at, plan, query, newest=False), explained=explained)
     if selection is None:
