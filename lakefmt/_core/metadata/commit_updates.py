@@ -29,7 +29,7 @@ from lakefmt._core.filegroups.merge.merged_slice import only_rows
 from lakefmt._core.filegroups.model import FileSlice, join_path, parse_files
 from lakefmt._core.filegroups.reader import BaseFileReader
 from lakefmt._core.metadata.collect import FactCollector, IndexedKeys, files_of_commit, instant_millis
-from lakefmt._core.metadata.expressions.index_updates import (
+from lakefmt._core.metadata.expressions import (
     expression_updates,
     first_expression_update,
     removed_expression_updates,

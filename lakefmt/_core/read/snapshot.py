@@ -16,6 +16,7 @@ from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.model import BaseFile, FileSlice
 from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableState
 from lakefmt._core.metadata.reading.listing import ListingByMetadata, MetadataListing
+from lakefmt._core.read.filter_terms import exactly
 from lakefmt._core.read.filters import Filter
 from lakefmt._core.read.scan import (
     BATCH_ROWS,
@@ -516,8 +517,6 @@ def read_planned_increment(
 
 def written_by(commits: Sequence[InstantTime], query: Query) -> Condition:
     """Return the condition of rows that some commits wrote and that pass a query's filter."""
-    from lakefmt._core.read.filter_terms import exactly
-
     written = exactly(pc.field(COMMIT_TIME).isin(pa.array(commits, pa.string())))
     return written if query.condition is None else written & query.condition
 

@@ -63,9 +63,16 @@ from lakefmt._core.write.assign import (
     new_rows,
     rows_by_file_group,
 )
-from lakefmt._core.write.bound_context import Announcements, BoundContext
 from lakefmt._core.write.commit.conflict_resolution import Footprint
-from lakefmt._core.write.context import APPENDING, MOVED_AWAY, OVERWRITES, REPLACING, WriteStatus
+from lakefmt._core.write.context import (
+    APPENDING,
+    MOVED_AWAY,
+    OVERWRITES,
+    REPLACING,
+    Announcements,
+    BoundContext,
+    WriteStatus,
+)
 from lakefmt._core.write.files.base_file import WorkerPool, results, thread_count
 from lakefmt._core.write.files.bundles import BundleSource, bundle_limits, plan_bundles
 from lakefmt._core.write.files.meta_columns import deletes_among

@@ -26,10 +26,17 @@ from lakefmt._core.write.assign import (
     is_small,
     new_file,
 )
-from lakefmt._core.write.bound_context import Announcements, prepare
 from lakefmt._core.write.commit.conflict_resolution import Footprint
 from lakefmt._core.write.commit.transaction import FirstSchema
-from lakefmt._core.write.context import APPENDING, OVERWRITES, REPLACING, WriteRequest, WriteStatus
+from lakefmt._core.write.context import (
+    APPENDING,
+    OVERWRITES,
+    REPLACING,
+    Announcements,
+    WriteRequest,
+    WriteStatus,
+    prepare,
+)
 from lakefmt._core.write.files.base_file import FileInProgress, RowFacts
 from lakefmt._core.write.ingest import KeyedBatch, read_all, with_stored_keys
 from lakefmt._core.write.mutations import DeleteKeys
@@ -148,6 +155,7 @@ def _independent_parts(
             raise UnsupportedFeature(
                 "the rows of a bucket of this table stay in the order in which they come: sort nothing"
             )
+
         return (window for window, _ in gather_windows(tables, memory))
     if places_new_keys(index):
         from lakefmt._core.write.grouped_rows import group_names, placed_parts
