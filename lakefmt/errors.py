@@ -453,9 +453,21 @@ class SourceUnavailable(SourceError):
 
 
 class SourceRefused(SourceError):
-    """A setting, a right, a table or an event of the database does not allow it to be followed without loss."""
+    """A setting, a right, a table or an event of the database does not allow it to be followed without loss.
+
+    Attributes:
+        tables: the names of the tables in the database that it is about, each as schema and table: without them the others can be
+            followed; empty: it is about the whole database.
+    """
 
     kind = "source_refused"
+
+    def __init__(self, message: str, *, tables: Sequence[tuple[str, str]] = ()) -> None:
+        super().__init__(message)
+        self.tables = tuple(tables)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild_source_refused, (self.args[0], self.tables))
 
 
 class SourceChanged(SourceError):
@@ -557,6 +569,10 @@ def _rebuild_storage_error(
     cls: type[StorageError], message: str, transient: bool, throttled: bool = False
 ) -> StorageError:
     return cls(message, transient=transient, throttled=throttled)
+
+
+def _rebuild_source_refused(message: str, tables: Sequence[tuple[str, str]]) -> SourceRefused:
+    return SourceRefused(message, tables=tables)
 
 
 def _rebuild_position_lost(message: str, tables: Sequence[tuple[str, str]]) -> PositionLost:

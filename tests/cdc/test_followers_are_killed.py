@@ -31,8 +31,9 @@ from tests.kit import SECONDS_FOR_A_CHILD
 SECONDS = float(os.environ.get("LAKEFMT_CDC_SECONDS", "8"))
 #: Seconds between two kills, at most.
 PAUSE = 20.0 if SECONDS > 60 else 2.5
-#: Seconds between two transactions: a follower that is killed all the time has to keep up with a long run.
-BETWEEN_TRANSACTIONS = 0.1 if SECONDS > 60 else 0.005
+#: Seconds between two transactions; ``LAKEFMT_CDC_PAUSE`` makes it shorter in a long run, in which a follower that is killed all the
+#: time stays behind and has to catch up at the end.
+BETWEEN_TRANSACTIONS = float(os.environ.get("LAKEFMT_CDC_PAUSE", "0.1" if SECONDS > 60 else "0.005"))
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(int(SECONDS) * 2 + 240)]
 

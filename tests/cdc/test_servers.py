@@ -14,7 +14,7 @@ import lakefmt
 from lakefmt._core.cdc.postgres.source import PostgresSource
 from lakefmt._core.cli.root import main
 from lakefmt.cdc import SourceReader, follow
-from lakefmt.errors import SchemaMismatch, SourceChanged, TableNotFound
+from lakefmt.errors import SchemaMismatch, SourceChanged, SourceRefused, TableNotFound
 from tests.cdc.mysql.following_kit import new_database, source_of
 from tests.judges.mariadb import READER_PASSWORD, MariaServer
 from tests.judges.postgres import PostgresServer
@@ -192,6 +192,72 @@ def test_a_table_that_cannot_be_stored_stops_alone_and_is_the_servers_when_it_is
     table = lakefmt.open_table(f"{base}/{schema}/odd").read(columns=["id", "v__v2"]).sort_by("id")
     assert table["v__v2"].to_pylist() == [None, "four", "five"]
     assert told[-1].as_dict()["tables_stopped"] == 0
+
+
+#: By scheme: a table that the source refuses when it begins, and the statement that mends it.
+REFUSED = {
+    "mysql": ("alter table bad add system versioning", "alter table bad drop system versioning"),
+    "postgres": ("alter table bad drop constraint bad_pkey", "alter table bad add primary key (id)"),
+}
+#: What makes a table that is followed one that cannot be read, and what mends it.
+REFUSED_LATER = {
+    "mysql": REFUSED["mysql"],
+    "postgres": ("insert into bad values (4, 'infinity')", "update bad set day = '2026-01-04' where id = 4"),
+}
+
+
+def test_a_table_that_the_check_refuses_is_left_out_and_the_others_are_followed(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    source, execute, schema = server
+    base, told = f"memory://guide-{next(NUMBERS)}", list[Any]()
+    more = {**QUICK, "on_commit": told.append}
+    breaks, mends = REFUSED[scheme_of(schema)]
+    execute("create table bad (id int primary key, day date)")
+    execute("insert into bad values (1, '2026-01-01')")
+    execute(breaks)
+    for _ in range(2):
+        execute("insert into guide select max(id) + 1, 'x' from guide")
+        with pytest.raises(SourceRefused, match=rf"{schema}\.bad"):
+            follow(source, base, **more)
+        assert f"{schema}.bad stops, 1 others go on" in caplog.text
+        assert told[-1].as_dict()["tables_stopped"] == 1
+    assert ids(base, schema, "guide") == [1, 2, 3, 4, 5]
+    with pytest.raises(TableNotFound):
+        lakefmt.open_table(f"{base}/{schema}/bad")
+    for option in ({"on_table_error": "fail"}, {"tables": [f"{schema}.bad"]}, {"mode": "append_log"}):
+        with pytest.raises(SourceRefused, match=rf"{schema}\.bad"):
+            follow(source, f"memory://guide-{next(NUMBERS)}", **option, **QUICK)
+    execute(mends)
+    follow(source, base, **more)
+    assert (ids(base, schema, "bad"), ids(base, schema, "guide")) == ([1], [1, 2, 3, 4, 5])
+
+
+def test_a_table_that_is_refused_while_it_is_followed_stops_alone_and_is_the_servers_when_it_is_mended(
+    server: Server,
+) -> None:
+    source, execute, schema = server
+    base = f"memory://guide-{next(NUMBERS)}"
+    breaks, mends = REFUSED_LATER[scheme_of(schema)]
+    execute("create table bad (id int primary key, day date)")
+    execute("insert into bad values (1, '2026-01-01'), (2, '2026-01-02'), (3, '2026-01-03')")
+    follow(source, base, **QUICK)
+    execute(breaks)
+    execute("delete from bad where id = 2")
+    execute("insert into guide values (7, 'seven')")
+    for _ in range(2):
+        with pytest.raises(SourceRefused, match=rf"{schema}\.bad"):
+            follow(source, base, **QUICK)
+    assert ids(base, schema, "guide") == [1, 2, 3, 7]
+    assert set(ids(base, schema, "bad")) >= {1, 3}
+    execute("delete from bad where id = 3")
+    execute(mends)
+    follow(source, base, **QUICK)
+    assert ids(base, schema, "bad") == ([1] if scheme_of(schema) == "mysql" else [1, 4])
+
+
+def scheme_of(schema: str) -> str:
+    return "postgres" if schema == "public" else "mysql"
 
 
 def ids(base: str, schema: str, name: str) -> list[int]:

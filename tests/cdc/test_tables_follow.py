@@ -6,7 +6,7 @@ import itertools
 import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +15,7 @@ import pytest
 import lakefmt
 from lakefmt._core.cdc.events import is_followed
 from lakefmt._core.cdc.sink import TableSink
+from lakefmt._core.storage.time_source import SystemTimeSource
 from lakefmt._core.table import open_table
 from lakefmt.cdc import (
     Border,
@@ -32,6 +33,7 @@ from lakefmt.cdc import (
     follow,
 )
 from lakefmt.errors import (
+    CommitConflict,
     InvalidInputError,
     PositionLost,
     SourceChanged,
@@ -243,6 +245,85 @@ def test_soft_deletes_keep_the_row_and_a_new_insert_clears_the_mark() -> None:
     ]
     run(changes("+I", [{"id": 1, "name": "again"}]), base=base, delete_mode="soft")
     assert rows(path)[0] == {"id": 1, "name": "again", "_deleted_at": None}
+
+
+class SlowTime(SystemTimeSource):
+    """A clock that stands still but where it is told."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize(("caught_up", "expected"), [(False, 5), (True, 20)])
+def test_a_follower_that_is_behind_reads_for_as_long_as_its_last_commit_took(
+    caught_up: bool, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, commits, commit = SlowTime(), list[float](), TableSink.commit
+
+    def slow_commit(sink: TableSink) -> Any:
+        commits.append(clock.now)
+        clock.now += 5.0
+        return commit(sink)
+
+    class Ticking(Events):
+        def events(self, positions: Mapping[SourceName, Any], *, logs: bool, until_now: bool) -> Iterator[Any]:
+            yield TableChanged(SourceTable(T, NAMED, ("id",)))
+            for number in range(20):
+                clock.now += 1.0
+                yield changes("+I", [{"id": number, "name": "a"}])
+                yield Border(lambda name, n=number: n, caught_up=caught_up)
+
+    monkeypatch.setattr(TableSink, "commit", slow_commit)
+    options = CdcOptions(**{**QUICK, "commit_interval": 1})
+    base = f"memory://follow-{next(NUMBERS)}"
+    Follower(lambda: Ticking(()), base, {}, options, time_source=clock).run()
+    assert len(commits) == expected
+    assert len(rows(f"{base}/s/t")) == 20
+
+
+@pytest.mark.parametrize("table_type", ["mor", "cow"])
+def test_with_both_ways_of_deleting_a_row_is_marked_and_goes_when_its_time_is_over(table_type: str) -> None:
+    now = datetime.now(UTC)
+    times = pa.array(
+        [now - timedelta(days=8), now - timedelta(days=6), now - timedelta(days=8)], pa.timestamp("us", "UTC")
+    )
+    base = f"memory://follow-{next(NUMBERS)}"
+    options: dict[str, Any] = {"base": base, "delete_mode": "both", "table_type": table_type}
+    path = run(
+        changes("+I +I +I +I", [{"id": number, "name": "a"} for number in (1, 2, 3, 4)]),
+        "border",
+        changes("-D -D -D", [{"id": 1}, {"id": 2}, {"id": 3}], times=times),
+        changes("+I", [{"id": 3, "name": "again"}]),  # a row that came again stays, whenever it was deleted
+        **options,
+    )
+    assert [row["id"] for row in rows(path)] == [2, 3, 4]
+    assert {row["id"]: row["_deleted_at"] for row in rows(path)} == {2: times[1].as_py(), 3: None, 4: None}
+    run(changes("-D", [{"id": 1}], times=times[:1]), **options)  # deleted once more, as after a crash
+    run(changes("+I", [{"id": 9, "name": "a"}]), **options, deleted_retention=float("inf"))
+    assert [row["id"] for row in rows(path)] == [2, 3, 4, 9]
+    run(changes("+I", [{"id": 2, "name": "back"}]), **options, deleted_retention=0)
+    assert [(row["id"], row["name"]) for row in rows(path)] == [(2, "back"), (3, "again"), (4, "a"), (9, "a")]
+    assert all(row["_deleted_at"] is None for row in rows(path))
+
+
+def test_a_row_that_another_writer_changes_while_marked_rows_go_is_no_end_of_the_follower(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def conflicts(*_: Any, **__: Any) -> None:
+        raise CommitConflict("another writer was faster")
+
+    at = pa.array([datetime(2026, 1, 2, tzinfo=UTC)], pa.timestamp("us", "UTC"))
+    events = (changes("+I", [{"id": 1, "name": "a"}]), changes("-D", [{"id": 1}], times=at))
+    base = f"memory://follow-{next(NUMBERS)}"
+    with monkeypatch.context() as patch:
+        patch.setattr("lakefmt._core.table.Table.delete", conflicts)
+        path = run(*events, base=base, delete_mode="both")
+    assert [row["id"] for row in rows(path)] == [1]
+    assert "another writer was faster" in caplog.text
+    run(base=base, delete_mode="both")
+    assert rows(path) == []
 
 
 @pytest.mark.parametrize("table_type", ["mor", "cow"])

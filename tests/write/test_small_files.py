@@ -109,6 +109,12 @@ def test_partitions_are_crowded_by_what_is_opened_in_them() -> None:
 # ----------------------------------------------------------------------------------------------------------- the table
 
 
+BESIDE: dict[str, object] = {
+    "hoodie.write.concurrency.mode": "optimistic_concurrency_control",
+    "hoodie.write.lock.provider": "InProcessLockProvider",
+}
+
+
 def rows(first: int, count: int, city: str = "oslo") -> pa.Table:
     numbers = range(first, first + count)
     return pa.table(
@@ -153,8 +159,9 @@ def num_files(table: Table) -> int:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["cow", "mor"])
 @pytest.mark.parametrize("indexed", [False, True], ids=["plain", "indexed"])
-def test_appends_are_merged_and_nothing_is_lost(kind: str, indexed: bool) -> None:
-    table = make(kind, **(OPTIONS if indexed else {}))
+@pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside"])
+def test_appends_are_merged_and_nothing_is_lost(kind: str, indexed: bool, beside: bool) -> None:
+    table = make(kind, **(OPTIONS if indexed else {}), **(BESIDE if beside else {}))
     results = [table.insert(rows(10 * number, 10)) for number in range(40)]
     assert not any(result.warnings for result in results)
     assert merges(table)
@@ -177,14 +184,10 @@ def test_appends_are_merged_and_nothing_is_lost(kind: str, indexed: bool) -> Non
     "made",
     [
         {"lakefmt.write.small.files": "fill"},
-        {
-            "hoodie.write.concurrency.mode": "optimistic_concurrency_control",
-            "hoodie.write.lock.provider": "InProcessLockProvider",
-        },
         {"properties": {"hoodie.table.cdc.enabled": "true"}},
         {"version": 6},
     ],
-    ids=["fill", "several writers", "change data", "version 6"],
+    ids=["fill", "change data", "version 6"],
 )
 def test_hudis_way_rewrites_a_small_file_with_every_commit(made: dict[str, Any]) -> None:
     table = make(**made)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import enum
 import fnmatch
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import glob
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import pyarrow as pa
 
@@ -21,6 +22,7 @@ from lakefmt.errors import InternalError, InvalidInputError
 __all__ = [
     "Border",
     "Event",
+    "LeavesTablesOut",
     "RowChanges",
     "RowKind",
     "SourceFinding",
@@ -32,6 +34,7 @@ __all__ = [
     "TableLoaded",
     "TableTruncated",
     "is_followed",
+    "left_out",
     "matches_pattern",
     "whole_pattern",
 ]
@@ -298,11 +301,28 @@ class SourceFinding:
         message: what is wrong, in one sentence.
         mend: the SQL statement or the setting that mends it; empty: there is none.
         stops: it cannot be followed like this; False: a warning.
+        table: the table that it is about, without which the others can be followed; None: it is about the server.
     """
 
     message: str
     mend: str = ""
     stops: bool = True
+    table: SourceName | None = None
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.mend})" if self.mend else self.message
+
+
+def left_out(names: Iterable[SourceName]) -> tuple[str, ...]:
+    """Return the patterns that leave some tables out, and no others.
+
+    Example:
+        >>> left_out([SourceName("shop", "a[1]")])
+        ('!shop.a[[]1]',)
+        >>> is_followed(SourceName("shop", "a1"), ["shop.*", *left_out([SourceName("shop", "a[1]")])])
+        True
+    """
+    return tuple(f"!{glob.escape(name.schema)}.{glob.escape(name.table)}" for name in names)
 
 
 class SourceReader(Protocol):
@@ -346,3 +366,11 @@ class SourceReader(Protocol):
 
     def close(self) -> None:
         """Close the connections; :meth:`events` ends. A second call does nothing."""
+
+
+@runtime_checkable
+class LeavesTablesOut(Protocol):
+    """A source that can be read without some of its tables."""
+
+    def leave_out(self, names: Sequence[SourceName]) -> None:
+        """Be from now on as if some tables were not asked for; called before :meth:`SourceReader.tables`."""

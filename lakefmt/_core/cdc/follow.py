@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from lakefmt._core.cdc.events import (
     Border,
+    LeavesTablesOut,
     RowChanges,
     RowKind,
     SourceFinding,
@@ -149,8 +150,10 @@ class Follower:
         self._source: SourceReader | None = None
         self._sinks: dict[SourceName, TableSink] = {}
         self._ended: set[SourceName] = set()
-        #: Tables that cannot be made or altered here, while others go on.
+        #: Tables that cannot be made or altered here, or read there, while others go on.
         self._stopped: dict[SourceName, LakefmtError] = {}
+        #: Those of them that the source is read without.
+        self._refused: dict[SourceName, SourceRefused] = {}
         self._read: list[SourceName] = []
         self._done: dict[SourceName, TableProgress] = {}
         self._lag: float | None = None
@@ -190,6 +193,11 @@ class Follower:
                     raise
                 lost = error
                 _log.warning("%s; on_position_lost=%s", error, self._options.on_position_lost)
+            except SourceRefused as error:
+                names = {SourceName(*name) for name in error.tables} - self._refused.keys()
+                if not names or self._options.on_table_error == "fail" or self._options.logs or self._stop.is_set():
+                    raise
+                self._refused |= dict.fromkeys(names, error)
         errors = list(self._stopped.values())
         if len(errors) == 1:
             raise errors[0]
@@ -218,6 +226,7 @@ class Follower:
         clean = False
         try:
             self._check(source.preflight())
+            self._leave_out(source)
             for table in source.tables():
                 self._sink(table.name)
             if lost is not None:
@@ -245,17 +254,43 @@ class Follower:
             raise failure
 
     def _check(self, findings: Sequence[SourceFinding]) -> None:
-        """Refuse a source that would lose changes; say what else is wrong.
+        """Refuse a source that would lose changes, as a whole or of some tables; say what else is wrong.
 
         Raises:
             SourceRefused: so it would.
         """
-        sentences = [f"{each.message}{f' ({each.mend})' if each.mend else ''}" for each in findings if each.stops]
         for finding in findings:
             if not finding.stops:
                 _log.warning("%s", finding.message)
-        if sentences:
-            raise SourceRefused("; ".join(sentences))
+        stopping = [finding for finding in findings if finding.stops]
+        names = {finding.table for finding in stopping} - self._refused.keys()
+        sentences = {name: "; ".join(str(each) for each in stopping if each.table == name) for name in names}
+        # A log of changes goes on where it is or not at all: rows that are read anew would be in it twice.
+        if None in names or (names and (self._options.on_table_error == "fail" or self._options.logs)):
+            raise SourceRefused("; ".join(map(str, stopping)))
+        self._refused |= {
+            name: SourceRefused(text, tables=[name]) for name, text in sentences.items() if name is not None
+        }
+
+    def _leave_out(self, source: SourceReader) -> None:
+        """Read the source without tables that it cannot be read with, if there are others; the next follower reads all their rows.
+
+        Raises:
+            SourceRefused: there are no others, or it can only be read as a whole.
+        """
+        if not self._refused:
+            return
+        error = next(iter(self._refused.values()))
+        if not isinstance(source, LeavesTablesOut):
+            raise error
+        source.leave_out(list(self._refused))
+        others = [table.name for table in source.tables()]
+        if not others:
+            raise error
+        for name, refusal in self._refused.items():
+            _log.error("%s stops, %d others go on: %s", name, len(others), refusal)
+            self._sink(name).stop()
+            self._stopped[name] = refusal
 
     def _skip_lost(self, source: SourceReader, names: Sequence[SourceName]) -> None:
         """Let tables begin anew, or at the position of now."""
@@ -319,6 +354,7 @@ class Follower:
     def _carry(self, source: SourceReader, events: Any) -> None:
         """Carry events to the tables until there are no more, or the follower is to stop, and commit the rest."""
         last_commit = last_idle = self._time.monotonic()
+        took = 0.0
         border: Border | None = None
         for event in events:
             self._attempts = 0
@@ -331,10 +367,13 @@ class Follower:
             now = self._time.monotonic()
             if self._stop.is_set():
                 break
-            if now - last_commit >= self._options.commit_interval:
+            # Who is behind reads for as long as the last commit took: else short intervals leave no time to catch up.
+            interval = max(self._options.commit_interval, 0.0 if event.caught_up else took)
+            if now - last_commit >= interval:
                 idle = now - last_idle >= self._options.idle_interval
                 self._commit(source, event, idle=idle)
                 last_commit = self._time.monotonic()
+                took = last_commit - now
                 last_idle = last_commit if idle else last_idle
         if border is not None:
             self._commit(source, border, idle=True)
@@ -411,17 +450,23 @@ class Follower:
         begun = self._time.monotonic()
         committed = False
         for name, sink in self._sinks.items():
+            if not sink.is_open or name in self._ended:
+                continue
             position = border.position_of(name)
-            if not sink.is_open or name in self._ended or not (sink.is_dirty or (idle and position != sink.position)):
+            if not sink.is_dirty and not (idle and position != sink.position):
                 continue
             sink.mark(position)
             sink.commit()
             committed = True
+        for sink in self._sinks.values() if idle else ():
+            if sink.is_open:
+                sink.remove_marked()
         self._commit_seconds += self._time.monotonic() - begun
         if committed:
             positions = {name: sink.position for name, sink in self._sinks.items() if sink.position is not None}
             # Whose rows are read anew needs no log.
-            source.confirm(positions | {name: border.position_of(name) for name in self._stopped})
+            stopped = self._stopped.keys() - self._refused.keys()
+            source.confirm(positions | {name: border.position_of(name) for name in stopped})
             if self._on_commit is not None:
                 self._on_commit(self.progress())
 

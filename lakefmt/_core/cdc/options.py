@@ -23,7 +23,7 @@ __all__ = [
 
 _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "mode": ("upsert", "append_log"),
-    "delete_mode": ("hard", "soft"),
+    "delete_mode": ("hard", "soft", "both"),
     "on_column_dropped": ("keep", "drop", "fail"),
     "on_column_renamed": ("rename", "add"),
     "on_type_changed": ("widen", "new_column", "fail"),
@@ -44,7 +44,10 @@ class CdcOptions:
         name: of the follower; the position is stored under it. Two followers of one table need two names.
         commit_interval: seconds between commits, at the end of a transaction.
         idle_interval: seconds after which a table without changes commits the position alone.
-        delete_mode: ``"hard"``: a deleted row goes; ``"soft"``: it stays, with the time in `deleted_at_column`.
+        delete_mode: ``"hard"``: a deleted row goes; ``"soft"``: it stays, with the time in `deleted_at_column`; ``"both"``: it stays so
+            for `deleted_retention`, and then goes.
+        deleted_retention: with ``delete_mode="both"``, seconds for which a deleted row stays. Rows whose time is over go every
+            `idle_interval` and when the follower ends.
         deleted_at_column: of soft deletes.
         operation_column: of a log: INSERT, UPDATE_BEFORE, UPDATE_AFTER or DELETE. None: not stored; then rows before updates are left
             out, and deletes are refused unless `log_without_operation`.
@@ -58,8 +61,9 @@ class CdcOptions:
             ``<name>__v2``; ``"fail"``: it ends the follower.
         on_truncate: what a TRUNCATE of the source does.
         on_table_gone: what a dropped or renamed table does: the table here stays as it is, or the follower ends.
-        on_table_error: a table whose columns cannot be made or altered here stops alone: the others go on, the error is raised when the
-            follower ends, and the next one reads all rows of the table; ``"fail"``: it ends the follower. A log of changes always does.
+        on_table_error: a table whose columns cannot be made or altered here, or that the source cannot read, stops alone: the others go
+            on, the error is raised when the follower ends, and the next one reads all rows of the table; ``"fail"``: it ends the
+            follower. A log of changes always does.
         on_position_lost: the source has purged what comes next: end; ``"resnapshot"``: read all rows, and delete those that are not
             among them; ``"latest"``: go on with what comes from now on, and lose what was between.
         error_handler: a row that cannot be stored ends the follower, or goes to the dead letters.
@@ -92,6 +96,7 @@ class CdcOptions:
     commit_interval: float = 60.0
     idle_interval: float = 600.0
     delete_mode: str = "hard"
+    deleted_retention: float = 604_800.0
     deleted_at_column: str = "_deleted_at"
     operation_column: str | None = "_operation"
     log_without_operation: bool = False
@@ -144,6 +149,11 @@ class CdcOptions:
         """Whether every change is kept."""
         return self.mode == "append_log"
 
+    @property
+    def marks_deletes(self) -> bool:
+        """Whether deleted rows stay with a mark, for ever or for a while."""
+        return self.delete_mode != "hard"
+
     def log_columns(self) -> list[str]:
         """Return the names of the columns that a log has besides those of the source."""
         names = (self.operation_column, self.event_time_column, self.position_column, self.transaction_column)
@@ -158,6 +168,7 @@ class CdcOptions:
 _LEAST: Final[Mapping[str, float]] = {
     "commit_interval": 0,
     "idle_interval": 0,
+    "deleted_retention": 0,
     "max_error_rows": 0,
     "max_error_ratio": 0,
     "reconnect_attempts": 0,
@@ -182,6 +193,7 @@ class CdcSettings(TypedDict, total=False):
     commit_interval: float
     idle_interval: float
     delete_mode: str
+    deleted_retention: float
     deleted_at_column: str
     operation_column: str | None
     log_without_operation: bool

@@ -117,7 +117,7 @@ def first_schema(table: SourceTable, settings: TableSettings, options: CdcOption
 def _own_columns(options: CdcOptions) -> dict[str, pa.DataType]:
     """Return the columns that the table has and its source does not."""
     if not options.logs:
-        return {options.deleted_at_column: _TIMESTAMP} if options.delete_mode == "soft" else {}
+        return {options.deleted_at_column: _TIMESTAMP} if options.marks_deletes else {}
     names = (options.operation_column, options.event_time_column, options.position_column, options.transaction_column)
     types = (pa.string(), _TIMESTAMP, pa.string(), pa.string())
     return {name: column_type for name, column_type in zip(names, types, strict=True) if name is not None}

@@ -40,7 +40,15 @@ from lakefmt._core.segments.resolve import (
 from lakefmt._core.table import Table, create_table, open_table
 from lakefmt._core.timeline.store import put_if_absent_confirmed
 from lakefmt._core.values import COMMIT_TIME, RECORD_KEY, CommitResult
-from lakefmt.errors import InvalidInputError, KeyNotFound, LakefmtError, SchemaMismatch, SourceChanged, TableNotFound
+from lakefmt.errors import (
+    ConflictError,
+    InvalidInputError,
+    KeyNotFound,
+    LakefmtError,
+    SchemaMismatch,
+    SourceChanged,
+    TableNotFound,
+)
 
 if TYPE_CHECKING:
     from lakefmt._core.producers.stream.stream import Stream
@@ -447,7 +455,7 @@ class TableSink:
             operators[partial] = "UPDATE_IGNORE" if changes.precedes_snapshot or self._comes_again else "UPDATE"
         if partial.any() and sent is not None:
             rows = rows.append_column(COLUMNS, self._sent_columns(sent, partial))
-        if self._options.delete_mode == "soft":
+        if self._options.marks_deletes:
             rows, operators = self._soft_deletes(rows, operators, changes)
         stays = pa.array((kinds != RowKind.UPDATE_BEFORE.value) | moved)
         self._apply(rows.append_column(_OPERATOR, pa.array(operators, pa.string())).filter(stays))
@@ -604,6 +612,24 @@ class TableSink:
             self.table.alter.update_column(name, comment="")
         return result
 
+    def remove_marked(self) -> None:
+        """Remove rows that were marked deleted longer ago than they are to stay; call it when everything is committed.
+
+        A row that came again has no mark. Where another writer changed one of the rows meanwhile, all wait for the next call.
+        """
+        options = self._options
+        if options.delete_mode != "both" or options.logs or self._table is None:
+            return
+        seconds = max(0.0, self._table.client.clock.now().timestamp() - options.deleted_retention)
+        until = pa.scalar(int(seconds * 1e6), pa.timestamp("us", "UTC"))
+        try:
+            gone = self._table.delete(pc.field(options.deleted_at_column) <= until)
+        except ConflictError as error:
+            _log.warning("%s: rows that are deleted for long stay for now: %s", self.path, error)
+            return
+        if gone.num_deletes:
+            _log.info("%s: %d rows are gone that were marked deleted", self.path, gone.num_deletes)
+
     def truncate(self, what: str = "was truncated") -> None:
         """Remove all rows, or do what the options say.
 
@@ -623,7 +649,7 @@ class TableSink:
         self._mark(self._marked if self._marked is not None else self.position, again=True)
         self._comes_again = True
         self.stream.commit()
-        if options.delete_mode == "soft":
+        if options.marks_deletes:
             self.table.update(
                 f"{options.deleted_at_column} is null", {options.deleted_at_column: self.table.client.clock.now()}
             )
@@ -645,7 +671,7 @@ class TableSink:
         since, options = self._since, self._options
         self.stream.commit()
         gone = f"{COMMIT_TIME} <= '{since}'"
-        if options.delete_mode == "soft":
+        if options.marks_deletes:
             now = self.table.client.clock.now()
             self.table.update(f"{gone} and {options.deleted_at_column} is null", {options.deleted_at_column: now})
         else:

@@ -377,8 +377,7 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         "tiers",
         "which small files take new rows. `tiers`: those that are rewritten anyway, or are small beside the new rows; other "
         "rows open files, and of more than 16 small ones in a partition some are merged in a clustering. `fill`: all, as in "
-        "Hudi, so that a small commit rewrites a file. Writers beside others, tables of version 6, with change data or "
-        "without meta columns always fill",
+        "Hudi, so that a small commit rewrites a file. Tables of version 6, with change data or without meta columns always fill",
         choices=("tiers", "fill"),
     ),
     _honoured(

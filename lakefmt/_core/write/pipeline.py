@@ -263,7 +263,7 @@ def file_sizing(
         is_followed
         and settings.text("lakefmt.write.small.files") == "tiers"
         and not settings.flag("lakefmt.write.services.background")
-        and not (writes_only if never_fills else bound.beside)
+        and not (writes_only and never_fills)
         and table_at.timeline.layout > 1
         and config.populate_meta_fields
         and bound.cdc is None

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from functools import partial
 
 import pyarrow as pa
 
 from lakefmt._core.data_classes import replace
-from lakefmt._core.filegroups.base_writer import named_rows, write_base_file
+from lakefmt._core.filegroups.base_writer import named_rows, row_group_bytes
 from lakefmt._core.filegroups.model import FileSlice
 from lakefmt._core.filegroups.pending_plans import groups_of_plan
+from lakefmt._core.filegroups.reader import BaseFileReader
 from lakefmt._core.filegroups.table_client import TableClient, TableState
 from lakefmt._core.index import moves_between_partitions, places_new_keys
 from lakefmt._core.schema import reconcile
 from lakefmt._core.sorting.external_sort import gather_windows
-from lakefmt._core.values import IS_DELETED, CommitResult, FileId, PartitionPath, WriteOperation, WriteStat
-from lakefmt._core.write._slice_state import SliceReader
+from lakefmt._core.values import IS_DELETED, RECORD_KEY, CommitResult, FileId, PartitionPath, WriteOperation
 from lakefmt._core.write.assign import (
     MOST_SMALL_FILES,
     FileSizing,
@@ -36,13 +37,14 @@ from lakefmt._core.write.context import (
     WriteStatus,
     prepare,
 )
+from lakefmt._core.write.files.base_file import FileInProgress, RowFacts
 from lakefmt._core.write.ingest import KeyedBatch, read_all, with_stored_keys
 from lakefmt._core.write.mutations import DeleteKeys
 from lakefmt._core.write.pipeline import LocatedRows, PlacedRows, check_unknown_buckets
 from lakefmt._core.write.transaction import WriteTransaction
 from lakefmt.errors import LakefmtError, UnsupportedFeature
 
-__all__ = ["delete_keys", "delete_partitions", "run_write", "write_stream"]
+__all__ = ["commit_located", "delete_keys", "delete_partitions", "run_write", "write_stream"]
 
 
 def run_write(
@@ -71,16 +73,30 @@ def run_write(
     with transaction.aborted_on_error():
         if not isinstance(rows, pa.Table):
             return transaction.commit_unless_empty(write_stream(transaction, rows, request.sort))
-        keyed = transaction.key(rows)
-        located = transaction.locate(keyed)
+        located = transaction.locate(transaction.key(rows))
+    result = commit_located(transaction, request, located)
+    return _with_late_rows(result, transaction, located)
+
+
+def commit_located(transaction: WriteTransaction, request: WriteRequest, located: LocatedRows) -> CommitResult | None:
+    """Place, write and commit rows, then merge small files where there are too many; None: there was nothing to commit.
+
+    Args:
+        transaction: the write; it is followed by the merge if it says so.
+        request: what was asked for.
+        located: its rows.
+
+    Raises:
+        CommitConflict: another commit completed meanwhile that this write would undo.
+    """
+    with transaction.aborted_on_error():
         placed = transaction.place(located)
-        statuses = transaction.write(placed)
-        result = _with_late_rows(transaction.commit_unless_empty(statuses), transaction, located)
-    crowded = _crowded_partitions(located, placed)
+        result = transaction.commit_unless_empty(transaction.write(placed))
+    crowded = _crowded_partitions(located, placed) if transaction.is_followed else frozenset[PartitionPath]()
     if result is None or result.skipped or not crowded:
         return result
 
-    failures = _merge_small_files(client, request, crowded, located.sizing)
+    failures = _merge_small_files(transaction.client, request, crowded, located.sizing)
     return replace(result, warnings=(*result.warnings, *failures)) if failures else result
 
 
@@ -237,7 +253,7 @@ def _merge_small_files(
     """Merge small files of partitions that have too many; return one sentence if that failed.
 
     A replacecommit of Hudi's operation CLUSTER. Rows keep their commit times and sequence numbers, so that increments do not
-    return them again. Memory: the rows of the files that become one.
+    return them again. Memory: a row group or two, and the keys of the files that become one.
 
     Args:
         client: the table.
@@ -289,23 +305,18 @@ def _plan_merges(
 
 
 def _write_merged(transaction: WriteTransaction, sequence: int, slices: Sequence[FileSlice]) -> WriteStatus:
-    """Write the rows of some file slices into a new file group."""
-    bound = transaction.bound
-    reader = SliceReader(transaction.client.at(transaction.state), slices)
-    rows = pa.concat_tables([reconcile(reader.merged(each), bound.file_schema) for each in slices])
-    assignment = new_file(
-        slices[0].partition, bound.instant, sequence, transaction.client.ids.new_uuid, rows=rows.num_rows
-    )
+    """Write the rows of some base files into a new file group, a row group at a time."""
+    bound, bases = transaction.bound, [each.base for each in slices if each.base is not None]
+    reader = BaseFileReader(bound.store, transaction.table_at.virtual_columns())
+    count = sum(reader.footer(base).num_rows for base in bases)
+    new_uuid = transaction.client.ids.new_uuid
+    assignment = new_file(slices[0].partition, bound.instant, sequence, new_uuid, rows=count)
     prepare(bound, assignment)
-    named = named_rows(rows, assignment.file_name)
-    size = write_base_file(bound.store, assignment.path, named, bound.context.file_schema_text, bound.settings)
-    stat = WriteStat(
-        file_id=assignment.file_id,
-        partition_path=assignment.partition,
-        path=assignment.path,
-        num_writes=rows.num_rows,
-        num_inserts=rows.num_rows,
-        total_write_bytes=size,
-        file_size_in_bytes=size,
-    )
-    return WriteStatus(bound.instant, stat, rows.num_rows)
+    with ExitStack() as stack:
+        file = FileInProgress(bound, assignment, stack)
+        groups = (reconcile(rows, file.schema) for base in bases for rows in reader.row_groups(base, file.schema.names))
+        for rows, _ in gather_windows(groups, row_group_bytes()):
+            named = named_rows(rows, assignment.file_name)
+            file.fill(named, RowFacts(named.num_rows, {"inserts": named.num_rows}, named.column(RECORD_KEY)))
+            del rows, named
+        return file.finish()

@@ -25,6 +25,8 @@ NUMBERS = itertools.count()
 KEYED = pa.schema([pa.field("id", pa.string(), nullable=False), ("v", pa.int64()), ("s", pa.string())])
 PLAIN = pa.schema([("v", pa.int64()), ("s", pa.string())])
 OPTIONS: dict[str, object] = {"lakefmt.durability": "none", "lakefmt.write.threads": 1}
+#: Of a writer that expects others at work, as streams do.
+OCC: dict[str, object] = {"hoodie.write.concurrency.mode": "optimistic_concurrency_control"}
 
 
 class Clock:

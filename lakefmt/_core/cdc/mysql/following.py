@@ -8,6 +8,7 @@ which a later chunk repeats.
 
 from __future__ import annotations
 
+import contextlib
 import struct
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
@@ -206,7 +207,9 @@ class FollowedTable:
         """Let the rows of an event wait."""
         if self._buffer is None:
             raise InternalError(f"rows of {self.name} before their description")
-        self._events.append(_Event(self._buffer.add(event.body, event.begin), event.kind, place))
+        with _refusing(self.name):
+            added = self._buffer.add(event.body, event.begin)
+        self._events.append(_Event(added, event.kind, place))
 
     def take(self) -> RowChanges | None:
         """Return the rows that wait, in one batch."""
@@ -219,9 +222,11 @@ class FollowedTable:
         times = np.repeat(np.array([event.place.time for event in events], np.int64), counts) * 1_000_000
         places = [self.place_text(event.place.file, event.place.end) for event in events]
         within = pc.utf8_lpad(pa.array(indices).cast(pa.string()), 8, "0")
+        with _refusing(self.name):
+            columns = self._buffer.take()
         return RowChanges(
             self.name,
-            pa.Table.from_arrays(self._buffer.take(), schema=self.announced.columns),
+            pa.Table.from_arrays(columns, schema=self.announced.columns),
             pa.array(np.concatenate(kinds)),
             times=pa.array(times).cast(pa.timestamp("us", "UTC")),
             positions=pc.binary_join_element_wise(_repeated(places, counts), within, "."),
@@ -251,6 +256,15 @@ class FollowedTable:
             positions=_repeated([self.place_text(file, place) + ".00000000"], np.array([count])),
             is_snapshot=True,
         )
+
+
+@contextlib.contextmanager
+def _refusing(name: SourceName) -> Iterator[None]:
+    """Say of a refusal in the block which table it is about."""
+    try:
+        yield
+    except SourceRefused as error:
+        raise SourceRefused(str(error), tables=[name]) from error
 
 
 def _repeated(texts: Sequence[str], counts: np.ndarray[tuple[int], np.dtype[np.int64]]) -> pa.Array:
@@ -377,11 +391,12 @@ class LogFollower:
             "select table_schema, table_name from information_schema.tables where table_type = 'SYSTEM VERSIONED'"
         ):
             if SourceName(*row) in self._tables:
-                raise SourceRefused(_VERSIONED.format(name=SourceName(*row)))
+                raise SourceRefused(_VERSIONED.format(name=SourceName(*row)), tables=[SourceName(*row)])
 
     def _look_at(self, table: FollowedTable) -> None:
         # What the log cannot say of the table's columns.
-        found = describe_table(self._session, table.name)
+        with _refusing(table.name):
+            found = describe_table(self._session, table.name)
         if found is not None:
             table.take_hints(found.columns)
 
@@ -531,7 +546,8 @@ class LogFollower:
         if not event.is_complete or event.columns != len(described.columns):
             raise SourceRefused(
                 f"a change of {table.name} in the log has not all columns: a session has binlog_row_image = MINIMAL or NOBLOB; "
-                "SET GLOBAL binlog_row_image = FULL, end sessions that set it, and read the table anew"
+                "SET GLOBAL binlog_row_image = FULL, end sessions that set it, and read the table anew",
+                tables=[table.name],
             )
         rows = _RowsOf(table, described, event, self._file, self._place)
         if is_held:
@@ -544,7 +560,8 @@ class LogFollower:
         if described is None:
             if len(self._maps) >= _MOST_MAPS:
                 self._maps.clear()
-            described = self._maps[body] = read_table_map(body, table.hints)
+            with _refusing(table.name):
+                described = self._maps[body] = read_table_map(body, table.hints)
         return described
 
     def _add(self, transaction: _Transaction, rows: _RowsOf) -> Iterator[Event]:
@@ -641,7 +658,7 @@ class LogFollower:
                 yield TableTruncated(table.name)
             return
         if meaning.is_versioned:
-            raise SourceRefused(_VERSIONED.format(name=table.name))
+            raise SourceRefused(_VERSIONED.format(name=table.name), tables=[table.name])
         self._maps.clear()
         self._look_at(table)
         table.rename_columns(meaning.renamed)

@@ -9,7 +9,7 @@ from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from lakefmt._core.arguments import shown
-from lakefmt._core.cdc.events import Event, Position, SourceFinding, SourceName, SourceTable, whole_pattern
+from lakefmt._core.cdc.events import Event, Position, SourceFinding, SourceName, SourceTable, left_out, whole_pattern
 from lakefmt._core.cdc.mysql.columns import source_table
 from lakefmt._core.cdc.mysql.connection import Account, Session
 from lakefmt._core.cdc.mysql.following import FollowerSettings, LogFollower, followed_tables, server_name
@@ -101,7 +101,7 @@ def _of_tables(session: Session, tables: Sequence[SourceName], patterns: Sequenc
         table_type, engine = described.get(name, ("", ""))
         if table_type == "SYSTEM VERSIONED":
             mend = f"ALTER TABLE {name} DROP SYSTEM VERSIONING"
-            yield SourceFinding(f"{name} is system-versioned: the log shows its old rows as rows", mend)
+            yield SourceFinding(f"{name} is system-versioned: the log shows its old rows as rows", mend, table=name)
         if engine.lower() != "innodb":
             message = f"{name} is a table of {engine}: its rows are not read at one moment"
             yield SourceFinding(message, f"ALTER TABLE {name} ENGINE = InnoDB", stops=False)
@@ -113,7 +113,7 @@ def _of_columns(session: Session, name: SourceName) -> Iterator[SourceFinding]:
     try:
         table = describe_table(session, name)
     except SourceRefused as error:
-        yield SourceFinding(f"{name}: {error}")
+        yield SourceFinding(f"{name}: {error}", table=name)
         return
     if table is not None and not table.keys:
         yield SourceFinding(f"{name} has no primary key: its rows are read in one transaction", stops=False)
@@ -124,7 +124,8 @@ def _of_columns(session: Session, name: SourceName) -> Iterator[SourceFinding]:
     )
     for column, charset in rows:
         if codec_of(charset) is None:
-            yield SourceFinding(f"{name}.{column} has the character set {charset}, which cannot be decoded")
+            message = f"{name}.{column} has the character set {charset}, which cannot be decoded"
+            yield SourceFinding(message, table=name)
 
 
 def _of_cascades(session: Session, tables: Sequence[SourceName]) -> Iterator[SourceFinding]:
@@ -224,6 +225,11 @@ class MySQLSource:
         """Return what the server and the tables lack."""
         with contextlib.closing(Session(self._account)) as session:
             return findings(session, followed_tables(session, self._settings.patterns), self._settings.patterns)
+
+    def leave_out(self, names: Sequence[SourceName]) -> None:
+        """Leave tables out of those that are followed."""
+        patterns = (*self._settings.patterns, *left_out(names))
+        self._settings = self._settings._replace(patterns=patterns)
 
     def tables(self) -> Sequence[SourceTable]:
         """Return the tables that are followed, as they are now."""

@@ -423,17 +423,20 @@ def _strings(values: list[bytes | None], name: SourceName) -> pa.Array:
     try:
         return pa.array(values, pa.binary()).cast(pa.string())
     except pa.ArrowInvalid as error:
-        raise SourceRefused(f"{name}: a value is not UTF-8: {error}") from error
+        raise SourceRefused(f"{name}: a value is not UTF-8: {error}", tables=[name]) from error
 
 
 def table_of_texts(shape: ColumnTypes, texts: list[pa.Array], odd: OddValues) -> pa.Table:
     """Return texts as the table's columns with their types."""
     name = shape.table.name
     # Rows of a key alone have nulls in columns that the source never leaves null: the schema of a batch says it.
-    columns = [
-        to_arrow(column, value_type, odd, f"{name}.{field.name}")
-        for column, value_type, field in zip(texts, shape.types, shape.table.columns, strict=True)
-    ]
+    try:
+        columns = [
+            to_arrow(column, value_type, odd, f"{name}.{field.name}")
+            for column, value_type, field in zip(texts, shape.types, shape.table.columns, strict=True)
+        ]
+    except SourceRefused as error:
+        raise SourceRefused(str(error), tables=[name]) from error
     return pa.table(columns, schema=shape.table.columns)
 
 

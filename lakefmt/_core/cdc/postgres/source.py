@@ -10,7 +10,7 @@ from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from lakefmt._core.arguments import shown
-from lakefmt._core.cdc.events import Event, SourceFinding, SourceName, SourceTable
+from lakefmt._core.cdc.events import Event, SourceFinding, SourceName, SourceTable, left_out
 from lakefmt._core.cdc.postgres.follow import PostgresRun, latest_position
 from lakefmt._core.cdc.postgres.log import (
     PARTITIONED_FROM,
@@ -33,6 +33,7 @@ from lakefmt._core.cdc.postgres.server import (
     identifier,
     psycopg2,
 )
+from lakefmt._core.data_classes import replace
 from lakefmt.errors import InvalidInputError, SourceUnavailable
 
 __all__ = [
@@ -158,6 +159,7 @@ def _of_publication(connection: Any, settings: PostgresSettings, rows: Sequence[
                 yield SourceFinding(
                     f"the publication {shown(settings.publication)} leaves out rows or columns of {row.name}",
                     f"ALTER PUBLICATION {name} SET TABLE {identifier(*row.name)}",
+                    table=row.name,
                 )
 
 
@@ -181,15 +183,18 @@ def _of_table(connection: Any, row: TableRow) -> Iterator[SourceFinding]:
     name = identifier(*row.name)
     if not ask(connection, "SELECT has_table_privilege(%s::oid, 'SELECT')", row.id)[0][0]:
         role = ask(connection, "SELECT current_user::text")[0][0]
-        yield SourceFinding(f"the role {role} may not read {row.name}", f"GRANT SELECT ON {name} TO {identifier(role)}")
+        mend = f"GRANT SELECT ON {name} TO {identifier(role)}"
+        yield SourceFinding(f"the role {role} may not read {row.name}", mend, table=row.name)
     if not row.columns:
-        yield SourceFinding(f"{row.name} has no column")
+        yield SourceFinding(f"{row.name} has no column", table=row.name)
     if row.kind == PARTITIONED and connection.server_version < PARTITIONED_FROM:
-        yield SourceFinding(f"{row.name} is partitioned: PostgreSQL 13 is the first that publishes such tables")
+        message = f"{row.name} is partitioned: PostgreSQL 13 is the first that publishes such tables"
+        yield SourceFinding(message, table=row.name)
     if row.identity == "n" or (row.identity == "d" and not row.primary_key):
         yield SourceFinding(
             f"{row.name} has no replica identity: the server refuses its updates and deletions while it is published",
             f"ALTER TABLE {name} REPLICA IDENTITY FULL",
+            table=row.name,
         )
 
 
@@ -298,6 +303,11 @@ class PostgresSource:
     def preflight(self) -> Sequence[SourceFinding]:
         """Return what the server and the tables lack."""
         return tuple(find_lacks(self._ask_connection(), self._settings))
+
+    def leave_out(self, names: Sequence[SourceName]) -> None:
+        """Leave tables out of those that are followed."""
+        patterns = (*self._settings.patterns, *left_out(names))
+        self._settings = replace(self._settings, patterns=patterns)
 
     def tables(self) -> Sequence[SourceTable]:
         """Return the tables that are followed, as they are now."""

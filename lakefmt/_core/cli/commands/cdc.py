@@ -142,9 +142,13 @@ def _print_findings(findings: Sequence[SourceFinding], *, as_json: bool) -> None
     """Print what a source lacks; exit status 1 when it cannot be followed."""
     for finding in findings:
         if as_json:
-            print_json({"message": finding.message, "mend": finding.mend, "stops": finding.stops})
+            table = None if finding.table is None else str(finding.table)
+            print_json({"message": finding.message, "mend": finding.mend, "stops": finding.stops, "table": table})
         else:
-            click.echo(f"{'stops' if finding.stops else 'warning'}: {finding.message}")
+            severity = (
+                "warning" if not finding.stops else "stops" if finding.table is None else f"stops {finding.table}"
+            )
+            click.echo(f"{severity}: {finding.message}")
             if finding.mend:
                 click.echo(f"  {finding.mend}")
     if any(finding.stops for finding in findings):

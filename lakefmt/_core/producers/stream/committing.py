@@ -61,7 +61,7 @@ from lakefmt._core.write.context import MOVED_AWAY, AlreadyDone, CommitEntries, 
 from lakefmt._core.write.ingest import KeyedBatch
 from lakefmt._core.write.mutations import slices_of_keys
 from lakefmt._core.write.transaction import WriteTransaction
-from lakefmt._core.write.verbs import run_write
+from lakefmt._core.write.verbs import commit_located, run_write
 from lakefmt.errors import CommitConflict, CorruptFile, ObjectNotFound, SchemaMismatch, StreamUnavailable
 
 __all__ = [
@@ -340,6 +340,7 @@ class KeyedCommit:
     ) -> CommitResult | None:
         filled = fill_required(resolved.rows, schema)
         transaction = WriteTransaction.begin(self.client, request, schema, based_on)
+        transaction.is_followed = True
         with transaction.aborted_on_error():
             keyed = transaction.key(filled, durable=True, promises=promises)
             if resolved.deletes.any():
@@ -348,7 +349,7 @@ class KeyedCommit:
                 marked = keyed.table.append_column(MOVED_AWAY, pa.array(resolved.deletes))
                 keyed = KeyedBatch(marked, keyed.keys, keyed.partitions)
             located = transaction.locate(keyed)
-            return transaction.commit_unless_empty(transaction.write(transaction.place(located)))
+        return commit_located(transaction, request, located)
 
     def _empty(self, request: WriteRequest) -> CommitResult | None:
         """Commit only what is to remember of the stream: its rows came to nothing."""
