@@ -6,7 +6,7 @@ What the server documents, as far as a reader of rows needs it. Whatever is not 
 from __future__ import annotations
 
 import contextlib
-import select
+import selectors
 import socket
 import struct
 import zlib
@@ -277,7 +277,9 @@ class LogStream:
         if pending is not None and pending():
             return True
         try:
-            return bool(select.select([self._socket], [], [], 0)[0])
+            with selectors.DefaultSelector() as selector:  # `select` takes no file above number 1,023
+                selector.register(self._socket, selectors.EVENT_READ)
+                return bool(selector.select(0))
         except (OSError, ValueError):
             return False
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import select
+import selectors
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from lakefmt._core.arguments import shown
@@ -89,7 +89,7 @@ class ReplicationStream:
                 is_busy = getattr(error.__cause__, "pgcode", None) == SLOT_BUSY
                 if not is_busy or time.monotonic() > deadline:
                     raise
-                select.select([self._wakes], [], [], _SECONDS_TO_LOOK)
+                _wait_for([self._wakes], _SECONDS_TO_LOOK)
         self._is_started = True
 
     def _start(self, slot: str, publication: str, lsn: int) -> None:
@@ -118,7 +118,7 @@ class ReplicationStream:
     def wait(self, seconds: float) -> None:
         """Wait until something comes, the source is closed or the time is over."""
         with source_errors("waiting for its log"):
-            select.select([self._cursor, self._wakes], [], [], max(seconds, 0.0))
+            _wait_for([self._cursor, self._wakes], max(seconds, 0.0))
 
     def tell(self, *, ask: bool = False) -> None:
         """Tell the server what is confirmed and that somebody is there; `ask` it to tell how far it is."""
@@ -261,6 +261,14 @@ def publication_statement(connection: Any, publication: str, names: list[SourceN
     return f"CREATE PUBLICATION {identifier(publication)} FOR TABLE {tables}{options}"
 
 
+def _wait_for(sources: Iterable[Any], seconds: float) -> None:
+    """Wait until one of them can be read or the time is over; `select` takes no file above number 1,023."""
+    with selectors.DefaultSelector() as selector:
+        for source in sources:
+            selector.register(source, selectors.EVENT_READ)
+        selector.select(seconds)
+
+
 def await_slot(connection: Any, slot: str, wakes: socket.socket) -> None:
     """Wait until nobody reads a slot; the server takes a moment to see that the reader before has gone.
 
@@ -271,7 +279,7 @@ def await_slot(connection: Any, slot: str, wakes: socket.socket) -> None:
     while (row := find_slot(connection, slot)) is not None and row.is_active:
         if time.monotonic() > deadline:
             raise SourceUnavailable(f"PostgreSQL: the slot {slot} is active: another reader uses it")
-        select.select([wakes], [], [], _SECONDS_TO_LOOK)
+        _wait_for([wakes], _SECONDS_TO_LOOK)
 
 
 def ensure_slot(
