@@ -29,6 +29,10 @@ __all__ = ["HttpLimits", "LoadServer", "is_loopback", "sweep_until"]
 _log = logging.getLogger("lakefmt.loads.http")
 _MAX_LINE: Final = 8_192
 _MAX_HEADERS: Final = 100
+#: A connection that has sent no whole request for so long ends as soon as another one needs its place, before that only where
+#: none gets free meanwhile.
+_SLOW_SECONDS: Final = 1.0
+_PLACE_SECONDS: Final = 0.02
 _LOOPBACK: Final = ("127.", "::1", "localhost")
 
 
@@ -315,7 +319,7 @@ class _Server(ThreadingHTTPServer):
         #: Requests that are worked on.
         self.requests = 0
         #: Connections without a request, those that wait longest first.
-        self._waiting: dict[int, socket.socket] = {}
+        self._waiting: dict[int, tuple[socket.socket, float]] = {}
         self.changed = Condition()
         if ":" in address[0]:
             self.address_family = socket.AF_INET6
@@ -338,7 +342,7 @@ class _Server(ThreadingHTTPServer):
         """Note a connection on which no whole request has come: it may be ended for others."""
         key = id(connection)
         with self.changed:
-            self._waiting[key] = connection
+            self._waiting[key] = connection, time.monotonic()
         try:
             yield
         finally:
@@ -346,14 +350,26 @@ class _Server(ThreadingHTTPServer):
                 self._waiting.pop(key, None)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        while not self._places.acquire(timeout=0.02):
-            with self.changed:
-                longest = next(iter(self._waiting), None)
-                connection = None if longest is None else self._waiting.pop(longest)
-            if connection is not None:
-                with suppress(OSError):
-                    connection.shutdown(socket.SHUT_RDWR)
+        seconds = 0.0
+        while not self._places.acquire(timeout=seconds):
+            # One that is this slow goes at once: those that wait to be accepted are as many as one likes to open.
+            if seconds or self._waits_since() < time.monotonic() - _SLOW_SECONDS:
+                self._end_longest()
+            seconds = _PLACE_SECONDS
         super().process_request(request, client_address)
+
+    def _waits_since(self) -> float:
+        """Return since when the connection has waited that waits longest."""
+        with self.changed:
+            return next((since for _, since in self._waiting.values()), float("inf"))
+
+    def _end_longest(self) -> None:
+        with self.changed:
+            longest = next(iter(self._waiting), None)
+            connection = None if longest is None else self._waiting.pop(longest)[0]
+        if connection is not None:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
