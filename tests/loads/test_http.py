@@ -300,6 +300,27 @@ def test_c4_connections_that_are_slow_already_end_at_once_for_others(
             raw.socket.close()
 
 
+def test_c4_bodies_of_which_nothing_comes_keep_nobody_out(
+    base: str, started: Callable[..., LoadServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where all places are taken; such a load leaves nothing."""
+    monkeypatch.setattr(http, "_SILENT_SECONDS", 0.0)
+    server = started(limits=HttpLimits(connections=4, header_seconds=3_600, read_seconds=3_600))
+    silent = [Raw(server) for _ in range(8)]
+    try:
+        for number, raw in enumerate(silent):
+            raw.head(
+                "PUT", "/api/db/t/_stream_load", column_separator=",", label=f"silent-{number}", Content_Length="100"
+            )
+            raw.send("1,a,1\n")
+        with StreamLoad(server.url, "db", "t", retries=0) as load:
+            load.load(b"2,b,2\n", column_separator=",")
+        assert rows_of(base) == [2]
+    finally:
+        for raw in silent:
+            raw.socket.close()
+
+
 def test_a_client_loads_in_a_process_of_many_open_files(started: Callable[..., LoadServer]) -> None:
     url = started().url
     most = resource.getrlimit(resource.RLIMIT_NOFILE)
