@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 
 from lakefmt._core.data_classes import dataclass
 from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.read.stats import describe_slices
 from lakefmt._core.storage.api import ObjectStore
 from lakefmt._core.storage.open import location_text, open_store
 from lakefmt._core.values import TableType
@@ -141,8 +142,6 @@ def _described(path: str, name: str, storage_options: Mapping[str, object] | Non
         latest = state.timeline.latest_commit
         rows = None
         if count_rows:
-            from lakefmt._core.read.stats import describe_slices
-
             rows = describe_slices(client.at(state)).rows
     except LakefmtError as error:
         return FoundTable(path, name, problem=str(error))

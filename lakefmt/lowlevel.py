@@ -37,8 +37,8 @@ from lakefmt._core.arguments import (
 from lakefmt._core.filegroups.table_client import TableClient, TableVerbs
 from lakefmt._core.storage.open import open_store
 from lakefmt._core.values import CommitResult, WriteOperation
-from lakefmt._core.write.bound_context import BoundContext
 from lakefmt._core.write.context import (
+    BoundContext,
     FileAssignment,
     WriteContext,
     WriteRequest,

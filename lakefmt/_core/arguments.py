@@ -18,10 +18,12 @@ from typing import Any, Final, TypeGuard, TypeVar
 
 import numpy as np
 
+from lakefmt._core.data_classes import dataclass
 from lakefmt._core.values import PartitionPath
 from lakefmt.errors import InvalidInputError, LakefmtError, SchemaMismatch, UnknownSetting, UnsupportedFeature
 
 __all__ = [
+    "Raised",
     "check_flags",
     "check_keywords",
     "check_levels",
@@ -38,6 +40,7 @@ __all__ = [
     "number_argument",
     "parse_member",
     "partitions_argument",
+    "run_foreign",
     "shown",
     "text_argument",
     "texts_argument",
@@ -65,11 +68,10 @@ def shown(value: object) -> str:
         >>> shown("k1"), shown("\ud800"), len(shown("x" * 999))
         ("'k1'", "'\\ud800'", 103)
     """
-    try:
-        text = repr(value)
-        return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
-    except Exception:  # noqa: BLE001 - a value's own code
+    text = run_foreign(lambda: repr(value))
+    if isinstance(text, Raised):
         return f"a value of type {type(value).__name__}"
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
 def error_text(error: BaseException) -> str:
@@ -79,12 +81,38 @@ def error_text(error: BaseException) -> str:
         >>> error_text(ValueError("one\ntwo"))
         'ValueError: one'
     """
-    try:
-        lines = str(error).splitlines()
-    except Exception:  # noqa: BLE001 - an error's own code
-        lines = []
+    said = run_foreign(lambda: str(error))
+    lines = [] if isinstance(said, Raised) else said.splitlines()
     text = lines[0].encode("utf-8", "backslashreplace").decode()[:500] if lines else ""
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """What a call raised, as a value (:func:`run_foreign`).
+
+    Attributes:
+        error: as it was raised, with its traceback.
+    """
+
+    error: Exception
+
+
+def run_foreign(act: Callable[[], T]) -> T | Raised:
+    """Return the result of a call, or what it raised.
+
+    It is for calls that may raise anything, because they run a client library or code of the user, and whose failure is an outcome like
+    another: a commit stands whatever its observer does, and a put whose answer was lost may have happened. What the caller does with the
+    error it does outside a handler, so that an original whose text may hold a secret is not chained to the error that is raised.
+
+    Example:
+        >>> run_foreign(lambda: 1 + 1), run_foreign(lambda: 1 // 0)
+        (2, Raised(error=ZeroDivisionError('integer division or modulo by zero')))
+    """
+    try:
+        return act()
+    except Exception as error:  # noqa: BLE001 - it is handed to the caller whole
+        return Raised(error)
 
 
 def foreign(act: Callable[[], T], what: str, error: type[LakefmtError] = InvalidInputError) -> T:

@@ -20,15 +20,19 @@ import pyarrow.types as pt
 
 from lakefmt._core.arguments import texts_argument
 from lakefmt._core.check.index_check import rebuild_damaged
-from lakefmt._core.data_classes import dataclass
+from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.table_client import TableClient
 from lakefmt._core.storage.api import ObjectStore
+from lakefmt._core.timeline.commit import decode_commit, encode_commit
+from lakefmt._core.timeline.instant import Action
 from lakefmt._core.values import RECORD_KEY, CommitResult, Filter, TableType, printable
+from lakefmt._core.write.commit.key_stats import KEY_HASHES_ENTRY, KEY_RANGES_ENTRY
 from lakefmt.errors import ObjectNotFound, StateError
 
 if TYPE_CHECKING:
     from lakefmt._core.check.vacuum import VacuumResult
     from lakefmt._core.compaction.clean.run import CleanResult
+    from lakefmt._core.producers.stream.opening import Recovered
     from lakefmt._core.timeline.savepoint import Savepoint
 
 __all__ = ["ErasureReport", "erase_rows", "find_traces"]
@@ -38,11 +42,13 @@ _NO_HISTORY: Final[Mapping[str, object]] = {
     "hoodie.clean.policy": "keep_latest_file_versions",
     "hoodie.clean.fileversions.retained": 1,
     "hoodie.clean.incremental.enabled": False,
+    "lakefmt.clean.change.files": True,
 }
 #: Settings of a delete after which nothing else runs: the services follow one by one.
 _ALONE: Final[Mapping[str, object]] = {"hoodie.clean.automatic": False}
 #: Shorter texts are in every file: they are compared with whole values only.
 _LEAST_CHARACTERS: Final = 5
+_KEY_ENTRIES: Final = (KEY_RANGES_ENTRY, KEY_HASHES_ENTRY)
 _GZIP: Final = b"\x1f\x8b\x08"
 _PARQUET: Final = b"PAR1"
 _MOST_SHOWN: Final = 5
@@ -75,6 +81,10 @@ class _Verbs(Protocol):
 
     def savepoints(self) -> tuple[Savepoint, ...]:
         """Return the savepoints."""
+        ...
+
+    def recover_streams(self) -> list[Recovered]:
+        """Commit what streams of dead writers have flushed."""
         ...
 
 
@@ -125,12 +135,17 @@ def erase_rows(table: _Verbs, what: object, traces: Sequence[str] | None) -> Era
         traces: texts that must not be left; None: the keys of the rows.
 
     Raises:
-        StateError: a savepoint keeps older files; nothing was changed.
+        StateError: a savepoint keeps older files, or a stream is open; nothing was deleted.
     """
     client = table.client
     _check_savepoints(table)
-    needles = set(texts_argument(traces, "traces")) if traces is not None else set(_keys_of(table, what))
-    result = table.delete(what, options=_ALONE)
+    _commit_streams(table)
+    keys = list(_keys_of(table, what))
+    needles = set(keys if traces is None else texts_argument(traces, "traces"))
+    num_deletes = table.delete(what, options=_ALONE).num_deletes
+    if keys and client.load_config().populate_meta_fields:
+        # A record index names one copy of a key that is stored several times.
+        num_deletes += table.delete(pc.field(RECORD_KEY).isin(keys), options=_ALONE).num_deletes
     if client.load_config().table_type is TableType.MERGE_ON_READ:
         table.compact()
     removed = table.clean(options=_NO_HISTORY).files_deleted
@@ -138,8 +153,9 @@ def erase_rows(table: _Verbs, what: object, traces: Sequence[str] | None) -> Era
     names = client.load_config().metadata_partitions
     if names:
         rebuild_damaged(client, names)
+    _forget_keys(client, needles)
     found, unread, files, size = find_traces(client.store, needles)
-    return ErasureReport(result.num_deletes, removed, files, size, len(needles), tuple(found), tuple(unread))
+    return ErasureReport(num_deletes, removed, files, size, len(needles), tuple(found), tuple(unread))
 
 
 def _check_savepoints(table: _Verbs) -> None:
@@ -147,6 +163,28 @@ def _check_savepoints(table: _Verbs) -> None:
     if savepoints:
         times = ", ".join(str(each.instant) for each in savepoints[:_MOST_SHOWN])
         raise StateError(f"savepoints keep older files: delete those of {times} first (table.delete_savepoint)")
+
+
+def _commit_streams(table: _Verbs) -> None:
+    """Commit what dead writers of streams have flushed: the next stream would bring the rows back."""
+    opened = [each.stream for each in table.recover_streams() if each.left]
+    if opened:
+        raise StateError(f"streams are open, and may hold such rows: close {', '.join(opened[:_MOST_SHOWN])} first")
+
+
+def _forget_keys(client: TableClient, traces: set[str]) -> None:
+    """Take the smallest and largest key of each file, which spare readers a footer, out of the commits that hold a trace."""
+    state = client.load()
+    store, config = client.timeline_store(state.config), state.config
+    encoded = [text.encode() for text in traces]
+    for instant in state.timeline.commits:
+        body = store.read_body(instant)
+        commit = decode_commit(body, instant.file_name) if any(text in body for text in encoded) else None
+        if commit is not None and KEY_RANGES_ENTRY in commit.extra_metadata:
+            entries = {name: text for name, text in commit.extra_metadata.items() if name not in _KEY_ENTRIES}
+            replaces = instant.action is Action.REPLACE_COMMIT
+            rewritten = encode_commit(replace(commit, extra_metadata=entries), config.version, replaces)
+            client.store.put(f"{store.directory}/{instant.file_name}", rewritten)
 
 
 def _keys_of(table: _Verbs, what: object) -> Iterator[str]:

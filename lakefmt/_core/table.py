@@ -30,12 +30,13 @@ from lakefmt._core.config.table_config import append_layout, check_merger
 from lakefmt._core.consumers.verbs import ConsumerVerbs
 from lakefmt._core.data_classes import replace
 from lakefmt._core.filegroups.table_client import TableClient, TableState
+from lakefmt._core.index import choose_index
 from lakefmt._core.keys import partition_items
 from lakefmt._core.metadata.reading.listing import ListingByMetadata
 from lakefmt._core.producers.append.verbs import AppendVerbs, asked_properties
 from lakefmt._core.producers.stream.verbs import ProducerVerbs
 from lakefmt._core.read.filters import Filter
-from lakefmt._core.read.snapshot import Snapshot
+from lakefmt._core.read.snapshot import Snapshot, read_every_copy
 from lakefmt._core.read.verbs import ReadingVerbs
 from lakefmt._core.storage.open import location_text, open_store
 from lakefmt._core.undo.verbs import UndoVerbs
@@ -463,6 +464,7 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, StreamVerbs, AppendVerbs, 
         texts = mapping_argument(expressions, "expressions")
         for name, text in texts.items():
             text_argument(text, f"expressions[{name!r}]")
+        options = mapping_argument(call.get("options"), "options")
         if not given and not texts:
             raise InvalidInputError("update needs the columns to set and their new values, such as {'price': 5}")
         if both := sorted(given.keys() & texts.keys()):
@@ -475,7 +477,12 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, StreamVerbs, AppendVerbs, 
                     "an append table has no keys to update by: delete rows by a filter and append new ones"
                 )
             by_stored_key = self.client.key_spec(state.config).auto_keys
-            rows = Snapshot(self.client, state).read(filter=filter, meta_columns=by_stored_key)
+            snapshot = Snapshot(self.client, state)
+            settings = resolve_settings({**self.client.options, **options}, None, state.config.properties)
+            if choose_index(self.client, settings, state.config, state).is_global:  # a key is one row of the table
+                rows = snapshot.read(filter=filter, meta_columns=by_stored_key)
+            else:
+                rows = read_every_copy(snapshot, None, filter, meta_columns=by_stored_key)
             return updated_rows(self.client.at(state), rows, given, texts), state
 
         return self._write(WriteOperation.UPSERT, StoredRows(changed), call)
@@ -544,7 +551,7 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, StreamVerbs, AppendVerbs, 
             places = None if asked is None else table_at.chosen_partitions(asked)
             if given is not None:
                 return given_to_delete(table_at, given, places, request.options), None
-            chosen_rows = Snapshot(self.client, state).read(key_columns(table_at), what)
+            chosen_rows = read_every_copy(Snapshot(self.client, state), key_columns(table_at), what)
             return delete_rows(table_at, chosen_rows, places), state
 
         def attempt() -> CommitResult | None:
@@ -819,7 +826,7 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, StreamVerbs, AppendVerbs, 
                 filter, a list or an array names them.
 
         Raises:
-            StateError: a savepoint keeps older files; nothing was changed.
+            StateError: a savepoint keeps older files, or a stream is open; nothing was deleted.
 
         Example:
             >>> rows = pa.table({"id": ["ann-1", "bob-2"]})

@@ -25,6 +25,7 @@ from lakefmt._core.schema.alter import (
     rename_column,
     update_column,
 )
+from lakefmt._core.schema.text import parse_type
 from lakefmt._core.values import CommitResult, WriteOperation
 from lakefmt._core.write.columns import bound_columns
 from lakefmt._core.write.commit.retry import retried
@@ -246,8 +247,6 @@ def _position(after: str | None, before: str | None) -> Position:
 
 def _type_argument(kind: object) -> pa.DataType:
     if isinstance(kind, str):
-        from lakefmt._core.schema.text import parse_type
-
         return parse_type(kind)
     if not isinstance(kind, pa.DataType):
         raise InvalidInputError(f'type takes an Arrow type or its name, such as "long", not {type(kind).__name__}')

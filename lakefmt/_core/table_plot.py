@@ -7,10 +7,17 @@ from datetime import UTC, datetime
 from typing import Final
 
 from lakefmt._core.arguments import check_flags, number_argument, text_argument
-from lakefmt._core.drawing.costs import CommitCost, cost_picture
-from lakefmt._core.drawing.layout import Tile, layout_picture
-from lakefmt._core.drawing.pictures import Picture
-from lakefmt._core.drawing.timeline import LANES, Bar, TimelineSpan, timeline_picture
+from lakefmt._core.drawing import (
+    LANES,
+    Bar,
+    CommitCost,
+    Picture,
+    Tile,
+    TimelineSpan,
+    cost_picture,
+    layout_picture,
+    timeline_picture,
+)
 from lakefmt._core.filegroups.model import FileSlice
 from lakefmt._core.filegroups.table_client import TableClient
 from lakefmt._core.notebook import facts_html, text_html

@@ -22,7 +22,7 @@ from lakefmt._core.arguments import check_texts, mapping_argument, shown, text_a
 from lakefmt._core.config.settings import resolve_settings
 from lakefmt._core.data_classes import replace
 from lakefmt._core.producers.stream.options import FlushMode, NamedStreamSettings
-from lakefmt._core.storage.open import location_text
+from lakefmt._core.storage.open import location_text, open_store
 from lakefmt._core.table import Table, create_table, open_table
 from lakefmt._core.timeline.properties_store import PROPERTIES
 from lakefmt.errors import (
@@ -638,8 +638,6 @@ class Connection:
         Raises:
             TableNotFound: there is none, and the statement does not say IF EXISTS.
         """
-        from lakefmt._core.storage.open import open_store
-
         self._check_open()
         store = open_store(self._place(statement.table), self._storage_options)
         if store.info(PROPERTIES) is None and _METADATA_FOLDER not in store.list_directories():

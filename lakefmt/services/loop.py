@@ -25,7 +25,7 @@ from multiprocessing.connection import wait
 from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
-from lakefmt._core.arguments import mapping_argument
+from lakefmt._core.arguments import Raised, mapping_argument, run_foreign
 from lakefmt._core.compaction.operations import ServiceOperations, run_operation
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.table_client import TableClient, TableState
@@ -38,7 +38,7 @@ from lakefmt._core.timeline.locks.storage import StorageLockBackend
 from lakefmt._core.values import WriteStat
 from lakefmt.errors import InvalidInputError, LakefmtError, ServicesFailed
 from lakefmt.find_tables import find_tables
-from lakefmt.services.round import QUIET_SECONDS, TableRound, needed_services
+from lakefmt.services.round import QUIET_SECONDS, TableRound, failure_text, needed_services
 from lakefmt.services.status import ServicesStatus, ServiceStep, TableStatus, with_steps
 
 if TYPE_CHECKING:
@@ -338,17 +338,16 @@ class ServiceLoop:
 
     def _serve(self, served: _ServedTable, pool: OperationPool) -> None:
         served.status = replace(served.status, state="working", message="")
-        try:
-            state, steps = self._round(served, pool)
-        except LakefmtError as error:
-            self._fail(served, str(error))
-        except Exception as error:  # noqa: BLE001 - a table that cannot be served must not end the services of others
-            self._fail(served, f"{type(error).__name__}: {error} (please report it)")
-        else:
-            for step in steps:
-                if step.result == "failed":
-                    _log.warning("%s: %s", served.status.table, step)
-            served.status = with_steps(replace(served.status, state=state), steps)
+        # A table that cannot be served must not end the services of others.
+        outcome = run_foreign(lambda: self._round(served, pool))
+        if isinstance(outcome, Raised):
+            self._fail(served, failure_text(outcome.error))
+            return
+        state, steps = outcome
+        for step in steps:
+            if step.result == "failed":
+                _log.warning("%s: %s", served.status.table, step)
+        served.status = with_steps(replace(served.status, state=state), steps)
 
     def _fail(self, served: _ServedTable, message: str) -> None:
         _log.warning("%s: %s", served.status.table, message)

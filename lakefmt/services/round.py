@@ -15,9 +15,16 @@ from datetime import datetime, tzinfo
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
+from lakefmt._core.arguments import Raised, run_foreign
 from lakefmt._core.compaction.archive import archive_limits, run_archive
 from lakefmt._core.compaction.clean.run import is_clean_due, planned_groups, run_clean
-from lakefmt._core.compaction.cluster.plan import full_bytes, is_clustering_due
+from lakefmt._core.compaction.cluster.plan import choose_cluster_partitions, full_bytes, is_clustering_due
+from lakefmt._core.compaction.cluster.run import (
+    ClusteringWish,
+    clustering_rules,
+    run_clustering,
+    run_waiting_clusterings,
+)
 from lakefmt._core.compaction.compact.plan import CompactionRules, is_due
 from lakefmt._core.compaction.compact.run import compaction_rules, run_compaction
 from lakefmt._core.compaction.log_compact import run_log_compaction
@@ -62,6 +69,7 @@ __all__ = [
     "TableRound",
     "choose_packed",
     "choose_services",
+    "failure_text",
     "needed_services",
     "seconds_without_commit",
     "service_settings",
@@ -327,6 +335,16 @@ def _round_facts(table_at: TableAt) -> RoundFacts:
     )
 
 
+def failure_text(error: Exception) -> str:
+    """Return what a status says of a service that failed; what is no error of lakefmt is a defect.
+
+    Example:
+        >>> failure_text(KeyError("a"))
+        "KeyError: 'a' (please report it)"
+    """
+    return str(error) if isinstance(error, LakefmtError) else f"{type(error).__name__}: {error} (please report it)"
+
+
 class TableRound:
     """Runs services for one table; the caller holds its lease."""
 
@@ -360,18 +378,17 @@ class TableRound:
         return tuple(steps)
 
     def _attempt(self, service: Service) -> ServiceStep:
-        begun = perf_counter()
-        try:
+        def run() -> ServiceStep:
             self._still_ours()
-            step = self._run_one(service)
-        except _CONCURRENT_ERRORS as error:
-            return ServiceStep(service.value, "busy", None, str(error), perf_counter() - begun)
-        except LakefmtError as error:
-            return ServiceStep(service.value, "failed", None, str(error), perf_counter() - begun)
-        except Exception as error:  # noqa: BLE001 - a defect of one service must not end the services of all tables
-            message = f"{type(error).__name__}: {error} (please report it)"
-            return ServiceStep(service.value, "failed", None, message, perf_counter() - begun)
-        return step
+            return self._run_one(service)
+
+        begun = perf_counter()
+        # A defect of one service must not end the services of all tables.
+        step = run_foreign(run)
+        if not isinstance(step, Raised):
+            return step
+        result = "busy" if isinstance(step.error, _CONCURRENT_ERRORS) else "failed"
+        return ServiceStep(service.value, result, None, failure_text(step.error), perf_counter() - begun)
 
     def _run_one(self, service: Service) -> ServiceStep:
         client, options, operations = self._client, self._options, self._run_operations
@@ -408,7 +425,6 @@ class TableRound:
         return ServiceStep(Service.RECOVERY.value, "done", newest, message, perf_counter() - begun)
 
     def _cluster(self) -> ServiceStep:
-        from lakefmt._core.compaction.cluster.run import run_clustering, run_waiting_clusterings
 
         begun = perf_counter()
         settings = resolve_settings(
@@ -423,9 +439,6 @@ class TableRound:
 
     def _pack(self) -> ServiceStep:
         """Pack small files, some partitions at a time: the files of the others are not listed meanwhile."""
-        from lakefmt._core.compaction.cluster.plan import choose_cluster_partitions
-        from lakefmt._core.compaction.cluster.run import clustering_rules
-
         client = self._client
         rules = clustering_rules(open_write_client(client, self._options).settings)
         state = client.load()
@@ -443,7 +456,6 @@ class TableRound:
     def _pack_partitions(
         self, partitions: Sequence[PartitionPath], rules: ClusteringRules, *, quiet: bool
     ) -> ServiceStep | None:
-        from lakefmt._core.compaction.cluster.run import ClusteringWish, run_clustering
 
         client = self._client
         state = client.load()

@@ -71,7 +71,7 @@ FLOORS: dict[str, int] = {
     "builders": 90,  # reads and writes under the names of Paimon's Python package
     "realtime": 90,  # streams under the names of the real-time SDK
     "find_tables": 60,  # the tables below a folder
-    "integrations": 84,  # tools that load and read tables by protocols of their own
+    "task_writes": 84,  # what Daft and Ray share: writes of rows that lie in tasks of an engine
     "dlt": 90,  # the destination of dlt
     "daft": 90,  # DataFrames of Daft
     "ray": 90,  # datasets of Ray Data

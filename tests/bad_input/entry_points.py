@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 import lakefmt
 from lakefmt import lowlevel
-from lakefmt._core.catalogs.memory import MemoryCatalog
+from lakefmt._core.catalogs.api import MemoryCatalog
 from lakefmt._core.consumers.registry import TableConsumers
 from lakefmt._core.producers.append.tags import TableTags
 from lakefmt._core.read.stats import TimelineView

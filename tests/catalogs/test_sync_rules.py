@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-from lakefmt._core.catalogs.columns import hive_columns
+from lakefmt._core.catalogs.entries import hive_columns
 from lakefmt._core.catalogs.opening import catalog_tables, is_hudi
 from lakefmt._core.data_classes import replace
 from lakefmt.catalogs import CatalogColumn, CatalogPartition, CatalogTable, MemoryCatalog, open_catalog

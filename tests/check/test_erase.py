@@ -66,11 +66,13 @@ def _all_bytes(made: lakefmt.Table) -> Iterator[tuple[str, bytes]]:
     table_version=(6, 8, 9),
     table_type=("cow", "mor", "cow"),
     indexes=(None, ["column_stats", "bloom_filters"], ["record_index"]),
+    captures=(True, False, True),
 )
-def test_law_nothing_is_left(table_version: int, table_type: str, indexes: list[str] | None) -> None:
+def test_law_nothing_is_left(table_version: int, table_type: str, indexes: list[str] | None, captures: bool) -> None:
     if table_version == 6 and indexes:
         indexes = None
-    made = table(table_version=table_version, table_type=table_type, indexes=indexes)
+    changes = {"hoodie.table.cdc.enabled": "true"} if captures else None
+    made = table(table_version=table_version, table_type=table_type, indexes=indexes, properties=changes)
     assert len(searched(made, ANN)) > 1
     report = made.erase([f"user-{ANN}"], traces=[ANN])
     assert report.num_deletes == 1
@@ -111,6 +113,31 @@ def test_law_a_call_that_fails_or_dies_is_made_again(ending: Ending) -> None:
         assert report.is_clean, story
         assert searched(made, ANN) == set(), story
         assert [row["mail"] for row in made.read().to_pylist()] == [BOB], story
+
+
+def test_what_streams_have_flushed_is_committed_first_and_goes_too() -> None:
+    made = table()
+    stream = made.open_stream(writer_id="w", commit_interval=3_600_000)
+    stream.extend([{"id": f"user-{ANN}", "mail": ANN, "n": 9}])
+    stream.flush()
+    with pytest.raises(StateError, match="close w first"):
+        made.erase([f"user-{ANN}"])
+    stream.close()
+    assert made.erase([f"user-{ANN}"], traces=[ANN]).is_clean
+    assert searched(made, ANN) == set()
+    made.open_stream(writer_id="w").close()
+    assert made.read()["mail"].to_pylist() == [BOB]
+
+
+def test_every_copy_of_a_key_goes_whatever_a_record_index_names() -> None:
+    rows = pa.table({"id": [f"user-{ANN}", f"user-{BOB}"], "city": ["sf", "sf"]})
+    url = f"memory://erase-{next(_NUMBERS)}"
+    lakefmt.write_table(url, rows, record_key="id", partition_by="city", index="record_index")
+    made = lakefmt.open_table(url)
+    made.insert_overwrite(rows.set_column(1, "city", pa.array(["oslo", "oslo"])))
+    report = made.erase([f"user-{ANN}"])
+    assert (report.num_deletes, report.is_clean, searched(made, ANN)) == (2, True, set())
+    assert made.read()["id"].to_pylist() == [f"user-{BOB}"] * 2
 
 
 def test_a_filter_names_the_rows_and_their_keys_are_looked_for() -> None:

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 import lakefmt
 from lakefmt._core.check.index_check import IndexReport
 from lakefmt._core.metadata.layout import METADATA_DIRECTORY, PartitionKind
-from lakefmt._core.metadata.reading.index_readers import lookup_locations
+from lakefmt._core.metadata.reading.index_readers import lookup_locations, read_stats
 from lakefmt._core.metadata.reading.listing import open_metadata_table
 from lakefmt._core.metadata.reading.reader import newest_records
-from lakefmt._core.metadata.reading.stats_reader import read_stats
 from lakefmt._core.table import Table
 from lakefmt._core.transactions.indexing import create_expression_index
 from lakefmt.errors import CorruptFile, InvalidInputError

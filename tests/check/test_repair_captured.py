@@ -17,7 +17,7 @@ from lakefmt._core.check.repair import rewrite_files
 from lakefmt._core.filegroups.table_client import TableClient
 from lakefmt._core.storage.memory import MemoryStore
 from lakefmt._core.table import Table
-from lakefmt._core.write.bound_context import BoundContext
+from lakefmt._core.write.context import BoundContext
 from lakefmt.errors import LakefmtError, UnsupportedFeature
 from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at, no_faults
 from tests.judges.compare import assert_same_multiset

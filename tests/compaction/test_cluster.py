@@ -293,8 +293,9 @@ def test_an_update_that_completes_while_a_clustering_is_at_work_stops_it(monkeyp
     def meanwhile(self: GroupRewrite, number, group):  # type: ignore[no-untyped-def]
         stats = real(self, number, group)
         if number == 0:
-            monkeypatch.setattr("lakefmt._core.filegroups.pending_plans.PLANNING", frozenset())
-            monkeypatch.setattr("lakefmt._core.filegroups.pending_plans.is_clustering", lambda *_: False)
+            monkeypatch.setattr("lakefmt._core.write.commit.conflict_resolution.PLANNING", frozenset())
+            for module in ("filegroups.pending_plans", "write.commit.conflict_resolution"):
+                monkeypatch.setattr(f"lakefmt._core.{module}.is_clustering", lambda *_: False)
             Table(TableClient(table.client.store, OPTIONS)).upsert(rows(0, 2, ts=9))
         return stats
 

@@ -13,7 +13,7 @@ import pytest
 
 import lakefmt
 from lakefmt._core.metadata.collect import files_of_slice
-from lakefmt._core.metadata.expressions.index_updates import value_range
+from lakefmt._core.metadata.expressions import value_range
 from lakefmt._core.metadata.reading.reader import MetadataTable, newest_records
 from lakefmt._core.metadata.records import MetadataRecord, decode_record
 from lakefmt._core.read.skipping import file_selection
@@ -214,7 +214,7 @@ def test_spark_finds_rows_through_our_expression_indexes_and_makes_the_same_reco
         found = value_range(*arguments)  # type: ignore[arg-type]
         return None if found is None else type(found)(found.column, found.maximum, found.maximum, 1, 0)
 
-    monkeypatch.setattr("lakefmt._core.metadata.expressions.index_updates.value_range", wrong)
+    monkeypatch.setattr("lakefmt._core.metadata.expressions.value_range", wrong)
     table.upsert(rows(30, 34, 5))
     some = [
         f"select count(*) c from {name} where from_unixtime({ts}, 'yyyy-MM-dd') = '1974-10-17'"

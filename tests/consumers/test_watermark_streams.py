@@ -14,7 +14,7 @@ import lakefmt
 from lakefmt._core.consumers.position import StreamStep, cut_at_watermark, split_by_drift
 from lakefmt._core.consumers.stream import Mark, WatermarkAlignment, is_held_back
 from lakefmt._core.values import WriteOperation
-from lakefmt.builders.catalog import BatchWriteBuilder
+from lakefmt.builders import BatchWriteBuilder
 from lakefmt.errors import DataExpired
 from lakefmt.testing.virtual_time import VirtualTime
 from tests.consumers.stream_tables import append_table, ids, on_virtual_time, read_all, rows

@@ -13,7 +13,6 @@ from lakefmt._core.storage import memory
 ROOT = Path(__file__).resolve().parents[2]
 #: Environments of their own import them (tests/spark, tests/integrations/test_workers.py); they have no examples.
 WITHOUT_EXAMPLES = {
-    "lakefmt._core.integrations.ray_data",
     "lakefmt.ray",
     "lakefmt.spark.data_source",
     "lakefmt.spark.streams.source",

@@ -107,7 +107,7 @@ def test_bytes_beyond_the_file_are_not_asked_for(tmp_path: Path, monkeypatch: py
         assert found is not None
         return found[0], [(replace(mine, size=1 << 60), theirs) for mine, theirs in found[1]]
 
-    monkeypatch.setattr(duplicate_columns, "find_duplicate_column", lying)
+    monkeypatch.setattr("lakefmt._core.filegroups.reader.find_duplicate_column", lying)
     found = _read(tmp_path, file, rows.column_names)
     assert found.equals(rows)
     assert not _shares_memory(found.column("id"), found.column(RECORD_KEY))

@@ -57,10 +57,9 @@ from lakefmt._core.ingest.kafka.protobuf import without_frame
 from lakefmt._core.loads.journal import Part, TableLoad, Transaction, decode_transaction, encode_transaction
 from lakefmt._core.loads.staging import read_part
 from lakefmt._core.loads.states import LoadState, Times
-from lakefmt._core.metadata.reading.index_readers import decode_index_keys
+from lakefmt._core.metadata.reading.index_readers import decode_index_keys, decode_stats
 from lakefmt._core.metadata.reading.listing import listed_files
 from lakefmt._core.metadata.reading.reader import RecordRun
-from lakefmt._core.metadata.reading.stats_reader import decode_stats
 from lakefmt._core.metadata.records import ColumnStats, MetadataRecord, RecordType, encode_record, record_schema
 from lakefmt._core.schema import avro_to_arrow
 from lakefmt._core.schema.avro import parse_avro_schema
@@ -89,11 +88,13 @@ from lakefmt._core.timeline.locks.storage import decode_lock_record
 from lakefmt._core.timeline.markers import list_marked, marker_directory
 from lakefmt._core.timeline.metadata_codec import BodyKind, body_kind, decode_body, decode_commit_rows, encode_body
 from lakefmt._core.timeline.properties_store import BACKUP, PROPERTIES, load_mark, load_properties
-from lakefmt._core.timeline.restore import RestorePlan, parse_restore_record, restore_record
 from lakefmt._core.timeline.rollback import (
+    RestorePlan,
     RollbackPlan,
     choose_logs,
+    parse_restore_record,
     parse_rollback_plan,
+    restore_record,
     rollback_plan_record,
     scan_logs,
 )
@@ -710,7 +711,7 @@ DECODERS: tuple[Decoder, ...] = (
     ),
     Decoder(
         "column statistics in the metadata table",
-        ("metadata.reading.stats_reader.decode_stats",),
+        ("metadata.reading.index_readers.decode_stats",),
         decode_column_stats,
         {"decimals": encode_record(MetadataRecord(RecordType.COLUMN_STATS, column_stats=_STATS), TableVersion.NINE)},
     ),
@@ -852,7 +853,7 @@ DECODERS: tuple[Decoder, ...] = (
     ),
     Decoder(
         "restore",
-        ("timeline.restore.parse_restore_record",),
+        ("timeline.rollback.parse_restore_record",),
         decode_restore,
         {"ours": encode_body(BodyKind.RESTORE_PLAN, restore_record(_RESTORE))},
     ),

@@ -16,8 +16,11 @@ from lakefmt.errors import InvalidInputError, SchemaMismatch
 
 daft = pytest.importorskip("daft", reason="daft is not installed: pip install 'lakefmt[daft]'")
 
-from lakefmt._core.integrations.daft_frames import prunable  # noqa: E402
-from lakefmt.daft import read_daft, write_daft  # noqa: E402
+from lakefmt.daft import (  # noqa: E402
+    prunable,
+    read_daft,
+    write_daft,
+)
 
 pytestmark = pytest.mark.slow
 

@@ -20,7 +20,7 @@ duckdb = pytest.importorskip("duckdb")
 from dlt.destinations.exceptions import DestinationTransientException  # noqa: E402
 from dlt.pipeline.exceptions import PipelineStepFailed  # noqa: E402
 
-from lakefmt._core.integrations import dlt_destination  # noqa: E402
+from lakefmt import dlt as lakefmt_dlt  # noqa: E402
 from lakefmt.dlt import destination, table_hints  # noqa: E402
 from tests.example_counts import seed_of_run  # noqa: E402
 from tests.kit import THOROUGH  # noqa: E402
@@ -125,7 +125,7 @@ class Failing:
 
     def __init__(self, monkeypatch: Any) -> None:
         self.failures = 0
-        run = dlt_destination._ChainLoad.run
+        run = lakefmt_dlt._ChainLoad.run
 
         def failing(load: Any, load_table: Any) -> None:
             run(load, load_table)
@@ -133,7 +133,7 @@ class Failing:
                 self.failures -= 1
                 raise DestinationTransientException("the answer of the commit was lost")
 
-        monkeypatch.setattr(dlt_destination._ChainLoad, "run", failing)
+        monkeypatch.setattr(lakefmt_dlt._ChainLoad, "run", failing)
 
 
 @pytest.mark.parametrize("disposition", some_dispositions("append"))
@@ -254,7 +254,7 @@ def test_a_table_is_made_as_its_options_say(tmp_path):
     properties = (tmp_path / "lake" / "shop" / "trips" / ".hoodie" / "hoodie.properties").read_text("utf-8")
     assert "hoodie.table.type=MERGE_ON_READ" in properties
     assert "hoodie.table.partition.fields=city" in properties
-    with pytest.raises(dlt_destination.DestinationTerminalException, match="unknown option 'kind'"):
+    with pytest.raises(lakefmt_dlt.DestinationTerminalException, match="unknown option 'kind'"):
         table_hints(kind="append")
 
 

@@ -12,7 +12,7 @@ from lakefmt._core.formats.bloom.bloom_filter import decode_bloom_filter
 from lakefmt._core.formats.names import parse_base_file, parse_log_file
 from lakefmt._core.metadata.collect import FactCollector, files_of_slice
 from lakefmt._core.metadata.commit_updates import stats_columns
-from lakefmt._core.metadata.expressions.functions import find_expression
+from lakefmt._core.metadata.expressions import find_expression
 from lakefmt._core.metadata.index_definitions import IndexDefinition
 from lakefmt._core.metadata.keys import (
     bloom_filter_key,

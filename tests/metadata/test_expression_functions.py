@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefmt._core.metadata.expressions.functions import (
+from lakefmt._core.metadata.expressions import (
     FUNCTIONS,
     compile_time_pattern,
     find_expression,

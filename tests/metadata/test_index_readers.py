@@ -17,15 +17,16 @@ import lakefmt
 from lakefmt._core.formats.hfile.reader import HFileReader
 from lakefmt._core.formats.hfile.writer import HFileOptions, encode_hfile
 from lakefmt._core.metadata.layout import PartitionKind
-from lakefmt._core.metadata.reading import stats_reader
+from lakefmt._core.metadata.reading import index_readers
 from lakefmt._core.metadata.reading.index_readers import (
     LOCATION_SCHEMA,
+    decode_stats,
     is_partitioned,
     lookup_locations,
+    read_stats,
     scan_locations,
 )
 from lakefmt._core.metadata.reading.reader import RecordRun, newest_records
-from lakefmt._core.metadata.reading.stats_reader import decode_stats, read_stats
 from lakefmt._core.metadata.records import ColumnStats, MetadataRecord, RecordType, encode_record, record_schema
 from lakefmt._core.metadata.statistics import column_stats_of, row_ranges
 from lakefmt._core.values import TableVersion
@@ -257,12 +258,12 @@ def test_records_of_one_wrapper_are_decoded_at_once_with_the_same_result(
 ):
     values = pa.array([encoded(ColumnStats(f"f{n}", "c", *each, 5, n)) for n, each in enumerate(ends)], pa.binary())
     schema = record_schema(TableVersion.NINE)
-    plain = stats_reader._plain_schema(schema)
-    found = stats_reader._decoded_with_one_wrapper(values, plain, schema, "f")
+    plain = index_readers._plain_schema(schema)
+    found = index_readers._decoded_with_one_wrapper(values, plain, schema, "f")
     assert (found is not None) == (len({wrapper for wrapper, _, _ in ends}) == 1)
     at_once = decode_stats(values, schema, kind, "f")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stats_reader, "_decoded_with_one_wrapper", lambda *_: None)
+        patch.setattr(index_readers, "_decoded_with_one_wrapper", lambda *_: None)
         assert decode_stats(values, schema, kind, "f").sort_by("name").equals(at_once.sort_by("name"))
 
 

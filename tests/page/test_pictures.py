@@ -13,10 +13,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt._core.drawing.costs import CommitCost, cost_picture
-from lakefmt._core.drawing.layout import Tile, layout_picture
-from lakefmt._core.drawing.pictures import KINDS, ticks_of
-from lakefmt._core.drawing.timeline import LANES, Bar, CountColumn, TimelineSpan, timeline_picture
+from lakefmt._core.drawing import (
+    KINDS,
+    LANES,
+    Bar,
+    CommitCost,
+    CountColumn,
+    Tile,
+    TimelineSpan,
+    cost_picture,
+    layout_picture,
+    ticks_of,
+    timeline_picture,
+)
 from lakefmt.errors import InvalidInputError
 from tests.page.kit import HOSTILE, make_table
 

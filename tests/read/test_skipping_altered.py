@@ -16,7 +16,7 @@ import lakefmt
 from lakefmt._core.check import index_contents
 from lakefmt._core.check.index_contents import IndexDamage
 from lakefmt._core.filegroups import base_writer
-from lakefmt._core.metadata.reading.stats_reader import read_stats
+from lakefmt._core.metadata.reading.index_readers import read_stats
 from lakefmt._core.read.filters import keep_rows, parse_filter
 from lakefmt._core.read.skipping import by_statistics, file_selection, guarantees
 from lakefmt._core.schema.column_ids import ColumnPlaces

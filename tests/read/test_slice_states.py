@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt._core.read import changes as changes_module
-from lakefmt._core.read import slice_states as slice_states_module
 from lakefmt._core.read.changes import FileHistory
+from lakefmt._core.read.mor_scan import SliceStates
 from lakefmt._core.table import Table
 from tests.example_counts import examples
 
@@ -109,15 +109,15 @@ def test_commits_asked_backwards_have_the_same_states():
     assert len({str(each) for each in forward}) == len(forward) == 3
 
 
-def slices_of(table: Table) -> slice_states_module.SliceStates:
+def slices_of(table: Table) -> SliceStates:
     """Return the states that reading a table's changes makes."""
     made = []
 
     def keep(*given: Any, **more: Any) -> Any:
-        made.append(slice_states_module_of(*given, **more))
+        made.append(slice_states(*given, **more))
         return made[-1]
 
-    slice_states_module_of = changes_module.slice_states
+    slice_states = changes_module.slice_states
     with patch.object(changes_module, "slice_states", keep):
         table.changes("000")
     return made[0]

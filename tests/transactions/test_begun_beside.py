@@ -15,7 +15,7 @@ from lakefmt._core.metadata.reading.listing import ListingByMetadata
 from lakefmt._core.storage.memory import MemoryStore
 from lakefmt._core.table import Table
 from lakefmt._core.values import SystemClock
-from lakefmt._core.write import bound_context
+from lakefmt._core.write import context
 from lakefmt._core.write.files import base_file
 from lakefmt.errors import SchemaMismatch, StorageError
 from lakefmt.testing.invariants import check_invariants, check_no_orphans
@@ -97,7 +97,7 @@ def test_a_file_comes_after_its_marker_and_the_inflight_file() -> None:
 def test_without_waiting_the_file_would_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """The sabotage twin: a rollback by Hudi removes no file of an instant that was only requested."""
     store = SlowInflight(make("unordered"))
-    prepare = bound_context.prepare
+    prepare = context.prepare
 
     def at_once(bound: base_file.BoundContext, *arguments: object, **named: object) -> bool:
         inflight, bound.inflight = bound.inflight, None

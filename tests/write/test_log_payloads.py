@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 import lakefmt
 from lakefmt import lowlevel
 from lakefmt._core.values import FileId, InstantTime, PartitionPath
-from lakefmt._core.write.bound_context import BoundContext
-from lakefmt._core.write.context import MOVED_AWAY, FileAssignment, LogTarget
+from lakefmt._core.write.context import MOVED_AWAY, BoundContext, FileAssignment, LogTarget
 from lakefmt._core.write.files.log_payloads import build_log_payloads
 from lakefmt._core.write.files.meta_columns import POSITION
 from lakefmt.errors import InternalError

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 import lakefmt
 from lakefmt._core.values import PartitionPath
 from lakefmt._core.write import grouped_rows
-from lakefmt._core.write.bound_context import Announcements
 from lakefmt._core.write.commit.retry import SpooledRows
+from lakefmt._core.write.context import Announcements
 from lakefmt.errors import InvalidKey, SchemaMismatch, StorageError
 from tests.example_counts import examples
 

@@ -372,15 +372,15 @@ def test_a_commit_after_the_rows_were_read_is_not_undone(verb, monkeypatch) -> N
     table = make(ordering=None)
     table.upsert(rows(("a", "sf", 1, 1)))
     other = lakefmt.open_table(table.client.store.url)
-    real = lakefmt.Snapshot.read
+    real = lakefmt.Snapshot._read
 
     def read_then_lose_the_race(self, *arguments, **named):  # type: ignore[no-untyped-def]
         found = real(self, *arguments, **named)
-        monkeypatch.setattr(lakefmt.Snapshot, "read", real)
+        monkeypatch.setattr(lakefmt.Snapshot, "_read", real)
         other.upsert(rows(("a", "sf", 1, 50)))
         return found
 
-    monkeypatch.setattr(lakefmt.Snapshot, "read", read_then_lose_the_race)
+    monkeypatch.setattr(lakefmt.Snapshot, "_read", read_then_lose_the_race)
     with pytest.raises(CommitConflict, match="again"):
         verb(table)
     assert content(table) == [("a", "sf", 1, 50)]

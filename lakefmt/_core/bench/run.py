@@ -20,6 +20,7 @@ from statistics import median
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from lakefmt._core.advice.advise import Amounts, CostCurves, predict_amounts
 from lakefmt._core.bench.cells import BenchCell
@@ -264,7 +265,7 @@ def fit_curves(records: Iterable[CellRecord], machine: str, clock: str = "clock"
     return CostCurves(seconds, machine, {}, clock)
 
 
-def _robust_fit(matrix: np.ndarray[Any, Any], target: np.ndarray[Any, Any]) -> Sequence[float]:
+def _robust_fit(matrix: npt.NDArray[np.float64], target: npt.NDArray[np.float64]) -> Sequence[float]:
     """Fit relative errors, large ones by their size instead of its square: a cell that was disturbed counts for less."""
     base = 1.0 / np.maximum(target, 1e-6)
     weights = base
@@ -300,7 +301,9 @@ def _samples_by_operation(records: Iterable[CellRecord], clock: str) -> dict[str
     return samples
 
 
-def nonnegative_fit(matrix: np.ndarray[Any, Any], target: np.ndarray[Any, Any], steps: int = 500) -> Sequence[float]:
+def nonnegative_fit(
+    matrix: npt.NDArray[np.float64], target: npt.NDArray[np.float64], steps: int = 500
+) -> Sequence[float]:
     """Return the numbers of at least 0 whose sums of columns are nearest to the target (Lawson and Hanson's active set).
 
     Example:

@@ -25,7 +25,7 @@ from lakefmt._core.filegroups.table_client import TableClient, TableState
 from lakefmt._core.formats.names import parse_base_file
 from lakefmt._core.metadata.collect import FactCollector, files_of_commit
 from lakefmt._core.metadata.commit_updates import stats_columns
-from lakefmt._core.metadata.expressions.index_updates import first_expression_update
+from lakefmt._core.metadata.expressions import first_expression_update
 from lakefmt._core.metadata.index_definitions import IndexDefinition, check_secondary_column
 from lakefmt._core.metadata.keys import ALL_PARTITIONS, bloom_filter_key, secondary_index_keys
 from lakefmt._core.metadata.layout import (
@@ -37,10 +37,9 @@ from lakefmt._core.metadata.layout import (
     partition_identifier,
 )
 from lakefmt._core.metadata.manage import committed_files, expression_time_zone
-from lakefmt._core.metadata.reading.index_readers import locations_of
+from lakefmt._core.metadata.reading.index_readers import decode_statistics, locations_of, read_stats
 from lakefmt._core.metadata.reading.listing import listed_files
 from lakefmt._core.metadata.reading.reader import MetadataTable, RecordRun, newest_records
-from lakefmt._core.metadata.reading.stats_reader import decode_statistics, read_stats
 from lakefmt._core.metadata.records import ColumnStats, PartitionUpdate, RecordFormat, decode_record
 from lakefmt._core.metadata.statistics import ColumnRange
 from lakefmt._core.metadata.updates import DataFile, column_stats_update, partition_stats_update

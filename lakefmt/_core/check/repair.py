@@ -85,8 +85,7 @@ from lakefmt._core.values import (
     WriteOperation,
 )
 from lakefmt._core.write.assign import new_file, rewrite_file
-from lakefmt._core.write.bound_context import BoundContext, prepare
-from lakefmt._core.write.context import FileAssignment, WriteRequest, WriteStatus
+from lakefmt._core.write.context import BoundContext, FileAssignment, WriteRequest, WriteStatus, prepare
 from lakefmt._core.write.files.base_file import STAT_KEY, adopt, log_no_changes, refuse_silent_rewrites
 from lakefmt._core.write.transaction import WriteTransaction
 from lakefmt.errors import CorruptFile, LakefmtError, SnapshotExpired, StateError, StorageError, UnsupportedFeature

@@ -17,6 +17,7 @@ import click
 
 from lakefmt._core.cli.formatters import print_json, printable
 from lakefmt._core.cli.options import open_for, table_argument, table_options
+from lakefmt.errors import StateError
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -125,8 +126,6 @@ def confirm() -> None:
     Raises:
         StateError: the answer is no, or there is no terminal to ask on.
     """
-    from lakefmt.errors import StateError
-
     if not (sys.stdin.isatty() and click.confirm("Proceed?", err=True)):
         raise StateError("aborted, nothing was changed: confirm, or pass --yes")
 

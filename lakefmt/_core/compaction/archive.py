@@ -18,7 +18,7 @@ from lakefmt._core.compaction.compact.run import compaction_rules
 from lakefmt._core.config.settings import Settings
 from lakefmt._core.config.table_config import TableConfig, check_readable, check_writable
 from lakefmt._core.data_classes import dataclass
-from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableState
+from lakefmt._core.filegroups.table_client import SCHEMAS, TableAt, TableClient, TableState, unneeded_history_files
 from lakefmt._core.formats.names import parse_log_file
 from lakefmt._core.metadata.timeline import MetadataTimelineStore
 from lakefmt._core.notebook import NotebookText
@@ -181,9 +181,6 @@ def _drop_histories(table_at: TableAt) -> None:
     """Delete the histories of the columns that archived commits stored: each of them holds what the newest one does."""
     first = table_at.timeline.first_active
     if first is not None and table_at.internal_schema() is not None:
-        # Imported here: few tables have column ids.
-        from lakefmt._core.filegroups.table_client import SCHEMAS, unneeded_history_files
-
         names = [item.name for item in table_at.client.store.list(SCHEMAS, recursive=False)]
         table_at.client.store.delete(unneeded_history_files(names, first))
 

@@ -25,6 +25,7 @@ from lakefmt._core.compaction.compact.run import (
     check_no_earlier_write,
     compaction_result,
 )
+from lakefmt._core.compaction.operations import operations_of
 from lakefmt._core.compaction.service import find_pending, load_for_service, run_pending, run_service
 from lakefmt._core.config.table_config import TableConfig, merge_rule
 from lakefmt._core.data_classes import dataclass, replace
@@ -274,8 +275,6 @@ class _LogCompactionService(MergingService):
         if self.run_operations is None:
             stats = merge.run(plan)
         else:
-            from lakefmt._core.compaction.operations import operations_of  # only where other processes run them
-
             parts = self.run_operations(operations_of(merge, plan, self.write_client.owner))
             stats = tuple(stat for part in parts for stat in part)
         return CommitMetadata(WriteOperation.LOG_COMPACT, stats, extra_metadata=notes)

@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Final, Protocol
 from weakref import WeakSet
 
+from lakefmt._core.arguments import Raised, run_foreign
 from lakefmt._core.compaction.clean.run import is_clean_due, run_clean, run_waiting_cleans
 from lakefmt._core.config.settings import Settings, resolve_settings
 from lakefmt._core.config.table_config import TableConfig
@@ -256,13 +257,12 @@ def _archive_if_due(table_at: TableAt, options: Mapping[str, object], settings: 
 
 def _attempt(name: str, run: Callable[[], object]) -> list[str]:
     """Run a service; return a sentence when it fails, also by a defect: who repeats a write that is complete writes it twice."""
-    try:
-        run()
-    except LakefmtError as error:
-        return [f"the {name} after the commit failed: {error}"]
-    except Exception as error:  # noqa: BLE001 - whatever a service does, the commit stands
-        return [f"the {name} after the commit failed: {type(error).__name__}: {error}"]
-    return []
+    outcome = run_foreign(run)
+    if not isinstance(outcome, Raised):
+        return []
+    error = outcome.error
+    words = str(error) if isinstance(error, LakefmtError) else f"{type(error).__name__}: {error}"
+    return [f"the {name} after the commit failed: {words}"]
 
 
 def _commits_since_clean(timeline: Timeline) -> int:
@@ -399,10 +399,10 @@ class BackgroundServices:
 
     def _run_due(self) -> None:
         while (options := self._next()) is not None:
-            try:
-                self._tell(run_waiting_services(self._client, options))
-            except Exception as error:  # noqa: BLE001 - a defect of a service is reported, too
-                self._tell((f"a background service failed: {type(error).__name__}: {error}",))
+            outcome = run_foreign(partial(run_waiting_services, self._client, options))
+            if isinstance(outcome, Raised):
+                outcome = (f"a background service failed: {type(outcome.error).__name__}: {outcome.error}",)
+            self._tell(outcome)
 
     def _next(self) -> dict[str, object] | None:
         """Take what is due; when nothing is due, the thread ends."""

@@ -869,6 +869,12 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         True,
         "plan from the partitions that changed since the last clean only",
     ),
+    _honoured(
+        "lakefmt.clean.change.files",
+        _bool,
+        False,
+        "delete all change files (CDC), those of the newest file slices, too: no change before the clean can be read then",
+    ),
     _honoured("hoodie.clean.trigger.max.commits", int, 1, "number of commits between two automatic cleans", minimum=1),
     _alias("hoodie.cleaner.policy", "hoodie.clean.policy"),
     _alias("hoodie.cleaner.commits.retained", "hoodie.clean.commits.retained"),

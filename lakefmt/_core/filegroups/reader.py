@@ -24,7 +24,7 @@ from lakefmt._core.filegroups.virtual_columns import VirtualColumns
 from lakefmt._core.formats.bloom.bloom_filter import BloomFilter
 from lakefmt._core.formats.parquet.base_file import BaseFileFooter, check_row_counts, decode_footer
 from lakefmt._core.formats.parquet.dictionary_columns import dictionary_column_names, dictionary_schema
-from lakefmt._core.formats.parquet.duplicate_columns import ChunkNote, Pages, Span, are_within
+from lakefmt._core.formats.parquet.duplicate_columns import ChunkNote, Pages, Span, are_within, find_duplicate_column
 from lakefmt._core.schema import reconcile
 from lakefmt._core.storage.api import ObjectStore
 from lakefmt._core.storage.os_errors import is_transient_code
@@ -469,9 +469,6 @@ class BaseFileReader:
         """Return the column of a local file whose bytes are those of its record keys, or None: far away, decoding costs less."""
         if self._virtual_columns is not None or not self.is_local or file.size < _WORTH_COMPARING:
             return None
-        from lakefmt._core.formats.parquet.duplicate_columns import (
-            find_duplicate_column,  # for files that are not small
-        )
 
         if (match := find_duplicate_column(metadata, RECORD_KEY)) is None:
             return None

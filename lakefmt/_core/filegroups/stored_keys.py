@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from itertools import islice
 from posixpath import join
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pyarrow as pa
 
@@ -22,15 +22,13 @@ from lakefmt._core.data_classes import replace
 from lakefmt._core.filegroups.model import FileSlice, parse_files
 from lakefmt._core.filegroups.table_client import TableAt
 from lakefmt._core.keys import KeySpec
+from lakefmt._core.keys.properties import StoredRule, compare_stored_rows
 from lakefmt._core.schema import reconcile
 from lakefmt._core.storage.api import ObjectInfo
 from lakefmt._core.timeline.commit import CommitMetadata
 from lakefmt._core.timeline.instant import Action
 from lakefmt._core.values import OPERATION, RECORD_KEY, WriteOperation, WriteStat
 from lakefmt.errors import FormatError, NotFoundError, UnsupportedError, UnsupportedFeature
-
-if TYPE_CHECKING:
-    from lakefmt._core.keys.properties import StoredRule
 
 __all__ = [
     "asked_form",
@@ -212,8 +210,6 @@ def _commits_of_rows(
 
 def _compared_rule(table_at: TableAt, spec: KeySpec, schema: pa.Schema, commit: CommitMetadata) -> StoredRule | None:
     """Compare the first rows of a file with their keys and its partition; None: no file of the commit can tell."""
-    from lakefmt._core.keys.properties import StoredRule, compare_stored_rows  # tables of lakefmt alone need it not
-
     names = dict.fromkeys(
         name.split(".", 1)[0] for name in (*spec.record_key_fields, *(f.name for f in spec.partition_fields))
     )

@@ -55,7 +55,16 @@ from lakefmt._core.timeline.instant import Action, Instant, State
 from lakefmt._core.timeline.metadata_codec import BodyKind, decode_body
 from lakefmt._core.timeline.observer import CommitObserver
 from lakefmt._core.timeline.properties_store import load_properties
-from lakefmt._core.timeline.store import InstantCache, InstantClock, TimelineStore
+from lakefmt._core.timeline.store import (
+    LOWEST_ZONE,
+    NEWEST,
+    InstantCache,
+    InstantClock,
+    TimelineStore,
+    offset_of,
+    reading_zone,
+    writing_zone,
+)
 from lakefmt._core.timeline.timeline import Timeline
 from lakefmt._core.values import (
     Clock,
@@ -324,7 +333,6 @@ class TableClient:
         """
         if config.zone is not None:
             return config.zone
-        from lakefmt._core.timeline.store import LOWEST_ZONE, writing_zone  # lakefmt makes no such tables
 
         told = self._local_offset(config, timeline)
         return LOWEST_ZONE if told is None else writing_zone(*told, self.clock.now())
@@ -333,13 +341,11 @@ class TableClient:
         """Return the zone in which a moment is compared with instants; None: the machine's. Arguments are those of :meth:`writing_zone`."""
         if config.zone is not None:
             return config.zone
-        from lakefmt._core.timeline.store import reading_zone  # lakefmt makes no such tables
 
         told = self._local_offset(config, timeline)
         return None if told is None else reading_zone(*told)
 
     def _local_offset(self, config: TableConfig, timeline: Timeline | None) -> tuple[int, float] | None:
-        from lakefmt._core.timeline.store import NEWEST, offset_of
 
         timeline = timeline or self.timeline_store(config).load()
         newest = timeline.unbounded.instants[-NEWEST:]

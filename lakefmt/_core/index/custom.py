@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefmt._core.arguments import foreign
 from lakefmt._core.arrays import distinct
 from lakefmt._core.data_classes import replace
 from lakefmt._core.filegroups.model import FileSlice
@@ -37,7 +38,7 @@ from lakefmt._core.index.api import (
 )
 from lakefmt._core.index.locations import locations_in
 from lakefmt._core.values import FileId, InstantTime, PartitionPath
-from lakefmt.errors import InvalidInputError, LakefmtError, UnknownSetting
+from lakefmt.errors import InvalidInputError, UnknownSetting
 
 __all__ = ["ENTRY_POINTS", "INDEX_CLASS", "CheckedIndex", "load_index", "load_installed_index"]
 
@@ -74,10 +75,7 @@ def load_index(name: str) -> Index:
         raise UnknownSetting(
             f"{INDEX_CLASS} does not take {name!r}: expected module:Class, for example my_index:MyIndex"
         )
-    try:
-        made = pkgutil.resolve_name(name)()
-    except Exception as error:  # foreign code runs here: it may raise anything
-        raise UnknownSetting(f"{INDEX_CLASS}={name} cannot be used: {type(error).__name__}: {error}") from error
+    made = foreign(lambda: pkgutil.resolve_name(name)(), f"{INDEX_CLASS}={name} cannot be used", UnknownSetting)
     lacks = _lacks(made)
     if lacks:
         raise UnknownSetting(f"{INDEX_CLASS}={name} makes no index: {', '.join(lacks)}")
@@ -99,14 +97,8 @@ def load_installed_index(name: str, context: Callable[[], IndexContext]) -> Inde
     points = [point for point in entry_points(group=ENTRY_POINTS) if point.name == name]
     if not points:
         return None
-    try:
-        made = points[0].load()(context())
-    except LakefmtError:
-        raise
-    except Exception as error:  # foreign code runs here: it may raise anything
-        raise UnknownSetting(
-            f"the index {name!r} ({points[0].value}) cannot be used: {type(error).__name__}: {error}"
-        ) from error
+    what = f"the index {name!r} ({points[0].value}) cannot be used"
+    made = foreign(lambda: points[0].load()(context()), what, UnknownSetting)
     lacks = _lacks(made)
     if lacks:
         raise UnknownSetting(f"the index {name!r} ({points[0].value}) is no index: {', '.join(lacks)}")

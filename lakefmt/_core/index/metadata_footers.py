@@ -20,9 +20,9 @@ from lakefmt._core.formats.parquet.base_file import BLOOM_KEY, BLOOM_TYPE_KEY, M
 from lakefmt._core.index.api import KeyReader, PositionalKeyReader
 from lakefmt._core.metadata.keys import bloom_filter_key
 from lakefmt._core.metadata.layout import PartitionKind
+from lakefmt._core.metadata.reading.index_readers import read_stats
 from lakefmt._core.metadata.reading.listing import reading_newest
 from lakefmt._core.metadata.reading.reader import MetadataTable, newest_records
-from lakefmt._core.metadata.reading.stats_reader import read_stats
 from lakefmt._core.metadata.records import decode_record
 from lakefmt._core.values import RECORD_KEY
 from lakefmt.errors import CorruptFile

@@ -28,8 +28,8 @@ from lakefmt._core.filegroups.logs.reader import LogRows
 from lakefmt._core.filegroups.merge.merged_slice import only_rows
 from lakefmt._core.filegroups.model import FileSlice, join_path, parse_files
 from lakefmt._core.filegroups.reader import BaseFileReader
-from lakefmt._core.metadata.collect import FactCollector, files_of_commit, instant_millis
-from lakefmt._core.metadata.expressions.index_updates import (
+from lakefmt._core.metadata.collect import FactCollector, IndexedKeys, files_of_commit, instant_millis
+from lakefmt._core.metadata.expressions import (
     expression_updates,
     first_expression_update,
     removed_expression_updates,
@@ -494,7 +494,31 @@ def changed_file_groups(
         more = {group: changed.compare(group, counted=False) for group, each in by_group.items() if each is None}
         if any(each is not None for each in more.values()):
             changes = changed.with_kept(by_group | more)
+    if collector.indexed_keys is not None and collector.before.config.is_partitioned:
+        changes = _without_other_copies(changes, collector.indexed_keys)
     return [keys for keys, _ in changes], [rows for _, rows in changes if rows is not None and columns]
+
+
+def _without_other_copies(
+    changes: Sequence[tuple[ChangedKeys, KeyChange | None]], indexed_keys: IndexedKeys
+) -> list[tuple[ChangedKeys, KeyChange | None]]:
+    """Return the changes without keys that left a file group while the record index has them in another one.
+
+    A key may be stored in several partitions, of which a global record index names one: that copy stays in the indexes.
+    """
+    stays = concatenated([keys for change, _ in changes for keys in (change.added, change.kept)])
+    left = []
+    for change, rows in changes:
+        gone = without(change.left, stays)
+        location = change.location
+        elsewhere = without(gone, indexed_keys(gone, location.partition, location.file_id)) if len(gone) else gone
+        if len(elsewhere):
+            change = replace(change, left=without(change.left, elsewhere))
+            if rows is not None:
+                others = pc.invert(pc.is_in(rows.before.column(0), value_set=elsewhere))
+                rows = replace(rows, before=rows.before.filter(others))
+        left.append((change, rows))
+    return left
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ from lakefmt._core.formats.names import parse_base_file, parse_log_file
 from lakefmt._core.formats.parquet.base_file import decode_footer
 from lakefmt._core.metadata.collect import FactCollector
 from lakefmt._core.metadata.commit_updates import first_update, secondary_columns
-from lakefmt._core.metadata.expressions.index_updates import expression_of, expressions_of
+from lakefmt._core.metadata.expressions import expression_of, expressions_of
 from lakefmt._core.metadata.first_keys import FirstKeys
 from lakefmt._core.metadata.index_definitions import (
     DEFINED,

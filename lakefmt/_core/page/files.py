@@ -8,8 +8,7 @@ from typing import Any, Final
 from lakefmt._core.config.settings import Settings, resolve_settings
 from lakefmt._core.config.table_config import KIND
 from lakefmt._core.data_classes import dataclass
-from lakefmt._core.drawing.layout import Tile, layout_picture
-from lakefmt._core.drawing.pictures import Picture
+from lakefmt._core.drawing import Picture, Tile, layout_picture
 from lakefmt._core.filegroups.model import FileSlice, all_slices
 from lakefmt._core.filegroups.table_client import TableAt
 from lakefmt._core.page.tables import PageTable

@@ -9,8 +9,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from lakefmt._core.drawing.costs import CommitCost, cost_picture
-from lakefmt._core.drawing.pictures import STYLE, Picture, moment_text, short_text
+from lakefmt._core.drawing import STYLE, CommitCost, Picture, cost_picture, moment_text, short_text
 from lakefmt._core.page.files import layout_svg, plan_facts
 from lakefmt._core.page.routes import Given, Route, row_query, table_address, timeline_query, with_parameters
 from lakefmt._core.page.rows import column_facts, explain_facts, schema_facts

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lakefmt import __version__
-from lakefmt._core.drawing.costs import cost_picture
+from lakefmt._core.drawing import cost_picture
 from lakefmt._core.page.files import PartitionList, file_facts, layout_svg, plan_facts
 from lakefmt._core.page.html import commit_costs, markup_of, render, static_file
 from lakefmt._core.page.services import advice_facts, check_facts, overview_facts, service_facts

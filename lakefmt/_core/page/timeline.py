@@ -16,8 +16,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt._core.data_classes import dataclass, replace
-from lakefmt._core.drawing.pictures import Picture, drawn_kind
-from lakefmt._core.drawing.timeline import LANES, Bar, CountColumn, TimelineSpan, legend_of, timeline_picture
+from lakefmt._core.drawing import (
+    LANES,
+    Bar,
+    CountColumn,
+    Picture,
+    TimelineSpan,
+    drawn_kind,
+    legend_of,
+    timeline_picture,
+)
 from lakefmt._core.filegroups.table_client import TableAt
 from lakefmt._core.page.tables import PageTable
 from lakefmt._core.read.stats import EntryBuilder, TimelineEntry

@@ -45,9 +45,8 @@ from lakefmt._core.formats.log.data_block import AFTER, BEFORE, KEY, OP, TS_MS
 from lakefmt._core.formats.names import parse_base_file, parse_log_file
 from lakefmt._core.read.filters import Filter, keep_rows
 from lakefmt._core.read.incremental import is_rewrite, select_commits
-from lakefmt._core.read.mor_scan import merged_tables, slice_states
+from lakefmt._core.read.mor_scan import SliceStates, merged_tables, slice_states
 from lakefmt._core.read.scan import Query, plan_query, prune_partitions, scan_table
-from lakefmt._core.read.slice_states import SliceStates
 from lakefmt._core.read.snapshot import NEXT_START, bound_of, planned_clusterings, with_archived_instants
 from lakefmt._core.read.snapshot_files import cleaned_files, cleans_beyond_promise
 from lakefmt._core.schema import reconcile

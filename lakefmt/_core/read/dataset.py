@@ -22,7 +22,7 @@ from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.model import FileSlice
 from lakefmt._core.filegroups.table_client import TableClient
 from lakefmt._core.read.filter_terms import Condition
-from lakefmt._core.read.filters import Filter, parse_filter
+from lakefmt._core.read.filters import Filter, filter_columns, parse_filter
 from lakefmt._core.read.scan import BATCH_ROWS, Query, count_files, file_fragments, plain_scanner, plan_query
 from lakefmt._core.read.snapshot import (
     IncrementPlan,
@@ -479,8 +479,6 @@ def _projected(reader: pa.RecordBatchReader, columns: Sequence[str] | dict[str, 
 
 def _named_in(expressions: Iterable[pc.Expression], schema: pa.Schema) -> list[str]:
     """Return the columns that expressions use."""
-    from lakefmt._core.read.filters import filter_columns
-
     used: set[str] = set()
     for each in expressions:
         used |= filter_columns(each.is_valid(), schema)

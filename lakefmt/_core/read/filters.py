@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from lakefmt._core.arguments import foreign
 from lakefmt._core.read.filter_terms import (
     Column,
     Condition,
@@ -30,11 +31,13 @@ from lakefmt._core.read.filter_terms import (
     find_column,
     holds_floats,
     is_in,
+    list_of,
     matches_like,
     parse_number,
+    plain_value,
 )
 from lakefmt._core.values import Filter
-from lakefmt.errors import InvalidExpression, InvalidFilter, LakefmtError
+from lakefmt.errors import InvalidExpression, InvalidFilter
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Column as SqlColumn
@@ -155,8 +158,7 @@ class _Translator:
     def _computed(self, tree: Expr, negated: bool) -> Condition:
         """Return a condition that is computed for every row, with what prunes beside it."""
         # Imported here: few filters compute.
-        from lakefmt._core.read.sql_expressions import ExpressionTranslator
-        from lakefmt._core.read.sql_pruning import implied_condition
+        from lakefmt._core.read.sql_expressions import ExpressionTranslator, implied_condition
 
         computing_terms = ExpressionTranslator(self._schema)
         with ExitStack() as needed:
@@ -352,26 +354,18 @@ def parse_filter(given: Filter, schema: pa.Schema) -> Condition | None:
     """
     if given is None:
         return None
-    try:
-        return _checked_condition(_parse_any(given, schema), schema)
-    except LakefmtError:
-        raise
-    except UnicodeEncodeError as error:
-        raise InvalidFilter(f"the filter holds text that cannot be encoded: {error}") from error
-    except Exception as error:
-        # Objects of any class may be passed, and their methods may raise anything.
-        raise InvalidFilter(f"the filter cannot be understood: {type(error).__name__}: {_error_text(error)}") from error
 
+    def parsed() -> Condition:
+        try:
+            return _checked_condition(_parse_any(given, schema), schema)
+        except UnicodeEncodeError as error:
+            raise InvalidFilter(f"the filter holds text that cannot be encoded: {error}") from error
 
-def _error_text(error: Exception) -> str:
-    try:
-        return str(error)[:200]
-    except Exception:  # noqa: BLE001 - an error of a class that is not known
-        return "no message"
+    # Objects of any class may be passed, and their methods may raise anything.
+    return foreign(parsed, "the filter cannot be understood", InvalidFilter)
 
 
 def _parse_any(given: object, schema: pa.Schema) -> Condition:
-    from lakefmt._core.read.filter_terms import plain_value
 
     if isinstance(given, pc.Expression):
         return _condition_of_expression(given, schema)
@@ -501,7 +495,6 @@ def _normal_operator(given: object) -> str:
 
 
 def _parse_term(term: tuple[object, ...], schema: pa.Schema) -> Condition:
-    from lakefmt._core.read.filter_terms import compare, is_in, list_of, matches_like, plain_value
 
     name = term[0] if len(term) == 3 else None
     if not isinstance(name, str):
@@ -523,7 +516,6 @@ def _parse_term(term: tuple[object, ...], schema: pa.Schema) -> Condition:
 
 
 def _named_column(name: str, schema: pa.Schema) -> Column:
-    from lakefmt._core.read.filter_terms import find_column
 
     column = find_column(schema, (name,)) or find_column(schema, tuple(name.split(".")))
     if column is None:

@@ -108,14 +108,14 @@ def implied_condition_of_polars(predicate: pl.Expr, schema: pa.Schema) -> Condit
         >>> implied_condition_of_polars((pl.col("a") > 1) & pl.col("b").str.contains("x"), schema).exact
         <pyarrow.compute.Expression (a > 1)>
     """
+    from polars.exceptions import PolarsError
+
     try:
         return _implied(json.loads(predicate.meta.serialize(format="json")), schema)
     except (InvalidFilter, ValueError, TypeError, KeyError, AttributeError, RecursionError, pa.ArrowException):
         return None  # another form than is known here: nothing is pruned
-    except Exception as error:  # of Polars: an expression that does not serialise
-        if type(error).__module__.partition(".")[0] == "polars":
-            return None
-        raise
+    except PolarsError:
+        return None  # an expression that does not serialise
 
 
 def _implied(tree: Any, schema: pa.Schema) -> Condition | None:

@@ -23,12 +23,13 @@ from lakefmt._core.arguments import check_flags, text_argument, texts_argument
 from lakefmt._core.config.table_config import TableConfig
 from lakefmt._core.data_classes import dataclass
 from lakefmt._core.filegroups.model import BaseFile
-from lakefmt._core.filegroups.reader import reading
+from lakefmt._core.filegroups.reader import SMALL_BYTES, reading
 from lakefmt._core.filegroups.stored_keys import paths_tell_times, trusts_paths
 from lakefmt._core.filegroups.table_client import TableAt, TableClient
 from lakefmt._core.filegroups.virtual_columns import dropped_values
 from lakefmt._core.formats.parquet.base_file import check_row_counts
 from lakefmt._core.keys import partition_guarantee, time_guarantees
+from lakefmt._core.read.filter_terms import satisfiable
 from lakefmt._core.read.filters import Filter, computing, filter_columns, keep_rows, parse_filter
 from lakefmt._core.schema import is_mislabelled, join_tables, reconcile, with_meta_columns
 from lakefmt._core.schema.avro import unknown_column
@@ -146,8 +147,6 @@ def _names(columns: object) -> list[str]:
 
 def prune_partitions(table_at: TableAt, partitions: Iterable[PartitionPath], query: Query) -> list[PartitionPath]:
     """Return the partitions that may have matching rows, judged by their paths."""
-    from lakefmt._core.read.filter_terms import satisfiable
-
     remaining = list(partitions)
     if query.condition is None or not table_at.config.is_partitioned:
         return remaining
@@ -164,8 +163,6 @@ def prune_partitions(table_at: TableAt, partitions: Iterable[PartitionPath], que
 
 def _pruned_by_times(table_at: TableAt, partitions: list[PartitionPath], query: Query) -> list[PartitionPath]:
     """Return the partitions of days, hours, months or years that may have rows with the times of the filter."""
-    from lakefmt._core.read.filter_terms import satisfiable
-
     spec, condition = table_at.key_spec(), query.condition
     names = {field.name.split(".", 1)[0] for field in spec.partition_fields if field.timestamp is not None}
     if condition is None or not partitions or not names & query.filter_columns:
@@ -265,7 +262,6 @@ def _named_rows(table_at: TableAt, files: Sequence[BaseFile], query: Query) -> p
         return None
     # Imported here: few reads name texts.
     from lakefmt._core.filegroups.named_rows import MOST_TEXTS, NamedTexts, read_named_rows
-    from lakefmt._core.filegroups.reader import SMALL_BYTES
 
     if table_at.config.drop_partition_columns or any(file.size < SMALL_BYTES for file in files):
         return None

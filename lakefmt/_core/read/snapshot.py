@@ -16,6 +16,7 @@ from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.model import BaseFile, FileSlice
 from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableState
 from lakefmt._core.metadata.reading.listing import ListingByMetadata, MetadataListing
+from lakefmt._core.read.filter_terms import exactly
 from lakefmt._core.read.filters import Filter
 from lakefmt._core.read.scan import (
     BATCH_ROWS,
@@ -47,6 +48,7 @@ __all__ = [
     "plan_increment_read",
     "planned_clusterings",
     "planned_files",
+    "read_every_copy",
     "read_increment",
     "read_planned_increment",
     "reopen_snapshot",
@@ -177,7 +179,10 @@ class Snapshot:
             [2]
         """
         plan = plan_query(self._known_at.columns(), columns, filter, meta_columns=meta_columns)
-        files, logged = self._files(plan, query)
+        return self._read(plan, *self._files(plan, query))
+
+    def _read(self, plan: Query, files: list[BaseFile], logged: list[FileSlice]) -> pa.Table:
+        """Return the rows of base files and merged slices."""
         plain = scan_table(self._known_at, files, plan)
         if not logged:
             return plain
@@ -255,17 +260,32 @@ class Snapshot:
         check_query_type(query)
         return _plain_and_logged(self._slices(plan, query), query)
 
-    def _slices(self, plan: Query, query: str) -> list[FileSlice]:
-        """Return the file slices that may have matching rows."""
+    def _slices(self, plan: Query, query: str, *, by_keys: bool = True) -> list[FileSlice]:
+        """Return the file slices that may have matching rows; by indexes of keys only where `by_keys` allows them."""
         listing = self.client.listing(self.state.config, self.state.timeline, fewest_requests=True)
         if plan.condition is not None and isinstance(listing, MetadataListing):
             from lakefmt._core.read.skipping.file_selection import select_slices  # brings the metadata table along
 
-            return list(select_slices(self._known_at, plan, query, listing).slices)
+            return list(select_slices(self._known_at, plan, query, listing, by_keys=by_keys).slices)
         if plan.condition is None or not self.state.config.is_partitioned:
             return pinned_slices(self._known_at, listing=listing)
         prune = partial(prune_partitions, self.client.at(self.state), query=plan)
         return pinned_slices(self._known_at, prune(listing.candidates()), listing=listing, prune=prune)
+
+
+def read_every_copy(
+    snapshot: Snapshot, columns: Sequence[str] | None, filter: Filter, *, meta_columns: bool = False
+) -> pa.Table:
+    """Return the rows that a change is about, arguments as for :meth:`Snapshot.read`.
+
+    Of a table with partitions no index of keys leaves out files: a key may be stored in several, of which such an index
+    names one.
+    """
+    if not snapshot.state.config.is_partitioned:
+        return snapshot.read(columns, filter, meta_columns=meta_columns)
+    plan = plan_query(snapshot._known_at.columns(), columns, filter, meta_columns=meta_columns)
+    slices = snapshot._slices(plan, "snapshot", by_keys=False)
+    return snapshot._read(plan, *_plain_and_logged(slices, "snapshot"))
 
 
 def pinned_table(snapshot: Snapshot) -> TableAt:
@@ -497,8 +517,6 @@ def read_planned_increment(
 
 def written_by(commits: Sequence[InstantTime], query: Query) -> Condition:
     """Return the condition of rows that some commits wrote and that pass a query's filter."""
-    from lakefmt._core.read.filter_terms import exactly
-
     written = exactly(pc.field(COMMIT_TIME).isin(pa.array(commits, pa.string())))
     return written if query.condition is None else written & query.condition
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote_to_bytes
 
-from lakefmt._core.arguments import foreign, mapping_argument, shown
+from lakefmt._core.arguments import Raised, foreign, mapping_argument, run_foreign, shown
 from lakefmt._core.storage.api import ObjectStore
 from lakefmt._core.storage.local.store import LocalStore
 from lakefmt._core.storage.redaction import Redactor, has_password, printable_url
@@ -177,15 +177,19 @@ def _make(
     except ImportError:
         package = _PACKAGES.get(protocol, f"an fsspec driver for {protocol}")
         return UnsupportedFeature(f"{shown} needs {package}: install it with pip")
-    try:
+
+    def set_up() -> tuple[AbstractFileSystem, str]:
         check_options(driver, protocol, options)
         fs, root = fsspec.core.url_to_fs(url, **options)
-    except InvalidInputError as error:
-        return error
-    except Exception as error:  # noqa: BLE001 - drivers raise what they like while being set up
-        wrong = misspelt(error, options)
-        if wrong is not None:
-            return unknown_option(wrong, frozenset(), protocol)
-        why = Redactor(options)(describe(error))
-        return StorageError(f"cannot open {shown}: {why}", transient=is_transient(error))
-    return fs, str(root)
+        return fs, str(root)
+
+    opened = run_foreign(set_up)
+    if not isinstance(opened, Raised):
+        return opened
+    if isinstance(opened.error, InvalidInputError):
+        return opened.error
+    wrong = misspelt(opened.error, options)
+    if wrong is not None:
+        return unknown_option(wrong, frozenset(), protocol)
+    why = Redactor(options)(describe(opened.error))
+    return StorageError(f"cannot open {shown}: {why}", transient=is_transient(opened.error))

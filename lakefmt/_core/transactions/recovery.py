@@ -13,6 +13,7 @@ from typing import cast
 
 from lakefmt._core.config.table_config import TableConfig
 from lakefmt._core.data_classes import dataclass
+from lakefmt._core.filegroups.pending_plans import is_clustering
 from lakefmt._core.filegroups.table_client import TableAt, TableState
 from lakefmt._core.storage.api import ObjectInfo, ObjectStore, SupportsLevels, remove_abandoned
 from lakefmt._core.storage.parallel import map_concurrently
@@ -276,8 +277,6 @@ def _read_newest_commit(table_at: TableAt) -> None:
 
 def _may_stay_pending(write_at: WriteAt, pending: Instant, rules: Concurrency) -> bool:
     """Return whether a pending instant may stay pending beside a write."""
-    from lakefmt._core.filegroups.pending_plans import is_clustering
-
     on_top = pending.action in (Action.COMPACTION, Action.LOG_COMPACTION)
     if on_top and write_at.config.table_type is TableType.MERGE_ON_READ:
         return True  # new logs lie on top of what it will write; a compacted log takes the place of the logs that it replaces

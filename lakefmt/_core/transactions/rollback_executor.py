@@ -22,21 +22,19 @@ from lakefmt._core.timeline.instant import Action, Instant, State
 from lakefmt._core.timeline.locks.api import Lease
 from lakefmt._core.timeline.markers import list_marked, remove_markers, remove_saved_writes
 from lakefmt._core.timeline.metadata_codec import BodyKind, decode_body, encode_body
-from lakefmt._core.timeline.restore import (
-    instants_left_to_undo,
-    parse_restore_record,
-    requested_as,
-    restore_metadata_record,
-)
 from lakefmt._core.timeline.rollback import (
     KEEP_PLAN,
     RollbackPlan,
     choose_logs,
     execute_rollback,
+    instants_left_to_undo,
     logs_named_by_slice,
+    parse_restore_record,
     parse_rollback_plan,
     plan_rollback,
     plan_rollback_of,
+    requested_as,
+    restore_metadata_record,
     rollback_metadata_record,
     rollback_plan_record,
     scan_logs,

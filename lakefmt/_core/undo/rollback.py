@@ -31,13 +31,13 @@ from lakefmt._core.timeline.heartbeat import heartbeat_name
 from lakefmt._core.timeline.instant import COMMIT_ACTIONS, Action, Instant, State, check_transition
 from lakefmt._core.timeline.locks.open import Lease
 from lakefmt._core.timeline.metadata_codec import BodyKind, decode_body
-from lakefmt._core.timeline.restore import timeline_before
 from lakefmt._core.timeline.rollback import (
     KEEP_PLAN,
     RollbackPlan,
     execute_rollback,
     logs_named_by_slice,
     plan_rollback_of,
+    timeline_before,
 )
 from lakefmt._core.timeline.savepoint import savepoints_of
 from lakefmt._core.timeline.timeline import build_timeline

@@ -18,7 +18,7 @@ from lakefmt._core.timeline.heartbeat import heartbeat_name
 from lakefmt._core.timeline.instant import COMMIT_ACTIONS, Action, Instant, State
 from lakefmt._core.timeline.locks.api import Lease
 from lakefmt._core.timeline.metadata_codec import BodyKind, decode_body, encode_body
-from lakefmt._core.timeline.restore import RestorePlan, restore_record, select_instants_to_undo
+from lakefmt._core.timeline.rollback import RestorePlan, restore_record, select_instants_to_undo
 from lakefmt._core.timeline.savepoint import Savepoint, parse_savepoint, savepoint_record, savepoints_of
 from lakefmt._core.timeline.timeline import Timeline
 from lakefmt._core.transactions.client import WriteAt, WriteClient, open_write_client

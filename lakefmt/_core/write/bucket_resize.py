@@ -29,8 +29,7 @@ from lakefmt._core.schema import reconcile
 from lakefmt._core.values import RECORD_KEY, FileId, InstantTime, PartitionPath, WriteOperation, WriteStat
 from lakefmt._core.write._slice_state import SliceReader
 from lakefmt._core.write.assign import open_file_group
-from lakefmt._core.write.bound_context import prepare
-from lakefmt._core.write.context import WriteRequest, WriteStatus
+from lakefmt._core.write.context import WriteRequest, WriteStatus, prepare
 from lakefmt._core.write.transaction import WriteTransaction
 from lakefmt.errors import UnsupportedFeature
 

@@ -46,8 +46,7 @@ from lakefmt._core.sorting.orders import (
 )
 from lakefmt._core.values import RECORD_KEY, InstantTime, PartitionPath
 from lakefmt._core.write.assign import Assigned, FileSizing, new_file, open_file_group, rows_by_file_group, stable_order
-from lakefmt._core.write.bound_context import BoundContext, announce, prepare
-from lakefmt._core.write.context import FileAssignment, WriteStatus
+from lakefmt._core.write.context import BoundContext, FileAssignment, WriteStatus, announce, prepare
 from lakefmt._core.write.files.base_file import FileInProgress, WorkerPool, append_rows, results
 from lakefmt._core.write.files.bundles import (
     MOST_NEW_ROWS,

@@ -46,9 +46,8 @@ from lakefmt._core.values import (
 )
 from lakefmt._core.write._slice_state import log_placing
 from lakefmt._core.write.assign import Assigned, FileSizing, Logs, Routes, assign_rows, new_file, new_rows
-from lakefmt._core.write.bound_context import Announcements, BoundContext
 from lakefmt._core.write.commit.conflict_resolution import Footprint
-from lakefmt._core.write.context import MOVED_AWAY, FileAssignment, LogTarget, WriteStatus
+from lakefmt._core.write.context import MOVED_AWAY, Announcements, BoundContext, FileAssignment, LogTarget, WriteStatus
 from lakefmt._core.write.files.base_file import write_assigned
 from lakefmt._core.write.files.meta_columns import POSITION
 from lakefmt._core.write.ingest import KeyedBatch, handed_out, in_no_partition, read_all, record_keys, with_keys

@@ -33,10 +33,12 @@ from lakefmt._core.index import (
     key_files,
     locate_everywhere,
     moves_between_partitions,
+    open_index,
     partitions_of_keys,
     partitions_to_list,
     places_new_keys,
 )
+from lakefmt._core.index.lookup import ordered_pairs
 from lakefmt._core.keys import KeySpec, check_colliding_keys, with_path_values
 from lakefmt._core.schema import field_at, reconcile
 from lakefmt._core.storage.api import SupportsPutBatch
@@ -61,9 +63,16 @@ from lakefmt._core.write.assign import (
     new_rows,
     rows_by_file_group,
 )
-from lakefmt._core.write.bound_context import Announcements, BoundContext
 from lakefmt._core.write.commit.conflict_resolution import Footprint
-from lakefmt._core.write.context import APPENDING, MOVED_AWAY, OVERWRITES, REPLACING, WriteStatus
+from lakefmt._core.write.context import (
+    APPENDING,
+    MOVED_AWAY,
+    OVERWRITES,
+    REPLACING,
+    Announcements,
+    BoundContext,
+    WriteStatus,
+)
 from lakefmt._core.write.files.base_file import WorkerPool, results, thread_count
 from lakefmt._core.write.files.bundles import BundleSource, bundle_limits, plan_bundles
 from lakefmt._core.write.files.meta_columns import deletes_among
@@ -674,6 +683,8 @@ def locate_deletes(table_at: TableAt, bound: BoundContext, delete_keys: DeleteKe
     logs = log_placing(table_at, positions=bound.settings.flag("hoodie.write.record.positions"))
     if logs is not None and not capabilities_of(index).covers_logs:
         located = apply_log_deletes(table_at, index, keys, own_partitions, located, slices, alive=True, every=True)
+    if own_partitions is not None and index.is_global:
+        located = _in_own_partitions(table_at, IndexKeys(keys, own_partitions), located, slices)
     footprint = _relied_on_deletes(table_at, bound, index, keys, own_partitions)
     if not delete_keys.selected:
         # Given by key they are gone afterwards: no other write may bring one in meanwhile.
@@ -682,6 +693,23 @@ def locate_deletes(table_at: TableAt, bound: BoundContext, delete_keys: DeleteKe
     routes = Routes(located, late=other_rows(len(keys), located.rows))
     batch = KeyedBatch(pa.table({}), keys, in_no_partition(len(keys)))
     return LocatedRows(batch, slices, routes, logs, _NO_SIZING, footprint=footprint)
+
+
+def _in_own_partitions(table_at: TableAt, keys: IndexKeys, located: Located, slices: Sequence[FileSlice]) -> Located:
+    """Return where keys are stored in the partition of each, whatever others a global index names.
+
+    A key may be stored in several partitions, by plain inserts. A filter selected the rows of these.
+    """
+    homes, paths = keys.partitions.cast(pa.string()), pa.array([each.partition for each in slices], pa.string())
+    is_own = pc.equal(homes.take(from_numpy(located.rows)), paths.take(from_numpy(located.slices)))
+    located = located.where(is_own.to_numpy(zero_copy_only=False))
+    missing = other_rows(len(keys.keys), located.rows)
+    if not len(missing):
+        return located
+    others = IndexKeys(keys.keys.take(from_numpy(missing)), keys.partitions.take(from_numpy(missing)))
+    found = find_stored(table_at, open_index("simple"), others, slices, alive=True, every=True)
+    rows, positions = missing[found.rows], [located.positions, found.positions]
+    return ordered_pairs([located.rows, rows], [located.slices, found.slices], located.steps, None, positions)
 
 
 def _wanted(batch: KeyedBatch) -> IndexKeys:

@@ -37,10 +37,9 @@ from lakefmt._core.transactions.instant import InstantTransaction
 from lakefmt._core.values import RECORD_KEY, CommitResult, InstantTime, PartitionPath
 from lakefmt._core.write._slice_state import log_placing
 from lakefmt._core.write.assign import Assigned, new_rows, new_rows_by_partition, rows_by_file_group
-from lakefmt._core.write.bound_context import BoundContext
 from lakefmt._core.write.commit.retry import retried
 from lakefmt._core.write.commit.transaction import FirstSchema, PendingWrite, check_pending, concurrency_of
-from lakefmt._core.write.context import APPENDING, MOVED_AWAY, WriteContext, WriteRequest, WriteStatus
+from lakefmt._core.write.context import APPENDING, MOVED_AWAY, BoundContext, WriteContext, WriteRequest, WriteStatus
 from lakefmt._core.write.files.bucket_copies import SharedBuckets, share_buckets
 from lakefmt._core.write.grouped_rows import NEW, FoundRows, GroupToWrite, numbered_file, plan_groups
 from lakefmt._core.write.ingest import (

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import pyarrow as pa
 
+from lakefmt._core.config.table_config import append_layout
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.stored_keys import asked_form, note_rows_that_stay, stored_key_spec
 from lakefmt._core.filegroups.table_client import TableClient, TableState
@@ -39,6 +40,7 @@ from lakefmt._core.index import (
     moves_between_partitions,
     places_new_keys,
 )
+from lakefmt._core.index.registry import index_commit
 from lakefmt._core.keys import KeySpec
 from lakefmt._core.schema import null_element_columns
 from lakefmt._core.storage.api import ObjectStore
@@ -56,7 +58,6 @@ from lakefmt._core.write.assign import (
     FileSizing,
     Routes,
 )
-from lakefmt._core.write.bound_context import Announcements, BoundContext
 from lakefmt._core.write.commit.conflict_resolution import Footprint, check_early
 from lakefmt._core.write.commit.transaction import (
     FirstSchema,
@@ -71,12 +72,14 @@ from lakefmt._core.write.commit.transaction import (
 from lakefmt._core.write.context import (
     APPENDING,
     REPLACING,
+    Announcements,
+    BoundContext,
     WriteContext,
     WritePlan,
     WriteRequest,
     WriteStatus,
 )
-from lakefmt._core.write.ingest import KeyedBatch
+from lakefmt._core.write.ingest import KeyedBatch, combine_in_files
 from lakefmt._core.write.mutations import DeleteKeys
 from lakefmt._core.write.pipeline import (
     LocatedRows,
@@ -514,7 +517,6 @@ class WriteTransaction:
         return brings and self.state.config.properties.get("lakefmt.append.order") == "per_bucket"
 
     def _placed_by_bucket(self, located: LocatedRows) -> PlacedRows:
-        from lakefmt._core.config.table_config import append_layout  # few tables keep the order of rows
         from lakefmt._core.write.bulk_insert import assign_queue_rows
 
         layout, size = append_layout(self.state.config.properties), located.sizing.rows_per_file
@@ -551,8 +553,6 @@ class WriteTransaction:
         """Write every file of a placement, which is one of several if there are announcements."""
         batch, assigned = placed.batch, placed.assigned
         if self.context.operation is WriteOperation.UPSERT and not self.combines:
-            from lakefmt._core.write.ingest import combine_in_files  # few upserts ask for it
-
             batch, assigned = combine_in_files(batch, assigned, self.bound.rule)
         return write_assigned_files(
             self.bound, batch, assigned, key_files(self.client, self.state).known, announcements
@@ -604,8 +604,6 @@ class WriteTransaction:
         """
         hidden = self._overwritten(s.stat.partition_path for s in statuses) if replaced is None else replaced
         if self._index is not None and capabilities_of(self._index).on_commit:
-            from lakefmt._core.index.registry import index_commit  # few indexes want to hear of commits
-
             stats = [stat for status in statuses for stat in status.stats]
             announce_commit(self._index, index_commit(self.table_at, self.context.instant, stats))
         if self.context.operation not in APPENDING:

@@ -14,6 +14,7 @@ from lakefmt._core.filegroups.pending_plans import groups_of_plan
 from lakefmt._core.filegroups.table_client import TableClient, TableState
 from lakefmt._core.index import moves_between_partitions, places_new_keys
 from lakefmt._core.schema import reconcile
+from lakefmt._core.sorting.external_sort import gather_windows
 from lakefmt._core.values import IS_DELETED, CommitResult, FileId, PartitionPath, WriteOperation, WriteStat
 from lakefmt._core.write._slice_state import SliceReader
 from lakefmt._core.write.assign import (
@@ -24,10 +25,17 @@ from lakefmt._core.write.assign import (
     is_small,
     new_file,
 )
-from lakefmt._core.write.bound_context import Announcements, prepare
 from lakefmt._core.write.commit.conflict_resolution import Footprint
 from lakefmt._core.write.commit.transaction import FirstSchema
-from lakefmt._core.write.context import APPENDING, OVERWRITES, REPLACING, WriteRequest, WriteStatus
+from lakefmt._core.write.context import (
+    APPENDING,
+    OVERWRITES,
+    REPLACING,
+    Announcements,
+    WriteRequest,
+    WriteStatus,
+    prepare,
+)
 from lakefmt._core.write.ingest import KeyedBatch, read_all, with_stored_keys
 from lakefmt._core.write.mutations import DeleteKeys
 from lakefmt._core.write.pipeline import LocatedRows, PlacedRows, check_unknown_buckets
@@ -131,7 +139,6 @@ def _independent_parts(
             raise UnsupportedFeature(
                 "the rows of a bucket of this table stay in the order in which they come: sort nothing"
             )
-        from lakefmt._core.sorting.external_sort import gather_windows
 
         return (window for window, _ in gather_windows(tables, memory))
     if places_new_keys(index):

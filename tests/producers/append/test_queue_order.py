@@ -18,7 +18,7 @@ from lakefmt._core.filegroups.model import BaseFile, FileSlice
 from lakefmt._core.formats.names import has_bucket_number, queue_bucket_of, queue_file_id, queue_position_of
 from lakefmt._core.keys.key_buckets import check_bucket_key, key_buckets, murmur3
 from lakefmt._core.sorting.orders import RowOrder
-from lakefmt.builders.catalog import ReadBuilder
+from lakefmt.builders import ReadBuilder
 from lakefmt.errors import CorruptFile, InvalidInputError, SchemaMismatch, UnsupportedFeature
 from tests.example_counts import examples
 

@@ -13,6 +13,7 @@ from lakefmt._core.cli.formatters import print_json, print_result
 from lakefmt._core.cli.options import Pair, Partition, as_mapping, open_for, table_argument, table_options
 from lakefmt._core.cli.plans import confirm, progress, yes_option
 from lakefmt._core.data_classes import replace
+from lakefmt.errors import InvalidInputError, TableNotFound
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -166,7 +167,6 @@ def create(
 
 def _schema_from_text(text: str) -> pa.Schema:
     from lakefmt._core.schema.text import parse_schema
-    from lakefmt.errors import InvalidInputError
 
     try:
         return parse_schema(text)
@@ -336,7 +336,6 @@ def _table_columns(
     import pyarrow as pa
 
     from lakefmt._core.storage.redaction import printable_url
-    from lakefmt.errors import TableNotFound
 
     try:
         return open_for(table, options, storage_options).schema

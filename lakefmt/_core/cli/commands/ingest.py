@@ -13,6 +13,7 @@ import click
 from lakefmt._core.cli.commands.services import stopped_by_signals
 from lakefmt._core.cli.formatters import print_json
 from lakefmt._core.cli.options import Pair, as_mapping, json_option, storage_option
+from lakefmt.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from lakefmt._core.ingest.run import Ingester, IngestProgress, RoundEngine
@@ -286,7 +287,6 @@ def _migrate(
 def _property_layers(place: str, depth: int = 0) -> list[tuple[str, Mapping[str, object]]]:
     """Return the layers of a property file: first those that it includes, as Hudi does."""
     from lakefmt._core.formats.properties import decode_properties
-    from lakefmt.errors import InvalidInputError
 
     path = Path(place.removeprefix("file://"))
     if not path.is_file() or depth > _MOST_INCLUDES or path.stat().st_size > _MOST_PROPERTIES_BYTES:

@@ -13,6 +13,8 @@ import click
 
 from lakefmt._core.cli.formatters import counted, print_json
 from lakefmt._core.cli.options import table_options
+from lakefmt._core.values import SystemClock
+from lakefmt.errors import TableNotFound
 
 __all__ = ["report", "ui"]
 
@@ -109,8 +111,6 @@ def report(
     """
     from lakefmt._core.page.report import write_report
     from lakefmt._core.page.tables import PageTables
-    from lakefmt._core.values import SystemClock
-    from lakefmt.errors import TableNotFound
 
     tables, problems = PageTables(paths, options=options, storage_options=storage_options or None).listed()
     if not tables:

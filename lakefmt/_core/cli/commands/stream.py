@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from lakefmt._core.arrow_texts import csv_head, csv_lines, json_lines, text_bytes
 from lakefmt._core.cli.formatters import print_json
 from lakefmt._core.cli.options import columns_option, open_for, table_argument, table_options
 
@@ -99,8 +100,6 @@ def _where(text: str) -> Any:
 
 def _print_batch(batch: StreamBatch, names: list[str] | None, *, as_json: bool) -> list[str]:
     """Print the rows of a batch; a line with the columns comes first, and when they change."""
-    from lakefmt._core.arrow_texts import csv_head, csv_lines, json_lines, text_bytes
-
     columns = list(batch.rows.schema.names)
     target = sys.stdout.buffer
     if as_json:

@@ -10,6 +10,7 @@ import click
 from lakefmt._core.cli.formatters import print_json, printable, result_as_json
 from lakefmt._core.cli.options import open_for, table_argument, table_options
 from lakefmt._core.cli.plans import PlannedCall, plan_as_json, planned
+from lakefmt.errors import InstantNotFound
 
 if TYPE_CHECKING:
     from lakefmt._core.table import Table
@@ -115,8 +116,6 @@ def list_command(table: str, as_json: bool, options: Mapping[str, str], storage_
 @click.argument("instant")
 def delete_savepoint_command(call: PlannedCall, instant: str) -> None:
     """Delete the savepoint of commit INSTANT of TABLE (`latest`: the newest). The next clean may remove its files."""
-    from lakefmt.errors import InstantNotFound
-
     existing = call.table.savepoints()
     chosen = next((each for each in reversed(existing) if instant in (each.instant, "latest")), None)
     if chosen is None:

@@ -266,12 +266,13 @@ def _slices_not_needed(
     return doomed[::-1]
 
 
-def with_change_files(plan: CleanPlan, changes: Iterable[LogFile]) -> CleanPlan:
+def with_change_files(plan: CleanPlan, changes: Iterable[LogFile], *, every: bool = False) -> CleanPlan:
     """Return the plan that also deletes the change files of the slices it deletes (docs/format.md, Change files).
 
     Args:
         plan: the plan.
         changes: the change files of its partitions.
+        every: all of them, also those of slices that stay.
 
     Example:
         >>> plan = CleanPlan(CleanRules(), None, None, {"": ("f-0_1-0-0_20260101000000000.parquet",)})
@@ -281,10 +282,10 @@ def with_change_files(plan: CleanPlan, changes: Iterable[LogFile]) -> CleanPlan:
     """
     parsed = ((p, parse_base_file(name)) for p, names in plan.files.items() for name in names)
     going = {(p, base.file_id, base.instant) for p, base in parsed if base is not None}
-    doomed = [file for file in changes if (file.partition, file.file_id, file.instant) in going]
+    doomed = [file for file in changes if every or (file.partition, file.file_id, file.instant) in going]
     files = {partition: list(names) for partition, names in plan.files.items()}
     for file in doomed:
-        files[file.partition].append(file.name)
+        files.setdefault(file.partition, []).append(file.name)
     return replace(
         plan,
         files={p: tuple(names) for p, names in files.items()},

@@ -12,13 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 from lakefmt._core.arguments import parse_member
 from lakefmt._core.compaction.clean.plan import (
+    FLOOR,
+    SAVEPOINTS_SEEN,
     CleanPlan,
     CleanPolicy,
     CleanRules,
     GroupKey,
     Needs,
+    clean_metadata_record,
+    clean_plan_record,
     consumers_floor,
     earliest_to_retain,
+    parse_clean_plan,
     plan_clean,
     with_change_files,
 )
@@ -26,6 +31,7 @@ from lakefmt._core.config.settings import Settings
 from lakefmt._core.config.table_config import TableConfig, cdc_mode, check_writable
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.model import all_slices, build_slices, join_path
+from lakefmt._core.filegroups.pending_plans import groups_of_plan
 from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableState
 from lakefmt._core.formats.names import parse_base_file, parse_log_file
 from lakefmt._core.notebook import NotebookText
@@ -245,7 +251,6 @@ class _CleanService:
         return _plan(self.write_client.at(state))
 
     def encode(self, state: TableState, proposal: CleanPlan) -> tuple[CleanJob, bytes] | None:
-        from lakefmt._core.compaction.clean.plan import clean_plan_record, parse_clean_plan
 
         if not proposal.num_files:
             return None
@@ -259,7 +264,6 @@ class _CleanService:
             raise WriterActive(f"the clean {pending.time} is at work ({life.reason}); try again later")
 
     def read_pending(self, state: TableState, pending: Instant, lease: Lease) -> CleanJob | None:
-        from lakefmt._core.compaction.clean.plan import parse_clean_plan
 
         client, timeline_store = self.write_client.client, self.write_client.timeline(state.config)
         requested = next((f for f in state.timeline.files_of(pending) if f.state is State.REQUESTED), pending)
@@ -283,7 +287,6 @@ class _CleanService:
     def finish_output(
         self, transaction: InstantTransaction, state: TableState, plan: CleanJob, output: None
     ) -> tuple[bytes, None]:
-        from lakefmt._core.compaction.clean.plan import clean_metadata_record
 
         record = clean_metadata_record(transaction.time, plan, 0)
         return encode_body(BodyKind.CLEAN_METADATA, record), None
@@ -325,7 +328,9 @@ def _plan(write_at: WriteAt) -> CleanPlan:
     plan = plan_clean(timeline, slices, write_at.replaced(), rules, needs, earliest)
     if cdc_mode(write_at.config.properties) is None:
         return plan
-    return with_change_files(plan, list_change_files(client.store, plan.files))
+    every = write_at.settings.flag("lakefmt.clean.change.files")
+    changed = dict.fromkeys(each.partition for each in slices) if every else plan.files
+    return with_change_files(plan, list_change_files(client.store, changed), every=every)
 
 
 def _earliest(table_at: TableAt, rules: CleanRules) -> Instant | None:
@@ -373,8 +378,6 @@ def _compacted_since(table_at: TableAt, kept: Savepoint) -> Iterable[str]:
 
 def planned_groups(write_at: WriteAt) -> Iterable[tuple[PartitionPath, FileId]]:
     """Yield the file groups that pending compactions, log compactions and clusterings will read."""
-    from lakefmt._core.filegroups.pending_plans import groups_of_plan
-
     for pending in write_at.timeline.pending:
         yield from groups_of_plan(write_at, pending)
 
@@ -414,8 +417,6 @@ def _replaces_slices(commit: CommitMetadata) -> bool:
 
 def _last_floor(table_at: TableAt, rules: CleanRules) -> str | None:
     """Return the floor of the last clean: "" when there was no clean, None when the floor cannot be used."""
-    from lakefmt._core.compaction.clean.plan import FLOOR, SAVEPOINTS_SEEN
-
     cleans = table_at.timeline.completed_of(Action.CLEAN)
     if not cleans:
         return ""
@@ -436,7 +437,6 @@ def _has_archive(client: TableClient, config: TableConfig) -> bool:
 
 
 def _extra(state: TableState, plan: CleanPlan) -> dict[str, str]:
-    from lakefmt._core.compaction.clean.plan import FLOOR, SAVEPOINTS_SEEN
 
     entries = {SAVEPOINTS_SEEN: ",".join(i.time for i in savepoints_of(state.timeline)), FLOOR: plan.floor or ""}
     return {key: value for key, value in entries.items() if value}

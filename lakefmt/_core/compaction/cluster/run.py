@@ -25,7 +25,9 @@ from lakefmt._core.compaction.cluster.plan import (
     PartitionMode,
     choose_cluster_partitions,
     is_clustering_due,
+    plan_bucket_clustering,
     plan_clustering,
+    plan_queue_clustering,
 )
 from lakefmt._core.compaction.cluster.records import (
     LAYOUT,
@@ -55,7 +57,7 @@ from lakefmt._core.filegroups.model import FileSlice
 from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableState
 from lakefmt._core.filegroups.virtual_columns import stored_schema
 from lakefmt._core.index import choose_index, places_new_keys
-from lakefmt._core.index.bucket.ring import SplittingIndex, splits_buckets
+from lakefmt._core.index.bucket.ring import SplittingIndex, resize_rules, splits_buckets
 from lakefmt._core.index.bucket.ring_files import RingFiles
 from lakefmt._core.read.scan import plan_query
 from lakefmt._core.read.skipping.file_selection import select_slices
@@ -344,8 +346,6 @@ class _ClusteringService:
         return plan_clustering(slices, busy, rules, ordered=ordered_groups(table_at, slices, rules.order), due=due)
 
     def _propose_in_order(self, state: TableState, rules: ClusteringRules, *, due: bool) -> ClusteringPlan:
-        # Imported here: few tables keep the order of rows.
-        from lakefmt._core.compaction.cluster.plan import plan_queue_clustering
 
         timeline = self.write_client.client.at(state).with_history().timeline
         busy = frozenset(planned_groups(self.write_client.at(state)))
@@ -359,9 +359,6 @@ class _ClusteringService:
     def _propose_buckets(
         self, state: TableState, rules: ClusteringRules, index: SplittingIndex, *, due: bool
     ) -> ClusteringPlan:
-        # Imported here: few tables have buckets that are split and merged.
-        from lakefmt._core.compaction.cluster.plan import plan_bucket_clustering
-        from lakefmt._core.index.bucket.ring import resize_rules
 
         write_at = self.write_client.at(state)
         client, settings = self.write_client.client, self.write_client.settings

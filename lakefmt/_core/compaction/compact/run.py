@@ -40,7 +40,7 @@ from lakefmt._core.compaction.compact.records import (
     release_outputs,
     require_merge_on_read,
 )
-from lakefmt._core.compaction.operations import RewriteResult
+from lakefmt._core.compaction.operations import RewriteResult, operations_of
 from lakefmt._core.compaction.service import PlanRun, load_for_service, run_pending, run_service
 from lakefmt._core.config.settings import Settings
 from lakefmt._core.config.table_config import TableConfig, cdc_mode
@@ -294,8 +294,6 @@ class _CompactionService(MergingService):
         if self.run_operations is None:
             stats = _merge_slices(merge, plan)
         else:
-            from lakefmt._core.compaction.operations import operations_of  # only where other processes run them
-
             parts = self.run_operations(operations_of(merge, plan, self.write_client.owner))
             stats = tuple(stat for part in parts for stat in part)
         return CommitMetadata(WriteOperation.COMPACT, stats, extra_metadata=notes, compacted=True)

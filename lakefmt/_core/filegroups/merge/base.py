@@ -28,6 +28,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefmt._core.arguments import Raised, run_foreign
 from lakefmt._core.arrays import distinct, from_numpy, has_values, replaced_items
 from lakefmt._core.config.merge_rule import CustomMerge, MergeRule, Partial
 from lakefmt._core.data_classes import dataclass, replace
@@ -553,10 +554,11 @@ def call_merger(custom: CustomMerge, older: pa.Table, newer: pa.Table) -> tuple[
     """
     data = [name for name in newer.column_names if name not in META_COLUMNS]
     given = newer.select(data)
-    try:
-        answer = custom.function(older.select(data), given)
-    except Exception as error:
-        raise MergerFailed(f"merger {custom.name} raised {type(error).__name__}: {error}") from error
+    answer = run_foreign(lambda: custom.function(older.select(data), given))
+    if isinstance(answer, Raised):
+        raise MergerFailed(
+            f"merger {custom.name} raised {type(answer.error).__name__}: {answer.error}"
+        ) from answer.error
     merged, mask = answer if isinstance(answer, tuple) and len(answer) == 2 else (answer, None)
     rows, deletes = _checked_result(custom, merged, given), _checked_delete_mask(custom, mask, given.num_rows)
     kept = from_numpy(~deletes)

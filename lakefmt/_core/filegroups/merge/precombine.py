@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from lakefmt._core.arrays import distinct, from_numpy
 from lakefmt._core.config.merge_rule import CustomMerge, MergeRule, Partial
 from lakefmt._core.data_classes import dataclass, replace
-from lakefmt._core.filegroups.merge.base import choose_survivors
+from lakefmt._core.filegroups.merge.base import call_merger, choose_survivors, fold_rows
 from lakefmt._core.filegroups.ordering import (
     Mask,
     Rows,
@@ -68,8 +68,6 @@ def combine_rows(table: pa.Table, codes: Rows, rule: MergeRule) -> Combined | No
     if len(distinct(codes)) == len(codes):
         return None
     if rule.custom is not None:
-        from lakefmt._core.filegroups.merge.base import fold_rows  # few tables have a merge function of their own
-
         numbers = np.unique(codes, return_inverse=True)[1].astype(np.int64)
         folded = fold_rows(rule.custom, table, numbers, marked_deletes(table, rule))
         by_arrival = np.argsort(folded.last)
@@ -99,8 +97,6 @@ def combine_pairs(custom: CustomMerge, older: pa.Table, newer: pa.Table) -> tupl
     Raises:
         MergerFailed: the function raised, or returned rows that do not match its arguments.
     """
-    from lakefmt._core.filegroups.merge.base import call_merger  # few tables have a merge function of their own
-
     return call_merger(custom, older, newer)
 
 

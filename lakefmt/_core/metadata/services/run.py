@@ -19,7 +19,13 @@ from lakefmt._core.metadata.manage import (
     metadata_archive_rules,
 )
 from lakefmt._core.metadata.reading.metadata_files import KnownCommits
-from lakefmt._core.metadata.services.compaction import compact_metadata_table, compaction_instant, has_logs_on
+from lakefmt._core.metadata.services.compaction import (
+    compact_metadata_table,
+    compaction_instant,
+    has_logs_on,
+    log_compact_metadata_table,
+    log_compaction_instant,
+)
 from lakefmt._core.metadata.timeline import MetadataTimeline
 from lakefmt._core.metadata.writer import MetadataTableWriter
 from lakefmt._core.storage.redaction import printable_url
@@ -96,7 +102,6 @@ def _log_compacted(
     settings: Settings,
     commits: KnownCommits | None,
 ) -> MetadataTimeline:
-    from lakefmt._core.metadata.services.compaction import log_compact_metadata_table, log_compaction_instant
 
     threshold = settings.integer("hoodie.metadata.log.compaction.blocks.threshold")
     instant = log_compaction_instant(timeline, pending, threshold, writer.config.version)

@@ -20,14 +20,18 @@ from lakefmt._core.config.table_config import TableConfig
 from lakefmt._core.filegroups.model import FileSlice, LogFile
 from lakefmt._core.filegroups.table_client import TableClient
 from lakefmt._core.formats.bloom.bloom_filter import decode_bloom_filter
-from lakefmt._core.metadata.expressions.functions import TimePattern, compile_time_pattern, find_expression
-from lakefmt._core.metadata.expressions.index_updates import FILTERS, STATISTICS
+from lakefmt._core.metadata.expressions import (
+    FILTERS,
+    STATISTICS,
+    TimePattern,
+    compile_time_pattern,
+    find_expression,
+)
 from lakefmt._core.metadata.index_definitions import IndexDefinition
 from lakefmt._core.metadata.keys import bloom_filter_key
 from lakefmt._core.metadata.layout import PartitionKind
-from lakefmt._core.metadata.reading.index_readers import read_expression_stats
+from lakefmt._core.metadata.reading.index_readers import read_expression_stats, read_stats
 from lakefmt._core.metadata.reading.reader import MetadataTable, newest_records
-from lakefmt._core.metadata.reading.stats_reader import read_stats
 from lakefmt._core.metadata.records import decode_record
 from lakefmt._core.read.filter_terms import Condition, satisfiable
 from lakefmt._core.read.filters import filter_columns

@@ -43,7 +43,15 @@ from lakefmt._core.notebook import NotebookText
 from lakefmt._core.read.filter_terms import Condition
 from lakefmt._core.read.filters import Filter, computing
 from lakefmt._core.read.scan import Query, check_query_type, chosen_row_groups, plan_query, prune_partitions
-from lakefmt._core.read.skipping.by_statistics import listed_leaves, partitions_by_statistics, slices_by_statistics
+from lakefmt._core.read.skipping.by_statistics import (
+    MOST_FILTERS,
+    helps,
+    listed_leaves,
+    partitions_by_statistics,
+    slices_by_expression,
+    slices_by_filters,
+    slices_by_statistics,
+)
 from lakefmt._core.read.skipping.guarantees import Leaf, alterations, statistic_columns
 from lakefmt._core.read.snapshot_files import covers_archived, pinned_slices
 from lakefmt._core.schema.types import field_at
@@ -438,7 +446,13 @@ class _Read:
 
 
 def select_slices(
-    table_at: TableAt, plan: Query, query: str, listing: FileListing | None = None, *, explained: bool = False
+    table_at: TableAt,
+    plan: Query,
+    query: str,
+    listing: FileListing | None = None,
+    *,
+    explained: bool = False,
+    by_keys: bool = True,
 ) -> Selection:
     """Return the slices of a snapshot that may have rows of a read.
 
@@ -448,11 +462,12 @@ def select_slices(
         query: ``snapshot`` or ``read_optimized``.
         listing: lists the files of the snapshot; None: it is chosen now.
         explained: also tell the steps; all files are listed for that.
+        by_keys: also by the record index and secondary indexes, which know one place of a key that is stored twice.
 
     Raises:
         SnapshotExpired: files of the snapshot were cleaned.
     """
-    selection = _selected(_Read(table_at, plan, query, listing), explained=explained)
+    selection = _selected(_Read(table_at, plan, query, listing, newest=by_keys), explained=explained)
     if selection is None:  # what is stored now is of another state: the read does without it
         selection = _selected(_Read(table_at, plan, query, newest=False), explained=explained)
     if selection is None:
@@ -661,8 +676,6 @@ def _by_column_stats(read: _Read, slices: list[FileSlice], *, by: str) -> list[F
 def _by_expression(
     read: _Read, slices: list[FileSlice], *, definition: IndexDefinition, by: str
 ) -> list[FileSlice] | NotUsed:
-    # Imported here: few tables have such an index.
-    from lakefmt._core.read.skipping.by_statistics import helps, slices_by_expression
 
     merged = any(file_slice.logs for file_slice in slices)
     nearer = read.footers_are_nearer(slices, by, merged=merged)
@@ -678,8 +691,6 @@ def _by_expression(
 
 def _by_key_filters(read: _Read, slices: list[FileSlice], *, by: str) -> list[FileSlice] | NotUsed:
     """Return the slices that may have rows with the record keys of the filter, by the key filters of base files."""
-    from lakefmt._core.read.skipping.by_statistics import MOST_FILTERS, slices_by_filters
-
     if read.keys is None:
         may_fail = read.condition is not None and read.condition.may_fail
         return NotUsed(_NO_VALUES if may_fail else "the filter names no record keys")

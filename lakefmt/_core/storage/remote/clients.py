@@ -7,15 +7,18 @@ one table serves S3, Google Cloud Storage, Azure and whatever else speaks fsspec
 from __future__ import annotations
 
 import errno
+import logging
 import os
 from collections.abc import Iterator
 from typing import Final
 
 from lakefmt._core.data_classes import dataclass
+from lakefmt._core.storage.api import PutOutcome
 from lakefmt._core.storage.os_errors import is_transient_code
 
 __all__ = [
     "Payload",
+    "answer_of_put",
     "check_length",
     "describe",
     "is_throttled",
@@ -24,6 +27,8 @@ __all__ = [
     "may_have_happened",
     "status_of",
 ]
+
+_log = logging.getLogger("lakefmt.storage")
 
 _RETRY_STATUS: Final = frozenset({408, 409, 425, 429})
 #: S3 answers these with status 400: the request, or a part of it, did not arrive as it was sent.
@@ -222,6 +227,20 @@ def may_have_happened(error: BaseException) -> bool:
     if isinstance(error, _CERTAIN) or type(error).__name__ in _CERTAIN_NAMES:
         return False
     return not (isinstance(error, OSError) and error.errno in _CERTAIN_CODES)
+
+
+def answer_of_put(error: Exception, name: str) -> PutOutcome:
+    """Return that the outcome of a put is unknown, because its answer was lost; raise an error that says what happened.
+
+    Example:
+        >>> answer_of_put(ConnectionResetError(), "a.parquet").name
+        'UNKNOWN'
+    """
+    if not may_have_happened(error):
+        raise error
+    # The words are for people only; they may hold an address, never an option's value, and are cut by class.
+    _log.warning("the answer to a put of %r was lost (%s)", name, type(error).__name__)
+    return PutOutcome.UNKNOWN
 
 
 def describe(error: BaseException) -> str:

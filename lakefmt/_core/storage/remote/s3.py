@@ -20,13 +20,14 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from lakefmt._core.arguments import Raised, run_foreign
 from lakefmt._core.storage.api import CasResult, ObjectInfo, PutOutcome, Version
 from lakefmt._core.storage.remote.clients import (
     Payload,
+    answer_of_put,
     check_length,
     describe,
     is_transient,
-    may_have_happened,
     status_of,
 )
 from lakefmt.errors import StorageError, UnsafePath
@@ -180,14 +181,14 @@ class S3Objects:
             return PutOutcome.DONE
         stamp = secrets.token_hex(16)
         for _ in range(_CONFLICT_ATTEMPTS):
-            try:
-                self._upload(self._key(name), payload, {"Metadata": {_STAMP: stamp}}, {"IfNoneMatch": "*"})
-            except Exception as error:  # noqa: BLE001 - clients raise what they like; every error is judged here
-                status = status_of(error)
-                if status == 409:
-                    continue  # another write of this name is under way: who is first is not settled
-                return self._settle(error, status, name, stamp)
-            return PutOutcome.DONE
+            answer = run_foreign(
+                lambda: self._upload(self._key(name), payload, {"Metadata": {_STAMP: stamp}}, {"IfNoneMatch": "*"})
+            )
+            if not isinstance(answer, Raised):
+                return PutOutcome.DONE
+            status = status_of(answer.error)
+            if status != 409:  # 409: another write of this name is under way, and who is first is not settled
+                return self._settle(answer.error, status, name, stamp)
         return PutOutcome.UNKNOWN
 
     def _settle(self, error: Exception, status: int | None, name: str, stamp: str) -> PutOutcome:
@@ -195,17 +196,12 @@ class S3Objects:
             return self._refused_or_ours(name, stamp)
         if status == 501:
             raise StorageError(f"this S3 service does not know put-if-absent: {name!r} was not written") from None
-        if not may_have_happened(error):
-            raise error
-        # The words are for people only; they may hold an address, never an option's value, and are cut by class.
-        _log.warning("the answer to a put of %r was lost (%s)", name, type(error).__name__)
-        return PutOutcome.UNKNOWN
+        return answer_of_put(error, name)
 
     def _refused_or_ours(self, name: str, stamp: str) -> PutOutcome:
-        try:
-            head = self._head(name)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the outcome stays open
-            _log.debug("cannot look at %r: %s", name, type(error).__name__)
+        head = run_foreign(lambda: self._head(name))
+        if isinstance(head, Raised):  # whatever it was, the outcome stays open
+            _log.debug("cannot look at %r: %s", name, type(head.error).__name__)
             return PutOutcome.UNKNOWN
         is_ours = head is not None and head.get("Metadata", {}).get(_STAMP) == stamp
         return PutOutcome.DONE if is_ours else PutOutcome.REFUSED
@@ -238,10 +234,9 @@ class S3Objects:
 
     def _abort(self, key: str, upload: str) -> None:
         # Of an upload that was completed after all, this removes nothing.
-        try:
-            self._call("abort_multipart_upload", Key=key, UploadId=upload)
-        except Exception as error:  # noqa: BLE001 - the first error is the one to tell
-            _log.debug("cannot abort the upload of %r: %s", key, describe(error)[:80])
+        answer = run_foreign(lambda: self._call("abort_multipart_upload", Key=key, UploadId=upload))
+        if isinstance(answer, Raised):  # the error of the upload is the one to tell
+            _log.debug("cannot abort the upload of %r: %s", key, describe(answer.error)[:80])
 
     # ----------------------------------------------------------------------------------------------------- versions
 
@@ -255,21 +250,17 @@ class S3Objects:
 
     def replace(self, name: str, payload: Payload, mark: str) -> CasResult:
         """Replace an object whole if its ETag is still `mark`."""
-        try:
-            answer = self._call("put_object", Key=self._key(name), Body=payload.read(0, payload.size), IfMatch=mark)
-        except FileNotFoundError:
-            return CasResult(PutOutcome.REFUSED)  # it is gone
-        except Exception as error:
-            status = status_of(error)
-            if status == 412:
-                return CasResult(PutOutcome.REFUSED)
-            if status == 501:
-                raise StorageError(f"this S3 service does not know If-Match: {name!r} was not written") from None
-            if not may_have_happened(error):
-                raise
-            _log.warning("the answer to a conditional put of %r was lost (%s)", name, type(error).__name__)
-            return CasResult(PutOutcome.UNKNOWN)
-        return CasResult(PutOutcome.DONE, str(answer["ETag"]))
+        answer = run_foreign(
+            lambda: self._call("put_object", Key=self._key(name), Body=payload.read(0, payload.size), IfMatch=mark)
+        )
+        if not isinstance(answer, Raised):
+            return CasResult(PutOutcome.DONE, str(answer["ETag"]))
+        status = status_of(answer.error)
+        if status == 412 or isinstance(answer.error, FileNotFoundError):
+            return CasResult(PutOutcome.REFUSED)  # another one is there, or it is gone
+        if status == 501:
+            raise StorageError(f"this S3 service does not know If-Match: {name!r} was not written")
+        return CasResult(answer_of_put(answer.error, name))
 
     # ----------------------------------------------------------------------------------------------------- removing
 

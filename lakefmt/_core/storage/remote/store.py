@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, NoReturn, Protocol, Type
 import pyarrow as pa
 import pyarrow.fs as pafs
 
+from lakefmt._core.arguments import Raised, run_foreign
 from lakefmt._core.storage.api import Buffer, Capabilities, CasResult, ObjectInfo, PutOutcome, Version
 from lakefmt._core.storage.arrow_filesystem import track_arrow_use
 from lakefmt._core.storage.object_names import (
@@ -44,7 +45,6 @@ from lakefmt._core.storage.object_names import (
 from lakefmt._core.storage.option_names import misspelt, unknown_option
 from lakefmt._core.storage.os_errors import is_full, os_failure
 from lakefmt._core.storage.redaction import Redactor, printable_url
-from lakefmt._core.storage.remote.azure import AzureObjects
 from lakefmt._core.storage.remote.clients import (
     Payload,
     check_length,
@@ -53,8 +53,7 @@ from lakefmt._core.storage.remote.clients import (
     is_transient,
     is_transient_word,
 )
-from lakefmt._core.storage.remote.fsspec import FsspecObjects
-from lakefmt._core.storage.remote.gcs import GcsObjects
+from lakefmt._core.storage.remote.fsspec import AzureObjects, FsspecObjects, GcsObjects
 from lakefmt._core.storage.remote.s3 import S3Objects
 from lakefmt.errors import CorruptFile, LakefmtError, ObjectNotFound, StateError, StorageError, UnsupportedFeature
 
@@ -193,14 +192,13 @@ class CheckedHandler(pafs.FSSpecHandler):  # type: ignore[misc]  # pyarrow is un
         return pa.PythonFile(track_arrow_use(_CheckedFile(file, path, self._ask)), mode="r")
 
     def _ask(self, doing: str, path: str, act: Callable[[], T]) -> T:
-        try:
-            return act()
-        except (LakefmtError, FileNotFoundError, IsADirectoryError, NotADirectoryError):
-            raise  # Arrow and its callers know these words
-        except Exception as error:  # noqa: BLE001 - client libraries raise what they like
-            failure = self._failure(error, doing, path)
-        # Raised out here, so that the original, whose text may hold what must not be shown, is not chained to it.
-        raise failure
+        answer = run_foreign(act)
+        if not isinstance(answer, Raised):
+            return answer
+        if isinstance(answer.error, LakefmtError | FileNotFoundError | IsADirectoryError | NotADirectoryError):
+            raise answer.error  # Arrow and its callers know these words
+        # The original, whose text may hold what must not be shown, is not chained to it.
+        raise self._failure(answer.error, doing, path)
 
 
 class _SmallFiles:
@@ -638,17 +636,15 @@ class RemoteStore:
     def _ask(self, doing: str, name: str, act: Callable[[], T]) -> T:
         """Return what `act` returns; what a client library raises becomes a StorageError without secrets."""
         began = time.perf_counter() if (noted := _requests.isEnabledFor(logging.DEBUG)) else 0.0
-        try:
-            return act()
-        except LakefmtError:
-            raise
-        except Exception as error:  # noqa: BLE001 - client libraries raise what they like
-            failure = self._failure(error, doing, name)
-        finally:
-            if noted:
-                _requests.debug("%s %r in %s: %.1f ms", doing, name, self.url, (time.perf_counter() - began) * 1000)
-        # Raised out here, so that the original, whose text may hold what must not be shown, is not chained to it.
-        raise failure
+        answer = run_foreign(act)
+        if noted:
+            _requests.debug("%s %r in %s: %.1f ms", doing, name, self.url, (time.perf_counter() - began) * 1000)
+        if not isinstance(answer, Raised):
+            return answer
+        if isinstance(answer.error, LakefmtError):
+            raise answer.error
+        # The original, whose text may hold what must not be shown, is not chained to it.
+        raise self._failure(answer.error, doing, name)
 
     def _failure(self, error: Exception, doing: str, name: str) -> LakefmtError:
         wrong = misspelt(error, getattr(self._fs, "storage_options", {}))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import TypeVar
 
+from lakefmt._core.arguments import Raised, run_foreign
 from lakefmt._core.storage.redaction import Redactor, has_password
 from lakefmt._core.storage.remote.clients import describe, is_throttled
 from lakefmt.errors import InvalidInputError, LakefmtError, StorageError, UnsupportedFeature
@@ -52,12 +53,12 @@ def ask_service(what: str, doing: str, act: Callable[[], T]) -> T:
     Raises:
         StorageError: transient, because a lock that cannot be asked for now may be later.
     """
-    try:
-        return act()
-    except LakefmtError:
-        raise
-    except Exception as error:  # noqa: BLE001 - client libraries raise what they like
-        text = f"cannot {doing} {what}: {_redact_urls(describe(error))}"
-        failure = StorageError(text, transient=True, throttled=is_throttled(error))
-    # Raised out here, so that the original, whose text may hold what must not be shown, is not chained to it.
-    raise failure
+    answer = run_foreign(act)
+    if not isinstance(answer, Raised):
+        return answer
+    error = answer.error
+    if isinstance(error, LakefmtError):
+        raise error
+    # The original, whose text may hold what must not be shown, is not chained to it.
+    text = f"cannot {doing} {what}: {_redact_urls(describe(error))}"
+    raise StorageError(text, transient=True, throttled=is_throttled(error))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
 from lakefmt._core.timeline.locks.clients import ask_service, import_extra, without_password
@@ -102,6 +102,36 @@ def text_map(items: Mapping[str, str]) -> Value:
     return _MAP, (_STRING, _STRING, [*items.items()])
 
 
+class WireProtocol(Protocol):
+    """What is asked of Thrift's ``TBinaryProtocol``."""
+
+    def writeMessageBegin(self, name: str, type: int, seqid: int) -> None: ...  # noqa: N802  (Thrift's name, as all of these)
+    def writeMessageEnd(self) -> None: ...  # noqa: N802
+    def writeFieldBegin(self, name: str, type: int, id: int) -> None: ...  # noqa: N802
+    def writeFieldStop(self) -> None: ...  # noqa: N802
+    def writeListBegin(self, etype: int, size: int) -> None: ...  # noqa: N802
+    def writeMapBegin(self, ktype: int, vtype: int, size: int) -> None: ...  # noqa: N802
+    def writeBinary(self, str_val: bytes) -> None: ...  # noqa: N802
+    def writeBool(self, bool_val: bool) -> None: ...  # noqa: N802
+    def writeByte(self, byte: int) -> None: ...  # noqa: N802
+    def writeDouble(self, dub: float) -> None: ...  # noqa: N802
+    def writeI16(self, i16: int) -> None: ...  # noqa: N802
+    def writeI32(self, i32: int) -> None: ...  # noqa: N802
+    def writeI64(self, i64: int) -> None: ...  # noqa: N802
+    def readMessageBegin(self) -> tuple[str, int, int]: ...  # noqa: N802
+    def readMessageEnd(self) -> None: ...  # noqa: N802
+    def readFieldBegin(self) -> tuple[str | None, int, int]: ...  # noqa: N802
+    def readListBegin(self) -> tuple[int, int]: ...  # noqa: N802
+    def readMapBegin(self) -> tuple[int, int, int]: ...  # noqa: N802
+    def readBinary(self) -> bytes: ...  # noqa: N802
+    def readBool(self) -> bool: ...  # noqa: N802
+    def readByte(self) -> int: ...  # noqa: N802
+    def readDouble(self) -> float: ...  # noqa: N802
+    def readI16(self) -> int: ...  # noqa: N802
+    def readI32(self) -> int: ...  # noqa: N802
+    def readI64(self) -> int: ...  # noqa: N802
+
+
 class ThriftConnection:
     """Calls over one socket to the first of some addresses that answers.
 
@@ -122,7 +152,7 @@ class ThriftConnection:
             wire = sockets.TSocket(host, port)
             wire.setTimeout(int(seconds * 1000))
             self._transport = transports.TBufferedTransport(wire)
-            self._protocol: Any = protocols.TBinaryProtocol(
+            self._protocol: WireProtocol = protocols.TBinaryProtocol(
                 self._transport, string_length_limit=_MAX_TEXT_BYTES, container_length_limit=_MAX_ITEMS
             )
             try:
@@ -169,7 +199,7 @@ class ThriftConnection:
         self._transport.close()
 
 
-def write_struct(protocol: Any, fields: Struct) -> None:
+def write_struct(protocol: WireProtocol, fields: Struct) -> None:
     """Write fields and the mark of their end."""
     for field, (code, value) in fields.items():
         protocol.writeFieldBegin("", code, field)
@@ -177,7 +207,7 @@ def write_struct(protocol: Any, fields: Struct) -> None:
     protocol.writeFieldStop()
 
 
-def _write(protocol: Any, code: int, value: Any) -> None:
+def _write(protocol: WireProtocol, code: int, value: Any) -> None:
     if code == _STRUCT:
         write_struct(protocol, value)
     elif code in (_LIST, _SET):
@@ -197,7 +227,7 @@ def _write(protocol: Any, code: int, value: Any) -> None:
         _writers(protocol)[code](value)
 
 
-def _writers(protocol: Any) -> dict[int, Callable[[Any], None]]:
+def _writers(protocol: WireProtocol) -> dict[int, Callable[[Any], None]]:
     return {
         _BOOL: protocol.writeBool,
         _BYTE: protocol.writeByte,
@@ -208,7 +238,7 @@ def _writers(protocol: Any) -> dict[int, Callable[[Any], None]]:
     }
 
 
-def read_struct(protocol: Any, depth: int = 0) -> Struct:
+def read_struct(protocol: WireProtocol, depth: int = 0) -> Struct:
     """Return the fields that come next.
 
     Raises:
@@ -224,7 +254,7 @@ def read_struct(protocol: Any, depth: int = 0) -> Struct:
         fields[field] = code, _read(protocol, code, depth)
 
 
-def _read(protocol: Any, code: int, depth: int) -> Any:
+def _read(protocol: WireProtocol, code: int, depth: int) -> Any:
     if code == _STRUCT:
         return read_struct(protocol, depth + 1)
     if code in (_LIST, _SET):

@@ -20,6 +20,7 @@ import socket
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
+from lakefmt._core.arguments import Raised, run_foreign
 from lakefmt._core.timeline.locks.api import LockHandle, LockOptions
 from lakefmt._core.timeline.locks.clients import ask_service, import_extra, without_password
 from lakefmt.errors import StorageError
@@ -219,11 +220,9 @@ class KazooSession:
 
     def close(self) -> None:
         """End the session."""
-        try:
-            self._client.stop()
-            self._client.close()
-        except Exception:  # noqa: BLE001 - it ends by itself when it times out
-            return
+        # What fails here ends by itself when it times out.
+        if not isinstance(run_foreign(self._client.stop), Raised):
+            run_foreign(self._client.close)
 
     def _ask(self, doing: str, act: Callable[[], T]) -> T:
         return ask_service(f"ZooKeeper at {self._hosts}", doing, act)

@@ -16,6 +16,7 @@ import pyarrow as pa
 from lakefmt._core.config.settings import Settings
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.model import BaseFile, FileSlice
+from lakefmt._core.filegroups.pending_plans import PLANNING, groups_left_behind, groups_of_plan, is_clustering
 from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableState
 from lakefmt._core.formats.names import parse_base_file, parse_log_file
 from lakefmt._core.index import IndexKeys, choose_index, key_files, locate_everywhere, open_index
@@ -139,9 +140,6 @@ def withdraw_for_overwrite(
 
 def clustered_groups(table_at: TableAt) -> dict[Group, Instant]:
     """Return the file groups of pending clusterings, each with the clustering."""
-    # Imported here: few writes meet a clustering.
-    from lakefmt._core.filegroups.pending_plans import groups_of_plan, is_clustering
-
     return {
         group: pending
         for pending in table_at.timeline.pending
@@ -297,7 +295,6 @@ def _ended_clustering(copies: Collection[str], now: TableState) -> Instant | Non
 def _findings_of_plans(
     table_at: TableAt, changes: Changes, time: InstantTime, begun: TableState
 ) -> Iterator[ConflictFinding | None]:
-    from lakefmt._core.filegroups.pending_plans import PLANNING, groups_left_behind, groups_of_plan
 
     planned_before = {(i.time, i.action) for i in begun.timeline.pending}
     for pending in table_at.timeline.pending:

@@ -18,12 +18,14 @@ from typing import TYPE_CHECKING, Literal, cast
 
 import pyarrow as pa
 
+from lakefmt._core.arguments import Raised, run_foreign
 from lakefmt._core.config.table_config import TableConfig, check_writable, parse_table_config
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.stored_keys import check_operations
 from lakefmt._core.filegroups.table_client import TableClient, TableState
 from lakefmt._core.keys import GENERATOR_KEYS, check_generator
 from lakefmt._core.metadata.layout import SEEN_KEY
+from lakefmt._core.schema.evolve import narrowed
 from lakefmt._core.storage.local.process_lock import process_locks
 from lakefmt._core.storage.parallel import BegunRequest, map_concurrently
 from lakefmt._core.storage.table_directory import TableDirectory
@@ -55,7 +57,6 @@ from lakefmt._core.values import (
     WriteOperation,
     WriteStat,
 )
-from lakefmt._core.write.bound_context import BoundContext
 from lakefmt._core.write.commit.conflict_resolution import WRITER, Footprint, resolve_conflicts, withdraw_for_overwrite
 from lakefmt._core.write.commit.key_stats import (
     KEY_HASHES_ENTRY,
@@ -63,7 +64,7 @@ from lakefmt._core.write.commit.key_stats import (
     key_stats_of,
     log_key_coverage_of,
 )
-from lakefmt._core.write.context import OnCommit, WriteContext, WriteRequest, WriteStatus
+from lakefmt._core.write.context import BoundContext, OnCommit, WriteContext, WriteRequest, WriteStatus, add_entries
 from lakefmt._core.write.ingest import without_stored_keys
 from lakefmt.errors import (
     CommitConflict,
@@ -121,16 +122,15 @@ def notify(
 ) -> tuple[str, ...]:
     """Call the observers of a commit; return a sentence for each that failed, without secrets."""
     failures = []
+    # The commit stands whatever its observers do.
     if observer is not None:
-        try:
-            observer(result)
-        except Exception as error:  # noqa: BLE001 - the commit stands whatever its observer does
-            failures.append(f"on_commit failed: {type(error).__name__}: {error}")
+        called = run_foreign(lambda: observer(result))
+        if isinstance(called, Raised):
+            failures.append(f"on_commit failed: {type(called.error).__name__}: {called.error}")
     if str(options.get(CALLBACK_ON, "false")).lower() == "true":
-        try:
-            problem = _post(client, result, options)
-        except Exception as error:  # noqa: BLE001 - the same
-            problem = f"the commit callback failed: {type(error).__name__}: {error}"
+        problem = run_foreign(lambda: _post(client, result, options))
+        if isinstance(problem, Raised):
+            problem = f"the commit callback failed: {type(problem.error).__name__}: {problem.error}"
         if problem:
             failures.append(problem)
     return tuple(failures)
@@ -208,7 +208,6 @@ class FirstSchema:
             return incoming
         if len(set(incoming.names)) < len(incoming):
             return incoming  # a column that comes twice is refused by name
-        from lakefmt._core.schema.evolve import narrowed  # most writes change no column
 
         return narrowed(self.rows.select(incoming.names), table)
 
@@ -263,7 +262,7 @@ def begin_instant(
         incoming: the schema of the data; None: the table's.
         first: remembers the table's schema from attempt to attempt.
         waits: until the instant is inflight. False: who writes a file or ends the write waits
-            (:attr:`~lakefmt._core.write.bound_context.BoundContext.inflight`).
+            (:attr:`~lakefmt._core.write.context.BoundContext.inflight`).
 
     Raises:
         MetadataTablePresent: the table advertises a metadata table and the call did not ask to drop it.
@@ -545,8 +544,6 @@ def complete_instant(
         check_pending(timeline, context.instant)
         begun, now = write.based_on or write.state, TableState(config, timeline)
         if write.entries is not None or watermark is not None or write_client.client.at(now).newest_entries():
-            from lakefmt._core.write.context import add_entries  # most tables have none
-
             noted = add_entries(write_client.client.at(now), metadata, write.entries, context.instant, watermark)
             if isinstance(noted, CommitResult):
                 return noted

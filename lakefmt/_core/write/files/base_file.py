@@ -48,9 +48,8 @@ from lakefmt._core.sorting.external_sort import FileKeys, row_memory, widened
 from lakefmt._core.sorting.written_keys import FileKeyChange, keys_of, without
 from lakefmt._core.storage.api import PutOutcome, SupportsBeginFlush
 from lakefmt._core.values import FILE_NAME, META_COLUMNS, RECORD_KEY, WriteOperation, WriteStat
-from lakefmt._core.write.bound_context import BoundContext, prepare
 from lakefmt._core.write.commit.key_stats import MOST_HASHES, hash_keys
-from lakefmt._core.write.context import FileAssignment, WriteStatus
+from lakefmt._core.write.context import BoundContext, FileAssignment, WriteStatus, prepare
 from lakefmt._core.write.files.meta_columns import MetaColumns, routed_deletes
 from lakefmt.errors import CorruptFile, InternalError, InvalidInputError, StorageError, UnsupportedFeature
 
@@ -332,7 +331,7 @@ def write_assigned(
         alone: no other file is written beside it, so that its columns may be read by several threads. Otherwise the
             files share the threads: each one's memory is then used again for the next.
         known_footer: the footer of the assigned base file, where it has been read.
-        announced: what :func:`~lakefmt._core.write.bound_context.announce` said of the write's files.
+        announced: what :func:`~lakefmt._core.write.context.announce` said of the write's files.
 
     Raises:
         InternalError: more or fewer rows came than were assigned.

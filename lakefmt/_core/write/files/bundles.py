@@ -37,8 +37,7 @@ from lakefmt._core.formats.parquet.base_file import BaseFileFooter, ColumnTraits
 from lakefmt._core.storage.api import SupportsPutBatch
 from lakefmt._core.values import FILE_NAME, RECORD_KEY
 from lakefmt._core.write.assign import Assigned
-from lakefmt._core.write.bound_context import BoundContext, prepare
-from lakefmt._core.write.context import MOVED_AWAY, FileAssignment, WriteStatus
+from lakefmt._core.write.context import MOVED_AWAY, BoundContext, FileAssignment, WriteStatus, prepare
 from lakefmt._core.write.files.base_file import (
     FileInProgress,
     RowFacts,
@@ -127,7 +126,7 @@ class BundleSource:
         bound: the write.
         batch: its rows.
         footer_of: returns the footer of a base file, where the look-up has read it.
-        announced: what :func:`~lakefmt._core.write.bound_context.announce` said of the write's files.
+        announced: what :func:`~lakefmt._core.write.context.announce` said of the write's files.
         is_alone: the write has one file, so that its columns may be read by several threads.
     """
 
@@ -408,7 +407,7 @@ def write_small_files(
         assignments: the files, none with a base.
         counts: how many of the rows are each one's.
         rows: routed rows with their record keys, one file's behind the other's.
-        announced: what :func:`~lakefmt._core.write.bound_context.announce` said of the write's files.
+        announced: what :func:`~lakefmt._core.write.context.announce` said of the write's files.
 
     Raises:
         StorageError: the store failed; the call may be repeated.
@@ -465,7 +464,7 @@ def rewrite_together(
         counts: how many of the rows are each one's.
         rows: routed rows with their record keys, one file's behind the other's.
         footer_of: tells the footer of a base file, where the look-up has read it.
-        announced: what :func:`~lakefmt._core.write.bound_context.announce` said of the write's files.
+        announced: what :func:`~lakefmt._core.write.context.announce` said of the write's files.
 
     Raises:
         StorageError: the store failed; the call may be repeated.

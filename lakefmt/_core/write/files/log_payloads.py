@@ -44,8 +44,7 @@ from lakefmt._core.schema import arrow_to_avro, with_meta_columns, without_meta_
 from lakefmt._core.storage.api import SupportsPutBatch
 from lakefmt._core.timeline.markers import create_marker, create_markers
 from lakefmt._core.values import IS_DELETED, META_COLUMNS, WriteOperation, WriteStat
-from lakefmt._core.write.bound_context import BoundContext, marker_of, prepare
-from lakefmt._core.write.context import FileAssignment, LogTarget, WriteStatus
+from lakefmt._core.write.context import BoundContext, FileAssignment, LogTarget, WriteStatus, marker_of, prepare
 from lakefmt._core.write.files.meta_columns import POSITION, routed_deletes, with_meta_of
 from lakefmt.errors import InternalError
 
@@ -271,7 +270,7 @@ def write_log_files(
         files: the logs.
         counts: the number of rows of each log.
         rows: routed rows with their record keys, those of one log after those of the one before.
-        announced: what :func:`~lakefmt._core.write.bound_context.announce` said of the write's files.
+        announced: what :func:`~lakefmt._core.write.context.announce` said of the write's files.
 
     Raises:
         InvalidInputError: a block would be too large to be read.

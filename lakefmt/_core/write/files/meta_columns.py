@@ -24,8 +24,7 @@ from lakefmt._core.values import (
     RECORD_KEY,
     WriteOperation,
 )
-from lakefmt._core.write.bound_context import BoundContext
-from lakefmt._core.write.context import MOVED_AWAY, FileAssignment
+from lakefmt._core.write.context import MOVED_AWAY, BoundContext, FileAssignment
 
 __all__ = ["POSITION", "MetaColumns", "deletes_among", "routed_deletes", "with_meta_of"]
 

@@ -1,7 +1,8 @@
-"""The names of pypaimon over lakefmt tables: a catalog of a warehouse folder, and the builders of reads, writes and streams.
+"""The names of pypaimon over lakefmt tables: a program written for it changes its imports (docs/append.md, Builders).
 
-A scan plans splits, and a read turns them into rows. A batch write collects rows, and one commit adds them or replaces partitions
-by them. Stream reads are ``table.stream``. :class:`PredicateBuilder` makes conditions on rows.
+A catalog is a warehouse folder. A scan plans splits, and a read turns them into rows. A batch write collects rows, and one commit adds
+them or replaces partitions by them. Stream reads are ``table.stream``. :class:`PredicateBuilder` makes conditions on rows. Rows, files and
+rules are those of :class:`lakefmt.Table`.
 """
 
 from __future__ import annotations
@@ -36,24 +37,7 @@ from lakefmt.errors import (
     UnsupportedFeature,
 )
 
-__all__ = [
-    "BatchTableCommit",
-    "BatchTableWrite",
-    "BatchWriteBuilder",
-    "BuilderTable",
-    "Catalog",
-    "CatalogFactory",
-    "CommitMessage",
-    "Plan",
-    "PredicateBuilder",
-    "ReadBuilder",
-    "Schema",
-    "Split",
-    "StreamReadBuilder",
-    "StreamingTableScan",
-    "TableRead",
-    "TableScan",
-]
+__all__ = ["CatalogFactory", "Schema"]
 
 _CATALOG_NAME = re.compile(r"[\w][-\w]{0,127}")
 
