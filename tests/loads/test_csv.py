@@ -35,7 +35,7 @@ def read(
 ) -> tuple[list[tuple[str | None, ...]], int]:
     """The rows of a body as texts, and how many are bad."""
     reader = CsvReader(LoadParameters(**{"separator": b",", **how}), list(names), {})
-    found = list(reader.read(blocks(data, size)))
+    found = [decode() for decode in reader.read(blocks(data, size))]
     rows = [tuple(row.values()) for each in found for row in each.rows.to_pylist()]
     return rows, sum(each.bad for each in found)
 
@@ -192,7 +192,7 @@ def test_tx15_tx16_warnings() -> None:
 
 def test_tx15_the_bodies_of_two_loads_are_not_glued() -> None:
     reader = CsvReader(LoadParameters(separator=b","), NAMES, {})
-    rows = [row for body in (b"1,2", b"3,4") for found in reader.read([body]) for row in found.rows.to_pylist()]
+    rows = [row for body in (b"1,2", b"3,4") for decode in reader.read([body]) for row in decode().rows.to_pylist()]
     assert [tuple(row.values()) for row in rows] == [("1", "2"), ("3", "4")]
 
 
@@ -403,7 +403,9 @@ def test_a_value_does_not_depend_on_the_values_beside_it(data: st.DataObject) ->
         )
         body = "".join(f"{number},{text}\n" for number, text in enumerate(rows)).encode()
         return [
-            repr(value) for found in shaper.reader.read([body]) for value in shaper.shape(found).rows["v"].to_pylist()
+            repr(value)
+            for decode in shaper.reader.read([body])
+            for value in shaper.shape(decode()).rows["v"].to_pylist()
         ]
 
     alone = [value for text in texts for value in values([text])]

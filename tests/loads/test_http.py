@@ -7,6 +7,7 @@ import bz2
 import gzip
 import json
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -22,6 +23,8 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
+from lakefmt._core.loads import http
+from lakefmt.client import StreamLoad
 from lakefmt.errors import InvalidInputError
 from lakefmt.server import HttpLimits, LoadOptions, LoadServer, hash_password, load_users, serve
 from tests.example_counts import seed_of_run
@@ -277,6 +280,61 @@ def test_c4_many_slow_connections_keep_nobody_out(started: Callable[..., LoadSer
     finally:
         for raw in slow:
             raw.socket.close()
+
+
+@pytest.mark.slow
+def test_c4_connections_that_are_slow_already_end_at_once_for_others(
+    started: Callable[..., LoadServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many come: with two thousand a client had waited for five seconds, 20 ms for each one before it."""
+    monkeypatch.setattr(http, "_SLOW_SECONDS", 0.0)
+    monkeypatch.setattr(http, "_PLACE_SECONDS", 3_600.0)
+    server = started(limits=HttpLimits(connections=4, header_seconds=3_600, read_seconds=3_600))
+    slow = [Raw(server) for _ in range(200)]
+    try:
+        with Raw(server) as other:
+            other.head("GET", "/api/health")
+            assert b"OK" in other.receive(b"}")
+    finally:
+        for raw in slow:
+            raw.socket.close()
+
+
+def test_c4_bodies_of_which_nothing_comes_keep_nobody_out(
+    base: str, started: Callable[..., LoadServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where all places are taken; such a load leaves nothing."""
+    monkeypatch.setattr(http, "_SILENT_SECONDS", 0.0)
+    server = started(limits=HttpLimits(connections=4, header_seconds=3_600, read_seconds=3_600))
+    silent = [Raw(server) for _ in range(8)]
+    try:
+        for number, raw in enumerate(silent):
+            raw.head(
+                "PUT", "/api/db/t/_stream_load", column_separator=",", label=f"silent-{number}", Content_Length="100"
+            )
+            raw.send("1,a,1\n")
+        with StreamLoad(server.url, "db", "t", retries=0) as load:
+            load.load(b"2,b,2\n", column_separator=",")
+        assert rows_of(base) == [2]
+    finally:
+        for raw in silent:
+            raw.socket.close()
+
+
+def test_a_client_loads_in_a_process_of_many_open_files(started: Callable[..., LoadServer]) -> None:
+    url = started().url
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4_096, most[1]), most[1]))
+    opened = [os.open(os.devnull, os.O_RDONLY)]
+    try:
+        while opened[-1] < 1_100:
+            opened.append(os.dup(opened[0]))
+        with StreamLoad(url, "db", "t", retries=0) as load:
+            assert load.load(b"1,a,1\n", column_separator=",").rows == 1
+    finally:
+        for number in opened:
+            os.close(number)
+        resource.setrlimit(resource.RLIMIT_NOFILE, most)
 
 
 def test_c4_a_request_takes_no_longer_than_it_may(started: Callable[..., LoadServer]) -> None:

@@ -23,7 +23,7 @@ TYPES = {"a": pa.int64(), "b": pa.string()}
 def read(data: bytes, size: int = 1 << 20, types: Any = TYPES, **how: Any) -> tuple[list[tuple[Any, ...]], int]:
     """The rows of a body, and how many are bad."""
     reader = JsonReader(LoadParameters(format="json", **how), list(types), types)
-    found = list(reader.read(blocks(data, size)))
+    found = [decode() for decode in reader.read(blocks(data, size))]
     rows = [tuple(row.values()) for each in found for row in each.rows.to_pylist()]
     return rows, sum(each.bad for each in found)
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import zlib
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import lakefmt
+from lakefmt._core.loads import bodies, csv_rows, json_rows, staging
 from lakefmt._core.loads.auth import User
 from lakefmt._core.loads.bodies import BodyBroken, Request
 from lakefmt._core.loads.commit import LABEL_KEY
@@ -754,3 +757,69 @@ def test_an_unexpected_error_is_a_reply(client: Client, monkeypatch: pytest.Monk
 
 def test_the_service_is_a_function_of_a_request() -> None:
     assert LoadService.handle.__annotations__["return"] == "Reply"
+
+
+@pytest.mark.parametrize("form", ["csv", "json"])
+def test_rows_of_blocks_that_are_decoded_at_once_stay_in_their_order(
+    form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Later rows of a key win, and bad rows are told in the order in which they came, however the threads take turns."""
+    monkeypatch.setattr(csv_rows, "_BLOCK_BYTES", 400)
+    monkeypatch.setattr(json_rows, "_BLOCK_BYTES", 400)
+    monkeypatch.setattr(bodies, "BLOCK_BYTES", 100)
+    base = Base()
+    client = Client(base.service(LoadOptions(durable=False, wait_seconds=0, show_values=True)))
+    numbers = range(600)
+    if form == "csv":
+        body = "".join(f"{number % 7},{number},{'x' if number % 100 == 99 else number}\n" for number in numbers)
+        how = {"column_separator": ",", "strict_mode": "true"}
+    else:
+        texts = {number: '"x"' if number % 100 == 99 else number for number in numbers}
+        body = "\n".join(f'{{"id": {number % 7}, "v": {number}, "n": {texts[number]}}}' for number in numbers)
+        how = {"format": "json", "strict_mode": "true"}
+    client.transaction("begin", "l")
+    reply = client.transaction("load", "l", body.encode(), max_filter_ratio="0.5", **how)
+    assert (reply["NumberTotalRows"], reply["NumberFilteredRows"]) == (600, 6)
+    assert client.transaction("commit", "l")["Status"] == "OK"
+    good = [number for number in numbers if number % 100 != 99]
+    last = {number % 7: number for number in good}
+    assert base.rows() == [(key, str(last[key]), float(last[key])) for key in range(7)]
+
+
+def test_a_block_that_is_refused_leaves_nothing_of_its_body(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks behind it may be decoded already, and ones before it stored."""
+    monkeypatch.setattr(csv_rows, "_BLOCK_BYTES", 400)
+    monkeypatch.setattr(bodies, "BLOCK_BYTES", 100)
+    monkeypatch.setattr(staging, "PART_BYTES", 500)
+    monkeypatch.setattr(csv_rows, "_MAX_ROW_BYTES", 300)
+    base = Base()
+    client = Client(base.service())
+    body = "".join(f"{number},{'a' * (5_000 if number == 300 else 1)},1\n" for number in range(600)).encode()
+    client.transaction("begin", "l")
+    reply = client.transaction("load", "l", body, column_separator=",")
+    assert reply["Status"] == "FAILED"
+    assert "a row has more than 300 bytes" in reply["Message"]
+    assert client.state("l") == "ABORTED"
+    assert not list(open_store(base.url).list(f"{FOLDER}/db/rows"))
+    assert base.rows() == []
+
+
+def test_parts_that_an_earlier_version_has_prepared_are_committed(base: Base, client: Client) -> None:
+    """Their records have a BLAKE2b of the bytes; those of now have a CRC-32."""
+    client.transaction("begin", "l")
+    client.transaction("load", "l", ROWS, **CSV)
+    client.transaction("prepare", "l")
+    store = open_store(base.url)
+    name = Journal.record_name("db", "l")
+    part = next(info.name for info in store.list(f"{FOLDER}/db/rows"))
+    data = store.read(part)
+    old = hashlib.blake2b(data, digest_size=16).hexdigest()
+    record = store.read(name).decode()
+    assert record.count(f'"{zlib.crc32(data):08x}"') == 1
+    changed = record.replace(f"{zlib.crc32(data):08x}", old)
+    store.put(name, changed.encode())
+    base.clock.pass_seconds(60)
+    client = Client(base.service())
+    assert client.state("l") == "PREPARED"
+    assert client.transaction("commit", "l")["Status"] == "OK"
+    assert len(base.rows()) == len(ROWS.splitlines())

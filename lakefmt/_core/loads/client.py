@@ -6,7 +6,7 @@ import base64
 import http.client
 import json
 import secrets
-import select
+import selectors
 import socket
 import ssl
 import time
@@ -359,9 +359,11 @@ def _wants_body(sock: socket.socket) -> bool:
     """Wait until the server wants the body, has refused it, or says nothing."""
     if isinstance(sock, ssl.SSLSocket):
         return True  # its bytes cannot be looked at without being taken
-    ready, _, _ = select.select([sock], [], [], _CONTINUE_SECONDS)
-    if not ready:
-        return True
+    # `select` fails in a process with more than a thousand open files.
+    with selectors.DefaultSelector() as selector:
+        selector.register(sock, selectors.EVENT_READ)
+        if not selector.select(_CONTINUE_SECONDS):
+            return True
     return sock.recv(12, socket.MSG_PEEK)[9:12] in (b"", b"1", b"10", b"100")
 
 

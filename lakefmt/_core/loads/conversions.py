@@ -95,8 +95,10 @@ def _whole_column(texts: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedA
     """Return what Arrow makes of a column where its rules are these; None: its values are looked at one by one."""
     if pt.is_boolean(data_type) or pt.is_decimal(data_type):
         return None
-    if pt.is_integer(data_type) and (pc.fill_null(pc.match_substring_regex(texts, "[xX]"), False).to_numpy()).any():
-        return None  # Arrow reads hexadecimal
+    if pt.is_integer(data_type) and any(
+        pc.fill_null(pc.starts_with(texts, mark), False).to_numpy().any() for mark in ("0x", "0X")
+    ):
+        return None  # Arrow reads hexadecimal, which has no sign
     try:
         made = texts.cast(data_type)
     except (pa.ArrowException, NotImplementedError):

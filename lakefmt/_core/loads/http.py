@@ -29,6 +29,12 @@ __all__ = ["HttpLimits", "LoadServer", "is_loopback", "sweep_until"]
 _log = logging.getLogger("lakefmt.loads.http")
 _MAX_LINE: Final = 8_192
 _MAX_HEADERS: Final = 100
+#: A connection that has sent no whole request for so long ends as soon as another one needs its place, before that only where
+#: none gets free meanwhile.
+_SLOW_SECONDS: Final = 1.0
+_PLACE_SECONDS: Final = 0.02
+#: A client that has sent nothing of its body for so long ends where all places are taken and another one needs one.
+_SILENT_SECONDS: Final = 5.0
 _LOOPBACK: Final = ("127.", "::1", "localhost")
 
 
@@ -110,7 +116,8 @@ class _Body:
             if self._waits:
                 self._handler.send_continue()
         try:
-            return self._read_chunked(size) if self._chunked else self._read_plain(size)
+            with self._handler.server.waiting(self._handler.connection, for_body=True):
+                return self._read_chunked(size) if self._chunked else self._read_plain(size)
         except (OSError, ValueError) as error:
             raise BodyBroken(f"the body ended: {error}") from None
 
@@ -315,7 +322,9 @@ class _Server(ThreadingHTTPServer):
         #: Requests that are worked on.
         self.requests = 0
         #: Connections without a request, those that wait longest first.
-        self._waiting: dict[int, socket.socket] = {}
+        self._waiting: dict[int, tuple[socket.socket, float]] = {}
+        #: Connections that send a body, since when they have sent nothing of it.
+        self._silent: dict[int, tuple[socket.socket, float]] = {}
         self.changed = Condition()
         if ":" in address[0]:
             self.address_family = socket.AF_INET6
@@ -334,26 +343,36 @@ class _Server(ThreadingHTTPServer):
                 self.changed.notify_all()
 
     @contextmanager
-    def waiting(self, connection: socket.socket) -> Iterator[None]:
-        """Note a connection on which no whole request has come: it may be ended for others."""
-        key = id(connection)
+    def waiting(self, connection: socket.socket, *, for_body: bool = False) -> Iterator[None]:
+        """Note a connection on which no whole request, or nothing of its body, has come: it may be ended for others."""
+        key, noted = id(connection), self._silent if for_body else self._waiting
         with self.changed:
-            self._waiting[key] = connection
+            noted[key] = connection, time.monotonic()
         try:
             yield
         finally:
             with self.changed:
-                self._waiting.pop(key, None)
+                noted.pop(key, None)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        while not self._places.acquire(timeout=0.02):
-            with self.changed:
-                longest = next(iter(self._waiting), None)
-                connection = None if longest is None else self._waiting.pop(longest)
-            if connection is not None:
-                with suppress(OSError):
-                    connection.shutdown(socket.SHUT_RDWR)
+        seconds = 0.0
+        while not self._places.acquire(timeout=seconds):
+            # One that is this slow goes at once: those that wait to be accepted are as many as one likes to open.
+            if not self._end_longest(self._waiting, 0.0 if seconds else _SLOW_SECONDS):
+                self._end_longest(self._silent, _SILENT_SECONDS)
+            seconds = _PLACE_SECONDS
         super().process_request(request, client_address)
+
+    def _end_longest(self, noted: dict[int, tuple[socket.socket, float]], seconds: float) -> bool:
+        """End the connection that has waited longest, if that is so long; return whether one was."""
+        with self.changed:
+            key, (connection, since) = next(iter(noted.items()), (0, (None, 0.0)))
+            if connection is None or since > time.monotonic() - seconds:
+                return False
+            del noted[key]
+        with suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)
+        return True
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:

@@ -48,7 +48,7 @@ _FORMAT: Final = 1
 _LEASE: Final = f"{FOLDER}/lease"
 #: A lease that was not renewed for so long is over.
 _LEASE_MS: Final = 30_000
-_DIGEST = re.compile(r"[0-9a-f]{32}")
+_DIGEST = re.compile(r"[0-9a-f]{8}|[0-9a-f]{32}")
 _log = logging.getLogger("lakefmt.loads")
 
 

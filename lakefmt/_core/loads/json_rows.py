@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -18,7 +19,7 @@ import pyarrow as pa
 import pyarrow.json as pajson
 import pyarrow.types as pt
 
-from lakefmt._core.loads.csv_rows import Problem, SourceRows, active_escapes, has_no_number, is_utf8
+from lakefmt._core.loads.csv_rows import Decode, Problem, SourceRows, active_escapes, has_no_number, is_utf8
 from lakefmt._core.loads.protocol import MOST_CHARACTERS, LoadParameters, Refusal
 
 __all__ = ["JsonReader", "parse_paths"]
@@ -84,7 +85,7 @@ class JsonReader:
 
     Example:
         >>> reader = JsonReader(LoadParameters(format="json"), ["id"], {"id": pa.int64()})
-        >>> [found.rows.to_pylist() for found in reader.read([b'[{"id": 1}, {"id', b'": "x", "more": 2}]'])]
+        >>> [decode().rows.to_pylist() for decode in reader.read([b'[{"id": 1}, {"id', b'": "x", "more": 2}]'])]
         [[{'id': '1'}, {'id': 'x'}]]
     """
 
@@ -98,8 +99,8 @@ class JsonReader:
         self._root = _parse_path(parameters.json_root) if parameters.json_root else ()
         self.warnings = 0
 
-    def read(self, blocks: Iterable[bytes]) -> Iterator[SourceRows]:
-        """Yield the rows of one body.
+    def read(self, blocks: Iterable[bytes]) -> Iterator[Decode]:
+        """Yield what decodes each next block of rows of one body; several may be decoded at once, in any thread.
 
         Raises:
             Refusal: the body or a record is too large.
@@ -133,19 +134,21 @@ class JsonReader:
         left[:] = stripped[1:] if is_array else stripped
         return 1 if is_array else 0
 
-    def _take(self, left: bytearray, base: int, *, ended: bool) -> Iterator[SourceRows]:
-        """Yield the rows of whole records, and take them off."""
+    def _take(self, left: bytearray, base: int, *, ended: bool) -> Iterator[Decode]:
+        """Yield what decodes whole records, and take them off."""
         data = bytes(left) or b" "  # the end of an array may be missing alone
         found = _Records(data, base)
         end = len(data) if ended else found.end
         if end and (left or base):
             del left[:end]
             whole = data[:end]
-            problems = found.rest(end, ended=ended)
-            rows = self._read_by_arrow(found, whole) if not problems else None
-            yield rows if rows is not None else self._read_each(found, whole, problems)
+            yield partial(self._rows, found, whole, found.rest(end, ended=ended))
 
     # --- decoding --------------------------------------------------------------------------------------------------------
+
+    def _rows(self, found: _Records, data: bytes, problems: list[Problem]) -> SourceRows:
+        rows = self._read_by_arrow(found, data) if not problems else None
+        return rows if rows is not None else self._read_each(found, data, problems)
 
     def _read_by_arrow(self, found: _Records, data: bytes) -> SourceRows | None:
         """Return the rows of a block; None: Arrow does not understand it, or not by our rules."""

@@ -10,8 +10,11 @@ from __future__ import annotations
 import itertools
 import logging
 import secrets
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from os import cpu_count
 from threading import Lock
 from typing import Final
 
@@ -20,7 +23,7 @@ import pyarrow as pa
 from lakefmt._core.data_classes import dataclass
 from lakefmt._core.loads.bodies import Body, unpacked
 from lakefmt._core.loads.commit import LoadTable
-from lakefmt._core.loads.csv_rows import Problem
+from lakefmt._core.loads.csv_rows import Decode, Problem
 from lakefmt._core.loads.journal import Journal, ServerLease, TableLoad, Transaction, rejected_name
 from lakefmt._core.loads.options import LoadOptions
 from lakefmt._core.loads.protocol import (
@@ -32,7 +35,7 @@ from lakefmt._core.loads.protocol import (
     Refusal,
     existing_status,
 )
-from lakefmt._core.loads.shape import Shaper
+from lakefmt._core.loads.shape import Shaped, Shaper
 from lakefmt._core.loads.staging import Staged, StagedParts
 from lakefmt._core.loads.states import Answer, LoadState, Operation, Times, expiry, transition
 from lakefmt._core.segments.codec import OPERATOR
@@ -45,6 +48,8 @@ __all__ = ["DuplicateLabel", "Live", "Transactions", "UnknownTransaction"]
 _log = logging.getLogger("lakefmt.loads")
 #: Characters of bad rows that a transaction keeps.
 _MOST_PROBLEM_CHARACTERS: Final = 16 << 20
+#: Blocks of a body that are decoded while an earlier one is stored.
+_DECODED_AHEAD: Final = 2
 _NOT_PREPARED: Final = "the server ended, or failed, before the transaction was prepared"
 _OPEN = (LoadState.PREPARE, LoadState.PREPARED, LoadState.COMMITTED)
 
@@ -131,6 +136,8 @@ class Transactions:
         #: Those of them that have not ended, by database: few, however many labels are remembered.
         self._open: dict[str, dict[str, Live]] = {}
         self.lock = Lock()
+        #: Of all bodies together, so that as many blocks are in memory as are worked on; its threads begin with the first large body.
+        self._decoders = ThreadPoolExecutor(max(2, cpu_count() or 1), "lakefmt-decode")
         self._tables: dict[tuple[str, str], LoadTable] = {}
         self._next_id = 0
         self.rollbacks: dict[str, int] = {}
@@ -423,8 +430,7 @@ class Transactions:
         counts, problems = LoadCounts(), list[Problem]()
         try:
             blocks = _CountedBlocks(unpacked(body, parameters.compression, self.options.max_body_bytes))
-            for source in loading.shaper.reader.read(blocks):
-                shaped = loading.shaper.shape(source)
+            for shaped in self._shaped(loading.shaper, blocks):
                 self._note_operators(live.record.tables[table], shaped.rows)
                 loading.staged.add(shaped.rows)
                 counts += shaped.counts
@@ -446,6 +452,24 @@ class Transactions:
             self._save_problems(live, parameters.log_rejected)
         number, live.loads = live.loads, live.loads + 1
         return Loaded(counts, number)
+
+    def _shaped(self, shaper: Shaper, blocks: Iterable[bytes]) -> Iterator[Shaped]:
+        """Yield the rows of a body, in their order; some blocks are decoded while the next come and earlier ones are stored."""
+        begun, waiting = deque[Future[Shaped]](), list[Decode]()
+        try:
+            for decode in shaper.reader.read(blocks):
+                if waiting:
+                    begun.append(self._decoders.submit(_shape, shaper, waiting.pop()))
+                waiting.append(decode)
+                if len(begun) > _DECODED_AHEAD:
+                    yield begun.popleft().result()
+            while begun:
+                yield begun.popleft().result()
+            # The only block of a small body needs no other thread.
+            yield from (shaper.shape(decode()) for decode in waiting)
+        finally:
+            for work in begun:
+                work.cancel()
 
     @staticmethod
     def _note_operators(load: TableLoad, rows: pa.Table) -> None:
@@ -690,6 +714,10 @@ class Transactions:
         self.rollbacks[kind] = self.rollbacks.get(kind, 0) + 1
         self._ended(live)
         self.journal.remove_rows(record)
+
+
+def _shape(shaper: Shaper, decode: Decode) -> Shaped:
+    return shaper.shape(decode())
 
 
 def _bounded(problems: list[Problem], most: int) -> list[Problem]:

@@ -366,7 +366,9 @@ class BloomFilter:
         if self.type_code == DYNAMIC:
             header = np.frombuffer(self._row_head(), np.uint8)
             body = np.concatenate([np.broadcast_to(header, (self.rows, len(header))), body], axis=1)
-        return base64.b64encode(self._head() + body.tobytes()).decode("ascii")
+        return base64.b64encode(b"".join((self._head(), np.ascontiguousarray(body)))).decode(
+            "ascii"
+        )  # a large filter is copied once
 
     def _row_head(self) -> bytes:
         return _FILTER_HEADER.pack(_FILTER_MARKER, self.k, _MURMUR_HASH, self.m)

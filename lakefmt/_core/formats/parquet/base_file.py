@@ -193,8 +193,11 @@ class BaseFileWriter:
             raise StorageError(f"writing a base file failed: {error}") from error
         self.num_rows += table.num_rows
 
-    def close(self, footers: Mapping[str, str]) -> None:
+    def close(self, footers: dict[str, str]) -> None:
         """Add the footers and finish the file.
+
+        Args:
+            footers: emptied, since a key filter is megabytes and Arrow copies it.
 
         Raises:
             StorageError: the file could not take them.
@@ -204,7 +207,8 @@ class BaseFileWriter:
             writer, copies = self._writer, self._copies
             if writer is None or copies is None:
                 writer, copies = self._open(self._schema.empty_table())
-            writer.add_key_value_metadata(dict(footers))
+            writer.add_key_value_metadata(footers)
+            footers.clear()
             copies.close(writer, self._num_groups)
             self._writer = None  # it would keep the footers, and a key filter is megabytes, as long as this is kept
         except OSError as error:
