@@ -366,9 +366,8 @@ class BloomFilter:
         if self.type_code == DYNAMIC:
             header = np.frombuffer(self._row_head(), np.uint8)
             body = np.concatenate([np.broadcast_to(header, (self.rows, len(header))), body], axis=1)
-        return base64.b64encode(b"".join((self._head(), np.ascontiguousarray(body)))).decode(
-            "ascii"
-        )  # a large filter is copied once
+        # A large filter is copied once.
+        return base64.b64encode(b"".join((self._head(), np.ascontiguousarray(body).data))).decode("ascii")
 
     def _row_head(self) -> bytes:
         return _FILTER_HEADER.pack(_FILTER_MARKER, self.k, _MURMUR_HASH, self.m)
