@@ -229,9 +229,10 @@ def decode_archive(data: bytes, layout: int, name: str, others: Mapping[str, byt
         store.put(f"h/{other}", content)
     archive = HistoryStore(store, "h", layout)
     history = archive.load()
-    files = archive.sorted_files()
-    if files is not None:
-        archive.load_between(files, 0, 10**17)
+    files = archive.files()
+    archive.load_between(files, 0, 10**17 - 1)
+    for file in files:
+        archive.times(file)
     if layout == 1:
         logs = LogArchive(store, "h")
         for one in logs.load():

@@ -98,7 +98,7 @@ class Page:
 @contextmanager
 def served(*paths: str | Path, **options: Any) -> Iterator[Page]:
     """Serve a page of some tables."""
-    tables = {name: options.pop(name) for name in ("open_with", "storage_options") if name in options}
+    tables = {name: options.pop(name) for name in ("open_with", "storage_options", "journal") if name in options}
     with PageServer(PageTables([str(path) for path in paths], **tables), token=TOKEN, **options) as server:
         yield Page(server)
 

@@ -11,6 +11,8 @@ from urllib.parse import quote
 import pytest
 
 import lakefmt
+from lakefmt._core.loads.options import LoadOptions
+from lakefmt._core.loads.service import LoadService
 from lakefmt._core.storage.open import open_store
 from tests.kit import values_of_run
 from tests.loads import loads_kit
@@ -286,6 +288,18 @@ def test_open_transactions_of_loads_are_told(tmp_path):
         assert (damaged["label"], damaged["rows"]) == ("", 0)
         open_store(base.url).delete([".lakefmt/loads/db/transactions/bad.json"])
     assert {each.name: each.modified for each in open_store(base.url).list()} == before
+
+
+def test_a_journal_that_lies_elsewhere_is_named():
+    base = loads_kit.Base(t={"schema": loads_kit.KEYED, "record_key": "id"})
+    elsewhere = f"{base.url}-journal"
+    service = LoadService(base.url, LoadOptions(durable=False, wait_seconds=0, journal=elsewhere), clock=base.clock)
+    service.start()
+    assert loads_kit.Client(service).transaction("begin", "open")["Status"] == "OK"
+    for journal, labels in ((None, []), (elsewhere, ["open"])):
+        with served(f"{base.url}/db/t", journal=journal) as page:
+            told = page.facts(f"/tables/{id_of(page)}/services")
+            assert [each["label"] for each in told["loads"]] == labels
 
 
 def test_a_position_of_a_follower_is_one_of_cdc():

@@ -132,7 +132,7 @@ class PageTable:
             return self._table
 
     def base(self) -> tuple[ObjectStore, str, str] | None:
-        """Return the store two folders above the table, and the names of these folders: its database and its own. None: there are none.
+        """Return the store with the journal of loads, and the names of the table's database and folder. None: it lies in no two folders.
 
         Raises:
             LakefmtError: it cannot be opened.
@@ -141,7 +141,7 @@ class PageTable:
         base, _, database = above.rpartition("/")
         if not base or not database or base.endswith("/"):
             return None
-        return self._tables.open_beside(base), database, folder
+        return self._tables.open_journal(base), database, folder
 
     @property
     def client(self) -> TableClient:
@@ -229,6 +229,7 @@ class PageTables:
         *,
         options: Mapping[str, object] | None = None,
         storage_options: Mapping[str, object] | None = None,
+        journal: str | None = None,
         open_with: OpenStore = open_store,
         time_source: TimeSource | None = None,
     ) -> None:
@@ -238,6 +239,7 @@ class PageTables:
             paths: of tables, of folders of tables, or of local files with such paths.
             options: settings of the handles.
             storage_options: credentials and settings of the stores; they are shown nowhere.
+            journal: where `lakefmt serve` stores transactions; None: two folders above each table, as it does.
             open_with: opens the store of a table.
             time_source: when folders and timelines are read anew.
 
@@ -247,6 +249,7 @@ class PageTables:
         self.time_source = time_source or SystemTimeSource()
         self._options = dict(options or {})
         self._storage_options = storage_options
+        self._journal = None if journal is None else location_text(journal)
         self.redact = Redactor(storage_options or {})
         self._open_with = open_with
         self._places = [place for path in paths for place in self._expanded(path)]
@@ -312,13 +315,13 @@ class PageTables:
             self._open_with(path, self._storage_options), dict(self._options), metadata_listing=ListingByMetadata()
         )
 
-    def open_beside(self, path: str) -> ObjectStore:
-        """Return the store of a folder in which tables of the page lie, with their credentials.
+    def open_journal(self, base: str) -> ObjectStore:
+        """Return the store with the journal of loads into tables below a base path, with their credentials.
 
         Raises:
             LakefmtError: it cannot be opened.
         """
-        return self._open_with(path, self._storage_options)
+        return self._open_with(self._journal or base, self._storage_options)
 
     def note_slices(self, table: PageTable) -> None:
         """Note that a table holds its file slices; of many tables only the last few do."""

@@ -74,7 +74,7 @@ _MOST_SKEW: Final = 3600.0
 #: Archived instants that are held as such: of more their times and actions are, in nine bytes each, and a part is read anew.
 _MOST_ARCHIVED: Final = 5_000
 _TIME_DIGITS: Final = 17
-_LAST_TIME: Final = 10**_TIME_DIGITS
+_LAST_TIME: Final = 10**_TIME_DIGITS - 1
 #: The first and the last day that a moment may be of, in epoch seconds: years of four digits, whatever the zone.
 _FIRST_MOMENT: Final = -30_000_000_000.0
 _LAST_MOMENT: Final = 253_402_000_000.0
@@ -133,9 +133,11 @@ class _Archive:
 
     def look(self) -> None:
         """Read which files there are, and the times of those that are new."""
-        files = self._store.sorted_files() or ()
-        known = self._numbers
-        self._numbers = {file: known.get(file) or self._read(file) for file in files}
+        known, files = self._numbers, self._store.files()
+        if files != list(known):
+            read = {file: known.get(file) or self._read(file) for file in files}
+            # An archive step that died wrote its instants again into the next log.
+            self._numbers = read if self.key[1] == 2 else _without_repeated(read)
 
     def _read(self, file: HistoryFile) -> tuple[Numbers, Numbers]:
         table = self._store.times(file)
@@ -146,7 +148,7 @@ class _Archive:
 
     @property
     def is_large(self) -> bool:
-        """Whether it has too many instants to hold all of them; a log archive does not say."""
+        """Whether it has too many instants to hold all of them."""
         return self.total > _MOST_ARCHIVED
 
     @property
@@ -199,6 +201,21 @@ class _Archive:
             if np.searchsorted(times, lower) < np.searchsorted(times, upper, "right")
         ]
         return self._store.load_between(files, lower, upper)
+
+
+def _without_repeated(
+    files: Mapping[HistoryFile, tuple[Numbers, Numbers]],
+) -> dict[HistoryFile, tuple[Numbers, Numbers]]:
+    """Return the times and actions of files without those that a later one has, too."""
+    left: dict[HistoryFile, tuple[Numbers, Numbers]] = {}
+    later = np.empty(0, np.int64)
+    for file in reversed(list(files)):
+        times, codes = files[file]
+        keys, chosen = np.unique(times * len(_ACTION_NAMES) + codes, return_index=True)
+        chosen = chosen[~np.isin(keys, later)]
+        left[file] = times[chosen], codes[chosen]
+        later = np.concatenate([later, keys])
+    return {file: left[file] for file in files}
 
 
 def _archive_key(table_at: TableAt) -> tuple[str, int]:

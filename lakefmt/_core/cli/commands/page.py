@@ -44,6 +44,7 @@ _TOKEN_VARIABLE = "LAKEFMT_UI_TOKEN"  # noqa: S105 - a name
     show_default=True,
     help="With --allow-actions: where each run is noted.",
 )
+@click.option("--journal", metavar="URL", help="Where `lakefmt serve` stores transactions, if not below its base path.")
 @table_options
 def ui(
     paths: tuple[str, ...],
@@ -54,6 +55,7 @@ def ui(
     opens: bool,
     allow_actions: bool,
     audit_log: Path,
+    journal: str | None,
     as_json: bool,
     options: Mapping[str, str],
     storage_options: Mapping[str, object],
@@ -68,7 +70,7 @@ def ui(
     from lakefmt._core.page.tables import PageTables
 
     render("_layout.html", {"picture": ""})  # without Jinja2 it says so before it listens
-    tables = PageTables(paths, options=options, storage_options=storage_options or None)
+    tables = PageTables(paths, options=options, storage_options=storage_options or None, journal=journal)
     actions = PageActions(audit_log) if allow_actions else None
     page = PageServer(tables, host=host, port=port, token=token, names=names, actions=actions)
     ended = threading.Event()

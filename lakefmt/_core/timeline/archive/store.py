@@ -114,6 +114,7 @@ _MAX_FILE_BYTES = 4 << 30
 _INDEX_COLUMNS = ("instantTime", "completionTime", "action")
 
 _INSTANT_TIME = "^[0-9]{14}([0-9]{3})?$"
+_LAST_TIME = 10**17 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,17 +187,19 @@ class HistoryStore:
         self._logs = LogArchive(store, directory)
         self._indexes: dict[tuple[str, int], _FileIndex] = {}
 
-    def sorted_files(self) -> list[HistoryFile] | None:
-        """Return the files with the times that they hold; None: it is a log archive, whose names tell no times.
+    def files(self) -> list[HistoryFile]:
+        """Return the files, of which only those of layout 2 tell in their names which times they hold; oldest first.
 
         Raises:
             CorruptFile: the manifest is damaged.
             StorageError: the store failed.
         """
-        return load_manifest(self._store, self._directory)[1] if self._layout == 2 else None
+        if self._layout == 2:
+            return load_manifest(self._store, self._directory)[1]
+        return [HistoryFile(name, size) for name, size in self._logs.files()]
 
     def load_between(self, files: Iterable[HistoryFile], lower: int, upper: int) -> History:
-        """Return the archived instants of some of :meth:`sorted_files` between two times; nothing stays in memory here.
+        """Return the archived instants of some of :meth:`files` between two times; nothing stays in memory here.
 
         Args:
             files: where they are looked for.
@@ -208,16 +211,21 @@ class HistoryStore:
             CorruptFile: a file is damaged.
             StorageError: the store failed.
         """
-        return _history_of([self._index_sorted_file(file.name, file.size, (lower, upper)) for file in files])
+        read = self._index_sorted_file if self._layout == 2 else self._index_log
+        return _history_of([read(file.name, file.size, (lower, upper)) for file in files])
 
     def times(self, file: HistoryFile) -> pa.Table:
-        """Return the requested times and the actions of one of :meth:`sorted_files`; nothing of it stays in memory.
+        """Return the requested times and the actions of one of :meth:`files`; nothing of it stays in memory.
 
         Raises:
             ObjectNotFound: the archive was merged meanwhile.
             CorruptFile: it is damaged.
             StorageError: the store failed.
         """
+        if self._layout == 1:
+            done = self._index_log(file.name, file.size).instants
+            columns = {"instantTime": [i.time for i in done], "action": [i.action.value for i in done]}
+            return pa.table(columns, pa.schema(dict.fromkeys(columns, pa.string())))
         with open_archived(self._store, self.path(file.name)) as source, pq.ParquetFile(source) as parquet:
             self._check_sorted_file(parquet, file.name, file.size)
             table = parquet.read(columns=list(_INDEX_COLUMNS))
@@ -286,8 +294,13 @@ class HistoryStore:
         self._indexes = kept
         return _history_of(kept.values())
 
-    def _index_log(self, name: str, size: int) -> _FileIndex:
-        completed = [entry for entry in self._logs.entries(name, size) if entry.instant.is_completed]
+    def _index_log(self, name: str, size: int, between: tuple[int, int] = (0, _LAST_TIME)) -> _FileIndex:
+        lower, upper = (f"{bound:017}" for bound in between)
+        completed = [
+            entry
+            for entry in self._logs.entries(name, size)
+            if entry.instant.is_completed and lower <= entry.instant.time.ljust(17, "0") <= upper
+        ]
 
         def body(row: int) -> bytes:
             data, instant = self._logs.body(completed[row]), completed[row].instant
