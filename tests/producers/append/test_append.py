@@ -424,9 +424,9 @@ def test_no_more_files_are_open_than_may_be(sorted_rows: bool, monkeypatch: pyte
             is_open.add(self)
             most[0] = max(most[0], len(is_open))
 
-        def finish(self) -> WriteStatus:
+        def finish(self, *turn: Any) -> WriteStatus:
             is_open.discard(self)
-            return super().finish()
+            return super().finish(*turn)
 
     monkeypatch.setattr("lakefmt._core.write.bulk_insert.FileInProgress", Counted)
     first = 30 if sorted_rows else 3  # partitions of the first rows: too many, or not yet
