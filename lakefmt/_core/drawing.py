@@ -85,7 +85,7 @@ STYLE: Final = """
 
 @dataclass(frozen=True, slots=True)
 class DrawnKind:
-    """How an operation or action is drawn: never by its hue alone.
+    """How an operation or action is drawn: a letter tells it apart as well as its hue.
 
     Attributes:
         letter: in its bar.
@@ -152,7 +152,7 @@ class Picture:
 
     @property
     def svg(self) -> str:
-        """The picture as a document of its own: no script, no request, colours for light and dark."""
+        """The picture as a standalone SVG document, without scripts or requests, with colours for light and dark."""
         return self.markup.replace(">", f"><style>{STYLE}</style>", 1)
 
     def save(self, path: str | Path) -> None:

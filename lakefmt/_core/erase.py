@@ -166,7 +166,7 @@ def _check_savepoints(table: _Verbs) -> None:
 
 
 def _commit_streams(table: _Verbs) -> None:
-    """Commit what dead writers of streams have flushed: the next stream would bring the rows back."""
+    """Commit what streams of dead writers have flushed; the next stream would commit it after the delete."""
     opened = [each.stream for each in table.recover_streams() if each.left]
     if opened:
         raise StateError(f"streams are open, and may hold such rows: close {', '.join(opened[:_MOST_SHOWN])} first")

@@ -192,7 +192,7 @@ class MemoryCatalog:
             self._of(table).pop(partition.values, None)
 
     def close(self) -> None:
-        """There is no connection."""
+        """Do nothing: a catalog in memory has no connection."""
 
     def _of(self, table: CatalogTable) -> dict[tuple[str, ...], CatalogPartition]:
         return self._partitions.setdefault((table.database, table.name), {})

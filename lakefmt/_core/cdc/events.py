@@ -314,7 +314,7 @@ class SourceFinding:
 
 
 def left_out(names: Iterable[SourceName]) -> tuple[str, ...]:
-    """Return the patterns that leave some tables out, and no others.
+    """Return patterns that exclude exactly these tables.
 
     Example:
         >>> left_out([SourceName("shop", "a[1]")])
@@ -373,4 +373,4 @@ class LeavesTablesOut(Protocol):
     """A source that can be read without some of its tables."""
 
     def leave_out(self, names: Sequence[SourceName]) -> None:
-        """Be from now on as if some tables were not asked for; called before :meth:`SourceReader.tables`."""
+        """Leave tables out, as if they were not asked for; it is called before :meth:`SourceReader.tables`."""

@@ -29,8 +29,8 @@ __all__ = ["HttpLimits", "LoadServer", "is_loopback", "sweep_until"]
 _log = logging.getLogger("lakefmt.loads.http")
 _MAX_LINE: Final = 8_192
 _MAX_HEADERS: Final = 100
-#: A connection that has sent no whole request for so long ends as soon as another one needs its place, before that only where
-#: none gets free meanwhile.
+#: Where all places are taken, a connection that has sent no whole request for this long is closed for a new one; a younger one
+#: is closed only when no place becomes free while the new one waits.
 _SLOW_SECONDS: Final = 1.0
 _PLACE_SECONDS: Final = 0.02
 #: A client that has sent nothing of its body for so long ends where all places are taken and another one needs one.

@@ -48,7 +48,7 @@ __all__ = ["DuplicateLabel", "Live", "Transactions", "UnknownTransaction"]
 _log = logging.getLogger("lakefmt.loads")
 #: Characters of bad rows that a transaction keeps.
 _MOST_PROBLEM_CHARACTERS: Final = 16 << 20
-#: Blocks of a body that are decoded while an earlier one is stored.
+#: How many blocks of a body may be decoded while an earlier block is stored.
 _DECODED_AHEAD: Final = 2
 _NOT_PREPARED: Final = "the server ended, or failed, before the transaction was prepared"
 _OPEN = (LoadState.PREPARE, LoadState.PREPARED, LoadState.COMMITTED)

@@ -37,7 +37,7 @@ MODES: Final = ("append", "overwrite", "error", "errorifexists", "ignore")
 
 
 def existing_table(path: str, call: WriteCall) -> Table | None:
-    """Return the table, None where there is none; what a call left that died while it made one is removed, and counts as none."""
+    """Return the table, or None; a table whose creator died before its first commit is removed first."""
     return found_table(path, call.settings, call.storage)
 
 

@@ -188,7 +188,7 @@ class HistoryStore:
         self._indexes: dict[tuple[str, int], _FileIndex] = {}
 
     def files(self) -> list[HistoryFile]:
-        """Return the files, of which only those of layout 2 tell in their names which times they hold; oldest first.
+        """Return the archive files, oldest first; only names of layout 2 say which times a file holds.
 
         Raises:
             CorruptFile: the manifest is damaged.
