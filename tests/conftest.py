@@ -7,6 +7,7 @@ import gc
 import itertools
 import os
 import signal
+import uuid
 import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ import hypothesis.core
 import pytest
 from hypothesis import HealthCheck, settings
 
+from lakefmt._core.values import RandomIds
 from tests.example_counts import seed_of_run
 from tests.kit import THOROUGH
 
@@ -84,6 +86,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Let a run ask part of the cases."""
     parser.addoption(
         "--cases-of-each", type=int, default=1, metavar="N", help="ask one in N of a test's cases, and the first one"
+    )
+    parser.addoption(
+        "--file-ids",
+        choices=["random", "rising", "falling"],
+        default="random",
+        help="ids of new file groups in this order: a test that expects rows in the order of its writes fails with falling ones",
     )
 
 
@@ -181,9 +189,21 @@ SECONDS_BEHIND_THE_LIMIT = 60
 _terminal = 2
 
 
-def pytest_configure() -> None:
+def _order_file_ids(step: int) -> None:
+    """Let the ids of this process begin with a number that grows by `step`."""
+    numbers = itertools.count(0x7FFFFFFF, step)
+
+    def new_uuid(self: RandomIds) -> str:
+        return f"{next(numbers):08x}{str(uuid.uuid4())[8:]}"
+
+    RandomIds.new_uuid = new_uuid  # type: ignore[method-assign]
+
+
+def pytest_configure(config: pytest.Config) -> None:
     """Let a run that is stopped at its limit say where each of its processes stood: SIGUSR1 asks for their stacks."""
     global _terminal
+    if (order := config.getoption("file_ids")) != "random":
+        _order_file_ids(1 if order == "rising" else -1)
     _terminal = os.dup(2)  # here nothing is captured
     if folder := os.environ.get("LAKEFMT_STACKS"):
         stacks = (Path(folder) / f"{os.getpid()}.txt").open("w", encoding="utf-8")
