@@ -199,11 +199,15 @@ def _order_file_ids(step: int) -> None:
     RandomIds.new_uuid = new_uuid  # type: ignore[method-assign]
 
 
-def pytest_configure(config: pytest.Config) -> None:
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Let files be in the order that the run asks for."""
+    if (order := session.config.getoption("file_ids")) != "random":
+        _order_file_ids(1 if order == "rising" else -1)
+
+
+def pytest_configure() -> None:
     """Let a run that is stopped at its limit say where each of its processes stood: SIGUSR1 asks for their stacks."""
     global _terminal
-    if (order := config.getoption("file_ids")) != "random":
-        _order_file_ids(1 if order == "rising" else -1)
     _terminal = os.dup(2)  # here nothing is captured
     if folder := os.environ.get("LAKEFMT_STACKS"):
         stacks = (Path(folder) / f"{os.getpid()}.txt").open("w", encoding="utf-8")
