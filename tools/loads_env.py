@@ -40,6 +40,17 @@ FLINK_ARTIFACTS = (
     ("org.slf4j", "slf4j-simple", "1.7.36"),
 )
 FLINK_SINK = ("com.starrocks", "flink-connector-starrocks", "1.2.10_flink-1.19")
+#: Flink CDC, which reads MariaDB's log, with all that it needs but MySQL's driver.
+FLINK_CDC = (
+    ("org.apache.flink", "flink-sql-connector-mysql-cdc", "3.2.1"),
+    ("com.mysql", "mysql-connector-j", "8.0.33"),
+)
+#: Folder of the cache → what Maven is asked for.
+WANTED = {
+    "starrocks": tuple((artifact, ALONE) for artifact in ARTIFACTS),
+    "flink": (*((artifact, "") for artifact in FLINK_ARTIFACTS), (FLINK_SINK, ALONE)),
+    "flink_cdc": tuple((artifact, ALONE) for artifact in FLINK_CDC),
+}
 SECONDS = 900
 
 
@@ -50,11 +61,8 @@ def dependency(artifact: tuple[str, str, str], more: str = "") -> str:
 
 
 def pom(which: str) -> str:
-    """Return what Maven is asked for: of ``starrocks`` or of ``flink``."""
-    if which == "starrocks":
-        wanted = "".join(dependency(each, ALONE) for each in ARTIFACTS)
-    else:
-        wanted = "".join(map(dependency, FLINK_ARTIFACTS)) + dependency(FLINK_SINK, ALONE)
+    """Return what Maven is asked for, for a folder."""
+    wanted = "".join(dependency(artifact, more) for artifact, more in WANTED[which])
     head = '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
     own = "<groupId>lakefmt</groupId><artifactId>starrocks-judge</artifactId><version>1</version>"
     return f"{head}{own}<dependencies>{wanted}</dependencies></project>\n"
@@ -72,7 +80,7 @@ def make(which: str) -> str | None:
     if maven is None:
         return "mvn not found"
     begin, folder = time.monotonic(), CACHE / which
-    print(f"loads_env: making .cache/{which} (13 MB; flink 150 MB)", file=sys.stderr, flush=True)
+    print(f"loads_env: making .cache/{which} (13 MB; flink 150 MB, flink_cdc 24 MB)", file=sys.stderr, flush=True)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     (folder / "pom.xml").write_text(pom(which), "utf-8")
@@ -95,19 +103,20 @@ def main() -> int:
     """Read the command line, prepare, tell."""
     parser = argparse.ArgumentParser(description="Fetch StarRocks' own Java client, a judge of loads over HTTP.")
     parser.add_argument("--find", action="store_true", help="look only, fetch nothing")
-    parser.add_argument("--flink", action="store_true", help="fetch Flink with its sink, too")
+    parser.add_argument("--flink", action="store_true", help="fetch Flink with its sink and Flink CDC, too")
     given = parser.parse_args()
     missing: dict[str, str] = {}
     with alone("loads_env"):
-        for which in ("starrocks", "flink") if given.flink else ("starrocks",):
+        for which in WANTED if given.flink else ("starrocks",):
             if not is_made(which):
                 failed = "not made: make loads-env" if given.find else make(which)
                 missing |= {} if failed is None else {which: failed}
     java, compiler = shutil.which("java"), shutil.which("javac")
     if java is None or compiler is None:
         missing["java"] = "a Java with its compiler, 17 or newer (Debian's openjdk-17-jdk-headless)"
-    jars = {which: str(CACHE / which / "lib") for which in ("starrocks", "flink")}
-    print(json.dumps({"java": java, "jars": jars["starrocks"], "flink": jars["flink"], "missing": missing}, indent=1))
+    jars = {which: str(CACHE / which / "lib") for which in WANTED}
+    told = {"java": java, "jars": jars["starrocks"], "flink": jars["flink"], "flink_cdc": jars["flink_cdc"]}
+    print(json.dumps({**told, "missing": missing}, indent=1))
     return 0
 
 

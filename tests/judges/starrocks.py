@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -89,35 +91,78 @@ class StarRocksClient:
         raise AssertionError(f"the client ended: {self._path.read_text('utf-8', 'replace')[-3000:]}")
 
 
-class FlinkJob:
-    """A job of Flink that writes the numbers from 1 on, exactly once.
+def flink_sink(name: str, columns: str, url: str, mysql_port: int, how: str) -> str:
+    """Return the statement that declares StarRocks' sink, exactly once, as ``sink_NAME``.
 
     Args:
+        name: of the table in the database ``db``.
+        columns: of Flink's SQL, and the primary key if there is one.
         url: of the server.
-        mysql_port: where its sink asks for columns.
-        rows: how many there are.
-        how: ``"csv"`` or ``"json"``.
+        mysql_port: where the sink asks for columns.
+        how: ``"csv"``, of which no field may hold the bytes 1 and 2, or ``"json"``.
+    """
+    options = {
+        "connector": "starrocks",
+        "jdbc-url": f"jdbc:mysql://127.0.0.1:{mysql_port}?useSSL=false",
+        "load-url": url.rpartition("/")[2],
+        "database-name": "db",
+        "table-name": name,
+        "username": "root",
+        "password": "",
+        "sink.semantic": "exactly-once",
+        "sink.label-prefix": "flink",
+        "sink.buffer-flush.interval-ms": "2000",
+        "sink.properties.format": how,
+    }
+    if how == "json":
+        options["sink.properties.strip_outer_array"] = "true"
+    else:
+        options |= {"sink.properties.column_separator": r"\x01", "sink.properties.row_delimiter": r"\x02"}
+    told = ", ".join(f"'{option}'='{value}'" for option, value in options.items())
+    return f"create table sink_{name} ({columns}) with ({told})"
+
+
+class FlinkJob:
+    """A job of Flink in a JVM of its own; it goes on from the newest checkpoint in its folder.
+
+    Args:
+        statements: of Flink's SQL; its inserts are one job.
         folder: for its checkpoints and its log.
     """
 
-    def __init__(self, url: str, mysql_port: int, rows: int, how: str, folder: Path) -> None:
+    def __init__(self, statements: Sequence[str], folder: Path) -> None:
         environment = starrocks_environment(flink=True)
-        self._log = (folder / "flink.log").open("wb")
+        newest = newest_checkpoint(folder)
+        self._log = (folder / "flink.log").open("ab")
         opens = [f"--add-opens=java.base/java.{name}=ALL-UNNAMED" for name in ("util", "lang")]
-        command = [str(environment["java"]), "-Xmx700m", *opens, "-cp", f"{environment['flink']}/*"]
-        command += [
-            str(ROOT / "tools/starrocks/FlinkJob.java"),
-            url.rpartition("/")[2],
-            str(mysql_port),
-            str(rows),
-            how,
-        ]
-        self.process = subprocess.Popen([*command, str(folder / "checkpoints")], stdout=self._log, stderr=self._log)
+        command = [str(environment["java"]), "-Xmx700m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *opens]
+        command += ["-cp", f"{environment['flink']}/*{os.pathsep}{environment['flink_cdc']}/*"]
+        command += [str(ROOT / "tools/starrocks/FlinkJob.java"), str(folder / "checkpoints")]
+        command += ["" if newest is None else str(newest), *statements]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self._log, text=True)
 
     def __enter__(self) -> FlinkJob:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    def kill(self) -> None:
+        """End it at once."""
         self.process.kill()
-        self.process.wait()
+        self.process.communicate()
         self._log.close()
+
+    def wait_until_submitted(self) -> None:
+        """Wait until the sinks have asked for columns: before that the job does not know how to wait for a server."""
+        assert self.process.stdout is not None
+        for said in self.process.stdout:
+            if said == "submitted\n":
+                return
+        raise AssertionError("the job ended before it began: see flink.log")
+
+
+def newest_checkpoint(folder: Path) -> Path | None:
+    """Return the folder of the newest complete checkpoint of the jobs of a folder; their numbers go on from job to job."""
+    complete = [found.parent for found in folder.glob("checkpoints/*/chk-*/_metadata")]
+    return max(complete, key=lambda found: int(found.name.removeprefix("chk-")), default=None)
