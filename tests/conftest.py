@@ -193,10 +193,10 @@ def _order_file_ids(step: int) -> None:
     """Let the ids of this process begin with a number that grows by `step`."""
     numbers = itertools.count(0x7FFFFFFF, step)
 
-    def new_uuid(self: RandomIds) -> str:
-        return f"{next(numbers):08x}{str(uuid.uuid4())[8:]}"
+    def new_uuid() -> uuid.UUID:
+        return uuid.UUID(f"{next(numbers):08x}{str(uuid.uuid4())[8:]}")
 
-    RandomIds.new_uuid = new_uuid  # type: ignore[method-assign]
+    RandomIds.__init__.__defaults__ = (new_uuid,)  # those that a simulation draws from its seed stay
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
