@@ -140,6 +140,7 @@ def _panels(name: str, panels: dict[str, Any]) -> Any:
 
 def _bars(name: str, panels: dict[str, Any]) -> Any:
     from matplotlib import pyplot as plt
+    from matplotlib import ticker
 
     figure, grid = plt.subplots(1, len(panels), figsize=(11, 5.2), layout="constrained", sharey=True, squeeze=False)
     for axes, (panel, lines) in zip(grid.flat, panels.items(), strict=True):
@@ -149,7 +150,9 @@ def _bars(name: str, panels: dict[str, Any]) -> Any:
             heights = [jobs.index(job) + (number - (len(lines) - 1) / 2) * 0.8 / len(lines) for job in each]
             drawn = axes.barh(heights, list(each.values()), height=0.8 / len(lines), label=label)
             axes.bar_label(drawn, fmt="{:,.4g}", fontsize=7, padding=2)
-        axes.set(title=title, xlabel=x_label, xscale="log")
+        axes.set(title=title, xlabel=x_label, xscale="log" if panel == "seconds" else "linear")
+        axes.xaxis.set_major_formatter(ticker.StrMethodFormatter("{x:,g}"))
+        axes.xaxis.set_minor_formatter(ticker.NullFormatter())
         axes.set_yticks(range(len(jobs)), jobs)
         axes.margins(x=0.15)
         axes.grid(alpha=0.3, linewidth=0.5, axis="x")
