@@ -111,18 +111,32 @@ def markdown(figures: Figures, labels: list[str]) -> str:
     return "\n".join(lines)
 
 
+def keep_chart(figures: Figures, path: Path) -> None:
+    """Keep seconds and peaks for a chart."""
+    panels: dict[str, dict[str, dict[str, float]]] = {"seconds": {}, "peak": {}}
+    for job, each in figures.items():
+        for label, values in each.items():
+            for panel, value in zip(panels, values, strict=True):
+                panels[panel].setdefault(label, {})[JOBS[job]] = round(value, 3)
+    path.write_text(json.dumps({"large": panels}, indent=1, ensure_ascii=False) + "\n", "utf-8")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=50_000_000)
     parser.add_argument("--peers", default=",".join(PARTICIPANTS))
     parser.add_argument("--folder", type=Path, default=CACHE / "data", help="where the source is made, 160 bytes a row")
+    parser.add_argument("--points", type=Path, help="where the points of the chart are kept")
     asked = parser.parse_args()
     labels = asked.peers.split(",")
     peers = dict.fromkeys(PARTICIPANTS[label][0] for label in labels)
     stage = stage_for(arguments(["--peers", ",".join(peers), "--runs", "1"]))
     try:
         print(describe(stage.work))
-        print(markdown(measure(stage, prepare_large(asked.folder, asked.rows), labels), labels))
+        figures = measure(stage, prepare_large(asked.folder, asked.rows), labels)
+        print(markdown(figures, labels))
+        if asked.points is not None:
+            keep_chart(figures, asked.points)
     except PeerFailed as error:
         raise SystemExit(str(error)) from None
     finally:
