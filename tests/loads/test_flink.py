@@ -35,7 +35,7 @@ ROWS = 6_000
 KILLS = 4
 #: What of the chain is killed, in another order each time.
 KILLED = ["server"] * 4 + ["job"] * 2 + ["both"]
-#: A minute and a half where nobody else works; a JVM that begins on a busy machine takes its time.
+#: Two to five minutes on two busy cores: a JVM begins four times.
 SECONDS_OF_CHAIN = 900
 
 
