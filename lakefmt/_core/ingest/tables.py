@@ -10,11 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt._core.cdc.events import RowKind
+from lakefmt._core.data_classes import replace
 from lakefmt._core.filegroups.table_client import TableAt
 from lakefmt._core.ingest.api import Checkpoint, SourceBatch
 from lakefmt._core.ingest.checkpoints import SOURCE, check_kind, check_source
-from lakefmt._core.read.incremental import select_commits
-from lakefmt._core.read.snapshot import planned_clusterings
+from lakefmt._core.read.incremental import select_commits, visible_at_end
+from lakefmt._core.read.snapshot import Snapshot, planned_clusterings
 from lakefmt._core.table import Table, open_table
 from lakefmt._core.timeline.instant import Action, Instant
 from lakefmt._core.values import TableVersion
@@ -102,8 +103,11 @@ class _TableRound:
             begin = end
 
     def _all_rows(self) -> Iterator[SourceBatch]:
-        dataset = self._table.dataset(as_of=self._last.time)
-        for batch in dataset.to_batches():
+        # Up to the checkpoint: not by requested times, of which one before it may be larger than that of the last commit.
+        client, until = self._table.client, self._last.order_time
+        state = client.load()
+        then = replace(state, timeline=visible_at_end(state.timeline, until).as_of(until))
+        for batch in Snapshot(client, then).scan():
             yield SourceBatch(batch)
 
 
