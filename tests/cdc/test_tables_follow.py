@@ -633,6 +633,45 @@ def test_a_lost_position_can_begin_again_and_rows_that_are_gone_go(table_type: s
     assert {"id": 9} in rows(f"{base}/shop/orders", "id")
 
 
+@pytest.mark.parametrize("deletes", ["hard", "soft"])
+@pytest.mark.parametrize("table_type", ["mor", "cow"])
+def test_rows_that_are_read_again_stay_when_their_event_time_is_late(table_type: str, deletes: str) -> None:
+    """The stored row wins, as against any late change; it is not taken for one that the source has not any more."""
+    database, base = Database(), f"memory://follow-{next(NUMBERS)}"
+    database.commit([("put", ORDERS, key, 10 + key) for key in range(4)])
+    for how in ({}, {"on_position_lost": "resnapshot"}):
+        options = CdcOptions(**QUICK, table_type=table_type, delete_mode=deletes, **how)
+        tables = {"shop.orders": {"ordering": "v"}}
+        Follower(lambda: ScriptedSource(database), base, tables, options).run(until_now=True)
+        database.commit(
+            [("delete", ORDERS, 1), ("put", ORDERS, 2, 3), ("put", ORDERS, 3, None), ("put", ORDERS, 0, 30)]
+        )
+        database.purged = len(database.log)
+    alive = "_deleted_at is null" if deletes == "soft" else None
+    found = open_table(f"{base}/shop/orders").read(["id", "v"], filter=alive).sort_by("id")
+    assert found.to_pylist() == [{"id": 0, "v": 30}, {"id": 2, "v": 12}, {"id": 3, "v": 13}]
+
+
+def test_rows_go_that_are_not_read_again_in_whatever_order_their_commits_were_requested() -> None:
+    database, base = Database(), f"memory://follow-{next(NUMBERS)}"
+    database.commit([("put", ORDERS, 1, 1)])
+    Follower(lambda: ScriptedSource(database), base, {}, CdcOptions(**QUICK)).run(until_now=True)
+    many = {"hoodie.write.concurrency.mode": "optimistic_concurrency_control"}
+    slow, quick = (open_table(f"{base}/shop/orders", options=many) for _ in range(2))
+    gone = pa.Table.from_pylist([{"id": 7, "v": 7}, {"id": 8, "v": 8}], schema=slow.schema)
+
+    def given() -> Iterator[pa.RecordBatch]:
+        yield from gone.slice(0, 1).to_batches()
+        quick.insert(gone.slice(1))
+
+    slow.bulk_insert(pa.RecordBatchReader.from_batches(slow.schema, given()))
+    database.purged = len(database.log) + 1
+    database.commit([("put", ORDERS, 2, 2)])
+    options = CdcOptions(**QUICK, on_position_lost="resnapshot")
+    Follower(lambda: ScriptedSource(database), base, {}, options).run(until_now=True)
+    assert rows(f"{base}/shop/orders", "id") == [{"id": 1}, {"id": 2}]
+
+
 def test_a_follower_that_dies_while_it_begins_again_goes_on_with_it() -> None:
     for number in range(1, 9):
         database, base = Database(), f"memory://follow-{next(NUMBERS)}"

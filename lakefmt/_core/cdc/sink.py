@@ -24,10 +24,11 @@ from lakefmt._core.cdc.options import CdcOptions, TableSettings
 from lakefmt._core.cdc.shape import ColumnMap, first_schema, plan_shape
 from lakefmt._core.config.table_config import merge_rule
 from lakefmt._core.data_classes import replace
+from lakefmt._core.filegroups.ordering import has_order, incoming_wins, ordering_columns
 from lakefmt._core.filegroups.stored_keys import stored_key_spec
 from lakefmt._core.filegroups.table_client import TableAt
 from lakefmt._core.keys import build_record_keys
-from lakefmt._core.producers.stream.committing import commit_options
+from lakefmt._core.producers.stream.committing import commit_options, key_scope
 from lakefmt._core.segments.codec import COLUMNS, encode_segment, read_segments
 from lakefmt._core.segments.resolve import (
     codes_in,
@@ -35,6 +36,7 @@ from lakefmt._core.segments.resolve import (
     fitted_together,
     number_keys,
     resolve_rows,
+    row_identities,
     stream_rules,
 )
 from lakefmt._core.table import Table, create_table, open_table
@@ -509,6 +511,30 @@ class TableSink:
         images = pa.concat_tables([stored.filter(beside).cast(there.schema), there])
         return images, build_record_keys(spec, images)
 
+    def _kept_if_late(self, rows: pa.Table) -> pa.Table:
+        """Return rows with the values of the stored row in each that is late: read again, it must not be taken for one that is gone."""
+        client = self.table.client
+        table_at = client.at(client.load())
+        order = merge_rule(table_at.config).stored
+        if not has_order(order, rows.column_names):
+            return rows
+        spec, across = stored_key_spec(table_at), key_scope(table_at, {}).across
+        identities, keys, _ = row_identities(spec, rows, across=across)
+        images, _ = self._images(keys)
+        found = codes_in(identities, row_identities(spec, images, across=across)[0])
+        is_whole = pc.equal(rows.column(_OPERATOR), "UPSERT").to_numpy()
+        there = np.flatnonzero((found >= 0) & is_whole)
+        wins = incoming_wins(ordering_columns(rows, order, there), ordering_columns(images, order, found[there]))
+        places = np.arange(rows.num_rows)
+        places[there[~wins]] = rows.num_rows + found[there[~wins]]
+        for number, name in enumerate(rows.column_names):
+            if name in images.column_names and name != self._options.deleted_at_column:
+                both = pa.chunked_array(
+                    [*rows.column(name).chunks, *images.column(name).cast(rows.field(name).type).chunks]
+                )
+                rows = rows.set_column(number, rows.field(name), both.take(pa.array(places)))
+        return rows
+
     def _log_rows(self, rows: pa.Table, changes: RowChanges, kinds: npt.NDArray[np.int8]) -> pa.Table:
         """Return rows of a table that keeps every change.
 
@@ -540,7 +566,8 @@ class TableSink:
             return
         column = _OPERATOR if _OPERATOR in rows.column_names else None
         try:
-            self.stream.write_arrow(rows, operator_column=column)
+            given = self._kept_if_late(rows) if column is not None and self._since is not None else rows
+            self.stream.write_arrow(given, operator_column=column)
         except InvalidInputError as error:
             if self._options.error_handler == "terminate":
                 raise
@@ -661,8 +688,9 @@ class TableSink:
         self.position = None
         if not self.is_open or self._options.logs or self._since is not None:
             return
-        latest = self.table.client.load().timeline.latest_commit
-        self._since = "0" if latest is None else latest.time
+        # Of a commit that became visible before another one the requested time may be the larger one.
+        commits = self.table.client.load().timeline.commits
+        self._since = max((each.time for each in commits), default="0")
 
     def end_reading(self) -> None:
         """Remove the rows that the source did not have any more; call it when all rows were read and their border has passed."""
