@@ -11,6 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt._core.cdc.events import is_followed
@@ -42,6 +44,7 @@ from lakefmt.errors import (
     UnknownSetting,
 )
 from tests.cdc.scripted_source import ITEMS, ORDERS, Database, ScriptedSource
+from tests.example_counts import examples
 
 NUMBERS = itertools.count()
 T = SourceName("s", "t")
@@ -394,6 +397,37 @@ def test_a_renamed_column_keeps_its_values_where_the_source_tells(comes: str) ->
     assert rows(path)[0] == {"id": 1, "label": "a"}
     added = run(changes("+I", [{"id": 1, "name": "a"}]), "border", renamed, on_column_renamed="add")
     assert rows(added) == [{"id": 1, "name": "a", "label": None}]
+
+
+NAMES = ("a", "b", "c")
+
+
+@settings(max_examples=examples(25), deadline=None)
+@given(st.lists(st.sampled_from("abcde"), min_size=3, max_size=3, unique=True), st.booleans())
+def test_columns_that_are_renamed_at_once_keep_their_values_in_whatever_order_they_are_told(
+    later: list[str], again: bool
+) -> None:
+    """One may get the name that another one had. Columns that only change their names among each other end the follower."""
+    kept = pa.schema([NAMED.field("id"), *((name, pa.string()) for name in NAMES)])
+    columns = pa.schema([NAMED.field("id"), *((name, pa.string()) for name in later)])
+    renamed = {old: new for old, new in zip(NAMES, later, strict=True) if old != new}
+    told = TableChanged(SourceTable(T, columns, ("id",)), renamed=renamed)
+    base = f"memory://follow-{next(NUMBERS)}"
+    path = run(changes("+I", [{"id": 1, **{name: name for name in NAMES}}], kept), "border", base=base, schema=kept)
+    # What is not renamed by way of a free name goes round in a circle.
+    waiting = dict(renamed)
+    while free := [old for old, new in waiting.items() if new not in {*NAMES} - {*renamed} | {*waiting}]:
+        waiting = {old: new for old, new in waiting.items() if old not in free}
+    events = [told, changes("+I", [{"id": 2, **dict.fromkeys(later, "new")}], columns)]
+    if waiting:
+        with pytest.raises(SourceChanged, match="among each other"):
+            run(*events, base=base, schema=kept)
+        return
+    run(*events, base=base, schema=kept)
+    if again:
+        run(told, base=base, schema=columns)
+    expected = [{"id": 1, **dict(zip(later, NAMES, strict=True))}, {"id": 2, **dict.fromkeys(later, "new")}]
+    assert rows(path, "id", *later) == expected
 
 
 def test_a_renamed_key_ends_the_follower() -> None:

@@ -308,13 +308,22 @@ class TableSink:
             return
         table, rename = self.table, self._settings.rename
         names = set(table.schema.names)
-        for old, new in ((rename.get(a, a), rename.get(b, b)) for a, b in changed.renamed.items()):
-            if old not in names or new in names:
-                continue  # it has the new name already, where the change comes again
-            try:
-                self._altered(f"column {old!r} is {new!r} now", partial(table.alter.rename_column, old, new))
-            except SchemaMismatch as error:
-                raise SourceChanged(f"{self.name}: {error}") from error
+        pairs = {rename.get(old, old): rename.get(new, new) for old, new in changed.renamed.items()}
+        # Those that have their new name already, where the change comes again, are left over.
+        waiting = {old: new for old, new in pairs.items() if old in names and old != new}
+        while free := [old for old, new in waiting.items() if new not in names]:
+            for old in free:
+                new = waiting.pop(old)
+                try:
+                    self._altered(f"column {old!r} is {new!r} now", partial(table.alter.rename_column, old, new))
+                except SchemaMismatch as error:
+                    raise SourceChanged(f"{self.name}: {error}") from error
+                names = names - {old} | {new}
+        if waiting and set(waiting) == set(waiting.values()):
+            raise SourceChanged(
+                f"{self.name}: the columns {', '.join(map(repr, waiting))} change their names among each other, and whether that was done "
+                "here cannot be told when it comes again: let the table be made anew"
+            )
 
     def _altered(self, what: str, alter: Any) -> None:
         alter()

@@ -159,11 +159,11 @@ class FollowedTable:
 
     def rename_columns(self, renamed: Mapping[str, str]) -> None:
         """Take note of columns that a statement renamed, until rows show it."""
+        # One statement gives all its names at once.
+        first = {later: name for name, later in self._renamed.items()}
         for old, new in renamed.items():
-            first = next((name for name, later in self._renamed.items() if later == old), old)
-            self._renamed[first] = new
-            if old in self.hints:
-                self.hints[new] = self.hints.pop(old)
+            self._renamed[first.get(old, old)] = new
+        self.hints |= {new: self.hints.pop(old) for old, new in renamed.items() if old in self.hints}
 
     def changed(self, shape: Shape) -> Iterator[TableChanged]:
         """Return that the table looks like this from here on, if it did not so far."""
