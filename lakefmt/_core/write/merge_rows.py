@@ -183,7 +183,20 @@ def join_rule(on: str | Sequence[str] | None, key: Sequence[str], target: pa.Sch
     for side, schema in (("table", target), ("source", source)):
         if lacking := [name for name in names if _type_at(schema, tuple(name.split("."))) is None]:
             raise InvalidInputError(f"merge: the {side} has no column {', '.join(map(repr, lacking))}: {schema.names}")
-    return JoinRule(tuple((tuple(name.split(".")), tuple(name.split("."))) for name in names))
+    paths = [tuple(name.split(".")) for name in names]
+    # As in a condition: hashes tell zeros apart and take NaN for equal, which only the identity of a row does.
+    by_value = [
+        path
+        for path, name in zip(paths, names, strict=True)
+        if name not in key and not _can_join(target, path, source, path)
+    ]
+    equal = tuple((path, path) for path in paths if path not in by_value)
+    terms = [" = ".join(f"{side}.{_quoted(path)}" for side in (TARGET, SOURCE)) for path in by_value]
+    return JoinRule(equal, " and ".join(terms) or None)
+
+
+def _quoted(path: Path) -> str:
+    return ".".join('"' + name.replace('"', '""') + '"' for name in path)
 
 
 def _rule_of_condition(text: str, target: pa.Schema, source: pa.Schema) -> JoinRule:
