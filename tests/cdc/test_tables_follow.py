@@ -191,6 +191,21 @@ def test_a_partition_move_is_one_commit() -> None:
     assert len(table.client.load().timeline.commits) == 2
 
 
+@pytest.mark.parametrize("index", ["bloom", "global_bloom"])
+def test_an_update_without_the_row_before_leaves_no_row_in_another_partition(index: str) -> None:
+    base = f"memory://follow-{next(NUMBERS)}"
+    schema = pa.schema([NAMED.field("id"), ("city", pa.string()), ("v", pa.int64())])
+    how: dict[str, Any] = {"base": base, "schema": schema, "index": index, "tables": {"s.t": {"partition_by": "city"}}}
+    path = run(changes("+I", [{"id": 1, "city": "sf", "v": 1}], schema), **how)
+    update = changes("+U", [{"id": 1, "city": "oslo", "v": 2}], schema)
+    if index == "bloom":
+        with pytest.raises(SourceChanged, match="REPLICA IDENTITY FULL"):
+            run(update, **how)
+        assert rows(path) == [{"id": 1, "city": "sf", "v": 1}]
+    else:
+        assert rows(run(update, **how)) == [{"id": 1, "city": "oslo", "v": 2}]
+
+
 def test_a_key_update_without_a_large_value_keeps_it() -> None:
     schema = pa.schema([*NAMED, ("big", pa.string())])
     sent = pa.array([None, json.dumps(["id", "name"])])

@@ -381,6 +381,7 @@ class TableSink:
             self._apply(self._log_rows(rows, changes, kinds))
             return
         before_updates = _are_before_updates(kinds, self.name)
+        self._check_places(kinds, before_updates)
         moved = before_updates.copy()
         moved[before_updates] = self._differ(rows, np.flatnonzero(before_updates))
         if changes.sent is not None:
@@ -390,6 +391,25 @@ class TableSink:
                 changes, moved = self._completed(replace(changes, rows=rows), kinds, moved, incomplete + 1)
                 rows = changes.rows
         self._mirror(rows, changes, moved)
+
+    def _check_places(self, kinds: npt.NDArray[np.int8], before_updates: Mask) -> None:
+        """Refuse updates that do not tell in which partition the row was: it would stay there beside the new one.
+
+        Raises:
+            SourceChanged: so it is.
+        """
+        lone = kinds == RowKind.UPDATE_AFTER.value
+        lone[1:] &= ~before_updates[:-1]
+        if not lone.any():
+            return
+        table_at = self.table.client.at(self.table.client.load())
+        spec = table_at.key_spec()
+        places = {each.name for each in spec.partition_fields} - set(spec.record_key_fields)
+        if places and not key_scope(table_at, {}).across:
+            raise SourceChanged(
+                f"{self.name}: updates come without the row before, and do not tell in which partition it was ({', '.join(sorted(places))}): "
+                "let the source send it (in PostgreSQL REPLICA IDENTITY FULL), or make the table with index='global_bloom'"
+            )
 
     def _completed(
         self, changes: RowChanges, kinds: npt.NDArray[np.int8], moved: Mask, after: npt.NDArray[np.int64]
