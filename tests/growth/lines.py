@@ -122,6 +122,13 @@ COPY_ON_WRITE = [
     *_small_lines("cow", _OF_COMMITS),
     _again("upsert", "buckets", tables.buckets, _SMALL["upsert"], _LISTED, sizes=(64, 128, 256)),
     _again("upsert", "row groups", tables.row_groups, _SMALL["upsert"], "steps requests read written"),
+    _line(
+        "delete of one partition",
+        "partitions",
+        tables.partitions,
+        lambda table, size: table.delete_partitions([{"city": "c000003"}]),
+        f"{_LISTED} read",
+    ),
     _again(
         "append", "commits", tables.appended, lambda table, size: table.append(tables.small(10**8)), f"{_LISTED} read"
     ),
@@ -351,6 +358,13 @@ HISTORY = [
         _ALL,
     ),
     _again("files", "files", tables.files, lambda table, size: table.files(), _ALL),
+    _again(
+        "files of one partition",
+        "partitions",
+        tables.partitions,
+        lambda table, size: table.files([{"city": "c000000"}]),
+        _LISTED,
+    ),
     _again("stats", "files", tables.files, lambda table, size: table.stats(), _ALL),
 ]
 
