@@ -456,7 +456,7 @@ STREAMS = [
     _line("stream of ten rows", "partitions", tables.partitions, lambda table, size: _streamed(table, 10), _ALL),
     _line("stream of ten rows", "commits", tables.commits, lambda table, size: _streamed(table, 10), _ALL),
     _line("reading as a stream", "commits", tables.commits, _followed, _ALL),
-    # A stream plans 64 commits at a time, and reads a slice once for these.
+    # A slice is read once for each plan of a stream; what several plans cost is in test_growth_of_catching_up.py.
     _line("reading as a stream", "logs of a slice", tables.logs, _followed, _ALL, sizes=(12, 24, 48)),
     _line("reading as a stream", "files", tables.files, _followed, _ALL),
 ]
