@@ -27,7 +27,13 @@ from lakefmt._core.arrays import common_length, from_numpy, text_offsets
 from lakefmt._core.data_classes import dataclass
 from lakefmt._core.formats.bloom.bloom_filter import BloomFilter, decode_bloom_filter
 from lakefmt._core.formats.parquet.dictionary_columns import with_dictionaries
-from lakefmt._core.formats.parquet.duplicate_columns import DuplicatePages, Pages, duplicate_key_column, leaf_paths
+from lakefmt._core.formats.parquet.duplicate_columns import (
+    DuplicatePages,
+    Pages,
+    duplicate_key_column,
+    leaf_paths,
+    without_entries,
+)
 from lakefmt._core.schema import check_required, fill_unseen
 from lakefmt._core.values import COMMIT_SEQNO, RECORD_KEY
 from lakefmt.errors import CorruptFile, InternalError, StorageError
@@ -45,10 +51,13 @@ __all__ = [
     "key_ranges",
     "leaves_with_nan",
     "outermost",
+    "without_filter",
 ]
 
 BLOOM_KEY = "org.apache.hudi.bloomfilter"
 LEGACY_BLOOM_KEY = "com.uber.hoodie.bloomfilter"
+#: An entry of so many bytes is worth a footer without it.
+_LARGE_ENTRY_BYTES = 64 << 10
 BLOOM_TYPE_KEY = "hoodie_bloom_filter_type_code"
 MIN_KEY = "hoodie_min_record_key"
 MAX_KEY = "hoodie_max_record_key"
@@ -506,6 +515,15 @@ class BaseFileFooter:
         """
         text = self.entries.get(BLOOM_KEY) or self.entries.get(LEGACY_BLOOM_KEY)
         return None if text is None else decode_bloom_filter(text, self.entries.get(BLOOM_TYPE_KEY))
+
+
+def without_filter(metadata: pq.FileMetaData, footer: BaseFileFooter) -> pq.FileMetaData:
+    """Return a footer without its filter where that is large, and stays in `footer`: Arrow holds two more copies of it."""
+    large = [key for key in (BLOOM_KEY, LEGACY_BLOOM_KEY) if len(footer.entries.get(key, "")) >= _LARGE_ENTRY_BYTES]
+    try:
+        return without_entries(metadata, large) if large else metadata
+    except (InternalError, IndexError):  # a footer that Arrow reads may still hold what is not expected here
+        return metadata
 
 
 def check_row_counts(metadata: pq.FileMetaData) -> None:
