@@ -475,7 +475,8 @@ def test_a_large_filter_is_held_once_and_counted(others: int) -> None:
     name, text = "org.apache.hudi.bloomfilter", "A" * 100_000
     entries = {f"entry {number}": "x" for number in range(others)}
     sink, rows = pa.BufferOutputStream(), pa.table({RECORD_KEY: ["a", "b"], "v": [1, 2]})
-    with pq.ParquetWriter(sink, rows.schema) as writer:  # with a schema of Arrow's among the entries
+    # With a schema of Arrow's among the entries, and without: then all entries are in the schema that Arrow reads.
+    with pq.ParquetWriter(sink, rows.schema, store_schema=others == 0) as writer:
         writer.write_table(rows, row_group_size=1)
         writer.add_key_value_metadata({**entries, name: text})
     whole = pq.ParquetFile(sink.getvalue()).metadata
@@ -488,5 +489,6 @@ def test_a_large_filter_is_held_once_and_counted(others: int) -> None:
     assert whole.serialized_size - known.metadata.serialized_size >= len(text)
     assert known.metadata.to_dict() | {"serialized_size": 0} == whole.to_dict() | {"serialized_size": 0}
     assert known.metadata.schema.equals(whole.schema)
+    assert known.footer.schema.metadata is None and known.footer.schema.equals(whole.schema.to_arrow_schema())
     assert len(text) <= reader.kept[0].weight <= len(text) + (32 << 10)
     assert reader.keys(file).to_pylist() == ["a", "b"]
