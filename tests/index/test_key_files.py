@@ -489,6 +489,7 @@ def test_a_large_filter_is_held_once_and_counted(others: int) -> None:
     assert whole.serialized_size - known.metadata.serialized_size >= len(text)
     assert known.metadata.to_dict() | {"serialized_size": 0} == whole.to_dict() | {"serialized_size": 0}
     assert known.metadata.schema.equals(whole.schema)
-    assert known.footer.schema.metadata is None and known.footer.schema.equals(whole.schema.to_arrow_schema())
+    assert known.footer.schema.metadata is None
+    assert known.footer.schema.equals(whole.schema.to_arrow_schema())
     assert len(text) <= reader.kept[0].weight <= len(text) + (32 << 10)
     assert reader.keys(file).to_pylist() == ["a", "b"]

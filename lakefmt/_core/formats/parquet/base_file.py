@@ -563,5 +563,7 @@ def decode_footer(metadata: pq.FileMetaData, schema: pa.Schema | None = None) ->
         entries = {key.decode(): value.decode() for key, value in raw.items() if key != b"ARROW:schema"}
     except UnicodeDecodeError:
         raise CorruptFile("a footer entry of a base file is not UTF-8") from None
-    plain = (metadata.schema.to_arrow_schema() if schema is None else schema).remove_metadata()  # it has the entries, too
+    plain = (
+        metadata.schema.to_arrow_schema() if schema is None else schema
+    ).remove_metadata()  # it has the entries, too
     return BaseFileFooter(metadata.num_rows, plain, entries)
