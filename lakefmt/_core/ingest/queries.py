@@ -38,7 +38,7 @@ _PREFIXES: Final = ("hoodie.streamer.jdbc.", "hoodie.deltastreamer.jdbc.", "quer
 T = TypeVar("T")
 
 
-class Cursor(Protocol):
+class _Cursor(Protocol):
     """What is called of a cursor of the DB-API; `fetchone` where a statement has one row."""
 
     @property
@@ -48,10 +48,10 @@ class Cursor(Protocol):
     def fetchmany(self, rows: int, /) -> Iterable[Iterable[object]]: ...
 
 
-class Connection(Protocol):
+class _Connection(Protocol):
     """What is called of a connection of the DB-API."""
 
-    def cursor(self) -> Cursor: ...
+    def cursor(self) -> _Cursor: ...
     def close(self) -> object: ...
 
 
@@ -70,7 +70,7 @@ class QuerySource:
 
     def __init__(
         self,
-        connect: Callable[[], Connection],
+        connect: Callable[[], _Connection],
         query: str,
         column: str,
         name: str,
@@ -84,7 +84,7 @@ class QuerySource:
         self._connect, self._column, self._name, self._mark = connect, column, name, mark
         self._late, self._skips_nulls = late, skips_nulls
         self._query = f"({query})" if " " in query.strip() else ".".join(map(_quoted, query.split(".")))
-        self._connection: Connection | None = None
+        self._connection: _Connection | None = None
 
     @property
     def name(self) -> str:
@@ -101,7 +101,7 @@ class QuerySource:
         if connection is not None:
             connection.close()
 
-    def run(self, sql: str, values: Sequence[object]) -> Cursor:
+    def run(self, sql: str, values: Sequence[object]) -> _Cursor:
         """Return a cursor of a statement.
 
         Raises:
@@ -109,7 +109,7 @@ class QuerySource:
         """
         return self._ask(lambda: self._executed(sql, values))
 
-    def _executed(self, sql: str, values: Sequence[object]) -> Cursor:
+    def _executed(self, sql: str, values: Sequence[object]) -> _Cursor:
         if self._connection is None:
             self._connection = self._connect()
         cursor = self._connection.cursor()
@@ -164,7 +164,7 @@ class QuerySource:
         rows = _QueryRound(self, place, high, _earlier(high, self._late), int(count))
         return rows if rows.has_news() else None
 
-    def fetch(self, cursor: Cursor) -> list[tuple[Any, ...]]:
+    def fetch(self, cursor: _Cursor) -> list[tuple[Any, ...]]:
         """Return the next rows of a cursor.
 
         Raises:
@@ -172,7 +172,7 @@ class QuerySource:
         """
         return self._ask(lambda: list(map(tuple, cursor.fetchmany(_ROWS))))
 
-    def rows(self, low: object, high: object) -> Cursor:
+    def rows(self, low: object, high: object) -> _Cursor:
         """Return a cursor over the rows between two values, both included, in order."""
         column = _quoted(self._column)
         condition, values = (f"{column} <= {self._mark}", [high])
@@ -401,7 +401,7 @@ def open_query_source(location: str, options: Mapping[str, str]) -> QuerySource:
     return QuerySource(connect, query, column, location, values.get("mark", "?"), late=late, skips_nulls=skips)
 
 
-def _sqlite(path: str) -> Connection:
+def _sqlite(path: str) -> _Connection:
     import sqlite3  # part of Python
 
     return sqlite3.connect(f"file:{path}?mode=ro", uri=True, check_same_thread=False)

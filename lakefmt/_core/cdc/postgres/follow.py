@@ -39,7 +39,7 @@ from lakefmt._core.cdc.postgres.rows import ChangeBuffer, ColumnTypes, snapshot_
 from lakefmt._core.cdc.postgres.server import (
     PARTITIONED,
     ColumnRow,
-    Connection,
+    PostgresConnection,
     PostgresSettings,
     ServerCatalog,
     TableRow,
@@ -233,10 +233,10 @@ class PostgresRun:
         self,
         settings: PostgresSettings,
         log: ReplicationStream,
-        connection: Connection,
+        connection: PostgresConnection,
         *,
         logs: bool,
-        opened: Callable[[Connection], None],
+        opened: Callable[[PostgresConnection], None],
         is_closed: Callable[[], bool],
     ) -> None:
         self._settings = settings
@@ -652,7 +652,9 @@ def moves_rows(before: Iterable[tuple[int, int, int]], now: TableRow) -> bool:
     return attached or not had <= {leaf.mark for leaf in now.leaves}
 
 
-def latest_position(connection: Connection, log: ReplicationStream, settings: PostgresSettings) -> dict[str, object]:
+def latest_position(
+    connection: PostgresConnection, log: ReplicationStream, settings: PostgresSettings
+) -> dict[str, object]:
     """Return the position behind everything that was committed so far, of whichever table."""
     ensure_publication(connection, settings)
     for _ in ensure_slot(connection, log, settings, has_positions=False):

@@ -14,7 +14,7 @@ from lakefmt._core.arguments import shown
 from lakefmt._core.cdc.events import SourceName
 from lakefmt._core.cdc.postgres.server import (
     SLOT_BUSY,
-    Connection,
+    PostgresConnection,
     PostgresSettings,
     Server,
     ask,
@@ -55,7 +55,7 @@ class HasFileno(Protocol):
 class ReplicationStream:
     """A connection that follows the log through a slot, from a place on."""
 
-    def __init__(self, server: Server, opened: Callable[[Connection], None], wakes: socket.socket) -> None:
+    def __init__(self, server: Server, opened: Callable[[PostgresConnection], None], wakes: socket.socket) -> None:
         """Connect.
 
         Args:
@@ -174,29 +174,31 @@ class SlotRow(NamedTuple):
         return self.wal_status == "lost"
 
 
-def find_slot(connection: Connection, slot: str) -> SlotRow | None:
+def find_slot(connection: PostgresConnection, slot: str) -> SlotRow | None:
     """Return the slot of a name; None: there is none."""
     rows = ask(connection, _SLOT, slot)
     return SlotRow(*rows[0]) if rows else None
 
 
-def has_publication(connection: Connection, publication: str) -> bool:
+def has_publication(connection: PostgresConnection, publication: str) -> bool:
     """Say whether a publication is there."""
     return bool(ask(connection, "SELECT 1 FROM pg_catalog.pg_publication WHERE pubname = %s", publication))
 
 
-def find_candidates(connection: Connection, settings: PostgresSettings) -> list[SourceName]:
+def find_candidates(connection: PostgresConnection, settings: PostgresSettings) -> list[SourceName]:
     """Return the tables of the database that the patterns ask for."""
     return [name for row in ask(connection, _CANDIDATES) if settings.matches(name := SourceName(*row))]
 
 
-def is_made_here(connection: Connection, publication: str) -> bool:
+def is_made_here(connection: PostgresConnection, publication: str) -> bool:
     """Say whether a follower made a publication, so that its tables are those of the follower."""
     rows = ask(connection, _COMMENT, publication)
     return bool(rows) and rows[0][0] == _MADE_HERE
 
 
-def ensure_publication(connection: Connection, settings: PostgresSettings, told: set[SourceName] | None = None) -> None:
+def ensure_publication(
+    connection: PostgresConnection, settings: PostgresSettings, told: set[SourceName] | None = None
+) -> None:
     """Make the publication of the tables that are asked for, or let one that a follower made have just these.
 
     A table that is not asked for leaves it: the log is let go without it, and who asks for it again has to find out
@@ -253,7 +255,7 @@ PARTITIONED_FROM: Final = 130_000
 _SCHEMAS_FROM: Final = 150_000
 
 
-def entries(connection: Connection, publication: str, tables: Sequence[int]) -> dict[int, int]:
+def entries(connection: PostgresConnection, publication: str, tables: Sequence[int]) -> dict[int, int]:
     """Return the number of each table's entry in a publication, by object id. A table that leaves and comes back gets a new one."""
     schemas = "pg_catalog.pg_publication_namespace"
     if connection.server_version < _SCHEMAS_FROM:
@@ -261,7 +263,7 @@ def entries(connection: Connection, publication: str, tables: Sequence[int]) -> 
     return dict(ask(connection, _ENTRIES.format(schemas=schemas), publication, list(tables)))
 
 
-def publication_statement(connection: Connection, publication: str, names: list[SourceName]) -> str:
+def publication_statement(connection: PostgresConnection, publication: str, names: list[SourceName]) -> str:
     """Return the statement that makes a publication of tables; a partitioned one is sent as one table."""
     options = " WITH (publish_via_partition_root = true)" if connection.server_version >= PARTITIONED_FROM else ""
     tables = ", ".join(identifier(*name) for name in names)
@@ -276,7 +278,7 @@ def _wait_for(sources: Iterable[HasFileno], seconds: float) -> None:
         selector.select(seconds)
 
 
-def await_slot(connection: Connection, slot: str, wakes: socket.socket) -> None:
+def await_slot(connection: PostgresConnection, slot: str, wakes: socket.socket) -> None:
     """Wait until nobody reads a slot; the server takes a moment to see that the reader before has gone.
 
     Raises:
@@ -290,7 +292,7 @@ def await_slot(connection: Connection, slot: str, wakes: socket.socket) -> None:
 
 
 def ensure_slot(
-    connection: Connection, log: ReplicationStream, settings: PostgresSettings, *, has_positions: bool
+    connection: PostgresConnection, log: ReplicationStream, settings: PostgresSettings, *, has_positions: bool
 ) -> Iterator[None]:
     """Make the slot unless it is there; yield while that waits.
 

@@ -118,7 +118,7 @@ def _error_of(doing: str, error: BaseException, otherwise: type[Exception]) -> E
     return kind(f"PostgreSQL, {doing}: {text}")
 
 
-class Cursor(Protocol):
+class PostgresCursor(Protocol):
     """What is called of a cursor of psycopg2; `fetchone` only where there is a row."""
 
     @property
@@ -138,7 +138,7 @@ class LogMessage(Protocol):
     payload: bytes
 
 
-class ReplicationCursor(Cursor, Protocol):
+class ReplicationCursor(PostgresCursor, Protocol):
     """What is called of a cursor that reads the log."""
 
     @property
@@ -151,19 +151,19 @@ class ReplicationCursor(Cursor, Protocol):
     def send_feedback(self, *, write_lsn: int, flush_lsn: int, apply_lsn: int, reply: bool, force: bool) -> object: ...
 
 
-class Connection(Protocol):
+class PostgresConnection(Protocol):
     """What is called of a connection of psycopg2."""
 
     @property
     def closed(self) -> int: ...
     @property
     def server_version(self) -> int: ...
-    def cursor(self) -> Cursor: ...
+    def cursor(self) -> PostgresCursor: ...
     def cancel(self) -> object: ...
     def close(self) -> object: ...
 
 
-class ReplicationConnection(Connection, Protocol):
+class ReplicationConnection(PostgresConnection, Protocol):
     """What is called of a connection that reads the log."""
 
     def cursor(self) -> ReplicationCursor: ...
@@ -197,8 +197,8 @@ class Server:
     @overload
     def connect(self, *, replication: Literal[True]) -> ReplicationConnection: ...
     @overload
-    def connect(self) -> Connection: ...
-    def connect(self, *, replication: bool = False) -> Connection:
+    def connect(self) -> PostgresConnection: ...
+    def connect(self, *, replication: bool = False) -> PostgresConnection:
         """Return a connection, by default one of statements that commit by themselves."""
         module = psycopg2()
         options = " ".join(f"-c {name}={value}" for name, value in _SETTINGS.items())
@@ -218,7 +218,7 @@ class Server:
             )
             if not replication:
                 connection.autocommit = True
-        made: Connection = connection
+        made: PostgresConnection = connection
         return made
 
 
@@ -226,7 +226,7 @@ class Server:
 _SECONDS_BETWEEN_LOOKS: Final = 1.0
 
 
-def waiting(connection: Connection, call: Callable[[], object]) -> Iterator[None]:
+def waiting(connection: PostgresConnection, call: Callable[[], object]) -> Iterator[None]:
     """Make a call that may wait for other transactions; yield now and then until it has returned.
 
     The client library waits inside C code, where no signal is handled. So the call is made in a thread, and this one waits in Python: a
@@ -257,13 +257,13 @@ def waiting(connection: Connection, call: Callable[[], object]) -> Iterator[None
                 connection.cancel()
 
 
-def wait_for(connection: Connection, call: Callable[[], object]) -> None:
+def wait_for(connection: PostgresConnection, call: Callable[[], object]) -> None:
     """Make a call that may wait for other transactions; a signal ends it."""
     for _ in waiting(connection, call):
         pass
 
 
-def ask(connection: Connection, query: str, *values: object) -> list[tuple[Any, ...]]:
+def ask(connection: PostgresConnection, query: str, *values: object) -> list[tuple[Any, ...]]:
     """Return the rows that a statement answers; none if it answers nothing."""
     with source_errors("asking its catalog"), connection.cursor() as cursor:
         cursor.execute(query, values or None)
@@ -416,7 +416,7 @@ class ServerCatalog:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: PostgresConnection,
         as_text: Callable[[SourceName, str], bool],
         types: dict[int, TypeRow] | None = None,
     ) -> None:

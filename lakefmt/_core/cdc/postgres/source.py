@@ -25,7 +25,7 @@ from lakefmt._core.cdc.postgres.log import (
 from lakefmt._core.cdc.postgres.rows import OddValues
 from lakefmt._core.cdc.postgres.server import (
     PARTITIONED,
-    Connection,
+    PostgresConnection,
     PostgresSettings,
     Server,
     ServerCatalog,
@@ -58,7 +58,7 @@ SELECT r.prrelid FROM pg_catalog.pg_publication_rel r JOIN pg_catalog.pg_publica
 WHERE p.pubname = %s AND (r.prqual IS NOT NULL OR r.prattrs IS NOT NULL)"""
 
 
-def find_lacks(connection: Connection, settings: PostgresSettings) -> Iterator[SourceFinding]:
+def find_lacks(connection: PostgresConnection, settings: PostgresSettings) -> Iterator[SourceFinding]:
     """Yield what the server, the publication, the slot and the tables lack."""
     yield from _of_server(connection, settings)
     catalog = ServerCatalog(connection, settings.as_text)
@@ -93,7 +93,7 @@ def find_lacks(connection: Connection, settings: PostgresSettings) -> Iterator[S
         yield from _of_table(connection, row)
 
 
-def _of_server(connection: Connection, settings: PostgresSettings) -> Iterator[SourceFinding]:
+def _of_server(connection: PostgresConnection, settings: PostgresSettings) -> Iterator[SourceFinding]:
     version, level, is_standby, slots, senders, encoding, kept, may_replicate, role = ask(connection, _SERVER)[0]
     if version < _OLDEST:
         yield SourceFinding(f"PostgreSQL {version // 10_000} is too old: 12 is the first that can be followed")
@@ -134,7 +134,7 @@ def _of_server(connection: Connection, settings: PostgresSettings) -> Iterator[S
 
 
 def _of_publication(
-    connection: Connection, settings: PostgresSettings, rows: Sequence[TableRow]
+    connection: PostgresConnection, settings: PostgresSettings, rows: Sequence[TableRow]
 ) -> Iterator[SourceFinding]:
     name = identifier(settings.publication)
     inserts, updates, deletes, truncates, is_via_root = ask(connection, _PUBLICATION, settings.publication)[0]
@@ -167,7 +167,7 @@ def _of_publication(
 
 
 def _of_new_publication(
-    connection: Connection, settings: PostgresSettings, names: list[SourceName]
+    connection: PostgresConnection, settings: PostgresSettings, names: list[SourceName]
 ) -> Iterator[SourceFinding]:
     may_create = ask(connection, "SELECT has_database_privilege(current_database(), 'CREATE')")[0][0]
     owned = ask(
@@ -182,7 +182,7 @@ def _of_new_publication(
         )
 
 
-def _of_table(connection: Connection, row: TableRow) -> Iterator[SourceFinding]:
+def _of_table(connection: PostgresConnection, row: TableRow) -> Iterator[SourceFinding]:
     name = identifier(*row.name)
     if not ask(connection, "SELECT has_table_privilege(%s::oid, 'SELECT')", row.id)[0][0]:
         role = ask(connection, "SELECT current_user::text")[0][0]
@@ -258,10 +258,10 @@ class PostgresSource:
         )
         self._lock = threading.Lock()
         self._is_closed = False
-        self._connections: list[Connection] = []
+        self._connections: list[PostgresConnection] = []
         self._woken, self._waker = socket.socketpair()
         self._follower: PostgresRun | None = None
-        self._asking: Connection | None = None
+        self._asking: PostgresConnection | None = None
 
     @classmethod
     def from_url(cls, url: str, password: str = "", **options: Any) -> PostgresSource:
@@ -379,7 +379,7 @@ class PostgresSource:
                 with contextlib.suppress(Exception):
                     connection.close()
 
-    def _opened(self, connection: Connection) -> None:
+    def _opened(self, connection: PostgresConnection) -> None:
         with self._lock:
             if self._is_closed:
                 connection.close()
@@ -387,7 +387,7 @@ class PostgresSource:
             self._connections = [each for each in self._connections if not each.closed]
             self._connections.append(connection)
 
-    def _ask_connection(self) -> Connection:
+    def _ask_connection(self) -> PostgresConnection:
         if self._asking is None or self._asking.closed:
             self._asking = self._settings.server.connect()
             self._opened(self._asking)
