@@ -1,7 +1,8 @@
 """Draw the charts from kept points: ``.cache/bench/lake/bin/python -m benchmarks.draw [POINTS [FOLDER]]``.
 
 Points of the streams are kept in benchmarks/results/streams.json (``bench_appends`` and ``bench_day`` with ``--points``), those of
-10,000 commits in benchmarks/results/many-commits.json (``bench_many_commits``).
+10,000 commits in benchmarks/results/many-commits.json (``bench_many_commits``), those of a large table in
+benchmarks/results/large.json (``bench_large``).
 
 Needs matplotlib and nothing else: it runs in the environment of peers that has it.
 """
@@ -35,13 +36,30 @@ TITLES = {
         "commits before it",
         "number",
     ),
+    "many-commits-metadata": ("10,000 commits of 100 rows with a metadata table", "commits before it", "ms"),
+    "many-commits-metadata-files": (
+        "10,000 commits of 100 rows with a metadata table: what the table has",
+        "commits before it",
+        "number",
+    ),
     "day-read": ("a simulated day of a stream, a commit a minute: read of the table", "hour", "ms of processor"),
     "day-files": ("a simulated day of a stream, a commit a minute: files of the table", "hour", "files"),
     "upsert-size": ("upsert of 10,000 late rows", "rows in the table", "s"),
     "memory-batch": ("resident memory, rise during an upsert", "rows in the batch", "MB"),
 }
 #: Charts of what should not grow: both axes are linear and begin at zero.
-LINEAR = ("services", "appends", "many-commits", "many-commits-files", "day-read", "day-files")
+LINEAR = (
+    "services",
+    "appends",
+    "many-commits",
+    "many-commits-files",
+    "many-commits-metadata",
+    "many-commits-metadata-files",
+    "day-read",
+    "day-files",
+)
+#: Charts of one figure of each participant in each job: the title and the label of x of each panel.
+BARS = {"large": {"seconds": ("50,000,000 rows in 120 partitions", "s"), "peak": ("largest memory", "MB")}}
 #: The panels of one picture: title and label of y, by the name of the panel; x is the number of the commit.
 PANELS = {
     "choice": {
@@ -69,7 +87,7 @@ def draw(points: dict[str, Any], folder: Path) -> list[Path]:
     mpl.rcParams["svg.hashsalt"] = "lakefmt"
     made = []
     for name, lines in points.items():
-        figure = _panels(name, lines) if name in PANELS else _single(name, lines)
+        figure = (_panels if name in PANELS else _bars if name in BARS else _single)(name, lines)
         path = folder / f"{name}.svg"
         figure.savefig(path, metadata={"Date": None})
         made.append(path)
@@ -117,6 +135,30 @@ def _panels(name: str, panels: dict[str, Any]) -> Any:
     figure.suptitle(about, fontsize=11)
     handles, labels = grid.flat[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=5, fontsize=9, frameon=False)
+    return figure
+
+
+def _bars(name: str, panels: dict[str, Any]) -> Any:
+    from matplotlib import pyplot as plt
+    from matplotlib import ticker
+
+    figure, grid = plt.subplots(1, len(panels), figsize=(11, 5.2), layout="constrained", sharey=True, squeeze=False)
+    for axes, (panel, lines) in zip(grid.flat, panels.items(), strict=True):
+        title, x_label = BARS[name][panel]
+        jobs = list(dict.fromkeys(job for each in lines.values() for job in each))
+        for number, (label, each) in enumerate(lines.items()):
+            heights = [jobs.index(job) + (number - (len(lines) - 1) / 2) * 0.8 / len(lines) for job in each]
+            drawn = axes.barh(heights, list(each.values()), height=0.8 / len(lines), label=label)
+            axes.bar_label(drawn, fmt="{:,.4g}", fontsize=7, padding=2)
+        axes.set(title=title, xlabel=x_label, xscale="log" if panel == "seconds" else "linear")
+        axes.xaxis.set_major_formatter(ticker.StrMethodFormatter("{x:,g}"))
+        axes.xaxis.set_minor_formatter(ticker.NullFormatter())
+        axes.set_yticks(range(len(jobs)), jobs)
+        axes.margins(x=0.15)
+        axes.grid(alpha=0.3, linewidth=0.5, axis="x")
+    grid[0][0].invert_yaxis()
+    handles, labels = grid[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize=9, frameon=False)
     return figure
 
 

@@ -22,9 +22,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from benchmarks.harness import memory
-from benchmarks.harness.data import load_table, streamed
+from benchmarks.harness.data import PARTITION, SUMMED, load_table, stored_batches, streamed, totals
 from benchmarks.harness.digest import digest
 from benchmarks.peers.base import NotOffered, Peer
 
@@ -176,6 +177,27 @@ class Worker:
         if write is None:
             raise NotOffered
         return _timed(write, streamed(rows))
+
+    def do_load_streamed(self, data: str) -> Answer:
+        """The rows of a file, batch by batch, written in one commit."""
+        return _timed(self._open().load_stream, stored_batches(data))
+
+    def do_totals(self) -> Answer:
+        """What the rows of each day add up to."""
+        return {"totals": totals(self._open().scan_columns([PARTITION, *SUMMED]))}
+
+    def do_two_columns(self) -> Answer:
+        """Every row's values of two columns as a stream of batches, added up."""
+        found: list[float] = []
+
+        def add() -> None:
+            for batch in self._open().scan_columns(["i0", "f0"]):
+                found.extend((batch.num_rows, pc.sum(batch["i0"]).as_py() or 0, pc.sum(batch["f0"]).as_py() or 0))
+
+        return _timed(add) | {"rows": sum(found[::3]), "sum": sum(found[1::3])}
+
+    def do_cluster(self) -> Answer:
+        return _timed(self._open().cluster, "city")
 
     def do_stream_out(self) -> Answer:
         """Every row as a stream of batches; only the rows are counted."""

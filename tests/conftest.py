@@ -193,17 +193,21 @@ def _order_file_ids(step: int) -> None:
     """Let the ids of this process begin with a number that grows by `step`."""
     numbers = itertools.count(0x7FFFFFFF, step)
 
-    def new_uuid(self: RandomIds) -> str:
-        return f"{next(numbers):08x}{str(uuid.uuid4())[8:]}"
+    def new_uuid() -> uuid.UUID:
+        return uuid.UUID(f"{next(numbers):08x}{str(uuid.uuid4())[8:]}")
 
-    RandomIds.new_uuid = new_uuid  # type: ignore[method-assign]
+    RandomIds.__init__.__defaults__ = (new_uuid,)  # those that a simulation draws from its seed stay
 
 
-def pytest_configure(config: pytest.Config) -> None:
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Let files be in the order that the run asks for."""
+    if (order := session.config.getoption("file_ids")) != "random":
+        _order_file_ids(1 if order == "rising" else -1)
+
+
+def pytest_configure() -> None:
     """Let a run that is stopped at its limit say where each of its processes stood: SIGUSR1 asks for their stacks."""
     global _terminal
-    if (order := config.getoption("file_ids")) != "random":
-        _order_file_ids(1 if order == "rising" else -1)
     _terminal = os.dup(2)  # here nothing is captured
     if folder := os.environ.get("LAKEFMT_STACKS"):
         stacks = (Path(folder) / f"{os.getpid()}.txt").open("w", encoding="utf-8")

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-SECONDS = 600.0
+#: A clustering of fifty million rows takes minutes.
+SECONDS = 3600.0
 
 
 class PeerFailed(Exception):

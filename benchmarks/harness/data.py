@@ -7,7 +7,7 @@ two strings of few values. Everything follows from the number of rows and a seed
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -80,12 +80,12 @@ def random_keys(rows: int, rng: np.random.Generator) -> pa.Array:
     return pa.Array.from_buffers(pa.string(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(digits.reshape(-1))])
 
 
-def make_rows(days: np.ndarray[Any, Any], seed: int, ts: int = 0) -> pa.Table:
-    """Return one row for each number of a day in `days`; ordering values begin at `ts`."""
+def make_rows(days: np.ndarray[Any, Any], seed: int, ts: int = 0, names: list[str] = DAYS) -> pa.Table:
+    """Return one row for each number of a day in `days`, of the days `names`; ordering values begin at `ts`."""
     rng, rows = np.random.default_rng(seed), len(days)
     columns: dict[str, Any] = {
         KEY: random_keys(rows, rng),
-        PARTITION: pa.array(DAYS).take(pa.array(days)),
+        PARTITION: pa.array(names).take(pa.array(days)),
         ORDERING: pa.array(ts + rng.integers(0, 10**12, rows)),
     }
     columns |= {f"f{number}": pa.array(rng.random(rows)) for number in range(5)}
@@ -102,28 +102,35 @@ def make_base(rows: int, seed: int = 1) -> pa.Table:
     return make_rows(np.random.default_rng(seed).integers(0, len(DAYS), rows), seed + 1)
 
 
-def late_days(rows: int, rng: np.random.Generator) -> np.ndarray[Any, Any]:
-    """Return the days of a late batch: mostly the newest, half as many for every day before, and a tail over all."""
-    age = np.minimum(rng.geometric(0.5, rows) - 1, len(DAYS) - 1)
-    newest_first = np.where(rng.random(rows) < TAIL, rng.integers(0, len(DAYS), rows), age)
-    return len(DAYS) - 1 - newest_first
+def late_days(rows: int, rng: np.random.Generator, count: int) -> np.ndarray[Any, Any]:
+    """Return which of `count` days each row of a late batch has: mostly the newest, half as many for every day before, and a tail over all."""
+    age = np.minimum(rng.geometric(0.5, rows) - 1, count - 1)
+    newest_first = np.where(rng.random(rows) < TAIL, rng.integers(0, count, rows), age)
+    return count - 1 - newest_first
 
 
 def late_batch(
-    base: pa.Table, rows: int, seed: int, *, newest_only: bool = False, ts: int = 10**12, new: float = NEW_KEYS
+    base: pa.Table,
+    rows: int,
+    seed: int,
+    *,
+    newest_only: bool = False,
+    ts: int = 10**12,
+    new: float = NEW_KEYS,
+    names: list[str] = DAYS,
 ) -> pa.Table:
     """Return `rows` late rows for `base`: stored keys with new values and a larger ordering value, and some new keys.
 
-    `new` is the share of new keys. With `newest_only` all are of the newest day; ordering values begin at `ts`. Raises ValueError when `base` is too small
+    `new` is the share of new keys, `names` are the days of `base`. With `newest_only` all are of the newest day; ordering values begin at `ts`. Raises ValueError when `base` is too small
     to hold that many different keys of the wanted days.
     """
     rng = np.random.default_rng(seed)
-    days = np.full(rows, len(DAYS) - 1) if newest_only else late_days(rows, rng)
-    batch = make_rows(days, seed + 1, ts=ts)
-    stored = np.asarray(pc.index_in(base[PARTITION], pa.array(DAYS)))
+    days = np.full(rows, len(names) - 1) if newest_only else late_days(rows, rng, len(names))
+    batch = make_rows(days, seed + 1, ts=ts, names=names)
+    stored = np.asarray(pc.index_in(base[PARTITION], pa.array(names)))
     order = rng.permutation(len(stored))
     order = order[np.argsort(stored[order], kind="stable")]  # the rows of each day, shuffled
-    first = np.searchsorted(stored[order], np.arange(len(DAYS) + 1))
+    first = np.searchsorted(stored[order], np.arange(len(names) + 1))
     nth = np.empty(rows, np.int64)  # the n-th row of this batch that falls on its day takes the n-th row of that day
     by_day = np.argsort(days, kind="stable")
     nth[by_day] = np.arange(rows) - np.searchsorted(days[by_day], days[by_day])
@@ -173,3 +180,85 @@ def streamed(rows: int, batch: int = 100_000) -> Iterator[pa.RecordBatch]:
     for number, start in enumerate(range(0, rows, batch)):
         days = np.random.default_rng(number).integers(0, len(DAYS), min(batch, rows - start))
         yield make_rows(days, 2_000_000 + number).combine_chunks().to_batches()[0]
+
+
+#: The days of a large table, each a partition.
+MANY_DAYS = [str(np.datetime64("2026-01-01") + number) for number in range(120)]
+#: What the rows of a large table are compared by: how many there are of a day, and these columns' sums.
+SUMMED = ("i0", "i1")
+Totals = dict[str, list[int]]
+
+
+def totals(batches: Iterable[pa.RecordBatch]) -> Totals:
+    """Return of each day the number of rows and the sums of :data:`SUMMED`."""
+    found: Totals = {}
+    for batch in batches:
+        sums = (
+            pa.Table.from_batches([batch])
+            .group_by(PARTITION)
+            .aggregate([([], "count_all"), *((name, "sum") for name in SUMMED)])
+        )
+        for day, *values in zip(
+            sums[PARTITION].to_pylist(),
+            *(sums[name].to_pylist() for name in sums.column_names if name != PARTITION),
+            strict=True,
+        ):
+            found[day] = [
+                before + value for before, value in zip(found.get(day, [0] * len(values)), values, strict=True)
+            ]
+    return dict(sorted(found.items()))
+
+
+def stored_batches(path: str) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of an IPC file, each read when it is asked for."""
+    with pa.OSFile(path) as source, pa.ipc.open_file(source) as reader:
+        for number in range(reader.num_record_batches):
+            yield reader.get_batch(number)
+
+
+def prepare_large(folder: Path, rows: int) -> Dataset:
+    """Make the dataset of `rows` rows of 120 days under `folder` unless it is there; at no time are all rows in memory.
+
+    Parts: ``base``; ``late``, 1 % of the rows, nine in ten of them stored keys; ``lookup``, 100 stored rows. ``totals.json`` has what
+    :func:`totals` gives of the base rows, and of the rows after the upsert.
+    """
+    made = Dataset(f"{rows:,} rows", folder / f"large-{rows}")
+    stamp = made.folder / "totals.json"
+    if stamp.exists():
+        return made
+    made.folder.mkdir(parents=True, exist_ok=True)
+    loaded: Totals = {}
+    replaced: Totals = {}
+    late: list[pa.Table] = []
+    chosen: list[pa.Table] = []
+    schema = make_rows(np.zeros(1, np.int64), 0, names=MANY_DAYS).schema
+    with pa.OSFile(made.path("base"), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+        for number, start in enumerate(range(0, rows, _EACH)):
+            count = min(_EACH, rows - start)
+            days = np.random.default_rng(number).integers(0, len(MANY_DAYS), count)
+            batch = make_rows(days, 3_000_000 + number, names=MANY_DAYS)
+            writer.write_table(batch, max_chunksize=_EACH)
+            late.append(late_batch(batch, max(count // 100, 1), 5_000_000 + 2 * number, names=MANY_DAYS))
+            again = batch.filter(pc.is_in(batch[KEY], late[-1][KEY].combine_chunks()))
+            _add(loaded, totals(batch.to_batches()), 1)
+            _add(replaced, totals(again.to_batches()), 1)
+            asked = np.arange(0, rows, max(rows // 100, 1))[:100]
+            chosen.append(batch.take(pa.array(asked[(asked >= start) & (asked < start + count)] - start)))
+    store_table(Path(made.path("late")), pa.concat_tables(late))
+    store_table(Path(made.path("lookup")), pa.concat_tables(chosen))
+    after = {day: list(values) for day, values in loaded.items()}
+    _add(after, totals(pa.concat_tables(late).to_batches()), 1)
+    _add(after, replaced, -1)
+    stamp.write_text(json.dumps({"base": loaded, "after": after}), "utf-8")
+    return made
+
+
+#: Rows of a batch of a large table.
+_EACH = 100_000
+
+
+def _add(into: Totals, more: Totals, sign: int) -> None:
+    for day, values in more.items():
+        into[day] = [
+            before + sign * value for before, value in zip(into.get(day, [0] * len(values)), values, strict=True)
+        ]

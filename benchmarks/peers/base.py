@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -51,6 +52,14 @@ class Peer:
 
     def delete(self, data: Any) -> None:
         """Delete the stored rows of the keys of some rows, in one commit."""
+        raise NotOffered
+
+    def scan_columns(self, names: list[str]) -> Iterable[pa.RecordBatch]:
+        """Return the values of some columns as a stream of batches."""
+        raise NotOffered
+
+    def cluster(self, name: str) -> None:
+        """Write all rows anew, those of a partition sorted by a column, or what the peer has for that."""
         raise NotOffered
 
     def compact(self) -> None:

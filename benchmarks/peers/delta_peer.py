@@ -63,6 +63,15 @@ class DeltaPeer(Peer):
     def scan_stream(self) -> Any:
         return self._table.to_pyarrow_dataset().scanner().to_reader()
 
+    def scan_columns(self, names: list[str]) -> Any:
+        return self._table.to_pyarrow_dataset().scanner(columns=names).to_reader()
+
+    def compact(self) -> None:
+        self._table.optimize.compact(writer_properties=self._writer())
+
+    def cluster(self, name: str) -> None:
+        self._table.optimize.z_order([name], writer_properties=self._writer())
+
     def look_up(self, keys: pa.Array) -> pa.Table:
         return self._table.to_pyarrow_dataset().to_table(filter=pc.field(self.key).isin(keys))
 

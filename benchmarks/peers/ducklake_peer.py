@@ -78,6 +78,13 @@ class DuckLakePeer(Peer):
     def scan_stream(self) -> Any:
         return self._run("SELECT * FROM lake.t").to_arrow_reader(100_000)
 
+    def scan_columns(self, names: list[str]) -> Any:
+        return self._run(f"SELECT {', '.join(names)} FROM lake.t").to_arrow_reader(100_000)
+
+    def compact(self) -> None:
+        self._run("CALL ducklake_rewrite_data_files('lake', 't', delete_threshold => 0)")
+        self._run("CALL ducklake_merge_adjacent_files('lake', 't')")
+
     def look_up(self, keys: pa.Array) -> pa.Table:
         text = f"SELECT * FROM lake.t WHERE {self.key} IN (SELECT unnest(?))"
         return self._run(text, [keys.to_pylist()]).to_arrow_table()

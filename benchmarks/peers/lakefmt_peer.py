@@ -81,6 +81,12 @@ class LakefmtPeer(Peer):
     def scan_stream(self) -> Any:
         return self._table.scan()
 
+    def scan_columns(self, names: list[str]) -> Any:
+        return self._table.scan(columns=names)
+
+    def cluster(self, name: str) -> None:
+        self._table.cluster(name, options={"hoodie.clustering.plan.strategy.max.num.groups": 1_000})
+
     def look_up(self, keys: pa.Array) -> pa.Table:
         return self._table.read(filter=pc.field(self.key).isin(keys))
 

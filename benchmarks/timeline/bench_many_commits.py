@@ -128,18 +128,18 @@ def look(folder: str, stored: int) -> Seen:
     return Seen(opening, reading, len(opened.file_groups()), len(opened.client.load().timeline.instants))
 
 
-def keep_charts(parts: list[Part], path: Path) -> None:
-    """Keep the points of the charts of what commits and reads take, and of what the table has."""
+def keep_charts(name: str, parts: list[Part], path: Path) -> None:
+    """Keep the points of the charts `name` of what commits and reads take, and of what the table has."""
 
-    def line(name: str) -> list[tuple[float, float]]:
+    def line(figure: str) -> list[tuple[float, float]]:
         # A read of few rows is no measure of a million.
-        shown = [part for part in parts if name != "read" or part.commits >= 1_000]
-        return [(float(part.commits), float(getattr(part, name))) for part in shown]
+        shown = [part for part in parts if figure != "read" or part.commits >= 1_000]
+        return [(float(part.commits), float(getattr(part, figure))) for part in shown]
 
     times = {"commit, median": "median", "commit, 99 %": "slowest", "open": "opened", "read, a million rows": "read"}
     sizes = {"files": "files", "instants": "instants"}
-    keep_points("many-commits", {f"lakefmt, {label}": line(name) for label, name in times.items()}, path)
-    keep_points("many-commits-files", {f"lakefmt, {label}": line(name) for label, name in sizes.items()}, path)
+    keep_points(name, {f"lakefmt, {label}": line(figure) for label, figure in times.items()}, path)
+    keep_points(f"{name}-files", {f"lakefmt, {label}": line(figure) for label, figure in sizes.items()}, path)
 
 
 def main() -> None:
@@ -174,7 +174,7 @@ def main() -> None:
                 flush=True,
             )
     if asked.points is not None:
-        keep_charts(seen, asked.points)
+        keep_charts("many-commits-metadata" if asked.metadata else "many-commits", seen, asked.points)
 
 
 if __name__ == "__main__":

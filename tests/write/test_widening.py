@@ -96,6 +96,30 @@ def test_numbers_of_older_files_are_rounded_as_in_spark(table_type: str, version
     assert values(target.read()) == [float(BIG), 8.0, 1.5]
 
 
+@pytest.mark.parametrize("table_type", ["cow", "mor"])
+@pytest.mark.parametrize("version", [6, 8, 9])
+@pytest.mark.parametrize("has_statistics", [False, True])
+def test_a_filter_finds_a_number_of_an_older_file_by_its_rounded_value(
+    table_type: str, version: int, has_statistics: bool
+) -> None:
+    names = ("enable", "index.column.stats.enable", "index.partition.stats.enable")
+    target = lakefmt.create_table(
+        f"memory://widening-{next(_NUMBERS)}",
+        schema=rows(pa.int64()).schema,
+        record_key="id",
+        table_type=table_type,
+        table_version=version,
+        options={f"hoodie.metadata.{name}": has_statistics for name in names},
+    )
+    target.upsert(rows(pa.int64(), BIG, 5), options=NO_SMALL_FILES)
+    target.upsert(rows(pa.float64(), 1.5, first="c"), options=NO_SMALL_FILES)
+    number = float(BIG)
+    for condition in (f"v = {int(number)}", f"v <= {int(number)} and v > 10", pc.field("v") == number):
+        assert target.read(filter=condition)["id"].to_pylist() == ["a"]
+        assert target.count(condition) == 1
+    assert target.dataset().to_table(filter=pc.field("v") == number)["id"].to_pylist() == ["a"]
+
+
 def test_columns_that_the_table_is_built_on_are_never_rounded() -> None:
     schema = pa.schema([("id", pa.int64()), ("ts", pa.int64()), ("v", pa.string())])
     target = lakefmt.create_table(f"memory://widening-{next(_NUMBERS)}", schema=schema, record_key="id", ordering="ts")
