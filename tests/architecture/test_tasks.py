@@ -96,12 +96,7 @@ def test_a_stage_that_hangs_is_stopped_with_its_children(tmp_path):
 @pytest.mark.slow
 def test_a_stage_that_is_stopped_at_its_limit_says_where_it_stood(tmp_path, capfd, monkeypatch):
     monkeypatch.setattr(runner, "SECONDS_FOR_STACKS", 5.0)  # it usually ends with the signal
-    program = (
-        "import signal, tests.conftest as c, types\n"
-        "c.pytest_configure(types.SimpleNamespace(getoption=lambda name: 'random'))\n"
-        "def waits(): print(); signal.pause()\n"
-        "waits()"
-    )
+    program = "import signal, tests.conftest as c\nc.pytest_configure()\ndef waits(): print(); signal.pause()\nwaits()"
     environ = runner.environment_of_tests(stacks=str(tmp_path)) | {"PYTHONUNBUFFERED": "1"}
     command = [sys.executable, "-c", program]
     with subprocess.Popen(command, cwd=ROOT, env=environ, stdout=subprocess.PIPE, start_new_session=True) as process:
