@@ -189,6 +189,14 @@ SECONDS_BEHIND_THE_LIMIT = 60
 _terminal = 2
 
 
+@pytest.fixture(autouse=True)
+def _signals_as_before() -> Iterator[None]:
+    """A command that runs in a process leaves its handlers of signals: a forked child would not end by SIGTERM."""
+    before = [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)]
+    yield
+    assert [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)] == before
+
+
 def _order_file_ids(step: int) -> None:
     """Let the ids of this process begin with a number that grows by `step`."""
     numbers = itertools.count(0x7FFFFFFF, step)

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from lakefmt._core.cli.commands.services import stopped_by_signals
 from lakefmt._core.cli.formatters import print_json
 from lakefmt._core.cli.options import Pair, as_mapping, json_option, storage_option
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from lakefmt._core.cdc.events import SourceFinding, SourceReader
-    from lakefmt._core.cdc.follow import CdcProgress, Follower
+    from lakefmt._core.cdc.follow import CdcProgress
 
 __all__ = ["cdc"]
 
@@ -102,7 +101,7 @@ def cdc(
     follower = Follower(
         opener, base_path, paths, chosen, storage_options=storage_options or None, on_commit=_printer(as_json=as_json)
     )
-    with _stopped_by_signals(follower):
+    with stopped_by_signals(follower.stop):
         progress = follower.run(until_now=once)
     if as_json:
         print_json({"ended": progress.as_dict()})
@@ -177,21 +176,3 @@ def _numbers(progress: CdcProgress) -> str:
     rejected += f", {numbers['tables_stopped']} stopped" if numbers["tables_stopped"] else ""
     source = "".join(f", {name} {value:g}" for name, value in progress.source.items())
     return f"{len(progress.tables)} tables, {numbers['events']} changes, {numbers['commits']} commits{lag}{rejected}{source}"
-
-
-@contextmanager
-def _stopped_by_signals(follower: Follower) -> Iterator[None]:
-    """Let SIGINT and SIGTERM end the follower at the next border; a second one ends the process."""
-    before: dict[int, Any] = {}
-
-    def stop(number: int, _frame: object) -> None:
-        follower.stop()
-        signal.signal(number, before[number])
-
-    for each in (signal.SIGINT, signal.SIGTERM):
-        before[each] = signal.signal(each, stop)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

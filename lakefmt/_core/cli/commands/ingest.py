@@ -196,7 +196,7 @@ def ingest(
             print_json(_plan_json(plan)) if as_json else click.echo(str(plan))
         return
     with ExitStack() as opened:
-        opened.enter_context(stopped_by_signals(stop))
+        opened.enter_context(stopped_by_signals(stop.set))
         if port is not None:
             from lakefmt.services.status import serve_texts
 

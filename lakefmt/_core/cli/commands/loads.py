@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import ssl
 import sys
 import threading
@@ -14,6 +13,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
+from lakefmt._core.cli.commands.services import stopped_by_signals
 from lakefmt._core.cli.formatters import print_json
 from lakefmt._core.cli.options import Pair, as_mapping, json_option, storage_option
 from lakefmt.errors import InvalidInputError, UnknownSetting
@@ -105,24 +105,23 @@ def serve_loads(
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         tls.load_cert_chain(tls_certificate, tls_key)
     ended = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: ended.set())
-    server = serve(
-        base_path,
-        host=host,
-        port=port,
-        users=None if users_file is None else load_users(users_file),
-        tls=tls,
-        options=_parse_options(options, tables),
-        storage_options=storage_options or None,
-    )
-    columns = None if mysql_port is None else _open_mysql_port(server, host, mysql_port)
-    if as_json:
-        print_json({"url": server.url} | ({} if columns is None else {"mysql_port": columns.port}))
-    else:
-        click.echo(f"{base_path} is loaded into at {server.url}")
-    while not ended.wait(0.5):
-        pass
+    with stopped_by_signals(ended.set):
+        server = serve(
+            base_path,
+            host=host,
+            port=port,
+            users=None if users_file is None else load_users(users_file),
+            tls=tls,
+            options=_parse_options(options, tables),
+            storage_options=storage_options or None,
+        )
+        columns = None if mysql_port is None else _open_mysql_port(server, host, mysql_port)
+        if as_json:
+            print_json({"url": server.url} | ({} if columns is None else {"mysql_port": columns.port}))
+        else:
+            click.echo(f"{base_path} is loaded into at {server.url}")
+        while not ended.wait(0.5):
+            pass
     if columns is not None:
         columns.stop()
     server.stop()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import threading
 import webbrowser
 from collections.abc import Mapping
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from lakefmt._core.cli.commands.services import stopped_by_signals
 from lakefmt._core.cli.formatters import counted, print_json
 from lakefmt._core.cli.options import table_options
 from lakefmt._core.values import SystemClock
@@ -74,19 +74,14 @@ def ui(
     actions = PageActions(audit_log) if allow_actions else None
     page = PageServer(tables, host=host, port=port, token=token, names=names, actions=actions)
     ended = threading.Event()
-    before = {each: signal.signal(each, lambda *_: ended.set()) for each in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        with page:
-            if as_json:
-                print_json({"url": page.url, "pid": os.getpid(), "actions": allow_actions})
-            else:
-                click.echo(f"open {page.url}")
-            if opens:
-                webbrowser.open(page.url)
-            ended.wait()
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    with stopped_by_signals(ended.set), page:
+        if as_json:
+            print_json({"url": page.url, "pid": os.getpid(), "actions": allow_actions})
+        else:
+            click.echo(f"open {page.url}")
+        if opens:
+            webbrowser.open(page.url)
+        ended.wait()
 
 
 @click.command(short_help="Write a report of tables into one file.")

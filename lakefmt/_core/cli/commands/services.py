@@ -300,7 +300,7 @@ def services(
         stop=stop,
     )
     with ExitStack() as opened:
-        opened.enter_context(stopped_by_signals(stop))
+        opened.enter_context(stopped_by_signals(stop.set))
         if port is not None:
             from lakefmt.services.status import serve_pages
 
@@ -325,15 +325,15 @@ def _write_status(status: ServicesStatus, status_file: Path | None) -> None:
 
 
 @contextmanager
-def stopped_by_signals(stop: threading.Event) -> Iterator[None]:
-    """Set `stop` at the first SIGTERM or SIGINT inside the block; the next one has its usual effect."""
+def stopped_by_signals(stop: Callable[[], object]) -> Iterator[None]:
+    """Call `stop` at the first SIGTERM or SIGINT inside the block; the next one has its usual effect."""
     if threading.current_thread() is not threading.main_thread():
         yield  # signals reach the main thread only
         return
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 
     def end(number: int, _frame: object) -> None:
-        stop.set()
+        stop()
         for each, handler in before.items():
             signal.signal(each, handler)
 
