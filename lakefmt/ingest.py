@@ -12,11 +12,10 @@ from lakefmt._core.ingest.api import (
     SourceBatch,
     StoresInstants,
 )
-from lakefmt._core.ingest.jobs import load_config
-from lakefmt._core.ingest.jobs import plan_jobs as plan
-from lakefmt._core.ingest.jobs import run_jobs as run
 from lakefmt._core.ingest.options import TableJob
-from lakefmt._core.ingest.run import Ingester, IngestPlan, IngestProgress, JobProgress
+from lakefmt._core.ingest.run import Ingester, IngestPlan, IngestProgress, JobProgress, load_config
+from lakefmt._core.ingest.run import plan_jobs as plan
+from lakefmt._core.ingest.run import run_jobs as run
 
 __all__ = [
     "Checkpoint",

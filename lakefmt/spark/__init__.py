@@ -6,13 +6,12 @@ The rows of a large write are keyed, placed and written by Spark's tasks; one pr
 No rule of the table format lives here: this package translates options, types and errors.
 """
 
-from lakefmt.spark.changes import change_batch, debezium_rows, last_changes
 from lakefmt.spark.reading import read_dataframe as read
 from lakefmt.spark.registration import register, unregister
 from lakefmt.spark.services import clean_table as clean
 from lakefmt.spark.services import cluster_by_tasks as cluster
 from lakefmt.spark.services import compact_table as compact
-from lakefmt.spark.streams.sink import stream_batch
+from lakefmt.spark.streams.sink import change_batch, debezium_rows, last_changes, stream_batch
 from lakefmt.spark.writing.dataframe import explain_write, last_commit
 from lakefmt.spark.writing.dataframe import merge_dataframe as merge
 from lakefmt.spark.writing.dataframe import write_dataframe as write

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from lakefmt._core.arguments import Raised, run_foreign
 from lakefmt._core.cdc.events import RowKind
 from lakefmt._core.ingest.api import Round, SourceBatch
 from lakefmt._core.ingest.checkpoints import CheckpointCommit
@@ -22,11 +23,10 @@ from lakefmt._core.ingest.inputs import GuessedTypes
 from lakefmt._core.ingest.kafka.client import MessageBatch
 from lakefmt._core.ingest.kafka.options import KafkaOptions
 from lakefmt._core.ingest.kafka.source import KafkaRound, MessageRows
-from lakefmt._core.ingest.kinds import KIND, write_kinds
 from lakefmt._core.ingest.open import open_source
 from lakefmt._core.ingest.options import TableJob
 from lakefmt._core.ingest.rows import unified_schema
-from lakefmt._core.ingest.sink import JobSink, RoundBatch, without_kind
+from lakefmt._core.ingest.sink import KIND, JobSink, RoundBatch, without_kind, write_kinds
 from lakefmt._core.ingest.transforms import open_transforms
 from lakefmt._core.schema import conform
 from lakefmt._core.table import Table
@@ -39,7 +39,7 @@ from lakefmt.spark.writing.distributed import typed_errors
 from lakefmt.spark.writing.staging import line_of, pack, unpack
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, Row, SparkSession
 
 __all__ = ["SparkEngine"]
 
@@ -51,6 +51,8 @@ _PACKED_SCHEMA: Final = pa.schema(
 _REASON: Final = "_lakefmt_ingest_reason"
 #: Times without a zone are those of UTC, as without Spark.
 _ZONELESS: Final = "utc"
+#: What Spark says of messages that Kafka has removed.
+_LOST_MESSAGES: Final = ("OffsetOutOfRange", "Some data may have been lost", "failOnDataLoss")
 
 Decode = Callable[[Iterator[pa.RecordBatch]], Iterator[SourceBatch]]
 
@@ -156,8 +158,8 @@ class SparkEngine:
         """Return the columns of all packs and of the table, and how many rows there are; take what is rejected."""
         from pyspark.sql import functions as sql
 
-        try:
-            kinds = (
+        def look() -> list[Row]:
+            kinds: list[Row] = (
                 packed.select("fields", "rows", sql.monotonically_increasing_id().alias("number"))
                 .where("fields IS NOT NULL")
                 .groupBy("fields")
@@ -168,12 +170,13 @@ class SparkEngine:
             for line in packed.where("rejected IS NOT NULL").select("rejected").toLocalIterator():
                 for rejected in unpack(line["rejected"]).to_batches():
                     batch.take_rejected(rejected)
-        except Exception as error:
-            if any(
-                text in str(error) for text in ("OffsetOutOfRange", "Some data may have been lost", "failOnDataLoss")
-            ):
-                raise PositionLost("messages of the round were removed before Spark had read them") from error
-            raise
+            return kinds
+
+        kinds = run_foreign(look)
+        if isinstance(kinds, Raised):
+            if any(text in str(kinds.error) for text in _LOST_MESSAGES):
+                raise PositionLost("messages of the round were removed before Spark had read them") from kinds.error
+            raise kinds.error
         # What SQL makes of the rows has the columns of the table.
         known = pa.schema([]) if sink.table is None or has_queries else sink.table.schema
         schemas = [pa.ipc.read_schema(pa.py_buffer(line["fields"])) for line in kinds]
@@ -396,17 +399,17 @@ def _messages(session: SparkSession, options: KafkaOptions, planned: KafkaRound)
     reader = reader.option("startingOffsets", json.dumps(begins)).option("endingOffsets", json.dumps(ends))
     reader = reader.option("failOnDataLoss", "true").option("includeHeaders", str(options.has_headers).lower())
     headers = "headers" if options.has_headers else "CAST(NULL AS STRING) AS headers"
-    try:
-        messages = reader.load()
-    except Exception as error:
-        if "kafka" not in str(error).lower() or "find data source" not in str(error).lower():
-            raise
+    messages = run_foreign(reader.load)
+    if isinstance(messages, Raised):
+        said = str(messages.error).lower()
+        if "kafka" not in said or "find data source" not in said:
+            raise messages.error
         release = session.version
         scala = "2.13" if int(release.partition(".")[0]) > 3 else "2.12"
         raise UnsupportedFeature(
             "--engine spark reads Kafka by Spark's own source: start it with "
             f"spark.jars.packages=org.apache.spark:spark-sql-kafka-0-10_{scala}:{release}"
-        ) from error
+        ) from messages.error
     return messages.selectExpr("partition", "offset", "key", "value", "unix_millis(timestamp) AS timestamp", headers)
 
 

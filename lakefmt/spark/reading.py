@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Unpack
 import pyarrow as pa
 import pyarrow.types as pt
 
+from lakefmt._core.arguments import Raised, run_foreign
 from lakefmt._core.filegroups.model import BaseFile
 from lakefmt._core.filegroups.table_client import TableAt
 from lakefmt._core.read.splits import ReadSplit
@@ -193,7 +194,5 @@ def _split_reader(planned: PlannedScan) -> Callable[[Iterator[pa.RecordBatch]], 
 
 def _task_slots(spark: SparkSession) -> int | None:
     """Return how many tasks run at the same time; None: this kind of session does not tell."""
-    try:
-        return int(spark.sparkContext.defaultParallelism)
-    except Exception:  # noqa: BLE001 - a session of Spark Connect raises errors of its own
-        return None
+    slots = run_foreign(lambda: int(spark.sparkContext.defaultParallelism))  # Spark Connect raises errors of its own
+    return None if isinstance(slots, Raised) else slots

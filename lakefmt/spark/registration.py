@@ -11,10 +11,12 @@ import logging
 import re
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import field
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 from uuid import uuid4
 
+from lakefmt._core.arguments import Raised, run_foreign
 from lakefmt._core.data_classes import dataclass
 from lakefmt.errors import UnsupportedFeature
 from lakefmt.spark.options import KEEPS_STATE, NO_CATALOG_TABLE, option_texts
@@ -23,7 +25,7 @@ from lakefmt.spark.streams.sink import StreamSink
 from lakefmt.spark.writing.dataframe import write_dataframe
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.datasource import DataSource
 
 __all__ = [
@@ -34,6 +36,11 @@ __all__ = [
     "restore_sessions",
     "unregister",
 ]
+
+#: An object of the JVM: py4j finds its methods when they are called.
+_JavaObject: TypeAlias = Any
+#: A method of a reader or writer of Spark, with the parameters of its class and release.
+_Method: TypeAlias = Callable[..., object]
 
 _log = logging.getLogger("lakefmt.spark")
 _EXISTS_ERROR: Final = "DATA_SOURCE_ALREADY_EXISTS"
@@ -69,12 +76,10 @@ def register_data_source(spark: SparkSession) -> None:
 
 def register_source(spark: SparkSession, source: type[DataSource]) -> None:
     """Register a data source, where Spark does not keep the one that it found on its own."""
-    try:
-        spark.dataSource.register(source)
-    except Exception as error:
-        # Spark 4.0 registers nothing under the name of a source that it has found: that is `pyspark_lakefmt`, the same one.
-        if _EXISTS_ERROR not in str(error):
-            raise
+    done = run_foreign(lambda: spark.dataSource.register(source))
+    # Spark 4.0 registers nothing under the name of a source that it has found: that is `pyspark_lakefmt`, the same one.
+    if isinstance(done, Raised) and _EXISTS_ERROR not in str(done.error):
+        raise done.error
 
 
 def forget_states_of_views(spark: SparkSession) -> None:
@@ -89,13 +94,12 @@ def forget_states_of_views(spark: SparkSession) -> None:
     state = getattr(spark, "_jsparkSession", None)
     if state is None or not hasattr(spark, "dataSource"):
         return
-    try:
-        _forget_states_of_session(state)
-    except Exception as error:  # noqa: BLE001 - a release of Spark that keeps its views in another way
-        _log.warning("temporary views of lakefmt keep the state of their first query in this session: %s", error)
+    done = run_foreign(lambda: _forget_states_of_session(state))
+    if isinstance(done, Raised):  # a release of Spark that keeps its views in another way
+        _log.warning("temporary views of lakefmt keep the state of their first query in this session: %s", done.error)
 
 
-def _forget_states_of_session(state: Any) -> None:
+def _forget_states_of_session(state: _JavaObject) -> None:
     catalog = state.sessionState().catalog()
     for views, find in (
         (catalog.listLocalTempViews("*"), catalog.getRawTempView),
@@ -109,7 +113,7 @@ def _forget_states_of_session(state: Any) -> None:
                 _forget_states(plan.get().collectLeaves())
 
 
-def _forget_states(leaves: Any) -> None:
+def _forget_states(leaves: _JavaObject) -> None:
     for number in range(leaves.size()):
         leaf = leaves.apply(number)
         if (
@@ -122,11 +126,11 @@ def _forget_states(leaves: Any) -> None:
             _accessible_java_field(source, "readInfo").set(source, None)
 
 
-def _java_field(holder: Any, name: str) -> Any:
+def _java_field(holder: _JavaObject, name: str) -> _JavaObject:
     return _accessible_java_field(holder, name).get(holder)
 
 
-def _accessible_java_field(holder: Any, name: str) -> Any:
+def _accessible_java_field(holder: _JavaObject, name: str) -> _JavaObject:
     field = holder.getClass().getDeclaredField(name)
     field.setAccessible(True)
     return field
@@ -150,7 +154,7 @@ _PARTITION_OPTIONS: Final = ("hoodie.datasource.write.partitionpath.field", "hoo
 #: Where a reader or writer remembers what was said to it.
 _MEMORY_ATTRIBUTE: Final = "_lakefmt_memory"
 #: The methods as Spark has them, by class and name.
-_original_methods: Final[dict[tuple[type, str], Callable[..., Any]]] = {}
+_original_methods: Final[dict[tuple[type, str], _Method]] = {}
 
 
 def register(spark: SparkSession) -> None:
@@ -231,94 +235,132 @@ def _classes_of(spark: SparkSession) -> _SessionClasses:
     return _SessionClasses(DataFrameWriter, DataFrameReader, DataStreamWriter, DataStreamReader)
 
 
-def _session_of(frame: Any) -> Any:
+def _session_of(frame: object) -> SparkSession:
     """Return the session of a reader or writer, which each kind of class calls otherwise."""
-    return next(frame.__dict__[name] for name in ("_spark", "_session", "_client") if name in frame.__dict__)
+    held = vars(frame)
+    session: SparkSession = next(held[name] for name in ("_spark", "_session", "_client") if name in held)
+    return session
 
 
-def _rows_of(writer: Any) -> Any:
+def _rows_of(writer: _Writer) -> DataFrame:
     """Return the DataFrame of a writer; one of Connect holds its plan."""
-    if not _is_connect(_session_of(writer)):
+    session = _session_of(writer)
+    if not _is_connect(session):
         return writer._df
-    from pyspark.sql.connect.dataframe import DataFrame
+    from pyspark.sql.connect import dataframe
 
-    make = getattr(DataFrame, "withPlan", DataFrame)  # Spark 3.5 has a method for it
-    return make(writer._df, writer._spark)
+    make = getattr(dataframe.DataFrame, "withPlan", dataframe.DataFrame)  # Spark 3.5 has a method for it
+    rows: DataFrame = make(writer._df, session)
+    return rows
 
 
-def _wrap_method(kind: type, name: str, make: Callable[[str, Callable[..., Any]], Callable[..., Any]]) -> None:
+def _wrap_method(kind: type, name: str, make: Callable[[str, _Method], _Method]) -> None:
     if (kind, name) not in _original_methods:
         original = _original_methods[kind, name] = getattr(kind, name)
         setattr(kind, name, wraps(original)(make(name, original)))
 
 
-def _remembered(frame: Any) -> dict[str, Any]:
-    memory: dict[str, Any] = frame.__dict__.setdefault(_MEMORY_ATTRIBUTE, {"options": {}})
+class _Writer(Protocol):
+    """What is taken of a writer of batches."""
+
+    _df: DataFrame
+
+
+class _Reader(Protocol):
+    """What is called of a reader of batches."""
+
+    def option(self, key: str, value: str) -> object: ...
+
+
+class _StreamWriter(Protocol):
+    """What is called of a writer of streams."""
+
+    def foreachBatch(self, func: StreamSink) -> object: ...  # noqa: N802 - the name is that of Spark
+
+
+@dataclass(frozen=True, slots=True)
+class _Memory:
+    """What was said to a reader or writer.
+
+    Attributes:
+        options: as texts.
+        said: by the other methods, by their names, as it was given.
+    """
+
+    options: dict[str, str] = field(default_factory=dict)
+    said: dict[str, Any] = field(default_factory=dict)
+
+
+def _remembered(frame: object) -> _Memory:
+    memory: _Memory = vars(frame).setdefault(_MEMORY_ATTRIBUTE, _Memory())
     return memory
 
 
-def _is_ours(frame: Any, named: object = None) -> bool:
-    return str(named or _remembered(frame).get("format") or "").lower() == _FORMAT
+def _is_ours(frame: object, named: object = None) -> bool:
+    return str(named or _remembered(frame).said.get("format") or "").lower() == _FORMAT
 
 
-def _remembering(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    def remember(self: Any, *given: object, **named: object) -> Any:
+def _remembering(name: str, original: _Method) -> _Method:
+    def remember(self: object, *given: object, **named: object) -> object:
         memory, values = _remembered(self), (*given, *named.values())
         if name == "option":
-            memory["options"].update(option_texts({str(values[0]): values[1]}))
+            memory.options.update(option_texts({str(values[0]): values[1]}))
         elif name == "options":
-            memory["options"].update(option_texts(named))
+            memory.options.update(option_texts(named))
         else:
-            memory[name] = values if name == "partitionBy" else values[0]
+            memory.said[name] = values if name == "partitionBy" else values[0]
         return original(self, *given, **named)
 
     return remember
 
 
-def _deferring(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    def defer(self: Any, *columns: object) -> Any:
+def _deferring(name: str, original: _Method) -> _Method:
+    def defer(self: object, *columns: object) -> object:
         # A stream whose batches a function takes must not have been told: whether it is ours is known when it starts.
-        _remembered(self)[name] = columns
+        _remembered(self).said[name] = columns
         return self
 
     return defer
 
 
-def _partition_by_deferred(writer: Any) -> None:
+def _partition_by_deferred(writer: object) -> None:
     """Tell Spark what ``partitionBy`` of a stream's writer was told, where the stream is none of ours."""
-    columns = _remembered(writer).pop("partitionBy", None)
+    columns = _remembered(writer).said.pop("partitionBy", None)
     if columns:
         _original_methods[type(writer), "partitionBy"](writer, *columns)
 
 
-def _saving(_: str, original: Callable[..., Any]) -> Callable[..., Any]:
+def _saving(_: str, original: _Method) -> _Method:
     def save(
-        self: Any,
+        self: _Writer,
         path: str | None = None,
         format: str | None = None,
         mode: str | None = None,
         *partition_by: object,
         **options: object,
-    ) -> Any:
+    ) -> object:
         if not _is_ours(self, format):
             return original(self, path, format, mode, *partition_by, **options)
         memory = _remembered(self)
         columns = (
-            [each for each in partition_by if each] or options.pop("partitionBy", None) or memory.get("partitionBy")
+            [each for each in partition_by if each]
+            or options.pop("partitionBy", None)
+            or memory.said.get("partitionBy")
         )
         place, settings = _path_and_options(memory, path, options)
         _partition_by(settings, columns)
-        write_dataframe(_rows_of(self), place, mode or memory.get("mode") or "error", **settings)
+        write_dataframe(_rows_of(self), place, mode or memory.said.get("mode") or "error", **settings)
         return None
 
     return save
 
 
-def _querying(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    def query(self: Any, *given: object, **named: object) -> Any:
+def _querying(name: str, original: _Method) -> _Method:
+    def query(self: object, *given: object, **named: object) -> object:
+        session: SparkSession = vars(self).get("_spark", self)  # of a reader, or itself one
         if name == "sql":
-            _refuse_catalog_table(self, str(next(iter(given), named.get("sqlQuery", ""))))
-        forget_states_of_views(getattr(self, "_spark", self))
+            _refuse_catalog_table(session, str(next(iter(given), named.get("sqlQuery", ""))))
+        forget_states_of_views(session)
         return original(self, *given, **named)
 
     return query
@@ -333,31 +375,33 @@ def _refuse_catalog_table(spark: SparkSession, text: str) -> None:
     state = getattr(spark, "_jsparkSession", None)
     if state is None or not _MAKES_TABLE.search(text):
         return
-    try:
-        plan = state.sessionState().sqlParser().parsePlan(text)
-        provider = plan.tableSpec().provider() if plan.nodeName() in _CATALOG_PLANS else None
-        is_ours = provider is not None and provider.isDefined() and str(provider.get()).lower() == _FORMAT
-    except Exception as error:  # noqa: BLE001 - Spark itself says what is wrong with a statement
-        _log.debug("a statement was not understood: %s", error)
-        return
-    if is_ours:
+    is_ours = run_foreign(lambda: _makes_our_table(state, text))
+    if isinstance(is_ours, Raised):  # Spark itself says what is wrong with a statement
+        _log.debug("a statement was not understood: %s", is_ours.error)
+    elif is_ours:
         raise UnsupportedFeature(NO_CATALOG_TABLE)
 
 
-def _loading(_: str, original: Callable[..., Any]) -> Callable[..., Any]:
+def _makes_our_table(state: _JavaObject, text: str) -> bool:
+    plan = state.sessionState().sqlParser().parsePlan(text)
+    provider = plan.tableSpec().provider() if plan.nodeName() in _CATALOG_PLANS else None
+    return provider is not None and provider.isDefined() and str(provider.get()).lower() == _FORMAT
+
+
+def _loading(_: str, original: _Method) -> _Method:
     def load(
-        self: Any, path: str | None = None, format: str | None = None, schema: object = None, **options: object
-    ) -> Any:
+        self: _Reader, path: str | None = None, format: str | None = None, schema: object = None, **options: object
+    ) -> object:
         if not _is_ours(self, format):
             return original(self, path, format, schema, **options)
         memory = _remembered(self)
         if hasattr(_session_of(self), "dataSource"):
             place, settings = _path_and_options(memory, path, options)
-            rows = None if schema or memory.get("schema") else native_rows(_session_of(self), place, **settings)
+            rows = None if schema or memory.said.get("schema") else native_rows(_session_of(self), place, **settings)
             if rows is not None:
                 return rows
             return original(self.option(KEEPS_STATE, "true"), path, format, schema, **options)
-        if schema or memory.get("schema"):
+        if schema or memory.said.get("schema"):
             raise UnsupportedFeature("schema() is not supported: the table knows its schema; use select()")
         place, settings = _path_and_options(memory, path, options)
         return read_dataframe(_session_of(self), place, **settings)
@@ -365,24 +409,24 @@ def _loading(_: str, original: Callable[..., Any]) -> Callable[..., Any]:
     return load
 
 
-def _starting(_: str, original: Callable[..., Any]) -> Callable[..., Any]:
+def _starting(_: str, original: _Method) -> _Method:
     def start(
-        self: Any,
+        self: _StreamWriter,
         path: str | None = None,
         format: str | None = None,
         outputMode: str | None = None,  # noqa: N803 - the names are those of Spark
         partitionBy: object = None,  # noqa: N803
         queryName: str | None = None,  # noqa: N803
         **options: object,
-    ) -> Any:
+    ) -> object:
         if not _is_ours(self, format):
             _partition_by_deferred(self)
             return original(self, path, format, outputMode, partitionBy, queryName, **options)
         memory = _remembered(self)
         place, settings = _path_and_options(memory, path, options)
-        _partition_by(settings, partitionBy or memory.get("partitionBy"))
-        named = queryName or memory.get("queryName")
-        sink = StreamSink(place, outputMode or memory.get("outputMode") or "append", settings)
+        _partition_by(settings, partitionBy or memory.said.get("partitionBy"))
+        named = queryName or memory.said.get("queryName")
+        sink = StreamSink(place, outputMode or memory.said.get("outputMode") or "append", settings)
         if _is_connect(_session_of(self)):
             _tell_query(sink, _session_of(self), named)
         writer = self.foreachBatch(sink)
@@ -392,7 +436,7 @@ def _starting(_: str, original: Callable[..., Any]) -> Callable[..., Any]:
     return start
 
 
-def _tell_query(sink: StreamSink, session: Any, name: str | None) -> None:
+def _tell_query(sink: StreamSink, session: SparkSession, name: str | None) -> None:
     """Tell a sink where the id of its query is: the process that runs batches of Connect does not know it."""
     if sink.checkpoint is None and name and (root := session.conf.get("spark.sql.streaming.checkpointLocation", None)):
         sink.checkpoint = f"{str(root).rstrip('/')}/{name}"
@@ -400,10 +444,10 @@ def _tell_query(sink: StreamSink, session: Any, name: str | None) -> None:
         sink.query = str(uuid4())  # Spark makes a folder for this run alone, so it is a query of its own
 
 
-def _loading_stream(_: str, original: Callable[..., Any]) -> Callable[..., Any]:
+def _loading_stream(_: str, original: _Method) -> _Method:
     def load(
-        self: Any, path: str | None = None, format: str | None = None, schema: object = None, **options: object
-    ) -> Any:
+        self: object, path: str | None = None, format: str | None = None, schema: object = None, **options: object
+    ) -> object:
         if _is_ours(self, format) and not hasattr(_session_of(self), "dataSource"):
             raise UnsupportedFeature(
                 "readStream of a table needs PySpark 4, which has data sources in Python: with PySpark 3.5 read increments in "
@@ -423,8 +467,8 @@ def _partition_by(settings: dict[str, object], columns: object) -> None:
         settings[_PARTITION_OPTIONS[0]] = ",".join(map(str, names))
 
 
-def _refusing(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    def refuse(self: Any, *given: object, **named: object) -> Any:
+def _refusing(name: str, original: _Method) -> _Method:
+    def refuse(self: object, *given: object, **named: object) -> object:
         if _is_ours(self, named.get("format")):
             raise UnsupportedFeature(f"{name}() needs a catalog table: {NO_CATALOG_TABLE}")
         if name == "toTable":
@@ -434,13 +478,13 @@ def _refusing(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     return refuse
 
 
-def _path_and_options(memory: dict[str, Any], path: object, options: dict[str, object]) -> tuple[str, dict[str, Any]]:
+def _path_and_options(memory: _Memory, path: object, options: dict[str, object]) -> tuple[str, dict[str, Any]]:
     """Return the path and the options of a call.
 
     Raises:
         UnsupportedFeature: there is no path.
     """
-    settings = {**memory["options"], **option_texts(options)}
+    settings: dict[str, Any] = {**memory.options, **option_texts(options)}
     place = str(path or settings.pop("path", ""))
     if not place:
         raise UnsupportedFeature("lakefmt needs a path: save(path), load(path) or start(path)")

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 import pyarrow as pa
 
 from lakefmt import Table, open_table
-from lakefmt._core.arguments import check_flags, check_texts
+from lakefmt._core.arguments import Raised, check_flags, check_texts, run_foreign
 from lakefmt._core.compaction.clean.run import CleanResult, run_clean
 from lakefmt._core.compaction.cluster.run import ClusterCall, ClusteringResult
 from lakefmt._core.compaction.cluster.run import cluster_table as cluster_call
@@ -216,14 +216,13 @@ def _run_tasks(spark: SparkSession, run_one: Callable[[int], Any], count: int, w
                 yield pa.RecordBatch.from_pydict({"done": pa.array([done], pa.binary())})
 
     numbers = spark.range(0, count, 1, max(1, count))
-    try:
-        rows = numbers.mapInArrow(run, "done binary").collect()
-    except LakefmtError:
-        raise
-    except Exception as error:  # Spark has many classes for a job that failed
-        lines = [line for line in str(error).splitlines() if line.strip()]
+    rows = run_foreign(lambda: numbers.mapInArrow(run, "done binary").collect())
+    if isinstance(rows, Raised):
+        if isinstance(rows.error, LakefmtError):
+            raise rows.error
+        lines = [line for line in str(rows.error).splitlines() if line.strip()]
         why = next((line.strip() for line in reversed(lines) if "lakefmt.errors." in line), lines[0] if lines else "")
-        raise ServicesFailed(f"a task of the {what} failed: {why[:500]}") from error
+        raise ServicesFailed(f"a task of the {what} failed: {why[:500]}") from rows.error
     results = dict(pickle.loads(bytes(row[0])) for row in rows)  # noqa: S301 - made by our own tasks
     if sorted(results) != list(range(count)):
         raise ServicesFailed(f"the {what} has {count} operations, and Spark returned those of {len(results)}")

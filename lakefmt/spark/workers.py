@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from lakefmt import __version__
+from lakefmt._core.arguments import Raised, run_foreign
 from lakefmt.errors import UnsupportedFeature
 
 if TYPE_CHECKING:
@@ -31,13 +32,11 @@ def check_workers(spark: SparkSession) -> None:
     """
     if spark.conf.get(_ASKED, "") == __version__:
         return
-    try:
-        there = spark.range(0, 1, 1, 1).mapInArrow(_tell_version, "version string").collect()[0]["version"]
-    except Exception as error:
-        if "No module named 'lakefmt" not in str(error):
-            raise
-        there = ""
-    why = why_workers_fail(__version__, there)
+    asked = spark.range(0, 1, 1, 1).mapInArrow(_tell_version, "version string")
+    there = run_foreign(lambda: str(asked.collect()[0]["version"]))
+    if isinstance(there, Raised) and "No module named 'lakefmt" not in str(there.error):
+        raise there.error
+    why = why_workers_fail(__version__, "" if isinstance(there, Raised) else there)
     if why:
         raise UnsupportedFeature(why)
     spark.conf.set(_ASKED, __version__)

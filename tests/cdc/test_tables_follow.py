@@ -11,6 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt._core.cdc.events import is_followed
@@ -42,6 +44,7 @@ from lakefmt.errors import (
     UnknownSetting,
 )
 from tests.cdc.scripted_source import ITEMS, ORDERS, Database, ScriptedSource
+from tests.example_counts import examples
 
 NUMBERS = itertools.count()
 T = SourceName("s", "t")
@@ -186,6 +189,21 @@ def test_a_partition_move_is_one_commit() -> None:
     table = open_table(path)
     assert rows(path) == [{"id": 1, "name": "b"}]
     assert len(table.client.load().timeline.commits) == 2
+
+
+@pytest.mark.parametrize("index", ["bloom", "global_bloom"])
+def test_an_update_without_the_row_before_leaves_no_row_in_another_partition(index: str) -> None:
+    base = f"memory://follow-{next(NUMBERS)}"
+    schema = pa.schema([NAMED.field("id"), ("city", pa.string()), ("v", pa.int64())])
+    how: dict[str, Any] = {"base": base, "schema": schema, "index": index, "tables": {"s.t": {"partition_by": "city"}}}
+    path = run(changes("+I", [{"id": 1, "city": "sf", "v": 1}], schema), **how)
+    update = changes("+U", [{"id": 1, "city": "oslo", "v": 2}], schema)
+    if index == "bloom":
+        with pytest.raises(SourceChanged, match="REPLICA IDENTITY FULL"):
+            run(update, **how)
+        assert rows(path) == [{"id": 1, "city": "sf", "v": 1}]
+    else:
+        assert rows(run(update, **how)) == [{"id": 1, "city": "oslo", "v": 2}]
 
 
 def test_a_key_update_without_a_large_value_keeps_it() -> None:
@@ -394,6 +412,37 @@ def test_a_renamed_column_keeps_its_values_where_the_source_tells(comes: str) ->
     assert rows(path)[0] == {"id": 1, "label": "a"}
     added = run(changes("+I", [{"id": 1, "name": "a"}]), "border", renamed, on_column_renamed="add")
     assert rows(added) == [{"id": 1, "name": "a", "label": None}]
+
+
+NAMES = ("a", "b", "c")
+
+
+@settings(max_examples=examples(25), deadline=None)
+@given(st.lists(st.sampled_from("abcde"), min_size=3, max_size=3, unique=True), st.booleans())
+def test_columns_that_are_renamed_at_once_keep_their_values_in_whatever_order_they_are_told(
+    later: list[str], again: bool
+) -> None:
+    """One may get the name that another one had. Columns that only change their names among each other end the follower."""
+    kept = pa.schema([NAMED.field("id"), *((name, pa.string()) for name in NAMES)])
+    columns = pa.schema([NAMED.field("id"), *((name, pa.string()) for name in later)])
+    renamed = {old: new for old, new in zip(NAMES, later, strict=True) if old != new}
+    told = TableChanged(SourceTable(T, columns, ("id",)), renamed=renamed)
+    base = f"memory://follow-{next(NUMBERS)}"
+    path = run(changes("+I", [{"id": 1, **{name: name for name in NAMES}}], kept), "border", base=base, schema=kept)
+    # What is not renamed by way of a free name goes round in a circle.
+    waiting = dict(renamed)
+    while free := [old for old, new in waiting.items() if new not in {*NAMES} - {*renamed} | {*waiting}]:
+        waiting = {old: new for old, new in waiting.items() if old not in free}
+    events = [told, changes("+I", [{"id": 2, **dict.fromkeys(later, "new")}], columns)]
+    if waiting:
+        with pytest.raises(SourceChanged, match="among each other"):
+            run(*events, base=base, schema=kept)
+        return
+    run(*events, base=base, schema=kept)
+    if again:
+        run(told, base=base, schema=columns)
+    expected = [{"id": 1, **dict(zip(later, NAMES, strict=True))}, {"id": 2, **dict.fromkeys(later, "new")}]
+    assert rows(path, "id", *later) == expected
 
 
 def test_a_renamed_key_ends_the_follower() -> None:
@@ -631,6 +680,45 @@ def test_a_lost_position_can_begin_again_and_rows_that_are_gone_go(table_type: s
     database.commit([("put", ORDERS, 9, 9)])
     Follower(lambda: ScriptedSource(database), base, {}, CdcOptions(**QUICK)).run(until_now=True)
     assert {"id": 9} in rows(f"{base}/shop/orders", "id")
+
+
+@pytest.mark.parametrize("deletes", ["hard", "soft"])
+@pytest.mark.parametrize("table_type", ["mor", "cow"])
+def test_rows_that_are_read_again_stay_when_their_event_time_is_late(table_type: str, deletes: str) -> None:
+    """The stored row wins, as against any late change; it is not taken for one that the source has not any more."""
+    database, base = Database(), f"memory://follow-{next(NUMBERS)}"
+    database.commit([("put", ORDERS, key, 10 + key) for key in range(4)])
+    for how in ({}, {"on_position_lost": "resnapshot"}):
+        options = CdcOptions(**QUICK, table_type=table_type, delete_mode=deletes, **how)
+        tables = {"shop.orders": {"ordering": "v"}}
+        Follower(lambda: ScriptedSource(database), base, tables, options).run(until_now=True)
+        database.commit(
+            [("delete", ORDERS, 1), ("put", ORDERS, 2, 3), ("put", ORDERS, 3, None), ("put", ORDERS, 0, 30)]
+        )
+        database.purged = len(database.log)
+    alive = "_deleted_at is null" if deletes == "soft" else None
+    found = open_table(f"{base}/shop/orders").read(["id", "v"], filter=alive).sort_by("id")
+    assert found.to_pylist() == [{"id": 0, "v": 30}, {"id": 2, "v": 12}, {"id": 3, "v": 13}]
+
+
+def test_rows_go_that_are_not_read_again_in_whatever_order_their_commits_were_requested() -> None:
+    database, base = Database(), f"memory://follow-{next(NUMBERS)}"
+    database.commit([("put", ORDERS, 1, 1)])
+    Follower(lambda: ScriptedSource(database), base, {}, CdcOptions(**QUICK)).run(until_now=True)
+    many = {"hoodie.write.concurrency.mode": "optimistic_concurrency_control"}
+    slow, quick = (open_table(f"{base}/shop/orders", options=many) for _ in range(2))
+    gone = pa.Table.from_pylist([{"id": 7, "v": 7}, {"id": 8, "v": 8}], schema=slow.schema)
+
+    def given() -> Iterator[pa.RecordBatch]:
+        yield from gone.slice(0, 1).to_batches()
+        quick.insert(gone.slice(1))
+
+    slow.bulk_insert(pa.RecordBatchReader.from_batches(slow.schema, given()))
+    database.purged = len(database.log) + 1
+    database.commit([("put", ORDERS, 2, 2)])
+    options = CdcOptions(**QUICK, on_position_lost="resnapshot")
+    Follower(lambda: ScriptedSource(database), base, {}, options).run(until_now=True)
+    assert rows(f"{base}/shop/orders", "id") == [{"id": 1}, {"id": 2}]
 
 
 def test_a_follower_that_dies_while_it_begins_again_goes_on_with_it() -> None:

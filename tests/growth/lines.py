@@ -122,6 +122,13 @@ COPY_ON_WRITE = [
     *_small_lines("cow", _OF_COMMITS),
     _again("upsert", "buckets", tables.buckets, _SMALL["upsert"], _LISTED, sizes=(64, 128, 256)),
     _again("upsert", "row groups", tables.row_groups, _SMALL["upsert"], "steps requests read written"),
+    _line(
+        "delete of one partition",
+        "partitions",
+        tables.partitions,
+        lambda table, size: table.delete_partitions([{"city": "c000003"}]),
+        f"{_LISTED} read",
+    ),
     _again(
         "append", "commits", tables.appended, lambda table, size: table.append(tables.small(10**8)), f"{_LISTED} read"
     ),
@@ -351,6 +358,13 @@ HISTORY = [
         _ALL,
     ),
     _again("files", "files", tables.files, lambda table, size: table.files(), _ALL),
+    _again(
+        "files of one partition",
+        "partitions",
+        tables.partitions,
+        lambda table, size: table.files([{"city": "c000000"}]),
+        _LISTED,
+    ),
     _again("stats", "files", tables.files, lambda table, size: table.stats(), _ALL),
 ]
 
@@ -442,7 +456,7 @@ STREAMS = [
     _line("stream of ten rows", "partitions", tables.partitions, lambda table, size: _streamed(table, 10), _ALL),
     _line("stream of ten rows", "commits", tables.commits, lambda table, size: _streamed(table, 10), _ALL),
     _line("reading as a stream", "commits", tables.commits, _followed, _ALL),
-    # A stream plans 64 commits at a time, and reads a slice once for these.
+    # A slice is read once for each plan of a stream; what several plans cost is in test_growth_of_catching_up.py.
     _line("reading as a stream", "logs of a slice", tables.logs, _followed, _ALL, sizes=(12, 24, 48)),
     _line("reading as a stream", "files", tables.files, _followed, _ALL),
 ]

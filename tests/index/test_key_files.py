@@ -467,3 +467,29 @@ def test_damaged_keys_of_a_small_file_are_named_by_who_asks_for_them(tmp_path: P
     assert files.footer(file).num_rows == 3
     with pytest.raises(CorruptFile):
         files.keys_with_positions(file, pa.array(["b"], pa.string()))
+
+
+@pytest.mark.parametrize("others", [0, 3, 40])
+def test_a_large_filter_is_held_once_and_counted(others: int) -> None:
+    """Arrow holds two copies of each entry of a footer, in memory that Python does not see."""
+    name, text = "org.apache.hudi.bloomfilter", "A" * 100_000
+    entries = {f"entry {number}": "x" for number in range(others)}
+    sink, rows = pa.BufferOutputStream(), pa.table({RECORD_KEY: ["a", "b"], "v": [1, 2]})
+    # With a schema of Arrow's among the entries, and without: then all entries are in the schema that Arrow reads.
+    with pq.ParquetWriter(sink, rows.schema, store_schema=others == 0) as writer:
+        writer.write_table(rows, row_group_size=1)
+        writer.add_key_value_metadata({**entries, name: text})
+    whole = pq.ParquetFile(sink.getvalue()).metadata
+    store, file = stored_bytes(MemoryStore(), sink.getvalue().to_pybytes())
+    reader = KeyFiles(store, kept_bytes=1 << 20)
+    assert reader.footer(file).entries[name] == text
+    known = reader.known(file)
+    assert known is not None
+    assert {*whole.metadata} - {*known.metadata.metadata} == {name.encode()}
+    assert whole.serialized_size - known.metadata.serialized_size >= len(text)
+    assert known.metadata.to_dict() | {"serialized_size": 0} == whole.to_dict() | {"serialized_size": 0}
+    assert known.metadata.schema.equals(whole.schema)
+    assert known.footer.schema.metadata is None
+    assert known.footer.schema.equals(whole.schema.to_arrow_schema())
+    assert len(text) <= reader.kept[0].weight <= len(text) + (32 << 10)
+    assert reader.keys(file).to_pylist() == ["a", "b"]

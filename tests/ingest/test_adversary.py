@@ -245,6 +245,28 @@ def test_a_source_that_was_restored_is_told(tmp_path):
         ingest(tmp_path / "bronze", tmp_path / "silver", source_kind="table")
 
 
+@pytest.mark.parametrize("version", [6, 8, 9])
+def test_a_source_whose_newest_commits_were_rolled_back_is_told(tmp_path, version):
+    """Rows that were taken are no more; a checkpoint that was archived, or is of another version, is none of that kind."""
+    bronze = make(tmp_path / "bronze", table_version=version)
+    how = {"source_kind": "table", "table_version": version}
+    for n in range(6):
+        last = bronze.upsert([{"id": "a", "n": n}])
+        if n == 1:
+            ingest(tmp_path / "bronze", tmp_path / "silver", **how)
+    bronze.archive(
+        options={"hoodie.keep.min.commits": 2, "hoodie.keep.max.commits": 3, "hoodie.clean.commits.retained": 1}
+    )
+    ingest(tmp_path / "bronze", tmp_path / "silver", **how)
+    assert rows_of(tmp_path / "silver") == rows_of(tmp_path / "bronze") == [{"id": "a", "n": 5}]
+    bronze.upgrade(9)
+    ingest(tmp_path / "bronze", tmp_path / "silver", **how)
+    bronze.rollback(last)
+    bronze.upsert([{"id": "c", "n": 1}])
+    with pytest.raises(PositionLost, match="rolled back"):
+        ingest(tmp_path / "bronze", tmp_path / "silver", **how)
+
+
 # ---------------------------------------------------------------------------------------------------------------- queries
 
 

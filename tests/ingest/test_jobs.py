@@ -18,10 +18,10 @@ from click.testing import CliRunner
 import lakefmt
 import lakefmt.ingest
 from lakefmt._core.cli import main
+from lakefmt._core.cli.commands.ingest import page_texts, progress_metrics
 from lakefmt._core.ingest.api import Checkpoint, SourceBatch
 from lakefmt._core.ingest.options import TableJob, resolve_table_job, table_layers
 from lakefmt._core.ingest.run import Ingester
-from lakefmt._core.ingest.status import page_texts, progress_metrics
 from lakefmt.errors import (
     InvalidInputError,
     RowsRejected,

@@ -91,6 +91,34 @@ def test_a_table_that_follows_is_equal_whenever_it_pulls(tmp_path_factory, story
         assert rows_of(base / "silver") == rows_of(base / "bronze")
 
 
+@pytest.mark.parametrize("falls_back", [False, True])
+@pytest.mark.parametrize("version", [6, 8, 9])
+def test_a_pull_has_all_commits_before_its_checkpoint_in_whatever_order_they_were_requested(
+    tmp_path, version, falls_back
+):
+    """Of the last commit the requested time may be smaller than that of one that became visible before it."""
+    many = {"hoodie.write.concurrency.mode": "optimistic_concurrency_control"}
+    bronze = make(tmp_path / "bronze", table_version=version)
+    bronze.upsert([{"id": "a", "n": 1}])
+    whole = {"hoodie.datasource.read.incr.fallback.fulltablescan.enable": "true"}
+    how = {"source_kind": "table", "table_version": version, **(whole if falls_back else {})}
+    if falls_back:
+        ingest(tmp_path / "bronze", tmp_path / "silver", **how)
+    slow, quick = (lakefmt.open_table(str(tmp_path / "bronze"), options=many) for _ in range(2))
+
+    def rows():
+        yield pa.record_batch({"id": ["slow"], "n": [1]})
+        quick.insert([{"id": "quick", "n": 1}])
+
+    slow.bulk_insert(pa.RecordBatchReader.from_batches(SCHEMA, rows()))
+    if falls_back:
+        bronze.upsert([{"id": "a", "n": 2}])
+        bronze.clean(options={"hoodie.clean.commits.retained": 1})
+    for _ in range(2):
+        ingest(tmp_path / "bronze", tmp_path / "silver", **how)
+        assert rows_of(tmp_path / "silver") == rows_of(tmp_path / "bronze")
+
+
 def test_history_that_was_cleaned_is_told_or_read_anew(tmp_path):
     bronze = make(tmp_path / "bronze")
     bronze.upsert([{"id": "a", "n": 1}])

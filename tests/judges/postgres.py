@@ -92,6 +92,18 @@ class PostgresServer:
         finally:
             connection.close()
 
+    def drop_slot(self, slot: str, database: str) -> None:
+        """Drop a slot; the server takes a moment to see that its reader has gone."""
+        from psycopg2 import errors
+
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                return self.execute(f"SELECT pg_drop_replication_slot('{slot}')", database=database)
+            except errors.ObjectInUse:
+                if time.monotonic() > deadline:
+                    raise
+
     def rows(self, query: str, database: str) -> list[tuple[Any, ...]]:
         """What the server answers."""
         connection = self.connect(database)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakefmt._core.loads.bodies import Request
-from lakefmt._core.loads.openapi import openapi_document
+from lakefmt._core.loads.protocol import openapi_document
 from lakefmt._core.loads.service import LoadService
 from tests.example_counts import examples
 from tests.loads.loads_kit import Base, Client

@@ -101,6 +101,43 @@ def test_a_merge_condition_keeps_rows_that_are_newer(base: Base) -> None:
     assert base.rows() == [(1, "a", 5.0), (2, "newer", 7.0), (3, "c", 1.0)]
 
 
+PLACED = pa.schema([pa.field("id", pa.int64(), nullable=False), ("city", pa.string()), ("n", pa.float64())])
+OF_A_PLACE = st.tuples(st.integers(1, 3), st.sampled_from(["sf", "oslo", None]), st.sampled_from([None, 1.0, 2.0, 3.0]))
+
+
+@settings(max_examples=examples(30), deadline=None)
+@given(
+    st.lists(st.lists(OF_A_PLACE, min_size=1, max_size=4), min_size=2, max_size=3),
+    st.sampled_from(["cow", "mor"]),
+    st.sampled_from(["bloom", "simple", "bucket", "global_simple"]),
+)
+def test_a_merge_condition_asks_the_row_that_an_upsert_would_replace(
+    loads: list[list[tuple[int, str | None, float | None]]], table_type: str, index: str
+) -> None:
+    """That is the row of the key in the same partition; with a global index, wherever it is."""
+    moves = {"hoodie.simple.index.update.partition.path": "true"} if index == "global_simple" else {}
+    how = {"schema": PLACED, "record_key": "id", "partition_by": "city", "table_type": table_type, "index": index}
+    base = Base(t={**how, "properties": moves})
+    model: dict[object, tuple[int, str | None, float | None]] = {}
+    for number, rows in enumerate(loads):
+        asked = {"merge_condition": "n"} if number else {}
+        if index == "global_simple":
+            rows = list({row[0]: row for row in rows}.values())
+        body = "".join(",".join("\\N" if each is None else str(each) for each in row) + "\n" for row in rows)
+        reply = load(base, body.encode(), label=f"l{number}", **asked, **CSV)
+        assert reply["Status"] == "OK", reply
+        newest: dict[object, tuple[int, str | None, float | None]] = {}
+        for row in rows:
+            identity = row[0] if index == "global_simple" else row[:2]
+            is_newer = identity not in newest or not number or (row[2] or 0) >= (newest[identity][2] or 0)
+            newest[identity] = row if is_newer else newest[identity]
+        for identity, row in newest.items():
+            old = None if identity not in model else model[identity][2]
+            if not number or old is None or (row[2] or 0) >= old:
+                model[identity] = row
+    assert base.rows() == sorted(model.values(), key=repr)
+
+
 def test_rows_with_operators_have_a_limit() -> None:
     base = Base()
     client = Client(base.service(options(max_row_bytes_in_memory=10)))

@@ -54,6 +54,25 @@ def test_directories_of_the_right_depth_without_metadata_are_none(store: ObjectS
     assert found(store, 1) == (["a"], [f"a/{FILE}"])
 
 
+@pytest.mark.parametrize("levels", [1, None])
+def test_partitions_are_chosen_of_those_that_are_there_and_no_others_are_looked_at(
+    store: ObjectStore, levels: int | None
+) -> None:
+    """Reading takes the first of two names that is a partition: a directory that is none must not stand in for it."""
+    filled(store, *TABLE, f"a/{META}", f"a/{FILE}", f"stray/{FILE}", *(f"p{number}/{META}" for number in range(30)))
+
+    def first_of(*names: str) -> tuple[list[str], int]:
+        counting = CountingStore(store)
+        listing = StorageListing(counting, levels)
+        taken = listing.chosen(lambda there: [name for name in names if name in there][:1])  # type: ignore[arg-type]
+        return list(taken), sum(counting.statistics().by_kind.values())
+
+    assert first_of("a")[0] == first_of("none", "a")[0] == first_of("stray", "a")[0] == ["a"]
+    assert first_of("none")[0] == []
+    if levels is not None:
+        assert first_of("a")[1] <= 3
+
+
 def test_an_unpartitioned_table_is_its_own_partition(store: ObjectStore) -> None:
     filled(store, *TABLE, META, FILE, f"a/{META}", f"a/{FILE}")
     assert found(store, 0) == ([""], [FILE])

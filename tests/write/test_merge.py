@@ -217,3 +217,33 @@ def test_beside_another_writer_it_begins_again_and_alone_it_says_so(monkeypatch:
                 merge.execute()
             assert ("a", "sf", 1, 5) in found(table)
         monkeypatch.setattr(module._Decision, "decide", decide)
+
+
+@pytest.mark.parametrize("on", [["x"], "t.x = s.x", ["id", "x"], "s.id = t.id and t.x = s.x"])
+@pytest.mark.parametrize("reads_all", [False, True])
+def test_columns_of_floats_are_joined_as_a_filter_compares_them(on: Any, reads_all: bool) -> None:
+    """The zeros are equal and NaN equals nothing, whatever the other clauses are, and in whichever form it is asked."""
+    nan = float("nan")
+    stored = pa.table({"id": ["a", "b", "c", "d"], "x": [nan, 0.0, -0.0, None], "v": [1, 1, 1, 1]})
+    table = lakefmt.create_table(f"memory://merge-floats-{next(NUMBERS)}", data=stored, record_key="id")
+    table.insert(stored)
+    source = pa.table({"id": ["a", "b"], "x": [nan, -0.0], "v": [9, 9]})
+    merge = table.merge(source, on).when_matched({"v": "s.v"})
+    if reads_all:
+        merge = merge.when_not_matched_by_source(delete=True, where="false")
+    merge.execute()
+    changed = ["b"] if "id" in str(on) else ["b", "c"]
+    assert sorted(table.read(filter="v = 9")["id"].to_pylist()) == changed
+
+
+def test_a_record_key_of_floats_is_joined_by_its_identity() -> None:
+    nan = float("nan")
+    stored = pa.table({"id": [0.0, -0.0, nan], "v": [1, 2, 3]})
+    table = lakefmt.create_table(f"memory://merge-floats-{next(NUMBERS)}", data=stored, record_key="id")
+    table.insert(stored)
+    table.merge(pa.table({"id": [-0.0, nan], "v": [7, 7]})).when_matched().when_not_matched().execute()
+    assert sorted(map(str, table.read().to_pylist())) == [
+        "{'id': -0.0, 'v': 7}",
+        "{'id': 0.0, 'v': 1}",
+        "{'id': nan, 'v': 7}",
+    ]

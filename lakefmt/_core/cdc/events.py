@@ -11,7 +11,7 @@ import fnmatch
 import glob
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import pyarrow as pa
 
@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 #: A position in a source, as a JSON value.
-Position: TypeAlias = Any
+Position: TypeAlias = object
 
 
 class RowKind(enum.Enum):

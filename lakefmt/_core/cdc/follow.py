@@ -12,8 +12,10 @@ import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
+from functools import partial
 from typing import Any, Final
 
+from lakefmt._core.arguments import Raised, run_foreign
 from lakefmt._core.cdc.events import (
     Border,
     LeavesTablesOut,
@@ -242,12 +244,11 @@ class Follower:
 
     def _close_sinks(self, *, discard: bool) -> None:
         """Close all tables; the first failure is raised when all are closed, unless another error is on its way."""
-        failure: BaseException | None = None
+        failure: Exception | None = None
         for name, sink in self._sinks.items():
-            try:
-                sink.close(discard=discard)
-            except Exception as error:  # noqa: BLE001  (the others are closed all the same)
-                failure = failure or error
+            closed = run_foreign(partial(sink.close, discard=discard))
+            if isinstance(closed, Raised):  # the others are closed all the same
+                failure = failure or closed.error
             self._done[name] = self._table_progress(sink)
         self._sinks = {}
         if failure is not None and not discard:

@@ -24,10 +24,11 @@ from lakefmt._core.cdc.options import CdcOptions, TableSettings
 from lakefmt._core.cdc.shape import ColumnMap, first_schema, plan_shape
 from lakefmt._core.config.table_config import merge_rule
 from lakefmt._core.data_classes import replace
+from lakefmt._core.filegroups.ordering import has_order, incoming_wins, ordering_columns
 from lakefmt._core.filegroups.stored_keys import stored_key_spec
 from lakefmt._core.filegroups.table_client import TableAt
 from lakefmt._core.keys import build_record_keys
-from lakefmt._core.producers.stream.committing import commit_options
+from lakefmt._core.producers.stream.committing import commit_options, key_scope
 from lakefmt._core.segments.codec import COLUMNS, encode_segment, read_segments
 from lakefmt._core.segments.resolve import (
     codes_in,
@@ -35,6 +36,7 @@ from lakefmt._core.segments.resolve import (
     fitted_together,
     number_keys,
     resolve_rows,
+    row_identities,
     stream_rules,
 )
 from lakefmt._core.table import Table, create_table, open_table
@@ -306,13 +308,22 @@ class TableSink:
             return
         table, rename = self.table, self._settings.rename
         names = set(table.schema.names)
-        for old, new in ((rename.get(a, a), rename.get(b, b)) for a, b in changed.renamed.items()):
-            if old not in names or new in names:
-                continue  # it has the new name already, where the change comes again
-            try:
-                self._altered(f"column {old!r} is {new!r} now", partial(table.alter.rename_column, old, new))
-            except SchemaMismatch as error:
-                raise SourceChanged(f"{self.name}: {error}") from error
+        pairs = {rename.get(old, old): rename.get(new, new) for old, new in changed.renamed.items()}
+        # Those that have their new name already, where the change comes again, are left over.
+        waiting = {old: new for old, new in pairs.items() if old in names and old != new}
+        while free := [old for old, new in waiting.items() if new not in names]:
+            for old in free:
+                new = waiting.pop(old)
+                try:
+                    self._altered(f"column {old!r} is {new!r} now", partial(table.alter.rename_column, old, new))
+                except SchemaMismatch as error:
+                    raise SourceChanged(f"{self.name}: {error}") from error
+                names = names - {old} | {new}
+        if waiting and set(waiting) == set(waiting.values()):
+            raise SourceChanged(
+                f"{self.name}: the columns {', '.join(map(repr, waiting))} change their names among each other, and whether that was done "
+                "here cannot be told when it comes again: let the table be made anew"
+            )
 
     def _altered(self, what: str, alter: Any) -> None:
         alter()
@@ -370,6 +381,7 @@ class TableSink:
             self._apply(self._log_rows(rows, changes, kinds))
             return
         before_updates = _are_before_updates(kinds, self.name)
+        self._check_places(kinds, before_updates)
         moved = before_updates.copy()
         moved[before_updates] = self._differ(rows, np.flatnonzero(before_updates))
         if changes.sent is not None:
@@ -379,6 +391,25 @@ class TableSink:
                 changes, moved = self._completed(replace(changes, rows=rows), kinds, moved, incomplete + 1)
                 rows = changes.rows
         self._mirror(rows, changes, moved)
+
+    def _check_places(self, kinds: npt.NDArray[np.int8], before_updates: Mask) -> None:
+        """Refuse updates that do not tell in which partition the row was: it would stay there beside the new one.
+
+        Raises:
+            SourceChanged: so it is.
+        """
+        lone = kinds == RowKind.UPDATE_AFTER.value
+        lone[1:] &= ~before_updates[:-1]
+        if not lone.any():
+            return
+        table_at = self.table.client.at(self.table.client.load())
+        spec = table_at.key_spec()
+        places = {each.name for each in spec.partition_fields} - set(spec.record_key_fields)
+        if places and not key_scope(table_at, {}).across:
+            raise SourceChanged(
+                f"{self.name}: updates come without the row before, and do not tell in which partition it was ({', '.join(sorted(places))}): "
+                "let the source send it (in PostgreSQL REPLICA IDENTITY FULL), or make the table with index='global_bloom'"
+            )
 
     def _completed(
         self, changes: RowChanges, kinds: npt.NDArray[np.int8], moved: Mask, after: npt.NDArray[np.int64]
@@ -509,6 +540,30 @@ class TableSink:
         images = pa.concat_tables([stored.filter(beside).cast(there.schema), there])
         return images, build_record_keys(spec, images)
 
+    def _kept_if_late(self, rows: pa.Table) -> pa.Table:
+        """Return rows with the values of the stored row in each that is late: read again, it must not be taken for one that is gone."""
+        client = self.table.client
+        table_at = client.at(client.load())
+        order = merge_rule(table_at.config).stored
+        if not has_order(order, rows.column_names):
+            return rows
+        spec, across = stored_key_spec(table_at), key_scope(table_at, {}).across
+        identities, keys, _ = row_identities(spec, rows, across=across)
+        images, _ = self._images(keys)
+        found = codes_in(identities, row_identities(spec, images, across=across)[0])
+        is_whole = pc.equal(rows.column(_OPERATOR), "UPSERT").to_numpy()
+        there = np.flatnonzero((found >= 0) & is_whole)
+        wins = incoming_wins(ordering_columns(rows, order, there), ordering_columns(images, order, found[there]))
+        places = np.arange(rows.num_rows)
+        places[there[~wins]] = rows.num_rows + found[there[~wins]]
+        for number, name in enumerate(rows.column_names):
+            if name in images.column_names and name != self._options.deleted_at_column:
+                both = pa.chunked_array(
+                    [*rows.column(name).chunks, *images.column(name).cast(rows.field(name).type).chunks]
+                )
+                rows = rows.set_column(number, rows.field(name), both.take(pa.array(places)))
+        return rows
+
     def _log_rows(self, rows: pa.Table, changes: RowChanges, kinds: npt.NDArray[np.int8]) -> pa.Table:
         """Return rows of a table that keeps every change.
 
@@ -540,7 +595,8 @@ class TableSink:
             return
         column = _OPERATOR if _OPERATOR in rows.column_names else None
         try:
-            self.stream.write_arrow(rows, operator_column=column)
+            given = self._kept_if_late(rows) if column is not None and self._since is not None else rows
+            self.stream.write_arrow(given, operator_column=column)
         except InvalidInputError as error:
             if self._options.error_handler == "terminate":
                 raise
@@ -661,8 +717,9 @@ class TableSink:
         self.position = None
         if not self.is_open or self._options.logs or self._since is not None:
             return
-        latest = self.table.client.load().timeline.latest_commit
-        self._since = "0" if latest is None else latest.time
+        # Of a commit that became visible before another one the requested time may be the larger one.
+        commits = self.table.client.load().timeline.commits
+        self._since = max((each.time for each in commits), default="0")
 
     def end_reading(self) -> None:
         """Remove the rows that the source did not have any more; call it when all rows were read and their border has passed."""

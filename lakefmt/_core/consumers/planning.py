@@ -35,8 +35,11 @@ from lakefmt.errors import LakefmtError
 
 __all__ = ["CommitFinder", "NextCommits", "in_queue_order"]
 
-#: Commits whose metadata are read at once; a stream that lags asks again without waiting.
-_MOST_COMMITS: Final = 256
+#: Commits that are planned at once at first; a stream that lags asks again without waiting.
+_FIRST_COMMITS: Final = 256
+#: To plan commits reads the timeline and lists files, and logs before them are read again. So each plan of a stream that lags has
+#: this many times the commits of the one before, while it has no more parts than the second number.
+_GROWTH, _MOST_PARTS = 4, 1 << 14
 _MAX_BYTES: Final = 1 << 16
 
 
@@ -87,6 +90,8 @@ class CommitFinder:
         self._created: dict[str, str] = {}
         self._seen: frozenset[str] | None = None
         self._watermark: tuple[str, int | None] | None = None
+        #: How many commits the next plan has at most.
+        self._at_once = _FIRST_COMMITS
 
     def load(self, done: str) -> TableState:
         """Return the table as it is now, with its archive where commits after `done` may be in it.
@@ -114,10 +119,15 @@ class CommitFinder:
         state = self.load(done)
         commits = select_commits(state.timeline, done, end, planned_clusterings(self._client.at(state)))
         newest = commits[-1].order_time if commits else ""
-        chosen = commits[:_MOST_COMMITS]
+        chosen = commits[: self._at_once]
+        steps = tuple(self._steps(state, chosen, done))
         if len(commits) > len(chosen):
             self._seen = None  # the rest may be in the archive
-        return NextCommits(state, tuple(self._steps(state, chosen, done)), len(chosen) == len(commits), newest)
+            parts = max(1, sum(len(step.parts) for step in steps))
+            self._at_once = min(_GROWTH * len(chosen), max(_FIRST_COMMITS, len(chosen) * _MOST_PARTS // parts))
+        else:
+            self._at_once = _FIRST_COMMITS
+        return NextCommits(state, steps, len(chosen) == len(commits), newest)
 
     def newest(self, state: TableState) -> str:
         """Return the completion time of the newest commit that can be read; the earliest position without one."""

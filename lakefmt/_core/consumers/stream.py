@@ -406,12 +406,15 @@ class TableStream(Iterator[StreamBatch], AsyncIterator[StreamBatch]):
 
     def _of_steps(self, state: TableState, steps: Sequence[StreamStep]) -> Iterator[StreamBatch]:
         reader = PartReader(self._client, state, *self._asked)
+        changing = [step for step in steps if any(part.sources for part in step.parts)]
+        if changing and is_keyed(state):
+            if not self._may_read():
+                return
+            reader = reader.with_changes(self._tracker.done, changing)
         for group in split_by_drift(steps, self._options.max_drift, _MOST_STEPS_AT_ONCE):
             if not self._may_read():
                 return
-            changing = [step for step in group if any(part.sources for part in step.parts)]
-            planned = reader.with_changes(self._tracker.done, changing) if is_keyed(state) and changing else reader
-            yield from self._of_group(planned, group)
+            yield from self._of_group(reader, group)
 
     def _of_group(self, reader: PartReader, group: Sequence[StreamStep]) -> Iterator[StreamBatch]:
         """Hand out some commits, side by side where the order allows it."""

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     pass
 
 __all__ = [
+    "Choose",
     "FileListing",
     "KeptFiles",
     "KnownFiles",
@@ -59,6 +60,8 @@ _MANY_NEW_FILES = 64
 
 _Files = tuple[list[BaseFile], list[LogFile]]
 Seen = Callable[[Collection[PartitionPath] | None, Sequence[BaseFile]], None]
+#: Returns paths for the partitions that a table has: some of them, and paths of no partition.
+Choose = Callable[[list[PartitionPath]], list[PartitionPath]]
 
 
 class FileListing(Protocol):
@@ -70,6 +73,10 @@ class FileListing(Protocol):
 
     def candidates(self) -> list[PartitionPath]:
         """Return sorted paths that include every partition; :meth:`files` finds nothing in the others."""
+        ...
+
+    def chosen(self, choose: Choose) -> list[PartitionPath]:
+        """Return what `choose` takes from the partitions."""
         ...
 
     def files(self, partitions: Iterable[PartitionPath] | None) -> _Files:
@@ -150,6 +157,16 @@ class StorageListing:
         if not self._store.capabilities.directories:
             return sorted(_by_partition(self._objects()))
         return sorted(self._walk())
+
+    def chosen(self, choose: Choose) -> list[PartitionPath]:
+        """Return what `choose` takes from the partitions; only at what it takes is looked, unless that is no partition."""
+        if self._levels is None:
+            return choose(self.partitions())
+        candidates = self.candidates()
+        paths = choose(candidates)
+        if all(map(self._is_partition, set(candidates).intersection(paths))):
+            return paths
+        return choose(self.partitions())  # it might have taken another one instead
 
     def _directories_at(self, level: int) -> list[str]:
         directories = [""]
@@ -264,6 +281,9 @@ class KnownListing(StorageListing):
     def partitions(self) -> list[PartitionPath]:
         """Return the partition paths, sorted."""
         return self.candidates()
+
+    def _is_partition(self, directory: str) -> bool:
+        return directory in self._partitions
 
     @property
     def lists_partitions_at_once(self) -> bool:

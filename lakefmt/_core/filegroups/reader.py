@@ -249,7 +249,8 @@ def _planned_parts(metadata: pq.FileMetaData, part_bytes: int) -> list[_PlannedP
     together = part_bytes + 1
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
-        cuts = max(1, round(group.total_byte_size / part_bytes))
+        # Arrow holds a row group's pages while it is read in pieces: of one row it would hold them for nothing.
+        cuts = min(max(1, round(group.total_byte_size / part_bytes)), max(1, group.num_rows))
         if cuts > 1:
             parts.append(_PlannedPart([number], -(-group.num_rows // cuts)))
             together = part_bytes + 1

@@ -41,7 +41,7 @@ from lakefmt._core.filegroups.virtual_columns import (
     virtual_columns_of,
     with_partition_columns,
 )
-from lakefmt._core.keys import KeySpec, choose_partitions, key_spec_from_properties
+from lakefmt._core.keys import KeySpec, choose_partitions, key_spec_from_properties, partition_items
 from lakefmt._core.schema import arrow_to_avro, avro_to_arrow, without_meta_columns
 from lakefmt._core.schema.avro import check_known
 from lakefmt._core.schema.history import LATEST_SCHEMA, SchemaHistory, parse_history, parse_internal_schema
@@ -676,10 +676,14 @@ class TableAt:
                 exist.
             UnsafePath: a path leaves the table.
         """
-        existing = self.client.listing(self.config).partitions()
-        paths = choose_partitions(self.key_spec(), self.schema(), existing, asked, must_exist=must_exist)
-        known = set(existing)
-        return [PartitionPath(path if path in known else check_name(path)) for path in paths]
+        spec, schema, items = self.key_spec(), self.schema(), partition_items(asked)  # an iterator is read once
+
+        def choose(existing: list[PartitionPath]) -> list[PartitionPath]:
+            known = set(existing)
+            paths = choose_partitions(spec, schema, existing, items, must_exist=must_exist)
+            return [PartitionPath(path if path in known else check_name(path)) for path in paths]
+
+        return self.client.listing(self.config).chosen(choose)
 
     def replaced(self) -> dict[tuple[str, str], InstantTime]:
         """Return the replaced file groups with the requested time of the replacecommit."""

@@ -25,7 +25,7 @@ from lakefmt._core.filegroups.model import BaseFile
 from lakefmt._core.filegroups.reader import BaseFileReader, Kept, KnownFooter, parquet_file, reading
 from lakefmt._core.filegroups.table_client import TableClient, TableState
 from lakefmt._core.formats.bloom.bloom_filter import BloomFilter
-from lakefmt._core.formats.parquet.base_file import BaseFileFooter, decode_footer
+from lakefmt._core.formats.parquet.base_file import BaseFileFooter, decode_footer, without_filter
 from lakefmt._core.storage.api import ObjectStore
 from lakefmt._core.values import RECORD_KEY
 from lakefmt.errors import CorruptFile
@@ -33,13 +33,13 @@ from lakefmt.errors import CorruptFile
 __all__ = ["KeyFiles", "key_files"]
 
 #: Bytes of footers that are kept. Files by Hudi's defaults carry filters of 430 kB, so this is some hundred of them.
-_KEPT_BYTES: Final = 256 << 20
+_KEPT_BYTES: Final = 128 << 20
 #: Bytes of key columns that are kept. Base files of merge-on-read tables stay while commit after commit looks into them;
 #: copy-on-write replaces the very files that were looked into, and decodes their keys once.
 _KEPT_KEY_BYTES: Final = 64 << 20
 #: The keys of local files up to this size are read with their footers: to open a file takes twice as long as its few keys.
 _SMALL_BYTES: Final = 64 << 10
-#: What a parsed footer takes beside its bytes and a second copy of the filter's text.
+#: What a parsed footer takes beside its bytes, which Arrow holds twice, and the texts of its entries.
 _OVERHEAD_BYTES: Final = 16 << 10
 #: Threads that ask a store which is far away: they mostly wait.
 _THREADS_FAR: Final = 16
@@ -149,8 +149,10 @@ class KeyFiles:
                 footer = decode_footer(metadata, parquet.schema_arrow)
                 if self.is_small(file):
                     self._keep_keys_of(file, parquet)
-            kept_footer = KnownFooter(metadata, footer)
-            self._known.keep(file, kept_footer, 2 * metadata.serialized_size + _OVERHEAD_BYTES)
+            kept_footer = KnownFooter(without_filter(metadata, footer), footer)
+            del metadata
+            texts = sum(map(len, footer.entries.values()))
+            self._known.keep(file, kept_footer, 2 * kept_footer.metadata.serialized_size + texts + _OVERHEAD_BYTES)
         return kept_footer
 
     def is_small(self, file: BaseFile) -> bool:

@@ -11,15 +11,15 @@ import hashlib
 import itertools
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from lakefmt._core.arguments import error_text, shown
+from lakefmt._core.arguments import Raised, error_text, run_foreign, shown
 from lakefmt._core.data_classes import dataclass
 from lakefmt._core.ingest.api import Checkpoint, SourceBatch
 from lakefmt._core.ingest.checkpoints import SOURCE, check_source
@@ -35,6 +35,24 @@ _VALUE: Final = "value"
 _SEEN: Final = "seen"
 _SINCE: Final = "since"
 _PREFIXES: Final = ("hoodie.streamer.jdbc.", "hoodie.deltastreamer.jdbc.", "query.")
+T = TypeVar("T")
+
+
+class _Cursor(Protocol):
+    """What is called of a cursor of the DB-API; `fetchone` where a statement has one row."""
+
+    @property
+    def description(self) -> Any: ...
+    def execute(self, sql: str, values: tuple[object, ...], /) -> object: ...
+    def fetchone(self) -> Any: ...
+    def fetchmany(self, rows: int, /) -> Iterable[Iterable[object]]: ...
+
+
+class _Connection(Protocol):
+    """What is called of a connection of the DB-API."""
+
+    def cursor(self) -> _Cursor: ...
+    def close(self) -> object: ...
 
 
 class QuerySource:
@@ -52,7 +70,7 @@ class QuerySource:
 
     def __init__(
         self,
-        connect: Callable[[], Any],
+        connect: Callable[[], _Connection],
         query: str,
         column: str,
         name: str,
@@ -66,7 +84,7 @@ class QuerySource:
         self._connect, self._column, self._name, self._mark = connect, column, name, mark
         self._late, self._skips_nulls = late, skips_nulls
         self._query = f"({query})" if " " in query.strip() else ".".join(map(_quoted, query.split(".")))
-        self._connection: Any = None
+        self._connection: _Connection | None = None
 
     @property
     def name(self) -> str:
@@ -83,21 +101,28 @@ class QuerySource:
         if connection is not None:
             connection.close()
 
-    def run(self, sql: str, values: Sequence[object]) -> Any:
+    def run(self, sql: str, values: Sequence[object]) -> _Cursor:
         """Return a cursor of a statement.
 
         Raises:
             SourceUnavailable: the database says no.
         """
-        try:
-            if self._connection is None:
-                self._connection = self._connect()
-            cursor = self._connection.cursor()
-            cursor.execute(sql, tuple(values))
-            return cursor
-        except Exception as error:
+        return self._ask(lambda: self._executed(sql, values))
+
+    def _executed(self, sql: str, values: Sequence[object]) -> _Cursor:
+        if self._connection is None:
+            self._connection = self._connect()
+        cursor = self._connection.cursor()
+        cursor.execute(sql, tuple(values))
+        return cursor
+
+    def _ask(self, call: Callable[[], T]) -> T:
+        """Return what the database answers; after an error it is asked by a new connection."""
+        answer = run_foreign(call)
+        if isinstance(answer, Raised):
             self._connection = None
-            raise SourceUnavailable(f"{self._name}: {error_text(error)}") from error
+            raise SourceUnavailable(f"{self._name}: {error_text(answer.error)}") from answer.error
+        return answer
 
     @property
     def identity(self) -> str:
@@ -139,19 +164,15 @@ class QuerySource:
         rows = _QueryRound(self, place, high, _earlier(high, self._late), int(count))
         return rows if rows.has_news() else None
 
-    def fetch(self, cursor: Any) -> list[tuple[Any, ...]]:
+    def fetch(self, cursor: _Cursor) -> list[tuple[Any, ...]]:
         """Return the next rows of a cursor.
 
         Raises:
             SourceUnavailable: the database says no.
         """
-        try:
-            return list(map(tuple, cursor.fetchmany(_ROWS)))
-        except Exception as error:
-            self._connection = None
-            raise SourceUnavailable(f"{self._name}: {error_text(error)}") from error
+        return self._ask(lambda: list(map(tuple, cursor.fetchmany(_ROWS))))
 
-    def rows(self, low: object, high: object) -> Any:
+    def rows(self, low: object, high: object) -> _Cursor:
         """Return a cursor over the rows between two values, both included, in order."""
         column = _quoted(self._column)
         condition, values = (f"{column} <= {self._mark}", [high])
@@ -244,7 +265,7 @@ class _QueryRound:
             yield SourceBatch(pa.RecordBatch.from_pydict(arrays))
 
 
-def _digest(row: tuple[Any, ...]) -> bytes:
+def _digest(row: tuple[object, ...]) -> bytes:
     own = tuple(bytes(each) if isinstance(each, memoryview | bytearray) else each for each in row)
     return hashlib.blake2b(repr(own).encode("utf-8", "surrogatepass"), digest_size=8).digest()
 
@@ -380,7 +401,7 @@ def open_query_source(location: str, options: Mapping[str, str]) -> QuerySource:
     return QuerySource(connect, query, column, location, values.get("mark", "?"), late=late, skips_nulls=skips)
 
 
-def _sqlite(path: str) -> Any:
+def _sqlite(path: str) -> _Connection:
     import sqlite3  # part of Python
 
     return sqlite3.connect(f"file:{path}?mode=ro", uri=True, check_same_thread=False)

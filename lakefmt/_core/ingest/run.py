@@ -2,6 +2,8 @@
 
 A round is planned from the checkpoint that the table has, read, and committed with the checkpoint behind it. Nothing is remembered between
 rounds that is not in the table, so a process may end anywhere.
+
+Jobs are given as files or mappings: `run_jobs` runs them, `plan_jobs` says what their next round would do.
 """
 
 from __future__ import annotations
@@ -9,20 +11,24 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
 import threading
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
+from functools import partial
+from pathlib import Path
 from typing import Final, Protocol
 
 import pyarrow as pa
 
-from lakefmt._core.arguments import error_text
+from lakefmt._core.arguments import Raised, error_text, run_foreign
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.ingest.api import Checkpoint, HearsOfCommits, KnowsTableSchema, Round, Source, StoresInstants
 from lakefmt._core.ingest.checkpoints import CheckpointCommit, StoredCheckpoint, checkpoint_entries, resume_point
 from lakefmt._core.ingest.functions import load_function
-from lakefmt._core.ingest.open import open_source
-from lakefmt._core.ingest.options import TableJob
+from lakefmt._core.ingest.open import jobs_of_topics, open_source
+from lakefmt._core.ingest.options import Layer, TableJob, resolve_table_job, table_layers
 from lakefmt._core.ingest.sink import JobSink, RoundBatch
 from lakefmt._core.ingest.transforms import Part, Transform, open_transforms
 from lakefmt._core.storage.redaction import printable_url
@@ -37,7 +43,17 @@ from lakefmt.errors import (
     StorageError,
 )
 
-__all__ = ["IngestPlan", "IngestProgress", "Ingester", "JobProgress", "RoundEngine"]
+__all__ = [
+    "IngestPlan",
+    "IngestProgress",
+    "Ingester",
+    "JobProgress",
+    "RoundEngine",
+    "load_config",
+    "plan_jobs",
+    "resolve_jobs",
+    "run_jobs",
+]
 
 _log = logging.getLogger("lakefmt.ingest")
 
@@ -354,15 +370,13 @@ class _TableRounds:
         )
         source = self.source
         if isinstance(source, HearsOfCommits) and checkpoint is not None:
-            try:
-                source.committed(checkpoint)
-            except Exception as error:  # noqa: BLE001 - the commit stands
-                _log.warning("%s: the source could not be told of a commit: %s", was.name, error_text(error))
+            told = run_foreign(lambda: source.committed(checkpoint))
+            if isinstance(told, Raised):
+                _log.warning("%s: the source could not be told of a commit: %s", was.name, error_text(told.error))
         for name, hook in zip(self.job.hooks, self._hooks, strict=True):
-            try:
-                hook(result)
-            except Exception as error:  # noqa: BLE001 - the commit stands, whatever is made of it
-                _log.warning("%s: hook %s failed after the commit: %s", was.name, name, error_text(error))
+            done = run_foreign(partial(hook, result))
+            if isinstance(done, Raised):  # the commit stands, whatever is made of it
+                _log.warning("%s: hook %s failed after the commit: %s", was.name, name, error_text(done.error))
 
 
 class Ingester:
@@ -522,3 +536,127 @@ class Ingester:
             else:
                 self._time.sleep(seconds)
         return not self._stop.is_set()
+
+
+# ------------------------------------------------------------------------------------------- jobs as files and mappings
+
+_MOST_CONFIG_BYTES = 16 << 20
+
+
+def load_config(path: str | os.PathLike[str]) -> dict[str, object]:
+    """Return the settings of a job file in TOML.
+
+    Args:
+        path: of the file.
+
+    Raises:
+        InvalidInputError: it is not there, or no TOML.
+
+    Example:
+        >>> load_config("/no/such/job.toml")
+        Traceback (most recent call last):
+        lakefmt.errors.InvalidInputError: /no/such/job.toml is not there
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise InvalidInputError(f"{path} is not there")
+    if file.stat().st_size > _MOST_CONFIG_BYTES:
+        raise InvalidInputError(f"{path} is too large for the file of a job")
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidInputError(f"{path} is no TOML: {error}") from error
+
+
+def resolve_jobs(tables: Sequence[Sequence[Layer]]) -> list[tuple[TableJob, tuple[str, ...]]]:
+    """Return the jobs of some tables, one for each topic where one has a pattern of topics, and what has no effect.
+
+    Args:
+        tables: the layers of each.
+
+    Raises:
+        InvalidInputError: one is not valid.
+        SourceError: the brokers of a pattern of topics cannot be asked, or have no such topic.
+    """
+    resolved = [resolve_table_job(layers) for layers in tables]
+    return [(each, notes) for job, notes in resolved for each in jobs_of_topics(job)]
+
+
+def _ingester(
+    config: Mapping[str, object] | str | os.PathLike[str],
+    storage_options: Mapping[str, object] | None,
+    on_round: Callable[[IngestProgress], None] | None = None,
+) -> Ingester:
+    origin = "config" if isinstance(config, Mapping) else str(config)
+    loaded = dict(config) if isinstance(config, Mapping) else load_config(config)
+    interval = loaded.pop("interval", 10.0)
+    if not isinstance(interval, int | float):
+        raise InvalidInputError("interval is a number of seconds")
+    jobs = resolve_jobs(table_layers(loaded, origin))
+    return Ingester(
+        [job for job, _ in jobs],
+        storage_options=storage_options,
+        interval=interval,
+        on_round=on_round,
+        notes=[notes for _, notes in jobs],
+    )
+
+
+def run_jobs(
+    config: Mapping[str, object] | str | os.PathLike[str],
+    *,
+    mode: str = "once",
+    storage_options: Mapping[str, object] | None = None,
+    on_round: Callable[[IngestProgress], None] | None = None,
+) -> IngestProgress:
+    """Take what is new in the sources of a job into its tables.
+
+    Args:
+        config: the settings of :class:`~lakefmt.ingest.TableJob`, or Hudi's; several tables under ``table``; or the path of a TOML file of them.
+        mode: ``"once"``: one round, which is one commit of each table at most; ``"until_idle"``: rounds until nothing is new;
+            ``"continuous"``: until the process is stopped.
+        storage_options: credentials of the stores of files and tables.
+        on_round: called with the progress after every round.
+
+    Raises:
+        InvalidInputError: the job is not valid, or its rows are not.
+        SourceRefused: the checkpoint is of another kind of source.
+        SourceUnavailable: the source does not answer, after all attempts.
+        CheckpointMoved: another process of the same job was faster.
+        LakefmtError: the only table of the job cannot be written. Of several, each goes on without the others.
+
+    Example:
+        >>> import lakefmt, pathlib, tempfile
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> _ = (folder / "a.jsonl").write_text('{"id": "a", "n": 1}')
+        >>> job = {"source": str(folder), "table": "memory://doc-ingest", "key": "id", "min_age": 0}
+        >>> run_jobs(job).tables[0].rows, run_jobs(job).tables[0].rows
+        (1, 0)
+        >>> lakefmt.open_table("memory://doc-ingest").read().to_pylist()
+        [{'id': 'a', 'n': 1}]
+    """
+    return _ingester(config, storage_options, on_round).run(mode)
+
+
+def plan_jobs(
+    config: Mapping[str, object] | str | os.PathLike[str], *, storage_options: Mapping[str, object] | None = None
+) -> list[IngestPlan]:
+    """Return what the next round of each table would do; nothing is changed.
+
+    Args:
+        config: as for :func:`run_jobs`.
+        storage_options: as for :func:`run_jobs`.
+
+    Raises:
+        InvalidInputError: the job is not valid.
+        SourceError: the source cannot be asked.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> _ = (folder / "a.jsonl").write_text('{"id": "a", "n": 1}')
+        >>> job = {"source": str(folder), "table": "memory://doc-ingest-plan", "key": "id", "min_age": 0}
+        >>> plan_jobs(job)[0].summary
+        '1 files, 19 bytes: a.jsonl'
+    """
+    return _ingester(config, storage_options).plans()

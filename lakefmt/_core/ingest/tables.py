@@ -10,11 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt._core.cdc.events import RowKind
+from lakefmt._core.data_classes import replace
 from lakefmt._core.filegroups.table_client import TableAt
 from lakefmt._core.ingest.api import Checkpoint, SourceBatch
 from lakefmt._core.ingest.checkpoints import SOURCE, check_kind, check_source
-from lakefmt._core.read.incremental import select_commits
-from lakefmt._core.read.snapshot import planned_clusterings
+from lakefmt._core.read.incremental import select_commits, visible_at_end
+from lakefmt._core.read.snapshot import Snapshot, planned_clusterings
 from lakefmt._core.table import Table, open_table
 from lakefmt._core.timeline.instant import Action, Instant
 from lakefmt._core.values import TableVersion
@@ -102,8 +103,11 @@ class _TableRound:
             begin = end
 
     def _all_rows(self) -> Iterator[SourceBatch]:
-        dataset = self._table.dataset(as_of=self._last.time)
-        for batch in dataset.to_batches():
+        # Up to the checkpoint: not by requested times, of which one before it may be larger than that of the last commit.
+        client, until = self._table.client, self._last.order_time
+        state = client.load()
+        then = replace(state, timeline=visible_at_end(state.timeline, until).as_of(until))
+        for batch in Snapshot(client, then).scan():
             yield SourceBatch(batch)
 
 
@@ -125,6 +129,24 @@ def _rows_of_commit(changes: pa.Table) -> Iterator[SourceBatch]:
 def _newest_restore(table_at: TableAt) -> str | None:
     """Return when the table was last restored to an older state: what was taken before may be no more."""
     return max((each.order_time for each in table_at.timeline.completed_of(Action.RESTORE)), default=None)
+
+
+def _undone(table_at: TableAt, after: Checkpoint, start: str, restored: str | None) -> str | None:
+    """Return what was undone of the commits up to a checkpoint; None: nothing.
+
+    A rollback takes the newest commit first: it has left the commit at the checkpoint, or nothing that was taken is gone.
+    """
+    if restored is not None and restored > max(start, after.details.get(_RESTORED, "")):
+        return f"it was restored to an older state at {restored}, behind the checkpoint {start}"
+    # Of a checkpoint that was given nobody knows whether a commit ever had that time.
+    is_ours = SOURCE in after.details
+    if is_ours and not _has_commit(table_at, start) and not _has_commit(table_at.with_history(), start):
+        return f"the commit {start}, up to which it was taken, was rolled back"
+    return None
+
+
+def _has_commit(table_at: TableAt, time: str) -> bool:
+    return any(time in (each.time, each.order_time) for each in table_at.timeline.commits)
 
 
 class TableSource:
@@ -179,23 +201,19 @@ class TableSource:
         Raises:
             SourceRefused: the checkpoint is of another kind of source, or of another table.
             SourceUnavailable: the table is not there.
-            PositionLost: the table was restored to a state before the checkpoint.
+            PositionLost: the table was restored, or rolled back, to a state before the checkpoint.
         """
         start = None if after is None else self._start(after)
         table = self._table
         table_at = table.client.at(table.client.load())
         falls_back = self._options.get(_FALLS_BACK, "").lower() == "true"
         restored = _newest_restore(table_at)
-        if (
-            after is not None
-            and start is not None
-            and restored is not None
-            and restored > max(start, after.details.get(_RESTORED, ""))
-        ):
+        undone = None if after is None or start is None else _undone(table_at, after, start, restored)
+        if undone is not None:
             if not falls_back:
                 raise PositionLost(
-                    f"{table.client.store.url} was restored to an older state at {restored}, behind the checkpoint {start}: begin anew "
-                    f"with --ignore-checkpoint (rows that are gone are not deleted), or always then, with {_FALLS_BACK}=true"
+                    f"{table.client.store.url}: {undone}: begin anew with --ignore-checkpoint (rows that are gone are not deleted), or "
+                    f"always then, with {_FALLS_BACK}=true"
                 )
             start = None
         # Of version 6 nothing behind a commit that is not done yet: when it is, its time lies before theirs.

@@ -341,7 +341,7 @@ class LoadTable:
         quoted = '"' + name.replace('"', '""') + '"'
         condition = f"s.{quoted} >= t.{quoted} or t.{quoted} is null"
         clauses = (Clause(When.MATCHED, where=condition), Clause(When.NOT_MATCHED))
-        return run_merge(self.client, request, Merge(chosen, None, clauses))
+        return run_merge(self.client, request, Merge(chosen, None, clauses, by_partition=True))
 
     def _follow(self, request: WriteRequest) -> None:
         """Run the services that the table wants after a commit; what fails of them changes nothing of the commit."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,6 +20,9 @@ from lakefmt._core.loads.conversions import convert_texts
 from lakefmt._core.loads.protocol import Refusal
 from lakefmt._core.read.sql_expressions import compute_expressions, parse_expression
 from lakefmt.errors import InvalidExpression
+
+if TYPE_CHECKING:
+    from sqlglot.expressions import Cast, Expr
 
 __all__ = ["ColumnList", "Computed", "parse_columns"]
 
@@ -124,8 +127,8 @@ class Computed:
         own = _OWN.sub(_called, text)
         try:
             tree = sqlglot.parse_one(own, dialect="mysql", into=sqlglot.exp.Condition)
-            tree = self._prepared(tree)
-            self._expression = parse_expression(tree.sql("duckdb"), self._schema)
+            prepared = self._prepared(tree)
+            self._expression = parse_expression(prepared.sql("duckdb"), self._schema)
         except (errors.SqlglotError, RecursionError) as error:
             raise Refusal(
                 f"Invalid expression {text[:200]!r}: {str(error).splitlines()[0][:200]}", rolls_back=True
@@ -158,10 +161,10 @@ class Computed:
 
     # --- what the translator does not know ---------------------------------------------------------------------------------
 
-    def _prepared(self, tree: Any) -> Any:
+    def _prepared(self, tree: Expr) -> Expr:
         from sqlglot import exp
 
-        def change(node: Any) -> Any:
+        def change(node: Expr) -> Expr:
             if isinstance(node, exp.Anonymous) and str(node.this).startswith(_OWN_PREFIX):
                 return exp.column(self._own(str(node.this)[len(_OWN_PREFIX) :], node.expressions), quoted=True)
             if isinstance(node, exp.Mod | exp.IntDiv) and not isinstance(node.expression, exp.Nullif):
@@ -186,11 +189,11 @@ class Computed:
                 node.replace(changed)
         return tree
 
-    def _is_number(self, column: Any) -> bool:
+    def _is_number(self, column: Expr) -> bool:
         """Return whether the text of a field stands where a number is needed."""
         if not self._is_text(column):
             return False
-        parent = column.parent
+        parent: Any = column.parent
         while type(parent).__name__ == "Paren":
             parent = parent.parent
         kind = type(parent).__name__
@@ -199,11 +202,11 @@ class Computed:
         others = [part for part in parent.iter_expressions() if part is not column] if kind in _COMPARED else []
         return any(type(part).__name__ == "Literal" and not part.is_string for part in others)
 
-    def _is_text(self, node: Any) -> bool:
+    def _is_text(self, node: Expr) -> bool:
         place = self._schema.get_field_index(node.name) if type(node).__name__ == "Column" else -1
         return place >= 0 and pt.is_string(self._schema.field(place).type)
 
-    def _cast(self, node: Any) -> str:
+    def _cast(self, node: Cast) -> str:
         """Return the column that a cast of a text makes: what is no such value is null."""
         name = node.this.name
         data_type = parse_expression(f"cast(null as {node.to.sql('duckdb')})", self._schema).type
@@ -224,7 +227,7 @@ class Computed:
             self._numbers[name] = self._add(pa.float64(), numbers)
         return self._numbers[name]
 
-    def _own(self, function: str, arguments: Sequence[Any]) -> str:
+    def _own(self, function: str, arguments: Sequence[Expr]) -> str:
         if not 1 <= len(arguments) <= 2 or (function == "str_to_date" and len(arguments) != 2):
             raise InvalidExpression(f"{function} has another number of arguments")
         pattern = _DATE_FORMAT if len(arguments) == 1 else _format_of(function, arguments[1])
@@ -273,7 +276,7 @@ def _called(found: re.Match[str]) -> str:
 _DATE_FORMAT: Final = "%Y-%m-%d %H:%M:%S"
 
 
-def _format_of(function: str, node: Any) -> str:
+def _format_of(function: str, node: Expr) -> str:
     if type(node).__name__ != "Literal" or not node.is_string:
         raise InvalidExpression(f"the format of {function} is a text")
     text = str(node.this).replace("yyyy", "%Y").replace("MM", "%m").replace("dd", "%d").replace("HH", "%H")

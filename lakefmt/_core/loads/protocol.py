@@ -1,4 +1,4 @@
-"""What the headers of a request say, and what replies look like (pure).
+"""What the headers of a request say, what replies look like, and both as an OpenAPI document (pure).
 
 Names, defaults and texts are those that StarRocks documents for its Stream Load transactions; where its guide, its server and its Java
 client differ, the server is followed and all are accepted (docs/http-loads.md).
@@ -30,7 +30,9 @@ __all__ = [
     "check_folder_name",
     "check_label",
     "existing_status",
+    "is_known_header",
     "load_state_body",
+    "openapi_document",
     "outcome_body",
     "parse_begin",
     "parse_load",
@@ -484,3 +486,150 @@ def existing_status(*, finished: bool) -> str:
 def load_state_body(state: str, reason: str = "") -> dict[str, object]:
     """Return the body of a reply that tells the state of a label."""
     return {"state": state, "reason": reason, "status": "OK", "code": "0", "msg": "Success", "message": "OK"}
+
+
+#: Headers of an operation, and what they say.
+_BEGIN_HEADERS: Final = {
+    "label": "name of the transaction, unique in its database",
+    "db": "database",
+    "table": "table; not in a transaction over several",
+    "timeout": "seconds until it has to be prepared",
+    "idle_transaction_timeout": "seconds without a load",
+    "transaction_type": "multi: loads name their tables",
+    "request_id": "a begin with the id of an earlier one gets its reply",
+}
+_ROW_HEADERS: Final = {
+    "format": "csv, json, or a compression of CSV",
+    "compression": "gzip, bz2, lz4, zstd or deflate",
+    "column_separator": "up to 50 bytes; hexadecimal as \\x01",
+    "row_delimiter": "up to 50 bytes",
+    "columns": "names of fields, and expressions",
+    "where": "rows that are selected",
+    "partitions": "partitions that are selected",
+    "max_filter_ratio": "how large a part of the rows may be bad",
+    "strict_mode": "a value that cannot be converted makes its row bad",
+    "timezone": "of times without one",
+    "jsonpaths": "paths of the fields",
+    "json_root": "path to the rows of a document",
+    "strip_outer_array": "a document is an array of rows",
+    "ignore_json_size": "more than 100 MB are allowed",
+    "partial_update": "columns that are not named keep what is stored",
+    "merge_condition": "a column that must not become smaller",
+    "skip_header": "rows at the start of each body that are left out",
+    "trim_space": "blanks around fields are left out",
+    "enclose": "the byte around fields",
+    "escape": "the byte that protects the next one",
+    "log_rejected_record_num": "how many bad rows are noted",
+    "lakefmt_operation": "upsert, insert or bulk_insert",
+}
+_LOAD_HEADERS: Final = {
+    "label": "of the transaction",
+    "db": "database",
+    "table": "table",
+    "load_seq": "a load is taken once",
+    **_ROW_HEADERS,
+}
+_END_HEADERS: Final = {"label": "of the transaction", "db": "database"}
+_PLAIN_HEADERS: Final = {
+    "label": "made by the server if it is missing",
+    **_ROW_HEADERS,
+    "enable_merge_commit": "commit together with others",
+    "merge_commit_interval_ms": "for how long others are waited for",
+    "merge_commit_async": "reply before the commit",
+}
+
+
+#: Headers of HTTP, and those that StarRocks knows and that mean nothing here.
+_IGNORED_HEADERS: Final = frozenset(
+    (
+        *(
+            "accept",
+            "accept-encoding",
+            "authorization",
+            "connection",
+            "content-length",
+            "content-type",
+            "expect",
+            "host",
+        ),
+        *("transfer-encoding", "user-agent", "content-encoding", "two_phase_commit", "warehouse", "source_type"),
+        *("negative", "load_mem_limit", "exec_mem_limit", "load_dop", "transmission_compression_type", "channel_num"),
+        *("channel_id", "temporary_partitions", "partial_update_mode", "prepared_timeout", "merge_commit_parallel"),
+    )
+)
+
+
+def is_known_header(name: str) -> bool:
+    """Return whether a header, in lower case, means something, or is left out on purpose.
+
+    Example:
+        >>> is_known_header("column_separator"), is_known_header("column-separator")
+        (True, False)
+    """
+    return name in _IGNORED_HEADERS or any(name in known for known in (_BEGIN_HEADERS, _LOAD_HEADERS, _PLAIN_HEADERS))
+
+
+def _operation(
+    summary: str, headers: dict[str, str], *, body: bool = False, paths: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    needed = {"label", "db"} & set(headers) if not paths else set[str]()
+    parameters: list[dict[str, Any]] = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in paths
+    ]
+    parameters += [
+        {"name": name, "in": "header", "required": name in needed, "description": text, "schema": {"type": "string"}}
+        for name, text in headers.items()
+    ]
+    made: dict[str, Any] = {
+        "summary": summary,
+        "parameters": parameters,
+        "responses": {
+            "200": {
+                "description": "the outcome: Status says whether it is good",
+                "content": {"application/json": {"schema": {"type": "object"}}},
+            },
+            "401": {"description": "the user or the password is wrong"},
+        },
+    }
+    if body:
+        made["requestBody"] = {
+            "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+        }
+    return made
+
+
+def openapi_document() -> dict[str, Any]:
+    """Return the document.
+
+    Example:
+        >>> sorted(openapi_document()["paths"])[:2]
+        ['/api/health', '/api/transaction/begin']
+    """
+    database_and_table = ("db", "table")
+    state = _operation("State of a label", {}, paths=("db",))
+    state["parameters"].append({"name": "label", "in": "query", "required": True, "schema": {"type": "string"}})
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "lakefmt loads", "version": "1", "description": "Two-phase loads into Apache Hudi tables."},
+        "components": {"securitySchemes": {"basic": {"type": "http", "scheme": "basic"}}},
+        "security": [{"basic": []}],
+        "paths": {
+            "/api/transaction/begin": {"post": _operation("Begin a transaction", _BEGIN_HEADERS)},
+            "/api/transaction/load": {"put": _operation("Add rows to a transaction", _LOAD_HEADERS, body=True)},
+            "/api/transaction/prepare": {
+                "post": _operation(
+                    "Make its rows durable", {**_END_HEADERS, "prepared_timeout": "seconds until its commit"}
+                )
+            },
+            "/api/transaction/commit": {"post": _operation("Make its rows visible", _END_HEADERS)},
+            "/api/transaction/rollback": {"post": _operation("Drop it", _END_HEADERS)},
+            "/api/transaction/list": {"get": _operation("All transactions", {})},
+            "/api/{db}/get_load_state": {"get": state},
+            "/api/{db}/{label}/_cancel": {"post": _operation("Drop a transaction", {}, paths=("db", "label"))},
+            "/api/{db}/{table}/_stream_load": {
+                "put": _operation("Load and commit in one request", _PLAIN_HEADERS, body=True, paths=database_and_table)
+            },
+            "/api/health": {"get": _operation("Whether the server answers", {})},
+            "/metrics": {"get": _operation("Counters, as Prometheus reads them", {})},
+        },
+    }

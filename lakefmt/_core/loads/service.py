@@ -18,7 +18,6 @@ from lakefmt._core.data_classes import dataclass
 from lakefmt._core.loads.bodies import BodyBroken, BodyTooLarge, Request
 from lakefmt._core.loads.commit import LoadTable
 from lakefmt._core.loads.merge_commit import MergeCommits
-from lakefmt._core.loads.openapi import is_known_header, openapi_document
 from lakefmt._core.loads.options import LoadOptions
 from lakefmt._core.loads.protocol import (
     MAX_TIMEOUT,
@@ -29,7 +28,9 @@ from lakefmt._core.loads.protocol import (
     Reply,
     check_folder_name,
     check_label,
+    is_known_header,
     load_state_body,
+    openapi_document,
     outcome_body,
     parse_begin,
     parse_load,

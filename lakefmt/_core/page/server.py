@@ -288,10 +288,10 @@ class PageServer:
         route, table, given = self._routed(asked, parts)
         if not route.template:
             raise _Refused(404, "there is no such page")
-        shown: dict[str, Any] = {"actions": self.actions is not None, "address_now": asked.path}
+        shown: dict[str, object] = {"actions": self.actions is not None, "address_now": asked.path}
         try:
             if _is_late(route, table, given):
-                facts: dict[str, Any] = {}
+                facts: dict[str, object] = {}
                 template = "late.html"
                 context = {
                     **page_context_of_shell(route, table),
@@ -373,10 +373,10 @@ class PageServer:
             self.ending.wait(self.look_seconds)
 
 
-def page_context_of_shell(route: Route | None, table: PageTable | None) -> dict[str, Any]:
+def page_context_of_shell(route: Route | None, table: PageTable | None) -> dict[str, object]:
     """Return what the frame of a page needs, without a fact of the table."""
     view = "" if route is None else route.path.rpartition("/")[2]
-    context: dict[str, Any] = {"view": view, "views": view_names, "part": ""}
+    context: dict[str, object] = {"view": view, "views": view_names, "part": ""}
     if table is not None:
         context["base"] = table_address(table)
     context["table"] = None if table is None else {"id": table.id, "name": table.name, "path": table.shown_path}
@@ -417,7 +417,7 @@ def _status_of(error: LakefmtError) -> int:
     return 502 if isinstance(error, StorageError) else 422
 
 
-def _page(template: str, context: Mapping[str, Any], status: int = 200) -> PageAnswer:
+def _page(template: str, context: Mapping[str, object], status: int = 200) -> PageAnswer:
     return PageAnswer(status, render(template, context).encode("utf-8", "replace"))
 
 
@@ -448,19 +448,19 @@ class _Server(ThreadingHTTPServer):
             self.address_family = socket.AF_INET6
         super().__init__(address, _Handler)
 
-    def process_request(self, request: Any, client_address: Any) -> None:
+    def process_request(self, request: Any, client_address: object) -> None:
         if self._room.acquire(blocking=False):
             super().process_request(request, client_address)
         else:
             self.shutdown_request(request)
 
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
+    def process_request_thread(self, request: Any, client_address: object) -> None:
         try:
             super().process_request_thread(request, client_address)
         finally:
             self._room.release()
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
+    def handle_error(self, request: object, client_address: object) -> None:
         _log.debug("a connection ended", exc_info=True)
 
 

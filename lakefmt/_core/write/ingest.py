@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt._core.arguments import field_names, foreign, foreign_items, shown
-from lakefmt._core.arrays import distinct, from_numpy
+from lakefmt._core.arrays import distinct, follow_each_other, from_numpy, rows_at
 from lakefmt._core.config.merge_rule import MergeRule
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.merge.precombine import combine_rows
@@ -112,15 +112,11 @@ def in_no_partition(rows: int) -> pa.DictionaryArray:
 
 def pick_rows(batch: KeyedBatch, rows: Rows) -> pa.Table:
     """Return rows by number with their record keys; rows that follow one another are not copied."""
-    if len(rows) and int(rows[-1]) - int(rows[0]) == len(rows) - 1 and bool((np.diff(rows) == 1).all()):
-        first = int(rows[0])
-        table = batch.table.slice(first, len(rows))
-        keys = None if batch.keys is None else batch.keys.slice(first, len(rows))
-    else:
-        numbers = from_numpy(rows)
-        table = batch.table.take(numbers)
-        keys = None if batch.keys is None else batch.keys.take(numbers)
-    return with_keys(table, keys)
+    table = rows_at(batch.table, rows)
+    if batch.keys is None:
+        return table
+    follows = follow_each_other(rows)
+    return with_keys(table, batch.keys.slice(int(rows[0]), len(rows)) if follows else batch.keys.take(from_numpy(rows)))
 
 
 def with_keys(table: pa.Table, keys: pa.StringArray | None) -> pa.Table:

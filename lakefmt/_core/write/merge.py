@@ -83,11 +83,13 @@ class Merge:
         source: its rows.
         on: which rows belong together (:func:`~lakefmt._core.write.merge_rows.join_rule`).
         clauses: in the caller's order.
+        by_partition: a row's identity has its partition, as for an upsert, unless the index is global.
     """
 
     source: pa.Table
     on: str | Sequence[str] | None
     clauses: tuple[Clause, ...]
+    by_partition: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,6 +247,9 @@ class _Decision:
         stored = table_at.schema()
         rule = join_rule(merge.on, key, stored, merge.source.schema)
         self.plan: MergePlan = plan_pairs(rule, merge.clauses, stored, merge.source)
+        if merge.by_partition and not self.index.is_global:
+            paths = build_partition_paths(self.spec, merge.source).cast(pa.string())
+            self.plan = replace(self.plan, source_paths=one_array(paths))
         self._check_append_table()
         self.has_moved = False
         self.read_keys: tuple[pa.StringArray, pa.DictionaryArray | None] | None = None
@@ -290,6 +295,8 @@ class _Decision:
         columns = {name: self.plan.source_keys.column(number) for name, number in joined.items()}
         rows = pa.table(_nested(columns)).filter(self._joinable())
         keys = one_array(build_record_keys(self.spec, rows))
+        if self.plan.source_paths is not None:
+            return _Keys(keys, self.plan.source_paths.filter(self._joinable()))
         partition_columns = [each.name for each in self.spec.partition_fields]
         if self.index.is_global or not all(name in joined for name in partition_columns):
             return _Keys(keys, pa.nulls(len(keys), pa.string()))

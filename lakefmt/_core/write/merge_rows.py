@@ -25,7 +25,7 @@ from lakefmt._core.filegroups.ordering import to_mask
 from lakefmt._core.read.filters import parse_filter
 from lakefmt._core.schema import conform
 from lakefmt._core.schema.python_values import arrow_scalar
-from lakefmt._core.values import Filter
+from lakefmt._core.values import PARTITION_PATH, Filter
 from lakefmt.errors import DuplicateKey, InvalidExpression, InvalidFilter, InvalidInputError, SchemaMismatch
 
 if TYPE_CHECKING:
@@ -136,6 +136,7 @@ class MergePlan:
         actions: the clauses, by the rows that they are for, in the caller's order.
         condition: of the rule, as an expression.
         source_keys: the source's columns of the rule, typed as those of the table, one for each of ``rule.equal``.
+        source_paths: the partition of each source row, where rows of other partitions are no partners of it; None: they are.
     """
 
     rule: JoinRule
@@ -145,6 +146,7 @@ class MergePlan:
     source_keys: pa.Table
     actions: Mapping[When, tuple[_Action, ...]]
     condition: pc.Expression | None = None
+    source_paths: pa.StringArray | None = None
 
 
 # ---------------------------------------------------------------------------------------------------- the join rule
@@ -181,7 +183,20 @@ def join_rule(on: str | Sequence[str] | None, key: Sequence[str], target: pa.Sch
     for side, schema in (("table", target), ("source", source)):
         if lacking := [name for name in names if _type_at(schema, tuple(name.split("."))) is None]:
             raise InvalidInputError(f"merge: the {side} has no column {', '.join(map(repr, lacking))}: {schema.names}")
-    return JoinRule(tuple((tuple(name.split(".")), tuple(name.split("."))) for name in names))
+    paths = [tuple(name.split(".")) for name in names]
+    # As in a condition: hashes tell zeros apart and take NaN for equal, which only the identity of a row does.
+    by_value = [
+        path
+        for path, name in zip(paths, names, strict=True)
+        if name not in key and not _can_join(target, path, source, path)
+    ]
+    equal = tuple((path, path) for path in paths if path not in by_value)
+    terms = [" = ".join(f"{side}.{_quoted(path)}" for side in (TARGET, SOURCE)) for path in by_value]
+    return JoinRule(equal, " and ".join(terms) or None)
+
+
+def _quoted(path: Path) -> str:
+    return ".".join('"' + name.replace('"', '""') + '"' for name in path)
 
 
 def _rule_of_condition(text: str, target: pa.Schema, source: pa.Schema) -> JoinRule:
@@ -396,7 +411,8 @@ def merge_window(plan: MergePlan, target: pa.Table) -> WindowResult:
 
     Args:
         plan: the merge.
-        target: stored rows, which have the columns of ``plan.stored``, or those of its rule where it only inserts.
+        target: stored rows, which have the columns of ``plan.stored``, or those of its rule where it only inserts; and their
+            partition path where the plan has ``source_paths``.
 
     Raises:
         DuplicateKey: two source rows change one stored row.
@@ -405,6 +421,9 @@ def merge_window(plan: MergePlan, target: pa.Table) -> WindowResult:
     held = set(target.column_names)
     columns = target.select([name for name in plan.stored.names if name in held])
     ours, theirs = _pairs(plan, columns)
+    if plan.source_paths is not None:
+        together = to_mask(pc.equal(target.column(PARTITION_PATH).take(ours), plan.source_paths.take(theirs)))
+        ours, theirs = ours[together], theirs[together]
     matched = np.zeros(plan.source.num_rows, bool)
     matched[theirs] = True
     chosen = _Chosen()

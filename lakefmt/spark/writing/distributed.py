@@ -91,7 +91,7 @@ from lakefmt.spark.writing.tasks import (
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
 __all__ = [
     "COMBINED",
@@ -406,7 +406,7 @@ def look_up_here(
         For each piece the file groups of its rows, packed.
     """
     answers: list[Answer] = []
-    held: list[Any] = []
+    held: list[Row] = []
     held_bytes = 0
     for line in combined.where("rows > 0").select("partition", "source", "number", "keys").toLocalIterator():
         held.append(line)
@@ -419,7 +419,7 @@ def look_up_here(
 
 
 def _answers_to_pieces(
-    transaction: WriteTransaction, lines: Sequence[Any], names: Sequence[str], *, anywhere: bool
+    transaction: WriteTransaction, lines: Sequence[Row], names: Sequence[str], *, anywhere: bool
 ) -> Iterable[Answer]:
     """Yield the answers to some pieces: for each pair of row and file group the row's number and the group's path."""
     parts = [unpack(line["keys"])[RECORD_KEY].combine_chunks() for line in lines]
@@ -537,7 +537,7 @@ class SparkWrite:
         )
         self._plan: SparkWritePlan | None = None
         self._stored_files = 0
-        self._few: list[Any] = []
+        self._few: list[Row] = []
         self.few = FewRows(0, 0)
         self._transaction: WriteTransaction | None = None
         self._kept: list[DataFrame] = []
@@ -599,7 +599,7 @@ class SparkWrite:
         """How many packed bytes one task hands to the driver, beside its counts."""
         return self._limits.driver_bytes // self._limits.tasks
 
-    def _sums(self, lines: Sequence[Any]) -> list[PartitionRows]:
+    def _sums(self, lines: Sequence[Row]) -> list[PartitionRows]:
         """Return what the tasks have counted, by partition path."""
         counts: dict[str, list[int]] = {}
         for line in lines:  # partitions of a task, and packed rows
@@ -804,7 +804,7 @@ def deletes_anywhere(table: Table, operation: WriteOperation, index: Index, sche
     return index.is_global or any(field_at(schema, field.name) is None for field in spec.partition_fields)
 
 
-def in_order_of_source(packed: Sequence[Any]) -> list[pa.Table]:
+def in_order_of_source(packed: Sequence[Row]) -> list[pa.Table]:
     """Return packed rows that Spark has collected."""
     return [unpack(row["data"]) for row in sorted(packed, key=lambda row: (row["source"], row["number"]))]
 

@@ -18,14 +18,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefmt._core.arguments import Raised, run_foreign
 from lakefmt._core.index import PlacingIndex
 from lakefmt._core.write.tasks import SharedWrite, TaskResult, TaskWriter, key_again, key_rows, split_rows
 from lakefmt.spark.writing.plan import SparkWritePlan
 from lakefmt.spark.writing.staging import by_partition, pack, sorted_tables, unpack
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import Row, SparkSession
+    from pyspark.status import StatusTracker
     from rich.console import Console
+    from rich.progress import Progress, TaskID
 
 __all__ = [
     "DONE",
@@ -102,7 +105,7 @@ class WriteSteps(SilentSteps):
                 yield
 
 
-def count_tasks(tracker: Any, others: frozenset[int], ended: dict[int, int]) -> tuple[int, int]:
+def count_tasks(tracker: StatusTracker, others: frozenset[int], ended: dict[int, int]) -> tuple[int, int]:
     """Return how many tasks of Spark's stages are done, and how many there are.
 
     Args:
@@ -122,16 +125,16 @@ def count_tasks(tracker: Any, others: frozenset[int], ended: dict[int, int]) -> 
 
 
 @contextmanager
-def _renewing_bar(tracker: Any, shown: Any, bar: Any, poll_seconds: float) -> Iterator[None]:
+def _renewing_bar(tracker: StatusTracker, shown: Progress, bar: TaskID, poll_seconds: float) -> Iterator[None]:
     """Renew a bar while the block runs, in a thread."""
     others, ended, is_over = frozenset(tracker.getActiveStageIds()), dict[int, int](), Event()
 
     def renew() -> None:
         while not is_over.wait(poll_seconds):
-            try:
-                done, tasks = count_tasks(tracker, others, ended)
-            except Exception:  # noqa: BLE001 - the session may end meanwhile; what is lost is a bar
-                return
+            counted = run_foreign(lambda: count_tasks(tracker, others, ended))
+            if isinstance(counted, Raised):
+                return  # the session may end meanwhile; what is lost is a bar
+            done, tasks = counted
             if tasks:
                 shown.update(bar, completed=done, total=tasks)
 
@@ -185,7 +188,7 @@ def prepare_task(shared: SharedWrite, schema: pa.Schema) -> Task:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         source, number = _partition_number(), 0
         for batch in key_rows(shared, _in_windows(batches, schema, _KEYED_BYTES)):
-            columns: dict[str, list[Any]] = {name: [] for name in _PREPARED_SCHEMA.names}
+            columns: dict[str, list[object]] = {name: [] for name in _PREPARED_SCHEMA.names}
             for partition, rows in by_partition(batch):
                 values = (partition, source, number, rows.num_rows, rows.nbytes, pack(rows))
                 for name, value in zip(columns, values, strict=True):
@@ -256,7 +259,7 @@ def route_task(plan: SparkWritePlan, shared: SharedWrite, index: PlacingIndex | 
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         # Many small partition paths make thousands of packed rows: a batch of Arrow for each would cost more than they do.
-        columns: dict[str, list[Any]] = {name: [] for name in _ROUTED_SCHEMA.names}
+        columns: dict[str, list[object]] = {name: [] for name in _ROUTED_SCHEMA.names}
         held_bytes = 0
         for batch in batches:
             for row in batch.to_pylist():  # packed rows, not rows
@@ -327,7 +330,7 @@ def direct_task(shared: SharedWrite, schema: pa.Schema, storage: Mapping[str, ob
     return run
 
 
-def results_of(rows: Iterable[Any]) -> list[TaskResult]:
+def results_of(rows: Iterable[Row]) -> list[TaskResult]:
     """Return what tasks answered."""
     # Pickled by our own tasks a moment ago, never stored.
     return [pickle.loads(bytes(row["result"])) for row in rows]  # noqa: S301

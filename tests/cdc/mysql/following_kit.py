@@ -86,8 +86,7 @@ class Sink:
         self.said.append(event)
         if isinstance(event, TableChanged):
             for row in self.rows.get(event.table.name, {}).values():
-                for old, new in event.renamed.items():
-                    row[new] = row.pop(old, None)
+                row |= {new: row.pop(old, None) for old, new in event.renamed.items()}
             self.tables[event.table.name] = event.table
             self.changes.append(event)
             self.rows.setdefault(event.table.name, {})

@@ -29,6 +29,24 @@ def test_a_table_is_read_and_its_changes_follow(mariadb):
     assert [kind for kind, _ in sink.log[name]] == ["+I", "+I", "+I", "+I", "-U", "+U", "-D", "-U", "+U"]
 
 
+def test_a_column_may_get_the_name_that_another_one_had(mariadb):
+    """All names of one statement change at once, those of two statements one after the other."""
+    database = new_database(
+        mariadb, "create table t (id int primary key, a int, b int)", "insert into t values (1,10,20)"
+    )
+    sink, name = Sink(), SourceName(database, "t")
+    assert follow(source_of(mariadb, database), sink)
+    mariadb.execute(
+        "alter table t rename column a to b, rename column b to c",
+        "alter table t rename column c to d",
+        "insert into t (id, b, d) values (2, 11, 21)",
+        database=database,
+    )
+    assert follow(source_of(mariadb, database), sink)
+    assert sink.changes[-1].renamed == {"a": "b", "b": "d"}
+    assert differences(mariadb, sink, name) == []
+
+
 @pytest.mark.parametrize("logs", [False, True])
 def test_a_reader_that_is_killed_at_any_event_goes_on(mariadb, logs):
     database = new_database(

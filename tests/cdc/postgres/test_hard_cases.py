@@ -339,7 +339,7 @@ def test_a_slot_that_is_gone_is_a_lost_position_and_a_new_start_makes_it_again(p
     make_items(postgres, shop)
     applied = Applied()
     follow(postgres, shop, applied)
-    postgres.execute("SELECT pg_drop_replication_slot('lakefmt')", database=shop)
+    postgres.drop_slot("lakefmt", shop)
     with pytest.raises(PositionLost, match="slot"):
         follow(postgres, shop, applied)
     again = Applied()
@@ -447,9 +447,8 @@ def test_the_latest_position_leaves_out_what_came_before(postgres, shop):
     make_items(postgres, shop)
     applied = Applied()
     follow(postgres, shop, applied)
-    postgres.execute(
-        "SELECT pg_drop_replication_slot('lakefmt')", "INSERT INTO items VALUES (8, 'lost', '')", database=shop
-    )
+    postgres.drop_slot("lakefmt", shop)
+    postgres.execute("INSERT INTO items VALUES (8, 'lost', '')", database=shop)
     source = source_of(postgres, shop)
     applied.positions[ITEMS] = source.latest()
     source.close()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 
 from lakefmt._core.cdc.debezium.messages import (
-    ConnectType,
+    Converter,
     DecodedMessage,
     Fields,
     MessageReader,
@@ -86,9 +86,9 @@ class Change(NamedTuple):
 
     name: SourceName
     kind: RowKind
-    before: Mapping[str, Any] | None
-    after: Mapping[str, Any] | None
-    key: Mapping[str, Any]
+    before: Mapping[str, object] | None
+    after: Mapping[str, object] | None
+    key: Mapping[str, object]
     fields: Fields | None
     connector: str
     position: str | None
@@ -121,12 +121,12 @@ def read_message(topic: str, key: DecodedMessage | None, value: DecodedMessage |
     return _read_flat(topic, _key_of(key), body, value.schema)
 
 
-def _key_of(key: DecodedMessage | None) -> Mapping[str, Any]:
+def _key_of(key: DecodedMessage | None) -> Mapping[str, object]:
     return key.value if key is not None and isinstance(key.value, Mapping) else {}
 
 
 def _read_envelope(
-    topic: str, key: Mapping[str, Any], body: Mapping[str, Any], schema: Fields | None
+    topic: str, key: Mapping[str, object], body: Mapping[str, object], schema: Fields | None
 ) -> Change | Emptied | Unrelated:
     source = body.get("source")
     source = source if isinstance(source, Mapping) else {}
@@ -166,7 +166,7 @@ def _read_envelope(
     )
 
 
-def _row(value: Any) -> Mapping[str, Any] | None:
+def _row(value: object) -> Mapping[str, object] | None:
     if value is not None and not isinstance(value, Mapping):
         raise FormatError(f"a row of {type(value).__name__}, where a struct belongs")
     return value
@@ -176,12 +176,11 @@ def _fields_of_row(schema: Fields | None) -> Fields | None:
     for name in ("after", "before"):
         found = (schema or {}).get(name)
         if isinstance(found, tuple) and found[1] is not None:
-            fields: Fields = found[1]
-            return fields
+            return found[1]
     return None
 
 
-def _name_of(topic: str, source: Mapping[str, Any]) -> SourceName:
+def _name_of(topic: str, source: Mapping[str, object]) -> SourceName:
     schema, table = source.get("schema") or source.get("db"), source.get("table")
     if isinstance(schema, str) and isinstance(table, str) and table and "," not in table:
         return SourceName(schema, table)
@@ -194,12 +193,13 @@ def _name_of(topic: str, source: Mapping[str, Any]) -> SourceName:
 # ------------------------------------------------------------------------------------------------------------ the order
 
 
-def _position(source: Mapping[str, Any]) -> str | None:
+def _position(source: Mapping[str, object]) -> str | None:
     """Return a text that sorts: PostgreSQL's place of the commit before and of the change, MySQL's file, place and row."""
     lsn = source.get("lsn")
     if isinstance(lsn, int):
         try:
-            last = json.loads(source.get("sequence") or "[]")
+            sequence = source.get("sequence")
+            last = json.loads(sequence) if isinstance(sequence, str | bytes) and sequence else []
             commit = int(last[0] or 0) if last else 0
         except (ValueError, TypeError, IndexError):
             commit = 0
@@ -207,14 +207,14 @@ def _position(source: Mapping[str, Any]) -> str | None:
     return _log_position(source.get("file"), source.get("pos"), source.get("row"))
 
 
-def _log_position(file: Any, pos: Any, row: Any) -> str | None:
+def _log_position(file: object, pos: object, row: object) -> str | None:
     number = re.search(r"(\d+)$", file) if isinstance(file, str) else None
     if number is None or not isinstance(pos, int):
         return None
     return f"{int(number[1][-18:]):010d}-{pos:020d}-{row if isinstance(row, int) else 0:010d}"
 
 
-def _micros(source: Mapping[str, Any], body: Mapping[str, Any]) -> int | None:
+def _micros(source: Mapping[str, object], body: Mapping[str, object]) -> int | None:
     micros, millis = source.get("ts_us"), source.get("ts_ms", body.get("ts_ms"))
     found = micros if isinstance(micros, int) else millis * 1000 if isinstance(millis, int) else None
     return found if found is not None and 0 < found < 2**62 else None
@@ -223,7 +223,9 @@ def _micros(source: Mapping[str, Any], body: Mapping[str, Any]) -> int | None:
 # -------------------------------------------------------------------------------------------------------- flattened rows
 
 
-def _read_flat(topic: str, key: Mapping[str, Any], body: Mapping[str, Any], schema: Fields | None) -> Change | Emptied:
+def _read_flat(
+    topic: str, key: Mapping[str, object], body: Mapping[str, object], schema: Fields | None
+) -> Change | Emptied:
     """Read a row that a transform took out of its envelope; what it added tells what happened."""
     added = {name: value for name, value in body.items() if name in _HUDI or _ADDED.fullmatch(name)}
     row = {name: value for name, value in body.items() if name not in added}
@@ -238,9 +240,9 @@ def _read_flat(topic: str, key: Mapping[str, Any], body: Mapping[str, Any], sche
         return Emptied(name)
     if str(added.get("__deleted")).lower() == "true":
         op = "d"
-    if op is not None and op not in _KINDS:
+    kind = RowKind.UPDATE_AFTER if op is None else _KINDS.get(op) if isinstance(op, str) else None
+    if kind is None:
         raise FormatError(f"an operation {op!r:.40} that Debezium does not have")
-    kind = RowKind.UPDATE_AFTER if op is None else _KINDS[op]
     is_delete = kind is RowKind.DELETE
     return Change(
         name,
@@ -257,7 +259,7 @@ def _read_flat(topic: str, key: Mapping[str, Any], body: Mapping[str, Any], sche
     )
 
 
-def _flat_position(added: Mapping[str, Any]) -> str | None:
+def _flat_position(added: Mapping[str, object]) -> str | None:
     lsn = next(
         (added[name] for name in ("__lsn", "__source_lsn", "_event_lsn") if isinstance(added.get(name), int)), None
     )
@@ -271,7 +273,7 @@ def _flat_position(added: Mapping[str, Any]) -> str | None:
 #: What Debezium writes for a large value of PostgreSQL that did not change.
 PLACEHOLDER: Final = "__debezium_unavailable_value"
 
-Row = Mapping[str, Any]
+Row = Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,11 +321,9 @@ class Columns:
     def __init__(self, fields: Fields | None, connector: str) -> None:
         self.fields = fields
         self.types: dict[str, pa.DataType] = {}
-        self.converters: dict[str, Callable[[Any], Any]] = {}
+        self.converters: dict[str, Converter] = {}
         for name, found in (fields or {}).items():
             kind = found[0] if isinstance(found, tuple) else found
-            if not isinstance(kind, ConnectType):
-                raise FormatError(f"a field {name!r:.40} without a type")
             self.types[name], self.converters[name] = find_connect_type(kind, connector)
 
     def schema(self, keys: Sequence[str]) -> pa.Schema:
@@ -538,7 +538,7 @@ class DebeziumDecoder:
         position = None if change.position is None else f"{change.position}-{0 if is_first else 1}"
         return Image(kind, values, sent, position, change.micros, change.transaction)
 
-    def _is_unsent(self, value: Any) -> bool:
+    def _is_unsent(self, value: object) -> bool:
         if isinstance(value, str | bytes):
             return value in self._unsent
         return isinstance(value, list | dict) and value in self._unsent_parts

@@ -13,19 +13,20 @@ import json
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from http.client import HTTPException
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
-from lakefmt._core.arguments import shown
+from lakefmt._core.arguments import Raised, run_foreign, shown
 from lakefmt._core.data_classes import dataclass
 from lakefmt.errors import FormatError, InvalidInputError, SourceUnavailable
 
 __all__ = [
     "ConnectType",
+    "Converter",
     "DecodedMessage",
     "Fields",
     "MessageReader",
@@ -36,7 +37,13 @@ __all__ = [
     "json_text",
 ]
 
-Converter: TypeAlias = Callable[[Any], Any]
+Converter: TypeAlias = Callable[[object], object]
+#: The type of a field; of a struct with its fields, where they are known.
+FieldType: TypeAlias = "ConnectType | tuple[ConnectType, Fields | None]"
+#: The fields of a struct, by name.
+Fields: TypeAlias = "Mapping[str, FieldType]"
+#: A schema of Avro as JSON.
+AvroSchema: TypeAlias = str | list[object] | dict[str, object]
 
 #: The digits that PostgreSQL's numeric may have before and behind the point.
 _CONTEXT: Final = decimal.Context(prec=150_000, Emin=-200_000, Emax=200_000)
@@ -90,8 +97,8 @@ def find_connect_type(kind: ConnectType, connector: str) -> tuple[pa.DataType, C
 # ------------------------------------------------------------------------------------------------------------- numbers
 
 
-def _whole(low: int, high: int) -> Converter:
-    def convert(value: Any) -> int:
+def _whole(low: int, high: int) -> Callable[[object], int]:
+    def convert(value: object) -> int:
         if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
             raise ValueError(f"{value!r:.40} is no whole number from {low} to {high}")
         return value
@@ -102,7 +109,7 @@ def _whole(low: int, high: int) -> Converter:
 _INT32, _INT64 = _whole(-(2**31), 2**31 - 1), _whole(-(2**63), 2**63 - 1)
 
 
-def _real(value: Any) -> float:
+def _real(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal | str):
         raise ValueError(f"{value!r:.40} is no number")  # noqa: TRY004  (one error for all)
     found = float(value)
@@ -111,35 +118,35 @@ def _real(value: Any) -> float:
     return found
 
 
-def _truth(value: Any) -> bool:
+def _truth(value: object) -> bool:
     if not isinstance(value, bool):
         raise ValueError(f"{value!r:.40} is neither true nor false")  # noqa: TRY004
     return value
 
 
-def _string(value: Any) -> str:
+def _string(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError(f"{value!r:.40} is no text")  # noqa: TRY004
     return value
 
 
-def _list(value: Any) -> Sequence[Any]:
+def _list(value: object) -> Sequence[object]:
     if not isinstance(value, list):
         raise ValueError(f"{value!r:.40} is no array")  # noqa: TRY004
     return value
 
 
-def _bytes(value: Any) -> bytes:
+def _bytes(value: object) -> bytes:
     """Avro has bytes, JSON has them in base64."""
     return value if isinstance(value, bytes) else base64.b64decode(_string(value), validate=True)
 
 
-def json_text(value: Any) -> str:
+def json_text(value: object) -> str:
     """Return a value that has parts as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=_plain)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     if isinstance(value, Decimal):
         return int(value) if value == value.to_integral_value() and abs(value) < 10**15 else float(value)
     if isinstance(value, bytes):
@@ -158,7 +165,7 @@ def _decimal(kind: ConnectType, _: str) -> tuple[pa.DataType, Converter]:
     arrow = pa.decimal128(precision, scale)
     most = Decimal(10) ** (precision - scale)
 
-    def convert(value: Any) -> Decimal:
+    def convert(value: object) -> Decimal:
         found = _exact(value, scale)
         if not -most < found < most:
             raise ValueError(f"{found} has more digits than {arrow}")
@@ -167,12 +174,12 @@ def _decimal(kind: ConnectType, _: str) -> tuple[pa.DataType, Converter]:
     return arrow, convert
 
 
-def _exact(value: Any, scale: int) -> Decimal:
+def _exact(value: object, scale: int) -> Decimal:
     return value if isinstance(value, Decimal) else _scaled(_bytes(value), scale)
 
 
 def _any_scale(kind: ConnectType, _: str) -> tuple[pa.DataType, Converter]:
-    def convert(value: Any) -> str:
+    def convert(value: object) -> str:
         if not isinstance(value, Mapping):
             raise ValueError(f"{value!r:.40} is no number with a scale")  # noqa: TRY004
         scale = value["scale"]
@@ -194,14 +201,14 @@ def _days(kind: ConnectType, _: str) -> tuple[pa.DataType, Converter]:
     )
 
 
-def _micros_of(value: Any, unit: int) -> int:
+def _micros_of(value: object, unit: int) -> int:
     """Return whole microseconds; `unit` is in nanoseconds."""
     if isinstance(value, dt.datetime):
         moment = value if value.tzinfo is not None else value.replace(tzinfo=dt.UTC)
         return (moment - _EPOCH) // dt.timedelta(microseconds=1)
     if isinstance(value, dt.time):
         return (value.hour * 3600 + value.minute * 60 + value.second) * 1_000_000 + value.microsecond
-    micros, rest = divmod(int(_INT64(value)) * unit, 1000)
+    micros, rest = divmod(_INT64(value) * unit, 1000)
     if rest:
         raise ValueError(f"{value} has parts of a microsecond")
     return micros
@@ -226,7 +233,7 @@ def _moment(unit: int) -> Callable[[ConnectType, str], tuple[pa.DataType, Conver
 
 
 def _zoned(kind: ConnectType, _: str) -> tuple[pa.DataType, Converter]:
-    def convert(value: Any) -> int:
+    def convert(value: object) -> int:
         moment = dt.datetime.fromisoformat(_string(value))
         if moment.tzinfo is None:
             raise ValueError(f"{value!r:.40} has no zone")
@@ -240,7 +247,7 @@ def _bits(kind: ConnectType, connector: str) -> tuple[pa.DataType, Converter]:
         return pa.binary(), lambda value: _bytes(value)[::-1]
     length = kind.number("length") or 0
 
-    def convert(value: Any) -> str:
+    def convert(value: object) -> str:
         number = int.from_bytes(_bytes(value), "little")
         return format(number, f"0{length}b")[-length:] if 0 < length < 2**31 - 1 else format(number, "b")
 
@@ -281,7 +288,7 @@ _PLAIN: Final[Mapping[str, tuple[pa.DataType, Converter]]] = {
 # ----------------------------------------------------------------------------------------------------- without a schema
 
 
-def infer_type(values: Sequence[Any], before: pa.DataType | None) -> pa.DataType | None:
+def infer_type(values: Sequence[object], before: pa.DataType | None) -> pa.DataType | None:
     """Return the type of values of JSON without a schema, at least as wide as `before`; None: all are null."""
     kinds = {type(value) for value in values if value is not None}
     if before is not None:
@@ -290,7 +297,7 @@ def infer_type(values: Sequence[Any], before: pa.DataType | None) -> pa.DataType
         return None
     if kinds == {bool}:
         return pa.bool_()
-    if kinds == {int} and all(value is None or -(2**63) <= value < 2**63 for value in values):
+    if kinds == {int} and all(value is None or _is_int64(value) for value in values):
         return pa.int64()
     if kinds <= {int, float, Decimal} and all(value is None or _is_double(value) for value in values):
         return pa.float64()
@@ -300,15 +307,19 @@ def infer_type(values: Sequence[Any], before: pa.DataType | None) -> pa.DataType
 _PYTHON_TYPES: Final[Mapping[pa.DataType, type]] = {pa.bool_(): bool, pa.int64(): int, pa.float64(): float}
 
 
-def _is_double(value: Any) -> bool:
+def _is_int64(value: object) -> bool:
+    return isinstance(value, int) and -(2**63) <= value < 2**63
+
+
+def _is_double(value: object) -> bool:
     """Say whether a double has all digits of a number."""
     try:
-        return isinstance(value, float) or Decimal(repr(float(value))) == value
+        return isinstance(value, float) or (isinstance(value, int | Decimal) and Decimal(repr(float(value))) == value)
     except OverflowError:
         return False
 
 
-def inferred_values(values: Sequence[Any], arrow: pa.DataType) -> list[Any]:
+def inferred_values(values: Sequence[Any], arrow: pa.DataType) -> list[object]:
     """Return values of JSON without a schema as their column's type takes them."""
     if arrow == pa.float64():
         return [None if value is None else float(value) for value in values]
@@ -317,7 +328,7 @@ def inferred_values(values: Sequence[Any], arrow: pa.DataType) -> list[Any]:
     return [None if value is None else _number_text(value) for value in values]
 
 
-def _number_text(value: Any) -> str:
+def _number_text(value: object) -> str:
     return (
         format(value, "f")
         if isinstance(value, Decimal) and value.is_finite() and abs(value.adjusted()) < 400
@@ -346,12 +357,12 @@ class SchemaRegistry:
         self._url = url.rstrip("/")
         self._headers = dict(headers or {})
         self._opener = urllib.request.build_opener(_NoRedirect())
-        self._schemas: dict[int, Any] = {}
+        self._schemas: dict[int, AvroSchema] = {}
 
     def __repr__(self) -> str:
         return f"SchemaRegistry({self._url!r})"
 
-    def schema(self, number: int) -> Any:
+    def schema(self, number: int) -> AvroSchema:
         """Return a schema.
 
         Raises:
@@ -362,7 +373,7 @@ class SchemaRegistry:
             self._schemas[number] = self._ask(number)
         return self._schemas[number]
 
-    def latest(self, subject: str) -> Any:
+    def latest(self, subject: str) -> AvroSchema | None:
         """Return the newest schema of a subject as it is stored; None: there is no such subject.
 
         Raises:
@@ -378,7 +389,7 @@ class SchemaRegistry:
             raise
         return self._whole(found, f"the newest version of {shown(subject)}")
 
-    def _ask(self, number: int) -> Any:
+    def _ask(self, number: int) -> AvroSchema:
         return self._whole(self._get(f"schemas/ids/{number}", f"schema {number}"), f"schema {number}")
 
     def texts(self, number: int) -> dict[str, str]:
@@ -399,44 +410,38 @@ class SchemaRegistry:
                 if found.get("schemaType") != "PROTOBUF":
                     raise FormatError(f"{what} of the registry is none of Protobuf")
                 texts[name] = str(found["schema"])
-                for each in found.get("references") or ():
-                    subject, version = str(each["subject"]), int(each["version"])
-                    place = f"subjects/{urllib.parse.quote(subject, safe='')}/versions/{version}"
-                    waiting.append((str(each["name"]), place, f"version {version} of {shown(subject)}"))
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                waiting += [(each.name, each.place, each.what) for each in _references(found)]
+            except (ValueError, KeyError, TypeError) as error:
                 raise FormatError(f"{what} of the registry cannot be read: {error}") from error
             if len(texts) > _MOST_REFERENCES:
                 raise FormatError(f"{what} of the registry rests on more than {_MOST_REFERENCES} others")
         return texts
 
-    def _whole(self, found: Any, what: str) -> Any:
+    def _whole(self, found: Mapping[str, object], what: str) -> AvroSchema:
         """Return the schema of an answer with those that it refers to."""
-        definitions: dict[str, Any] = {}
+        definitions: dict[str, AvroSchema | None] = {}
         schema = self._parsed(found, what, definitions)
-        return _with_definitions(schema, "", definitions, set()) if definitions else schema
+        return _avro_schema(_with_definitions(schema, "", definitions, set())) if definitions else schema
 
-    def _parsed(self, found: Any, what: str, definitions: dict[str, Any]) -> Any:
+    def _parsed(self, found: Mapping[str, object], what: str, definitions: dict[str, AvroSchema | None]) -> AvroSchema:
         """Return the schema of an answer, and take the schemas that it refers to, by name."""
         try:
             if found.get("schemaType", "AVRO") != "AVRO":
                 raise FormatError(f"{what} of the registry is none of Avro")
-            schema = json.loads(found["schema"])
-            for each in found.get("references") or ():
-                name, subject, version = str(each["name"]), str(each["subject"]), int(each["version"])
-                if name in definitions:
+            schema = _avro_schema(json.loads(_string(found["schema"])))
+            for each in _references(found):
+                if each.name in definitions:
                     continue
                 if len(definitions) == _MOST_REFERENCES:
                     raise FormatError(f"{what} of the registry rests on more than {_MOST_REFERENCES} others")
-                definitions[name] = None  # before it is asked for: schemas may refer to each other
-                part = f"version {version} of {shown(subject)}"
-                place = f"subjects/{urllib.parse.quote(subject, safe='')}/versions/{version}"
-                definitions[name] = self._parsed(self._get(place, part), part, definitions)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+                definitions[each.name] = None  # before it is asked for: schemas may refer to each other
+                definitions[each.name] = self._parsed(self._get(each.place, each.what), each.what, definitions)
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise FormatError(f"{what} of the registry cannot be read: {error}") from error
         return schema
 
-    def _get(self, place: str, what: str) -> Any:
-        """Return an answer of the registry as JSON."""
+    def _get(self, place: str, what: str) -> Mapping[str, object]:
+        """Return an answer of the registry, which is an object of JSON."""
         request = urllib.request.Request(f"{self._url}/{place}", headers=self._headers)  # noqa: S310  (checked)
         try:
             with self._opener.open(request, timeout=_SECONDS) as answer:
@@ -451,12 +456,41 @@ class SchemaRegistry:
         if len(body) > _MOST_SCHEMA_BYTES:
             raise FormatError(f"{what} of the registry is larger than {_MOST_SCHEMA_BYTES} bytes")
         try:
-            return json.loads(body)
+            return _struct(json.loads(body))
         except (ValueError, RecursionError) as error:
             raise FormatError(f"{what} of the registry cannot be read: {error}") from error
 
 
-def _with_definitions(node: Any, namespace: str, definitions: Mapping[str, Any], placed: set[str]) -> Any:
+class _Reference(NamedTuple):
+    """A schema that another one refers to: its name there, where the registry has it, and what messages call it."""
+
+    name: str
+    place: str
+    what: str
+
+
+def _references(found: Mapping[str, object]) -> Iterator[_Reference]:
+    for each in map(_struct, _list(found.get("references") or [])):
+        subject, version = str(each["subject"]), int(str(each["version"]))
+        place = f"subjects/{urllib.parse.quote(subject, safe='')}/versions/{version}"
+        yield _Reference(str(each["name"]), place, f"version {version} of {shown(subject)}")
+
+
+def _struct(value: object) -> Mapping[str, object]:
+    if not isinstance(value, dict):
+        raise ValueError(f"{value!r:.40} is no object")  # noqa: TRY004
+    return value
+
+
+def _avro_schema(value: object) -> AvroSchema:
+    if not isinstance(value, str | list | dict):
+        raise ValueError(f"{value!r:.40} is no schema")  # noqa: TRY004
+    return value
+
+
+def _with_definitions(
+    node: object, namespace: str, definitions: Mapping[str, AvroSchema | None], placed: set[str]
+) -> object:
     """Return a schema with every referenced type defined at its first use."""
     if isinstance(node, list):
         return [_with_definitions(each, namespace, definitions, placed) for each in node]
@@ -489,12 +523,10 @@ def _with_definitions(node: Any, namespace: str, definitions: Mapping[str, Any],
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
     """A registry that sends elsewhere is not followed: headers with secrets would go along."""
 
-    def redirect_request(self, *_: Any, **__: Any) -> None:
+    def redirect_request(self, *_: object, **__: object) -> None:
         return None
 
 
-#: The fields of a struct, by name.
-Fields = Mapping[str, Any]
 _MOST_BYTES: Final = 256 << 20
 _HEADER_BYTES: Final = 5
 
@@ -507,7 +539,7 @@ class DecodedMessage(NamedTuple):
         schema: the fields of its struct; None: it came without one.
     """
 
-    value: Any
+    value: object
     schema: Fields | None
 
 
@@ -516,8 +548,8 @@ class MessageReader:
 
     def __init__(self, registry: SchemaRegistry | None) -> None:
         self._registry = registry
-        self._last: tuple[Any, Fields | None] = (None, None)
-        self._avro: dict[int, tuple[Any, Fields | None]] = {}
+        self._last: tuple[object, Fields | None] = (None, None)
+        self._avro: dict[int, tuple[AvroSchema, Fields | None]] = {}
 
     def parse(self, body: bytes) -> DecodedMessage:
         """Return what a message has.
@@ -542,7 +574,7 @@ class MessageReader:
             return DecodedMessage(value["payload"], self._fields_of_json(value["schema"]))
         return DecodedMessage(value, None)
 
-    def _fields_of_json(self, schema: Any) -> Fields | None:
+    def _fields_of_json(self, schema: object) -> Fields | None:
         """Return the fields of a schema; that of the message before, most often, is the same."""
         if self._last[0] != schema:
             self._last = (schema, _json_fields(schema))
@@ -567,10 +599,12 @@ class MessageReader:
         parsed, fields = self._avro[number]
         stream = io.BytesIO(body)
         stream.seek(_HEADER_BYTES)
-        try:
-            value = fastavro.schemaless_reader(stream, parsed, None)
-        except Exception as error:
-            raise FormatError(f"a message is not as schema {number} says: {type(error).__name__}: {error}") from error
+        value = run_foreign(lambda: fastavro.schemaless_reader(stream, parsed, None))
+        if isinstance(value, Raised):
+            raised = value.error
+            raise FormatError(
+                f"a message is not as schema {number} says: {type(raised).__name__}: {raised}"
+            ) from raised
         if stream.tell() != len(body):
             raise FormatError(f"a message has {len(body) - stream.tell()} bytes more than schema {number} says")
         return DecodedMessage(value, fields)
@@ -579,7 +613,7 @@ class MessageReader:
 # ------------------------------------------------------------------------------------------------------------- schemas
 
 
-def _json_fields(schema: Any) -> Fields | None:
+def _json_fields(schema: object) -> Fields | None:
     """Return the fields of a struct, each a type or, of a struct within, its fields beside its type."""
     if not isinstance(schema, dict) or schema.get("type") != "struct":
         return None
@@ -589,7 +623,7 @@ def _json_fields(schema: Any) -> Fields | None:
         raise FormatError(f"a message's schema cannot be read: {error!r}") from error
 
 
-def _json_type(field: Mapping[str, Any]) -> Any:
+def _json_type(field: Mapping[str, Any]) -> FieldType:
     kind = ConnectType(
         str(field["type"]),
         str(field.get("name") or ""),
@@ -599,10 +633,8 @@ def _json_type(field: Mapping[str, Any]) -> Any:
     return (kind, _json_fields(field)) if kind.type == "struct" else kind
 
 
-def _plain_type(found: Any) -> ConnectType:
-    kind = found[0] if isinstance(found, tuple) else found
-    assert isinstance(kind, ConnectType)  # noqa: S101  (the two forms above)
-    return kind
+def _plain_type(found: FieldType) -> ConnectType:
+    return found[0] if isinstance(found, tuple) else found
 
 
 _AVRO_TYPES: Final = {
@@ -623,13 +655,13 @@ _AVRO_LOGICAL: Final = {
 }
 
 
-def _avro_fields(schema: Any) -> Fields | None:
-    named: dict[str, Any] = {}
+def _avro_fields(schema: AvroSchema) -> Fields | None:
+    named: dict[str, FieldType] = {}
     found = _avro_type(schema, "", named)
     return found[1] if isinstance(found, tuple) else None
 
 
-def _avro_type(schema: Any, namespace: str, named: dict[str, Any]) -> Any:
+def _avro_type(schema: Any, namespace: str, named: dict[str, FieldType]) -> FieldType:
     """Return a type, or of a record the type and its fields; `named` has the types that were seen."""
     if isinstance(schema, list):
         others = [each for each in schema if each != "null"]
@@ -647,12 +679,13 @@ def _avro_type(schema: Any, namespace: str, named: dict[str, Any]) -> Any:
     name = str(schema.get("connect.name") or _AVRO_LOGICAL.get(logical, ""))
     items = _plain_type(_avro_type(schema["items"], namespace, named)) if kind == "array" else None
     connect = str(schema.get("connect.type") or _AVRO_TYPES.get(kind, kind))
-    found: Any = ConnectType(connect, name, tuple(sorted(parameters.items())), items)
+    found = ConnectType(connect, name, tuple(sorted(parameters.items())), items)
     if kind in ("record", "enum", "fixed"):
         space = str(schema.get("namespace") or namespace)
         full = schema["name"] if "." in schema["name"] or not space else f"{space}.{schema['name']}"
         named[full] = found
         if kind == "record":
-            found = (found, {str(field["name"]): _avro_type(field["type"], space, named) for field in schema["fields"]})
-            named[full] = found
+            fields = {str(field["name"]): _avro_type(field["type"], space, named) for field in schema["fields"]}
+            named[full] = found, fields
+            return found, fields
     return found

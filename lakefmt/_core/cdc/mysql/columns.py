@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 
@@ -62,12 +62,12 @@ class SourceColumn(NamedTuple):
     type: str
     is_nullable: bool
 
-    def to_json(self) -> list[Any]:
+    def to_json(self) -> list[object]:
         """Return what :meth:`of_json` makes a column of."""
         return [self.name, self.type, int(self.is_nullable)]
 
     @classmethod
-    def of_json(cls, value: Sequence[Any]) -> SourceColumn:
+    def of_json(cls, value: Sequence[object]) -> SourceColumn:
         """Return the column of a position."""
         name, shown, is_nullable = value
         return cls(str(name), str(shown), bool(is_nullable))

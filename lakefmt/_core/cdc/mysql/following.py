@@ -12,7 +12,7 @@ import contextlib
 import struct
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from lakefmt._core.cdc.events import (
     Border,
     Event,
+    Position,
     RowChanges,
     RowKind,
     SourceName,
@@ -159,11 +160,11 @@ class FollowedTable:
 
     def rename_columns(self, renamed: Mapping[str, str]) -> None:
         """Take note of columns that a statement renamed, until rows show it."""
+        # One statement gives all its names at once.
+        first = {later: name for name, later in self._renamed.items()}
         for old, new in renamed.items():
-            first = next((name for name, later in self._renamed.items() if later == old), old)
-            self._renamed[first] = new
-            if old in self.hints:
-                self.hints[new] = self.hints.pop(old)
+            self._renamed[first.get(old, old)] = new
+        self.hints |= {new: self.hints.pop(old) for old, new in renamed.items() if old in self.hints}
 
     def changed(self, shape: Shape) -> Iterator[TableChanged]:
         """Return that the table looks like this from here on, if it did not so far."""
@@ -347,7 +348,7 @@ def server_name(session: Session) -> str:
 class LogFollower:
     """Reads the log and the tables of one server; :meth:`events` is called once."""
 
-    def __init__(self, settings: FollowerSettings, positions: Mapping[SourceName, Any]) -> None:
+    def __init__(self, settings: FollowerSettings, positions: Mapping[SourceName, Position]) -> None:
         self._settings = settings
         self._session = Session(settings.account)
         self._stream: LogStream | None = None
@@ -372,7 +373,7 @@ class LogFollower:
         self.latest = parse_gtids(self._session.value("@@gtid_binlog_pos"))
         self._open_tables(positions)
 
-    def _open_tables(self, positions: Mapping[SourceName, Any]) -> None:
+    def _open_tables(self, positions: Mapping[SourceName, Position]) -> None:
         stored = {name: TablePosition.of_json(value) for name, value in positions.items()}
         for each in stored.values():
             error = lost_position(self.latest, each.gtids)
@@ -802,5 +803,7 @@ def _file_number(name: str) -> int:
     return int(digits) if digits.isdigit() else 0
 
 
-def _looked_up(positions: Mapping[SourceName, TablePosition], others: TablePosition) -> Callable[[SourceName], Any]:
+def _looked_up(
+    positions: Mapping[SourceName, TablePosition], others: TablePosition
+) -> Callable[[SourceName], Position]:
     return lambda name: positions.get(name, others).to_json()

@@ -122,12 +122,12 @@ class TablePosition(NamedTuple):
     server: str
     epoch: int
     is_read: bool
-    last_key: tuple[Any, ...] | None
+    last_key: tuple[object, ...] | None
     columns: tuple[SourceColumn, ...]
     keys: tuple[str, ...]
     reads_again: bool = False
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return the value that a commit stores."""
         value: dict[str, Any] = {
             "source": "mariadb",

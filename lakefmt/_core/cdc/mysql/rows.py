@@ -666,7 +666,7 @@ class RowBuffer:
         # (None, width): bytes of fixed width; (list, prefix): a value of variable width; (list, 0): a null of one;
         # (zeros, -1): nulls of fixed width.
         nulls = int.from_bytes(bitmap, "little")
-        steps: list[tuple[Any, int]] = []
+        steps: list[tuple[object, int]] = []
         variable = 0
         for i, column in enumerate(self._columns):
             is_null = bool(nulls >> i & 1)

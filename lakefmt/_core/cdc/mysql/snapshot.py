@@ -60,7 +60,7 @@ def expression(name: str, type: str) -> str:
     return column
 
 
-def selected_column(type: str, values: Sequence[Any]) -> pa.Array:
+def selected_column(type: str, values: Sequence[object]) -> pa.Array:
     """Return the values of a column as the client gives them: strings, bytes for types of bytes, None."""
     if type in ("binary", "geometry"):
         return pa.array(values, pa.binary())
@@ -199,9 +199,9 @@ class Chunk(NamedTuple):
     rows: int | None
     cursor: Any
     session: Session
-    fetched: tuple[tuple[pa.Table, tuple[Any, ...]], ...] | None = None
+    fetched: tuple[tuple[pa.Table, tuple[object, ...]], ...] | None = None
 
-    def batches(self) -> Iterator[tuple[pa.Table, tuple[Any, ...]]]:
+    def batches(self) -> Iterator[tuple[pa.Table, tuple[object, ...]]]:
         """Return the rows, each batch with the key of its last one."""
         return self._fetch() if self.fetched is None else iter(self.fetched)
 
@@ -213,7 +213,7 @@ class Chunk(NamedTuple):
         self.close()
         return self._replace(fetched=fetched)
 
-    def _fetch(self) -> Iterator[tuple[pa.Table, tuple[Any, ...]]]:
+    def _fetch(self) -> Iterator[tuple[pa.Table, tuple[object, ...]]]:
         names = [column.name for column in self.table.columns]
         fields = [pa.field(column.name, value_type(column.type), column.is_nullable) for column in self.table.columns]
         places = [names.index(key.name) for key in self.table.keys]
@@ -234,7 +234,7 @@ class Chunk(NamedTuple):
         self.session.close()
 
 
-def _key_value(value: Any) -> Any:
+def _key_value(value: object) -> object:
     return {"hex": value.hex()} if isinstance(value, bytes) else value
 
 
@@ -266,7 +266,7 @@ def describe_table(session: Session, name: SourceName) -> ServerTable | None:
 
 
 def take_chunk(
-    account: Account, session: Session, name: SourceName, last_key: Sequence[Any] | None, chunk_rows: int
+    account: Account, session: Session, name: SourceName, last_key: Sequence[object] | None, chunk_rows: int
 ) -> Chunk | None:
     """Begin to read the rows behind a key; None: the table is not there any more.
 
@@ -300,7 +300,7 @@ def take_chunk(
 
 
 def _begin(
-    session: Session, name: SourceName, table: ServerTable, last_key: Sequence[Any] | None, chunk_rows: int
+    session: Session, name: SourceName, table: ServerTable, last_key: Sequence[object] | None, chunk_rows: int
 ) -> Chunk | None:
     session.rows("start transaction with consistent snapshot, read only")
     status = dict(session.rows("show status like 'binlog_snapshot_%'"))
@@ -331,7 +331,7 @@ def _has_literals(type: str) -> bool:
     return type.removesuffix(" unsigned") in _LITERAL_TYPES or type.startswith("decimal(")
 
 
-def _behind(keys: Sequence[KeyColumn], last_key: Sequence[Any]) -> str:
+def _behind(keys: Sequence[KeyColumn], last_key: Sequence[object]) -> str:
     """The rows behind a key, written so that the server finds them by the index."""
     values = [literal(key, value) for key, value in zip(keys, last_key, strict=True)]
     choices = []
@@ -370,7 +370,7 @@ def literal(key: KeyColumn, value: Any) -> str:
     raise InvalidInputError(f"{shown(value)} is no value of the key {key.name} ({key.type})")
 
 
-def keys_read(session: Session, table: ServerTable, rows: pa.Table, last_key: Sequence[Any]) -> list[bool]:
+def keys_read(session: Session, table: ServerTable, rows: pa.Table, last_key: Sequence[object]) -> list[bool]:
     """Return for each row whether its key is not behind the last one that was read.
 
     The server compares: it knows its collations.

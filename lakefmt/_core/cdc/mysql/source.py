@@ -274,12 +274,12 @@ class MySQLSource:
             self._follower.close()
 
 
-def _url_options(query: str) -> dict[str, Any]:
+def _url_options(query: str) -> dict[str, object]:
     """Return what an address says of the source; what it does not know, such as another name for TLS, is refused."""
     told = dict(parse_qsl(query, keep_blank_values=True))
     if unknown := sorted(told.keys() - {"tls", "server_id", "chunk_rows"}):
         raise InvalidInputError(f"the address of a source has {shown(unknown[0])}: give tls, server_id or chunk_rows")
-    options: dict[str, Any] = {}
+    options: dict[str, object] = {}
     for name, text in told.items():
         if name == "tls":
             options[name] = {"true": True, "false": False}.get(text, text)

@@ -10,10 +10,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from lakefmt._core.arguments import shown
-from lakefmt._core.cdc.events import Border, Event, SourceName, TableChanged, TableGone, TableLoaded, TableTruncated
+from lakefmt._core.cdc.events import (
+    Border,
+    Event,
+    Position,
+    SourceName,
+    TableChanged,
+    TableGone,
+    TableLoaded,
+    TableTruncated,
+)
 from lakefmt._core.cdc.postgres.log import ReplicationStream, ensure_publication, ensure_slot, entries
 from lakefmt._core.cdc.postgres.pgoutput import (
     Begin,
@@ -30,6 +39,7 @@ from lakefmt._core.cdc.postgres.rows import ChangeBuffer, ColumnTypes, snapshot_
 from lakefmt._core.cdc.postgres.server import (
     PARTITIONED,
     ColumnRow,
+    PostgresConnection,
     PostgresSettings,
     ServerCatalog,
     TableRow,
@@ -101,9 +111,9 @@ class LogPosition:
     leaves: tuple[tuple[int, int, int], ...] = ()
 
 
-def encode_log_position(origin: Origin, position: LogPosition) -> dict[str, Any]:
+def encode_log_position(origin: Origin, position: LogPosition) -> dict[str, object]:
     """Return a position as a JSON value."""
-    value: dict[str, Any] = {
+    value: dict[str, object] = {
         "source": _NAME,
         "version": VERSION,
         "system": origin.system,
@@ -223,10 +233,10 @@ class PostgresRun:
         self,
         settings: PostgresSettings,
         log: ReplicationStream,
-        connection: Any,
+        connection: PostgresConnection,
         *,
         logs: bool,
-        opened: Callable[[Any], None],
+        opened: Callable[[PostgresConnection], None],
         is_closed: Callable[[], bool],
     ) -> None:
         self._settings = settings
@@ -253,7 +263,7 @@ class PostgresRun:
 
     # -------------------------------------------------------------------------------------------------- the whole run
 
-    def events(self, positions: Mapping[SourceName, Any], *, until_now: bool) -> Iterator[Event]:
+    def events(self, positions: Mapping[SourceName, Position], *, until_now: bool) -> Iterator[Event]:
         """Yield the events from some positions on."""
         settings = self._settings
         stored = {
@@ -543,7 +553,7 @@ class PostgresRun:
             yield from each.take()
             yield from each.take_touched()
 
-    def confirm(self, positions: Mapping[SourceName, Any]) -> None:
+    def confirm(self, positions: Mapping[SourceName, Position]) -> None:
         """Note what is durable."""
         for table in self._tracked.values():
             position = positions.get(table.name)
@@ -562,7 +572,7 @@ class PostgresRun:
         self._forget()
         origin, positions = self._origin, {each.name: self._position(each) for each in self._tracked.values()}
 
-        def position_of(name: SourceName) -> Any:
+        def position_of(name: SourceName) -> Position:
             return encode_log_position(origin, positions[name]) if name in positions else None
 
         return Border(position_of, self._at, caught_up)
@@ -642,7 +652,9 @@ def moves_rows(before: Iterable[tuple[int, int, int]], now: TableRow) -> bool:
     return attached or not had <= {leaf.mark for leaf in now.leaves}
 
 
-def latest_position(connection: Any, log: ReplicationStream, settings: PostgresSettings) -> dict[str, Any]:
+def latest_position(
+    connection: PostgresConnection, log: ReplicationStream, settings: PostgresSettings
+) -> dict[str, object]:
     """Return the position behind everything that was committed so far, of whichever table."""
     ensure_publication(connection, settings)
     for _ in ensure_slot(connection, log, settings, has_positions=False):

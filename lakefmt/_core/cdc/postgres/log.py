@@ -8,12 +8,13 @@ import selectors
 import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from lakefmt._core.arguments import shown
 from lakefmt._core.cdc.events import SourceName
 from lakefmt._core.cdc.postgres.server import (
     SLOT_BUSY,
+    PostgresConnection,
     PostgresSettings,
     Server,
     ask,
@@ -45,10 +46,16 @@ _SECONDS_TO_LEAVE: Final = 3.0
 _SECONDS_TO_LOOK: Final = 0.05
 
 
+class HasFileno(Protocol):
+    """What the system can wait for."""
+
+    def fileno(self) -> int: ...
+
+
 class ReplicationStream:
     """A connection that follows the log through a slot, from a place on."""
 
-    def __init__(self, server: Server, opened: Callable[[Any], None], wakes: socket.socket) -> None:
+    def __init__(self, server: Server, opened: Callable[[PostgresConnection], None], wakes: socket.socket) -> None:
         """Connect.
 
         Args:
@@ -167,29 +174,31 @@ class SlotRow(NamedTuple):
         return self.wal_status == "lost"
 
 
-def find_slot(connection: Any, slot: str) -> SlotRow | None:
+def find_slot(connection: PostgresConnection, slot: str) -> SlotRow | None:
     """Return the slot of a name; None: there is none."""
     rows = ask(connection, _SLOT, slot)
     return SlotRow(*rows[0]) if rows else None
 
 
-def has_publication(connection: Any, publication: str) -> bool:
+def has_publication(connection: PostgresConnection, publication: str) -> bool:
     """Say whether a publication is there."""
     return bool(ask(connection, "SELECT 1 FROM pg_catalog.pg_publication WHERE pubname = %s", publication))
 
 
-def find_candidates(connection: Any, settings: PostgresSettings) -> list[SourceName]:
+def find_candidates(connection: PostgresConnection, settings: PostgresSettings) -> list[SourceName]:
     """Return the tables of the database that the patterns ask for."""
     return [name for row in ask(connection, _CANDIDATES) if settings.matches(name := SourceName(*row))]
 
 
-def is_made_here(connection: Any, publication: str) -> bool:
+def is_made_here(connection: PostgresConnection, publication: str) -> bool:
     """Say whether a follower made a publication, so that its tables are those of the follower."""
     rows = ask(connection, _COMMENT, publication)
     return bool(rows) and rows[0][0] == _MADE_HERE
 
 
-def ensure_publication(connection: Any, settings: PostgresSettings, told: set[SourceName] | None = None) -> None:
+def ensure_publication(
+    connection: PostgresConnection, settings: PostgresSettings, told: set[SourceName] | None = None
+) -> None:
     """Make the publication of the tables that are asked for, or let one that a follower made have just these.
 
     A table that is not asked for leaves it: the log is let go without it, and who asks for it again has to find out
@@ -246,7 +255,7 @@ PARTITIONED_FROM: Final = 130_000
 _SCHEMAS_FROM: Final = 150_000
 
 
-def entries(connection: Any, publication: str, tables: Sequence[int]) -> dict[int, int]:
+def entries(connection: PostgresConnection, publication: str, tables: Sequence[int]) -> dict[int, int]:
     """Return the number of each table's entry in a publication, by object id. A table that leaves and comes back gets a new one."""
     schemas = "pg_catalog.pg_publication_namespace"
     if connection.server_version < _SCHEMAS_FROM:
@@ -254,14 +263,14 @@ def entries(connection: Any, publication: str, tables: Sequence[int]) -> dict[in
     return dict(ask(connection, _ENTRIES.format(schemas=schemas), publication, list(tables)))
 
 
-def publication_statement(connection: Any, publication: str, names: list[SourceName]) -> str:
+def publication_statement(connection: PostgresConnection, publication: str, names: list[SourceName]) -> str:
     """Return the statement that makes a publication of tables; a partitioned one is sent as one table."""
     options = " WITH (publish_via_partition_root = true)" if connection.server_version >= PARTITIONED_FROM else ""
     tables = ", ".join(identifier(*name) for name in names)
     return f"CREATE PUBLICATION {identifier(publication)} FOR TABLE {tables}{options}"
 
 
-def _wait_for(sources: Iterable[Any], seconds: float) -> None:
+def _wait_for(sources: Iterable[HasFileno], seconds: float) -> None:
     """Wait until one of them can be read or the time is over; `select` takes no file above number 1,023."""
     with selectors.DefaultSelector() as selector:
         for source in sources:
@@ -269,7 +278,7 @@ def _wait_for(sources: Iterable[Any], seconds: float) -> None:
         selector.select(seconds)
 
 
-def await_slot(connection: Any, slot: str, wakes: socket.socket) -> None:
+def await_slot(connection: PostgresConnection, slot: str, wakes: socket.socket) -> None:
     """Wait until nobody reads a slot; the server takes a moment to see that the reader before has gone.
 
     Raises:
@@ -283,7 +292,7 @@ def await_slot(connection: Any, slot: str, wakes: socket.socket) -> None:
 
 
 def ensure_slot(
-    connection: Any, log: ReplicationStream, settings: PostgresSettings, *, has_positions: bool
+    connection: PostgresConnection, log: ReplicationStream, settings: PostgresSettings, *, has_positions: bool
 ) -> Iterator[None]:
     """Make the slot unless it is there; yield while that waits.
 

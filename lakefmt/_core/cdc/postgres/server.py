@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import field
 from types import ModuleType
-from typing import Any, Final, NamedTuple
+from typing import Any, BinaryIO, Final, Literal, NamedTuple, Protocol, Self, overload
 
 import pyarrow as pa
 
@@ -101,7 +101,7 @@ def source_errors(doing: str) -> Iterator[None]:
         raise _error_of(doing, error, SourceRefused if is_refused else SourceUnavailable) from error
 
 
-def _error_of(doing: str, error: Any, otherwise: type[Exception]) -> Exception:
+def _error_of(doing: str, error: BaseException, otherwise: type[Exception]) -> Exception:
     text = " ".join(str(error).split()) or type(error).__name__
     code = getattr(error, "pgcode", None) or ""
     is_lost = code == _FILE_GONE or any(part in text for part in _LOST_TEXTS)
@@ -116,6 +116,57 @@ def _error_of(doing: str, error: Any, otherwise: type[Exception]) -> Exception:
         else otherwise
     )
     return kind(f"PostgreSQL, {doing}: {text}")
+
+
+class PostgresCursor(Protocol):
+    """What is called of a cursor of psycopg2; `fetchone` only where there is a row."""
+
+    @property
+    def description(self) -> object: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *error: object) -> object: ...
+    def execute(self, query: str, values: Sequence[object] | None = None, /) -> object: ...
+    def fetchone(self) -> tuple[Any, ...]: ...
+    def fetchall(self) -> Sequence[tuple[Any, ...]]: ...
+    def mogrify(self, query: str, values: Sequence[object], /) -> bytes: ...
+    def copy_expert(self, query: str, file: BinaryIO, /) -> object: ...
+
+
+class LogMessage(Protocol):
+    """A message of the log."""
+
+    payload: bytes
+
+
+class ReplicationCursor(PostgresCursor, Protocol):
+    """What is called of a cursor that reads the log."""
+
+    @property
+    def wal_end(self) -> int: ...
+    def fileno(self) -> int: ...
+    def read_message(self) -> LogMessage | None: ...
+    def start_replication(
+        self, *, slot_name: str, start_lsn: int, options: Mapping[str, str], decode: bool
+    ) -> object: ...
+    def send_feedback(self, *, write_lsn: int, flush_lsn: int, apply_lsn: int, reply: bool, force: bool) -> object: ...
+
+
+class PostgresConnection(Protocol):
+    """What is called of a connection of psycopg2."""
+
+    @property
+    def closed(self) -> int: ...
+    @property
+    def server_version(self) -> int: ...
+    def cursor(self) -> PostgresCursor: ...
+    def cancel(self) -> object: ...
+    def close(self) -> object: ...
+
+
+class ReplicationConnection(PostgresConnection, Protocol):
+    """What is called of a connection that reads the log."""
+
+    def cursor(self) -> ReplicationCursor: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +194,11 @@ class Server:
         """The server and the database, without a secret."""
         return f"postgresql://{self.host}:{self.port}/{self.database}"
 
-    def connect(self, *, replication: bool = False) -> Any:
+    @overload
+    def connect(self, *, replication: Literal[True]) -> ReplicationConnection: ...
+    @overload
+    def connect(self) -> PostgresConnection: ...
+    def connect(self, *, replication: bool = False) -> PostgresConnection:
         """Return a connection, by default one of statements that commit by themselves."""
         module = psycopg2()
         options = " ".join(f"-c {name}={value}" for name, value in _SETTINGS.items())
@@ -163,14 +218,15 @@ class Server:
             )
             if not replication:
                 connection.autocommit = True
-        return connection
+        made: PostgresConnection = connection
+        return made
 
 
 #: Seconds after which the caller of a waiting call may act, again and again.
 _SECONDS_BETWEEN_LOOKS: Final = 1.0
 
 
-def waiting(connection: Any, call: Callable[[], object]) -> Iterator[None]:
+def waiting(connection: PostgresConnection, call: Callable[[], object]) -> Iterator[None]:
     """Make a call that may wait for other transactions; yield now and then until it has returned.
 
     The client library waits inside C code, where no signal is handled. So the call is made in a thread, and this one waits in Python: a
@@ -201,13 +257,13 @@ def waiting(connection: Any, call: Callable[[], object]) -> Iterator[None]:
                 connection.cancel()
 
 
-def wait_for(connection: Any, call: Callable[[], object]) -> None:
+def wait_for(connection: PostgresConnection, call: Callable[[], object]) -> None:
     """Make a call that may wait for other transactions; a signal ends it."""
     for _ in waiting(connection, call):
         pass
 
 
-def ask(connection: Any, query: str, *values: object) -> list[tuple[Any, ...]]:
+def ask(connection: PostgresConnection, query: str, *values: object) -> list[tuple[Any, ...]]:
     """Return the rows that a statement answers; none if it answers nothing."""
     with source_errors("asking its catalog"), connection.cursor() as cursor:
         cursor.execute(query, values or None)
@@ -359,7 +415,10 @@ class ServerCatalog:
     """What one connection says of tables and types, as its transaction sees them."""
 
     def __init__(
-        self, connection: Any, as_text: Callable[[SourceName, str], bool], types: dict[int, TypeRow] | None = None
+        self,
+        connection: PostgresConnection,
+        as_text: Callable[[SourceName, str], bool],
+        types: dict[int, TypeRow] | None = None,
     ) -> None:
         self._connection = connection
         #: Says whether a column is read as text.

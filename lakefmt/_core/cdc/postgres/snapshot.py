@@ -10,7 +10,7 @@ import contextlib
 import io
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.csv as pcsv
@@ -20,6 +20,7 @@ from lakefmt._core.cdc.postgres.pgoutput import UNSENT, Delete, Insert, Update, 
 from lakefmt._core.cdc.postgres.rows import ColumnTypes, OddValues, snapshot_changes, table_of_texts
 from lakefmt._core.cdc.postgres.server import (
     PARTITIONED,
+    PostgresConnection,
     Server,
     ServerCatalog,
     TableRow,
@@ -46,7 +47,7 @@ _ALTERED: Final = ("42703", "42P01")
 class ExportedSnapshot:
     """A transaction that sees what was committed before `lsn`, and nothing else."""
 
-    def __init__(self, server: Server, catalog: ServerCatalog, opened: Callable[[Any], None]) -> None:
+    def __init__(self, server: Server, catalog: ServerCatalog, opened: Callable[[PostgresConnection], None]) -> None:
         """Take one; it waits for the transactions that are open now.
 
         Args:

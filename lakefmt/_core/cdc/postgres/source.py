@@ -10,7 +10,7 @@ from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from lakefmt._core.arguments import shown
-from lakefmt._core.cdc.events import Event, SourceFinding, SourceName, SourceTable, left_out
+from lakefmt._core.cdc.events import Event, Position, SourceFinding, SourceName, SourceTable, left_out
 from lakefmt._core.cdc.postgres.follow import PostgresRun, latest_position
 from lakefmt._core.cdc.postgres.log import (
     PARTITIONED_FROM,
@@ -25,6 +25,7 @@ from lakefmt._core.cdc.postgres.log import (
 from lakefmt._core.cdc.postgres.rows import OddValues
 from lakefmt._core.cdc.postgres.server import (
     PARTITIONED,
+    PostgresConnection,
     PostgresSettings,
     Server,
     ServerCatalog,
@@ -57,7 +58,7 @@ SELECT r.prrelid FROM pg_catalog.pg_publication_rel r JOIN pg_catalog.pg_publica
 WHERE p.pubname = %s AND (r.prqual IS NOT NULL OR r.prattrs IS NOT NULL)"""
 
 
-def find_lacks(connection: Any, settings: PostgresSettings) -> Iterator[SourceFinding]:
+def find_lacks(connection: PostgresConnection, settings: PostgresSettings) -> Iterator[SourceFinding]:
     """Yield what the server, the publication, the slot and the tables lack."""
     yield from _of_server(connection, settings)
     catalog = ServerCatalog(connection, settings.as_text)
@@ -92,7 +93,7 @@ def find_lacks(connection: Any, settings: PostgresSettings) -> Iterator[SourceFi
         yield from _of_table(connection, row)
 
 
-def _of_server(connection: Any, settings: PostgresSettings) -> Iterator[SourceFinding]:
+def _of_server(connection: PostgresConnection, settings: PostgresSettings) -> Iterator[SourceFinding]:
     version, level, is_standby, slots, senders, encoding, kept, may_replicate, role = ask(connection, _SERVER)[0]
     if version < _OLDEST:
         yield SourceFinding(f"PostgreSQL {version // 10_000} is too old: 12 is the first that can be followed")
@@ -132,7 +133,9 @@ def _of_server(connection: Any, settings: PostgresSettings) -> Iterator[SourceFi
         )
 
 
-def _of_publication(connection: Any, settings: PostgresSettings, rows: Sequence[TableRow]) -> Iterator[SourceFinding]:
+def _of_publication(
+    connection: PostgresConnection, settings: PostgresSettings, rows: Sequence[TableRow]
+) -> Iterator[SourceFinding]:
     name = identifier(settings.publication)
     inserts, updates, deletes, truncates, is_via_root = ask(connection, _PUBLICATION, settings.publication)[0]
     if not (inserts and updates and deletes):
@@ -164,7 +167,7 @@ def _of_publication(connection: Any, settings: PostgresSettings, rows: Sequence[
 
 
 def _of_new_publication(
-    connection: Any, settings: PostgresSettings, names: list[SourceName]
+    connection: PostgresConnection, settings: PostgresSettings, names: list[SourceName]
 ) -> Iterator[SourceFinding]:
     may_create = ask(connection, "SELECT has_database_privilege(current_database(), 'CREATE')")[0][0]
     owned = ask(
@@ -179,7 +182,7 @@ def _of_new_publication(
         )
 
 
-def _of_table(connection: Any, row: TableRow) -> Iterator[SourceFinding]:
+def _of_table(connection: PostgresConnection, row: TableRow) -> Iterator[SourceFinding]:
     name = identifier(*row.name)
     if not ask(connection, "SELECT has_table_privilege(%s::oid, 'SELECT')", row.id)[0][0]:
         role = ask(connection, "SELECT current_user::text")[0][0]
@@ -255,10 +258,10 @@ class PostgresSource:
         )
         self._lock = threading.Lock()
         self._is_closed = False
-        self._connections: list[Any] = []
+        self._connections: list[PostgresConnection] = []
         self._woken, self._waker = socket.socketpair()
         self._follower: PostgresRun | None = None
-        self._asking: Any = None
+        self._asking: PostgresConnection | None = None
 
     @classmethod
     def from_url(cls, url: str, password: str = "", **options: Any) -> PostgresSource:
@@ -321,7 +324,7 @@ class PostgresSource:
             catalog.shape_of(row.name, row.columns, row.keys).table for row in sorted(found, key=lambda row: row.name)
         ]
 
-    def events(self, positions: Mapping[SourceName, Any], *, logs: bool, until_now: bool) -> Iterator[Event]:
+    def events(self, positions: Mapping[SourceName, Position], *, logs: bool, until_now: bool) -> Iterator[Event]:
         """Return the events from some positions on, in order; a table without a position begins with its rows of now."""
         log = ReplicationStream(self._settings.server, self._opened, self._woken)
         try:
@@ -343,12 +346,12 @@ class PostgresSource:
             self._follower = None
             log.close()
 
-    def confirm(self, positions: Mapping[SourceName, Any]) -> None:
+    def confirm(self, positions: Mapping[SourceName, Position]) -> None:
         """Let the server forget the log before all of some positions."""
         if self._follower is not None:
             self._follower.confirm(positions)
 
-    def latest(self) -> Any:
+    def latest(self) -> Position:
         """Return the position of now; a slot that is gone or lost its log is made again."""
         log = ReplicationStream(self._settings.server, self._opened, self._woken)
         try:
@@ -376,7 +379,7 @@ class PostgresSource:
                 with contextlib.suppress(Exception):
                     connection.close()
 
-    def _opened(self, connection: Any) -> None:
+    def _opened(self, connection: PostgresConnection) -> None:
         with self._lock:
             if self._is_closed:
                 connection.close()
@@ -384,7 +387,7 @@ class PostgresSource:
             self._connections = [each for each in self._connections if not each.closed]
             self._connections.append(connection)
 
-    def _ask_connection(self) -> Any:
+    def _ask_connection(self) -> PostgresConnection:
         if self._asking is None or self._asking.closed:
             self._asking = self._settings.server.connect()
             self._opened(self._asking)

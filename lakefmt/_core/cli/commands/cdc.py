@@ -85,7 +85,7 @@ def cdc(
     from lakefmt._core.cdc.follow import Follower
     from lakefmt._core.cdc.open import follower_text, source_opener, whole_names
     from lakefmt._core.cdc.options import effective_values, parse_options
-    from lakefmt._core.ingest.jobs import load_config
+    from lakefmt._core.ingest.run import load_config
 
     chosen, notes = parse_options({**options, **({} if mode is None else {"mode": mode})})
     for note in notes:

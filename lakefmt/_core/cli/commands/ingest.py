@@ -1,10 +1,12 @@
-"""`lakefmt ingest`: rows of files, topics, tables and databases into tables."""
+"""`lakefmt ingest`: rows of files, topics, tables and databases into tables; its progress as a page, JSON and metrics of Prometheus."""
 
 from __future__ import annotations
 
+import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,7 +20,7 @@ from lakefmt.errors import InvalidInputError
 if TYPE_CHECKING:
     from lakefmt._core.ingest.run import Ingester, IngestProgress, RoundEngine
 
-__all__ = ["ingest"]
+__all__ = ["ingest", "page_texts", "progress_json", "progress_metrics", "status_text"]
 
 #: Options of Hudi Streamer that ask for nothing here, and why.
 _WITHOUT_EFFECT: Final = {
@@ -196,15 +198,12 @@ def ingest(
     with ExitStack() as opened:
         opened.enter_context(stopped_by_signals(stop.set))
         if port is not None:
-            from lakefmt._core.ingest.status import page_texts
             from lakefmt.services.status import serve_texts
 
             bound = opened.enter_context(serve_texts(port, page_texts(lambda: ingester.progress)))
             click.echo(f"status at http://127.0.0.1:{bound}/", err=True)
         progress = ingester.run(mode or "once")
     if as_json:
-        from lakefmt._core.ingest.status import progress_json
-
         print_json(progress_json(progress))
     else:
         click.echo(str(progress))
@@ -225,9 +224,8 @@ def _opened(
     engine: str,
 ) -> Ingester:
     """Return what runs the job that the command line describes."""
-    from lakefmt._core.ingest.jobs import load_config, resolve_jobs
     from lakefmt._core.ingest.options import table_layers
-    from lakefmt._core.ingest.run import Ingester
+    from lakefmt._core.ingest.run import Ingester, load_config, resolve_jobs
 
     loaded = {} if config is None else load_config(config)
     pause = loaded.pop("interval", 10.0)
@@ -238,7 +236,6 @@ def _opened(
 
     def write_status(progress: IngestProgress) -> None:
         if status_file is not None:
-            from lakefmt._core.ingest.status import status_text
             from lakefmt.services.status import replace_text
 
             replace_text(status_file, status_text(progress, as_json=status_file.suffix == ".json"))
@@ -308,4 +305,63 @@ def _plan_json(plan: Any) -> dict[str, object]:
         "columns": None if plan.columns is None else {each.name: str(each.type) for each in plan.columns},
         "origins": dict(plan.job.origins),
         "notes": list(plan.notes),
+    }
+
+
+# ------------------------------------------------------------------------------------------------------------- progress
+
+_COUNTERS = {
+    "rounds": "Rounds in which the source was asked.",
+    "commits": "Commits.",
+    "rows": "Rows written.",
+    "rejected_rows": "Rows rejected.",
+    "failures": "Rounds that failed.",
+    "seconds": "Seconds of rounds that committed.",
+}
+
+
+def progress_json(progress: IngestProgress) -> dict[str, object]:
+    """Return the progress as JSON values."""
+    return {"stopping": progress.is_stopping, "tables": [asdict(table) for table in progress.tables]}
+
+
+def status_text(progress: IngestProgress, *, as_json: bool) -> str:
+    """Return the content of a status file."""
+    return (json.dumps(progress_json(progress), indent=1) if as_json else str(progress)) + "\n"
+
+
+def progress_metrics(progress: IngestProgress) -> str:
+    r"""Return the progress in the text format of Prometheus.
+
+    Example:
+        >>> from lakefmt._core.ingest.run import IngestProgress, JobProgress
+        >>> page = progress_metrics(IngestProgress((JobProgress("a", "/lake/a", rows=3),)))
+        >>> [line for line in page.splitlines() if line.startswith("lakefmt_ingest_rows_total")]
+        ['lakefmt_ingest_rows_total{table="/lake/a"} 3']
+    """
+    lines = list[str]()
+    for name, help_text in _COUNTERS.items():
+        lines += [f"# HELP lakefmt_ingest_{name}_total {help_text}", f"# TYPE lakefmt_ingest_{name}_total counter"]
+        lines += [
+            f'lakefmt_ingest_{name}_total{{table="{_label(table.table)}"}} {getattr(table, name):.15g}'
+            for table in progress.tables
+        ]
+    lines += ["# HELP lakefmt_ingest_failed 1 when the last round failed.", "# TYPE lakefmt_ingest_failed gauge"]
+    lines += [
+        f'lakefmt_ingest_failed{{table="{_label(table.table)}"}} {int(table.state == "failed")}'
+        for table in progress.tables
+    ]
+    return "\n".join([*lines, ""])
+
+
+def _label(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def page_texts(read: Callable[[], IngestProgress]) -> Mapping[str, tuple[str, Callable[[], str]]]:
+    """Return the pages of a process: path → type and content."""
+    return {
+        "/": ("text/plain; charset=utf-8", lambda: f"{read()}\n"),
+        "/status.json": ("application/json", lambda: json.dumps(progress_json(read()))),
+        "/metrics": ("text/plain; version=0.0.4; charset=utf-8", lambda: progress_metrics(read())),
     }

@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt._core.arguments import Raised, run_foreign
-from lakefmt._core.arrays import distinct, from_numpy, has_values, replaced_items
+from lakefmt._core.arrays import are_large, distinct, from_numpy, has_values, replaced_items, rows_at
 from lakefmt._core.config.merge_rule import CustomMerge, MergeRule, Partial
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.ordering import (
@@ -199,7 +199,7 @@ def merge_into_base(
     is_stored[match] = True
     fresh = np.flatnonzero(~is_stored & ~incoming.deletes)
     ignored = np.flatnonzero(~is_stored & incoming.deletes)
-    inserts = incoming.table.take(from_numpy(fresh)) if len(fresh) else incoming.table.slice(0, 0)
+    inserts = rows_at(incoming.table, fresh) if len(fresh) else incoming.table.slice(0, 0)
     removed = stored[wins & removes]
     if rule.custom is not None:
         met = _MatchedRows(stored, match).where(~removes)
@@ -271,7 +271,7 @@ def _overlay_winners(
     """Return the base with winning values replaced, and the rows that changed."""
     alive = ~incoming.deletes[pairs.incoming]
     won = pairs.where(wins & alive)
-    new = incoming.table.take(from_numpy(won.incoming))
+    new = rows_at(incoming.table, won.incoming)
     weak = {} if partial is None else _replaceable_values(new, _data_fields(base), partial)
     weak |= {name: mask[won.incoming] for name, mask in incoming.lacks.items()}
     table = _replace_rows(base, won.stored, new, incoming.columns, weak)
@@ -381,6 +381,11 @@ class _ReplacedPlaces:
 def _replaced_values(
     column: pa.ChunkedArray, places: _ReplacedPlaces, values: pa.ChunkedArray
 ) -> pa.ChunkedArray | pa.Array:
+    if not pa.types.is_dictionary(column.type) and column.type == values.type:
+        if len(places.rows) == len(column):
+            return values  # in the order of the stored rows
+        if are_large(column) or are_large(values):
+            return _replaced_in_pieces(column, places.rows, values)
     new = values.combine_chunks()
     if pa.types.is_dictionary(column.type):
         return replaced_codes(column, new, lambda old, some: _replaced_values(old, places, some))
@@ -395,6 +400,16 @@ def _replaced_values(
         # For text replace_with_mask takes twice as long.
         return pa.concat_arrays([old, new]).take(places.order)
     return pc.replace_with_mask(old, places.mask, new)
+
+
+def _replaced_in_pieces(column: pa.ChunkedArray, rows: Rows, values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column of few large values, some of them replaced, without a copy of any."""
+    pieces: list[pa.Array] = []
+    end = 0
+    for number, row in enumerate(rows.tolist()):
+        pieces += [*column.slice(end, row - end).chunks, *values.slice(number, 1).chunks]
+        end = row + 1
+    return pa.chunked_array([*pieces, *column.slice(end).chunks], column.type)
 
 
 def merge_in_parts(
@@ -446,7 +461,7 @@ def sum_of_parts(parts: list[Merged]) -> Merged:
 
 def _incoming_rows_at(incoming: Incoming, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Incoming:
     lacks = {name: mask[rows] for name, mask in incoming.lacks.items()}
-    return Incoming(incoming.table.take(from_numpy(rows)), incoming.deletes[rows], incoming.columns, lacks)
+    return Incoming(rows_at(incoming.table, rows), incoming.deletes[rows], incoming.columns, lacks)
 
 
 def _with_new_rows(merged: Merged, incoming: Incoming, is_new: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Merged:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefmt._core.arrays import from_numpy
+from lakefmt._core.arrays import from_numpy, rows_at
 from lakefmt._core.config.merge_rule import CustomMerge, MergeRule
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.logs.reader import LogRows
@@ -91,7 +91,7 @@ def merge_logs(base: pa.Table, logs: LogRows, rule: MergeRule) -> pa.Table:
     table, deletes = logs.table, logs.deletes
     if combined is not None:
         # Without a partial rule the rows are those of the log, null delete markers included.
-        table = logs.table.take(from_numpy(combined.winners)) if rule.partial is None else combined.table
+        table = rows_at(logs.table, combined.winners) if rule.partial is None else combined.table
         deletes = logs.deletes[combined.winners]
     if places is not None:
         places = places[codes if combined is None else codes[combined.winners]]

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefmt._core.arrays import distinct, from_numpy
+from lakefmt._core.arrays import distinct, from_numpy, rows_at
 from lakefmt._core.config.merge_rule import CustomMerge, MergeRule, Partial
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.merge.base import call_merger, choose_survivors, fold_rows
@@ -81,7 +81,7 @@ def combine_rows(table: pa.Table, codes: Rows, rule: MergeRule) -> Combined | No
         mode = MergeMode.EVENT_TIME_ORDERING if compared else MergeMode.COMMIT_TIME_ORDERING
         kept = choose_survivors(codes, [pa.chunked_array([column]) for column in ordering], mode)
         winners = np.arange(len(codes)) if kept is None else kept
-        return Combined(table.take(from_numpy(winners)), winners)
+        return Combined(rows_at(table, winners), winners)
     fold = Fold(codes, order_ranks(ordering, len(codes)), marked_deletes(table, rule))
     return Combined(_completed(fold, table, rule.partial), fold.winners)
 

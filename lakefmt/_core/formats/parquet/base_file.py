@@ -9,6 +9,7 @@ Traps that this module closes:
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
@@ -26,7 +27,13 @@ from lakefmt._core.arrays import common_length, from_numpy, text_offsets
 from lakefmt._core.data_classes import dataclass
 from lakefmt._core.formats.bloom.bloom_filter import BloomFilter, decode_bloom_filter
 from lakefmt._core.formats.parquet.dictionary_columns import with_dictionaries
-from lakefmt._core.formats.parquet.duplicate_columns import DuplicatePages, Pages, duplicate_key_column
+from lakefmt._core.formats.parquet.duplicate_columns import (
+    DuplicatePages,
+    Pages,
+    duplicate_key_column,
+    leaf_paths,
+    without_entries,
+)
 from lakefmt._core.schema import check_required, fill_unseen
 from lakefmt._core.values import COMMIT_SEQNO, RECORD_KEY
 from lakefmt.errors import CorruptFile, InternalError, StorageError
@@ -44,10 +51,13 @@ __all__ = [
     "key_ranges",
     "leaves_with_nan",
     "outermost",
+    "without_filter",
 ]
 
 BLOOM_KEY = "org.apache.hudi.bloomfilter"
 LEGACY_BLOOM_KEY = "com.uber.hoodie.bloomfilter"
+#: An entry of so many bytes is worth a footer without it.
+_LARGE_ENTRY_BYTES = 64 << 10
 BLOOM_TYPE_KEY = "hoodie_bloom_filter_type_code"
 MIN_KEY = "hoodie_min_record_key"
 MAX_KEY = "hoodie_max_record_key"
@@ -71,6 +81,9 @@ _BATCH_BYTES, _BATCH_ROWS = 2 << 20, (1 << 10, 1 << 16)
 
 #: Arrow makes two row groups of more rows.
 _MOST_GROUP_ROWS = 1 << 20
+
+#: Of columns with a value of so many bytes no ends are kept.
+_HUGE_BYTES = 1 << 20
 
 #: With fewer texts than this, comparing all of them is faster than choosing which to compare.
 _MANY_TEXTS = 1000
@@ -143,6 +156,7 @@ class BaseFileWriter:
                 "write_batch_size": _batch_rows(first, whole=traits is not None),
                 "write_page_checksum": True,  # a flipped bit in a page is an error, not another value
                 "version": "2.6",
+                "write_statistics": _leaves_with_statistics(self._schema, first),
             }
             self._copies = DuplicatePages(self._sink, {**options, "use_dictionary": False})
             coded = _worth_a_dictionary(first, traits) or False
@@ -264,6 +278,27 @@ def _leaves_with_nan(name: str, column: pa.ChunkedArray) -> Iterator[str]:
 
 def _has_nan(column: pa.ChunkedArray) -> bool:
     return any(chunk.true_count for chunk in pc.is_nan(column).chunks)
+
+
+def _leaves_with_statistics(schema: pa.Schema, rows: pa.Table) -> Sequence[str] | bool:
+    """Return the columns whose smallest and largest value a footer tells, by the first rows; True: all.
+
+    Arrow holds two copies of values of any length while it writes, and tells none that is long.
+    """
+    huge = [name for name, column in zip(rows.column_names, rows.columns, strict=True) if _has_huge(column)]
+    if not huge:
+        return True
+    with pq.ParquetWriter(io.BytesIO(), schema, store_schema=False, use_compliant_nested_type=True) as writer:
+        pass
+    return [path for path in leaf_paths(writer.writer.metadata) if path not in huge]
+
+
+def _has_huge(column: pa.ChunkedArray) -> bool:
+    kind = column.type
+    is_flat = pt.is_string(kind) or pt.is_binary(kind)
+    if not is_flat or column.get_total_buffer_size() < _HUGE_BYTES or column.nbytes < _HUGE_BYTES:
+        return False
+    return bool((pc.max(pc.binary_length(column)).as_py() or 0) >= _HUGE_BYTES)
 
 
 def _batch_rows(rows: pa.Table, *, whole: bool) -> int:
@@ -482,6 +517,15 @@ class BaseFileFooter:
         return None if text is None else decode_bloom_filter(text, self.entries.get(BLOOM_TYPE_KEY))
 
 
+def without_filter(metadata: pq.FileMetaData, footer: BaseFileFooter) -> pq.FileMetaData:
+    """Return a footer without its filter where that is large, and stays in `footer`: Arrow holds two more copies of it."""
+    large = [key for key in (BLOOM_KEY, LEGACY_BLOOM_KEY) if len(footer.entries.get(key, "")) >= _LARGE_ENTRY_BYTES]
+    try:
+        return without_entries(metadata, large) if large else metadata
+    except (InternalError, IndexError):  # a footer that Arrow reads may still hold what is not expected here
+        return metadata
+
+
 def check_row_counts(metadata: pq.FileMetaData) -> None:
     """Refuse a footer whose row groups do not hold the rows that the file announces.
 
@@ -519,4 +563,7 @@ def decode_footer(metadata: pq.FileMetaData, schema: pa.Schema | None = None) ->
         entries = {key.decode(): value.decode() for key, value in raw.items() if key != b"ARROW:schema"}
     except UnicodeDecodeError:
         raise CorruptFile("a footer entry of a base file is not UTF-8") from None
-    return BaseFileFooter(metadata.num_rows, metadata.schema.to_arrow_schema() if schema is None else schema, entries)
+    plain = (
+        metadata.schema.to_arrow_schema() if schema is None else schema
+    ).remove_metadata()  # it has the entries, too
+    return BaseFileFooter(metadata.num_rows, plain, entries)

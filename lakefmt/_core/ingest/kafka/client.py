@@ -11,7 +11,7 @@ import logging
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from lakefmt._core.arguments import library, shown
 from lakefmt._core.ingest.kafka.offsets import OffsetRange
@@ -63,6 +63,27 @@ class MessageBatch(NamedTuple):
     values: list[bytes | None]
     timestamps: list[int]
     headers: list[list[tuple[str, bytes | None]] | None]
+
+
+class ClientError(Protocol):
+    """What is called of an error of confluent_kafka."""
+
+    def code(self) -> int: ...
+    def fatal(self) -> bool: ...
+    def str(self) -> str: ...
+
+
+class Message(Protocol):
+    """What is called of a message of confluent_kafka."""
+
+    def __len__(self) -> int: ...
+    def error(self) -> ClientError | None: ...
+    def partition(self) -> int: ...
+    def offset(self) -> int: ...
+    def key(self) -> bytes | None: ...
+    def value(self) -> bytes | None: ...
+    def timestamp(self) -> tuple[int, int]: ...
+    def headers(self) -> list[tuple[str, bytes | None]] | None: ...
 
 
 class KafkaClient:
@@ -182,7 +203,7 @@ class KafkaClient:
                 consumer.unassign()
 
     def _read(self, consumer: Any, left: dict[int, int]) -> Iterator[MessageBatch]:
-        messages: list[Any] = []
+        messages: list[Message] = []
         size = number = 0
         deadline = time.monotonic() + self._options.seconds
         at_once = 500
@@ -205,7 +226,7 @@ class KafkaClient:
         if messages:
             yield self._batch(messages)
 
-    def _take(self, consumer: Any, came: Sequence[Any], left: dict[int, int]) -> tuple[list[Any], int]:
+    def _take(self, consumer: Any, came: Sequence[Message], left: dict[int, int]) -> tuple[list[Message], int]:
         """Return the messages that belong to the ranges, and their bytes; ranges that are done leave `left`."""
         taken = []
         size = 0
@@ -227,7 +248,7 @@ class KafkaClient:
                 consumer.pause([self._place(partition, None)])
         return taken, size
 
-    def _look_at(self, error: Any, partition: int, left: Mapping[int, int]) -> None:
+    def _look_at(self, error: ClientError, partition: int, left: Mapping[int, int]) -> None:
         """Raise what an error means, unless the client tries again by itself."""
         code, codes = error.code(), self._kafka.KafkaError
         if code in (codes._AUTO_OFFSET_RESET, codes.OFFSET_OUT_OF_RANGE) and partition in left:
@@ -247,7 +268,7 @@ class KafkaClient:
             f"{shown(self._topic)} is not read up to offset {end}{because}"
         )
 
-    def _batch(self, messages: Sequence[Any]) -> MessageBatch:
+    def _batch(self, messages: Sequence[Message]) -> MessageBatch:
         return MessageBatch(
             [message.partition() for message in messages],
             [message.offset() for message in messages],
@@ -308,7 +329,7 @@ class KafkaClient:
                 f"{'there is no such setting' if 'No such' in said else 'its value has no meaning'}"
             ) from None
 
-    def _note(self, error: Any) -> None:
+    def _note(self, error: ClientError) -> None:
         self._trouble = error.str()
 
     def _place(self, partition: int, offset: int | None) -> Any:
@@ -324,7 +345,7 @@ class KafkaClient:
         except TimeoutError:
             raise SourceUnavailable(f"Kafka at {self.address} does not answer") from None
 
-    def _error(self, error: Any) -> SourceRefused | SourceUnavailable:
+    def _error(self, error: ClientError) -> SourceRefused | SourceUnavailable:
         """Return an error of the client as one of a source."""
         codes = self._kafka.KafkaError
         if error.code() in (codes.UNKNOWN_TOPIC_OR_PART, codes._UNKNOWN_TOPIC, codes._UNKNOWN_PARTITION):

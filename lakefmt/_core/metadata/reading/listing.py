@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from lakefmt._core.arrays import from_numpy, text_offsets
 from lakefmt._core.config.table_config import TableConfig
-from lakefmt._core.filegroups.listing import FileListing, KnownListing, StorageListing
+from lakefmt._core.filegroups.listing import Choose, FileListing, KnownListing, StorageListing
 from lakefmt._core.filegroups.model import BaseFile, LogFile, parse_files
 from lakefmt._core.filegroups.table_client import TableClient
 from lakefmt._core.metadata.keys import ALL_PARTITIONS
@@ -286,6 +286,10 @@ class MetadataListing:
         if self._storage.lists_partitions_at_once and self._is_storage_cheaper(1):
             return self._storage.candidates()
         return self.partitions()
+
+    def chosen(self, choose: Choose) -> list[PartitionPath]:
+        """Return what `choose` takes from the partitions."""
+        return choose(self.partitions())
 
     def files(self, partitions: Iterable[PartitionPath] | None) -> tuple[list[BaseFile], list[LogFile]]:
         """Return the files of the partitions named, or of all.

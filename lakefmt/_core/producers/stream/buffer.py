@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lakefmt._core.arguments import shown
+from lakefmt._core.arguments import Raised, run_foreign, shown
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.producers.stream.options import FailedBatch, RowOperator, StreamOptions
 from lakefmt._core.producers.stream.rows import RowChecker
@@ -258,10 +258,10 @@ def failed_batches(buffers: Iterable[Buffer], cause: BaseException | None) -> li
 
 def _batch_of_buffers(buffers: Sequence[Buffer], cause: BaseException | None) -> list[FailedBatch]:
     """Return the rows of buffers as one batch; where they do not become columns, each row as a text."""
-    try:
-        return [FailedBatch(joined_rows([table for buffer in buffers for table in buffer.tables()]), cause)]
-    except Exception:  # noqa: BLE001 - whatever it is, a stream that cannot fail would try for ever
+    rows = run_foreign(lambda: joined_rows([table for buffer in buffers for table in buffer.tables()]))
+    if isinstance(rows, Raised):  # whatever it is, a stream that cannot fail would try for ever
         return [FailedBatch(_readable_rows(part), cause) for buffer in buffers for part in buffer._parts]
+    return [FailedBatch(rows, cause)]
 
 
 def _readable_rows(part: _RowRun | pa.Table) -> pa.Table:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefmt._core.arguments import shown
+from lakefmt._core.arguments import Raised, run_foreign, shown
 from lakefmt._core.data_classes import dataclass
 from lakefmt._core.producers.stream.buffer import Buffer
 from lakefmt._core.producers.stream.committing import KeyScope, has_record_keys, key_scope, stored_rows
@@ -413,13 +413,10 @@ class Flusher:
         Raises:
             FlushFailed: the stream fails.
         """
-        try:
-            answer = self._answer(rows, error)
-            if answer == "skip":
-                self._bury(rows, error)
-        except Exception as raised:  # noqa: BLE001  (the caller's function, and the store of the dead letters)
-            error, answer = raised, "fail"
-        if answer != "fail":
+        answer = run_foreign(lambda: self._answer(rows, error))
+        if isinstance(answer, Raised):
+            error = answer.error
+        elif answer != "fail":
             return answer
         what = f"{rows.num_rows} rows of stream {self.writer.stream!r}"
         failed = FlushFailed(
@@ -434,12 +431,16 @@ class Flusher:
         raise failed from error
 
     def _answer(self, rows: pa.Table, error: Exception) -> str:
+        """Return what the options or the caller's function say, once rows to be skipped are in the dead letters."""
         handler = self._options.error_type_handler
         if isinstance(handler, ErrorTypeHandler):
-            return "skip" if handler is ErrorTypeHandler.IGNORE else "fail"
-        answer = handler(FailedBatch(rows, error), error)
+            answer = "skip" if handler is ErrorTypeHandler.IGNORE else "fail"
+        else:
+            answer = handler(FailedBatch(rows, error), error)
         if answer not in ("retry", "skip", "fail"):
             raise InvalidInputError(f"error_type_handler answered {shown(answer)}: expected 'retry', 'skip' or 'fail'")
+        if answer == "skip":
+            self._bury(rows, error)
         return answer
 
     def _bury(self, rows: pa.Table, error: Exception) -> None:

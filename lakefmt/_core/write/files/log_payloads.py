@@ -194,8 +194,9 @@ def _told_by_blocks(rows: pa.Table, deletes: Mask, marked: Mask, rule: MergeRule
 
 def _split(rows: pa.Table, as_records: Mask, brought: frozenset[str], positions: I64 | None) -> LogRowsOut:
     names = [field.name for field in rows.schema if field.name in brought]
+    data = rows.select(names)
     return LogRowsOut(
-        rows.filter(from_numpy(~as_records)).select(names),
+        data.filter(from_numpy(~as_records)) if as_records.any() else data,
         rows.filter(from_numpy(as_records)),
         len(names) < rows.num_columns,
         None if positions is None else positions[~as_records],
