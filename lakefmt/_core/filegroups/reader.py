@@ -44,7 +44,10 @@ __all__ = [
     "reading",
 ]
 
-_CACHED_FOOTERS = 2048
+#: Bytes of footers that are kept. One of a file of a million keys has a filter of 6 MB in it, most have some kilobytes.
+_CACHED_FOOTER_BYTES = 64 << 20
+#: What a footer takes beside the texts of its entries: its schema above all.
+_FOOTER_BYTES = 16 << 10
 #: In a smaller file decoding the keys twice takes less time than comparing their bytes with those of a column.
 _WORTH_COMPARING = 64 << 10
 
@@ -279,7 +282,7 @@ class BaseFileReader:
     def __init__(self, store: ObjectStore, unstored: VirtualColumns | None = None) -> None:
         self._virtual_columns = unstored
         self._filesystem, self._prefix = store.arrow_filesystem()
-        self._footers: Kept[tuple[BaseFileFooter, BloomFilter | None]] = Kept(_CACHED_FOOTERS)
+        self._footers: Kept[BaseFileFooter] = Kept(_CACHED_FOOTER_BYTES)
         #: The caches of this reader and of readers derived from it.
         self.kept: list[Kept[Any]] = [self._footers]
 
@@ -310,20 +313,16 @@ class BaseFileReader:
 
     def footer(self, file: BaseFile) -> BaseFileFooter:
         """Return a file's footer."""
-        return self._cached(file)[0]
-
-    def bloom_filter(self, file: BaseFile) -> BloomFilter | None:
-        """Return a file's bloom filter, or None; it is shared: do not modify it."""
-        return self._cached(file)[1]
-
-    def _cached(self, file: BaseFile) -> tuple[BaseFileFooter, BloomFilter | None]:
-        cached = self._footers.get(file)
-        if cached is None:
+        footer = self._footers.get(file)
+        if footer is None:
             with self._open(file) as parquet:
                 footer = decode_footer(parquet.metadata)
-            cached = (footer, footer.bloom_filter())
-            self._footers.keep(file, cached, 1)
-        return cached
+            self._footers.keep(file, footer, sum(map(len, footer.entries.values())) + _FOOTER_BYTES)
+        return footer
+
+    def bloom_filter(self, file: BaseFile) -> BloomFilter | None:
+        """Return a file's bloom filter, or None."""
+        return self.footer(file).bloom_filter()
 
     def forget_absent(self, partitions: Collection[PartitionPath] | None, present: Sequence[BaseFile]) -> None:
         """Drop the cached footers of files that a listing did not return.

@@ -156,7 +156,7 @@ class GroupRewrite:
 
     @cached_property
     def _reader(self) -> BaseFileReader:
-        return BaseFileReader(self.client.store, self._virtual)
+        return self.client.reader.completing(self._virtual)
 
     def run(self, number: int, group: ClusteringGroup) -> list[WriteStat]:
         """Write the new files of a group.
