@@ -283,7 +283,7 @@ def sources(spark: Any, root: Path) -> dict[str, Any]:
 def offsets(spark: Any, root: Path) -> dict[str, Any]:
     """Ask the reader of a source what Spark asks, without a query: starts, limits, what a clean removed, refusals."""
     from lakefmt.spark.data_source import LakefmtDataSource
-    from lakefmt.spark.streams.source import EARLIEST, encode_offset
+    from lakefmt.spark.streams.offsets import EARLIEST, encode_offset
 
     path = str(root / "offsets")
     for v, keys in enumerate(("ab", "bc", "c"), 1):

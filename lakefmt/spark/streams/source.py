@@ -1,8 +1,4 @@
-"""A table as the source of a stream: Spark asks a worker of its own for offsets, and tasks for rows.
-
-An offset is the completion time of the last commit that was read (the requested time in version 6), as JSON
-``{"completion": "20260102030405006", "v": 1}``. A batch is the commits after one offset, up to and with the next.
-"""
+"""A table as the source of a stream: Spark asks a worker of its own for offsets, and tasks for rows."""
 
 from __future__ import annotations
 
@@ -19,167 +15,19 @@ from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableSta
 from lakefmt._core.read.incremental import is_rewrite, select_commits
 from lakefmt._core.read.snapshot import planned_clusterings, with_archived_instants
 from lakefmt._core.storage.time_source import SystemTimeSource
-from lakefmt.errors import InvalidInputError, SnapshotExpired, UnknownSetting, UnsupportedFeature
+from lakefmt.errors import SnapshotExpired, UnsupportedFeature
 from lakefmt.spark.options import parse_read_options
 from lakefmt.spark.scan import PlannedScan, SparkSplit, open_scan
+from lakefmt.spark.streams.offsets import (
+    EARLIEST,
+    CommitSize,
+    choose_end,
+    decode_offset,
+    encode_offset,
+    take_source_options,
+)
 
-__all__ = [
-    "EARLIEST",
-    "CommitSize",
-    "SourceOptions",
-    "TableStreamReader",
-    "choose_end",
-    "decode_offset",
-    "encode_offset",
-    "take_source_options",
-]
-
-EARLIEST: Final = "000"
-_OFFSET_VERSION: Final = 1
-_FILES, _BYTES, _LOSS = "maxfilespertrigger", "maxbytespertrigger", "failondataloss"
-_START_OPTION: Final = "hoodie.datasource.streaming.startoffset"
-_QUERY_OPTION: Final = "hoodie.datasource.query.type"
-_FORMAT_OPTION: Final = "hoodie.datasource.query.incremental.format"
-_FALLBACK_OPTION: Final = "hoodie.datasource.read.incr.fallback.fulltablescan.enable"
-
-
-@dataclass(frozen=True, slots=True)
-class CommitSize:
-    """One commit that a batch may end with.
-
-    Attributes:
-        time: its completion time (its requested time in version 6).
-        files: the files that it wrote.
-        num_bytes: their bytes.
-    """
-
-    time: str
-    files: int = 0
-    num_bytes: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class SourceOptions:
-    """How a stream reads a table.
-
-    Attributes:
-        start: ``earliest``, ``latest``, or the time after which a query without a checkpoint begins.
-        max_files: about how many files one batch reads; None: no limit.
-        max_bytes: about how many bytes one batch reads; None: no limit.
-        fails_on_loss: what a clean removed is an error; False: it is left out with a warning.
-    """
-
-    start: str = "earliest"
-    max_files: int | None = None
-    max_bytes: int | None = None
-    fails_on_loss: bool = True
-
-
-def encode_offset(time: str) -> dict[str, object]:
-    """Return an offset as Spark keeps it.
-
-    Example:
-        >>> encode_offset("20260102030405006")
-        {'completion': '20260102030405006', 'v': 1}
-    """
-    return {"completion": time, "v": _OFFSET_VERSION}
-
-
-def decode_offset(offset: Mapping[str, object]) -> str:
-    """Return the time of an offset.
-
-    Raises:
-        InvalidInputError: the checkpoint folder holds something else.
-
-    Example:
-        >>> decode_offset({"completion": "000", "v": 1})
-        '000'
-    """
-    time = offset.get("completion")
-    if offset.get("v") != _OFFSET_VERSION or not isinstance(time, str) or not (time.isascii() and time.isdigit()):
-        raise InvalidInputError(
-            f"the checkpoint holds no offset of lakefmt: {str(dict(offset))[:80]}; a new checkpoint folder begins anew"
-        )
-    return time
-
-
-def choose_end(
-    commits: Sequence[CommitSize],
-    start: str,
-    *,
-    max_files: int | None = None,
-    max_bytes: int | None = None,
-    readable_from: str = "",
-) -> str:
-    """Return the end of the next batch.
-
-    A batch takes at least one commit, however large. It does not end before the oldest state that cleans have left: such
-    an end could not be read.
-
-    Args:
-        commits: those after `start`, oldest first; table services change no row and are no end.
-        start: the offset so far, returned when there is nothing new.
-        max_files: about how many files the batch may have.
-        max_bytes: about how many bytes the batch may have.
-        readable_from: the oldest time as of which the table can still be read.
-
-    Example:
-        >>> commits = [CommitSize("1", 2), CommitSize("2", 2), CommitSize("3", 2)]
-        >>> choose_end(commits, "0", max_files=4), choose_end(commits, "0", max_files=1, readable_from="3")
-        ('2', '3')
-    """
-    end, files, num_bytes = start, 0, 0
-    for commit in commits:
-        files, num_bytes = files + commit.files, num_bytes + commit.num_bytes
-        is_full = (max_files is not None and files > max_files) or (max_bytes is not None and num_bytes > max_bytes)
-        if is_full and end > start and end >= readable_from:
-            break
-        end = commit.time
-    return end
-
-
-def take_source_options(options: Mapping[str, str]) -> tuple[SourceOptions, dict[str, str]]:
-    """Return the source's own options, and those of the queries of its batches.
-
-    Raises:
-        UnknownSetting: a value that an option does not take.
-        UnsupportedFeature: a query that is no stream.
-
-    Example:
-        >>> took, query = take_source_options({"maxFilesPerTrigger": "10"})
-        >>> took.max_files, query["hoodie.datasource.query.type"]
-        (10, 'incremental')
-    """
-    given = {name.lower() if not name.lower().startswith("storage.") else name: v for name, v in options.items()}
-    start = given.pop(_START_OPTION, "earliest").lower()
-    if start not in ("earliest", "latest") and not (start.isascii() and start.isdigit()):
-        raise UnknownSetting(
-            f"hoodie.datasource.streaming.startOffset takes earliest, latest or an instant time, not {start[:40]!r}"
-        )
-    files, num_bytes = (_parse_limit(name, given.pop(name, None)) for name in (_FILES, _BYTES))
-    loss = given.pop(_LOSS, "true").lower()
-    if loss not in ("true", "false"):
-        raise UnknownSetting(f"failOnDataLoss takes true or false, not {loss[:40]!r}")
-    if given.get(_FORMAT_OPTION, "").lower() == "cdc" and given.get(_QUERY_OPTION, "").lower() != "incremental":
-        raise UnsupportedFeature(f"{_FORMAT_OPTION}=cdc needs {_QUERY_OPTION}=incremental, as in Hudi")
-    if given.get(_QUERY_OPTION, "snapshot").lower() == "read_optimized" or "as.of.instant" in given:
-        raise UnsupportedFeature(
-            "a stream reads what commits add: read_optimized and as.of.instant are for batch reads"
-        )
-    if any(f"hoodie.datasource.read.{side}.instanttime" in given for side in ("begin", "end")):
-        raise UnsupportedFeature("a stream has no end, and hoodie.datasource.streaming.startOffset names its start")
-    given[_QUERY_OPTION] = "incremental"
-    given.setdefault(_FALLBACK_OPTION, "false")
-    return SourceOptions(start, files, num_bytes, loss == "true"), given
-
-
-def _parse_limit(name: str, text: str | None) -> int | None:
-    if text is None:
-        return None
-    if not (text.isascii() and text.isdigit()) or len(text) > 18 or int(text) == 0:
-        raise UnknownSetting(f"{name} takes a number from 1 on, not {text[:40]!r}")
-    return int(text)
-
+__all__ = ["TableStreamReader"]
 
 try:
     from pyspark.sql.streaming.datasource import (
