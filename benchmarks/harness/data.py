@@ -102,7 +102,7 @@ def make_base(rows: int, seed: int = 1) -> pa.Table:
     return make_rows(np.random.default_rng(seed).integers(0, len(DAYS), rows), seed + 1)
 
 
-def late_days(rows: int, rng: np.random.Generator, count: int) -> np.ndarray[Any, Any]:
+def late_days(rows: int, rng: np.random.Generator, count: int = len(DAYS)) -> np.ndarray[Any, Any]:
     """Return which of `count` days each row of a late batch has: mostly the newest, half as many for every day before, and a tail over all."""
     age = np.minimum(rng.geometric(0.5, rows) - 1, count - 1)
     newest_first = np.where(rng.random(rows) < TAIL, rng.integers(0, count, rows), age)
