@@ -187,6 +187,8 @@ MANY_DAYS = [str(np.datetime64("2026-01-01") + number) for number in range(120)]
 #: What the rows of a large table are compared by: how many there are of a day, and these columns' sums.
 SUMMED = ("i0", "i1")
 Totals = dict[str, list[int]]
+#: Rows of a batch of a large table.
+_BATCH_ROWS = 100_000
 
 
 def totals(batches: Iterable[pa.RecordBatch]) -> Totals:
@@ -203,9 +205,7 @@ def totals(batches: Iterable[pa.RecordBatch]) -> Totals:
             *(sums[name].to_pylist() for name in sums.column_names if name != PARTITION),
             strict=True,
         ):
-            found[day] = [
-                before + value for before, value in zip(found.get(day, [0] * len(values)), values, strict=True)
-            ]
+            _add(found, {day: values}, 1)
     return dict(sorted(found.items()))
 
 
@@ -231,18 +231,18 @@ def prepare_large(folder: Path, rows: int) -> Dataset:
     replaced: Totals = {}
     late: list[pa.Table] = []
     chosen: list[pa.Table] = []
+    asked = np.arange(0, rows, max(rows // 100, 1))[:100]
     schema = make_rows(np.zeros(1, np.int64), 0, names=MANY_DAYS).schema
     with pa.OSFile(made.path("base"), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
-        for number, start in enumerate(range(0, rows, _EACH)):
-            count = min(_EACH, rows - start)
+        for number, start in enumerate(range(0, rows, _BATCH_ROWS)):
+            count = min(_BATCH_ROWS, rows - start)
             days = np.random.default_rng(number).integers(0, len(MANY_DAYS), count)
             batch = make_rows(days, 3_000_000 + number, names=MANY_DAYS)
-            writer.write_table(batch, max_chunksize=_EACH)
+            writer.write_table(batch, max_chunksize=_BATCH_ROWS)
             late.append(late_batch(batch, max(count // 100, 1), 5_000_000 + 2 * number, names=MANY_DAYS))
             again = batch.filter(pc.is_in(batch[KEY], late[-1][KEY].combine_chunks()))
             _add(loaded, totals(batch.to_batches()), 1)
             _add(replaced, totals(again.to_batches()), 1)
-            asked = np.arange(0, rows, max(rows // 100, 1))[:100]
             chosen.append(batch.take(pa.array(asked[(asked >= start) & (asked < start + count)] - start)))
     store_table(Path(made.path("late")), pa.concat_tables(late))
     store_table(Path(made.path("lookup")), pa.concat_tables(chosen))
@@ -251,10 +251,6 @@ def prepare_large(folder: Path, rows: int) -> Dataset:
     _add(after, replaced, -1)
     stamp.write_text(json.dumps({"base": loaded, "after": after}), "utf-8")
     return made
-
-
-#: Rows of a batch of a large table.
-_EACH = 100_000
 
 
 def _add(into: Totals, more: Totals, sign: int) -> None:

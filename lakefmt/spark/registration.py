@@ -261,19 +261,19 @@ def _wrap_method(kind: type, name: str, make: Callable[[str, _Method], _Method])
 
 
 class _Writer(Protocol):
-    """What is taken of a writer of batches."""
+    """The attributes of a Spark batch writer that lakefmt uses."""
 
     _df: DataFrame
 
 
 class _Reader(Protocol):
-    """What is called of a reader of batches."""
+    """The methods of a Spark batch reader that lakefmt calls."""
 
     def option(self, key: str, value: str) -> object: ...
 
 
 class _StreamWriter(Protocol):
-    """What is called of a writer of streams."""
+    """The methods of a Spark stream writer that lakefmt calls."""
 
     def foreachBatch(self, func: StreamSink) -> object: ...  # noqa: N802 - the name is that of Spark
 

@@ -541,7 +541,7 @@ class TableSink:
         return images, build_record_keys(spec, images)
 
     def _kept_if_late(self, rows: pa.Table) -> pa.Table:
-        """Return rows with the values of the stored row in each that is late: read again, it must not be taken for one that is gone."""
+        """Return rows in which late ones have the values of the stored row, so that a repeated snapshot does not delete it."""
         client = self.table.client
         table_at = client.at(client.load())
         order = merge_rule(table_at.config).stored

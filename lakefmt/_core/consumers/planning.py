@@ -35,10 +35,10 @@ from lakefmt.errors import LakefmtError
 
 __all__ = ["CommitFinder", "NextCommits", "in_queue_order"]
 
-#: Commits that are planned at once at first; a stream that lags asks again without waiting.
+#: Commits of the first plan; a stream that lags plans again without waiting.
 _FIRST_COMMITS: Final = 256
-#: To plan commits reads the timeline and lists files, and logs before them are read again. So each plan of a stream that lags has
-#: this many times the commits of the one before, while it has no more parts than the second number.
+#: Every plan loads the timeline, lists files and reads earlier logs again. So a stream that lags plans this many times as many
+#: commits each time, up to a maximum number of parts.
 _GROWTH, _MOST_PARTS = 4, 1 << 14
 _MAX_BYTES: Final = 1 << 16
 

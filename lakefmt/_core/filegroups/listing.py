@@ -60,7 +60,7 @@ _MANY_NEW_FILES = 64
 
 _Files = tuple[list[BaseFile], list[LogFile]]
 Seen = Callable[[Collection[PartitionPath] | None, Sequence[BaseFile]], None]
-#: Returns paths for the partitions that a table has: some of them, and paths of no partition.
+#: Selects from the partition paths of a table; the result may also have paths that do not exist.
 Choose = Callable[[list[PartitionPath]], list[PartitionPath]]
 
 
@@ -76,7 +76,7 @@ class FileListing(Protocol):
         ...
 
     def chosen(self, choose: Choose) -> list[PartitionPath]:
-        """Return what `choose` takes from the partitions."""
+        """Return the partitions that `choose` selects."""
         ...
 
     def files(self, partitions: Iterable[PartitionPath] | None) -> _Files:
@@ -159,14 +159,14 @@ class StorageListing:
         return sorted(self._walk())
 
     def chosen(self, choose: Choose) -> list[PartitionPath]:
-        """Return what `choose` takes from the partitions; only at what it takes is looked, unless that is no partition."""
+        """Return the partitions that `choose` selects. Only these are looked up; if one does not exist, all partitions are listed."""
         if self._levels is None:
             return choose(self.partitions())
         candidates = self.candidates()
         paths = choose(candidates)
         if all(map(self._is_partition, set(candidates).intersection(paths))):
             return paths
-        return choose(self.partitions())  # it might have taken another one instead
+        return choose(self.partitions())  # given only existing partitions, it may select others
 
     def _directories_at(self, level: int) -> list[str]:
         directories = [""]

@@ -44,9 +44,9 @@ __all__ = [
     "reading",
 ]
 
-#: Bytes of footers that are kept. One of a file of a million keys has a filter of 6 MB in it, most have some kilobytes.
+#: Maximum bytes of cached footers. The key filter of a million keys takes 6 MB of a footer; most footers take a few kilobytes.
 _CACHED_FOOTER_BYTES = 64 << 20
-#: What a footer takes beside the texts of its entries: its schema above all.
+#: Bytes of a cached footer besides the strings of its entries, mostly its schema.
 _FOOTER_BYTES = 16 << 10
 #: In a smaller file decoding the keys twice takes less time than comparing their bytes with those of a column.
 _WORTH_COMPARING = 64 << 10

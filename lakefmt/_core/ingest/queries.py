@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 class _Cursor(Protocol):
-    """What is called of a cursor of the DB-API; `fetchone` where a statement has one row."""
+    """The methods of a DB-API cursor that lakefmt calls; `fetchone` only after a statement that returns one row."""
 
     @property
     def description(self) -> Any: ...
@@ -49,7 +49,7 @@ class _Cursor(Protocol):
 
 
 class _Connection(Protocol):
-    """What is called of a connection of the DB-API."""
+    """The methods of a DB-API connection that lakefmt calls."""
 
     def cursor(self) -> _Cursor: ...
     def close(self) -> object: ...

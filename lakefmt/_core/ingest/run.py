@@ -544,7 +544,7 @@ _MOST_CONFIG_BYTES = 16 << 20
 
 
 def load_config(path: str | os.PathLike[str]) -> dict[str, object]:
-    """Return the settings of a job file in TOML.
+    """Read a TOML job file and return its settings.
 
     Args:
         path: of the file.

@@ -448,7 +448,7 @@ class JobSink:
 
 # -------------------------------------------------------------------------------------------------- rounds with deletes
 
-#: The column that tells inserts, updates and deletes on their way into the commit.
+#: Column of row kinds (insert, update, delete); it is dropped before the commit.
 KIND: Final = "_lakefmt_ingest_kind"
 
 #: The operator of each kind, by its code. A row before an update is deleted unless its key comes again.

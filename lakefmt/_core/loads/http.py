@@ -513,7 +513,7 @@ class _AsgiBody:
 
 
 class AsgiLoads:
-    """An application of ASGI 3; the server's lifespan events start and stop the service.
+    """An ASGI 3 application. The lifespan events of the server start and stop the service.
 
     Args:
         service: what it answers with.

@@ -560,7 +560,7 @@ _IGNORED_HEADERS: Final = frozenset(
 
 
 def is_known_header(name: str) -> bool:
-    """Return whether a header, in lower case, means something, or is left out on purpose.
+    """Return whether the server reads a header or ignores it on purpose; `name` is in lower case.
 
     Example:
         >>> is_known_header("column_separator"), is_known_header("column-separator")

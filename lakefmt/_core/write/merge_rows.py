@@ -184,7 +184,7 @@ def join_rule(on: str | Sequence[str] | None, key: Sequence[str], target: pa.Sch
         if lacking := [name for name in names if _type_at(schema, tuple(name.split("."))) is None]:
             raise InvalidInputError(f"merge: the {side} has no column {', '.join(map(repr, lacking))}: {schema.names}")
     paths = [tuple(name.split(".")) for name in names]
-    # As in a condition: hashes tell zeros apart and take NaN for equal, which only the identity of a row does.
+    # Floats are compared as a condition compares them. A hash join distinguishes 0.0 from -0.0 and matches NaN with NaN.
     by_value = [
         path
         for path, name in zip(paths, names, strict=True)

@@ -42,7 +42,7 @@ Converter: TypeAlias = Callable[[object], object]
 FieldType: TypeAlias = "ConnectType | tuple[ConnectType, Fields | None]"
 #: The fields of a struct, by name.
 Fields: TypeAlias = "Mapping[str, FieldType]"
-#: A schema of Avro as JSON.
+#: An Avro schema as parsed JSON.
 AvroSchema: TypeAlias = str | list[object] | dict[str, object]
 
 #: The digits that PostgreSQL's numeric may have before and behind the point.

@@ -119,7 +119,7 @@ def _error_of(doing: str, error: BaseException, otherwise: type[Exception]) -> E
 
 
 class PostgresCursor(Protocol):
-    """What is called of a cursor of psycopg2; `fetchone` only where there is a row."""
+    """The methods of a psycopg2 cursor that lakefmt calls; `fetchone` only after a statement that returns a row."""
 
     @property
     def description(self) -> object: ...
@@ -139,7 +139,7 @@ class LogMessage(Protocol):
 
 
 class ReplicationCursor(PostgresCursor, Protocol):
-    """What is called of a cursor that reads the log."""
+    """The methods of a psycopg2 replication cursor that lakefmt calls."""
 
     @property
     def wal_end(self) -> int: ...
@@ -152,7 +152,7 @@ class ReplicationCursor(PostgresCursor, Protocol):
 
 
 class PostgresConnection(Protocol):
-    """What is called of a connection of psycopg2."""
+    """The methods of a psycopg2 connection that lakefmt calls."""
 
     @property
     def closed(self) -> int: ...
@@ -164,7 +164,7 @@ class PostgresConnection(Protocol):
 
 
 class ReplicationConnection(PostgresConnection, Protocol):
-    """What is called of a connection that reads the log."""
+    """The methods of a psycopg2 replication connection that lakefmt calls."""
 
     def cursor(self) -> ReplicationCursor: ...
 

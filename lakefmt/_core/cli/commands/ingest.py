@@ -321,7 +321,7 @@ _COUNTERS = {
 
 
 def progress_json(progress: IngestProgress) -> dict[str, object]:
-    """Return the progress as JSON values."""
+    """Return the progress as a dictionary for JSON."""
     return {"stopping": progress.is_stopping, "tables": [asdict(table) for table in progress.tables]}
 
 

@@ -56,7 +56,7 @@ __all__ = [
 
 BLOOM_KEY = "org.apache.hudi.bloomfilter"
 LEGACY_BLOOM_KEY = "com.uber.hoodie.bloomfilter"
-#: An entry of so many bytes is worth a footer without it.
+#: A key filter of this many bytes or more is removed from cached Parquet metadata.
 _LARGE_ENTRY_BYTES = 64 << 10
 BLOOM_TYPE_KEY = "hoodie_bloom_filter_type_code"
 MIN_KEY = "hoodie_min_record_key"
@@ -518,7 +518,7 @@ class BaseFileFooter:
 
 
 def without_filter(metadata: pq.FileMetaData, footer: BaseFileFooter) -> pq.FileMetaData:
-    """Return a footer without its filter where that is large, and stays in `footer`: Arrow holds two more copies of it."""
+    """Return Parquet metadata without a large key filter, of which Arrow would hold two more copies; `footer` keeps the filter."""
     large = [key for key in (BLOOM_KEY, LEGACY_BLOOM_KEY) if len(footer.entries.get(key, "")) >= _LARGE_ENTRY_BYTES]
     try:
         return without_entries(metadata, large) if large else metadata
@@ -563,7 +563,7 @@ def decode_footer(metadata: pq.FileMetaData, schema: pa.Schema | None = None) ->
         entries = {key.decode(): value.decode() for key, value in raw.items() if key != b"ARROW:schema"}
     except UnicodeDecodeError:
         raise CorruptFile("a footer entry of a base file is not UTF-8") from None
-    plain = (
-        metadata.schema.to_arrow_schema() if schema is None else schema
-    ).remove_metadata()  # it has the entries, too
-    return BaseFileFooter(metadata.num_rows, plain, entries)
+    if schema is None:
+        schema = metadata.schema.to_arrow_schema()
+    # The metadata of the Arrow schema repeats the entries.
+    return BaseFileFooter(metadata.num_rows, schema.remove_metadata(), entries)

@@ -66,7 +66,7 @@ class MessageBatch(NamedTuple):
 
 
 class ClientError(Protocol):
-    """What is called of an error of confluent_kafka."""
+    """The methods of a confluent_kafka error that lakefmt calls."""
 
     def code(self) -> int: ...
     def fatal(self) -> bool: ...
@@ -74,7 +74,7 @@ class ClientError(Protocol):
 
 
 class Message(Protocol):
-    """What is called of a message of confluent_kafka."""
+    """The methods of a confluent_kafka message that lakefmt calls."""
 
     def __len__(self) -> int: ...
     def error(self) -> ClientError | None: ...

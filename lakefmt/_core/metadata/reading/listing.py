@@ -288,7 +288,7 @@ class MetadataListing:
         return self.partitions()
 
     def chosen(self, choose: Choose) -> list[PartitionPath]:
-        """Return what `choose` takes from the partitions."""
+        """Return the partitions that `choose` selects."""
         return choose(self.partitions())
 
     def files(self, partitions: Iterable[PartitionPath] | None) -> tuple[list[BaseFile], list[LogFile]]:
