@@ -222,7 +222,13 @@ class KafkaBroker:
 
         from confluent_kafka import Producer
 
-        usual = {"bootstrap.servers": self.address, "linger.ms": 5, "logger": logging.getLogger("tests.kafka")}
+        usual = {
+            "bootstrap.servers": self.address,
+            "linger.ms": 5,
+            # Without it a batch that is sent again, as the first one of a new topic may be, is stored behind its successor.
+            "enable.idempotence": True,
+            "logger": logging.getLogger("tests.kafka"),
+        }
         return Producer({**usual, **settings})
 
     def send(self, topic: str, records: Iterable[Record]) -> None:
