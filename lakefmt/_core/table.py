@@ -612,7 +612,16 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, StreamVerbs, AppendVerbs, 
         """Return the rows of a call; of a stream no more than a window is held in memory."""
         window = None if dry else functools.partial(self._window_bytes, request)
         updates = request.operation is WriteOperation.UPSERT
-        return GivenRows(data, whole=dry or not request.streams, memory_bytes=window, stored_keys=updates)
+        return GivenRows(
+            data,
+            whole=dry or not request.streams,
+            memory_bytes=window,
+            stored_keys=updates,
+            table_schema=self._columns_of_now,
+        )
+
+    def _columns_of_now(self) -> pa.Schema:
+        return self.client.at(self.client.load()).schema()
 
     def _window_bytes(self, request: WriteRequest) -> int:
         return resolve_settings(request.options, self.client.options).integer("lakefmt.write.window.bytes")

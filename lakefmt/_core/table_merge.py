@@ -183,7 +183,7 @@ class TableMerge:
 
     def _source_rows(self, request: WriteRequest) -> pa.Table:
         """Return the source's rows; of a stream no more than the settings allow are held."""
-        schema, tables = open_stream(self.source)
+        schema, tables = open_stream(self.source, table_schema=lambda: self.client.at(self.client.load()).schema())
         most = resolve_settings(request.options, self.client.options).integer("lakefmt.merge.source.bytes")
         held, size = list[pa.Table](), 0
         for table in tables:

@@ -13,6 +13,8 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt._core.table import Table
@@ -271,3 +273,45 @@ def test_objects_of_a_frame_keep_their_values_or_are_refused() -> None:
             lakefmt.write_table(
                 f"memory://doors-{next(_NUMBERS)}", pd.DataFrame({"v": pd.Series(values, dtype=object)})
             )
+
+
+MAPS = pa.schema(
+    [
+        ("id", pa.string()),
+        ("m", pa.map_(pa.string(), pa.int64())),
+        ("l", pa.list_(pa.map_(pa.string(), pa.string()))),
+        ("s", pa.struct([("m", pa.map_(pa.string(), pa.int64()))])),
+    ]
+)
+_dicts = st.none() | st.dictionaries(st.text("ab", max_size=2), st.none() | st.integers(-9, 9), max_size=3)
+_lists = st.none() | st.lists(
+    st.dictionaries(st.text("ab", max_size=2), st.text("x", max_size=1), max_size=2), max_size=2
+)
+_structs = st.none() | st.fixed_dictionaries({"m": _dicts})
+
+
+def _merged(door: Table, rows: list[dict[str, object]]) -> None:
+    door.merge(rows, "id").when_not_matched("all").execute()
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda door, rows: door.upsert(rows),
+        lambda door, rows: door.insert(rows),
+        lambda door, rows: door.bulk_insert(iter([rows[:1], rows[1:]])),
+        lambda door, rows: door.insert_overwrite_table(rows),
+        lambda door, rows: door.upsert(pd.DataFrame({name: [row[name] for row in rows] for name in MAPS.names})),
+        _merged,
+    ],
+    ids=["upsert", "insert", "bulk_insert", "overwrite", "pandas", "merge"],
+)
+@given(st.lists(st.tuples(_dicts, _lists, _structs), min_size=1, max_size=4))
+def test_dicts_of_rows_are_the_maps_of_the_table(
+    write: Callable[[Table, list[dict[str, object]]], None], drawn: list[tuple[Any, Any, Any]]
+) -> None:
+    rows = [{"id": str(n), "m": m, "l": lists, "s": s} for n, (m, lists, s) in enumerate(drawn)]
+    door = lakefmt.create_table(f"memory://doors-{next(_NUMBERS)}", schema=MAPS, record_key="id")
+    write(door, rows)
+    stored = {row["id"]: row for row in door.read().to_pylist(maps_as_pydicts="strict")}
+    assert stored == {row["id"]: row for row in rows}

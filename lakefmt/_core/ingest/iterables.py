@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import islice
 from typing import Any, Final
 
 import pyarrow as pa
@@ -15,6 +14,7 @@ import pyarrow as pa
 from lakefmt._core.arguments import foreign, foreign_items, shown
 from lakefmt._core.ingest.api import Checkpoint, SourceBatch
 from lakefmt._core.ingest.functions import load_function
+from lakefmt._core.write.ingest import rows_of_dicts
 from lakefmt.errors import InvalidInputError, SourceRefused
 
 __all__ = ["IterableSource", "named_source"]
@@ -24,8 +24,8 @@ _ROWS: Final = 10_000
 
 
 class _IterableRound:
-    def __init__(self, rows: Iterable[Any], name: str, number: int) -> None:
-        self._rows, self._name = rows, name
+    def __init__(self, rows: Iterable[Any], name: str, number: int, table_schema: pa.Schema | None) -> None:
+        self._rows, self._name, self._table_schema = rows, name, table_schema
         self.checkpoint = Checkpoint(f"rows-run-{number}")
 
     @property
@@ -41,11 +41,11 @@ class _IterableRound:
     def batches(self) -> Iterator[SourceBatch]:
         """Read the rows."""
         items = foreign_items(self._rows, f"the rows of {self._name} cannot be read")
-        for batch in _batches(items, self._name):
+        for batch in _batches(items, self._name, self._table_schema):
             yield SourceBatch(batch)
 
 
-def _batches(items: Iterator[Any], name: str) -> Iterator[pa.RecordBatch]:
+def _batches(items: Iterator[Any], name: str, table_schema: pa.Schema | None) -> Iterator[pa.RecordBatch]:
     """Yield what Arrow holds as it is, and dicts in batches."""
     held = list[Mapping[str, Any]]()
     for item in items:
@@ -54,20 +54,18 @@ def _batches(items: Iterator[Any], name: str) -> Iterator[pa.RecordBatch]:
         elif isinstance(item, list):  # dlt hands rows over in pages
             held += item
         else:
-            yield from _of_dicts(held)
+            yield from _of_dicts(held, table_schema)
             held = []
             yield from _arrow_batches(item, name)
         while len(held) >= _ROWS:
-            yield from _of_dicts(held[:_ROWS])
+            yield from _of_dicts(held[:_ROWS], table_schema)
             held = held[_ROWS:]
-    yield from _of_dicts(held)
+    yield from _of_dicts(held, table_schema)
 
 
-def _of_dicts(rows: list[Mapping[str, Any]]) -> Iterator[pa.RecordBatch]:
+def _of_dicts(rows: list[Mapping[str, Any]], table_schema: pa.Schema | None) -> Iterator[pa.RecordBatch]:
     if rows:
-        names = list(dict.fromkeys(name for row in islice(rows, None) for name in row))
-        columns = {name: [row.get(name) for row in rows] for name in names}
-        yield foreign(lambda: pa.RecordBatch.from_pydict(columns), "the rows do not fit together")
+        yield from rows_of_dicts(rows, None if table_schema is None else lambda: table_schema).to_batches()
 
 
 def _arrow_batches(item: Any, name: str) -> Iterator[pa.RecordBatch]:
@@ -90,6 +88,7 @@ class IterableSource:
     def __init__(self, given: Iterable[Any] | Callable[[], Iterable[Any]], name: str) -> None:
         self._given, self._name = given, name
         self._number: int | None = None
+        self.table_schema: pa.Schema | None = None
 
     @property
     def name(self) -> str:
@@ -128,7 +127,7 @@ class IterableSource:
         if not isinstance(rows, Iterable):
             raise InvalidInputError(f"{self._name} gave {shown(rows)}, no rows")
         single = isinstance(rows, pa.Table | pa.RecordBatch) or hasattr(rows, "__arrow_c_stream__")
-        return _IterableRound([rows] if single else rows, self._name, self._number)
+        return _IterableRound([rows] if single else rows, self._name, self._number, self.table_schema)
 
 
 def named_source(name: str) -> IterableSource:

@@ -23,6 +23,7 @@ __all__ = [
     "MAX_DEPTH",
     "check_avro_names",
     "field_at",
+    "holds_type",
     "is_list_like",
     "list_type",
     "map_type",
@@ -199,11 +200,17 @@ def unreadable_by_spark(schema: pa.Schema) -> list[str]:
         >>> unreadable_by_spark(pa.schema([("a", pa.int32()), ("b", pa.list_(pa.time64("us")))]))
         ['b']
     """
-    return [field.name for field in schema if _holds_time(field.type)]
+    return [field.name for field in schema if holds_type(field.type, pt.is_time)]
 
 
-def _holds_time(kind: pa.DataType) -> bool:
-    return pt.is_time(kind) or any(_holds_time(kind.field(i).type) for i in range(kind.num_fields))
+def holds_type(kind: pa.DataType, check: Callable[[pa.DataType], bool]) -> bool:
+    """Return whether a type, or one inside it, passes a check.
+
+    Example:
+        >>> holds_type(pa.list_(pa.map_(pa.string(), pa.int64())), pt.is_map)
+        True
+    """
+    return check(kind) or any(holds_type(kind.field(i).type, check) for i in range(kind.num_fields))
 
 
 def check_avro_names(names: Sequence[str], inside: str) -> None:

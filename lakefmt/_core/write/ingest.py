@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final, Protocol, TypeGuard, runtime_checkable
 
@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.types as pt
 
 from lakefmt._core.arguments import field_names, foreign, foreign_items, shown
 from lakefmt._core.arrays import distinct, follow_each_other, from_numpy, rows_at
@@ -22,6 +23,7 @@ from lakefmt._core.filegroups.merge.precombine import combine_rows
 from lakefmt._core.keys import KeySpec, build_new_partition_paths, build_partition_paths, build_record_keys
 from lakefmt._core.schema import conform
 from lakefmt._core.schema.python_values import arrow_array
+from lakefmt._core.schema.types import holds_type
 from lakefmt._core.values import META_COLUMNS, OPERATION, PARTITION_PATH, RECORD_KEY
 from lakefmt._core.write.assign import Assigned
 from lakefmt._core.write.context import MOVED_AWAY
@@ -46,6 +48,7 @@ __all__ = [
     "pick_rows",
     "read_all",
     "record_keys",
+    "rows_of_dicts",
     "with_keys",
     "with_stored_keys",
     "without_index",
@@ -61,6 +64,10 @@ Rows = npt.NDArray[np.int64]
 _UNNAMED_INDEX: Final = re.compile(r"__index_level_[0-9]+__", re.ASCII)
 #: What pandas calls objects of one class, whose values Arrow takes as they are.
 _ARROW_KINDS_OF_PANDAS: Final = frozenset({"string", "bytes", "boolean", "integer", "floating", "decimal", "empty"})
+
+
+#: Values among which maps may be.
+_NESTED: Final = (Mapping, list, tuple)
 
 
 @runtime_checkable
@@ -127,7 +134,9 @@ def with_keys(table: pa.Table, keys: pa.StringArray | None) -> pa.Table:
     return table.add_column(0, RECORD_KEY, keys) if table.num_columns else pa.table({RECORD_KEY: keys})
 
 
-def open_stream(data: object, *, stored_keys: bool = False) -> tuple[pa.Schema, Iterator[pa.Table]]:
+def open_stream(
+    data: object, *, stored_keys: bool = False, table_schema: Callable[[], pa.Schema] | None = None
+) -> tuple[pa.Schema, Iterator[pa.Table]]:
     """Return the schema and the tables of anything that holds Arrow data; iterables are not read ahead.
 
     Meta columns among the data are dropped, so that what was read with them can be written again.
@@ -136,12 +145,14 @@ def open_stream(data: object, *, stored_keys: bool = False) -> tuple[pa.Schema, 
         data: what holds the rows.
         stored_keys: keep those columns that tell a stored row again (``STORED_KEY``): a table that generates its keys knows
             it by no other.
+        table_schema: returns the table's columns; called for rows given as dicts where values do not tell the type: dicts
+            among them may be maps, and a column may have nothing but missing values. None: dicts are structs.
 
     Raises:
         InvalidInputError: `data` holds no Arrow data, or its holder fails to give it.
         SchemaMismatch: rows given as dicts do not fit together, or rows have no columns.
     """
-    schema, tables = _open_data(data)
+    schema, tables = _open_data(data, table_schema)
     foreign(lambda: schema.names, _cannot_read(data))  # a name that is no UTF-8 fails here
     extra = [name for name in (*META_COLUMNS, OPERATION, *_unnamed_index(schema)) if name in schema.names]
     if stored_keys and RECORD_KEY in extra:
@@ -185,7 +196,7 @@ def _refuse_rows(tables: Iterator[pa.Table], schema: pa.Schema) -> Iterator[pa.T
         yield table.select([])
 
 
-def _open_data(data: Any) -> tuple[pa.Schema, Iterator[pa.Table]]:
+def _open_data(data: Any, table_schema: Callable[[], pa.Schema] | None = None) -> tuple[pa.Schema, Iterator[pa.Table]]:
     if isinstance(data, pa.Table):
         return data.schema, iter([data])
     if isinstance(data, pa.RecordBatch):
@@ -201,17 +212,17 @@ def _open_data(data: Any) -> tuple[pa.Schema, Iterator[pa.Table]]:
     check_frame(data)
     pandas = sys.modules.get("pandas")
     if pandas is not None and isinstance(data, pandas.DataFrame):
-        table = foreign(lambda: _table_of_pandas(data), _cannot_read(data))
+        table = foreign(lambda: _table_of_pandas(data, table_schema), _cannot_read(data))
         return table.schema, iter([table])
     if is_stream(data):
         return _open_reader(foreign(lambda: pa.RecordBatchReader.from_stream(data), _cannot_read(data)), data)
     if not isinstance(data, type) and callable(getattr(data, "to_arrow", None)):
         return _open_data(foreign(data.to_arrow, _cannot_read(data)))
     if isinstance(data, list) and all(isinstance(row, Mapping) for row in data):
-        table = _from_dicts(data)
+        table = rows_of_dicts(data, table_schema)
         return table.schema, iter([table])
     if isinstance(data, Iterable) and not isinstance(data, str | bytes | Mapping):
-        return _from_iterable(foreign_items(data, _cannot_read(data)))
+        return _from_iterable(foreign_items(data, _cannot_read(data)), table_schema)
     raise InvalidInputError(f"{type(data).__name__} holds no Arrow data: give a table, a frame, dicts or batches")
 
 
@@ -280,14 +291,14 @@ def check_frame(data: Any) -> None:
         raise SchemaMismatch(f"column names appear more than once: {twice}")
 
 
-def _table_of_pandas(frame: Any) -> pa.Table:
+def _table_of_pandas(frame: Any, table_schema: Callable[[], pa.Schema] | None) -> pa.Table:
     """Return a frame of pandas with the levels of its index that have a name as its last columns."""
     own = [n for n, kind in enumerate(frame.dtypes) if isinstance(kind, np.dtype) and kind.kind == "O"]
     own = [n for n in own if _pandas_kind(frame.iloc[:, n]) not in _ARROW_KINDS_OF_PANDAS]
     table = pa.Table.from_pandas(frame.drop(columns=frame.columns[own]), preserve_index=False)
-    for n in own:
-        name = str(frame.columns[n])
-        table = table.add_column(n, name, arrow_array(object_values(frame.iloc[:, n]), None, name))
+    columns = {str(frame.columns[n]): object_values(frame.iloc[:, n]) for n in own}
+    for n, (name, array) in zip(own, _arrays(columns, table_schema).items(), strict=True):
+        table = table.add_column(n, name, array)
     # Rows that are only numbered have no index to keep; a level that is a column, too, is that column.
     is_numbered = isinstance(frame.index, sys.modules["pandas"].RangeIndex)
     for level, name in enumerate([] if is_numbered else frame.index.names):
@@ -308,30 +319,67 @@ def object_values(series: Any) -> list[object]:
     return [None if isinstance(each, float) and each != each else each for each in series]
 
 
-def _from_dicts(rows: list[Mapping[str, object]]) -> pa.Table:
+def rows_of_dicts(
+    rows: Sequence[Mapping[str, object]], table_schema: Callable[[], pa.Schema] | None = None
+) -> pa.Table:
+    """Return rows given as dicts as a table; a field that a row lacks is null.
+
+    Args:
+        rows: the rows.
+        table_schema: as for :func:`open_stream`.
+
+    Raises:
+        SchemaMismatch: the values of a column do not fit together, or rows have no fields.
+
+    Example:
+        >>> rows_of_dicts([{"id": 1}, {"id": 2, "tags": {"a": 1}}]).schema.field("tags").type
+        StructType(struct<a: int64>)
+        >>> map_type = pa.map_(pa.string(), pa.int64())
+        >>> rows_of_dicts([{"id": 2, "tags": {"a": 1}}], lambda: pa.schema([("tags", map_type)])).schema.field("tags").type
+        MapType(map<string, int64>)
+    """
     # The caller's rows are Python objects already; only their field names are gathered here.
     names = field_names(rows)
     if rows and not names:
         raise SchemaMismatch(f"{len(rows)} rows given as dicts have no fields")
-    columns = {name: arrow_array([row.get(name) for row in rows], None, name) for name in names}
+    columns = _arrays({name: [row.get(name) for row in rows] for name in names}, table_schema)
     return foreign(lambda: pa.table(columns), "rows given as dicts do not fit together", SchemaMismatch)
 
 
-def _from_iterable(items: Iterator[object]) -> tuple[pa.Schema, Iterator[pa.Table]]:
+def _arrays(
+    columns: Mapping[str, Sequence[object]], table_schema: Callable[[], pa.Schema] | None
+) -> dict[str, pa.Array]:
+    """Return columns of Python values as Arrow arrays of the type that holds the values.
+
+    Values do not tell it where they are dicts, which may be maps, or all missing: there it is the table's.
+    """
+    nested = {name for name, values in columns.items() if any(isinstance(value, _NESTED) for value in values)}
+    missing = {name for name, values in columns.items() if all(value is None for value in values)}
+    types = {
+        field.name: field.type
+        for field in (table_schema() if nested | missing and table_schema is not None else ())
+        if field.name in missing or (field.name in nested and holds_type(field.type, pt.is_map))
+    }
+    return {name: arrow_array(values, types.get(name), name) for name, values in columns.items()}
+
+
+def _from_iterable(
+    items: Iterator[object], table_schema: Callable[[], pa.Schema] | None
+) -> tuple[pa.Schema, Iterator[pa.Table]]:
     first = next(items, None)
     if first is None:
         return pa.schema([]), iter([])
-    schema, tables = _open_item(first)
-    rest = chain.from_iterable(_open_item(item)[1] for item in items)
+    schema, tables = _open_item(first, table_schema)
+    rest = chain.from_iterable(_open_item(item, table_schema)[1] for item in items)
     return schema, chain(tables, rest)
 
 
-def _open_item(item: object) -> tuple[pa.Schema, Iterator[pa.Table]]:
+def _open_item(item: object, table_schema: Callable[[], pa.Schema] | None) -> tuple[pa.Schema, Iterator[pa.Table]]:
     """Open one batch of an iterable; an iterable among the batches is not followed: it may hold itself."""
     rows = isinstance(item, list) and all(isinstance(row, Mapping) for row in item)
     if isinstance(item, Iterable) and not (rows or is_stream(item) or hasattr(item, "to_arrow")):
         raise InvalidInputError(f"a {type(item).__name__} among batches holds no Arrow data: give tables or frames")
-    return _open_data(item)
+    return _open_data(item, table_schema)
 
 
 def read_all(schema: pa.Schema, tables: Iterable[pa.Table]) -> pa.Table:

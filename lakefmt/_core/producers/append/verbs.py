@@ -214,7 +214,7 @@ class AppendVerbs(TableVerbs):
             raise InvalidInputError(f"unknown mode {shown(mode)}: expected 'dynamic' or 'static'")
         from lakefmt._core.write.ingest import holds_no_rows, open_stream, read_all
 
-        schema, tables = open_stream(data)
+        schema, tables = open_stream(data, table_schema=lambda: self.client.at(self.client.load()).schema())
         rows = read_all(schema, tables)
         empty = holds_no_rows(rows)
         if empty and mode == "dynamic" and not call.get("commit_metadata"):

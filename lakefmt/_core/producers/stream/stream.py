@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar
 
 import pyarrow as pa
 
-from lakefmt._core.arguments import foreign, shown
+from lakefmt._core.arguments import shown
 from lakefmt._core.filegroups.table_client import TableClient
 from lakefmt._core.producers.stream.buffer import Tracked
 from lakefmt._core.producers.stream.committing import commit_options, has_record_keys
@@ -35,7 +35,7 @@ from lakefmt._core.producers.stream.rows import (
 from lakefmt._core.segments.codec import Committed, SegmentHeader
 from lakefmt._core.segments.names import ANONYMOUS, DELETES, RowOperator, check_writer_id, parse_operator
 from lakefmt._core.values import CommitResult
-from lakefmt._core.write.ingest import open_stream, read_all
+from lakefmt._core.write.ingest import open_stream, read_all, rows_of_dicts
 from lakefmt.errors import InvalidInputError, LakefmtError, SchemaMismatch, StreamClosed
 
 __all__ = [
@@ -256,7 +256,7 @@ class Stream:
         if not new or not self.options.allow_new_columns:
             return changed
         try:
-            self._add_columns(foreign(lambda: pa.RecordBatch.from_pylist([new]).schema, "new columns", SchemaMismatch))
+            self._add_columns(rows_of_dicts([new]).schema)
         except LakefmtError:
             # Another writer may have added them first.
             if not self.refresh_schema():

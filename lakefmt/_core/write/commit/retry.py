@@ -150,6 +150,7 @@ class GivenRows:
         memory_bytes: of rows that come as a stream and are read at once, what is held in memory: more of them wait in a
             temporary file. None: there is no limit.
         stored_keys: keep the columns that tell a stored row again.
+        table_schema: returns the table's columns, for dicts within rows.
     """
 
     def __init__(
@@ -159,9 +160,11 @@ class GivenRows:
         whole: bool,
         memory_bytes: Callable[[], int] | None = None,
         stored_keys: bool = False,
+        table_schema: Callable[[], pa.Schema] | None = None,
     ) -> None:
-        self._data, self._stored_keys = data, stored_keys
-        schema, self._tables = open_stream(data, stored_keys=stored_keys)
+        self._data = data
+        self._open = partial(open_stream, data, stored_keys=stored_keys, table_schema=table_schema)
+        schema, self._tables = self._open()
         self._schema = schema if schema.names else None
         self._whole: pa.Table | SpooledRows | None = None
         if whole:
@@ -188,7 +191,7 @@ class GivenRows:
         """Return the schema, the rows or a stream of them, and no state that they were read from."""
         if self._whole is not None:
             return self._schema, self._whole, None
-        tables = open_stream(self._data, stored_keys=self._stored_keys)[1] if self._taken else self._tables
+        tables = self._open()[1] if self._taken else self._tables
         self._taken = True
         if _is_in_memory(self._data):
             first = list(islice(tables, 2))  # a table or a frame comes as one
