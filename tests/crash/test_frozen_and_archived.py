@@ -239,3 +239,53 @@ def test_a_check_names_the_file_of_a_writer_that_died_behind_its_put_after_the_a
     table.repair(report.plan, accept_loss=True)
     assert lakefmt.open_table(url).check("full").is_clean
     assert table.client.store.info(late) is None
+
+
+@pytest.mark.parametrize("version", [6, 8, 9])
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+@pytest.mark.parametrize("late_first", [True, False])
+def test_two_plans_of_one_clustering_leave_each_row_once(kind: str, version: int, late_first: bool) -> None:
+    table = made(kind, version)
+    store, before = table.client.store, sorted(table.read(meta_columns=False).to_pylist(), key=str)
+    # A planner that sleeps before it puts its plan.
+    late = str(table.cluster(schedule=True).instant)
+    [name] = [each.name for each in store.list(".hoodie") if late in each.name and each.name.endswith("requested")]
+    plan = store.read(name)
+    store.delete([name])
+    usual = str(table.cluster(schedule=True).instant)
+    store.put(name, plan)
+    for instant in (late, usual) if late_first else (usual, late):
+        with suppress(LakefmtError):
+            table.cluster(run=instant)
+    assert sorted(table.read(meta_columns=False).to_pylist(), key=str) == before
+    table.cluster()
+    assert sorted(lakefmt.open_table(store.url).read(meta_columns=False).to_pylist(), key=str) == before
+
+
+@pytest.mark.parametrize("version", [6, 8, 9])
+@pytest.mark.parametrize(("kind", "call"), [("cow", "upsert"), ("mor", "upsert"), ("cow", "overwrite")])
+def test_a_writer_that_goes_on_behind_its_rollback_and_dies_blocks_nobody(kind: str, version: int, call: str) -> None:
+    table = made(kind, version)
+    url = table.client.store.url
+    effects = 0
+    for effects in itertools.count(3):
+        writer = SleepingStore(MemoryStore(url.removeprefix("memory://")), effects, lambda: None, dies=True)
+        with suppress(SimulatedCrash):
+            CALLS[call](Table(TableClient(writer, dict(MANY))))
+            break
+        pending = [i for i in table.timeline.timeline.pending if i.state.value == "inflight"]
+        store = table.client.store
+        left = {f.name: store.read(f.name) for f in store.list("") if pending and pending[0].time in f.name}
+        other = lakefmt.open_table(url, options=IMPATIENT)
+        other.upsert(rows(["z"], effects))  # rolls the writer back
+        # What it put while others took it for dead: its inflight file and data files, whose markers others have removed.
+        for name, content in left.items():
+            if name.endswith((".parquet", ".inflight")) or ".log." in name:
+                store.put(name, content)
+        other.upsert(rows(["z"], effects))
+        assert {(r["p"] + r["id"], r["v"]) for r in other.read().to_pylist() if r["id"] == "z"} == {
+            ("xz", effects),
+            ("yz", effects),
+        }
+        assert not other.timeline.timeline.pending
+    assert effects > 5

@@ -16,7 +16,7 @@ from lakefmt._core.timeline.heartbeat import heartbeat_name
 from lakefmt._core.timeline.instant import COMMIT_ACTIONS, Action, Instant, State
 from lakefmt._core.timeline.markers import marker_directory
 from lakefmt._core.timeline.metadata_codec import BodyKind, decode_body
-from lakefmt._core.timeline.rollback import RollbackPlan, plan_rollback_of
+from lakefmt._core.timeline.rollback import RollbackPlan, plan_rollback_of, rolled_back_instants
 from lakefmt._core.values import InstantTime, WriteOperation
 from lakefmt.errors import (
     CompletedFileMissing,
@@ -36,6 +36,10 @@ _HIDES_ONLY = frozenset(
 )
 
 
+#: Actions of writers, who begin anew as another instant after a rollback.
+_WRITERS = frozenset({Action.COMMIT, Action.DELTA_COMMIT})
+
+
 def was_complete(table_at: TableAt, pending: Instant, plan: RollbackPlan | None = None) -> bool:
     """Return whether a pending instant was completed and has lost its completed file.
 
@@ -48,7 +52,7 @@ def was_complete(table_at: TableAt, pending: Instant, plan: RollbackPlan | None 
         return False
     if any(other.action is Action.RESTORE for other in table_at.timeline.pending):
         return False
-    if pending.time in _rollback_targets(table_at):
+    if pending.time in _rollback_targets(table_at) or _was_rolled_back(table_at, pending):
         return False
     plan = plan or plan_rollback_of(table_at.client.store, pending, table_at.timeline.layout)
     if not (_has_files(pending, plan) or plan.shared or _hides_only(table_at, pending)):
@@ -85,6 +89,24 @@ def _hides_only(table_at: TableAt, pending: Instant) -> bool:
 def _rollback_targets(table_at: TableAt) -> set[InstantTime | None]:
     """Return the targets of pending rollbacks; None stands for an unreadable target."""
     return {_rollback_target(table_at, i) for i in table_at.timeline.pending if i.action is Action.ROLLBACK}
+
+
+def _was_rolled_back(table_at: TableAt, pending: Instant) -> bool:
+    """Return whether a completed rollback undid the instant, whose writer slept meanwhile and went on behind it.
+
+    Plans of table services stay, and are executed again after a rollback.
+    """
+    is_planned = any(file.state is State.REQUESTED for file in table_at.timeline.files_of(pending))
+    if pending.action not in _WRITERS and is_planned:
+        return False
+    store = table_at.client.timeline_store(table_at.config)
+    for rollback in table_at.timeline.completed_of(Action.ROLLBACK):
+        if rollback.time < pending.time:
+            continue
+        record = decode_body(BodyKind.ROLLBACK_METADATA, store.read_body(rollback), what=rollback.file_name)
+        if any(each.time == pending.time for each in rolled_back_instants(record, table_at.config.table_type)):
+            return True
+    return False
 
 
 def _rollback_target(table_at: TableAt, rollback: Instant) -> InstantTime | None:

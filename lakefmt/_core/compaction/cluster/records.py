@@ -245,7 +245,7 @@ def _changed_by(table_at: TableAt, time: InstantTime, plan: ClusteringPlan) -> I
 
 
 def _unseen_commit(table_at: TableAt, time: InstantTime, plan: ClusteringPlan) -> Instant | None:
-    """Return a commit that began before a plan and wrote a file of its file groups that the plan does not have."""
+    """Return a commit that began before a plan, and replaced one of its file groups or wrote a file that the plan does not have."""
     slices = [each for group in plan.groups for each in group.slices]
     names = {(each.partition, each.file_id): {each.base_name, *each.log_names} for each in slices}
     begun = {(each.partition, each.file_id): _base_instant(each) for each in slices}
@@ -253,7 +253,10 @@ def _unseen_commit(table_at: TableAt, time: InstantTime, plan: ClusteringPlan) -
     for instant in table_at.timeline.completed_of(*COMMIT_ACTIONS):
         if not oldest < instant.time <= time:
             continue
-        for stat in table_at.commit_metadata(instant).stats:
+        commit = table_at.commit_metadata(instant)
+        if any((partition, each) in names for partition, ids in commit.replaced_file_ids.items() for each in ids):
+            return instant  # another clustering whose planner slept: both plans have the group
+        for stat in commit.stats:
             group = stat.partition_path, stat.file_id
             if group in names and instant.time > begun[group] and stat.path.rpartition("/")[2] not in names[group]:
                 return instant
