@@ -29,6 +29,7 @@ from lakefmt._core.config.settings import resolve_settings
 from lakefmt._core.config.table_config import append_layout, check_merger
 from lakefmt._core.consumers.verbs import ConsumerVerbs
 from lakefmt._core.data_classes import replace
+from lakefmt._core.filegroups.stored_keys import key_columns
 from lakefmt._core.filegroups.table_client import TableClient, TableState
 from lakefmt._core.index import choose_index
 from lakefmt._core.keys import partition_items
@@ -50,7 +51,6 @@ from lakefmt._core.write.mutations import (
     GivenKeys,
     delete_rows,
     given_to_delete,
-    key_columns,
     keys_to_delete,
     take_keys,
     updated_rows,

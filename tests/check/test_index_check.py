@@ -243,3 +243,25 @@ def test_a_log_from_before_a_column_lacks_no_statistics_of_it(tmp_path: Path) ->
     assert table.index.check().findings == ()
     table.upsert(pa.table({"id": ["a"], "ts": [3], "v": [1], "added": [4]}))
     assert table.index.check().findings == ()
+
+
+@pytest.mark.parametrize("version", [6, 8, 9])
+@pytest.mark.parametrize("indexes", [["files"], ["files", "bloom_filters"]])
+def test_a_metadata_table_that_is_made_beside_a_waiting_compaction_has_seen_every_commit(
+    version: int, indexes: list[str]
+) -> None:
+    """In version 6 the compaction that completes later has an earlier time than the beginning of the metadata table."""
+    data = pa.table({"id": ["a", "b"], "v": [1, 2]})
+    path = f"memory://made-beside-{version}-{len(indexes)}"
+    table = lakefmt.create_table(path, data=data, record_key="id", table_type="mor", table_version=version)
+    table.upsert(data)
+    table.upsert(data)
+    table.compact(schedule=True)
+    table.upsert(data)
+    for index in indexes:
+        table.index.create(index)
+    table.compact()
+    assert table.index.check().is_clean
+    table.upsert(data)
+    assert table.index.check().is_clean
+    assert lakefmt.open_table(path).read().num_rows == 2

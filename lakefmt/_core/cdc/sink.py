@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefmt._core.arrays import one_array
 from lakefmt._core.cdc.events import Position, RowChanges, RowKind, SourceName, SourceTable, TableChanged
 from lakefmt._core.cdc.options import CdcOptions, TableSettings
 from lakefmt._core.cdc.shape import ColumnMap, first_schema, plan_shape
@@ -29,6 +30,8 @@ from lakefmt._core.filegroups.stored_keys import stored_key_spec
 from lakefmt._core.filegroups.table_client import TableAt
 from lakefmt._core.keys import build_record_keys
 from lakefmt._core.producers.stream.committing import commit_options, key_scope
+from lakefmt._core.read.snapshot import rows_of_keys
+from lakefmt._core.read.verbs import read_newest
 from lakefmt._core.segments.codec import COLUMNS, encode_segment, read_segments
 from lakefmt._core.segments.resolve import (
     codes_in,
@@ -524,8 +527,8 @@ class TableSink:
         table_at = client.at(client.load())
         schema, spec = table_at.schema(), stored_key_spec(table_at)
         pending = self._uncommitted_rows(table_at)
-        stored = self.table.read(filter=[(RECORD_KEY, "in", keys.unique())])
-        stored_keys = build_record_keys(spec, stored)
+        known = read_newest(lambda: rows_of_keys(self.table.snapshot(), keys))
+        stored, stored_keys = known.select(schema.names), one_array(known.column(RECORD_KEY))
         if pending is None:
             return stored, stored_keys
         pending_keys = build_record_keys(spec, pending)

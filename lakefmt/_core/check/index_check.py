@@ -12,7 +12,7 @@ from lakefmt._core.check.index_contents import IndexContents, IndexDamage, Index
 from lakefmt._core.config.table_config import TableConfig
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableState
-from lakefmt._core.metadata.layout import METADATA_DIRECTORY, PartitionKind, kind_of_partition
+from lakefmt._core.metadata.layout import METADATA_DIRECTORY, PartitionKind, is_initial_of_six, kind_of_partition
 from lakefmt._core.metadata.manage import MetadataTableManager, load_definitions
 from lakefmt._core.metadata.reading.reader import MetadataTable, ready_partitions
 from lakefmt._core.transactions.indexing import change_metadata_table, in_build_order
@@ -231,7 +231,9 @@ def _unseen(table_at: TableAt, table: MetadataTable) -> Iterator[IndexFinding]:
     recorded = {instant.time[:_MILLIS_DIGITS] for instant in table.timeline.commits}
     first = [each for each in table.timeline.commits if _is_first(each.time, table_at.config.version)]
     if table_at.config.version is TableVersion.SIX:
-        began = min((each.time[:_MILLIS_DIGITS] for each in table.timeline.commits), default="")
+        # A compaction that was planned before the metadata table was made has an earlier time than its beginning.
+        made = [each.time for each in table.timeline.commits if is_initial_of_six(each.time)]
+        began = min(made or (each.time for each in table.timeline.commits), default="")[:_MILLIS_DIGITS]
     else:
         began = min((str(each.completion or "") for each in first), default="")
     archived = not first and not any(each.time.startswith("0" * 14) for each in table.timeline.commits)

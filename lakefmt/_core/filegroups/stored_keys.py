@@ -21,18 +21,20 @@ from lakefmt._core.config.table_config import merge_rule
 from lakefmt._core.data_classes import replace
 from lakefmt._core.filegroups.model import FileSlice, parse_files
 from lakefmt._core.filegroups.table_client import TableAt
-from lakefmt._core.keys import KeySpec
+from lakefmt._core.keys import KeySpec, build_partition_paths, build_record_keys
 from lakefmt._core.keys.properties import StoredRule, compare_stored_rows
 from lakefmt._core.schema import reconcile
 from lakefmt._core.storage.api import ObjectInfo
 from lakefmt._core.timeline.commit import CommitMetadata
 from lakefmt._core.timeline.instant import Action
-from lakefmt._core.values import OPERATION, RECORD_KEY, WriteOperation, WriteStat
+from lakefmt._core.values import OPERATION, PARTITION_PATH, RECORD_KEY, WriteOperation, WriteStat
 from lakefmt.errors import FormatError, NotFoundError, UnsupportedError, UnsupportedFeature
 
 __all__ = [
     "asked_form",
     "check_operations",
+    "key_columns",
+    "keyed_rows",
     "note_rows_that_stay",
     "paths_tell_times",
     "stored_key_spec",
@@ -53,6 +55,33 @@ _UNREADABLE: Final = (FormatError, NotFoundError, UnsupportedError)
 def asked_form(settings: Settings) -> bool | None:
     """Return what a call or a handle says of times in keys; None: nothing."""
     return settings.flag(_CONSISTENT) if settings.is_asked(_CONSISTENT) else None
+
+
+def key_columns(table_at: TableAt) -> list[str]:
+    """Return the columns that tell a row's key and partition path: the meta columns, or what they are made from."""
+    if table_at.config.populate_meta_fields:
+        return [RECORD_KEY, PARTITION_PATH]
+    spec = table_at.key_spec()
+    names = (*spec.record_key_fields, *(field.name for field in spec.partition_fields))
+    return list(dict.fromkeys(name.split(".", 1)[0] for name in names))
+
+
+def keyed_rows(table_at: TableAt, rows: pa.Table) -> pa.Table:
+    """Return stored rows, which have their :func:`key_columns`, with record keys and partition paths.
+
+    A table without meta columns has empty ones, which are told by the other columns.
+    """
+    if table_at.config.populate_meta_fields:
+        return rows
+    spec = stored_key_spec(table_at)
+    made = {
+        RECORD_KEY: build_record_keys(spec, rows),
+        PARTITION_PATH: build_partition_paths(spec, rows).cast(pa.string()),
+    }
+    for name, values in made.items():
+        place = rows.schema.get_field_index(name)
+        rows = rows.append_column(name, values) if place < 0 else rows.set_column(place, name, values)
+    return rows
 
 
 def stored_key_spec(table_at: TableAt, consistent_timestamps: bool | None = None, *, anywhere: bool = False) -> KeySpec:

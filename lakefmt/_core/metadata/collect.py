@@ -24,7 +24,7 @@ from lakefmt._core.filegroups.merge.merged_slice import merge_logs, only_rows
 from lakefmt._core.filegroups.model import BaseFile, FileSlice, LogFile, build_slices, join_path, parse_files
 from lakefmt._core.filegroups.reader import BaseFileReader, Kept, parquet_file, reading
 from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableState
-from lakefmt._core.filegroups.virtual_columns import VirtualColumns, virtual_columns_of
+from lakefmt._core.filegroups.virtual_columns import VirtualColumns, stored_schema, virtual_columns_of
 from lakefmt._core.formats.parquet.base_file import BLOOM_KEY, BLOOM_TYPE_KEY, LEGACY_BLOOM_KEY, check_row_counts
 from lakefmt._core.metadata.records import MetadataRecord
 from lakefmt._core.metadata.statistics import ColumnRange, footer_ranges, leaf_values, merged_ranges, row_ranges
@@ -269,10 +269,13 @@ class FactCollector:
         virtual = self._virtual_columns
         if virtual is not None and virtual.places(file.instant) is not None:
             # Its footer has other names or types: the values tell.
-            columns = list(dict.fromkeys(map(self._top, self.columns)))
+            # Partition columns that only paths keep have no statistics, as where the footer tells.
+            held = {*stored_schema(self.before.config, self._schema).names}
+            indexed = [name for name in self.columns if self._top(name) in held]
+            columns = list(dict.fromkeys(map(self._top, indexed)))
             stored = self.client.reader.completing(virtual).rows(file, columns)
             named = pa.schema([self._schema.field(name) for name in columns])
-            return row_ranges(reconcile(stored, named), self.columns)
+            return row_ranges(reconcile(stored, named), indexed)
         if (written := written_ranges(self.client.store, file, self.columns, self.types)) is not None:
             return written
         filesystem, prefix = self.client.store.arrow_filesystem()

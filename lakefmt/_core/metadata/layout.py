@@ -41,6 +41,7 @@ __all__ = [
     "file_id_of",
     "hfile_name",
     "initial_instant",
+    "is_initial_of_six",
     "java_hashes",
     "kind_of_partition",
     "log_file_name",
@@ -280,6 +281,17 @@ def check_file_groups(partition: str, file_ids: Iterable[str]) -> dict[str | Non
                 "places; drop this index, a later write can build it again"
             )
     return runs
+
+
+def is_initial_of_six(time: str) -> bool:
+    """Return whether an instant of a metadata table of version 6 is of an initialisation.
+
+    Example:
+        >>> is_initial_of_six("20260101000000000010"), is_initial_of_six("20260101000000000001")
+        (True, False)
+    """
+    suffix = time.removeprefix(_SOLO_INSTANT) if time.startswith(_SOLO_INSTANT) else time[len(FIRST_INSTANT) :]
+    return suffix.isdigit() and int(suffix) >= _FIRST_SUFFIX_V6
 
 
 def initial_instant(number: int, version: TableVersion, last_completed: str | None = None) -> str:

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from lakefmt._core.arguments import foreign, partitions_argument, shown
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.model import BaseFile, FileSlice
+from lakefmt._core.filegroups.stored_keys import key_columns, keyed_rows
 from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableState
 from lakefmt._core.metadata.reading.listing import ListingByMetadata, MetadataListing
 from lakefmt._core.read.filter_terms import exactly
@@ -32,7 +33,16 @@ from lakefmt._core.schema import cast_rows, join_tables, with_metadata
 from lakefmt._core.storage.open import open_store
 from lakefmt._core.timeline.instant import Action, State, format_instant_time
 from lakefmt._core.timeline.metadata_codec import BodyKind, decode_body
-from lakefmt._core.values import COMMIT_TIME, InstantTime, Moment, PartitionPath, WriteOperation, instant_of
+from lakefmt._core.values import (
+    COMMIT_TIME,
+    PARTITION_PATH,
+    RECORD_KEY,
+    InstantTime,
+    Moment,
+    PartitionPath,
+    WriteOperation,
+    instant_of,
+)
 from lakefmt.errors import InvalidInputError, SnapshotExpired, UnsupportedFeature
 
 if TYPE_CHECKING:
@@ -53,6 +63,7 @@ __all__ = [
     "read_planned_increment",
     "reopen_snapshot",
     "resolve_bound",
+    "rows_of_keys",
     "scan_files",
     "scan_limited",
     "with_archived_instants",
@@ -286,6 +297,37 @@ def read_every_copy(
     plan = plan_query(snapshot._known_at.columns(), columns, filter, meta_columns=meta_columns)
     slices = snapshot._slices(plan, "snapshot", by_keys=False)
     return snapshot._read(plan, *_plain_and_logged(slices, "snapshot"))
+
+
+def rows_of_keys(
+    snapshot: Snapshot, keys: pa.Array, columns: Sequence[str] | None = None, slices: Sequence[FileSlice] | None = None
+) -> pa.Table:
+    """Return the stored rows of some record keys, with their keys and partition paths.
+
+    Args:
+        snapshot: what is read.
+        keys: record keys.
+        columns: that are read beside these two; None: all, with meta columns.
+        slices: where the keys may be; None: an index of keys tells.
+    """
+    # Imported here: few reads name keys.
+    from lakefmt._core.filegroups.named_rows import MOST_TEXTS
+
+    table_at, unique = snapshot._known_at, keys.unique()
+    wanted: Filter = None
+    if table_at.config.populate_meta_fields:
+        # Tuples name a few keys, which are looked up in indexes and pages of files; Arrow compares many of them sooner.
+        few = slices is None or len(unique) <= MOST_TEXTS
+        wanted = [(RECORD_KEY, "in", unique)] if few else pc.field(RECORD_KEY).isin(unique)
+    asked = None if columns is None else list(dict.fromkeys([*columns, *key_columns(table_at)]))
+    if slices is None:
+        rows = snapshot.read(asked, wanted, meta_columns=columns is None)
+    else:
+        rows = scan_slices(snapshot, slices, asked, wanted, meta_columns=columns is None).read_all()
+    if wanted is None:  # the files have no keys to compare
+        rows = keyed_rows(table_at, rows)
+        rows = rows.filter(pc.is_in(rows.column(RECORD_KEY), value_set=unique))
+    return rows if columns is None else rows.select(list(dict.fromkeys([*columns, RECORD_KEY, PARTITION_PATH])))
 
 
 def pinned_table(snapshot: Snapshot) -> TableAt:

@@ -17,12 +17,12 @@ import pyarrow.compute as pc
 from lakefmt._core.config.table_config import merge_rule
 from lakefmt._core.data_classes import dataclass
 from lakefmt._core.filegroups.merge.base import Incoming, merge_into_base
-from lakefmt._core.filegroups.stored_keys import stored_key_spec
-from lakefmt._core.filegroups.table_client import TableAt, TableClient
+from lakefmt._core.filegroups.stored_keys import key_columns, keyed_rows, stored_key_spec
+from lakefmt._core.filegroups.table_client import TableClient
 from lakefmt._core.keys import KeySpec, with_path_values
 from lakefmt._core.read.filters import Filter, keep_rows
 from lakefmt._core.read.scan import Query, check_query_type, plan_query
-from lakefmt._core.read.snapshot import Snapshot
+from lakefmt._core.read.snapshot import Snapshot, rows_of_keys
 from lakefmt._core.schema import with_meta_columns
 from lakefmt._core.segments.codec import COLUMNS, OPERATOR, SegmentHeader, read_segments
 from lakefmt._core.segments.pending import header_times, in_order, load_streams, plan_streams
@@ -45,11 +45,6 @@ from lakefmt.errors import ObjectNotFound, SnapshotExpired
 __all__ = ["UncommittedSnapshot", "load_uncommitted"]
 
 Mask = npt.NDArray[np.bool_]
-
-
-def _stored_rows(table_at: TableAt, keys: pa.Array) -> pa.Table:
-    """Return the stored rows of record keys, with meta columns; a record index tells the files."""
-    return Snapshot(table_at.client, table_at.state).read(filter=[(RECORD_KEY, "in", keys.unique())], meta_columns=True)
 
 
 def load_uncommitted(client: TableClient) -> UncommittedSnapshot:
@@ -98,15 +93,27 @@ class UncommittedSnapshot(Snapshot):
             return super().scan(columns, filter, query, meta_columns=meta_columns)
         changed = self._changed
         rows = keep_rows(changed.rows, plan.condition).select(list(plan.columns))
-        below = super().scan(_with_identity(plan, keyed=changed.identities is not None), filter, meta_columns=False)
+        below = super().scan(self._with_identity(plan, changed), filter, meta_columns=False)
         schema = plan.result_schema
 
         def batches() -> Iterator[pa.RecordBatch]:
             for batch in below:
-                yield from _kept(batch, changed, plan).cast(schema).to_batches()
+                yield from self._kept(batch, changed, plan).cast(schema).to_batches()
             yield from rows.cast(schema).to_batches()
 
         return pa.RecordBatchReader.from_batches(schema, batches())
+
+    def _with_identity(self, plan: Query, changed: _Changed) -> list[str]:
+        identity = () if changed.identities is None else key_columns(self._known_at)
+        return list(dict.fromkeys([*plan.columns, *identity]))
+
+    def _kept(self, batch: pa.RecordBatch, changed: _Changed, plan: Query) -> pa.Table:
+        """Return the stored rows whose keys no stream changes."""
+        rows = pa.Table.from_batches([batch])
+        if changed.identities is not None and rows.num_rows:
+            identity_texts = stored_identities(keyed_rows(self._known_at, rows), across=changed.across)
+            rows = rows.filter(pc.invert(pc.is_in(identity_texts, value_set=changed.identities)))
+        return rows.select(list(plan.columns))
 
     @cached_property
     def _changed(self) -> _Changed:
@@ -129,7 +136,7 @@ class UncommittedSnapshot(Snapshot):
         across = any(header.across for header in self.headers)
         identities, keys, _ = row_identities(spec, joined_rows(list(streams)), across=across)
         distinct = number_keys(identities)[1]
-        stored = _stored_rows(self._known_at, keys)
+        stored = rows_of_keys(Snapshot(self.client, self._known_at.state), keys)
         merged = stored.filter(pa.array(codes_in(stored_identities(stored, across=across), distinct) >= 0))
         for incoming in streams:
             merged = self._with_stream(merged, incoming, across=across)
@@ -173,19 +180,6 @@ class _Changed:
     rows: pa.Table
     identities: pa.Array | None
     across: bool
-
-
-def _with_identity(plan: Query, *, keyed: bool) -> list[str]:
-    return list(dict.fromkeys([*plan.columns, *((RECORD_KEY, PARTITION_PATH) if keyed else ())]))
-
-
-def _kept(batch: pa.RecordBatch, changed: _Changed, plan: Query) -> pa.Table:
-    """Return the stored rows whose keys no stream changes."""
-    rows = pa.Table.from_batches([batch])
-    if changed.identities is not None and rows.num_rows:
-        identity_texts = stored_identities(rows, across=changed.across)
-        rows = rows.filter(pc.invert(pc.is_in(identity_texts, value_set=changed.identities)))
-    return rows.select(list(plan.columns))
 
 
 def _with_meta(rows: pa.Table, schema: pa.Schema, keys: pa.Array | None, partitions: pa.Array | None) -> pa.Table:

@@ -25,7 +25,7 @@ from lakefmt._core.config.table_config import append_layout, merge_rule
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.model import FileSlice
 from lakefmt._core.filegroups.ordering import has_order, incoming_wins, ordering_columns, to_mask
-from lakefmt._core.filegroups.stored_keys import asked_form, stored_key_spec
+from lakefmt._core.filegroups.stored_keys import asked_form, keyed_rows, stored_key_spec
 from lakefmt._core.filegroups.table_client import TableAt, TableClient
 from lakefmt._core.index import (
     Index,
@@ -274,8 +274,12 @@ class _Decision:
         if keys is not None:
             names = keys.keys.unique()
             self.read_keys = (names, None) if keys.paths.null_count else (keys.keys, keys.paths.dictionary_encode())
+            if not len(names):
+                return [], None
             wanted = [(RECORD_KEY, "in", names)] if len(names) <= _MOST_VALUES else pc.field(RECORD_KEY).isin(names)
-            return (self._slices_with(keys) if len(names) else []), (wanted if len(names) else None)
+            if not self.table_at.config.populate_meta_fields:  # files have no keys to compare
+                wanted = list(self._terms()) or None
+            return self._slices_with(keys), wanted
         terms = list(self._terms())
         return matching_slices(snapshot, terms or None), terms or None
 
@@ -376,7 +380,8 @@ class _Decision:
     def _add(self, found: _Found, window: pa.Table, result: WindowResult) -> None:
         if not len(result.updates) and not len(result.deletes):
             return
-        stored = _Keys(one_array(window.column(RECORD_KEY)), one_array(window.column(PARTITION_PATH)))
+        there = keyed_rows(self.table_at, window)
+        stored = _Keys(one_array(there.column(RECORD_KEY)), one_array(there.column(PARTITION_PATH)))
         old = stored.take(result.updates)
         new = self._keys_of(result.updated, old.keys if self.spec.auto_keys else None)
         moved = self._moved(old, new)

@@ -16,7 +16,7 @@ from lakefmt._core.arrays import distinct, from_numpy
 from lakefmt._core.config.settings import Settings, resolve_settings
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.model import FileSlice
-from lakefmt._core.filegroups.stored_keys import asked_form, stored_key_spec
+from lakefmt._core.filegroups.stored_keys import asked_form, keyed_rows, stored_key_spec
 from lakefmt._core.filegroups.table_client import TableAt
 from lakefmt._core.index import IndexKeys, choose_index
 from lakefmt._core.index.api import places_new_keys
@@ -49,7 +49,6 @@ __all__ = [
     "GivenKeys",
     "delete_rows",
     "given_to_delete",
-    "key_columns",
     "keys_and_partitions",
     "keys_anywhere",
     "keys_to_delete",
@@ -91,28 +90,15 @@ def _resolve_delete_keys(keys: pa.StringArray, partitions: Sequence[str] | None)
     return DeleteKeys(pc.unique(keys), None, places)
 
 
-def key_columns(table_at: TableAt) -> list[str]:
-    """Return the columns that tell a row's key and partition path: the meta columns, or what they are made from."""
-    if table_at.config.populate_meta_fields:
-        return [RECORD_KEY, PARTITION_PATH]
-    spec = table_at.key_spec()
-    names = (*spec.record_key_fields, *(field.name for field in spec.partition_fields))
-    return list(dict.fromkeys(name.split(".", 1)[0] for name in names))
-
-
 def delete_rows(table_at: TableAt, rows: pa.Table, partitions: Sequence[str] | None) -> DeleteKeys:
     """Return the keys of rows that a filter selected, each in its own partition only.
 
     Args:
         table_at: the table, at one moment.
-        rows: their :func:`key_columns`.
+        rows: their key columns.
         partitions: look only there; None: anywhere.
     """
-    if not table_at.config.populate_meta_fields:
-        spec = table_at.key_spec()
-        places = build_partition_paths(spec, rows).cast(pa.string())
-        rows = pa.table({RECORD_KEY: build_record_keys(spec, rows), PARTITION_PATH: places})
-    return replace(_in_their_partitions(rows, partitions), selected=True)
+    return replace(_in_their_partitions(keyed_rows(table_at, rows), partitions), selected=True)
 
 
 def _in_their_partitions(rows: pa.Table, partitions: Sequence[str] | None) -> DeleteKeys:

@@ -16,17 +16,15 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lakefmt._core.arrays import from_numpy
 from lakefmt._core.config.settings import resolve_settings
 from lakefmt._core.config.table_config import merge_rule
 from lakefmt._core.data_classes import dataclass, replace
-from lakefmt._core.filegroups.named_rows import MOST_TEXTS
 from lakefmt._core.filegroups.stored_keys import stored_key_spec
 from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableState
 from lakefmt._core.index import capabilities_of, choose_index, moves_between_partitions
-from lakefmt._core.read.snapshot import Snapshot, scan_slices
+from lakefmt._core.read.snapshot import Snapshot, rows_of_keys
 from lakefmt._core.segments.codec import COLUMNS, OPERATOR, SegmentHeader, committed_of, has_segments, read_segments
 from lakefmt._core.segments.names import SegmentPosition
 from lakefmt._core.segments.pending import (
@@ -55,7 +53,7 @@ from lakefmt._core.segments.resolve import (
 from lakefmt._core.storage.api import with_versions
 from lakefmt._core.storage.local.process_lock import process_locks
 from lakefmt._core.timeline.commit import decode_entry, encode_entry, stream_entry_name
-from lakefmt._core.values import RECORD_KEY, CommitResult, TableType, WriteOperation
+from lakefmt._core.values import CommitResult, TableType, WriteOperation
 from lakefmt._core.write.commit.retry import retried
 from lakefmt._core.write.context import MOVED_AWAY, AlreadyDone, CommitEntries, EntryView, WriteRequest
 from lakefmt._core.write.ingest import KeyedBatch
@@ -405,15 +403,10 @@ def stored_rows(
         options: settings of the stream's commits.
         keys: record keys.
         partitions: the partition path of each.
-        columns: that are read; None: all, with meta columns.
+        columns: that are read beside key and path; None: all, with meta columns.
     """
     slices = slices_of_keys(table_at, options, keys, partitions)
-    unique = keys.unique()
-    # Tuples name a few keys, which are looked up in the pages of files; Arrow compares many of them sooner.
-    wanted = [(RECORD_KEY, "in", unique)] if len(unique) <= MOST_TEXTS else pc.field(RECORD_KEY).isin(unique)
-    return scan_slices(
-        Snapshot(table_at.client, table_at.state), slices, columns, wanted, meta_columns=columns is None
-    ).read_all()
+    return rows_of_keys(Snapshot(table_at.client, table_at.state), keys, columns, slices)
 
 
 @dataclass(slots=True)

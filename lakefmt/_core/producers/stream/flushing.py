@@ -45,7 +45,6 @@ from lakefmt._core.segments.resolve import (
     strict_violations,
 )
 from lakefmt._core.timeline.store import put_if_absent_confirmed
-from lakefmt._core.values import PARTITION_PATH, RECORD_KEY
 from lakefmt.errors import (
     CorruptFile,
     DuplicateKey,
@@ -375,9 +374,7 @@ class Flusher:
         spec = self.client.key_spec(state.config)
         identities, keys, partitions = row_identities(spec, every, across=across)
         numbers, distinct = number_keys(identities)
-        rows_there = stored_rows(
-            self.client.at(state), self._options.properties, keys, partitions, [RECORD_KEY, PARTITION_PATH]
-        )
+        rows_there = stored_rows(self.client.at(state), self._options.properties, keys, partitions, [])
         stored = codes_in(stored_identities(rows_there, across=across), distinct)
         present = np.zeros(len(distinct), bool)
         present[stored[stored >= 0]] = True
