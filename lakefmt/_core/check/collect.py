@@ -42,7 +42,7 @@ from lakefmt._core.filegroups.listing import partition_levels
 from lakefmt._core.filegroups.logs.reader import LogInspection, find_unreadable_blocks, read_log_look
 from lakefmt._core.filegroups.missing_completions import was_complete
 from lakefmt._core.filegroups.model import BaseFile, LogFile, build_slices, parse_files
-from lakefmt._core.filegroups.stored_keys import stored_key_spec
+from lakefmt._core.filegroups.stored_keys import rows_may_stay, stored_key_spec
 from lakefmt._core.filegroups.table_client import NOTES, TableAt, TableClient, TableState
 from lakefmt._core.formats.names import PARTITION_METADATA_NAMES
 from lakefmt._core.formats.properties import CHECKSUM_KEY, check_table_checksum, decode_properties, table_checksum
@@ -519,10 +519,15 @@ class _KeyCheck:
         notes = []
         if spec.unsupported:
             notes.append(f"record keys and partition paths: {spec.unsupported}")
+        # A global index may leave a row in its partition when its time is changed; a path of days does not tell the time.
+        by_time = not spec.unsupported and any(field.timestamp is not None for field in spec.partition_fields)
+        may_stay = by_time and rows_may_stay(table_at)
+        if may_stay:
+            notes.append("partition paths: an index may leave rows in the partition of another time")
         self._rules = KeyRules(
             None if spec.unsupported else spec,
             keys=not spec.auto_keys,
-            paths=not config.drop_partition_columns,
+            paths=not config.drop_partition_columns and not may_stay,
         )
         named = [*spec.record_key_fields, *(f.name for f in spec.partition_fields)] if self._rules.spec else []
         self._schema = with_meta_columns(schema)

@@ -37,6 +37,7 @@ __all__ = [
     "keyed_rows",
     "note_rows_that_stay",
     "paths_tell_times",
+    "rows_may_stay",
     "stored_key_spec",
     "trusts_paths",
 ]
@@ -146,20 +147,26 @@ def note_rows_that_stay(table_at: TableAt) -> None:
         client.cache.rows_stay = table_at.config
 
 
-def paths_tell_times(table_at: TableAt) -> bool:
-    """Return whether rows lie in the partitions of their own times (effects: a request where the table cannot tell).
+def rows_may_stay(table_at: TableAt) -> bool:
+    """Return whether rows may lie in the partitions of other times than their own (effects: a request where the table cannot tell).
 
     Writes by a global record index leave rows where they are by default, also those of other engines.
     """
     client, config = table_at.client, table_at.config
-    if client.cache.rows_stay is config or not trusts_paths(table_at):
-        return False
-    if "record_index" in config.metadata_partitions and client.load_notes().get("index") != "partitioned_record":
-        return False
-    if client.store.info(_ROWS_STAY) is None:
+    if client.cache.rows_stay is config:
         return True
+    if "record_index" in config.metadata_partitions and client.load_notes().get("index") != "partitioned_record":
+        return True
+    if client.store.info(_ROWS_STAY) is None:
+        return False
     client.cache.rows_stay = config
-    return False
+    return True
+
+
+def paths_tell_times(table_at: TableAt) -> bool:
+    """Return whether rows lie in the partitions of their own times (effects: as those of :func:`rows_may_stay`)."""
+    is_known = table_at.client.cache.rows_stay is table_at.config
+    return not is_known and trusts_paths(table_at) and not rows_may_stay(table_at)
 
 
 def check_operations(table_at: TableAt) -> None:
