@@ -21,6 +21,7 @@ import pyarrow.types as pt
 from lakefmt._core.arguments import texts_argument
 from lakefmt._core.check.index_check import rebuild_damaged
 from lakefmt._core.data_classes import dataclass, replace
+from lakefmt._core.filegroups.stored_keys import keyed_rows
 from lakefmt._core.filegroups.table_client import TableClient
 from lakefmt._core.storage.api import ObjectStore
 from lakefmt._core.timeline.commit import decode_commit, encode_commit
@@ -190,7 +191,8 @@ def _forget_keys(client: TableClient, traces: set[str]) -> None:
 def _keys_of(table: _Verbs, what: object) -> Iterator[str]:
     """Return the record keys of the rows that a delete would remove, as they are stored."""
     if isinstance(what, str | pc.Expression):
-        rows = table.read(filter=what, meta_columns=True)
+        table_at = table.client.at(table.client.load())
+        rows = keyed_rows(table_at, table.read(filter=what, meta_columns=True))
         yield from (str(key) for key in rows[RECORD_KEY].unique().to_pylist() if key is not None)
         return
     if isinstance(what, pa.Array | pa.ChunkedArray) and not pt.is_nested(what.type):

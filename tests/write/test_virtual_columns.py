@@ -416,6 +416,7 @@ LOOK_UPS = {
     "update of a key that is not stored": lambda table: streamed(table, "update", {"id": "y", "city": "rio", "n": 7}),
     "upsert": lambda table: streamed(table, "upsert", {"id": "b", "city": "rio", "n": 7}),
     "delete": lambda table: streamed(table, "delete", {"id": "b", "city": "rio"}),
+    "erase by a filter": lambda table: [{"looked for": table.erase("id = 'a'").traces}],
     "delete of a key that is not stored": lambda table: streamed(table, "delete", {"id": "y", "city": "rio"}),
 }
 

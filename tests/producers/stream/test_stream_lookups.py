@@ -11,7 +11,7 @@ import pytest
 from lakefmt._core.filegroups.model import FileSlice
 from lakefmt._core.producers.stream import committing
 from lakefmt._core.producers.stream.options import FlushMode
-from lakefmt._core.read.snapshot import scan_slices
+from lakefmt._core.read.snapshot import rows_of_keys
 from lakefmt.errors import DuplicateKey, FlushFailed, KeyNotFound
 from tests.kit import product_or_diagonal
 from tests.producers.stream.stream_kit import make, table_over
@@ -36,11 +36,11 @@ def test_only_files_of_the_keys_are_read(index: str, table_type: str, monkeypatc
     expected = {row["id"]: row["v"] for row in table.read().to_pylist()}
     read: list[int] = []
 
-    def counted(snapshot: Any, slices: Sequence[FileSlice], *given: Any, **named: Any) -> pa.RecordBatchReader:
+    def counted(snapshot: Any, keys: pa.Array, columns: Any, slices: Sequence[FileSlice]) -> pa.Table:
         read.append(len({(each.partition, each.file_id) for each in slices}))
-        return scan_slices(snapshot, slices, *given, **named)
+        return rows_of_keys(snapshot, keys, columns, slices)
 
-    monkeypatch.setattr(committing, "scan_slices", counted)
+    monkeypatch.setattr(committing, "rows_of_keys", counted)
     with table_over(store).open_stream(**QUICK) as stream:
         stream.update({"id": "k02", "p": "p0", "v": 20})
         stream.extend([{"id": "k14", "p": "p1"}], "delete")
