@@ -29,7 +29,7 @@ from lakefmt._core.schema.evolve import narrowed
 from lakefmt._core.storage.local.process_lock import process_locks
 from lakefmt._core.storage.parallel import BegunRequest, map_concurrently
 from lakefmt._core.storage.table_directory import TableDirectory
-from lakefmt._core.timeline.commit import LOG_KEYS_ENTRY, CommitMetadata, encode_commit
+from lakefmt._core.timeline.commit import LATE_ROWS_ENTRY, LOG_KEYS_ENTRY, CommitMetadata, encode_commit
 from lakefmt._core.timeline.heartbeat import heartbeat_name, make_stamp, read_stamp, stamp_text
 from lakefmt._core.timeline.instant import COMMIT_ACTIONS, Action, Instant, State
 from lakefmt._core.timeline.markers import list_marked, list_markers, remove_markers, remove_saved_writes
@@ -56,6 +56,7 @@ from lakefmt._core.values import (
     TableType,
     WriteOperation,
     WriteStat,
+    sum_of_known,
 )
 from lakefmt._core.write.commit.conflict_resolution import WRITER, Footprint, resolve_conflicts, withdraw_for_overwrite
 from lakefmt._core.write.commit.key_stats import (
@@ -502,6 +503,7 @@ def complete_instant(
     *,
     is_saved: bool = False,
     watermark: int | None = None,
+    left_out: int | None = 0,
 ) -> CommitResult:
     """Make a write visible, or refuse and change nothing.
 
@@ -512,6 +514,7 @@ def complete_instant(
         footprint: what the write relies on beside its files.
         is_saved: the write has saved what it remembers (:mod:`~lakefmt._core.write.transaction`).
         watermark: what the event times of its rows promise.
+        left_out: late rows that are in no file; None: not known.
 
     Returns:
         The result; ``skipped`` when an earlier commit has these rows: nothing is completed, and the caller undoes the write.
@@ -522,11 +525,13 @@ def complete_instant(
         LeaseLost: the table lock was lost; nothing was completed.
     """
     write_client, context = write.write_client, write.context
+    num_late = _late_rows(statuses, left_out)
+    notes = {**_notes(write, statuses), **({LATE_ROWS_ENTRY: str(num_late)} if num_late else {})}
     metadata = CommitMetadata(
         operation=context.operation,
         stats=_distinct_stats(context, statuses),
         replaced_file_ids=replaced or {},
-        extra_metadata={**_notes(write, statuses), "schema": context.schema_text},
+        extra_metadata={**notes, "schema": context.schema_text},
         compacted=False,
     )
     write.bound.wait_until_inflight()
@@ -569,7 +574,8 @@ def complete_instant(
         write.instant.finish(markers=markers)
     except StorageError:
         write.instant.abandon()  # the write is committed; by its heartbeat the next writer finds what is left
-    return _result(context, completed, metadata.stats, copies, lost_index_warnings(config) if had_indexes else ())
+    warnings = lost_index_warnings(config) if had_indexes else ()
+    return _result(context, completed, metadata.stats, copies, num_late, warnings)
 
 
 def _remove_saved(instant: InstantTransaction, *, is_saved: bool) -> None:
@@ -604,7 +610,7 @@ def _looked_again(
 
 def _notes(write: PendingWrite, statuses: Sequence[WriteStatus]) -> dict[str, str]:
     """Return the extra metadata of the commit: the caller's and, with concurrent writers, the writer and key statistics."""
-    reserved = (KEY_RANGES_ENTRY, KEY_HASHES_ENTRY, LOG_KEYS_ENTRY)
+    reserved = (KEY_RANGES_ENTRY, KEY_HASHES_ENTRY, LOG_KEYS_ENTRY, LATE_ROWS_ENTRY)
     notes = {key: value for key, value in write.context.commit_metadata.items() if key not in reserved}
     has_logs = write.bound.config.table_type is TableType.MERGE_ON_READ
     if has_logs and all(status.counts_new_keys for status in statuses):
@@ -613,6 +619,12 @@ def _notes(write: PendingWrite, statuses: Sequence[WriteStatus]) -> dict[str, st
         return notes
     stamp = json.loads(make_stamp(write.context.owner))
     return {**notes, WRITER: stamp_text(stamp), **key_stats_of(statuses)}
+
+
+def _late_rows(statuses: Sequence[WriteStatus], left_out: int | None) -> int | None:
+    """Return how many rows lost to stored ones, each file counted once; None: not known."""
+    counts = {status.stat.path: status.num_late for status in statuses if not status.is_copy}
+    return sum_of_known([left_out, *counts.values()])
 
 
 def _distinct_stats(context: WriteContext, statuses: Sequence[WriteStatus]) -> tuple[WriteStat, ...]:
@@ -669,6 +681,7 @@ def _result(
     done: Instant,
     stats: tuple[WriteStat, ...],
     copies: Collection[str],
+    num_late: int | None,
     warnings: tuple[str, ...],
 ) -> CommitResult:
     counted = [stat for stat in stats if stat.path not in copies]
@@ -683,6 +696,7 @@ def _result(
         files=stats,
         bytes_written=sum(s.file_size_in_bytes for s in stats),
         warnings=warnings,
+        num_late=num_late,
     )
 
 
