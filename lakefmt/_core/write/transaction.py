@@ -636,7 +636,7 @@ class WriteTransaction:
             announce_commit(self._index, index_commit(self.table_at, self.context.instant, stats))
         if self.context.operation not in APPENDING:
             self._note_rows_that_stay()
-        watermark = max(self._promised, default=None)
+        watermark, num_late = max(self._promised, default=None), self._late_rows(statuses)
         result = complete_instant(
             self._pending,
             statuses,
@@ -644,7 +644,7 @@ class WriteTransaction:
             self._footprint,
             is_saved=self._saved is not None,
             watermark=watermark,
-            left_out=self._left_out,
+            num_late=num_late,
         )
         if result.skipped:
             self._abort_quietly()
@@ -655,7 +655,12 @@ class WriteTransaction:
             seconds = max(seconds, self.client.clock.now().timestamp() - self._saved.began)
         notes = (*self.bound.settings.notes, *getattr(self._index, "notes", ()))
         warnings = (*result.warnings, *notes, *_widened_columns(self._pending), *_null_warning(self._null_elements))
-        return replace(result, seconds=seconds, warnings=warnings)
+        return replace(result, seconds=seconds, warnings=warnings, num_late=0 if result.skipped else num_late)
+
+    def _late_rows(self, statuses: Sequence[WriteStatus]) -> int | None:
+        """Return how many rows lost to stored ones, each file counted once; None: not known."""
+        counts = {status.stat.path: status.num_late for status in statuses if not status.is_copy}
+        return sum_of_known([self._left_out, *counts.values()])
 
     def _note_rows_that_stay(self) -> None:
         """Note when the index leaves rows in their partition whose time is changed: readers go by the paths of times."""

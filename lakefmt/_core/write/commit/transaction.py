@@ -56,7 +56,6 @@ from lakefmt._core.values import (
     TableType,
     WriteOperation,
     WriteStat,
-    sum_of_known,
 )
 from lakefmt._core.write.commit.conflict_resolution import WRITER, Footprint, resolve_conflicts, withdraw_for_overwrite
 from lakefmt._core.write.commit.key_stats import (
@@ -503,7 +502,7 @@ def complete_instant(
     *,
     is_saved: bool = False,
     watermark: int | None = None,
-    left_out: int | None = 0,
+    num_late: int | None = 0,
 ) -> CommitResult:
     """Make a write visible, or refuse and change nothing.
 
@@ -514,7 +513,7 @@ def complete_instant(
         footprint: what the write relies on beside its files.
         is_saved: the write has saved what it remembers (:mod:`~lakefmt._core.write.transaction`).
         watermark: what the event times of its rows promise.
-        left_out: late rows that are in no file; None: not known.
+        num_late: rows that lost to stored ones; None: not known.
 
     Returns:
         The result; ``skipped`` when an earlier commit has these rows: nothing is completed, and the caller undoes the write.
@@ -525,13 +524,11 @@ def complete_instant(
         LeaseLost: the table lock was lost; nothing was completed.
     """
     write_client, context = write.write_client, write.context
-    num_late = _late_rows(statuses, left_out)
-    notes = {**_notes(write, statuses), **({LATE_ROWS_ENTRY: str(num_late)} if num_late else {})}
     metadata = CommitMetadata(
         operation=context.operation,
         stats=_distinct_stats(context, statuses),
         replaced_file_ids=replaced or {},
-        extra_metadata={**notes, "schema": context.schema_text},
+        extra_metadata={**_notes(write, statuses, num_late), "schema": context.schema_text},
         compacted=False,
     )
     write.bound.wait_until_inflight()
@@ -574,8 +571,7 @@ def complete_instant(
         write.instant.finish(markers=markers)
     except StorageError:
         write.instant.abandon()  # the write is committed; by its heartbeat the next writer finds what is left
-    warnings = lost_index_warnings(config) if had_indexes else ()
-    return _result(context, completed, metadata.stats, copies, num_late, warnings)
+    return _result(context, completed, metadata.stats, copies, lost_index_warnings(config) if had_indexes else ())
 
 
 def _remove_saved(instant: InstantTransaction, *, is_saved: bool) -> None:
@@ -608,10 +604,12 @@ def _looked_again(
     return config, timeline, more, None
 
 
-def _notes(write: PendingWrite, statuses: Sequence[WriteStatus]) -> dict[str, str]:
+def _notes(write: PendingWrite, statuses: Sequence[WriteStatus], num_late: int | None) -> dict[str, str]:
     """Return the extra metadata of the commit: the caller's and, with concurrent writers, the writer and key statistics."""
     reserved = (KEY_RANGES_ENTRY, KEY_HASHES_ENTRY, LOG_KEYS_ENTRY, LATE_ROWS_ENTRY)
     notes = {key: value for key, value in write.context.commit_metadata.items() if key not in reserved}
+    if num_late:
+        notes[LATE_ROWS_ENTRY] = str(num_late)
     has_logs = write.bound.config.table_type is TableType.MERGE_ON_READ
     if has_logs and all(status.counts_new_keys for status in statuses):
         notes |= log_key_coverage_of(stat for status in statuses for stat in status.stats)
@@ -619,12 +617,6 @@ def _notes(write: PendingWrite, statuses: Sequence[WriteStatus]) -> dict[str, st
         return notes
     stamp = json.loads(make_stamp(write.context.owner))
     return {**notes, WRITER: stamp_text(stamp), **key_stats_of(statuses)}
-
-
-def _late_rows(statuses: Sequence[WriteStatus], left_out: int | None) -> int | None:
-    """Return how many rows lost to stored ones, each file counted once; None: not known."""
-    counts = {status.stat.path: status.num_late for status in statuses if not status.is_copy}
-    return sum_of_known([left_out, *counts.values()])
 
 
 def _distinct_stats(context: WriteContext, statuses: Sequence[WriteStatus]) -> tuple[WriteStat, ...]:
@@ -681,7 +673,6 @@ def _result(
     done: Instant,
     stats: tuple[WriteStat, ...],
     copies: Collection[str],
-    num_late: int | None,
     warnings: tuple[str, ...],
 ) -> CommitResult:
     counted = [stat for stat in stats if stat.path not in copies]
@@ -696,7 +687,6 @@ def _result(
         files=stats,
         bytes_written=sum(s.file_size_in_bytes for s in stats),
         warnings=warnings,
-        num_late=num_late,
     )
 
 
