@@ -18,6 +18,7 @@ _SUMS: Final = {
     "num_inserts": ("lakefmt.rows.inserted", "{row}"),
     "num_updates": ("lakefmt.rows.updated", "{row}"),
     "num_deletes": ("lakefmt.rows.deleted", "{row}"),
+    "num_late": ("lakefmt.rows.late", "{row}"),
     "num_files": ("lakefmt.files.written", "{file}"),
     "bytes_written": ("lakefmt.bytes.written", "By"),
 }

@@ -640,12 +640,12 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, StreamVerbs, AppendVerbs, 
             return CommitResult(None, operation=request.operation, seconds=seconds or 0.0)
         if result.skipped:
             return result
+        if result.instant is None:
+            return replace(result, seconds=seconds or result.seconds)
         warnings, self._creation_warnings = (*result.warnings, *self._creation_warnings), ()
         result = replace(result, seconds=seconds or result.seconds, warnings=warnings)
         if observer is not None or CALLBACK_ON in request.options or CALLBACK_ON in self.client.options:
             result = notify_callbacks(self.client, result, request, observer)
-        if result.instant is None:
-            return result
         with self._writing:
             failures = run_services(self.client, request.options, beside=self._background_services)
         return replace(result, warnings=(*result.warnings, *failures)) if failures else result

@@ -47,6 +47,7 @@ __all__ = [
     "instant_of",
     "printable",
     "size_text",
+    "sum_of_known",
 ]
 
 #: An instant time: 17 digits ``yyyyMMddHHmmssSSS`` (14 in tables of old releases). Compared as
@@ -211,8 +212,9 @@ class CommitResult:
         instant: the commit's requested time, which ``as_of`` takes; None: there was nothing to commit.
         completion_time: when it became visible, which ``incremental`` and ``changes`` take as their start. Both verbs take the
             result itself, too.
-        num_late: rows of an upsert that changed nothing, because the stored row has a larger ordering value. Of logs of
-            merge-on-read tables, of streams larger than memory and beside deletes it is not known and not counted.
+        num_late: rows that changed nothing, because the stored row of their key has a larger ordering value; of a key that is
+            stored more than once each stored row counts, as in ``num_updates``. None: not known, since rows went to logs
+            without a look at what is stored; the compaction counts those (``CompactionResult.num_late``).
         files: a write stat for each file.
         skipped: nothing was written, since the commit `instant` has these rows already.
     """
@@ -229,7 +231,7 @@ class CommitResult:
     seconds: float = 0.0
     warnings: tuple[str, ...] = ()
     skipped: bool = False
-    num_late: int = 0
+    num_late: int | None = 0
 
     def __repr__(self) -> str:
         return f"CommitResult({self._line()})"
@@ -261,6 +263,21 @@ class CommitResult:
             f"in {len(self.files):,} files, "
             f"{self.bytes_written:,} bytes, {self.seconds:.3f} s"
         )
+
+
+def sum_of_known(counts: Iterable[int | None]) -> int | None:
+    """Return the sum of counts, None when one of them is not known.
+
+    Example:
+        >>> sum_of_known([1, 2]), sum_of_known([1, None])
+        (3, None)
+    """
+    total = 0
+    for count in counts:
+        if count is None:
+            return None
+        total += count
+    return total
 
 
 #: A moment of a table's timeline as an argument: the digits of an instant, an aware datetime, ISO text, or what a commit returned.

@@ -132,7 +132,16 @@ def test_limits_are_counts(table: lakefmt.Table) -> None:
             table.read(limit=wrong)  # type: ignore[arg-type]
 
 
-def test_a_limit_opens_few_files(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "first_rows",
+    [
+        lambda table: table.head(10).num_rows,
+        lambda table: table.dataset().head(10).num_rows,
+        lambda table: table.scan_polars().head(10).collect().height,
+    ],
+    ids=["head", "dataset", "polars"],
+)
+def test_a_limit_opens_few_files(tmp_path: Path, first_rows: Any) -> None:
     made = lakefmt.create_table(str(tmp_path / "l"), data=ROWS, record_key="id", options=OPTIONS)
     for start in range(0, 600, 50):
         made.insert(ROWS.slice(start, 50))
@@ -146,7 +155,7 @@ def test_a_limit_opens_few_files(tmp_path: Path) -> None:
         original(client, fragments, prefix)
 
     with mock.patch.object(scan, "_check_footers", spy):
-        assert made.head(10).num_rows == 10
+        assert first_rows(made) == 10
     assert sum(checked) == 1
 
 

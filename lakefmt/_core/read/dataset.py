@@ -32,6 +32,7 @@ from lakefmt._core.read.snapshot import (
     read_planned_increment,
     reopen_snapshot,
     scan_files,
+    scan_files_in_turn,
 )
 from lakefmt.errors import InvalidInputError
 
@@ -72,9 +73,7 @@ class BatchScanner:
         """Return the first rows."""
         reader = self._open()
         parts: list[pa.RecordBatch] = []
-        for batch in reader:
-            if num_rows <= 0:
-                break
+        while num_rows > 0 and (batch := next(reader, None)) is not None:  # no batch is read that is not needed
             parts.append(batch.slice(0, num_rows))
             num_rows -= batch.num_rows
         return pa.Table.from_batches(parts, reader.schema)
@@ -162,6 +161,9 @@ class SnapshotRows(DatasetRows):
         files, logged = planned_files(self.snapshot, plan, self.query)
         if not files and not logged:
             return ds.InMemoryDataset(plan.result_schema.empty_table()).scanner()
+        if options.get("fragment_readahead") == 1:
+            # Asked for the first rows only: Arrow's own scanner reads ahead all the same.
+            return BatchScanner(lambda: scan_files_in_turn(self.snapshot, plan, files, logged))
         plain = None if logged else plain_scanner(pinned_table(self.snapshot), files, plan, **options)
         return BatchScanner(lambda: scan_files(self.snapshot, plan, files, logged)) if plain is None else plain
 

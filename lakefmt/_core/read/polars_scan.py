@@ -87,9 +87,9 @@ class _Source:
         options: dict[str, Any] = {} if limit is None else {"batch_readahead": 1, "fragment_readahead": 1}
         if batch_size:
             options["batch_size"] = batch_size
+        if left <= 0:
+            return
         for batch in self.rows.scanner(names, condition, options).to_reader():
-            if left <= 0:
-                return
             frame = pl.DataFrame(batch)
             if predicate is not None:
                 frame = frame.filter(predicate)
@@ -97,6 +97,8 @@ class _Source:
                 frame = frame.head(int(left))
             left -= frame.height
             yield frame
+            if left <= 0:
+                return  # before the next batch is read
 
 
 def implied_condition_of_polars(predicate: pl.Expr, schema: pa.Schema) -> Condition | None:

@@ -65,6 +65,7 @@ __all__ = [
     "resolve_bound",
     "rows_of_keys",
     "scan_files",
+    "scan_files_in_turn",
     "scan_limited",
     "with_archived_instants",
     "written_by",
@@ -364,16 +365,25 @@ def scan_limited(
     plan = plan_query(snapshot._known_at.columns(), columns, filter, meta_columns=meta_columns)
     files, logged = snapshot._files(plan, query)
 
+    in_turn = scan_files_in_turn(snapshot, plan, files, logged)
+    return pa.RecordBatchReader.from_batches(plan.result_schema, _first_rows(in_turn, limit))
+
+
+def scan_files_in_turn(
+    snapshot: Snapshot, plan: Query, files: Sequence[BaseFile], logged: Sequence[FileSlice]
+) -> pa.RecordBatchReader:
+    """Stream the rows of base files and merged slices; the later ones are opened when the rows before them have been taken."""
+
     def parts() -> Iterator[pa.RecordBatch]:
         start = 0
-        while start < len(files):  # twice as many each time: a filter may keep few rows
+        while start < max(len(files), len(logged)):  # twice as many each time: a filter may keep few rows
             stop = max(2 * start, 1)
-            yield from snapshot._scan(plan, files[start:stop], [])
+            for some, merged in ((files[start:stop], []), ([], logged[start:stop])):
+                if some or merged:
+                    yield from snapshot._scan(plan, some, merged)
             start = stop
-        for each in logged:
-            yield from snapshot._scan(plan, [], [each])
 
-    return pa.RecordBatchReader.from_batches(plan.result_schema, _first_rows(parts(), limit))
+    return pa.RecordBatchReader.from_batches(plan.result_schema, parts())
 
 
 def _first_rows(batches: Iterable[pa.RecordBatch], limit: int) -> Iterator[pa.RecordBatch]:

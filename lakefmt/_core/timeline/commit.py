@@ -31,6 +31,7 @@ from lakefmt.errors import CorruptFile, InvalidInputError, UnsafePath
 
 __all__ = [
     "ENTRY_PREFIXES",
+    "LATE_ROWS_ENTRY",
     "LOG_KEYS_COUNTED",
     "LOG_KEYS_ENTRY",
     "LOG_KEYS_LIVE",
@@ -59,6 +60,8 @@ SCHEMA_KEY = "schema"
 
 #: The extra metadata, under a name of lakefmt's own, of a commit that looked the keys of its logs up: new ones are inserts.
 LOG_KEYS_ENTRY = "lakefmt.log.keys"
+#: The extra metadata, under a name of lakefmt's own, that says how many rows lost to stored ones by their ordering values.
+LATE_ROWS_ENTRY = "lakefmt.rows.late"
 #: What releases said that looked at base files alone: a log may have brought back a key that a waiting compaction drops.
 LOG_KEYS_COUNTED = "counted"
 #: Where a compaction was waiting, the logs got no key that it drops: its base file has every one of them.

@@ -18,7 +18,7 @@ from lakefmt._core.sorting.written_keys import WrittenKeys
 from lakefmt._core.storage.api import PutOutcome
 from lakefmt._core.storage.parallel import BegunRequest
 from lakefmt._core.storage.table_directory import TableDirectory
-from lakefmt._core.timeline.commit import CommitMetadata
+from lakefmt._core.timeline.commit import LATE_ROWS_ENTRY, CommitMetadata
 from lakefmt._core.timeline.heartbeat import Heartbeat, leave
 from lakefmt._core.timeline.instant import Action, Instant, State, parse_instant_time
 from lakefmt._core.timeline.locks.api import Lease
@@ -317,6 +317,9 @@ def _emit_completion(url: str, done: Instant, action: Action, commit: CommitMeta
         facts["num_inserts"] = sum(stat.num_inserts for stat in commit.stats)
         facts["num_updates"] = sum(stat.num_update_writes for stat in commit.stats)
         facts["num_deletes"] = sum(stat.num_deletes for stat in commit.stats)
+        late = commit.extra_metadata.get(LATE_ROWS_ENTRY, "")
+        if late.isdecimal():
+            facts["num_late"] = int(late)
         facts["num_files"] = len(commit.stats)
         facts["bytes_written"] = sum(stat.file_size_in_bytes for stat in commit.stats)
     if done.completion is not None:

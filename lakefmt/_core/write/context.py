@@ -378,7 +378,7 @@ class WriteStatus:
     Attributes:
         stat: the entry for the commit.
         rows_in: rows that were handed in; each was inserted, updated, deleted, late, or a delete of nothing.
-        num_late: rows that lost against a stored row with a larger ordering value.
+        num_late: rows that lost against a stored row with a larger ordering value; None: of a log it is not known.
         num_ignored: deletes of keys that were not there.
         adopted: True when an earlier attempt had written the file already.
         rolled: the entries of the files that follow, when a log rolled over.
@@ -391,7 +391,7 @@ class WriteStatus:
     instant: InstantTime
     stat: WriteStat
     rows_in: int
-    num_late: int = 0
+    num_late: int | None = 0
     num_ignored: int = 0
     adopted: bool = False
     rolled: tuple[WriteStat, ...] = ()

@@ -140,6 +140,7 @@ class _Found:
     moved: list[pa.Table] = field(default_factory=list)
     left: list[pa.Table] = field(default_factory=list)
     left_keys: list[_Keys] = field(default_factory=list)
+    num_late: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +155,7 @@ class _Changes:
         read: the file slices that were read.
         read_keys: the source's record keys, by which stored rows were looked up; None: other rows were read, too.
         options: of the call, and what the rows ask for.
+        num_late: rows that would have moved and lost against what is stored.
     """
 
     rows: pa.Table
@@ -163,6 +165,7 @@ class _Changes:
     read: Sequence[FileSlice]
     read_keys: tuple[pa.StringArray, pa.DictionaryArray | None] | None
     options: Mapping[str, object]
+    num_late: int
 
 
 def run_merge(client: TableClient, request: WriteRequest, merge: Merge) -> CommitResult | None:
@@ -182,9 +185,10 @@ def run_merge(client: TableClient, request: WriteRequest, merge: Merge) -> Commi
     state = client.load()
     changes = _Decision(client.at(state), request, merge).decide()
     if not changes.rows.num_rows and not request.keeps_empty:
-        return None
+        return CommitResult(None, operation=request.operation, num_late=changes.num_late) if changes.num_late else None
     request = replace(request, operation=changes.operation, options=changes.options)
     transaction = WriteTransaction.begin(client, request, changes.rows.schema, state, waits=False)
+    transaction.leave_out(changes.num_late)
     with transaction.aborted_on_error():
         statuses = transaction.write(transaction.place(_located(transaction, changes)))
         return transaction.commit_unless_empty(statuses)
@@ -391,7 +395,9 @@ class _Decision:
         found.updated.append(result.updated.take(from_numpy(stays)))
         found.updated_keys.append(new.take(stays))
         new_place = np.flatnonzero(moved)
-        new_place = new_place[~self._late_there(result.updated.take(from_numpy(new_place)), new.take(new_place))]
+        late_there = self._late_there(result.updated.take(from_numpy(new_place)), new.take(new_place))
+        new_place = new_place[~late_there]
+        found.num_late += int(late.sum()) + int(late_there.sum())
         found.moved.append(result.updated.take(from_numpy(new_place)))
         left = np.concatenate([result.deletes, result.updates[new_place]])
         data = window.select(self.plan.stored.names).take(from_numpy(left))
@@ -474,7 +480,7 @@ class _Decision:
         deletes = np.zeros(rows.num_rows, bool)
         deletes[updated.num_rows : updated.num_rows + left.num_rows] = True
         keyless = arriving.num_rows if self.spec.auto_keys else 0
-        return _Changes(rows, deletes, keyless, operation, self.read, self.read_keys, self.options)
+        return _Changes(rows, deletes, keyless, operation, self.read, self.read_keys, self.options, found.num_late)
 
     def _each_key_once(
         self, updated: pa.Table, updated_keys: _Keys, left: pa.Table, left_keys: _Keys, arriving: pa.Table

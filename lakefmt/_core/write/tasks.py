@@ -34,7 +34,7 @@ from lakefmt._core.storage.open import open_store
 from lakefmt._core.timeline.instant import Action
 from lakefmt._core.transactions.client import write_client_of
 from lakefmt._core.transactions.instant import InstantTransaction
-from lakefmt._core.values import RECORD_KEY, CommitResult, InstantTime, PartitionPath
+from lakefmt._core.values import RECORD_KEY, CommitResult, InstantTime, PartitionPath, sum_of_known
 from lakefmt._core.write._slice_state import log_placing
 from lakefmt._core.write.assign import Assigned, new_rows, new_rows_by_partition, rows_by_file_group
 from lakefmt._core.write.commit.retry import retried
@@ -112,12 +112,14 @@ class TaskResult:
         statuses: the files that it wrote.
         rows_in: rows that it was given.
         null_elements: columns of lists with null elements among its rows.
+        left_out: late rows among them that are in no file; None: not known.
     """
 
     task: int
     statuses: tuple[WriteStatus, ...]
     rows_in: int
     null_elements: frozenset[str] = frozenset()
+    left_out: int | None = 0
 
 
 class TasksTransaction(WriteTransaction):
@@ -404,7 +406,9 @@ class TaskWriter:
 
     def result(self) -> TaskResult:
         """Return what was done so far."""
-        return TaskResult(self._task, tuple(self._statuses), self._rows_in, self._transaction.null_elements)
+        transaction = self._transaction
+        statuses = tuple(self._statuses)
+        return TaskResult(self._task, statuses, self._rows_in, transaction.null_elements, transaction.left_out)
 
 
 def find_keys(
@@ -569,6 +573,7 @@ def run_tasks_and_commit(
             check_conservation(given.rows, results)
             nulls = frozenset[str]().union(*(result.null_elements for result in results))
             transaction.take_over(nulls, _partitions_relied_on(request, index, given.partitions))
+            transaction.leave_out(sum_of_known(result.left_out for result in results))
             return transaction.commit_unless_empty([s for result in results for s in result.statuses])
 
     return retried(client, request, attempt)

@@ -52,7 +52,7 @@ from lakefmt._core.timeline.timeline import Timeline, timeline_from_names
 from lakefmt._core.transactions.client import write_client_of
 from lakefmt._core.transactions.concurrency import check_non_blocking
 from lakefmt._core.transactions.instant import InstantTransaction
-from lakefmt._core.values import CommitResult, FileId, PartitionPath, WriteOperation
+from lakefmt._core.values import CommitResult, FileId, PartitionPath, WriteOperation, sum_of_known
 from lakefmt._core.write.assign import (
     Assigned,
     FileSizing,
@@ -145,16 +145,23 @@ class SavedWrite:
         began: when it began, in seconds since 1970.
         footprint: what other writers must leave alone.
         null_elements: columns of lists with null elements among its rows.
+        left_out: late rows that are in no file; None: not known.
     """
 
     timeline: Timeline
     began: float
     footprint: Footprint = field(default_factory=Footprint)
     null_elements: frozenset[str] = frozenset()
+    left_out: int | None = 0
     _streams: list[bytes] = field(default_factory=list)
 
     def save(
-        self, store: ObjectStore, context: WriteContext, footprint: Footprint, null_elements: frozenset[str]
+        self,
+        store: ObjectStore,
+        context: WriteContext,
+        footprint: Footprint,
+        null_elements: frozenset[str],
+        left_out: int | None,
     ) -> None:
         """Save what the write remembers by now.
 
@@ -162,7 +169,7 @@ class SavedWrite:
             StorageError: the store failed.
         """
         new = footprint.keys[len(self._streams) :]
-        self.footprint, self.null_elements = footprint, null_elements
+        self.footprint, self.null_elements, self.left_out = footprint, null_elements, left_out
         if new:
             self._streams += [_encode(keys, partitions) for keys, partitions in new]
             store.put(saved_keys_name(context.instant), b"".join(self._streams))
@@ -181,6 +188,7 @@ class SavedWrite:
             "read": sorted(self.footprint.read),
             "covers": None if covers is None else sorted(covers),
             "null_elements": sorted(self.null_elements),
+            "left_out": self.left_out,
         }
 
 
@@ -214,7 +222,9 @@ def load_saved_write(store: ObjectStore, context: WriteContext, layout: int) -> 
         )
         timeline = timeline_from_names([_file_name(each) for each in body["timeline"]], layout)
         null_elements = frozenset(_text(each) for each in body["null_elements"])
-        return SavedWrite(timeline, float(body["began"]), footprint, null_elements, streams)
+        left_out = body.get("left_out")  # an earlier release did not count them
+        left_out = None if left_out is None else int(left_out)
+        return SavedWrite(timeline, float(body["began"]), footprint, null_elements, left_out, streams)
     except _DAMAGE as error:
         raise CorruptFile(
             f"{name} does not hold what a write saves ({type(error).__name__}): abort the write and begin it again"
@@ -318,6 +328,8 @@ class WriteTransaction:
         #: Up to which event times the rows of its parts let it promise completeness.
         self._promised = list[int]()
         self._null_elements = set[str]() if saved is None else set(saved.null_elements)
+        #: Late rows that are in no file; None: not known.
+        self._left_out: int | None = 0 if saved is None else saved.left_out
         #: How many files the parts of a stream have opened so far, where every commit opens its own.
         self._files_opened = 0
         #: Whether what follows a write by this process, such as a merge of small files, can be done after it.
@@ -464,7 +476,23 @@ class WriteTransaction:
         """Look up where the keys of a batch are stored, unless its rows are only appended."""
         if self.keeps_order:
             return LocatedRows(batch, [], Routes(None), None, self.sizing(batch.table))
-        return locate_batch(self.table_at, self.bound, batch, self.index, self.sizing)
+        located = locate_batch(self.table_at, self.bound, batch, self.index, self.sizing)
+        if located.routes.late is not None and self.context.operation is not WriteOperation.DELETE:
+            self.leave_out(len(located.routes.late))  # of a delete they are keys that are nowhere
+        return located
+
+    def leave_out(self, num_late: int | None) -> None:
+        """Count late rows that are in no file.
+
+        Args:
+            num_late: how many; None: not known.
+        """
+        self._left_out = sum_of_known([self._left_out, num_late])
+
+    @property
+    def left_out(self) -> int | None:
+        """Late rows that are in no file; None: not known."""
+        return self._left_out
 
     def locate_deletes(self, keys: DeleteKeys) -> LocatedRows:
         """Look up where keys are stored that are to be deleted."""
@@ -545,7 +573,7 @@ class WriteTransaction:
     def save_for_others(self, saved: SavedWrite) -> None:
         """Save what the write remembers now and after every placement, so that any process may take it over."""
         self._saved = saved
-        saved.save(self.client.store, self.context, self._footprint, frozenset(self._null_elements))
+        saved.save(self.client.store, self.context, self._footprint, frozenset(self._null_elements), self._left_out)
 
     # --- write ---------------------------------------------------------------------------------------------------
 
@@ -608,9 +636,15 @@ class WriteTransaction:
             announce_commit(self._index, index_commit(self.table_at, self.context.instant, stats))
         if self.context.operation not in APPENDING:
             self._note_rows_that_stay()
-        watermark = max(self._promised, default=None)
+        watermark, num_late = max(self._promised, default=None), self._late_rows(statuses)
         result = complete_instant(
-            self._pending, statuses, hidden, self._footprint, is_saved=self._saved is not None, watermark=watermark
+            self._pending,
+            statuses,
+            hidden,
+            self._footprint,
+            is_saved=self._saved is not None,
+            watermark=watermark,
+            num_late=num_late,
         )
         if result.skipped:
             self._abort_quietly()
@@ -621,7 +655,12 @@ class WriteTransaction:
             seconds = max(seconds, self.client.clock.now().timestamp() - self._saved.began)
         notes = (*self.bound.settings.notes, *getattr(self._index, "notes", ()))
         warnings = (*result.warnings, *notes, *_widened_columns(self._pending), *_null_warning(self._null_elements))
-        return replace(result, seconds=seconds, warnings=warnings)
+        return replace(result, seconds=seconds, warnings=warnings, num_late=0 if result.skipped else num_late)
+
+    def _late_rows(self, statuses: Sequence[WriteStatus]) -> int | None:
+        """Return how many rows lost to stored ones, each file counted once; None: not known."""
+        counts = {status.stat.path: status.num_late for status in statuses if not status.is_copy}
+        return sum_of_known([self._left_out, *counts.values()])
 
     def _note_rows_that_stay(self) -> None:
         """Note when the index leaves rows in their partition whose time is changed: readers go by the paths of times."""

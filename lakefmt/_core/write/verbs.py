@@ -17,7 +17,7 @@ from lakefmt._core.filegroups.table_client import TableClient, TableState
 from lakefmt._core.index import moves_between_partitions, places_new_keys
 from lakefmt._core.schema import reconcile
 from lakefmt._core.sorting.external_sort import gather_windows
-from lakefmt._core.values import IS_DELETED, RECORD_KEY, CommitResult, FileId, PartitionPath, WriteOperation
+from lakefmt._core.values import RECORD_KEY, CommitResult, FileId, PartitionPath, WriteOperation
 from lakefmt._core.write.assign import (
     MOST_SMALL_FILES,
     FileSizing,
@@ -75,7 +75,9 @@ def run_write(
             return transaction.commit_unless_empty(write_stream(transaction, rows, request.sort))
         located = transaction.locate(transaction.key(rows))
     result = commit_located(transaction, request, located)
-    return _with_late_rows(result, transaction, located)
+    if result is None and transaction.left_out:
+        return CommitResult(None, operation=request.operation, num_late=transaction.left_out)
+    return result
 
 
 def commit_located(transaction: WriteTransaction, request: WriteRequest, located: LocatedRows) -> CommitResult | None:
@@ -98,19 +100,6 @@ def commit_located(transaction: WriteTransaction, request: WriteRequest, located
 
     failures = _merge_small_files(transaction.client, request, crowded, located.sizing)
     return replace(result, warnings=(*result.warnings, *failures)) if failures else result
-
-
-def _with_late_rows(
-    result: CommitResult | None, transaction: WriteTransaction, located: LocatedRows
-) -> CommitResult | None:
-    """Return the result with the number of rows that lost to stored ones, where the counts of the commit tell it."""
-    if result is None or result.operation is not WriteOperation.UPSERT or result.num_deletes or result.skipped:
-        return result
-    # In logs rows lose when they are merged; marks of deletion are in no count where nothing was stored.
-    ordered = transaction.state.config.ordering_fields and transaction.combines and located.logs is None
-    if not ordered or IS_DELETED in located.batch.table.schema.names:
-        return result
-    return replace(result, num_late=max(0, located.batch.num_rows - result.num_inserts - result.num_updates))
 
 
 def write_stream(transaction: WriteTransaction, tables: Iterable[pa.Table], sort: str) -> list[WriteStatus]:

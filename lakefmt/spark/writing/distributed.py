@@ -29,7 +29,7 @@ from lakefmt import Table, create_table, errors
 from lakefmt._core.compaction.scheduler import run_services
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.formats.bloom.murmur import murmur_hadoop
-from lakefmt._core.index import Index, capabilities_of, keeps_placement, places_new_keys
+from lakefmt._core.index import Index, capabilities_of, keeps_placement, moves_between_partitions, places_new_keys
 from lakefmt._core.keys import key_spec_from_properties
 from lakefmt._core.schema import field_at
 from lakefmt._core.storage.open import open_store
@@ -743,6 +743,9 @@ class SparkWrite:
             with self._stage("write files by lookup"):
                 results = results_of(written.collect())
             check_conservation(sum(each.rows for each in located_rows), results)
+            if results and moves_between_partitions(self._index):
+                # Late rows that would move are in no file, and only the tasks that looked keys up have seen them.
+                results[0] = replace(results[0], left_out=None)
             return results
         finally:
             located.unpersist()

@@ -23,7 +23,7 @@ from lakefmt._core.filegroups.base_writer import grown_filter, named_rows, write
 from lakefmt._core.filegroups.cdc import cdc_file_name, compare_rows, write_change_file
 from lakefmt._core.filegroups.logs.reader import LogRows, read_log_rows
 from lakefmt._core.filegroups.logs.writer import LogRowsOut, LogToWrite, WrittenLog, log_form, write_logs
-from lakefmt._core.filegroups.merge.merged_slice import merge_log_blocks, merge_logs
+from lakefmt._core.filegroups.merge.merged_slice import count_late, merge_log_blocks, merge_logs
 from lakefmt._core.filegroups.model import BaseFile, FileSlice, LogFile, join_path
 from lakefmt._core.filegroups.ordering import has_order, to_mask
 from lakefmt._core.filegroups.reader import BaseFileReader
@@ -37,6 +37,7 @@ from lakefmt._core.values import COMMIT_SEQNO, FILE_NAME, RECORD_KEY, InstantTim
 from lakefmt.errors import InternalError, SnapshotExpired
 
 __all__ = [
+    "LATE_ROWS",
     "LogMerge",
     "SliceFiles",
     "SliceMerge",
@@ -44,6 +45,8 @@ __all__ = [
     "slice_of",
 ]
 
+#: What a stat says beside Hudi's fields until its commit is made of it: how many rows of the logs lost; None: not known.
+LATE_ROWS = "late"
 SliceFiles = tuple[dict[str, BaseFile], dict[str, LogFile]]
 #: The logs of a slice are held in memory while they are merged, so only a few slices are merged at once.
 _MOST_SLICES_AT_ONCE = 4
@@ -95,7 +98,7 @@ class SliceMerge:
         unstored = self._virtual_columns()
         reader = BaseFileReader(self.client.store, unstored)
         base, old_filter, logs, rows = self._merged(reader, file_slice)
-        counts = _count_changes(base, logs, rows)
+        counts, num_late = _count_changes(base, logs, rows), count_late(base, logs, merge_rule(self.state.config))
         if self.before_put is not None:
             self.before_put()
         change_file = self._log_changes(operation, token, base, rows)
@@ -121,6 +124,7 @@ class SliceMerge:
             written = BaseFile(operation.partition, name, operation.file_id, token, self.time, size)
             self._verify(file_slice, written)
         stat = _stat_of_base_file(file_slice, path, rows.num_rows, size, logs, counts)
+        stat = replace(stat, extra={**stat.extra, LATE_ROWS: num_late})
         return stat if change_file is None else replace(stat, extra={**stat.extra, "cdcStats": change_file})
 
     def _virtual_columns(self) -> VirtualColumns | None:

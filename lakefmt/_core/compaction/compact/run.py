@@ -15,12 +15,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field
 from os import cpu_count
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 from weakref import WeakKeyDictionary
 
 from lakefmt._core.arguments import parse_member
 from lakefmt._core.compaction.clean.run import planned_groups
-from lakefmt._core.compaction.compact.merge import SliceFiles, SliceMerge
+from lakefmt._core.compaction.compact.merge import LATE_ROWS, SliceFiles, SliceMerge
 from lakefmt._core.compaction.compact.plan import (
     CompactionPlan,
     CompactionRules,
@@ -52,7 +52,7 @@ from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableSta
 from lakefmt._core.filegroups.virtual_columns import stored_schema
 from lakefmt._core.formats.names import parse_log_file
 from lakefmt._core.schema import arrow_to_avro
-from lakefmt._core.timeline.commit import CommitMetadata, encode_commit
+from lakefmt._core.timeline.commit import LATE_ROWS_ENTRY, CommitMetadata, encode_commit
 from lakefmt._core.timeline.instant import COMMIT_ACTIONS, Action, Instant
 from lakefmt._core.timeline.locks.open import Lease
 from lakefmt._core.timeline.metadata_codec import BodyKind, encode_body
@@ -60,7 +60,7 @@ from lakefmt._core.timeline.timeline import Timeline
 from lakefmt._core.transactions.client import WriteAt, WriteClient, open_write_client
 from lakefmt._core.transactions.commit_entries import with_stored_entries
 from lakefmt._core.transactions.instant import InstantTransaction
-from lakefmt._core.values import InstantTime, WriteOperation, WriteStat
+from lakefmt._core.values import InstantTime, WriteOperation, WriteStat, sum_of_known
 from lakefmt.errors import CommitConflict, InstantNotPending, SnapshotExpired, WriterActive
 
 if TYPE_CHECKING:
@@ -90,7 +90,15 @@ _MOST_SLICES_AT_ONCE = 4
 
 @dataclass(frozen=True, slots=True)
 class CompactionResult(RewriteResult[CompactionPlan]):
-    """What a compaction, or log compaction, did; prints as one line."""
+    """What a compaction, or log compaction, did; prints as one line.
+
+    Attributes:
+        num_late: rows of the merged logs that changed nothing when they came, because a larger ordering value was stored by
+            then; rows that a log compaction folded before are not among them. None: not known, as of a log compaction, and
+            where rows that lose fill columns.
+    """
+
+    num_late: int | None = None
 
     def __str__(self) -> str:
         if self.completion_time is None:
@@ -103,7 +111,8 @@ class CompactionResult(RewriteResult[CompactionPlan]):
             )
         return (
             f"compact {self.instant}: {self.plan.num_logs:,} logs merged into {len(self.files):,} base files, "
-            f"{self.num_rows:,} rows, {self.bytes_written:,} bytes, {self.seconds:.3f} s"
+            f"{self.num_rows:,} rows{f', {self.num_late:,} late' if self.num_late else ''}, {self.bytes_written:,} bytes, "
+            f"{self.seconds:.3f} s"
         )
 
 
@@ -194,7 +203,11 @@ def compaction_result(
     if run is None or run.completed is None or run.output is None:
         instant = None if run is None else run.instant
         return CompactionResult(instant, proposal, finished=finished, seconds=seconds)
-    return CompactionResult(run.instant, proposal, run.completed.order_time, run.output.stats, finished, seconds)
+    late = run.output.extra_metadata.get(LATE_ROWS_ENTRY)
+    num_late = None if late is None else int(late)
+    return CompactionResult(
+        run.instant, proposal, run.completed.order_time, run.output.stats, finished, seconds, num_late
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,7 +309,11 @@ class _CompactionService(MergingService):
         else:
             parts = self.run_operations(operations_of(merge, plan, self.write_client.owner))
             stats = tuple(stat for part in parts for stat in part)
-        return CommitMetadata(WriteOperation.COMPACT, stats, extra_metadata=notes, compacted=True)
+        num_late = sum_of_known(cast("int | None", stat.extra[LATE_ROWS]) for stat in stats)
+        if num_late is not None:
+            notes[LATE_ROWS_ENTRY] = str(num_late)
+        plain = (replace(stat, extra={n: v for n, v in stat.extra.items() if n != LATE_ROWS}) for stat in stats)
+        return CommitMetadata(WriteOperation.COMPACT, tuple(plain), extra_metadata=notes, compacted=True)
 
     def finish_output(
         self, transaction: InstantTransaction, state: TableState, plan: CompactionPlan, output: CommitMetadata

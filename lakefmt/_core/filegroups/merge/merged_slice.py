@@ -24,7 +24,7 @@ from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.logs.reader import LogRows
 from lakefmt._core.filegroups.merge.base import Incoming, fold_rows, grouped_rows, merge_into_base, split_groups
 from lakefmt._core.filegroups.merge.precombine import Fold, combine_rows, order_ranks
-from lakefmt._core.filegroups.ordering import has_order, ordering_columns, to_mask
+from lakefmt._core.filegroups.ordering import has_order, incoming_wins, ordering_columns, to_mask
 from lakefmt._core.schema import cast_rows
 from lakefmt._core.values import COMMIT_TIME, IS_DELETED, META_COLUMNS, RECORD_KEY
 from lakefmt.errors import UnsupportedFeature
@@ -32,6 +32,7 @@ from lakefmt.errors import UnsupportedFeature
 __all__ = [
     "MergedLogs",
     "check_can_merge",
+    "count_late",
     "merge_log_blocks",
     "merge_logs",
     "merge_logs_of_slices",
@@ -97,6 +98,62 @@ def merge_logs(base: pa.Table, logs: LogRows, rule: MergeRule) -> pa.Table:
         places = places[codes if combined is None else codes[combined.winners]]
     incoming = Incoming(table.select(base.column_names), deletes)
     return merge_into_base(base, incoming, rule=rule, places=places).table
+
+
+def count_late(base: pa.Table, logs: LogRows, rule: MergeRule) -> int | None:
+    """Return how many rows and deletes of logs lost, when they came, to a larger ordering value that was there by then.
+
+    Args:
+        base: the base file's rows, with their keys and ordering columns.
+        logs: the rows of its logs.
+        rule: the table's merge rule.
+
+    Returns:
+        None if a row that loses may change columns all the same, so that being late says nothing.
+
+    Example:
+        >>> from lakefmt._core.config.merge_rule import Order
+        >>> base = pa.table({RECORD_KEY: ["a", "b"], "ts": [5, 5]})
+        >>> rows = pa.table({RECORD_KEY: ["a", "b", "b", "c"], "ts": [4, 9, 7, 1]})
+        >>> flags = np.zeros(4, dtype=bool)
+        >>> logs = LogRows(rows, flags, flags, np.zeros(4, np.int64), (None,))
+        >>> count_late(base, logs, MergeRule(Order(("ts",)), Order(("ts",))))
+        2
+    """
+    rule = rule.for_logs()
+    if rule.custom is not None or not logs.table.num_rows or not has_order(rule.stored, logs.table.column_names):
+        return 0
+    if rule.partial is not None or logs.is_partial:
+        return None
+    always = logs.always | logs.deletes if rule.deletes_win else logs.always
+    keys = logs.table.column(RECORD_KEY).combine_chunks().dictionary_encode()
+    codes: Rows = keys.indices.to_numpy().astype(np.int64)
+    new = ordering_columns(logs.table, rule.stored)
+    late = np.zeros(len(codes), dtype=bool)
+    stored = np.full(len(keys.dictionary), -1, np.int64)
+    match = pc.index_in(base.column(RECORD_KEY), value_set=keys.dictionary).combine_chunks()
+    stored[match.drop_null().to_numpy()] = np.flatnonzero(to_mask(pc.is_valid(match)))
+    met = np.flatnonzero(stored[codes] >= 0)
+    if len(met):
+        old = ordering_columns(base, rule.stored, stored[codes[met]])
+        late[met] = ~incoming_wins([column.take(from_numpy(met)) for column in new], old)
+    repeated = np.flatnonzero(np.bincount(codes)[codes] > 1)
+    if len(repeated):
+        ranks = order_ranks([column.take(from_numpy(repeated)) for column in new], len(repeated))
+        late[repeated] |= _behind_earlier_rows(codes[repeated], ranks, always[repeated])
+    return int((late & ~always).sum())
+
+
+def _behind_earlier_rows(codes: Rows, ranks: Rows, always: Mask) -> Mask:
+    """Return which rows are smaller than an earlier one of their key, since the key's last delete without an event time."""
+    order = np.argsort(codes, kind="stable")
+    follows = np.append(True, always[order][:-1])
+    opens = np.append(True, np.diff(codes[order]) != 0) | follows
+    # Groups ascend, so the running maximum restarts in each. Such a delete has no rank.
+    height = np.cumsum(opens) * (int(ranks.max()) + 1) + np.where(always[order], 0, ranks[order])
+    behind = np.empty(len(codes), dtype=bool)
+    behind[order] = height < np.maximum.accumulate(height)
+    return behind
 
 
 def merge_logs_of_slices(

@@ -53,7 +53,7 @@ from lakefmt._core.segments.resolve import (
 from lakefmt._core.storage.api import with_versions
 from lakefmt._core.storage.local.process_lock import process_locks
 from lakefmt._core.timeline.commit import decode_entry, encode_entry, stream_entry_name
-from lakefmt._core.values import CommitResult, TableType, WriteOperation
+from lakefmt._core.values import CommitResult, TableType, WriteOperation, sum_of_known
 from lakefmt._core.write.commit.retry import retried
 from lakefmt._core.write.context import MOVED_AWAY, AlreadyDone, CommitEntries, EntryView, WriteRequest
 from lakefmt._core.write.ingest import KeyedBatch
@@ -381,6 +381,7 @@ def _joined_results(results: Sequence[CommitResult]) -> CommitResult:
         files=tuple(file for each in results for file in each.files),
         bytes_written=sum(each.bytes_written for each in results),
         seconds=sum(each.seconds for each in results),
+        num_late=sum_of_known(each.num_late for each in results),
         warnings=tuple(dict.fromkeys(warning for each in results for warning in each.warnings)),
     )
 

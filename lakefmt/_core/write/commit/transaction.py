@@ -29,7 +29,7 @@ from lakefmt._core.schema.evolve import narrowed
 from lakefmt._core.storage.local.process_lock import process_locks
 from lakefmt._core.storage.parallel import BegunRequest, map_concurrently
 from lakefmt._core.storage.table_directory import TableDirectory
-from lakefmt._core.timeline.commit import LOG_KEYS_ENTRY, CommitMetadata, encode_commit
+from lakefmt._core.timeline.commit import LATE_ROWS_ENTRY, LOG_KEYS_ENTRY, CommitMetadata, encode_commit
 from lakefmt._core.timeline.heartbeat import heartbeat_name, make_stamp, read_stamp, stamp_text
 from lakefmt._core.timeline.instant import COMMIT_ACTIONS, Action, Instant, State
 from lakefmt._core.timeline.markers import list_marked, list_markers, remove_markers, remove_saved_writes
@@ -502,6 +502,7 @@ def complete_instant(
     *,
     is_saved: bool = False,
     watermark: int | None = None,
+    num_late: int | None = 0,
 ) -> CommitResult:
     """Make a write visible, or refuse and change nothing.
 
@@ -512,6 +513,7 @@ def complete_instant(
         footprint: what the write relies on beside its files.
         is_saved: the write has saved what it remembers (:mod:`~lakefmt._core.write.transaction`).
         watermark: what the event times of its rows promise.
+        num_late: rows that lost to stored ones; None: not known.
 
     Returns:
         The result; ``skipped`` when an earlier commit has these rows: nothing is completed, and the caller undoes the write.
@@ -526,7 +528,7 @@ def complete_instant(
         operation=context.operation,
         stats=_distinct_stats(context, statuses),
         replaced_file_ids=replaced or {},
-        extra_metadata={**_notes(write, statuses), "schema": context.schema_text},
+        extra_metadata={**_notes(write, statuses, num_late), "schema": context.schema_text},
         compacted=False,
     )
     write.bound.wait_until_inflight()
@@ -602,10 +604,12 @@ def _looked_again(
     return config, timeline, more, None
 
 
-def _notes(write: PendingWrite, statuses: Sequence[WriteStatus]) -> dict[str, str]:
+def _notes(write: PendingWrite, statuses: Sequence[WriteStatus], num_late: int | None) -> dict[str, str]:
     """Return the extra metadata of the commit: the caller's and, with concurrent writers, the writer and key statistics."""
-    reserved = (KEY_RANGES_ENTRY, KEY_HASHES_ENTRY, LOG_KEYS_ENTRY)
+    reserved = (KEY_RANGES_ENTRY, KEY_HASHES_ENTRY, LOG_KEYS_ENTRY, LATE_ROWS_ENTRY)
     notes = {key: value for key, value in write.context.commit_metadata.items() if key not in reserved}
+    if num_late:
+        notes[LATE_ROWS_ENTRY] = str(num_late)
     has_logs = write.bound.config.table_type is TableType.MERGE_ON_READ
     if has_logs and all(status.counts_new_keys for status in statuses):
         notes |= log_key_coverage_of(stat for status in statuses for stat in status.stats)

@@ -315,11 +315,22 @@ def _status(bound: BoundContext, work: LogPayload, written: tuple[WrittenLog, ..
         bound.instant,
         stats[0],
         out.data.num_rows + out.deletes.num_rows,
+        None if _may_lose(bound, assignment, out) else 0,
         adopted=all(file.adopted for file in written),
         rolled=tuple(stats[1:]),
         counts_new_keys=not assignment.may_bring_keys,
         is_copy=assignment.is_copy,
     )
+
+
+def _may_lose(bound: BoundContext, assignment: FileAssignment, out: LogRowsOut) -> bool:
+    """Return whether rows of a log may lose to stored ones when they are merged; the look-up does not read ordering values."""
+    # A delete by key, and a row without an event time, has that of the stored row.
+    ordered = any(has_order(bound.rule.stored, rows.column_names) for rows in (out.data, out.deletes))
+    if not ordered or bound.rule.custom is not None or bound.operation is WriteOperation.DELETE:
+        return False
+    # Writers that do not block each other may open one file group at the same time, and appended rows may share a key.
+    return assignment.may_bring_keys or not assignment.opens_file_group
 
 
 def _stat(bound: BoundContext, assignment: FileAssignment, written: tuple[WrittenLog, ...], number: int) -> WriteStat:
