@@ -135,7 +135,9 @@ def read_short_footer(read_at: ReadBytes, size: int, least: int = LARGE_FOOTER) 
         >>> footer.metadata.num_columns, footer.left_out[BLOOM_KEY].size == LARGE_FOOTER
         (1, True)
     """
-    tail = read_at(size - _TAIL_BYTES, _TAIL_BYTES) if size > _TAIL_BYTES else b""
+    if size <= max(least, _TAIL_BYTES):  # so is its footer
+        return None
+    tail = read_at(size - _TAIL_BYTES, _TAIL_BYTES)
     length = int.from_bytes(tail[:4], "little")
     begin = size - _TAIL_BYTES - length
     if tail[4:] != MAGIC or length < least or begin < 0:
