@@ -11,7 +11,8 @@ Usage::
 
 Of each step: seconds by the clock and of the processor, requests to the store where they are counted, and the largest memory that
 the process has had so far, in MiB. Results are compared with what was written. ``row`` counts in MB, ``slow`` in milliseconds that
-each request takes; there one of a hundred requests is answered by 503. Tables lie in a temporary folder (``TMPDIR``).
+each request takes; the server shares the processors, so the same is measured where they take nothing, in turns, and then where one of
+a hundred requests is answered by 503. Tables lie in a temporary folder (``TMPDIR``).
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -74,6 +77,10 @@ def files(folder: Path, size: int) -> None:
             with step("metadata table made"):
                 lakefmt.open_table(str(path)).index.create("files")
         for time_of_process in ("first", "second"):
+            with step(f"open + plan of a partition, {word}, {time_of_process}"):
+                table, store = counting(str(path))
+                same(len(table.file_groups(partitions=[{"day": "p0000"}])), -(-size // 1000))
+            print(f"{'':44}{len(store.log):,} requests")
             table, store = counting(str(path))
             with step(f"open + read of a partition, {word}, {time_of_process}", store):
                 found = table.read(columns=["id"], filter="day = 'p0000'")
@@ -152,40 +159,62 @@ def row(folder: Path, size: int) -> None:
 
 
 def slow(folder: Path, size: int) -> None:
-    """Append, read and load on a store whose requests take long, one of a hundred refused."""
-    with counted_service(size / 1000, refused_each=100) as (options, requests):
-        places = [f"p{n:02}" for n in range(30)]
-        load = pa.table({"id": [f"k{n}" for n in range(3000)], "place": places * 100, "v": list(range(3000))})
-        took: dict[str, list[float]] = {}
-        for base, given in ((f"s3://{BUCKET}/lake", options), (str(folder), None)):
-            table = lakefmt.create_table(
-                f"{base}/t", schema=load.schema, record_key="id", partition_by="place", storage_options=given
+    """Load, append and read on a store whose requests take long, and on the same store where they do not, in turns."""
+    wait = [0.0]
+    took: dict[str, dict[float, list[float]]] = {}
+    load, base = _slow_rows(), f"s3://{BUCKET}/lake"
+
+    def measured(name: str, act: Callable[[], object]) -> None:
+        begin = time.perf_counter()
+        act()
+        took.setdefault(name, {}).setdefault(wait[0], []).append(time.perf_counter() - begin)
+
+    with counted_service(lambda: wait[0]) as (options, _):
+        given: dict[str, Any] = {"storage_options": options}
+        for turn in range(2 * _TURNS):
+            # Which comes first changes, too.
+            wait[0] = size / 1000 if turn % 4 in (1, 2) else 0.0
+            path = f"{base}/t{turn}"
+            table = lakefmt.create_table(path, schema=load.schema, record_key="id", partition_by="place", **given)
+            measured("load of 30 partitions", lambda: table.bulk_insert(load))  # noqa: B023 - called at once
+            for number in range(5):
+                measured("append of 100 rows", partial(table.insert, _few_rows(number)))
+            measured(
+                "open and read of one partition",
+                lambda: same(lakefmt.open_table(path, **given).read(filter="place = 'p02'").num_rows, 100),  # noqa: B023
             )
-            begin, before = time.perf_counter(), len(requests)
-            table.bulk_insert(load)
-            took[f"load {base[:2]}"] = [time.perf_counter() - begin]
-            print(f"load of 30 partitions: {took[f'load {base[:2]}'][0]:.3f} s, {len(requests) - before} requests")
-        table = lakefmt.open_table(f"s3://{BUCKET}/lake/t", storage_options=options)
-        times: list[float] = []
-        before = 0
-        for number in range(15):
-            few = pa.table(
-                {"id": [f"n{number}-{n}" for n in range(100)], "place": ["p01"] * 100, "v": list(range(100))}
-            )
-            begin, before = time.perf_counter(), len(requests)
-            table.insert(few)
-            times.append(time.perf_counter() - begin)
+    print(f"medians of {_TURNS} turns; the difference is what the requests that wait for each other take:")
+    for name, each in took.items():
+        without, with_wait = median(each[0.0]), median(each[size / 1000])
+        more = with_wait - without
         print(
-            f"append of 100 rows: median {median(times):.3f} s, largest {max(times):.3f}; {len(requests) - before} requests the last"
+            f"{name:34}{without:8.3f} s at 0 ms, {with_wait:8.3f} s at {size} ms: {more:6.3f} s more, {more / size * 1000:.1f} requests"
         )
-        times = []
-        for _ in range(7):
-            begin, before = time.perf_counter(), len(requests)
-            found = lakefmt.open_table(f"s3://{BUCKET}/lake/t", storage_options=options).read(filter="place = 'p02'")
-            times.append(time.perf_counter() - begin)
-            same(found.num_rows, 100)
-        print(f"open and read of one partition: median {median(times):.3f} s; {len(requests) - before} requests")
+    with counted_service(size / 1000, refused_each=100) as (options, requests):
+        table = lakefmt.create_table(
+            f"{base}/refused", schema=load.schema, record_key="id", partition_by="place", storage_options=options
+        )
+        table.bulk_insert(load)
+        for number in range(15):
+            measured("append, one of a hundred refused", partial(table.insert, _few_rows(number)))
         same(table.count(), 4500)
+        times = took["append, one of a hundred refused"][wait[0]]
+        print(
+            f"appends, one of a hundred requests refused: median {median(times):.3f} s, largest {max(times):.3f}, {len(requests)} requests"
+        )
+
+
+#: How often each is measured.
+_TURNS = 3
+
+
+def _slow_rows() -> pa.Table:
+    places = [f"p{n:02}" for n in range(30)]
+    return pa.table({"id": [f"k{n}" for n in range(3000)], "place": places * 100, "v": list(range(3000))})
+
+
+def _few_rows(number: int) -> pa.Table:
+    return pa.table({"id": [f"n{number}-{n}" for n in range(100)], "place": ["p01"] * 100, "v": list(range(100))})
 
 
 SIZES: dict[str, tuple[Callable[[Path, int], None], int]] = {

@@ -44,11 +44,13 @@ class Step:
 
 
 @contextmanager
-def counted_service(delay_seconds: float = 0.0, refused_each: int = 0) -> Iterator[tuple[dict[str, Any], list[str]]]:
+def counted_service(
+    delay_seconds: float | Callable[[], float] = 0.0, refused_each: int = 0
+) -> Iterator[tuple[dict[str, Any], list[str]]]:
     """Yield the options of a service on this machine, and the list that grows by every request it gets.
 
     Args:
-        delay_seconds: that each request takes.
+        delay_seconds: that each request takes; a function is asked at each of them.
         refused_each: one of so many requests is answered by 503; 0: none.
     """
     import s3fs
@@ -59,8 +61,9 @@ def counted_service(delay_seconds: float = 0.0, refused_each: int = 0) -> Iterat
 
         def gate(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
             requests.append(f"{environ['REQUEST_METHOD']} {environ['PATH_INFO']}?{environ.get('QUERY_STRING', '')}")
-            if delay_seconds:
-                time.sleep(delay_seconds)
+            wait = delay_seconds() if callable(delay_seconds) else delay_seconds
+            if wait:
+                time.sleep(wait)
             if refused_each and len(requests) % refused_each == 0:
                 start_response("503 Slow Down", [("Content-Type", "application/xml")])
                 return [b"<Error><Code>SlowDown</Code><Message>reduce your rate</Message></Error>"]

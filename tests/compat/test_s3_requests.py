@@ -22,7 +22,7 @@ MOST = {
 }
 #: How many requests wait for each other. Pools of threads share theirs out as they come: a few more pass where there are many.
 DEPTH = {
-    "load into 30 partitions": (44, 50),
+    "load into 30 partitions": (20, 24),
     "open": (2, 2),
     "read one partition, cold, 8 files": (3, 3),
     "read all, 66 files": (13, 13),

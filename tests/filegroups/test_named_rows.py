@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import random
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,14 +23,12 @@ from lakefmt._core.filegroups import named_rows
 from lakefmt._core.filegroups.model import BaseFile, parse_files
 from lakefmt._core.filegroups.named_rows import NamedTexts, read_named_rows
 from lakefmt._core.formats.parquet.page_search import (
-    LARGE_FOOTER,
     ColumnPages,
     ReadAt,
     _decode_page_header,
     encode_pages,
     find_pages,
     pages_with,
-    read_short_footer,
 )
 from lakefmt._core.storage import LocalStore
 from lakefmt._core.storage.api import ObjectInfo
@@ -348,34 +345,6 @@ def test_a_look_up_decodes_one_page_of_each_column(tmp_path: Path, monkeypatch: 
     # As many texts, and files, are read whole.
     several = data["id"].slice(7, 9).to_pylist()
     assert table.read(filter=[("id", "in", several)]).num_rows == 9
-
-
-def test_a_footer_is_read_without_its_entries(tmp_path: Path) -> None:
-    text = "x" * (2 * LARGE_FOOTER)
-    table = rows(1_000).replace_schema_metadata({"a": "b", "filter": text, "after": "c"})
-    store, file = stored(tmp_path, table, store_schema=True, row_group_size=300)
-    data = (tmp_path / NAME).read_bytes()
-    read: list[int] = []
-
-    def read_at(offset: int, size: int) -> bytes:
-        read.append(size)
-        return data[offset : offset + size]
-
-    short, whole = read_short_footer(read_at, len(data)), pq.read_metadata(tmp_path / NAME)
-    assert short is not None
-    assert not short.metadata
-    assert sum(read) < LARGE_FOOTER
-    assert short.created_by == whole.created_by
-    assert short.schema.equals(whole.schema)
-    assert [short.row_group(n).to_dict() for n in range(4)] == [whole.row_group(n).to_dict() for n in range(4)]
-    assert datetime.date(1970, 1, 1) == short.row_group(0).column(6).statistics.min
-    dice = random.Random(2)
-    begin = len(data) - 8 - whole.serialized_size
-    for _ in range(300):  # a damaged footer is Arrow's to refuse
-        place = begin + dice.choice([dice.randrange(3_000), dice.randrange(whole.serialized_size)])
-        changed = data[:place] + bytes([data[place] ^ 1 << dice.randrange(8)]) + data[place + 1 :]
-        read_short_footer(lambda offset, size, changed=changed: changed[offset : offset + size], len(changed))
-    del store, file
 
 
 def test_a_number_without_end_is_refused_at_once() -> None:

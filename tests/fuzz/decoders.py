@@ -1067,7 +1067,7 @@ EXEMPT: dict[str, str] = {
     "formats.log.blocks.read_entries": "a step of read_block, which takes what it raises for damage of the block",
     "formats.log.data_block.decode_parquet_content": "Arrow reads its bytes: a way of parquet_cases.py, run in a process of its own",
     "formats.parquet.base_file.decode_footer": "Arrow reads its bytes: fuzzed in processes of their own (test_parquet.py)",
-    "formats.parquet.page_search.read_short_footer": "Arrow reads what is left: tests/filegroups/test_named_rows.py flips bits",
+    "formats.parquet.footers.read_short_footer": "Arrow reads what is left: tests/formats/test_footers.py changes its bytes",
     "timeline.archive.store.HistoryStore.read_bodies": "Arrow reads its bytes: fuzzed in processes of their own as well",
     "timeline.store.TimelineStore.load": "parses names with timeline_from_names and parse_instant_file",
     "timeline.store.TimelineStore.read_body": "returns the bytes unread; their size is checked by the store",

@@ -19,6 +19,7 @@ from lakefmt.errors import InvalidInputError, StateError, StorageError
 
 __all__ = [
     "carried_filter",
+    "columns_but_name",
     "filter_bytes",
     "grown_filter",
     "named_rows",
@@ -135,6 +136,16 @@ def named_rows(rows: pa.Table, file_name: str) -> pa.Table:
     """
     index = rows.schema.get_field_index(FILE_NAME)
     return rows.set_column(index, rows.schema.field(index), repeated(file_name, rows.num_rows))
+
+
+def columns_but_name(schema: pa.Schema) -> list[str]:
+    """Return the columns to read of rows that get the name of another file: the old one is as long as the rest of a row.
+
+    Example:
+        >>> columns_but_name(pa.schema([(FILE_NAME, pa.string()), ("v", pa.int64())]))
+        ['v']
+    """
+    return [name for name in schema.names if name != FILE_NAME]
 
 
 def repeated(text: str, count: int) -> pa.ChunkedArray:

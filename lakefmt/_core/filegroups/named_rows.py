@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from lakefmt._core.arrays import from_numpy
 from lakefmt._core.data_classes import dataclass
 from lakefmt._core.filegroups.model import BaseFile
-from lakefmt._core.filegroups.reader import parquet_file, reading
+from lakefmt._core.filegroups.reader import parquet_file, reading, short_footer
 from lakefmt._core.formats.parquet.base_file import check_row_counts
 from lakefmt._core.formats.parquet.duplicate_columns import Span, are_within
 from lakefmt._core.formats.parquet.page_search import (
@@ -37,7 +37,6 @@ from lakefmt._core.formats.parquet.page_search import (
     encode_pages,
     find_pages,
     pages_with,
-    read_short_footer,
 )
 from lakefmt._core.storage.api import ObjectStore
 
@@ -167,8 +166,8 @@ def read_named_rows(
     if not isinstance(filesystem, pafs.LocalFileSystem):
         return None
     with reading(file.path), filesystem.open_input_file(prefix + file.path) as source:
-        footer = read_short_footer(lambda offset, size: bytes(source.read_at(size, offset)), source.size())
-        with parquet_file(source, metadata=footer) as parquet:
+        footer = short_footer(source, near=True)
+        with parquet_file(source, metadata=None if footer is None else footer.metadata) as parquet:
             metadata = parquet.metadata
             check_row_counts(metadata)
             stored = parquet.schema_arrow

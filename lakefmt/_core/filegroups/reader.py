@@ -25,6 +25,7 @@ from lakefmt._core.formats.bloom.bloom_filter import BloomFilter
 from lakefmt._core.formats.parquet.base_file import BaseFileFooter, check_row_counts, decode_footer
 from lakefmt._core.formats.parquet.dictionary_columns import dictionary_column_names, dictionary_schema
 from lakefmt._core.formats.parquet.duplicate_columns import ChunkNote, Pages, Span, are_within, find_duplicate_column
+from lakefmt._core.formats.parquet.footers import ReadBytes, ShortFooter, in_memory, read_short_footer
 from lakefmt._core.schema import reconcile
 from lakefmt._core.storage.api import ObjectStore
 from lakefmt._core.storage.os_errors import is_transient_code
@@ -39,9 +40,12 @@ __all__ = [
     "InSchema",
     "Kept",
     "KnownFooter",
+    "OpenBaseFile",
+    "open_base_file",
     "parquet_file",
     "read_small_file",
     "reading",
+    "short_footer",
 ]
 
 #: Maximum bytes of cached footers. The key filter of a million keys takes 6 MB of a footer; most footers take a few kilobytes.
@@ -182,6 +186,68 @@ def reading(path: str) -> Iterator[None]:
 parquet_file = partial(pq.ParquetFile, pre_buffer=False, page_checksum_verification=True)
 
 
+def short_footer(source: pa.NativeFile, *, near: bool) -> ShortFooter | None:
+    """Return the footer of a file without its key filter; None: Arrow reads it as it is.
+
+    Args:
+        source: the file.
+        near: a read of a few bytes costs little; else the footer is read as Arrow reads it, in one or two parts.
+    """
+    read_at, size = read_bytes(source), source.size()
+    return read_short_footer(read_at, size) if near else read_short_footer(in_memory(read_at, size), size, 0)
+
+
+def read_bytes(source: pa.NativeFile) -> ReadBytes:
+    """Return what reads bytes of an open file."""
+    return lambda offset, count: bytes(source.read_at(count, offset))
+
+
+class OpenBaseFile:
+    """A base file that is open.
+
+    Args:
+        source: the file.
+        parquet: the same, as Arrow reads it.
+        short: its footer without its key filter; None: Arrow has the whole one.
+    """
+
+    def __init__(self, source: pa.NativeFile, parquet: pq.ParquetFile, short: ShortFooter | None) -> None:
+        self._source, self._short = source, short
+        self.parquet = parquet
+
+    def footer(self) -> BaseFileFooter:
+        """Return its footer, with the key filter.
+
+        Raises:
+            CorruptFile: it is damaged.
+        """
+        left_out = None if self._short is None else self._short.texts(read_bytes(self._source))
+        return decode_footer(self.parquet.metadata, self.parquet.schema_arrow, left_out)
+
+    def coded(self, columns: Collection[str]) -> pq.ParquetFile:
+        """Return the file as Arrow reads it with dictionaries for those of some columns that are stored so."""
+        metadata = self.parquet.metadata
+        return parquet_file(self._source, metadata=metadata, read_dictionary=dictionary_column_names(metadata, columns))
+
+
+@contextmanager
+def open_base_file(
+    filesystem: pafs.FileSystem, path: str, metadata: pq.FileMetaData | None = None
+) -> Iterator[OpenBaseFile]:
+    """Open a base file; its key filter is read when it is asked for.
+
+    Args:
+        filesystem: where it is.
+        path: its name there.
+        metadata: its footer, where it is known.
+    """
+    with filesystem.open_input_file(path) as source:
+        near = isinstance(filesystem, pafs.LocalFileSystem)
+        short = short_footer(source, near=near) if metadata is None else None
+        with parquet_file(source, metadata=metadata if short is None else short.metadata) as parquet:
+            yield OpenBaseFile(source, parquet, short)
+
+
 @dataclass(frozen=True, slots=True)
 class KnownFooter:
     """The footer of a base file.
@@ -295,28 +361,19 @@ class BaseFileReader:
         return reader
 
     @contextmanager
-    def _open(
-        self, file: BaseFile, coded: Collection[str] = (), metadata: pq.FileMetaData | None = None
-    ) -> Iterator[pq.ParquetFile]:
+    def _open(self, file: BaseFile, metadata: pq.FileMetaData | None = None) -> Iterator[OpenBaseFile]:
         path = file.path
-        with reading(path), self._filesystem.open_input_file(self._prefix + path) as source:
+        with reading(path), open_base_file(self._filesystem, self._prefix + path, metadata) as opened:
             if metadata is None:
-                with parquet_file(source) as parquet:
-                    metadata = parquet.metadata
-                    check_row_counts(metadata)
-                    if not coded:
-                        yield parquet
-                        return
-            names = dictionary_column_names(metadata, coded) if coded else []
-            with parquet_file(source, metadata=metadata, read_dictionary=names) as parquet:
-                yield parquet
+                check_row_counts(opened.parquet.metadata)
+            yield opened
 
     def footer(self, file: BaseFile) -> BaseFileFooter:
         """Return a file's footer."""
         footer = self._footers.get(file)
         if footer is None:
-            with self._open(file) as parquet:
-                footer = decode_footer(parquet.metadata)
+            with self._open(file) as opened:
+                footer = opened.footer()
             self._footers.keep(file, footer, sum(map(len, footer.entries.values())) + _FOOTER_BYTES)
         return footer
 
@@ -342,15 +399,16 @@ class BaseFileReader:
         """
         if self._virtual_columns is not None and self._virtual_columns.makes_keys:
             return self.rows(file, [RECORD_KEY]).column(0)
-        with self._open(file) as parquet:
+        with self._open(file) as opened:
+            parquet = opened.parquet
             if RECORD_KEY not in parquet.schema_arrow.names:
                 raise CorruptFile(f"{file.path} has no column {RECORD_KEY}")
             return parquet.read(columns=[RECORD_KEY]).column(0)
 
     def rows(self, file: BaseFile, columns: Sequence[str] | None = None, *, use_threads: bool = True) -> pa.Table:
         """Return a file's rows: all columns, or those of the named ones that it has."""
-        with self._open(file) as parquet:
-            return self._read(parquet, file, columns, use_threads=use_threads)
+        with self._open(file) as opened:
+            return self._read(opened.parquet, file, columns, use_threads=use_threads)
 
     def row_groups(
         self,
@@ -359,7 +417,8 @@ class BaseFileReader:
         choose: Callable[[pq.ParquetFile], Sequence[int]] | None = None,
     ) -> Iterator[pa.Table]:
         """Yield a file's rows, with those of the named columns that it has, row group by row group: all, or the chosen ones."""
-        with self._open(file) as parquet:
+        with self._open(file) as opened:
+            parquet = opened.parquet
             wanted, made = self._wanted(parquet, file, columns), self._virtual_columns
             for number in range(parquet.num_row_groups) if choose is None else choose(parquet):
                 rows = parquet.read_row_group(number, columns=wanted)
@@ -367,7 +426,8 @@ class BaseFileReader:
 
     def first_rows(self, file: BaseFile, columns: Sequence[str], count: int) -> pa.Table | None:
         """Return at most `count` rows from the beginning of a file, with those of the named columns that it has; None: no rows."""
-        with self._open(file) as parquet:
+        with self._open(file) as opened:
+            parquet = opened.parquet
             if not parquet.num_row_groups:
                 return None
             wanted, virtual = self._wanted(parquet, file, columns), self._virtual_columns
@@ -420,7 +480,8 @@ class BaseFileReader:
         Args:
             part_bytes: a part has about this number of bytes; None: the file is one part.
         """
-        with self._open(file, coded, None if known_footer is None else known_footer.metadata) as parquet:
+        with self._open(file, None if known_footer is None else known_footer.metadata) as opened:
+            parquet = opened.coded(coded) if coded else opened.parquet
             plan = [] if part_bytes is None else _planned_parts(parquet.metadata, part_bytes)
             duplicate = self._duplicate_of_keys(file, parquet.metadata) if RECORD_KEY in columns else None
             keys = None if known_footer is None or self._virtual_columns is not None else known_footer.keys
@@ -441,7 +502,7 @@ class BaseFileReader:
             # No frame holds a part that its taker has let go, while the next one is read.
             parts = map(completed, self._read_parts(parquet, file, names, plan, use_threads=use_threads))
             if known_footer is None:
-                known_footer = KnownFooter(parquet.metadata, decode_footer(parquet.metadata))
+                known_footer = KnownFooter(parquet.metadata, opened.footer())
             yield FileParts(known_footer, is_cut=bool(plan), parts=parts)
 
     def pages(self, file: BaseFile, notes: Mapping[str, ChunkNote]) -> dict[str, Pages]:

@@ -22,10 +22,10 @@ import pyarrow.parquet as pq
 
 from lakefmt._core.data_classes import replace
 from lakefmt._core.filegroups.model import BaseFile
-from lakefmt._core.filegroups.reader import BaseFileReader, Kept, KnownFooter, parquet_file, reading
+from lakefmt._core.filegroups.reader import BaseFileReader, Kept, KnownFooter, OpenBaseFile, open_base_file, reading
 from lakefmt._core.filegroups.table_client import TableClient, TableState
 from lakefmt._core.formats.bloom.bloom_filter import BloomFilter
-from lakefmt._core.formats.parquet.base_file import BaseFileFooter, decode_footer, without_filter
+from lakefmt._core.formats.parquet.base_file import BaseFileFooter
 from lakefmt._core.storage.api import ObjectStore
 from lakefmt._core.values import RECORD_KEY
 from lakefmt.errors import CorruptFile
@@ -144,13 +144,11 @@ class KeyFiles:
     def _look(self, file: BaseFile) -> KnownFooter:
         kept_footer = self._known.get(file)
         if kept_footer is None:
-            with self._open(file) as parquet:
-                metadata = parquet.metadata
-                footer = decode_footer(metadata, parquet.schema_arrow)
+            with self._open(file) as opened:
+                footer = opened.footer()
+                kept_footer = KnownFooter(opened.parquet.metadata, footer)
                 if self.is_small(file):
-                    self._keep_keys_of(file, parquet)
-            kept_footer = KnownFooter(without_filter(metadata, footer), footer)
-            del metadata
+                    self._keep_keys_of(file, opened.parquet)
             texts = sum(map(len, footer.entries.values()))
             self._known.keep(file, kept_footer, 2 * kept_footer.metadata.serialized_size + texts + _OVERHEAD_BYTES)
         return kept_footer
@@ -169,14 +167,10 @@ class KeyFiles:
                 self._keys.keep(file, keys, keys.nbytes)
 
     @contextmanager
-    def _open(self, file: BaseFile, metadata: pq.FileMetaData | None = None) -> Iterator[pq.ParquetFile]:
+    def _open(self, file: BaseFile, metadata: pq.FileMetaData | None = None) -> Iterator[OpenBaseFile]:
         path = file.path
-        with (
-            reading(path),
-            self._filesystem.open_input_file(self._prefix + path) as source,
-            parquet_file(source, metadata=metadata) as parquet,
-        ):
-            yield parquet
+        with reading(path), open_base_file(self._filesystem, self._prefix + path, metadata) as opened:
+            yield opened
 
     def _read(self, file: BaseFile, metadata: pq.FileMetaData, groups: Sequence[int]) -> pa.ChunkedArray:
         whole = len(groups) == metadata.num_row_groups
@@ -184,9 +178,9 @@ class KeyFiles:
         if kept is not None:
             return kept
         _key_column(metadata, file)
-        with self._open(file, metadata) as parquet:
+        with self._open(file, metadata) as opened:
             # Files are what threads share; there is one column here.
-            column = parquet.read_row_groups(list(groups), columns=[RECORD_KEY], use_threads=False).column(0)
+            column = opened.parquet.read_row_groups(list(groups), columns=[RECORD_KEY], use_threads=False).column(0)
             keys = _as_text(column, file)
         if whole:
             self._keys.keep(file, keys, keys.nbytes)

@@ -36,14 +36,8 @@ from lakefmt._core.data_classes import dataclass
 from lakefmt._core.filegroups.model import BaseFile, FileSlice
 from lakefmt._core.formats.bloom.bloom_filter import DYNAMIC, SIMPLE, BloomFilter, decode_bloom_filter
 from lakefmt._core.formats.bloom.murmur import HashChain, KeyBlock, key_arrays, key_blocks
-from lakefmt._core.formats.parquet.base_file import (
-    BLOOM_KEY,
-    BLOOM_TYPE_KEY,
-    LEGACY_BLOOM_KEY,
-    BaseFileFooter,
-    in_java_order,
-    java_order_key,
-)
+from lakefmt._core.formats.parquet.base_file import BLOOM_TYPE_KEY, BaseFileFooter, in_java_order, java_order_key
+from lakefmt._core.formats.parquet.footers import BLOOM_KEY, LEGACY_BLOOM_KEY
 from lakefmt._core.index.api import (
     FilterTally,
     IndexKeys,

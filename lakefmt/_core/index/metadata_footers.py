@@ -16,7 +16,8 @@ import pyarrow.compute as pc
 
 from lakefmt._core.filegroups.model import BaseFile, FileSlice
 from lakefmt._core.formats.bloom.bloom_filter import BloomFilter
-from lakefmt._core.formats.parquet.base_file import BLOOM_KEY, BLOOM_TYPE_KEY, MAX_KEY, MIN_KEY, BaseFileFooter
+from lakefmt._core.formats.parquet.base_file import BLOOM_TYPE_KEY, MAX_KEY, MIN_KEY, BaseFileFooter
+from lakefmt._core.formats.parquet.footers import BLOOM_KEY
 from lakefmt._core.index.api import KeyReader, PositionalKeyReader
 from lakefmt._core.metadata.keys import bloom_filter_key
 from lakefmt._core.metadata.layout import PartitionKind

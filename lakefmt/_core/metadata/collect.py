@@ -25,7 +25,8 @@ from lakefmt._core.filegroups.model import BaseFile, FileSlice, LogFile, build_s
 from lakefmt._core.filegroups.reader import BaseFileReader, Kept, parquet_file, reading
 from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableState
 from lakefmt._core.filegroups.virtual_columns import VirtualColumns, stored_schema, virtual_columns_of
-from lakefmt._core.formats.parquet.base_file import BLOOM_KEY, BLOOM_TYPE_KEY, LEGACY_BLOOM_KEY, check_row_counts
+from lakefmt._core.formats.parquet.base_file import BLOOM_TYPE_KEY, check_row_counts
+from lakefmt._core.formats.parquet.footers import BLOOM_KEY, LEGACY_BLOOM_KEY
 from lakefmt._core.metadata.records import MetadataRecord
 from lakefmt._core.metadata.statistics import ColumnRange, footer_ranges, leaf_values, merged_ranges, row_ranges
 from lakefmt._core.metadata.updates import DataFile

@@ -60,6 +60,9 @@ __all__ = [
 
 BATCH_ROWS = 128 * 1024
 _FOOTER_THREADS = 8
+#: What Arrow reads ahead of what it has decoded, in batches of a file, and in files: of a local disk that is all that is needed to
+#: keep the processors at work, and what is ahead takes memory. By itself Arrow reads 16 batches of 4 files.
+_BATCHES_AHEAD, _FILES_AHEAD = 4, 2
 #: Of more files all rows are read, by several threads, even where a filter names a few texts.
 _FEW_FILES = 4
 
@@ -197,7 +200,7 @@ def scan_table(table_at: TableAt, files: Sequence[BaseFile], query: Query) -> pa
         elif query.condition is None or query.condition.prunes_exactly:
             with _reading_many(table_at.client, files, group, query):
                 exact = None if query.condition is None else query.condition.exact
-                parts.append(group.to_table(columns=list(query.columns), filter=exact))
+                parts.append(group.to_table(columns=list(query.columns), filter=exact, **_ahead(table_at.client)))
         else:
             batches = list(_scanned(table_at.client, files, group, query))
             parts += [pa.Table.from_batches(batches)] if batches else []
@@ -206,7 +209,7 @@ def scan_table(table_at: TableAt, files: Sequence[BaseFile], query: Query) -> pa
 
 def plain_scanner(table_at: TableAt, files: Sequence[BaseFile], query: Query, **options: Any) -> ds.Scanner | None:
     """Return a scanner of Arrow's own over base files; None where the rows of a file need more than Arrow does."""
-    dataset = _only_plain(_groups(table_at, files, query))
+    dataset = _only_plain(_groups(table_at, files, query, whole_footers=True))
     if dataset is None or not (query.condition is None or query.condition.prunes_exactly):
         return None
     exact = None if query.condition is None else query.condition.exact
@@ -231,7 +234,7 @@ def file_fragments(
     table_at: TableAt, files: Sequence[BaseFile], query: Query
 ) -> dict[BaseFile, ds.ParquetFileFragment]:
     """Return the fragments of those base files that have the columns of a query as they are."""
-    dataset = _only_plain(_groups(table_at, files, query)) if files else None
+    dataset = _only_plain(_groups(table_at, files, query, whole_footers=True)) if files else None
     if dataset is None:
         return {}
     _, prefix = table_at.client.store.arrow_filesystem()
@@ -299,8 +302,8 @@ def _scanned(
             columns=read,
             filter=None if condition is None else condition.pruning,
             batch_size=BATCH_ROWS,
-            batch_readahead=4,
-            fragment_readahead=2,
+            batch_readahead=_BATCHES_AHEAD,
+            fragment_readahead=_FILES_AHEAD,
         )
         for batch in scanner.to_batches():
             if not after and batch.num_rows:
@@ -340,9 +343,20 @@ def _check_filter(dataset: ds.FileSystemDataset, query: Query) -> None:
             keep_rows(pa.Table.from_batches([batch]), query.condition)
 
 
-def _groups(table_at: TableAt, files: Sequence[BaseFile], query: Query) -> list[ds.FileSystemDataset | BaseFile]:
-    """Split files into one dataset that Arrow can cast, and single files that need more."""
+def _groups(
+    table_at: TableAt, files: Sequence[BaseFile], query: Query, *, whole_footers: bool = False
+) -> list[ds.FileSystemDataset | BaseFile]:
+    """Split files into one dataset that Arrow can cast, and single files that need more.
+
+    Args:
+        table_at: the table.
+        files: the files.
+        query: what is read of them.
+        whole_footers: the fragments are for others, who may send them to other processes.
+    """
     import pyarrow.dataset as ds
+
+    from lakefmt._core.read.short_fragments import short_fragments  # few reads make a dataset
 
     config, by_name = table_at.config, _by_name(table_at, query)
 
@@ -353,13 +367,16 @@ def _groups(table_at: TableAt, files: Sequence[BaseFile], query: Query) -> list[
     plain: dict[BaseFile, ds.ParquetFileFragment] = {}
     special: list[BaseFile] = []
     promises = _promises(table_at.client, config, files, query.schema) if config.drop_partition_columns else {}
+    short = {} if whole_footers or promises else short_fragments(table_at.client.store, files, layout)
     for file in files:
         if not by_name.covers(file):
             special.append(file)
         else:
             promise = promises.get(file.partition)
-            plain[file] = layout.make_fragment(prefix + file.path, filesystem, partition_expression=promise)
-    _check_footers(table_at.client, list(plain.values()), prefix)
+            plain[file] = short.get(file) or layout.make_fragment(
+                prefix + file.path, filesystem, partition_expression=promise
+            )
+    _check_footers(table_at.client, [each for file, each in plain.items() if file not in short], prefix)
     # Arrow refuses a whole number that a double rounds; Spark and Hudi's other readers round it.
     rounded = [field for field in query.schema if pa.types.is_floating(field.type) and field.name in by_name.asked]
     for file, fragment in list(plain.items()):
@@ -443,6 +460,13 @@ def _chooser(table_at: TableAt, file: BaseFile, query: Query) -> Callable[[pq.Pa
         return row_groups_left(parquet.metadata, parquet.schema_arrow, places, condition, query.schema, table_at.config)
 
     return choose
+
+
+def _ahead(client: TableClient) -> dict[str, int]:
+    """Return how far a scan reads ahead: Arrow's usual where the store is far away."""
+    if not client.store.capabilities.low_latency:
+        return {}
+    return {"batch_readahead": _BATCHES_AHEAD, "fragment_readahead": max(_FILES_AHEAD, os.cpu_count() or 1)}
 
 
 def _scan_options() -> ds.ParquetFragmentScanOptions:

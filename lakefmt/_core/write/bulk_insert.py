@@ -425,7 +425,7 @@ def stream_files(
     is_ordered = sort not in ("none", "partition")
     statuses: list[WriteStatus] = []
     # The pool is the inner context: when something fails, its threads end before the files are discarded.
-    with ExitStack() as stack, WorkerPool(bound.threads) as workers:
+    with ExitStack() as stack, WorkerPool(bound.threads) as workers, WorkerPool(bound.small_file_threads) as others:
         writer: _PartitionWriter | None = None
         windows: Iterator[tuple[pa.Table, bool]]
         # They are closed here: an error holds on to this frame, and it to a sort's temporary files.
@@ -452,7 +452,7 @@ def stream_files(
                 constants = (
                     partial(partition_constants, spec, schema) if bound.virtual_columns is None else _no_constants
                 )
-                writer = _PartitionWriter(client, bound, sizing(window), stack, workers, constants)
+                writer = _PartitionWriter(client, bound, sizing(window), stack, (workers, others), constants)
             batches = _keyed_parts(keyed, window, workers, parts)
             lanes = bound.threads if sort == "none" and not is_ordered else 1
             writer.write(batches, in_order=sort == "partition", lanes=lanes, last=last, ordered=is_ordered)
@@ -531,14 +531,15 @@ class _PartitionWriter:
         bound: BoundContext,
         sizing: FileSizing,
         stack: ExitStack,
-        workers: WorkerPool,
+        workers: tuple[WorkerPool, WorkerPool],
         constants: Callable[[PartitionPath], Mapping[str, str]],
     ) -> None:
         self._client = client
         self._bound = bound
         self._sizing = sizing
         self._stack = stack
-        self._workers = workers
+        #: Those that write files of few rows are the second: together they hold as many rows as the first would.
+        self._workers, self._small_file_workers = workers
         self._constants = constants
         self._open: dict[_Lane, FileInProgress] = {}
         self._next_sequence = 0
@@ -599,7 +600,7 @@ class _PartitionWriter:
             self._running.append([self._give(*part, last=end) for part, end in zip(parts, ends, strict=True)])
             del group, parts
             self._settle(_GROUPS_WRITTEN - 1)
-        most = files_at_a_time(spread.num_small, self._bound.threads)
+        most = files_at_a_time(spread.num_small, self._bound.small_file_threads)
         self._running.append([self._give_together(spread, span) for span in spread.small_spans(most)])
         if spread.shares_rows:
             self._settle()
@@ -619,7 +620,7 @@ class _PartitionWriter:
             rows, counts = spread.rows_of(span)
             return write_small_files(self._bound, [each for each, _ in assigned], counts, rows, announced=announced)
 
-        return self._workers.submit(write)
+        return self._small_file_workers.submit(write)
 
     def _make_room(self, parts: Sequence[tuple[_Lane, pa.Table]]) -> None:
         """Finish the files that were written to longest ago, where these parts would open more than may be."""

@@ -580,6 +580,8 @@ def parse_call(
 
 #: With this number of files or more, their markers are written together: two requests, or two small files, not one each.
 _MANY_MARKERS, _MANY_NEAR_MARKERS = 3, 16
+#: Threads that write files of few rows to a store that is far away. Its client has ten connections.
+_THREADS_FAR = 8
 
 
 class BoundContext:
@@ -627,6 +629,7 @@ class BoundContext:
         "rule",
         "schema",
         "settings",
+        "small_file_threads",
         "store",
         "threads",
         "virtual_columns",
@@ -661,6 +664,9 @@ class BoundContext:
         values = self.settings
         self.durable = values.text("lakefmt.durability") == "fsync"
         self.threads = values.integer("lakefmt.write.threads") or min(8, os.cpu_count() or 1)
+        #: Threads that write files of few rows: those of a store that is far away mostly wait.
+        asks_far = not values.integer("lakefmt.write.threads") and not store.capabilities.low_latency
+        self.small_file_threads = max(self.threads, _THREADS_FAR) if asks_far else self.threads
         self.codec = values.text("hoodie.parquet.compression.codec") or "zstd"
         self.codec_level = values.integer("lakefmt.parquet.compression.level")
         self.beside = is_beside(values)

@@ -227,6 +227,8 @@ Rows = npt.NDArray[np.int64]
 _FIRST_GUESS_OF_COMPRESSION = 0.4
 _LEARN_FROM_COMMITS = 10
 _LEARN_FROM_BYTES = 256 * 1024
+#: Rows and base files of so many bytes may all be held at once.
+_FEW_BYTES = 16 << 20
 #: Of rows that open no file by their number.
 _NO_SIZING = FileSizing(1, 0, 1.0)
 
@@ -720,13 +722,15 @@ def _partitions_of(batch: KeyedBatch) -> list[PartitionPath]:
     return [PartitionPath(name) for name in batch.partitions.dictionary.to_pylist()]  # partitions, not rows
 
 
-def _num_threads(bound: BoundContext, assigned: Sequence[Assigned]) -> int:
+def _num_threads(bound: BoundContext, assigned: Sequence[Assigned], num_bytes: int) -> int:
     only_logs = all(each.assignment.log for each in assigned)
     # Logs that are put at once wait for the disk once.
     waits = bound.durable and not (only_logs and isinstance(bound.store, SupportsPutBatch))
     waits |= not bound.store.capabilities.low_latency
     rows = sum(len(each.rows) for each in assigned)
-    return thread_count(bound.threads, len(assigned), rows, only_logs=only_logs, waits=waits)
+    bases = sum(each.assignment.base.size for each in assigned if each.assignment.base is not None)
+    most = bound.small_file_threads if num_bytes + bases <= _FEW_BYTES else bound.threads
+    return thread_count(most, len(assigned), rows, only_logs=only_logs, waits=waits)
 
 
 def write_assigned_files(
@@ -751,7 +755,7 @@ def write_assigned_files(
     announced: bool | None = None
     if announcements is not None or len(assigned) > 1:
         announced = (announcements or Announcements(bound)).announce([each.assignment for each in assigned])
-    threads = _num_threads(bound, assigned)
+    threads = _num_threads(bound, assigned, batch.table.nbytes)
     bundles = plan_bundles(assigned, bundle_limits(bound, batch.table, threads))
     if threads > 1:
         pa.default_memory_pool().release_unused()  # what the look-up took

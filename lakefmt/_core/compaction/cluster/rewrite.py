@@ -24,7 +24,13 @@ from lakefmt._core.compaction.cluster.plan import FULL, ClusteringGroup, Cluster
 from lakefmt._core.config.settings import Settings
 from lakefmt._core.config.table_config import merge_rule
 from lakefmt._core.data_classes import dataclass
-from lakefmt._core.filegroups.base_writer import filter_bytes, named_rows, new_filter, rows_per_row_group
+from lakefmt._core.filegroups.base_writer import (
+    columns_but_name,
+    filter_bytes,
+    named_rows,
+    new_filter,
+    rows_per_row_group,
+)
 from lakefmt._core.filegroups.logs.reader import read_log_rows
 from lakefmt._core.filegroups.merge.merged_slice import merge_logs
 from lakefmt._core.filegroups.model import BaseFile, FileSlice, LogFile, join_path
@@ -196,14 +202,15 @@ class GroupRewrite:
         if file_slice.logs:
             yield self._merged(file_slice)
         elif file_slice.base is not None:
-            for rows in self._reader.row_groups(file_slice.base, self._schema.names):
+            for rows in self._reader.row_groups(file_slice.base, columns_but_name(self._schema)):
                 yield reconcile(rows, self._schema)
 
     def _merged(self, file_slice: FileSlice) -> pa.Table:
-        base, schema = self._schema.empty_table(), self._schema
+        base, schema, rule = self._schema.empty_table(), self._schema, merge_rule(self.state.config)
         if file_slice.base is not None:
-            base = reconcile(self._reader.rows(file_slice.base, schema.names), schema)
-        timeline, rule = self.state.timeline, merge_rule(self.state.config)
+            names = columns_but_name(schema) if rule.custom is None else schema.names
+            base = reconcile(self._reader.rows(file_slice.base, names), schema)
+        timeline = self.state.timeline
         logs = read_log_rows(
             self.client.store,
             file_slice,

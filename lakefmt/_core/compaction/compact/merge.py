@@ -19,7 +19,7 @@ from lakefmt._core.compaction.compact.records import partitions_of
 from lakefmt._core.config.settings import Settings
 from lakefmt._core.config.table_config import cdc_mode, merge_rule
 from lakefmt._core.data_classes import dataclass, replace
-from lakefmt._core.filegroups.base_writer import grown_filter, named_rows, write_base_file
+from lakefmt._core.filegroups.base_writer import columns_but_name, grown_filter, named_rows, write_base_file
 from lakefmt._core.filegroups.cdc import cdc_file_name, compare_rows, write_change_file
 from lakefmt._core.filegroups.logs.reader import LogRows, read_log_rows
 from lakefmt._core.filegroups.logs.writer import LogRowsOut, LogToWrite, WrittenLog, log_form, write_logs
@@ -50,6 +50,8 @@ LATE_ROWS = "late"
 SliceFiles = tuple[dict[str, BaseFile], dict[str, LogFile]]
 #: The logs of a slice are held in memory while they are merged, so only a few slices are merged at once.
 _MOST_SLICES_AT_ONCE = 4
+#: What rows of so many bytes took while they were merged goes back to the system before they are written.
+_MANY_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,11 @@ class SliceMerge:
         if file_slice.base is not None and keyed:
             new_keys = _inserted_keys(base, logs, counts[0])
             bloom = grown_filter(old_filter, base.num_rows, rows.num_rows, new_keys, self.settings)
+            del new_keys
+        del base  # the merged rows are as large
         rows = named_rows(rows, name)
+        if rows.nbytes >= _MANY_BYTES:
+            pa.default_memory_pool().release_unused()
         if unstored is not None:
             rows = unstored.stored(rows, operation.partition, avro_to_arrow(self.schema_text))
         size = write_base_file(
@@ -159,7 +165,9 @@ class SliceMerge:
             schema = with_meta_columns(unstored.schema)
         base, bloom = schema.empty_table(), None
         if file_slice.base is not None:
-            stored, footer = reader.rows_and_footer(file_slice.base, schema.names, use_threads=True)
+            # A merge function of the table's own is given all columns.
+            names = columns_but_name(schema) if rule.custom is None else schema.names
+            stored, footer = reader.rows_and_footer(file_slice.base, names, use_threads=True)
             base, bloom = reconcile(stored, schema), footer.bloom_filter()
         timeline = self.state.timeline
         logs = read_log_rows(

@@ -36,6 +36,8 @@ _FIXED = {1: 0, 2: 0, 3: 1, 7: 8}
 _STOP = 0
 _MORE = 0x80
 _LONG_LIST = 15
+#: A number of 64 bits has ten bytes of seven each.
+_MOST_NUMBER_BITS = 70
 
 ByteRange = tuple[int, int]
 
@@ -134,8 +136,11 @@ def count_at(data: Readable, position: int) -> tuple[int, int]:
 
 
 def _after_number(data: Readable, position: int) -> int:
+    last = position + _MOST_NUMBER_BITS // 7
     while data[position] >= _MORE:
         position += 1
+        if position > last:
+            raise InternalError("a number of a Parquet footer has too many bytes")
     return position + 1
 
 
@@ -145,6 +150,8 @@ def _number(data: Readable, position: int) -> int:
         number |= (byte & 0x7F) << shift
         shift += 7
         position += 1
+        if shift > _MOST_NUMBER_BITS:  # each further byte would take longer than the one before it
+            raise InternalError("a number of a Parquet footer has too many bytes")
     return number | byte << shift
 
 

@@ -32,8 +32,8 @@ from lakefmt._core.formats.parquet.duplicate_columns import (
     Pages,
     duplicate_key_column,
     leaf_paths,
-    without_entries,
 )
+from lakefmt._core.formats.parquet.footers import BLOOM_KEY, LEGACY_BLOOM_KEY
 from lakefmt._core.schema import check_required, fill_unseen
 from lakefmt._core.values import COMMIT_SEQNO, RECORD_KEY
 from lakefmt.errors import CorruptFile, InternalError, StorageError
@@ -51,13 +51,8 @@ __all__ = [
     "key_ranges",
     "leaves_with_nan",
     "outermost",
-    "without_filter",
 ]
 
-BLOOM_KEY = "org.apache.hudi.bloomfilter"
-LEGACY_BLOOM_KEY = "com.uber.hoodie.bloomfilter"
-#: A key filter of this many bytes or more is removed from cached Parquet metadata.
-_LARGE_ENTRY_BYTES = 64 << 10
 BLOOM_TYPE_KEY = "hoodie_bloom_filter_type_code"
 MIN_KEY = "hoodie_min_record_key"
 MAX_KEY = "hoodie_max_record_key"
@@ -517,15 +512,6 @@ class BaseFileFooter:
         return None if text is None else decode_bloom_filter(text, self.entries.get(BLOOM_TYPE_KEY))
 
 
-def without_filter(metadata: pq.FileMetaData, footer: BaseFileFooter) -> pq.FileMetaData:
-    """Return Parquet metadata without a large key filter, of which Arrow would hold two more copies; `footer` keeps the filter."""
-    large = [key for key in (BLOOM_KEY, LEGACY_BLOOM_KEY) if len(footer.entries.get(key, "")) >= _LARGE_ENTRY_BYTES]
-    try:
-        return without_entries(metadata, large) if large else metadata
-    except (InternalError, IndexError):  # a footer that Arrow reads may still hold what is not expected here
-        return metadata
-
-
 def check_row_counts(metadata: pq.FileMetaData) -> None:
     """Refuse a footer whose row groups do not hold the rows that the file announces.
 
@@ -546,13 +532,16 @@ def check_row_counts(metadata: pq.FileMetaData) -> None:
         )
 
 
-def decode_footer(metadata: pq.FileMetaData, schema: pa.Schema | None = None) -> BaseFileFooter:
+def decode_footer(
+    metadata: pq.FileMetaData, schema: pa.Schema | None = None, left_out: Mapping[str, bytes] | None = None
+) -> BaseFileFooter:
     """Return a Parquet footer as Hudi sees it.
 
     Args:
         metadata: the footer.
         schema: its schema, where that is known: to ask `metadata` leaves a cycle of objects, which keeps the whole footer until
             the collector comes, and that may be after a hundred thousand others.
+        left_out: the entries that it was read without.
 
     Raises:
         CorruptFile: an entry is not text, or the numbers of rows disagree.
@@ -561,6 +550,7 @@ def decode_footer(metadata: pq.FileMetaData, schema: pa.Schema | None = None) ->
     raw = metadata.metadata or {}
     try:
         entries = {key.decode(): value.decode() for key, value in raw.items() if key != b"ARROW:schema"}
+        entries |= {name: value.decode() for name, value in (left_out or {}).items()}
     except UnicodeDecodeError:
         raise CorruptFile("a footer entry of a base file is not UTF-8") from None
     if schema is None:

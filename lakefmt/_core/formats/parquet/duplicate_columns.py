@@ -69,14 +69,13 @@ __all__ = [
     "note_chunk",
     "place_chunks",
     "with_length",
-    "without_entries",
 ]
 
 MAGIC: Final = b"PAR1"
 _LENGTH_BYTES: Final = 4
 
 # Numbers of fields in parquet.thrift.
-_FILE_ROW_GROUPS, _FILE_ENTRIES = 4, 5
+_FILE_ROW_GROUPS = 4
 _GROUP_COLUMNS, _GROUP_BYTES, _GROUP_COMPRESSED = 1, 2, 6
 _CHUNK_OFFSET, _CHUNK_META = 2, 3
 _META_PATH, _META_UNCOMPRESSED, _META_COMPRESSED, _META_DATA_PAGE, _META_DICTIONARY_PAGE = 3, 6, 7, 9, 11
@@ -154,22 +153,6 @@ def footer_of(file: memoryview) -> bytes:
 def with_length(footer: bytes) -> bytes:
     """Return the end of a Parquet file with that footer."""
     return footer + len(footer).to_bytes(_LENGTH_BYTES, "little") + MAGIC
-
-
-def without_entries(metadata: pq.FileMetaData, names: Collection[str]) -> pq.FileMetaData:
-    """Return a footer without some of its key-value entries: Arrow holds each of them twice.
-
-    Args:
-        metadata: the footer, which has entries.
-        names: the keys of those that are left out.
-    """
-    footer, left_out = _footer_written_again(metadata), {encode_number(len(n.encode())) + n.encode() for n in names}
-    fields = fields_of(footer)
-    entries = [footer[start:end] for start, end in only_field(fields, _FILE_ENTRIES).items]
-    keys = [fields_of(entry)[0] for entry in entries]
-    kept = [entry for entry, key in zip(entries, keys, strict=True) if entry[key.start : key.end] not in left_out]
-    bare = encode_struct(footer, fields, {_FILE_ENTRIES: encode_list(kept)})
-    return pq.read_metadata(pa.BufferReader(MAGIC + with_length(bare)))
 
 
 def note_chunk(footer: bytes) -> ChunkNote:

@@ -7,9 +7,6 @@ into a Parquet file in memory, whose footer Arrow has written for as many rows, 
 Pages are found by their headers, which are structs of Thrift's compact protocol. A look-up goes through those of some columns, a
 few dozen each, so they are gone through in one loop here, without the steps that :mod:`~lakefmt._core.formats.parquet._compact` has
 for any struct.
-
-The file's footer is read without its entries (:func:`read_short_footer`). Hudi's key filter is one of them: of a file of 650,000
-rows it is 5 MB of text, and Arrow copies it several times before it has told the first row group.
 """
 
 from __future__ import annotations
@@ -32,7 +29,6 @@ from lakefmt._core.formats.parquet._compact import (
     I64,
     STRUCT,
     Field,
-    after_list,
     encode_integer,
     encode_struct,
     fields_of,
@@ -51,7 +47,6 @@ from lakefmt.errors import InternalError
 
 __all__ = [
     "CODECS",
-    "LARGE_FOOTER",
     "ColumnPages",
     "Page",
     "ReadAt",
@@ -59,7 +54,6 @@ __all__ = [
     "encode_pages",
     "find_pages",
     "pages_with",
-    "read_short_footer",
 ]
 
 #: Returns bytes from an offset on, as many as asked for, fewer only at the end.
@@ -236,78 +230,6 @@ def _header_numbers(data: bytes) -> tuple[dict[int, int], dict[int, int], list[i
             place += _FIXED_KINDS[kind]
         else:
             raise InternalError(f"a page's header has a value of kind {kind}")
-
-
-# ---------------------------------------------------------------------------------------------- footers without entries
-
-#: A footer of fewer bytes is read as it is.
-LARGE_FOOTER: Final = 128 << 10
-_FOOTER_TAIL_BYTES: Final = 8
-#: What stands before the entries takes less, unless there are a thousand column chunks.
-_FOOTER_HEAD_BYTES: Final = 64 << 10
-_WINDOW_BYTES: Final = 512
-_FOOTER_ENTRIES: Final = 5
-
-ReadBytes = Callable[[int, int], bytes]
-
-
-class _FooterWindow:
-    """The bytes of a footer, of which those that are asked for are read, some at a time."""
-
-    def __init__(self, read_at: ReadBytes) -> None:
-        self._read_at, self._begin, self._data = read_at, 0, b""
-
-    def __getitem__(self, place: int, /) -> int:
-        if not self._begin <= place < self._begin + len(self._data):
-            self._begin, self._data = place, self._read_at(place, _WINDOW_BYTES)
-        return self._data[place - self._begin]
-
-
-def read_short_footer(read_at: ReadBytes, size: int) -> pq.FileMetaData | None:
-    """Return the footer of a Parquet file without its entries; None: it is small, or not as it is expected to be.
-
-    Parameters:
-        read_at: reads bytes of the file.
-        size: bytes of the file.
-    """
-    tail = read_at(size - _FOOTER_TAIL_BYTES, _FOOTER_TAIL_BYTES) if size > _FOOTER_TAIL_BYTES else b""
-    length = int.from_bytes(tail[:4], "little")
-    begin = size - _FOOTER_TAIL_BYTES - length
-    if tail[4:] != MAGIC or length < LARGE_FOOTER or begin < 0:
-        return None
-
-    def in_footer(offset: int, count: int) -> bytes:
-        return read_at(begin + offset, max(0, min(count, length - offset)))
-
-    try:
-        footer = _footer_without_entries(in_footer, length)
-        return pq.read_metadata(pa.BufferReader(b"".join([MAGIC, with_length(footer)])))
-    except (IndexError, InternalError, RecursionError, pa.ArrowException, OSError):
-        return None  # Arrow will tell of the whole footer what is wrong with it
-
-
-def _footer_without_entries(read_at: ReadBytes, length: int) -> bytes:
-    """Return the bytes of a footer without its entries.
-
-    Raises:
-        IndexError, InternalError, RecursionError: it is damaged, or its head is long.
-    """
-    head = read_at(0, _FOOTER_HEAD_BYTES)
-    fields = fields_of(head, stop=_FOOTER_ENTRIES)
-    if len(fields) < 2 or fields[-1].number != _FOOTER_ENTRIES:
-        raise InternalError("a large footer has entries")
-    before, entries = fields[-2:]
-    end = after_list(_FooterWindow(read_at), entries.start)
-    rest = read_at(end, length - end)
-    if not rest or len(rest) > _FOOTER_HEAD_BYTES:
-        raise InternalError("a footer without entries is not large")
-    # A field says how many numbers it is behind the one before it.
-    if rest[0]:
-        step = (rest[0] >> 4) + _FOOTER_ENTRIES - before.number
-        if not rest[0] >> 4 or step > 15:
-            raise InternalError("the fields of a footer are not in order")
-        rest = bytes([step << 4 | rest[0] & 15]) + rest[1:]
-    return head[: before.end] + rest
 
 
 # --------------------------------------------------------------------------------------------------------------- search
