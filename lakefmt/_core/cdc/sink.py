@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefmt._core.arrays import one_array
 from lakefmt._core.cdc.events import Position, RowChanges, RowKind, SourceName, SourceTable, TableChanged
 from lakefmt._core.cdc.options import CdcOptions, TableSettings
 from lakefmt._core.cdc.shape import ColumnMap, first_schema, plan_shape
@@ -35,6 +36,8 @@ from lakefmt._core.segments.resolve import (
     current_rows,
     fitted_together,
     number_keys,
+    placed_rows,
+    previous_rows,
     resolve_rows,
     row_identities,
     stream_rules,
@@ -384,13 +387,14 @@ class TableSink:
         self._check_places(kinds, before_updates)
         moved = before_updates.copy()
         moved[before_updates] = self._differ(rows, np.flatnonzero(before_updates))
+        changes, moved = self._placed(replace(changes, rows=rows), kinds, moved)
         if changes.sent is not None:
-            incomplete = np.flatnonzero(before_updates & moved)
+            kinds = changes.kinds.to_numpy(zero_copy_only=False)
+            incomplete = np.flatnonzero(moved)
             incomplete = incomplete[changes.sent.is_valid().to_numpy(zero_copy_only=False)[incomplete + 1]]
             if len(incomplete):
-                changes, moved = self._completed(replace(changes, rows=rows), kinds, moved, incomplete + 1)
-                rows = changes.rows
-        self._mirror(rows, changes, moved)
+                changes, moved = self._completed(changes, kinds, moved, incomplete + 1)
+        self._mirror(changes, moved)
 
     def _check_places(self, kinds: npt.NDArray[np.int8], before_updates: Mask) -> None:
         """Refuse updates that do not tell in which partition the row was: it would stay there beside the new one.
@@ -454,30 +458,56 @@ class TableSink:
             self._reject(completed.slice(int(number), 1), error)
         order, stays, whole = np.arange(count), np.ones(count, bool), np.zeros(count, bool)
         order[after], stays[after[lacks]], whole[after] = count + np.arange(len(after)), False, True
-        places = pa.array(np.flatnonzero(stays))
-        described: dict[str, Any] = {
-            name: None if array is None else array.take(places)
-            for name in ("kinds", "times", "positions", "transactions")
-            for array in (getattr(changes, name),)
-        }
-        sent = pc.if_else(pa.array(whole), pa.scalar(None, pa.string()), changes.sent).take(places)
-        rows = pa.concat_tables([rows, completed]).take(pa.array(order[stays]))
-        return replace(changes, rows=rows, sent=sent, **described), moved[stays]
+        sent = pc.if_else(pa.array(whole), pa.scalar(None, pa.string()), changes.sent)
+        chosen = _chosen(replace(changes, sent=sent), np.flatnonzero(stays))
+        return replace(chosen, rows=pa.concat_tables([rows, completed]).take(pa.array(order[stays]))), moved[stays]
 
     def _differ(self, rows: pa.Table, places: npt.NDArray[np.int64]) -> Mask:
-        """Return which rows before updates have another key or partition than the rows after."""
+        """Return which rows before updates have, or may have, another key or partition than the rows after."""
         differ = np.zeros(len(places), bool)
         before, after = rows.take(pa.array(places)), rows.take(pa.array(places + 1))
+        apart = self._partition_columns()
         for name in self.stream.key_columns:
-            equal = pc.fill_null(pc.equal(before.column(name), after.column(name)), False)
-            # A source may send the key alone: a partition column that is null in one of both tells nothing.
-            unknown = pc.is_null(before.column(name))
-            differ |= ~pc.or_(equal, unknown).to_numpy()
+            was, now = before.column(name), after.column(name)
+            if pa.types.is_floating(was.type):
+                was, now = was.cast(pa.string()), now.cast(pa.string())  # 0.0 and -0.0 are two keys
+            # A source may send the key alone: a partition that is not there may be another one.
+            equal = pc.fill_null(pc.equal(was, now), False)
+            differ |= ~(equal if name in apart else pc.or_(equal, pc.is_null(was))).to_numpy()
         return differ
 
-    def _mirror(self, rows: pa.Table, changes: RowChanges, moved: Mask) -> None:
-        """Take rows of a table that mirrors its source."""
-        kinds = changes.kinds.to_numpy(zero_copy_only=False)
+    def _partition_columns(self) -> list[str]:
+        """Return the columns that make the partition and no key."""
+        spec = self.table.client.at(self.table.client.load()).key_spec()
+        names = dict.fromkeys(each.name.split(".", 1)[0] for each in spec.partition_fields)
+        return [name for name in names if name not in spec.record_key_fields]
+
+    def _placed(self, changes: RowChanges, kinds: npt.NDArray[np.int8], moved: Mask) -> tuple[RowChanges, Mask]:
+        """Give rows that go, and of which the source sent the key alone, the partition in which they are; those that are not there are left out.
+
+        Args:
+            changes: with the columns of the table.
+            kinds: of the rows.
+            moved: the rows before updates that have another key or partition.
+        """
+        rows, names = changes.rows, self._partition_columns()
+        gone = (kinds == RowKind.DELETE.value) | moved
+        unknown = np.zeros(len(kinds), bool)
+        for name in names:
+            unknown |= rows.column(name).is_null().to_numpy()
+        if not (gone & unknown).any():
+            return changes, moved
+        client = self.table.client
+        keys = one_array(build_record_keys(stored_key_spec(client.at(client.load())), rows))
+        images, image_keys = self._images(keys.filter(pa.array(gone & unknown)))
+        rows, is_there = placed_rows(rows, keys, gone, gone & unknown, images.select(names), one_array(image_keys))
+        moved &= is_there
+        stays = is_there | (kinds != RowKind.DELETE.value)
+        return _chosen(replace(changes, rows=rows), np.flatnonzero(stays)), moved[stays]
+
+    def _mirror(self, changes: RowChanges, moved: Mask) -> None:
+        """Take rows of a table that mirrors its source; they have the columns of the table."""
+        rows, kinds = changes.rows, changes.kinds.to_numpy(zero_copy_only=False)
         operators = _OPERATORS[kinds]
         sent = changes.sent
         partial = np.zeros(len(kinds), bool)
@@ -755,15 +785,24 @@ def _origins(codes: npt.NDArray[np.int32], kinds: npt.NDArray[np.int8], moved: M
         kinds: of the rows.
         moved: the rows before updates that have another key or partition; the others say nothing.
     """
-    count = len(codes)
     told = np.flatnonzero((kinds != RowKind.UPDATE_BEFORE.value) | moved)
-    by_key = told[np.argsort(codes[told], kind="stable")]
-    same = codes[by_key[1:]] == codes[by_key[:-1]]
-    origins = np.full(count, -1, np.int64)
-    origins[by_key[1:][same]] = by_key[:-1][same]
+    previous = previous_rows(codes[told].astype(np.int64))
+    origins = np.full(len(codes), -1, np.int64)
+    origins[told[previous >= 0]] = told[previous[previous >= 0]]
     places = np.flatnonzero(moved)
     origins[places + 1] = origins[places]
     return origins
+
+
+def _chosen(changes: RowChanges, places: npt.NDArray[np.int64]) -> RowChanges:
+    """Return some rows of changes."""
+    chosen = pa.array(places)
+    described: dict[str, Any] = {
+        name: None if array is None else array.take(chosen)
+        for name in ("rows", "kinds", "sent", "times", "positions", "transactions")
+        for array in (getattr(changes, name),)
+    }
+    return replace(changes, **described)
 
 
 def _followed(places: npt.NDArray[np.int64], origins: npt.NDArray[np.int64], is_end: Mask) -> npt.NDArray[np.int64]:
