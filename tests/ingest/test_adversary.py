@@ -502,3 +502,23 @@ def test_a_continuous_job_waits_while_too_many_compactions_are_pending(tmp_path)
     allowed = job(tmp_path / "in", tmp_path / "t", max_pending_compactions=1)
     allowed._on_round = lambda _progress: allowed.stop()
     assert allowed.run("continuous").tables[0].commits == 1
+
+
+# ------------------------------------------------------------------------------------------------------------- rows that go
+
+
+@pytest.mark.parametrize("on_check_failed", ["abort", "quarantine"])
+def test_no_check_keeps_a_row_that_goes(tmp_path, on_check_failed):
+    """Of a row that is deleted a source may send the key alone, which passes no check."""
+    rounds = [[kinds([{"id": "a", "n": 1}, {"id": "b", "n": 2}], [0, 0])], [kinds([{"id": "a", "n": None}], [3])]]
+    how = {"checks": {"positive": "n > 0"}, "on_check_failed": on_check_failed, "errors": str(tmp_path / "e")}
+    assert job(Scripted(rounds), tmp_path / "t", **how).run("until_idle").tables[0].rejected_rows == 0
+    assert rows_of(tmp_path / "t") == [{"id": "b", "n": 2}]
+
+
+def test_a_check_reads_a_batch_of_nulls_by_the_type_of_the_column(tmp_path):
+    """What a check says of a row does not depend on the rows beside it."""
+    rounds = [[kinds([{"id": "a", "n": 1}], [0])], [kinds([{"id": "b", "n": None}], [0])]]
+    how = {"checks": {"positive": "n > 0"}, "on_check_failed": "quarantine", "errors": str(tmp_path / "e")}
+    assert job(Scripted(rounds), tmp_path / "t", **how).run("until_idle").tables[0].rejected_rows == 1
+    assert rows_of(tmp_path / "t") == [{"id": "a", "n": 1}]

@@ -31,7 +31,7 @@ from lakefmt._core.cdc.events import (
     matches_pattern,
 )
 from lakefmt._core.cdc.options import CdcOptions, TableSettings, effective_values, table_settings
-from lakefmt._core.cdc.shape import ChangeEndsFollower
+from lakefmt._core.cdc.shape import ChangeEndsFollower, RowsComeAgain
 from lakefmt._core.cdc.sink import TableSink
 from lakefmt._core.data_classes import dataclass
 from lakefmt._core.storage.time_source import SystemTimeSource, TimeSource
@@ -52,6 +52,8 @@ __all__ = ["CdcProgress", "Follower", "TableProgress"]
 _log = logging.getLogger("lakefmt.cdc")
 
 _LONGEST_PAUSE: Final = 60.0
+#: How often the rows of a table are read again for its columns, in one run.
+_MOST_READINGS: Final = 20
 #: What a path may have for the names of a table.
 _FIELDS: Final = re.compile(r"(\{schema\}|\{table\})")
 
@@ -156,6 +158,9 @@ class Follower:
         self._stopped: dict[SourceName, LakefmtError] = {}
         #: Those of them that the source is read without.
         self._refused: dict[SourceName, SourceRefused] = {}
+        #: Tables whose rows are to be read again.
+        self._again: set[SourceName] = set()
+        self._readings: dict[SourceName, int] = {}
         self._read: list[SourceName] = []
         self._done: dict[SourceName, TableProgress] = {}
         self._lag: float | None = None
@@ -190,6 +195,9 @@ class Follower:
             except (SourceUnavailable, ConflictError) as error:
                 lost = None
                 self._pause(error)
+            except RowsComeAgain as error:
+                lost = None
+                _log.warning("%s: all its rows are read again", error)
             except PositionLost as error:
                 if lost is not None or self._options.on_position_lost == "fail":
                     raise
@@ -233,6 +241,9 @@ class Follower:
                 self._sink(table.name)
             if lost is not None:
                 self._skip_lost(source, [SourceName(*name) for name in lost.tables] or list(self._sinks))
+            for name in self._again & self._sinks.keys():
+                self._sinks[name].begin_again()
+            self._again.clear()
             positions = {name: sink.position for name, sink in self._sinks.items() if sink.position is not None}
             events = source.events(positions, logs=self._options.logs, until_now=until_now)
             self._carry(source, events)
@@ -408,12 +419,19 @@ class Follower:
         """Apply a change of columns to a table; a table that cannot store it stops, and all others go on."""
         try:
             sink.follow_columns(event)
-        except (SourceChanged, SchemaMismatch, InvalidInputError) as error:
+        except (SourceChanged, SchemaMismatch, InvalidInputError) as caught:
+            error: LakefmtError = caught
+            if isinstance(caught, RowsComeAgain):
+                self._readings[sink.name] = self._readings.get(sink.name, 0) + 1
+                if self._readings[sink.name] <= _MOST_READINGS:
+                    self._again.add(sink.name)
+                    raise
+                error = SourceChanged(str(caught))
             is_to_end = self._options.on_table_error == "fail" or isinstance(error, ChangeEndsFollower)
             others = self._sinks.keys() - self._stopped.keys() - self._ended - {sink.name}
             # A log of changes goes on where it is or not at all: rows that are read anew would be in it twice.
             if is_to_end or self._options.logs or not others:
-                raise
+                raise error from caught
             _log.error("%s stops, %d others go on: %s", sink.name, len(others), error)
             sink.stop()
             self._stopped[sink.name] = error

@@ -20,7 +20,7 @@ from lakefmt._core.schema import normalise_schema
 from lakefmt._core.schema.types import with_spark_types
 from lakefmt.errors import InvalidInputError, SourceChanged
 
-__all__ = ["ChangeEndsFollower", "ColumnMap", "ShapeChange", "first_schema", "plan_shape"]
+__all__ = ["ChangeEndsFollower", "ColumnMap", "RowsComeAgain", "ShapeChange", "first_schema", "plan_shape"]
 
 #: The name of the column that takes the values of a changed type as text.
 _NEW_COLUMN_SUFFIX: Final = "__v2"
@@ -29,6 +29,10 @@ _TIMESTAMP: Final = pa.timestamp("us", "UTC")
 
 class ChangeEndsFollower(SourceChanged):
     """A change of columns that ends the follower, because the options say so."""
+
+
+class RowsComeAgain(SourceChanged):
+    """A change of columns after which all rows have to be read again; then the table can follow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +68,14 @@ class ShapeChange:
         added: new columns and their types.
         widened: columns and the types that they get.
         dropped: columns that go.
+        left: columns that the source does not have any more, and that stay.
         columns: where values go afterwards.
     """
 
     added: Mapping[str, pa.DataType]
     widened: Mapping[str, pa.DataType]
     dropped: tuple[str, ...]
+    left: tuple[str, ...]
     columns: ColumnMap
 
 
@@ -186,15 +192,16 @@ def plan_shape(
         targets[source_name] = f"{name}{_NEW_COLUMN_SUFFIX}"
         if targets[source_name] not in stored.names:
             added[targets[source_name]] = pa.string()
-    dropped = _dropped_columns(stored, wanted, targets, table, options)
+    gone = _gone_columns(stored, wanted, targets, table, options)
+    dropped, left = (gone, ()) if options.on_column_dropped == "drop" else ((), gone)
     types = {name: stored.field(name).type for name in stored.names} | added | widened
-    return ShapeChange(added, widened, dropped, ColumnMap(targets, types))
+    return ShapeChange(added, widened, dropped, left, ColumnMap(targets, types))
 
 
-def _dropped_columns(
+def _gone_columns(
     stored: pa.Schema, wanted: pa.Schema, targets: Mapping[str, str], table: SourceTable, options: CdcOptions
 ) -> tuple[str, ...]:
-    """Return the columns that go because the source dropped them."""
+    """Return the columns that the source dropped."""
     gone = tuple(
         name
         for name in stored.names
@@ -202,7 +209,7 @@ def _dropped_columns(
     )
     if gone and options.on_column_dropped == "fail":
         raise ChangeEndsFollower(f"{table.name}: the column {gone[0]!r} was dropped")
-    return gone if options.on_column_dropped == "drop" else ()
+    return gone
 
 
 def _common_type(stored: pa.DataType, new: pa.DataType) -> pa.DataType | None:

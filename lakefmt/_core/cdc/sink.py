@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from lakefmt._core.arrays import one_array
 from lakefmt._core.cdc.events import Position, RowChanges, RowKind, SourceName, SourceTable, TableChanged
 from lakefmt._core.cdc.options import CdcOptions, TableSettings
-from lakefmt._core.cdc.shape import ColumnMap, first_schema, plan_shape
+from lakefmt._core.cdc.shape import ColumnMap, RowsComeAgain, first_schema, plan_shape
 from lakefmt._core.config.table_config import merge_rule
 from lakefmt._core.data_classes import replace
 from lakefmt._core.filegroups.ordering import has_order, incoming_wins, ordering_columns
@@ -38,6 +38,8 @@ from lakefmt._core.segments.resolve import (
     current_rows,
     fitted_together,
     number_keys,
+    placed_rows,
+    previous_rows,
     resolve_rows,
     row_identities,
     stream_rules,
@@ -70,6 +72,8 @@ _OPERATORS: Final = np.array(["UPSERT", "DELETE_IGNORE", "UPSERT", "DELETE_IGNOR
 _ROWS_OF_A_RATIO: Final = 1_000
 #: The comment of a column whose values in older rows are still missing.
 _NOT_FILLED: Final = "lakefmt: older rows do not have the default yet"
+#: The comment of a column that the source dropped and that stays here: one of its name that comes later is another column.
+_LEFT: Final = "lakefmt: the source does not have it any more"
 #: Intervals of the stream, which commits when it is told to.
 _NEVER_MS: Final = 10**12
 
@@ -108,6 +112,10 @@ class TableSink:
         self._comes_again = False
         #: New columns that have their values in older rows, and still the comment that says they have not.
         self._filled: tuple[str, ...] = ()
+        #: Since when the table had its columns, at the newest commit.
+        self._columns_since: str | None = None
+        #: Columns with the name of one that the source had dropped, whose rows are being read again.
+        self._came_back: frozenset[str] = frozenset()
         #: Something came since the last commit.
         self.is_dirty = False
         self.rows = 0
@@ -161,6 +169,7 @@ class TableSink:
             )
         self.position, self._since = offset["position"], offset.get("since")
         self._comes_again = bool(offset.get("again"))
+        self._columns_since = offset.get("columns")
         self._filled = tuple(map(str, offset.get("filled", ())))
         if offset.get("stopped"):
             self.begin_again()
@@ -220,6 +229,7 @@ class TableSink:
             SourceChanged: the table cannot follow.
             SchemaMismatch: a column cannot be stored.
             InvalidInputError: the table cannot be made.
+            RowsComeAgain: it can, when all rows are read again.
         """
         with self._naming_the_table():
             self._make_or_alter(changed)
@@ -233,6 +243,7 @@ class TableSink:
         spec = table.client.at(table.client.load()).key_spec()
         keys = () if spec.auto_keys else tuple(spec.record_key_fields)
         shape = plan_shape(table.schema, keys, changed.table, self._settings, self._options)
+        self._look_for_old_names(shape.columns.targets.values())
         filled = {} if made or self._options.logs else self._values_of_older_rows(changed, shape.added)
         keys_of_transaction = self._keys_of_transaction() if filled else None
         for name, column_type in shape.added.items():
@@ -249,10 +260,38 @@ class TableSink:
                 raise SourceChanged(f"{self.name}: {error}") from error
         for name in shape.dropped:
             self._altered(f"column {name!r} was dropped", partial(table.alter.drop_column, name))
+        for name in () if self._options.logs else shape.left:
+            if name in self._older_columns(table) and _LEFT not in (comment := _comment(table.schema, name)):
+                said = f"{comment}; {_LEFT}" if comment else _LEFT
+                self._altered(f"column {name!r} was dropped", partial(table.alter.update_column, name, comment=said))
         self._columns = shape.columns
         self.stream.refresh_schema()
         if keys_of_transaction is not None:
             self._fill(filled, keys_of_transaction)
+
+    def _older_columns(self, table: Table) -> frozenset[str]:
+        """Return the columns that the table had when the first columns of its source were told: later ones come again."""
+        table_at = table.client.at(table.client.load())
+        history = table_at.schema_history()
+        if self._columns.targets or self._columns_since is None or history is None:
+            return frozenset(table_at.schema().names)
+        return frozenset(column.name for column in history.at(self._columns_since).columns)
+
+    def _look_for_old_names(self, names: Iterable[str]) -> None:
+        """Tell a column that comes from one of its name that was dropped before: stored rows have the values of that one.
+
+        Raises:
+            RowsComeAgain: there is such a column.
+        """
+        if self._options.logs:
+            return
+        schema = self.table.schema
+        came_back = frozenset(name for name in names if name in schema.names and _LEFT in _comment(schema, name))
+        if self._since is not None and not self._columns.targets:
+            self._came_back = came_back
+        elif new := sorted(came_back - self._came_back):
+            raise RowsComeAgain(f"{self.name}: {new[0]!r} is the name of a column that was dropped")
+        self._came_back &= came_back
 
     def _keys_of_transaction(self) -> pa.Table:
         """Commit what is before the last border, and return the keys of the rows that came since."""
@@ -297,7 +336,7 @@ class TableSink:
         rename = self._settings.rename
         named = {rename.get(name, name): value for name, value in changed.filled.items()}
         schema = self.table.schema
-        commented = {field.name for field in schema if (field.metadata or {}).get(b"avro.doc") == _NOT_FILLED.encode()}
+        commented = {name for name in schema.names if _comment(schema, name) == _NOT_FILLED}
         waiting = commented - set(self._filled)
         return {name: value for name, value in named.items() if name in added or name in waiting}
 
@@ -306,12 +345,17 @@ class TableSink:
 
         Raises:
             SourceChanged: the table is built on one of them.
+            RowsComeAgain: they change their names among each other.
         """
         if self._options.on_column_renamed != "rename":
             return
         table, rename = self.table, self._settings.rename
         names = set(table.schema.names)
         pairs = {rename.get(old, old): rename.get(new, new) for old, new in changed.renamed.items()}
+        had = () if changed.before is None else {rename.get(name, name) for name in changed.before.columns.names}
+        taken = sorted(new for old, new in pairs.items() if new in had and new not in pairs and old != new)
+        if taken and not self._options.logs:
+            raise RowsComeAgain(f"{self.name}: {taken[0]!r} is the name of a column that was dropped")
         # Those that have their new name already, where the change comes again, are left over.
         waiting = {old: new for old, new in pairs.items() if old in names and old != new}
         while free := [old for old, new in waiting.items() if new not in names]:
@@ -323,10 +367,11 @@ class TableSink:
                     raise SourceChanged(f"{self.name}: {error}") from error
                 names = names - {old} | {new}
         if waiting and set(waiting) == set(waiting.values()):
-            raise SourceChanged(
-                f"{self.name}: the columns {', '.join(map(repr, waiting))} change their names among each other, and whether that was done "
-                "here cannot be told when it comes again: let the table be made anew"
-            )
+            # Whether that was done here cannot be told when it comes again.
+            what = f"{self.name}: the columns {', '.join(map(repr, waiting))} change their names among each other"
+            if self._options.logs:
+                raise SourceChanged(f"{what}: let the table be made anew")
+            raise RowsComeAgain(what)
 
     def _altered(self, what: str, alter: Any) -> None:
         alter()
@@ -387,13 +432,14 @@ class TableSink:
         self._check_places(kinds, before_updates)
         moved = before_updates.copy()
         moved[before_updates] = self._differ(rows, np.flatnonzero(before_updates))
+        changes, moved = self._placed(replace(changes, rows=rows), kinds, moved)
         if changes.sent is not None:
-            incomplete = np.flatnonzero(before_updates & moved)
+            kinds = changes.kinds.to_numpy(zero_copy_only=False)
+            incomplete = np.flatnonzero(moved)
             incomplete = incomplete[changes.sent.is_valid().to_numpy(zero_copy_only=False)[incomplete + 1]]
             if len(incomplete):
-                changes, moved = self._completed(replace(changes, rows=rows), kinds, moved, incomplete + 1)
-                rows = changes.rows
-        self._mirror(rows, changes, moved)
+                changes, moved = self._completed(changes, kinds, moved, incomplete + 1)
+        self._mirror(changes, moved)
 
     def _check_places(self, kinds: npt.NDArray[np.int8], before_updates: Mask) -> None:
         """Refuse updates that do not tell in which partition the row was: it would stay there beside the new one.
@@ -457,30 +503,56 @@ class TableSink:
             self._reject(completed.slice(int(number), 1), error)
         order, stays, whole = np.arange(count), np.ones(count, bool), np.zeros(count, bool)
         order[after], stays[after[lacks]], whole[after] = count + np.arange(len(after)), False, True
-        places = pa.array(np.flatnonzero(stays))
-        described: dict[str, Any] = {
-            name: None if array is None else array.take(places)
-            for name in ("kinds", "times", "positions", "transactions")
-            for array in (getattr(changes, name),)
-        }
-        sent = pc.if_else(pa.array(whole), pa.scalar(None, pa.string()), changes.sent).take(places)
-        rows = pa.concat_tables([rows, completed]).take(pa.array(order[stays]))
-        return replace(changes, rows=rows, sent=sent, **described), moved[stays]
+        sent = pc.if_else(pa.array(whole), pa.scalar(None, pa.string()), changes.sent)
+        chosen = _chosen(replace(changes, sent=sent), np.flatnonzero(stays))
+        return replace(chosen, rows=pa.concat_tables([rows, completed]).take(pa.array(order[stays]))), moved[stays]
 
     def _differ(self, rows: pa.Table, places: npt.NDArray[np.int64]) -> Mask:
-        """Return which rows before updates have another key or partition than the rows after."""
+        """Return which rows before updates have, or may have, another key or partition than the rows after."""
         differ = np.zeros(len(places), bool)
         before, after = rows.take(pa.array(places)), rows.take(pa.array(places + 1))
+        apart = self._partition_columns()
         for name in self.stream.key_columns:
-            equal = pc.fill_null(pc.equal(before.column(name), after.column(name)), False)
-            # A source may send the key alone: a partition column that is null in one of both tells nothing.
-            unknown = pc.is_null(before.column(name))
-            differ |= ~pc.or_(equal, unknown).to_numpy()
+            was, now = before.column(name), after.column(name)
+            if pa.types.is_floating(was.type):
+                was, now = was.cast(pa.string()), now.cast(pa.string())  # 0.0 and -0.0 are two keys
+            # A source may send the key alone: a partition that is not there may be another one.
+            equal = pc.fill_null(pc.equal(was, now), False)
+            differ |= ~(equal if name in apart else pc.or_(equal, pc.is_null(was))).to_numpy()
         return differ
 
-    def _mirror(self, rows: pa.Table, changes: RowChanges, moved: Mask) -> None:
-        """Take rows of a table that mirrors its source."""
-        kinds = changes.kinds.to_numpy(zero_copy_only=False)
+    def _partition_columns(self) -> list[str]:
+        """Return the columns that make the partition and no key."""
+        spec = self.table.client.at(self.table.client.load()).key_spec()
+        names = dict.fromkeys(each.name.split(".", 1)[0] for each in spec.partition_fields)
+        return [name for name in names if name not in spec.record_key_fields]
+
+    def _placed(self, changes: RowChanges, kinds: npt.NDArray[np.int8], moved: Mask) -> tuple[RowChanges, Mask]:
+        """Give rows that go, and of which the source sent the key alone, the partition in which they are; those that are not there are left out.
+
+        Args:
+            changes: with the columns of the table.
+            kinds: of the rows.
+            moved: the rows before updates that have another key or partition.
+        """
+        rows, names = changes.rows, self._partition_columns()
+        gone = (kinds == RowKind.DELETE.value) | moved
+        unknown = np.zeros(len(kinds), bool)
+        for name in names:
+            unknown |= rows.column(name).is_null().to_numpy()
+        if not (gone & unknown).any():
+            return changes, moved
+        client = self.table.client
+        keys = one_array(build_record_keys(stored_key_spec(client.at(client.load())), rows))
+        images, image_keys = self._images(keys.filter(pa.array(gone & unknown)))
+        rows, is_there = placed_rows(rows, keys, gone, gone & unknown, images.select(names), one_array(image_keys))
+        moved &= is_there
+        stays = is_there | (kinds != RowKind.DELETE.value)
+        return _chosen(replace(changes, rows=rows), np.flatnonzero(stays)), moved[stays]
+
+    def _mirror(self, changes: RowChanges, moved: Mask) -> None:
+        """Take rows of a table that mirrors its source; they have the columns of the table."""
+        rows, kinds = changes.rows, changes.kinds.to_numpy(zero_copy_only=False)
         operators = _OPERATORS[kinds]
         sent = changes.sent
         partial = np.zeros(len(kinds), bool)
@@ -646,7 +718,7 @@ class TableSink:
         self._marked, self._comes_again = position, False
 
     def _mark(self, position: Position, *, again: bool = False) -> None:
-        offset: dict[str, Any] = {"position": position}
+        offset: dict[str, Any] = {"position": position, "columns": self.stream.checker.since}
         if self._since is not None:
             offset["since"] = self._since
         if again:
@@ -739,6 +811,15 @@ class TableSink:
         self._since = None
         self.mark(self._marked)
         self.is_dirty = True
+        for name in self._came_back:
+            comment = _comment(self.table.schema, name).replace(_LEFT, "").removesuffix("; ")
+            self.table.alter.update_column(name, comment=comment)
+        self._came_back = frozenset()
+
+
+def _comment(schema: pa.Schema, name: str) -> str:
+    """Return the comment of a column."""
+    return bytes((schema.field(name).metadata or {}).get(b"avro.doc", b"")).decode("utf-8", "replace")
 
 
 def _column_sets(sent: pa.Array, columns: ColumnMap) -> Callable[[str], Mask]:
@@ -758,15 +839,24 @@ def _origins(codes: npt.NDArray[np.int32], kinds: npt.NDArray[np.int8], moved: M
         kinds: of the rows.
         moved: the rows before updates that have another key or partition; the others say nothing.
     """
-    count = len(codes)
     told = np.flatnonzero((kinds != RowKind.UPDATE_BEFORE.value) | moved)
-    by_key = told[np.argsort(codes[told], kind="stable")]
-    same = codes[by_key[1:]] == codes[by_key[:-1]]
-    origins = np.full(count, -1, np.int64)
-    origins[by_key[1:][same]] = by_key[:-1][same]
+    previous = previous_rows(codes[told].astype(np.int64))
+    origins = np.full(len(codes), -1, np.int64)
+    origins[told[previous >= 0]] = told[previous[previous >= 0]]
     places = np.flatnonzero(moved)
     origins[places + 1] = origins[places]
     return origins
+
+
+def _chosen(changes: RowChanges, places: npt.NDArray[np.int64]) -> RowChanges:
+    """Return some rows of changes."""
+    chosen = pa.array(places)
+    described: dict[str, Any] = {
+        name: None if array is None else array.take(chosen)
+        for name in ("rows", "kinds", "sent", "times", "positions", "transactions")
+        for array in (getattr(changes, name),)
+    }
+    return replace(changes, **described)
 
 
 def _followed(places: npt.NDArray[np.int64], origins: npt.NDArray[np.int64], is_end: Mask) -> npt.NDArray[np.int64]:

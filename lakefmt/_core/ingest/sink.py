@@ -15,25 +15,30 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakefmt._core.arguments import foreign, shown
+from lakefmt._core.arrays import one_array
 from lakefmt._core.cdc.events import RowKind
+from lakefmt._core.filegroups.stored_keys import stored_key_spec
 from lakefmt._core.filegroups.table_client import TableAt
 from lakefmt._core.ingest.api import REJECTED, Checkpoint, rejected_records
 from lakefmt._core.ingest.checkpoints import CheckpointCommit, CheckpointFinder, StoredCheckpoint
 from lakefmt._core.ingest.functions import load_function
 from lakefmt._core.ingest.options import TableJob
 from lakefmt._core.ingest.rows import RoundRows, without_null_types
-from lakefmt._core.producers.stream.committing import KeyedCommit, commit_options, has_record_keys
+from lakefmt._core.keys import build_record_keys
+from lakefmt._core.producers.stream.committing import KeyedCommit, commit_options, has_record_keys, key_scope
 from lakefmt._core.read.filters import keep_rows, parse_filter
-from lakefmt._core.read.snapshot import planned_clusterings
+from lakefmt._core.read.snapshot import Snapshot, planned_clusterings
 from lakefmt._core.schema import conform
 from lakefmt._core.schema.evolve import evolve
 from lakefmt._core.segments.codec import OPERATOR
 from lakefmt._core.segments.names import RowOperator
+from lakefmt._core.segments.resolve import number_keys, placed_rows, previous_rows
 from lakefmt._core.table import Table, create_table, open_table
 from lakefmt._core.timeline.instant import Action
-from lakefmt._core.values import CommitResult, WriteOperation
+from lakefmt._core.values import RECORD_KEY, CommitResult, WriteOperation
 from lakefmt._core.write.commit.retry import retried
 from lakefmt._core.write.context import CommitEntries, WriteRequest
 from lakefmt.errors import (
@@ -139,7 +144,7 @@ class RoundBatch:
             return
         if kinds is not None and self._appends and not (kinds == RowKind.DELETE.value).any():
             rows, kinds = rows.filter(pa.array(kinds != RowKind.UPDATE_BEFORE.value)), None
-        keep, reasons = self._judged(rows)
+        keep, reasons = self._judged(rows, kinds)
         if not keep.all():
             # Rows of a bad key or a check that does not hold; few.
             self.reject(rows.filter(pa.array(~keep)), [reasons[int(n)] for n in np.flatnonzero(~keep).tolist()])
@@ -155,18 +160,21 @@ class RoundBatch:
         for batch in batches:
             self.rows.add(batch)
 
-    def _judged(self, rows: pa.RecordBatch) -> tuple[Mask, dict[int, str]]:
-        """Return which rows can be written, and for the others why not."""
+    def _judged(self, rows: pa.RecordBatch, kinds: npt.NDArray[np.int8] | None) -> tuple[Mask, dict[int, str]]:
+        """Return which rows can be written, and for the others why not; what a check says of a row that goes does not matter."""
         job, keep, reasons = self._job, np.ones(rows.num_rows, bool), dict[int, str]()
         for name in job.key:
             if name in rows.schema.names and rows.column(name).null_count:
                 self._mark(
                     keep, reasons, rows.column(name).is_null().to_numpy(zero_copy_only=False), f"key {name!r} is null"
                 )
-        for name, text in job.checks.items():
-            condition = parse_filter(text, rows.schema)
-            numbered = pa.Table.from_batches([rows]).append_column(KIND, pa.array(np.arange(rows.num_rows)))
-            good = np.zeros(rows.num_rows, bool)
+        # A row of which nothing but its key came is none that a check could hold for.
+        goes = np.zeros(rows.num_rows, bool) if kinds is None else np.isin(kinds, _GOING)
+        for name, text in {} if goes.all() else job.checks.items():
+            typed = self._typed(rows)
+            condition = parse_filter(text, typed.schema)
+            numbered = typed.append_column(KIND, pa.array(np.arange(rows.num_rows)))
+            good = goes.copy()
             good[keep_rows(numbered, condition)[KIND].to_numpy()] = True
             if job.on_check_failed == "abort" and not good.all():
                 bad = rows.slice(int(np.flatnonzero(~good)[0]), 1).to_pylist()[0]
@@ -176,6 +184,11 @@ class RoundBatch:
                 )
             self._mark(keep, reasons, ~good, f"check {name!r} does not hold: {text}")
         return keep, reasons
+
+    def _typed(self, rows: pa.RecordBatch) -> pa.Table:
+        """Return rows in which a column of nothing but nulls has the type of the rows before."""
+        plain = pa.Table.from_batches([rows]).replace_schema_metadata()
+        return conform(plain, without_null_types(plain.schema, self._schema), allow_null_list_elements=True)
 
     @staticmethod
     def _mark(keep: Mask, reasons: dict[int, str], bad: Mask, reason: str) -> None:
@@ -451,6 +464,8 @@ class JobSink:
 #: Column of row kinds (insert, update, delete); it is dropped before the commit.
 KIND: Final = "_lakefmt_ingest_kind"
 
+#: Kinds of rows that are no more.
+_GOING: Final = (RowKind.UPDATE_BEFORE.value, RowKind.DELETE.value)
 #: The operator of each kind, by its code. A row before an update is deleted unless its key comes again.
 _OPERATORS: Final = np.array(
     [
@@ -484,15 +499,81 @@ def write_kinds(table: Table, rows: RoundRows, schema: pa.Schema, entries: Commi
     with_kinds = schema.append(pa.field(KIND, pa.int8()))
     whole = pa.concat_tables([*rows.tables(with_kinds), with_kinds.empty_table()])
     kinds = whole[KIND].fill_null(RowKind.UPDATE_AFTER.value).to_numpy()
-    operators = pa.array(_OPERATORS[kinds], pa.int8())
-    given = whole.drop_columns([KIND]).append_column(OPERATOR, operators)
+    given = whole.drop_columns([KIND])
+    # A row without a kind is a plain upsert: it says nothing of a row before it.
+    is_update = (kinds == RowKind.UPDATE_AFTER.value) & whole[KIND].is_valid().to_numpy()
     request = WriteRequest(WriteOperation.UPSERT, dict(client.options), entries=entries)
 
     def attempt() -> CommitResult | None:
         state = client.load()
-        return KeyedCommit(client).upsert(request, state, client.at(state).schema(), given)
+        placed = _placed(client.at(state), given, kinds, is_update)
+        return KeyedCommit(client).upsert(request, state, client.at(state).schema(), placed)
 
     return table._finished(retried(client, request, attempt), request, None, perf_counter() - started)
+
+
+def _placed(table_at: TableAt, rows: pa.Table, kinds: npt.NDArray[np.int8], is_update: Mask) -> pa.Table:
+    """Return rows with their operators; where a row went whose partition its source did not tell, it goes there.
+
+    A deletion may have its key alone, and an update may come without the row before it: that row may be in another partition.
+
+    Args:
+        table_at: the table, at one moment.
+        rows: of the round.
+        kinds: of the rows.
+        is_update: which of them change a row of their key.
+    """
+    spec = stored_key_spec(table_at)
+    names = [each.name for each in spec.partition_fields if each.name not in spec.record_key_fields]
+    operators = _OPERATORS[kinds]
+    if not names or key_scope(table_at, {}).across or any(name not in rows.column_names for name in names):
+        return rows.append_column(OPERATOR, pa.array(operators, pa.int8()))
+    keys = one_array(build_record_keys(spec, rows))
+    gone = operators == RowOperator.DELETE_IGNORE.value
+    unknown = np.zeros(len(kinds), bool)
+    for name in names:
+        unknown |= rows.column(name).is_null().to_numpy()
+    previous = previous_rows(number_keys(keys)[0])
+    lone = is_update & ((previous < 0) | ~gone[previous])
+    asks = (gone & unknown) | lone
+    if not asks.any():
+        return rows.append_column(OPERATOR, pa.array(operators, pa.int8()))
+    # Of each update without the row before it such a row, whose partition is looked up.
+    order = np.sort(np.concatenate([np.arange(len(kinds)), np.flatnonzero(lone)]), kind="stable")
+    is_added = np.zeros(len(order), bool)
+    is_added[:-1] = order[1:] == order[:-1]
+    operators, lacks = operators[order], (gone & unknown)[order] | is_added
+    operators[is_added] = RowOperator.DELETE_IGNORE.value
+    first = previous[asks] < 0
+    stored, stored_keys = _stored_anywhere(table_at, keys.filter(pa.array(asks)).filter(pa.array(first)), names)
+    images = _keys_alone(rows.take(pa.array(order)), is_added, (*spec.record_key_fields, *names))
+    placed, stays = placed_rows(
+        images, keys.take(pa.array(order)), operators == RowOperator.DELETE_IGNORE.value, lacks, stored, stored_keys
+    )
+    # Where the row was, an update finds it.
+    is_moved = np.zeros(len(order), bool)
+    for name in names:
+        was, now = (placed[name].filter(pa.array(each)) for each in (is_added, np.roll(is_added, 1)))
+        is_same = pc.or_(pc.fill_null(pc.equal(was, now), False), pc.and_(pc.is_null(was), pc.is_null(now)))
+        is_moved[is_added] |= ~is_same.to_numpy()
+    stays &= ~is_added | is_moved
+    return placed.append_column(OPERATOR, pa.array(operators, pa.int8())).filter(pa.array(stays))
+
+
+def _keys_alone(rows: pa.Table, chosen: Mask, names: tuple[str, ...]) -> pa.Table:
+    """Return rows of which some have no values but those of their key and partition."""
+    for number, field in enumerate(rows.schema):
+        if field.name not in names:
+            values = pc.if_else(pa.array(chosen), pa.scalar(None, field.type), rows.column(number))
+            rows = rows.set_column(number, field.with_nullable(True), values)
+    return rows
+
+
+def _stored_anywhere(table_at: TableAt, keys: pa.Array, names: list[str]) -> tuple[pa.Table, pa.Array]:
+    """Return columns of the stored rows of record keys, in whatever partition they are, and their record keys."""
+    wanted = pc.field(RECORD_KEY).isin(keys.unique())
+    found = Snapshot(table_at.client, table_at.state).scan([RECORD_KEY, *names], wanted).read_all()
+    return found.select(names), one_array(found[RECORD_KEY])
 
 
 def _widen(table: Table, schema: pa.Schema) -> None:

@@ -62,7 +62,9 @@ __all__ = [
     "needs_stored",
     "number_keys",
     "operators_of",
+    "placed_rows",
     "places_since",
+    "previous_rows",
     "resolve_rows",
     "row_identities",
     "stored_identities",
@@ -722,6 +724,63 @@ def codes_in(identities: pa.Array, keys: pa.Array) -> Numbers:
     places = one_array(pc.fill_null(pc.index_in(identities, value_set=keys), -1))
     codes: Numbers = places.to_numpy(zero_copy_only=False).astype(np.int64)
     return codes
+
+
+def previous_rows(codes: Numbers) -> Numbers:
+    """Return for each row the place of the row of its key before it; -1: it is the first one.
+
+    Example:
+        >>> previous_rows(np.array([7, 3, 7, 7, 3])).tolist()
+        [-1, -1, 0, 2, 1]
+    """
+    by_key = np.argsort(codes, kind="stable")
+    same = codes[by_key[1:]] == codes[by_key[:-1]]
+    previous = np.full(len(codes), -1, np.int64)
+    previous[by_key[1:][same]] = by_key[:-1][same]
+    return previous
+
+
+def placed_rows(
+    rows: pa.Table, keys: pa.Array, gone: Mask, lacks: Mask, stored: pa.Table, stored_keys: pa.Array
+) -> tuple[pa.Table, Mask]:
+    """Give rows the partition of the row that their key had before them: of the row before in the batch, else of the stored one.
+
+    Args:
+        rows: in order.
+        keys: the record key of each.
+        gone: which of them end the row of their key.
+        lacks: which of them do not tell the partition.
+        stored: the partition's columns of stored rows of these keys.
+        stored_keys: the record keys of those.
+
+    Returns:
+        The rows, and for each whether its key had a row.
+
+    Example:
+        >>> rows = pa.table({"id": ["a", "a", "b"], "city": ["oslo", None, None]})
+        >>> gone, stored = np.array([False, True, True]), pa.table({"city": ["rome"]})
+        >>> placed, there = placed_rows(rows, pa.array(["a", "a", "b"]), gone, gone, stored, pa.array(["b"]))
+        >>> placed["city"].to_pylist(), there.tolist()
+        (['oslo', 'oslo', 'rome'], [True, True, True])
+    """
+    count = rows.num_rows
+    numbers, _ = number_keys(keys)
+    places = np.flatnonzero(lacks)
+    before, known = previous_rows(numbers)[places], codes_in(keys.take(pa.array(places)), stored_keys)
+    is_first = before < 0
+    is_there = np.where(is_first, known >= 0, ~gone[before])
+    order = np.arange(count)
+    order[places[is_there]] = np.where(is_first, count + known, before)[is_there]
+    for number, name in enumerate(rows.column_names):
+        if name in stored.column_names:
+            field = rows.field(name)
+            both = pa.chunked_array(
+                [*rows.column(name).chunks, *stored.column(name).cast(field.type).chunks], field.type
+            )
+            rows = rows.set_column(number, field.with_nullable(True), both.take(pa.array(order)))
+    there = np.ones(count, bool)
+    there[places[~is_there]] = False
+    return rows, there
 
 
 def fill_required(rows: pa.Table, schema: pa.Schema) -> pa.Table:

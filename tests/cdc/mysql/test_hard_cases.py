@@ -63,13 +63,10 @@ class TestColumns:
             ["n int32", "id int32", "v string"],
             ["n int32", "id int32", "v int32"],
             ["m int32", "id int64", "v int32"],
+            ["m int32", "id int64"],  # all rows are read again, for a column with an old name came
         ]
-        assert [change.renamed for change in sink.changes] == [{}, {}, {}, {"n": "m"}]
-        assert [dict(sink.rows[name][(str(key),)]) for key in (5, 6, 7)] == [
-            {"m": 40, "id": 5, "v": "e"},
-            {"m": 50, "id": 6, "v": 66},
-            {"m": 60, "id": 7, "v": 77},
-        ]
+        assert [change.renamed for change in sink.changes] == [{}, {}, {}, {"n": "m"}, {}]
+        assert [sink.rows[name][(str(key),)]["m"] for key in (5, 6, 7)] == [40, 50, 60]
 
     def test_a_table_that_is_altered_between_two_chunks(self, mariadb):
         database = new_database(mariadb, TABLE, "insert into t select seq, seq from seq_1_to_10")

@@ -21,6 +21,9 @@ def name(table, schema="d"):
     return SourceName(schema, table)
 
 
+C = frozenset("c")
+
+
 @pytest.mark.parametrize(
     ("text", "means"),
     [
@@ -32,15 +35,25 @@ def name(table, schema="d"):
         ("create or replace table t (a int)", [Created(name("t"), True)]),
         ("create table if not exists s.t like u", [Created(name("t", "s"), False)]),
         ("create table t (a int) select 1 a", [Created(name("t"), False), RowsAsText("CREATE … SELECT", name("t"))]),
-        ("alter table t add column (x int, y int)", [Altered(name("t"))]),
+        ("alter table t add column (x int, y int)", [Altered(name("t"), added=frozenset("xy"))]),
         ("alter table t rename column x to y, change `z z` w int", [Altered(name("t"), {"x": "y", "z z": "w"})]),
         ("alter table t modify b varchar(40) default 'x, rename to y'", [Altered(name("t"))]),
-        ("alter online table t rename as s.u, add x int", [Altered(name("t")), Renamed(name("t"), name("u", "s"))]),
+        (
+            "alter online table t rename as s.u, add x int",
+            [Altered(name("t"), added=frozenset("x")), Renamed(name("t"), name("u", "s"))],
+        ),
         ("alter table t rename index a to b", [Altered(name("t"))]),
-        ("alter table t drop c, add c int default 'null'", [Altered(name("t"), fills_rows=True)]),
-        ("alter table t add column (c int, d int not null)", [Altered(name("t"), fills_rows=True)]),
-        ("alter table t add c int generated always as (a + 1) stored", [Altered(name("t"), fills_rows=True)]),
-        ("alter table t add c int default null, modify d int not null", [Altered(name("t"))]),
+        ("alter table t drop c, add c int default 'null'", [Altered(name("t"), fills_rows=True, added=C, dropped=C)]),
+        (
+            "alter table t add column (c int, d int not null)",
+            [Altered(name("t"), fills_rows=True, added=frozenset("cd"))],
+        ),
+        ("alter table t add c int generated always as (a + 1) stored", [Altered(name("t"), fills_rows=True, added=C)]),
+        ("alter table t add c int default null, modify d int not null", [Altered(name("t"), added=C)]),
+        ("alter table t drop column if exists c, add index (c), drop key c", [Altered(name("t"), dropped=C)]),
+        ("alter table t add if not exists `index` decimal(4, 2)", [Altered(name("t"), added=frozenset(["index"]))]),
+        ("alter table t modify c decimal(4, 2)", [Altered(name("t"), fills_rows=True)]),
+        ("alter ignore table t add unique key (c)", [Altered(name("t"), moves_rows=True)]),
         ("alter table t exchange partition p with table u", [Altered(name("t"), moves_rows=True)]),
         ("alter table t /*!100301 add system versioning */", [Altered(name("t"), is_versioned=True)]),
         ("delete from `d`.`heap`", [RowsAsText("DELETE", name("heap"))]),

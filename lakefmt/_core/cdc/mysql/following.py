@@ -140,6 +140,7 @@ class FollowedTable:
         self.chunk: Chunk | None = None
         self.is_missing = False
         self._renamed: dict[str, str] = {}
+        self._dropped: set[str] = set()
         self._described: TableMap | None = None
         self._layout: tuple[LogColumn, ...] | None = None
         self._buffer: RowBuffer | None = None
@@ -158,13 +159,39 @@ class FollowedTable:
         """Take note of columns whose type only the server knows."""
         self.hints |= {column.name: column.type for column in columns if column.type in HINTS}
 
-    def rename_columns(self, renamed: Mapping[str, str]) -> None:
-        """Take note of columns that a statement renamed, until rows show it."""
-        # One statement gives all its names at once.
-        first = {later: name for name, later in self._renamed.items()}
-        for old, new in renamed.items():
-            self._renamed[first.get(old, old)] = new
-        self.hints |= {new: self.hints.pop(old) for old, new in renamed.items() if old in self.hints}
+    def note_names(self, altered: Altered) -> bool:
+        """Take note of columns that a statement renamed or dropped, until rows show it.
+
+        Returns:
+            whether a column has the name of one that was dropped: of it no event tells the values in rows that are there.
+        """
+        # The server does not tell large letters from small ones.
+        names = [column.name for column in self.shape[0]] if self.shape is not None else []
+        now = {self._renamed.get(name, name).casefold(): name for name in names if name not in self._dropped}
+        new_names = set(altered.added)
+        renamed = dict[str, str]()
+        for old, new in altered.renamed.items():
+            if old.casefold() in now:
+                renamed[now[old.casefold()]] = new
+            else:
+                new_names.add(new)
+        for name in altered.dropped:
+            if (gone := now.get(name.casefold())) is not None:
+                self._dropped.add(gone)
+                self._renamed.pop(gone, None)
+        self._renamed |= renamed
+        self.hints |= {new: self.hints.pop(old) for old, new in altered.renamed.items() if old in self.hints}
+        return not {name.casefold() for name in new_names}.isdisjoint(name.casefold() for name in self._dropped)
+
+    def resume(self) -> None:
+        """Take note of the names that were noted when the position was stored; call it when its columns have been told."""
+        if self.stored is not None:
+            self._renamed, self._dropped = dict(self.stored.renamed), set(self.stored.dropped)
+
+    @property
+    def noted_names(self) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
+        """Columns that were renamed or dropped, and that no row has shown yet."""
+        return tuple(self._renamed.items()), tuple(sorted(self._dropped))
 
     def changed(self, shape: Shape) -> Iterator[TableChanged]:
         """Return that the table looks like this from here on, if it did not so far."""
@@ -175,6 +202,7 @@ class FollowedTable:
         had = set() if before is None else set(before.columns.names)
         renamed = {old: new for old, new in self._renamed.items() if new in names and old in had}
         self._renamed.clear()
+        self._dropped.clear()
         self._described = None
         self.shape = shape
         self.announced = source_table(self.name, *shape)
@@ -410,6 +438,7 @@ class LogFollower:
         for table in self._tables.values():
             if table.shape is not None:
                 yield from table.changed(table.shape)
+                table.resume()
         if self._is_closed:
             return
         self._stream = LogStream(self._settings.account, self._gtids, self._settings.server_id)
@@ -484,7 +513,16 @@ class LogFollower:
             return table.stored
         columns, keys = table.shape or ((), ())
         return TablePosition(
-            gtids, read_from, self._server, table.epoch, table.is_read, table.last_key, columns, keys, table.reads_again
+            gtids,
+            read_from,
+            self._server,
+            table.epoch,
+            table.is_read,
+            table.last_key,
+            columns,
+            keys,
+            table.reads_again,
+            *table.noted_names,
         )
 
     # --- events of the log ----------------------------------------------------------------------------------------
@@ -662,10 +700,10 @@ class LogFollower:
             raise SourceRefused(_VERSIONED.format(name=table.name), tables=[table.name])
         self._maps.clear()
         self._look_at(table)
-        table.rename_columns(meaning.renamed)
+        comes_back = table.note_names(meaning)
         if meaning.moves_rows:
             yield from self._read_anew(table)
-        elif meaning.fills_rows and not self._settings.logs:
+        elif (meaning.fills_rows or comes_back) and not self._settings.logs:
             # No event tells the values of a new column in rows that are there.
             yield from self._taken(table)
             table.drop_chunk()

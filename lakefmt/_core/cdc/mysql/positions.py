@@ -115,6 +115,8 @@ class TablePosition(NamedTuple):
         columns: of the table at `gtids`; empty: not known.
         keys: of its primary key.
         reads_again: the table has rows already, and all are read once more.
+        renamed: columns that have other names by now, which no row has shown yet.
+        dropped: columns that are no more, which no row has shown yet.
     """
 
     gtids: Gtids
@@ -126,6 +128,8 @@ class TablePosition(NamedTuple):
     columns: tuple[SourceColumn, ...]
     keys: tuple[str, ...]
     reads_again: bool = False
+    renamed: tuple[tuple[str, str], ...] = ()
+    dropped: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, object]:
         """Return the value that a commit stores."""
@@ -143,6 +147,8 @@ class TablePosition(NamedTuple):
             value["snapshot"] = {"last_key": None if self.last_key is None else list(self.last_key)}
             if self.reads_again:
                 value["snapshot"]["again"] = True
+        if self.renamed or self.dropped:
+            value["names"] = {"renamed": [list(pair) for pair in self.renamed], "dropped": list(self.dropped)}
         return value
 
     @classmethod
@@ -158,6 +164,7 @@ class TablePosition(NamedTuple):
             gtids = parse_gtids(value["gtid"])
             snapshot = value.get("snapshot")
             last = None if snapshot is None else snapshot["last_key"]
+            names = value.get("names", {"renamed": [], "dropped": []})
             return cls(
                 gtids,
                 parse_gtids(value["read_from"]) if "read_from" in value else gtids,
@@ -168,6 +175,8 @@ class TablePosition(NamedTuple):
                 tuple(SourceColumn.of_json(column) for column in value["schema"]["columns"]),
                 tuple(map(str, value["schema"]["keys"])),
                 snapshot is not None and snapshot.get("again") is True,
+                tuple((str(old), str(new)) for old, new in names["renamed"]),
+                tuple(map(str, names["dropped"])),
             )
         except (KeyError, TypeError, ValueError, AttributeError):
             raise InvalidInputError(f"the stored position cannot be read: {shown(value)}") from None

@@ -67,7 +67,9 @@ class Altered:
         name: the table.
         renamed: columns: the old name → the new one.
         moves_rows: rows come or go with a partition or a file.
-        fills_rows: a new column has values in rows that are there.
+        fills_rows: a new column has values in rows that are there, or values that are there change.
+        added: names of new columns.
+        dropped: names of columns that go.
         is_versioned: it keeps old rows from here on.
     """
 
@@ -76,6 +78,8 @@ class Altered:
     moves_rows: bool = False
     fills_rows: bool = False
     is_versioned: bool = False
+    added: frozenset[str] = frozenset()
+    dropped: frozenset[str] = frozenset()
 
 
 class RowsAsText(NamedTuple):
@@ -155,6 +159,27 @@ _MOVES_ROWS: Final = (
     "CONVERT TABLE",
     "IMPORT TABLESPACE",
 )
+
+
+#: What a clause may add or drop that is no column.
+_NO_COLUMNS: Final = frozenset(
+    (
+        "CHECK",
+        "CONSTRAINT",
+        "FOREIGN",
+        "FULLTEXT",
+        "INDEX",
+        "KEY",
+        "PARTITION",
+        "PERIOD",
+        "PRIMARY",
+        "SPATIAL",
+        "SYSTEM",
+        "UNIQUE",
+    )
+)
+#: In the new definition of a column: its values are rounded, without an error, or computed.
+_ROUNDS: Final = frozenset(("AS", "DATETIME", "DEC", "DECIMAL", "FIXED", "FLOAT", "NUMERIC", "TIME", "TIMESTAMP"))
 
 
 class _Token(NamedTuple):
@@ -287,7 +312,7 @@ def _create(reader: _Reader) -> list[Meaning]:
 
 def _alter(reader: _Reader) -> list[Meaning]:
     reader.skip("ONLINE")
-    reader.skip("IGNORE")
+    drops_rows = reader.skip("IGNORE")  # those that are twice in a new index
     if not reader.skip("TABLE"):
         return []
     reader.skip("IF", "EXISTS")
@@ -317,28 +342,70 @@ def _alter(reader: _Reader) -> list[Meaning]:
             new_name = reader.table()
         else:
             reader.at += 1
-    moves = any(words in outside for words in _MOVES_ROWS)
+    moves = drops_rows or any(words in outside for words in _MOVES_ROWS)
     versioned = "ADD SYSTEM VERSIONING" in outside
-    found.append(Altered(name, renamed, moves, _fills_rows(reader.tokens[begin:]), versioned))
+    clauses = _clauses(tokens[begin:])
+    added = frozenset(itertools.chain.from_iterable(map(_added_columns, clauses)))
+    dropped = frozenset(filter(None, map(_dropped_column, clauses)))
+    found.append(Altered(name, renamed, moves, any(map(_fills_rows, clauses)), versioned, added, dropped))
     if new_name is not None:
         found.append(Renamed(name, new_name))
     return found
 
 
-def _fills_rows(tokens: Sequence[_Token]) -> bool:
-    """Return whether a clause adds a column that is not null in rows that are there; a wrong yes costs a reading of the table."""
-    clauses: list[list[str]] = [[]]
+def _clauses(tokens: Sequence[_Token]) -> list[list[_Token]]:
+    """Return the clauses of an ALTER."""
+    clauses: list[list[_Token]] = [[]]
     for token in tokens:
         if token.word == "," and token.depth == 0:
             clauses.append([])
         else:
-            clauses[-1].append(token.word)
-    for words in clauses:
-        pairs = list(itertools.pairwise([*words, ""]))
+            clauses[-1].append(token)
+    return clauses
+
+
+def _behind(clause: Sequence[_Token], *words: str) -> Sequence[_Token]:
+    """Return what stands in a clause behind some words, each of which may be there."""
+    begin = 0
+    for word in words:
+        begin += clause[begin : begin + 1] != [] and clause[begin].word == word
+    return clause[begin:]
+
+
+def _added_columns(clause: Sequence[_Token]) -> list[str]:
+    """Return the names of the columns that a clause adds."""
+    if [token.word for token in clause[:1]] != ["ADD"]:
+        return []
+    rest = _behind(clause, "ADD", "COLUMN", "IF", "NOT", "EXISTS")
+    if rest and rest[0].word == "(":
+        pairs = itertools.pairwise(rest)
+        return [
+            token.name
+            for before, token in pairs
+            if token.depth == 1 and before.depth == 1 and before.word in ("(", ",")
+        ]
+    return [rest[0].name] if rest and rest[0].word not in _NO_COLUMNS else []
+
+
+def _dropped_column(clause: Sequence[_Token]) -> str:
+    """Return the name of the column that a clause drops; "": it drops none."""
+    if [token.word for token in clause[:1]] != ["DROP"]:
+        return ""
+    rest = _behind(clause, "DROP", "COLUMN", "IF", "EXISTS")
+    return rest[0].name if rest and rest[0].word not in _NO_COLUMNS else ""
+
+
+def _fills_rows(clause: Sequence[_Token]) -> bool:
+    """Return whether a clause gives rows that are there values that no event tells; a wrong yes costs a reading of the table.
+
+    That is a column that is added and not null, and one that is given another expression, or a type that may round its values.
+    """
+    words = [token.word for token in clause]
+    pairs = list(itertools.pairwise([*words, ""]))
+    if words[:1] == ["ADD"]:
         has_default = any(word == "DEFAULT" and after != "NULL" for word, after in pairs)
-        if words[:1] == ["ADD"] and (has_default or ("NOT", "NULL") in pairs or {"AS", "AUTO_INCREMENT"} & set(words)):
-            return True
-    return False
+        return has_default or ("NOT", "NULL") in pairs or bool({"AS", "AUTO_INCREMENT"} & set(words))
+    return words[:1] in (["MODIFY"], ["CHANGE"]) and bool(_ROUNDS & set(words))
 
 
 _READERS: Final = {"TRUNCATE": _truncate, "DROP": _drop, "RENAME": _rename, "CREATE": _create, "ALTER": _alter}

@@ -117,15 +117,18 @@ class MessageRows:
     ) -> tuple[pa.Table, npt.NDArray[np.int8] | None, list[tuple[int, str]]]:
         """Return rows with their kinds, and what is rejected."""
         values = [value for value in messages.values if value is not None]
+        deletes = self._options.null_values != "skip"
         if len(values) == len(messages.values):
             found = decoder.decode(messages.keys, values)
-            return self._with_origins(found.rows, messages, found.places), None, list(found.rejected)
+            # Where keys are deleted a message is the newest row of its key, whichever messages are read beside it.
+            kinds = np.full(len(found.places), RowKind.UPDATE_AFTER.value, np.int8) if deletes else None
+            return self._with_origins(found.rows, messages, found.places), kinds, list(found.rejected)
         places = np.flatnonzero(np.array([value is not None for value in messages.values]))
         nulls = np.flatnonzero(np.array([value is None for value in messages.values]))
         found = decoder.decode([messages.keys[place] for place in places], values)
         rejected = [(int(places[place]), why) for place, why in found.rejected]
         found = Decoded(self._with_origins(found.rows, messages, places[found.places]), places[found.places])
-        if self._options.null_values == "skip":
+        if not deletes:
             self.skipped["null values"] = self.skipped.get("null values", 0) + len(nulls)
             return found.rows, None, rejected
         table, order, more = self._with_deletions(found, messages, nulls)
