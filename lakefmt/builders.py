@@ -82,10 +82,10 @@ class Catalog:
             TableExists: there is one already.
         """
         partition_by = list(schema.partition_keys) or None
-        place, exists = self._path(identifier), "open" if ignore_if_exists else "error"
+        path, exists = self._path(identifier), "open" if ignore_if_exists else "error"
         if schema.primary_keys:
             create_table(
-                place,
+                path,
                 schema=schema.columns,
                 record_key=list(schema.primary_keys),
                 partition_by=partition_by,
@@ -95,7 +95,7 @@ class Catalog:
             )
             return
         create_table(
-            place,
+            path,
             schema=schema.columns,
             partition_by=partition_by,
             properties=dict(schema.options),
@@ -114,9 +114,9 @@ class Catalog:
 
     def list_tables(self, database_name: str) -> list[str]:
         """Return the names of the tables of a database."""
-        place = f"{self._warehouse}/{_checked_name(database_name)}.db"
+        path = f"{self._warehouse}/{_checked_name(database_name)}.db"
         try:
-            folders = open_store(place, self._storage).list_directories()
+            folders = open_store(path, self._storage).list_directories()
         except TableNotFound:
             return []
         return sorted(folders)

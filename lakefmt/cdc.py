@@ -96,11 +96,11 @@ def follow(
 
     if isinstance(tables, str):
         raise InvalidInputError(f"tables takes names or patterns in a list, such as [{tables!r}], or a mapping")
-    chosen = replace(options or CdcOptions(), **settings)
+    cdc_options = replace(options or CdcOptions(), **settings)
     if tables is not None and not isinstance(tables, Mapping | Sequence):
         raise InvalidInputError(f"tables is a list of names and patterns, or a mapping from them, not {shown(tables)}")
     selected = whole_names(source, tables if isinstance(tables, Mapping) else dict.fromkeys(tables or ()))
-    told = follower_text(chosen.name, base_path, selected)
-    opener = source_opener(source, list(selected), password, told) if isinstance(source, str) else source
-    follower = Follower(opener, base_path, selected, chosen, storage_options=storage_options, on_commit=on_commit)
+    identity = follower_text(cdc_options.name, base_path, selected)
+    opener = source_opener(source, list(selected), password, identity) if isinstance(source, str) else source
+    follower = Follower(opener, base_path, selected, cdc_options, storage_options=storage_options, on_commit=on_commit)
     return follower.run(until_now=until_now)

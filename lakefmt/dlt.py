@@ -283,7 +283,7 @@ class LakefmtClient(JobClientBase, WithStateSync):
         schema = columns_to_arrow(load_table["columns"], self.capabilities, "UTC")
         schema = pa.schema([each.with_nullable(each.name not in record_key) for each in schema])
         options: dict[str, Any] = dict(load_table.get(OPTIONS_HINT) or {})
-        kind: dict[str, Any] = {"record_key": list(record_key)} if record_key else {"kind": "append"}
+        key_options: dict[str, Any] = {"record_key": list(record_key)} if record_key else {"kind": "append"}
         table = create_table(
             self.path_of(load_table["name"]),
             schema=schema,
@@ -292,7 +292,7 @@ class LakefmtClient(JobClientBase, WithStateSync):
             database=self.dataset_name,
             storage_options=self.config.storage_options,
             if_exists="open",
-            **kind,
+            **key_options,
             **options,
         )
         self._tables[load_table["name"]] = table
@@ -634,10 +634,12 @@ def _last_of_each(rows: pa.Table, keys: list[str], order: tuple[str, str] | None
         direction = "ascending" if order[1] == "asc" else "descending"
         rows = rows.take(pc.sort_indices(rows, sort_keys=[(order[0], direction)]))
     numbered = rows.select(keys).append_column(number, pa.array(range(rows.num_rows), pa.int64()))
-    chosen = numbered.group_by(keys).aggregate([(number, "max" if order is None else "min")])
-    if chosen.num_rows == rows.num_rows:
+    last_rows = numbered.group_by(keys).aggregate([(number, "max" if order is None else "min")])
+    if last_rows.num_rows == rows.num_rows:
         return rows
-    return rows.take(chosen.column(chosen.column_names.index(f"{number}_{'max' if order is None else 'min'}")).sort())
+    return rows.take(
+        last_rows.column(last_rows.column_names.index(f"{number}_{'max' if order is None else 'min'}")).sort()
+    )
 
 
 def _with_value(rows: pa.Table, name: str, value: object, schema: pa.Schema) -> pa.Table:

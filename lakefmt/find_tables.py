@@ -60,20 +60,20 @@ def find_tables(
         InvalidInputError: the path is none.
         StorageError: the folder cannot be listed.
     """
-    for place, name, problem in _places_below(path, storage_options):
+    for table_path, name, problem in _places_below(path, storage_options):
         if problem:
-            _LOG.warning("tables below %s are left out: %s", place, problem)
+            _LOG.warning("tables below %s are left out: %s", table_path, problem)
         else:
-            yield place, name
+            yield table_path, name
 
 
 def _places_below(
     path: str | os.PathLike[str], storage_options: Mapping[str, object] | None
 ) -> Iterator[tuple[str, str, str]]:
     """Yield the path and the name of each table, and of each folder that cannot be listed with the reason."""
-    place = location_text(path).rstrip("/") or "/"
-    for directory, problem in _table_directories(open_store(place, storage_options), "", _MOST_LEVELS):
-        below = (f"{place}/{directory}", directory) if directory else (place, place.rpartition("/")[2])
+    root = location_text(path).rstrip("/") or "/"
+    for directory, problem in _table_directories(open_store(root, storage_options), "", _MOST_LEVELS):
+        below = (f"{root}/{directory}", directory) if directory else (root, root.rpartition("/")[2])
         yield *below, problem
 
 
@@ -127,10 +127,10 @@ def list_tables(
         [('trips', 'cow', 1)]
     """
     return [
-        FoundTable(place, name, problem=problem)
+        FoundTable(table_path, name, problem=problem)
         if problem
-        else _described(place, name, storage_options, count_rows=count_rows)
-        for place, name, problem in _places_below(path, storage_options)
+        else _described(table_path, name, storage_options, count_rows=count_rows)
+        for table_path, name, problem in _places_below(path, storage_options)
     ]
 
 
@@ -145,6 +145,6 @@ def _described(path: str, name: str, storage_options: Mapping[str, object] | Non
             rows = describe_slices(client.at(state)).rows
     except LakefmtError as error:
         return FoundTable(path, name, problem=str(error))
-    kind = "cow" if config.table_type is TableType.COPY_ON_WRITE else "mor"
+    table_type = "cow" if config.table_type is TableType.COPY_ON_WRITE else "mor"
     time = None if latest is None else latest.time
-    return FoundTable(path, name, kind, config.version.value, time, rows)
+    return FoundTable(path, name, table_type, config.version.value, time, rows)

@@ -68,10 +68,10 @@ def shown(value: object) -> str:
         >>> shown("k1"), shown("\ud800"), len(shown("x" * 999))
         ("'k1'", "'\\ud800'", 103)
     """
-    text = run_foreign(lambda: repr(value))
-    if isinstance(text, Raised):
+    representation = run_foreign(lambda: repr(value))
+    if isinstance(representation, Raised):
         return f"a value of type {type(value).__name__}"
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+    return representation if len(representation) <= _LONGEST else f"{representation[:_LONGEST]}..."
 
 
 def error_text(error: BaseException) -> str:
@@ -83,8 +83,8 @@ def error_text(error: BaseException) -> str:
     """
     said = run_foreign(lambda: str(error))
     lines = [] if isinstance(said, Raised) else said.splitlines()
-    text = lines[0].encode("utf-8", "backslashreplace").decode()[:500] if lines else ""
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    first_line = lines[0].encode("utf-8", "backslashreplace").decode()[:500] if lines else ""
+    return f"{type(error).__name__}: {first_line}" if first_line else type(error).__name__
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,7 +296,7 @@ def number_argument(value: object, name: str, least: float, most: float = sys.fl
     return value
 
 
-def instance_argument(value: object, kind: type[T], name: str) -> T:
+def instance_argument(value: object, required_class: type[T], name: str) -> T:
     """Return an argument of a class.
 
     Raises:
@@ -308,8 +308,8 @@ def instance_argument(value: object, kind: type[T], name: str) -> T:
             ...
         lakefmt.errors.InvalidInputError: plan takes a dict, not 5
     """
-    if not isinstance(value, kind):
-        raise InvalidInputError(f"{name} takes a {kind.__name__}, not {shown(value)}")
+    if not isinstance(value, required_class):
+        raise InvalidInputError(f"{name} takes a {required_class.__name__}, not {shown(value)}")
     return value
 
 
@@ -376,11 +376,11 @@ def check_keywords(verb: Callable[..., object], call: Mapping[str, object], know
         f"{name!r}{f', did you mean {found[0]!r}?' if found else ','}"
         for name, found in zip(unknown, near, strict=True)
     ]
-    told = " ".join(hints).removesuffix(",")
-    end = " It takes" if told.endswith("?") else ". It takes"
+    joined_hints = " ".join(hints).removesuffix(",")
+    end = " It takes" if joined_hints.endswith("?") else ". It takes"
     owner = getattr(verb, "__self__", None)
     called = verb.__name__ if owner is None else f"{type(owner).__name__}.{verb.__name__}"
-    raise TypeError(f"{called}() takes no argument {told}{end} {', '.join(names)}")
+    raise TypeError(f"{called}() takes no argument {joined_hints}{end} {', '.join(names)}")
 
 
 def flag_argument(value: object, name: str) -> bool:

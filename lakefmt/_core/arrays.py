@@ -51,37 +51,37 @@ def from_numpy(values: npt.NDArray[np.generic], valid: npt.NDArray[np.bool_] | N
         np.packbits(values.astype(np.bool_, copy=False), bitorder="little") if is_flag else np.ascontiguousarray(values)
     )
     mask = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
-    kind = pa.bool_() if is_flag else pa.from_numpy_dtype(values.dtype)
-    return pa.Array.from_buffers(kind, len(values), [mask, pa.py_buffer(data)])
+    data_type = pa.bool_() if is_flag else pa.from_numpy_dtype(values.dtype)
+    return pa.Array.from_buffers(data_type, len(values), [mask, pa.py_buffer(data)])
 
 
-def rows_at(rows: pa.Table, places: npt.NDArray[np.int64]) -> pa.Table:
-    """Return some rows, in the order of `places`; large ones, and rows that follow one another, are not copied.
+def rows_at(rows: pa.Table, row_numbers: npt.NDArray[np.int64]) -> pa.Table:
+    """Return some rows, in the order of `row_numbers`; large ones, and rows that follow one another, are not copied.
 
     Example:
         >>> rows_at(pa.table({"n": [10, 20, 30]}), np.array([1, 2]))["n"].to_pylist()
         [20, 30]
     """
-    if follow_each_other(places):
-        return rows.slice(int(places[0]), len(places))
-    if not len(places) or not are_large(rows):
-        return rows.take(from_numpy(places))
-    starts = np.flatnonzero(np.diff(places, prepend=places[0]) != 1)
-    ends = np.append(starts[1:], len(places))
+    if follow_each_other(row_numbers):
+        return rows.slice(int(row_numbers[0]), len(row_numbers))
+    if not len(row_numbers) or not are_large(rows):
+        return rows.take(from_numpy(row_numbers))
+    starts = np.flatnonzero(np.diff(row_numbers, prepend=row_numbers[0]) != 1)
+    ends = np.append(starts[1:], len(row_numbers))
     return pa.concat_tables(
-        rows.slice(int(places[start]), int(end - start)) for start, end in zip(starts, ends, strict=True)
+        rows.slice(int(row_numbers[start]), int(end - start)) for start, end in zip(starts, ends, strict=True)
     )
 
 
-def follow_each_other(places: npt.NDArray[np.int64]) -> bool:
+def follow_each_other(row_numbers: npt.NDArray[np.int64]) -> bool:
     """Return whether row numbers rise by one from each to the next.
 
     Example:
         >>> follow_each_other(np.array([3, 4, 5])), follow_each_other(np.array([3, 5])), follow_each_other(np.array([], int))
         (True, False, False)
     """
-    spans = len(places) > 0 and int(places[-1]) - int(places[0]) == len(places) - 1
-    return spans and bool((np.diff(places) == 1).all())
+    spans = len(row_numbers) > 0 and int(row_numbers[-1]) - int(row_numbers[0]) == len(row_numbers) - 1
+    return spans and bool((np.diff(row_numbers) == 1).all())
 
 
 def are_large(values: pa.Table | pa.Array | pa.ChunkedArray) -> bool:
@@ -141,11 +141,11 @@ def text_offsets(texts: pa.Array) -> npt.NDArray[np.signedinteger]:
         >>> text_offsets(pa.array(["a", "bcd", "e"])[1:])
         array([1, 4, 5], dtype=int32)
     """
-    kind = np.dtype(np.int64 if pt.is_large_string(texts.type) or pt.is_large_binary(texts.type) else np.int32)
+    dtype = np.dtype(np.int64 if pt.is_large_string(texts.type) or pt.is_large_binary(texts.type) else np.int32)
     offsets = texts.buffers()[1]
     if offsets is None or not offsets.size:  # Arrow may omit them for arrays without values
-        return np.zeros(1, kind)
-    return np.frombuffer(offsets, kind, len(texts) + 1, texts.offset * kind.itemsize)
+        return np.zeros(1, dtype)
+    return np.frombuffer(offsets, dtype, len(texts) + 1, texts.offset * dtype.itemsize)
 
 
 def common_length(offsets: npt.NDArray[np.signedinteger]) -> int | None:
@@ -176,31 +176,33 @@ def has_values(column: pa.ChunkedArray, rows: npt.NDArray[np.int64], values: pa.
         >>> [has_values(column, np.array([1, 2]), pa.chunked_array([[zero, None]])) for zero in (0.0, -0.0)]
         [True, False]
     """
-    kind = column.type.value_type if pt.is_dictionary(column.type) else column.type
-    if pt.is_nested(kind) or kind != values.type or not _bits_of(kind):
+    data_type = column.type.value_type if pt.is_dictionary(column.type) else column.type
+    if pt.is_nested(data_type) or data_type != values.type or not _bits_of(data_type):
         return False
 
     def are_equal(count: int) -> bool:
-        stored, given = column.take(from_numpy(rows[:count])).cast(kind), values.slice(0, count)
+        stored, given = column.take(from_numpy(rows[:count])).cast(data_type), values.slice(0, count)
         return bool(_as_bits(stored).equals(_as_bits(given)))
 
     return are_equal(_SHOW) and (len(rows) <= _SHOW or are_equal(len(rows)))
 
 
-def _bits_of(kind: pa.DataType) -> pa.DataType | None:
-    """Return a type that compares values of `kind` by their bits: a float equals its negative zero; None if there is none."""
-    if pt.is_floating(kind):
-        return {16: pa.int16(), 32: pa.int32(), 64: pa.int64()}[kind.bit_width]
-    whole = pt.is_integer(kind) or pt.is_temporal(kind) or pt.is_decimal(kind) or pt.is_boolean(kind)
-    texts = pt.is_string(kind) or pt.is_binary(kind) or pt.is_fixed_size_binary(kind)
-    return kind if (whole and not pt.is_interval(kind)) or texts else None
+def _bits_of(data_type: pa.DataType) -> pa.DataType | None:
+    """Return a type that compares values of `data_type` by their bits: a float equals its negative zero; None if there is none."""
+    if pt.is_floating(data_type):
+        return {16: pa.int16(), 32: pa.int32(), 64: pa.int64()}[data_type.bit_width]
+    whole = (
+        pt.is_integer(data_type) or pt.is_temporal(data_type) or pt.is_decimal(data_type) or pt.is_boolean(data_type)
+    )
+    texts = pt.is_string(data_type) or pt.is_binary(data_type) or pt.is_fixed_size_binary(data_type)
+    return data_type if (whole and not pt.is_interval(data_type)) or texts else None
 
 
 def _as_bits(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    kind = _bits_of(values.type)
+    bits_type = _bits_of(values.type)
     if not pt.is_floating(values.type):
         return values
-    return pa.chunked_array([chunk.view(kind) for chunk in values.chunks], kind)
+    return pa.chunked_array([chunk.view(bits_type) for chunk in values.chunks], bits_type)
 
 
 _Items = npt.NDArray[np.generic]
@@ -233,18 +235,20 @@ def replaced_items(column: pa.Array, rows: npt.NDArray[np.int64], values: pa.Arr
     return pa.Array.from_buffers(column.type, len(items), [None, pa.py_buffer(items)])
 
 
-def _width(kind: pa.DataType) -> int:
+def _width(data_type: pa.DataType) -> int:
     """Return the width of a value in bytes; 0 if the type has no fixed width."""
-    plain = pt.is_integer(kind) or pt.is_floating(kind) or pt.is_temporal(kind) or pt.is_decimal(kind)
-    if not plain or pt.is_interval(kind):
+    plain = (
+        pt.is_integer(data_type) or pt.is_floating(data_type) or pt.is_temporal(data_type) or pt.is_decimal(data_type)
+    )
+    if not plain or pt.is_interval(data_type):
         return 0
-    return int(kind.bit_width) // 8
+    return int(data_type.bit_width) // 8
 
 
 def _fixed(column: pa.Array, width: int) -> _Items:
-    kind = np.dtype(_NUMBERS.get(width, f"V{width}"))
+    dtype = np.dtype(_NUMBERS.get(width, f"V{width}"))
     buffer = column.buffers()[1]
-    return np.empty(0, kind) if buffer is None else np.frombuffer(buffer, kind, len(column), column.offset * width)
+    return np.empty(0, dtype) if buffer is None else np.frombuffer(buffer, dtype, len(column), column.offset * width)
 
 
 def _replaced_texts(column: pa.Array, rows: npt.NDArray[np.int64], values: pa.Array) -> pa.Array | None:

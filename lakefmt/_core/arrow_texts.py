@@ -69,21 +69,23 @@ def _plain_array(array: pa.Array) -> pa.Array:
 
 
 def _json_or_null(array: pa.Array) -> pa.Array:
-    kind = array.type
-    if pt.is_null(kind):
+    data_type = array.type
+    if pt.is_null(data_type):
         return pa.nulls(len(array), _TEXT_TYPE)
-    if pt.is_boolean(kind) or pt.is_integer(kind) or pt.is_decimal(kind):
+    if pt.is_boolean(data_type) or pt.is_integer(data_type) or pt.is_decimal(data_type):
         return array.cast(_TEXT_TYPE)
-    if pt.is_floating(kind):
+    if pt.is_floating(data_type):
         return _json_floats(array)
-    if pt.is_string(kind) or pt.is_large_string(kind):
+    if pt.is_string(data_type) or pt.is_large_string(data_type):
         return _json_quoted(_json_escaped(array.cast(_TEXT_TYPE)))
-    if pt.is_struct(kind):
+    if pt.is_struct(data_type):
         children = [json_texts(child) for child in array.flatten()]
-        return _null_where_null(_json_objects([kind.field(i).name for i in range(kind.num_fields)], children), array)
-    if pt.is_map(kind):
+        return _null_where_null(
+            _json_objects([data_type.field(i).name for i in range(data_type.num_fields)], children), array
+        )
+    if pt.is_map(data_type):
         return _json_maps(array)
-    if pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind):
+    if pt.is_list(data_type) or pt.is_large_list(data_type) or pt.is_fixed_size_list(data_type):
         lengths = pc.fill_null(pc.list_value_length(array), 0)
         return _null_where_null(_bracketed(json_texts(array.flatten()), lengths, "[]"), array)
     return _json_quoted(_leaf_text(array))
@@ -91,21 +93,21 @@ def _json_or_null(array: pa.Array) -> pa.Array:
 
 def _leaf_text(array: pa.Array) -> pa.Array:
     """Return values of a type without children as text that needs no escapes in JSON."""
-    kind = array.type
-    if pt.is_timestamp(kind):
-        instant = array if kind.tz is None else array.cast(pa.timestamp(kind.unit, "UTC"))
+    data_type = array.type
+    if pt.is_timestamp(data_type):
+        instant = array if data_type.tz is None else array.cast(pa.timestamp(data_type.unit, "UTC"))
         return pc.replace_substring(instant.cast(_TEXT_TYPE), " ", "T", max_replacements=1)
-    if pt.is_date(kind) or pt.is_time(kind):
+    if pt.is_date(data_type) or pt.is_time(data_type):
         return array.cast(_TEXT_TYPE)
-    if pt.is_binary(kind) or pt.is_large_binary(kind) or pt.is_fixed_size_binary(kind):
+    if pt.is_binary(data_type) or pt.is_large_binary(data_type) or pt.is_fixed_size_binary(data_type):
         return _null_where_null(_base64_texts(array.cast(pa.large_binary())), array)
-    raise UnsupportedFeature(f"a column of type {kind} cannot be written as text: use --format parquet")
+    raise UnsupportedFeature(f"a column of type {data_type} cannot be written as text: use --format parquet")
 
 
 def _decimal_texts(array: pa.Array) -> pa.Array:
     """Return floats as their shortest decimals; whole numbers end with ``.0``."""
-    kind = pa.float32() if pt.is_float16(array.type) else array.type
-    return pc.replace_substring_regex(array.cast(kind).cast(_TEXT_TYPE), "^(-?[0-9]+)$", r"\1.0")
+    float_type = pa.float32() if pt.is_float16(array.type) else array.type
+    return pc.replace_substring_regex(array.cast(float_type).cast(_TEXT_TYPE), "^(-?[0-9]+)$", r"\1.0")
 
 
 def _json_floats(array: pa.Array) -> pa.Array:
@@ -177,12 +179,12 @@ def _base64_texts(array: pa.Array) -> pa.Array:
     data = np.frombuffer(array.buffers()[2] or b"", np.uint8)[starts[0] : starts[-1]]
     padded = np.zeros(ends[-1], np.uint8)
     padded[np.arange(len(data)) + np.repeat(ends[:-1] - (starts[:-1] - starts[0]), lengths)] = data
-    text = np.frombuffer(base64.b64encode(padded.tobytes()), np.uint8).copy()
+    base64_bytes = np.frombuffer(base64.b64encode(padded.tobytes()), np.uint8).copy()
     ends = ends // 3 * 4
     missing = threes * 3 - lengths
-    text[ends[1:][missing > 0] - 1] = ord("=")
-    text[ends[1:][missing > 1] - 2] = ord("=")
-    return pa.Array.from_buffers(_TEXT_TYPE, len(array), [None, pa.py_buffer(ends), pa.py_buffer(text)])
+    base64_bytes[ends[1:][missing > 0] - 1] = ord("=")
+    base64_bytes[ends[1:][missing > 1] - 2] = ord("=")
+    return pa.Array.from_buffers(_TEXT_TYPE, len(array), [None, pa.py_buffer(ends), pa.py_buffer(base64_bytes)])
 
 
 # --- CSV and terminal ---------------------------------------------------------------------------------------------
@@ -210,11 +212,11 @@ def csv_head(schema: pa.Schema) -> str:
 
 def _csv_cells(array: pa.Array) -> pa.Array:
     """Return a column's values as CSV cells; null stays null."""
-    kind = array.type
-    if pt.is_nested(kind):
+    data_type = array.type
+    if pt.is_nested(data_type):
         return _csv_quoted(_json_or_null(array))
     texts = _value_texts(array)
-    return _csv_quoted(texts) if pt.is_string(kind) or pt.is_large_string(kind) else texts
+    return _csv_quoted(texts) if pt.is_string(data_type) or pt.is_large_string(data_type) else texts
 
 
 def _csv_quoted(texts: pa.Array) -> pa.Array:
@@ -225,17 +227,17 @@ def _csv_quoted(texts: pa.Array) -> pa.Array:
 
 def _value_texts(array: pa.Array) -> pa.Array:
     """Return values of a type without children as text without quotes; null stays null."""
-    kind = array.type
-    if pt.is_floating(kind):
+    data_type = array.type
+    if pt.is_floating(data_type):
         return _decimal_texts(array)
-    if pt.is_null(kind):
+    if pt.is_null(data_type):
         return pa.nulls(len(array), _TEXT_TYPE)
     if (
-        pt.is_string(kind)
-        or pt.is_large_string(kind)
-        or pt.is_boolean(kind)
-        or pt.is_integer(kind)
-        or pt.is_decimal(kind)
+        pt.is_string(data_type)
+        or pt.is_large_string(data_type)
+        or pt.is_boolean(data_type)
+        or pt.is_integer(data_type)
+        or pt.is_decimal(data_type)
     ):
         return array.cast(_TEXT_TYPE)
     return _leaf_text(array)

@@ -134,8 +134,8 @@ def format_of_directory(store: ObjectStore, directories: Iterable[str]) -> str |
     if foreign is not None:
         return foreign
     partitions = [name for name in names if "=" in name]
-    for place in ("", *partitions[:_DIRECTORIES_TO_LOOK_AT]):
-        for item in store.list(place, recursive=False):
+    for directory in ("", *partitions[:_DIRECTORIES_TO_LOOK_AT]):
+        for item in store.list(directory, recursive=False):
             name = item.name.lower()
             if name.endswith(_ROW_FILES):
                 file_format = "ORC" if name.endswith(".orc") else "Parquet"
@@ -354,9 +354,9 @@ def _check_unstored(config: TableConfig, spec: KeySpec, schema: pa.Schema) -> No
 def _check_dropped(config: TableConfig, spec: KeySpec, schema: pa.Schema) -> None:
     if not spec.partition_fields:
         raise InvalidInputError("hoodie.datasource.write.drop.partition.columns=true needs partition columns")
-    kept = {*config.ordering_fields, *(() if config.populate_meta_fields else spec.record_key_fields)}
+    needed_columns = {*config.ordering_fields, *(() if config.populate_meta_fields else spec.record_key_fields)}
     for field in spec.partition_fields:
-        if field.name in kept:
+        if field.name in needed_columns:
             raise InvalidInputError(f"column {field.name!r} makes keys or the order of rows: files have to hold it")
         column = schema.field(field.name) if field.name in schema.names else None
         if column is None or field.timestamp is not None or not path_tells(column.type):
@@ -478,7 +478,7 @@ def run_creation(
     """
     _check_arguments(schema, properties, table_type=table_type, name=name, database=database or "", index=index)
     properties, warnings = resolve_properties(properties, TABLE_PROPERTIES, settings)
-    kind = TableType.parse(table_type)
+    parsed_table_type = TableType.parse(table_type)
     given = normalise_schema(schema)
     stored = given if settings.text("lakefmt.create.types") == "exact" else with_spark_types(given)
     check_names(stored)
@@ -486,7 +486,9 @@ def run_creation(
     spec = _key_spec_of(record_key, partition_by, properties, stored)
     _check_millisecond_partitions(spec, given, stored)
     _check_key_types(spec, stored)
-    index, properties = index_of_new_table(index, properties, settings, spec, kind, TableVersion.parse(table_version))
+    index, properties = index_of_new_table(
+        index, properties, settings, spec, parsed_table_type, TableVersion.parse(table_version)
+    )
     mode = _merge_mode(merge, fields, properties)
     planned = _plan_properties(
         name,
@@ -494,7 +496,7 @@ def run_creation(
         spec,
         ordering=fields,
         merge=mode,
-        table_type=kind,
+        table_type=parsed_table_type,
         version=TableVersion.parse(table_version),
         database=database,
         properties=properties,
@@ -507,8 +509,8 @@ def run_creation(
     # Imported here: they bring the metadata table along.
     from lakefmt._core.transactions.indexing import create_metadata_indexes, parse_index_requests, requests_of_new_table
 
-    asked = (None if has_metadata else ()) if indexes is None else parse_index_requests(indexes)
-    requests = requests_of_new_table(asked, index, parse_table_config(planned), stored, settings)
+    index_requests = (None if has_metadata else ()) if indexes is None else parse_index_requests(indexes)
+    requests = requests_of_new_table(index_requests, index, parse_table_config(planned), stored, settings)
     _make_files(client, planned, index, mode, durable=durable)
     if requests:
         create_metadata_indexes(client, requests)

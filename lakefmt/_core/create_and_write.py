@@ -263,7 +263,7 @@ def found_table(
 
 
 def _create_and_write(
-    place: Mapping[str, Any],
+    location: Mapping[str, Any],
     made: Mapping[str, Any],
     data: object,
     mode: str,
@@ -292,16 +292,16 @@ def _create_and_write(
     del tried  # the first rows of a stream, which the write lets go one by one
     # Another process may create the table in between.
     made = {"schema": schema, "if_exists": "error" if mode in ("error", "ignore") else "open", **made}
-    return fill_new_table(place, made, lambda table: write_existing(table, mode, operation, rows, call))
+    return fill_new_table(location, made, lambda table: write_existing(table, mode, operation, rows, call))
 
 
 def fill_new_table(
-    place: Mapping[str, Any], made: Mapping[str, Any], write: Callable[[Table], CommitResult]
+    location: Mapping[str, Any], made: Mapping[str, Any], write: Callable[[Table], CommitResult]
 ) -> CommitResult:
     """Create a table and write to it; when the write fails, the table goes, and when this process dies, the next such call removes it.
 
     Args:
-        place: its `path` and `storage_options`.
+        location: its `path` and `storage_options`.
         made: the other arguments of :func:`create_table`.
         write: does it.
 
@@ -316,13 +316,13 @@ def fill_new_table(
     try:
         marked = CREATION_MARK.set(_mark_text(token))
         try:
-            table = create_table(**place, **made)
+            table = create_table(**location, **made)
         finally:
             CREATION_MARK.reset(marked)
         return write(table)
     except (Exception, KeyboardInterrupt):
         with suppress(LakefmtError):  # the error of the write says more; the next call removes what is left
-            store = open_store(location_text(place["path"]), place["storage_options"])
+            store = open_store(location_text(location["path"]), location["storage_options"])
             _remove_own(TableClient(store, made.get("options") or {}), token)
         raise
     finally:
@@ -387,16 +387,18 @@ def check_agreement(table: Table, *, record_key: object, partition_by: object, o
         ordering = None  # the class that the table was made with has an order of its own, whatever was asked for
     stored = table.client.key_spec(config).partition_fields
     partitions = _names(partition_by, "partition_by")
-    asked = plan_key_spec(list(config.record_key_fields), partitions, schema=table.schema).partition_fields
-    for argument, given, wanted in (
+    requested_fields = plan_key_spec(list(config.record_key_fields), partitions, schema=table.schema).partition_fields
+    for argument, given, table_columns in (
         ("record_key", _names(record_key, "record_key"), list(config.record_key_fields)),
         ("ordering", _names(ordering, "ordering"), list(config.ordering_fields)),
-        ("partition_by", None if partitions is None else [f.name for f in asked], [f.name for f in stored]),
+        ("partition_by", None if partitions is None else [f.name for f in requested_fields], [f.name for f in stored]),
     ):
-        if given is not None and given != wanted:
-            raise InvalidInputError(f"{table.client.store.url} has {argument}={shown(wanted)}, not {shown(given)}")
+        if given is not None and given != table_columns:
+            raise InvalidInputError(
+                f"{table.client.store.url} has {argument}={shown(table_columns)}, not {shown(given)}"
+            )
     # A column named alone is taken as the table takes it.
-    for field, other in zip(asked, stored, strict=False):
+    for field, other in zip(requested_fields, stored, strict=False):
         if field.timestamp is not None and field.timestamp != other.timestamp:
             raise InvalidInputError(f"{table.client.store.url} makes other partitions of column {field.name!r}")
 
@@ -419,31 +421,33 @@ def _check_creation(table: Table, given: Mapping[str, Any]) -> None:
         "database": config.properties.get("hoodie.database.name"),
         "merge": config.merge_mode.value,
     }
-    asked: dict[str, object] = {name: value for name, value in given.items() if name in stored}
+    requested_values: dict[str, object] = {name: value for name, value in given.items() if name in stored}
     if "table_type" in given:
-        asked["table_type"] = TableType.parse(text_argument(given["table_type"], "table_type")).value
+        requested_values["table_type"] = TableType.parse(text_argument(given["table_type"], "table_type")).value
     if "table_version" in given:
-        asked["table_version"] = TableVersion.parse(given["table_version"]).value
+        requested_values["table_version"] = TableVersion.parse(given["table_version"]).value
     if "merge" in given:  # the function of a table was compared when it was opened
         word = given["merge"]
-        asked["merge"] = MERGE_WORDS[word].value if isinstance(word, str) and word in MERGE_WORDS else stored["merge"]
+        requested_values["merge"] = (
+            MERGE_WORDS[word].value if isinstance(word, str) and word in MERGE_WORDS else stored["merge"]
+        )
     stored["index"] = _kept_index(table)
     stored["unique"] = "table" if stored["index"] in OVER_ALL_PARTITIONS else "partition"
     if "index" in given:
         index, _ = unique_index(given["index"], given.get("unique", "partition"), {})
         index_kind(index)
         without_filters = index.lower() == "bloom" and not config.populate_meta_fields
-        asked["index"] = "simple" if without_filters else own_name(index)
+        requested_values["index"] = "simple" if without_filters else own_name(index)
     elif "unique" in given:
-        asked["unique"] = text_argument(given["unique"], "unique")
+        requested_values["unique"] = text_argument(given["unique"], "unique")
     if "indexes" in given:
         # Imported here: it brings the metadata table along.
         from lakefmt._core.transactions.indexing import parse_index_requests
 
         names = [one.name for one in table.index.list()]
         missing = [one.partition for one in parse_index_requests(given["indexes"]) if one.partition not in names]
-        stored["indexes"], asked["indexes"] = names, [*names, *missing]
-    for argument, value in asked.items():
+        stored["indexes"], requested_values["indexes"] = names, [*names, *missing]
+    for argument, value in requested_values.items():
         if value != stored[argument]:
             raise InvalidInputError(f"{url} has {argument}={shown(stored[argument])}, not {shown(value)}")
 
@@ -476,10 +480,10 @@ def check_properties(table: Table, given: Mapping[str, str]) -> None:
     settings = resolve_settings({}, None, stored)
     timed = {name: value for name, value in given.items() if name.startswith(_TIMED)}
     if timed and key_spec_from_properties({**stored, **timed}) != key_spec_from_properties(stored):
-        told = ", ".join(f"{name}={value}" for name, value in sorted(timed.items()))
+        requested_times = ", ".join(f"{name}={value}" for name, value in sorted(timed.items()))
         there = ", ".join(f"{name}={stored[name]}" for name in sorted(stored) if name.startswith(_TIMED))
         raise InvalidInputError(
-            f"{table.client.store.url} makes other partitions: it has {there or 'no times'}, not {told}"
+            f"{table.client.store.url} makes other partitions: it has {there or 'no times'}, not {requested_times}"
         )
     for name, value in given.items():
         there = stored.get(name, _UNSTATED.get(name, value))

@@ -273,27 +273,27 @@ def _hash(values: Callable[[object], object]) -> Callable[[object], int]:
 def _representation(names: list[str]) -> Callable[[object], str]:
     @recursive_repr()
     def __repr__(self: object) -> str:  # noqa: N807
-        text = ", ".join(f"{name}={_shortened(getattr(self, name))}" for name in names)
-        return f"{type(self).__qualname__}({text if len(text) <= _MOST_OF_ALL else f'{text[:_MOST_OF_ALL]}…'})"
+        fields_text = ", ".join(f"{name}={_shortened(getattr(self, name))}" for name in names)
+        return f"{type(self).__qualname__}({fields_text if len(fields_text) <= _MOST_OF_ALL else f'{fields_text[:_MOST_OF_ALL]}…'})"
 
     return __repr__
 
 
 def _shortened(value: object) -> str:
     """Return the text of a field's value: whole where it is short, else its beginning and how much is missing."""
-    kind = type(value)
-    if kind in _BRACKETS and isinstance(value, Collection) and len(value) > _MOST_ITEMS:
-        first, last = _BRACKETS[kind]
+    value_type = type(value)
+    if value_type in _BRACKETS and isinstance(value, Collection) and len(value) > _MOST_ITEMS:
+        first, last = _BRACKETS[value_type]
         items = list(islice(value.items() if isinstance(value, dict) else value, _MOST_ITEMS))
         texts = (
             [f"{_shortened(key)}: {_shortened(item)}" for key, item in items]
             if isinstance(value, dict)
             else [*map(_shortened, items)]
         )
-        text = f"{first}{', '.join(texts)}, … {len(value) - _MOST_ITEMS:,} more{last}"
+        representation = f"{first}{', '.join(texts)}, … {len(value) - _MOST_ITEMS:,} more{last}"
     else:
-        text = repr(value)
-    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}…"
+        representation = repr(value)
+    return representation if len(representation) <= _MOST_CHARACTERS else f"{representation[:_MOST_CHARACTERS]}…"
 
 
 def _refusal(cls: type, fields: Collection[str], method: str, reason: str) -> Callable[..., None]:

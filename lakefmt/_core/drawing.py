@@ -776,7 +776,7 @@ def _drawn_bar(bar: Bar, y: float, span: TimelineSpan) -> str:
     sign = _SIGNS.get(bar.state, "")
     room = right - left
     letter = kind.letter + (sign if sign and room >= 26 else "")
-    text = element(
+    letter_element = element(
         "text",
         letter if room >= 26 or not sign else sign,
         class_="lf-on",
@@ -786,7 +786,7 @@ def _drawn_bar(bar: Bar, y: float, span: TimelineSpan) -> str:
     )
     words = bar.words or f"{kind.title} {bar.time}, {bar.state}"
     classes = f"lf-bar {kind.hue} lf-{bar.state}{' lf-archived' if bar.archived else ''}"
-    inner = element("title", short_text(words, 400)) + waited + shape + text
+    inner = element("title", short_text(words, 400)) + waited + shape + letter_element
     if not bar.href:
         return element("g", inner, class_=classes, role="img", aria_label=words[:400])
     return element("a", inner, class_=classes, href=bar.href, aria_label=words[:400], data_instant=bar.time)

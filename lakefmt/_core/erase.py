@@ -278,19 +278,19 @@ def _texts(values: pa.Array) -> Iterator[pa.Array]:
     """Yield the texts of a column, those inside structs, lists and maps included; bytes as texts where they are some."""
     if pt.is_dictionary(values.type):
         values = values.dictionary_decode()
-    kind = values.type
-    if pt.is_struct(kind):
+    data_type = values.type
+    if pt.is_struct(data_type):
         for inner in values.flatten():
             yield from _texts(inner)
-    elif pt.is_map(kind):
+    elif pt.is_map(data_type):
         yield from _texts(values.keys)
         yield from _texts(values.items)
-    elif pt.is_list(kind) or pt.is_large_list(kind):
+    elif pt.is_list(data_type) or pt.is_large_list(data_type):
         yield from _texts(values.flatten())
-    elif pt.is_string(kind) or pt.is_large_string(kind):
+    elif pt.is_string(data_type) or pt.is_large_string(data_type):
         yield values.cast(pa.string())
-    elif pt.is_binary(kind) or pt.is_large_binary(kind) or pt.is_fixed_size_binary(kind):
+    elif pt.is_binary(data_type) or pt.is_large_binary(data_type) or pt.is_fixed_size_binary(data_type):
         # The pattern takes bytes as they are: latin-1 has a letter for each.
         yield pa.array([value.decode("latin-1") for value in values.drop_null().to_pylist()], pa.string())
-    elif pt.is_integer(kind):
+    elif pt.is_integer(data_type):
         yield values.cast(pa.string())

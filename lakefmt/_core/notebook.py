@@ -12,8 +12,8 @@ _MOST_LINES = 60
 _MOST_CHARACTERS = 300
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}…"
+def _cut(line: str) -> str:
+    return line if len(line) <= _MOST_CHARACTERS else f"{line[:_MOST_CHARACTERS]}…"
 
 
 def _cell(value: object) -> str:

@@ -462,8 +462,8 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, StreamVerbs, AppendVerbs, 
         check_keywords(self.update, call, ARGUMENTS)
         given = mapping_argument(values, "values")
         texts = mapping_argument(expressions, "expressions")
-        for name, text in texts.items():
-            text_argument(text, f"expressions[{name!r}]")
+        for name, expression in texts.items():
+            text_argument(expression, f"expressions[{name!r}]")
         options = mapping_argument(call.get("options"), "options")
         if not given and not texts:
             raise InvalidInputError("update needs the columns to set and their new values, such as {'price': 5}")
@@ -539,7 +539,7 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, StreamVerbs, AppendVerbs, 
         """
         check_keywords(self.delete, call, ARGUMENTS)
         request, observer = parse_call(WriteOperation.DELETE, call)
-        asked = None if partitions is None else partition_items(partitions)
+        requested_partitions = None if partitions is None else partition_items(partitions)
         # Taken out of whatever holds them before the first attempt: an iterator can be read once.
         dry = bool(call.get("dry_run"))
         window = None if dry else functools.partial(self._window_bytes, request)
@@ -548,17 +548,19 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, StreamVerbs, AppendVerbs, 
         def chosen_keys() -> tuple[DeleteKeys, TableState | None]:
             state = self.client.load()
             table_at = self.client.at(state)
-            places = None if asked is None else table_at.chosen_partitions(asked)
+            partition_paths = None if requested_partitions is None else table_at.chosen_partitions(requested_partitions)
             if given is not None:
-                return given_to_delete(table_at, given, places, request.options), None
+                return given_to_delete(table_at, given, partition_paths, request.options), None
             chosen_rows = read_every_copy(Snapshot(self.client, state), key_columns(table_at), what)
-            return delete_rows(table_at, chosen_rows, places), state
+            return delete_rows(table_at, chosen_rows, partition_paths), state
 
         def attempt() -> CommitResult | None:
             if given is not None and given.spooled is not None:
                 from lakefmt._core.write.grouped_rows import delete_key_stream  # few keys are more than a window
 
-                return delete_key_stream(WriteTransaction.begin(self.client, request), given.spooled, asked)
+                return delete_key_stream(
+                    WriteTransaction.begin(self.client, request), given.spooled, requested_partitions
+                )
             keys, based_on = chosen_keys()
             if not len(keys.keys) and not request.commit_metadata:
                 return None

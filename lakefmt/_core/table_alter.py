@@ -114,10 +114,10 @@ class TableAlter:
             ['v', 'id']
         """
         check_keywords(self.add_column, call, ARGUMENTS)
-        place, kind = _position(after, before), _type_argument(type)
+        position, data_type = _position(after, before), _type_argument(type)
         check_texts(comment=comment)
         name = text_argument(name, "name")
-        return self._alter(lambda _: Alteration(partial(_with_column, name, kind, place, comment)), call)
+        return self._alter(lambda _: Alteration(partial(_with_column, name, data_type, position, comment)), call)
 
     def drop_column(self, name: str, **call: Unpack[WriteOptions]) -> CommitResult:
         """Drop a column; one that is added later under its name does not get its values.
@@ -205,17 +205,22 @@ class TableAlter:
             [{'id': 'a', 'v': '1'}]
         """
         check_keywords(self.update_column, call, ARGUMENTS)
-        place, kind = _position(after, before), None if type is None else _type_argument(type)
+        position, data_type = _position(after, before), None if type is None else _type_argument(type)
         check_texts(comment=comment)
         if nullable is not None:
             check_flags(nullable=nullable)
-        if all(value is None for value in (type, nullable, comment)) and not place.is_given:
+        if all(value is None for value in (type, nullable, comment)) and not position.is_given:
             raise InvalidInputError("update_column needs what to change: type=, nullable=, comment=, after= or before=")
         name = text_argument(name, "name")
 
         def altered(bound: Mapping[str, str]) -> Alteration:
-            asked: dict[str, Any] = {"kind": kind, "nullable": nullable, "comment": comment, "position": place}
-            return Alteration(lambda schema: update_column(schema, name, bound, **asked))
+            changes: dict[str, Any] = {
+                "kind": data_type,
+                "nullable": nullable,
+                "comment": comment,
+                "position": position,
+            }
+            return Alteration(lambda schema: update_column(schema, name, bound, **changes))
 
         return self._alter(altered, call)
 
@@ -234,8 +239,10 @@ class TableAlter:
         return self._finished(result, request, observer, perf_counter() - started)
 
 
-def _with_column(name: str, kind: pa.DataType, place: Position, comment: str | None, schema: pa.Schema) -> pa.Schema:
-    return add_column(schema, name, kind, place, comment)
+def _with_column(
+    name: str, data_type: pa.DataType, position: Position, comment: str | None, schema: pa.Schema
+) -> pa.Schema:
+    return add_column(schema, name, data_type, position, comment)
 
 
 def _position(after: str | None, before: str | None) -> Position:
@@ -245,9 +252,9 @@ def _position(after: str | None, before: str | None) -> Position:
     return Position(after, before)
 
 
-def _type_argument(kind: object) -> pa.DataType:
-    if isinstance(kind, str):
-        return parse_type(kind)
-    if not isinstance(kind, pa.DataType):
-        raise InvalidInputError(f'type takes an Arrow type or its name, such as "long", not {type(kind).__name__}')
-    return kind
+def _type_argument(data_type: object) -> pa.DataType:
+    if isinstance(data_type, str):
+        return parse_type(data_type)
+    if not isinstance(data_type, pa.DataType):
+        raise InvalidInputError(f'type takes an Arrow type or its name, such as "long", not {type(data_type).__name__}')
+    return data_type

@@ -86,8 +86,8 @@ class LookUpReport:
 
 def _tally_text(tally: FilterTally) -> str:
     absent = tally.asked - tally.right
-    text = f"of {absent:,} keys that are not in a file, {tally.false:,} passed its filter"
-    return text if tally.false_rate is None else f"{text} (rate {tally.false_rate:.2g})"
+    summary = f"of {absent:,} keys that are not in a file, {tally.false:,} passed its filter"
+    return summary if tally.false_rate is None else f"{summary} (rate {tally.false_rate:.2g})"
 
 
 class IndexView:
@@ -141,12 +141,12 @@ class IndexView:
         state = self._client.load()
         table_at = self._client.at(state)
         index = self._index(state)
-        wanted = _key_texts(keys) if self._to_keys is None else self._to_keys(state, keys)
-        chosen = None if partitions is None else table_at.chosen_partitions(partitions)
-        places = partitions_of_keys(index, wanted) if chosen is None else chosen
-        slices = table_at.slices(places)
-        located = locate_everywhere(index, wanted, slices, key_files(self._client, state))
-        return _look_up_report(index, len(wanted), located)
+        key_texts = _key_texts(keys) if self._to_keys is None else self._to_keys(state, keys)
+        requested_partitions = None if partitions is None else table_at.chosen_partitions(partitions)
+        partition_paths = partitions_of_keys(index, key_texts) if requested_partitions is None else requested_partitions
+        slices = table_at.slices(partition_paths)
+        located = locate_everywhere(index, key_texts, slices, key_files(self._client, state))
+        return _look_up_report(index, len(key_texts), located)
 
     def _index(self, state: TableState) -> Index:
         settings = resolve_settings({}, self._client.options, state.config.properties)
@@ -391,8 +391,10 @@ class TableIndexes(IndexView):
         given = mapping_argument(options, "options")
         check_flags(dry_run=dry_run)
         with self._writing:
-            chosen = None if partitions is None else self._client.at(self._client.load()).chosen_partitions(partitions)
-            return resize_buckets(self._client, chosen, given, dry_run=dry_run)
+            requested_partitions = (
+                None if partitions is None else self._client.at(self._client.load()).chosen_partitions(partitions)
+            )
+            return resize_buckets(self._client, requested_partitions, given, dry_run=dry_run)
 
     def check(
         self, *, repair: bool = False, dry_run: bool = False, options: Mapping[str, object] | None = None

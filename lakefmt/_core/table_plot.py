@@ -180,5 +180,5 @@ def _tile(name: str, slices: Sequence[FileSlice], by: str) -> Tile:
     size = sum(each.size_bytes for each in slices)
     log_bytes = sum(log.size for each in slices for log in each.logs)
     value = {"bytes": size, "file_groups": len(slices), "log_bytes": log_bytes}[by]
-    text = f"{value:,} file groups" if by == "file_groups" else size_text(value)
-    return Tile(name, float(value), text, log_bytes / size if size else 0.0)
+    label = f"{value:,} file groups" if by == "file_groups" else size_text(value)
+    return Tile(name, float(value), label, log_bytes / size if size else 0.0)

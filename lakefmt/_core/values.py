@@ -85,19 +85,19 @@ IS_DELETED = "_hoodie_is_deleted"
 _INSTANT = re.compile(r"[0-9]{14}(?:[0-9]{3})?")
 
 
-def check_instant_time(text: str) -> InstantTime:
-    """Return `text` as an instant time.
+def check_instant_time(instant: str) -> InstantTime:
+    """Return `instant` as an instant time.
 
     Raises:
-        InvalidInputError: `text` is not 14 or 17 digits.
+        InvalidInputError: `instant` is not 14 or 17 digits.
 
     Example:
         >>> check_instant_time("20260101000000000")
         '20260101000000000'
     """
-    if not _INSTANT.fullmatch(text):
-        raise InvalidInputError(f"{text!r} is not an instant time: 17 digits yyyyMMddHHmmssSSS are expected")
-    return InstantTime(text)
+    if not _INSTANT.fullmatch(instant):
+        raise InvalidInputError(f"{instant!r} is not an instant time: 17 digits yyyyMMddHHmmssSSS are expected")
+    return InstantTime(instant)
 
 
 class TableType(enum.Enum):
@@ -107,16 +107,16 @@ class TableType(enum.Enum):
     MERGE_ON_READ = "MERGE_ON_READ"
 
     @classmethod
-    def parse(cls, text: str) -> TableType:
-        """Return the type `text`: ``cow``, ``mor`` or Hudi's long names, in any case."""
+    def parse(cls, name: str) -> TableType:
+        """Return the type `name`: ``cow``, ``mor`` or Hudi's long names, in any case."""
         short = {"COW": cls.COPY_ON_WRITE, "MOR": cls.MERGE_ON_READ}
-        upper = text.upper()
+        upper = name.upper()
         if upper in short:
             return short[upper]
         try:
             return cls(upper)
         except ValueError:
-            raise InvalidInputError(f"unknown table type {text!r}: expected 'cow' or 'mor'") from None
+            raise InvalidInputError(f"unknown table type {name!r}: expected 'cow' or 'mor'") from None
 
 
 class TableVersion(enum.IntEnum):

@@ -272,8 +272,8 @@ class Cursor:
         except Error:
             raise
         except LakefmtError as error:
-            kind = next((to for of, to in _DATABASE_ERRORS if isinstance(error, of)), DatabaseError)
-            raise kind(str(error)) from error
+            error_class = next((to for of, to in _DATABASE_ERRORS if isinstance(error, of)), DatabaseError)
+            raise error_class(str(error)) from error
         return self
 
     def executemany(self, operation: str, seqparams: Sequence[Sequence[object]] = ()) -> Cursor:
@@ -285,8 +285,10 @@ class Cursor:
     def _select(self, statement: Select) -> None:
         table, fields = self.connection.open_for_reading(statement.table)
         by_name = {field.name: field for field in fields}
-        wanted = [(field.name, field.name) for field in fields] if statement.columns is None else statement.columns
-        missing = [name for name, _ in wanted if name not in by_name]
+        names_and_aliases = (
+            [(field.name, field.name) for field in fields] if statement.columns is None else statement.columns
+        )
+        missing = [name for name, _ in names_and_aliases if name not in by_name]
         if missing:
             raise ProgrammingError(
                 f"table {statement.table.name!r} has no column {missing[0]!r}: it has {', '.join(by_name)}"
@@ -297,10 +299,12 @@ class Cursor:
             self._rows = pa.table({"count": pa.array([number], pa.int64())}).rename_columns([statement.count])
             self._fields = ()
             return
-        columns = list(dict.fromkeys(name for name, _ in wanted))
+        columns = list(dict.fromkeys(name for name, _ in names_and_aliases))
         rows = self.connection.read(table, columns, statement.where)
-        taken = pa.Table.from_arrays([rows.column(name) for name, _ in wanted], names=[alias for _, alias in wanted])
-        self._fields = tuple(by_name[name] for name, _ in wanted)
+        taken = pa.Table.from_arrays(
+            [rows.column(name) for name, _ in names_and_aliases], names=[alias for _, alias in names_and_aliases]
+        )
+        self._fields = tuple(by_name[name] for name, _ in names_and_aliases)
         self._rows = typed_columns(taken, self._fields)
 
     def _check_open(self) -> None:
@@ -338,8 +342,8 @@ class Cursor:
     def fetchmany(self, size: int | None = None) -> list[tuple[Any, ...]]:
         """Return the next rows, as many as there are up to `size`."""
         result = self._result()
-        wanted = max(0, self.arraysize if size is None else size)
-        part = result.slice(self._next, wanted)
+        num_rows = max(0, self.arraysize if size is None else size)
+        part = result.slice(self._next, num_rows)
         self._next += part.num_rows
         return as_python(part)
 
@@ -582,24 +586,24 @@ class Connection:
         operation = _parse_operation(operate)
         if not table:
             raise InvalidInputError("table= names the table of a stream")
-        chosen = CZSessionOptions.default() if options is None else options
-        if not isinstance(chosen, CZSessionOptions):
+        session_options = CZSessionOptions.default() if options is None else options
+        if not isinstance(session_options, CZSessionOptions):
             raise InvalidInputError(f"options are made by RealtimeOptionsBuilder, and these are {shown(options)}")
         opened = self.open_table(table, schema)
         config = opened.client.load().config
         keyed = bool(config.record_key_fields)
         _check_operation(operation, table, keyed=keyed)
-        conversion, rest = split_properties({**self._properties, **chosen.properties})
+        conversion, rest = split_properties({**self._properties, **session_options.properties})
         rules = conversion_rules(conversion, table)
         sql_types = config.properties.get(SQL_TYPES)
         # Refused here rather than by the first row.
         decode_types(sql_types, opened.schema)
-        options_used = replace(chosen, properties=rest)
-        if keyed and chosen.flush_mode is FlushMode.AUTO_FLUSH_BACKGROUND:
+        options_used = replace(session_options, properties=rest)
+        if keyed and session_options.flush_mode is FlushMode.AUTO_FLUSH_BACKGROUND:
             _LOG.info("table %s has a key: apply writes a full buffer itself (AUTO_FLUSH_SYNC)", table)
             options_used = replace(options_used, flush_mode=FlushMode.AUTO_FLUSH_SYNC)
         native = opened.open_stream(operation="upsert" if keyed else "append", options=options_used, **call)
-        return RealtimeStream(native, table, sql_types, rules, chosen)
+        return RealtimeStream(native, table, sql_types, rules, session_options)
 
     # ------------------------------------------------------------------------------------- what a cursor asks for
 
@@ -662,8 +666,8 @@ class Connection:
         return table.read(list(columns), where, include_uncommitted=self._include_uncommitted)
 
     def _place(self, name: TableName) -> str:
-        place = self._catalog.location(self._schema if name.schema is None else name.schema, name.name)
-        return text_argument(place, "catalog.location(…)")
+        location = self._catalog.location(self._schema if name.schema is None else name.schema, name.name)
+        return text_argument(location, "catalog.location(…)")
 
     def _check_open(self) -> None:
         if self._closed:

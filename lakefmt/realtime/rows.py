@@ -270,13 +270,13 @@ def json_converter(rules: ConversionRules) -> Converter:
                 return _text_of(json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False), "JSON")
             except (TypeError, ValueError, RecursionError) as error:
                 raise ValueError(f"JSON cannot hold this {type(value).__name__}: {error}") from None
-        text = _text_of(value, "JSON")
+        json_text = _text_of(value, "JSON")
         if rules.validate_json:
             try:
-                json.loads(text)
+                json.loads(json_text)
             except (ValueError, RecursionError) as error:
                 raise ValueError(f"JSON takes valid JSON only: {error}") from None
-        return text
+        return json_text
 
     return convert
 
@@ -458,14 +458,14 @@ def column_converter(field: SqlField, stored: pa.DataType, rules: ConversionRule
         >>> column_converter(field, pa.list_(pa.int32()), ConversionRules())(["1", None])
         [1, None]
     """
-    kind = field.type.kind
-    if kind is SqlKind.INTERVAL_YEAR_MONTH:
+    sql_kind = field.type.kind
+    if sql_kind is SqlKind.INTERVAL_YEAR_MONTH:
         raise UnsupportedFeature(f"column {field.name!r} has type INTERVAL_YEAR_MONTH: rows cannot hold it")
-    if kind in (SqlKind.ARRAY, SqlKind.VECTOR):
+    if sql_kind in (SqlKind.ARRAY, SqlKind.VECTOR):
         return _list_converter(field.type, stored, rules)
-    if kind is SqlKind.MAP:
+    if sql_kind is SqlKind.MAP:
         return _map_converter(field.type, stored, rules)
-    if kind is SqlKind.STRUCT:
+    if sql_kind is SqlKind.STRUCT:
         return _struct_converter(field.type, stored, rules)
     return _scalar_converter(field.type, stored, rules)
 
@@ -658,8 +658,8 @@ class RowLayout:
 
     def cast_failed(self, position: int, value: object, why: object) -> CastFailed:
         """Return the error of a value that does not fit its column."""
-        text = shown(value)
-        short = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+        shown_value = shown(value)
+        short = shown_value if len(shown_value) <= _LONGEST else f"{shown_value[: _LONGEST - 1]}…"
         return CastFailed(
             f"Failed to cast value for column {self.names[position]!r} of table {self.table!r}, "
             f"type {self.fields[position].type}: {why}; the value is {short}"
@@ -758,12 +758,12 @@ class Row:
         if self.operator in WHOLE_ROWS:
             return values[:], None
         if self.operator in DELETES:
-            chosen = frozenset(layout.key_positions)
+            column_numbers = frozenset(layout.key_positions)
         else:
-            chosen = frozenset(n for n, value in enumerate(values) if value is not UNSET)
+            column_numbers = frozenset(n for n, value in enumerate(values) if value is not UNSET)
         return (
-            [value if n in chosen else None for n, value in enumerate(values)],
-            tuple(name for n, name in enumerate(layout.names) if n in chosen),
+            [value if n in column_numbers else None for n, value in enumerate(values)],
+            tuple(name for n, name in enumerate(layout.names) if n in column_numbers),
         )
 
     def moved(self, layout: RowLayout) -> Row:

@@ -141,7 +141,7 @@ _PLAIN_ARROW_TYPES: Final = {
 }
 
 
-def arrow_type(kind: SqlType, path: str = "") -> pa.DataType:
+def arrow_type(sql_type: SqlType, path: str = "") -> pa.DataType:
     """Return the Arrow type that a table stores for an SQL type; `path` is the column in errors.
 
     Raises:
@@ -153,20 +153,20 @@ def arrow_type(kind: SqlType, path: str = "") -> pa.DataType:
         >>> arrow_type(SqlType(SqlKind.ARRAY, inner=(SqlField("element", SqlType(SqlKind.INT8)),)))
         ListType(list<element: int32>)
     """
-    if kind.kind is SqlKind.INTERVAL_YEAR_MONTH:
+    if sql_type.kind is SqlKind.INTERVAL_YEAR_MONTH:
         raise UnsupportedFeature(
             f"column {path!r} has type INTERVAL_YEAR_MONTH, which cannot be stored: store a number of months"
         )
-    if kind.kind is SqlKind.DECIMAL:
-        return pa.decimal128(kind.precision, kind.scale)
-    if not kind.inner:
-        return _PLAIN_ARROW_TYPES[kind.kind]
+    if sql_type.kind is SqlKind.DECIMAL:
+        return pa.decimal128(sql_type.precision, sql_type.scale)
+    if not sql_type.inner:
+        return _PLAIN_ARROW_TYPES[sql_type.kind]
     fields = [
-        pa.field(inner.name, arrow_type(inner.type, f"{path}.{inner.name}"), inner.nullable) for inner in kind.inner
+        pa.field(inner.name, arrow_type(inner.type, f"{path}.{inner.name}"), inner.nullable) for inner in sql_type.inner
     ]
-    if kind.kind is SqlKind.STRUCT:
+    if sql_type.kind is SqlKind.STRUCT:
         return pa.struct(fields)
-    if kind.kind is not SqlKind.MAP:
+    if sql_type.kind is not SqlKind.MAP:
         return pa.list_(fields[0].with_name("element"))
     if pt.is_string(fields[0].type):
         return pa.map_(pa.string(), fields[1].with_name("value"))
@@ -186,19 +186,19 @@ def encode_types(fields: tuple[SqlField, ...]) -> str:
     return json.dumps({field.name: _document_of_type(field.type) for field in fields}, separators=(",", ":"))
 
 
-def _document_of_type(kind: SqlType) -> dict[str, object]:
-    document: dict[str, object] = {"kind": kind.kind.value}
-    document |= {name: getattr(kind, name) for name in ("length", "precision", "scale") if getattr(kind, name)}
-    if kind.inner:
-        document["inner"] = [[field.name, _document_of_type(field.type), field.nullable] for field in kind.inner]
+def _document_of_type(sql_type: SqlType) -> dict[str, object]:
+    document: dict[str, object] = {"kind": sql_type.kind.value}
+    document |= {name: getattr(sql_type, name) for name in ("length", "precision", "scale") if getattr(sql_type, name)}
+    if sql_type.inner:
+        document["inner"] = [[field.name, _document_of_type(field.type), field.nullable] for field in sql_type.inner]
     return document
 
 
-def decode_types(text: str | None, schema: pa.Schema) -> tuple[SqlField, ...]:
+def decode_types(json_text: str | None, schema: pa.Schema) -> tuple[SqlField, ...]:
     """Return the SQL types of a table's columns: those remembered where they fit what is stored, else the stored type's.
 
     Args:
-        text: the table's property :data:`SQL_TYPES`; None where it has none.
+        json_text: the table's property :data:`SQL_TYPES`; None where it has none.
         schema: the columns of the table.
 
     Raises:
@@ -210,15 +210,15 @@ def decode_types(text: str | None, schema: pa.Schema) -> tuple[SqlField, ...]:
         >>> [str(field.type) for field in decode_types('{"a":{"kind":"VARCHAR","length":3}}', schema)]
         ['VARCHAR(3)', 'INT64']
     """
-    remembered = {} if text is None else _decode_remembered(text)
+    remembered = {} if json_text is None else _decode_remembered(json_text)
     return tuple(
         SqlField(field.name, _declared_or_stored(remembered.get(field.name), field), field.nullable) for field in schema
     )
 
 
-def _decode_remembered(text: str) -> dict[str, SqlType]:
+def _decode_remembered(json_text: str) -> dict[str, SqlType]:
     try:
-        document = json.loads(text)
+        document = json.loads(json_text)
         if not isinstance(document, Mapping):
             raise TypeError("not an object")
         return {name: _type_of_document(value, _DEEPEST_SQL_TYPE) for name, value in document.items()}
@@ -258,17 +258,20 @@ def _is_stored_as(declared: SqlType, stored: pa.DataType) -> bool:
         return False
 
 
-def _shape_of_type(kind: pa.DataType) -> str:
+def _shape_of_type(data_type: pa.DataType) -> str:
     """Return a type's text without names of elements and nullability, which engines write differently."""
-    if pt.is_struct(kind):
+    if pt.is_struct(data_type):
         return (
             "{"
-            + ",".join(f"{kind.field(i).name}:{_shape_of_type(kind.field(i).type)}" for i in range(kind.num_fields))
+            + ",".join(
+                f"{data_type.field(i).name}:{_shape_of_type(data_type.field(i).type)}"
+                for i in range(data_type.num_fields)
+            )
             + "}"
         )
-    if pt.is_map(kind):
-        return f"map<{_shape_of_type(kind.item_type)}>"
-    return f"[{_shape_of_type(kind.value_type)}]" if pt.is_list(kind) else str(kind)
+    if pt.is_map(data_type):
+        return f"map<{_shape_of_type(data_type.item_type)}>"
+    return f"[{_shape_of_type(data_type.value_type)}]" if pt.is_list(data_type) else str(data_type)
 
 
 _PLAIN_SQL_KINDS: Final = {
@@ -283,28 +286,31 @@ _PLAIN_SQL_KINDS: Final = {
 }
 
 
-def _type_of_stored(kind: pa.DataType, path: str) -> SqlType:
-    plain = _PLAIN_SQL_KINDS.get(str(kind))
+def _type_of_stored(data_type: pa.DataType, path: str) -> SqlType:
+    plain = _PLAIN_SQL_KINDS.get(str(data_type))
     if plain is not None:
         return SqlType(plain)
-    if pt.is_fixed_size_binary(kind) and not pt.is_decimal(kind):
+    if pt.is_fixed_size_binary(data_type) and not pt.is_decimal(data_type):
         return SqlType(SqlKind.BINARY)
-    if pt.is_timestamp(kind):
-        return SqlType(SqlKind.TIMESTAMP_LTZ if kind.tz else SqlKind.TIMESTAMP_NTZ)
-    if pt.is_decimal(kind):
-        return SqlType(SqlKind.DECIMAL, precision=kind.precision, scale=kind.scale)
-    if pt.is_list(kind):
-        return SqlType(SqlKind.ARRAY, inner=(_field_of_stored(kind.value_field, f"{path}.element"),))
-    if pt.is_map(kind):
+    if pt.is_timestamp(data_type):
+        return SqlType(SqlKind.TIMESTAMP_LTZ if data_type.tz else SqlKind.TIMESTAMP_NTZ)
+    if pt.is_decimal(data_type):
+        return SqlType(SqlKind.DECIMAL, precision=data_type.precision, scale=data_type.scale)
+    if pt.is_list(data_type):
+        return SqlType(SqlKind.ARRAY, inner=(_field_of_stored(data_type.value_field, f"{path}.element"),))
+    if pt.is_map(data_type):
         return SqlType(
             SqlKind.MAP,
-            inner=(_field_of_stored(kind.key_field, path), _field_of_stored(kind.item_field, f"{path}.value")),
+            inner=(
+                _field_of_stored(data_type.key_field, path),
+                _field_of_stored(data_type.item_field, f"{path}.value"),
+            ),
         )
-    if pt.is_struct(kind):
-        fields = (kind.field(i) for i in range(kind.num_fields))
+    if pt.is_struct(data_type):
+        fields = (data_type.field(i) for i in range(data_type.num_fields))
         return SqlType(SqlKind.STRUCT, inner=tuple(_field_of_stored(field, f"{path}.{field.name}") for field in fields))
     raise UnsupportedFeature(
-        f"column {path!r} has type {kind}, for which rows have no SQL type: write it as Arrow data"
+        f"column {path!r} has type {data_type}, for which rows have no SQL type: write it as Arrow data"
     )
 
 
@@ -372,11 +378,11 @@ class Select:
 Statement = CreateTable | DropTable | Select
 
 
-def parse_statement(text: str, parameters: Sequence[object] | None = None) -> Statement:
+def parse_statement(sql: str, parameters: Sequence[object] | None = None) -> Statement:
     """Return what a text says.
 
     Args:
-        text: one statement, with or without a semicolon behind it.
+        sql: one statement, with or without a semicolon behind it.
         parameters: values for its question marks.
 
     Raises:
@@ -390,19 +396,19 @@ def parse_statement(text: str, parameters: Sequence[object] | None = None) -> St
     # Imported on first use: the import is slow, and most streams need no SQL.
     from sqlglot import errors, exp
 
-    if not text_argument(text, "operation").strip():
+    if not text_argument(sql, "operation").strip():
         raise ProgrammingError("the statement is empty")
-    if len(text) > _LONGEST_STATEMENT:
-        raise NotSupportedError(f"the statement has {len(text):,} characters; at most {_LONGEST_STATEMENT:,} are read")
+    if len(sql) > _LONGEST_STATEMENT:
+        raise NotSupportedError(f"the statement has {len(sql):,} characters; at most {_LONGEST_STATEMENT:,} are read")
     try:
-        trees = [tree for tree in _cursor_dialect().parse(text) if tree is not None]
+        trees = [tree for tree in _cursor_dialect().parse(sql) if tree is not None]
     except (errors.ParseError, errors.TokenError) as error:
-        raise ProgrammingError(f"{text!r:.200} is not SQL: {str(error).splitlines()[0]}") from error
+        raise ProgrammingError(f"{sql!r:.200} is not SQL: {str(error).splitlines()[0]}") from error
     except RecursionError:
-        raise ProgrammingError(f"{text!r:.200} is nested too deeply") from None
+        raise ProgrammingError(f"{sql!r:.200} is nested too deeply") from None
     if len(trees) != 1:
-        raise NotSupportedError(f"one statement at a time is run, and {text!r:.200} has {len(trees)}")
-    tree = _with_parameters(trees[0], parameters, text)
+        raise NotSupportedError(f"one statement at a time is run, and {sql!r:.200} has {len(trees)}")
+    tree = _with_parameters(trees[0], parameters, sql)
     if isinstance(tree, exp.Create):
         return _parse_create(tree)
     if isinstance(tree, exp.Drop):
@@ -438,14 +444,14 @@ def _check_parts(tree: exp.Expr, allowed: frozenset[str]) -> None:
         )
 
 
-def _with_parameters(tree: exp.Expr, parameters: Sequence[object] | None, text: str) -> exp.Expr:
+def _with_parameters(tree: exp.Expr, parameters: Sequence[object] | None, sql: str) -> exp.Expr:
     from sqlglot import exp
 
     # Depth first is the order in the text.
     marks = list(tree.find_all(exp.Placeholder, bfs=False))
     values = list(parameters or ())
     if len(marks) != len(values):
-        raise ProgrammingError(f"{text!r:.200} has {len(marks)} question marks, and {len(values)} values are given")
+        raise ProgrammingError(f"{sql!r:.200} has {len(marks)} question marks, and {len(values)} values are given")
     if not marks:
         return tree
     for mark, value in zip(marks, values, strict=True):
@@ -545,12 +551,12 @@ def _parse_column(tree: exp.Expr) -> tuple[SqlField, bool]:
 
     nullable, in_key = True, False
     for constraint in tree.args.get("constraints") or ():
-        kind = constraint.kind
-        if isinstance(kind, exp.NotNullColumnConstraint):
-            nullable = bool(kind.args.get("allow_null"))
-        elif isinstance(kind, exp.PrimaryKeyColumnConstraint):
+        constraint_kind = constraint.kind
+        if isinstance(constraint_kind, exp.NotNullColumnConstraint):
+            nullable = bool(constraint_kind.args.get("allow_null"))
+        elif isinstance(constraint_kind, exp.PrimaryKeyColumnConstraint):
             in_key = True
-        elif not isinstance(kind, exp.CommentColumnConstraint):
+        elif not isinstance(constraint_kind, exp.CommentColumnConstraint):
             raise _unsupported(constraint)
     return SqlField(tree.name, _parse_type(tree.args.get("kind"), tree.name), nullable), in_key
 
@@ -600,10 +606,10 @@ def _parse_type(tree: object, path: str) -> SqlType:
         return _parse_interval(tree, path)
     name = str(getattr(tree.this, "value", tree.this)).upper()
     if name == "USER-DEFINED":
-        kind = str(tree.args.get("kind")).upper()
-        if kind in _KINDS_BY_OTHER_NAMES:
-            return SqlType(_KINDS_BY_OTHER_NAMES[kind])
-        name = kind if kind == "VECTOR" else name  # in the oldest sqlglot it is such a type
+        type_name = str(tree.args.get("kind")).upper()
+        if type_name in _KINDS_BY_OTHER_NAMES:
+            return SqlType(_KINDS_BY_OTHER_NAMES[type_name])
+        name = type_name if type_name == "VECTOR" else name  # in the oldest sqlglot it is such a type
     numbers = [
         int(each.name) for each in tree.expressions if isinstance(each, exp.DataTypeParam) and each.name.isdigit()
     ]
@@ -636,10 +642,10 @@ def _parse_decimal(numbers: list[int], path: str) -> SqlType:
 
 
 def _parse_interval(tree: exp.Expr, path: str) -> SqlType:
-    text = tree.sql().upper()
-    if "DAY" in text and ("SECOND" in text or "TIME" in text):
+    type_name = tree.sql().upper()
+    if "DAY" in type_name and ("SECOND" in type_name or "TIME" in type_name):
         return SqlType(SqlKind.INTERVAL_DAY_TIME)
-    raise NotSupportedError(f"column {path!r} has type {text}: of intervals, INTERVAL DAY TO SECOND can be stored")
+    raise NotSupportedError(f"column {path!r} has type {type_name}: of intervals, INTERVAL DAY TO SECOND can be stored")
 
 
 def _parse_nested(tree: exp.Expr, name: str, numbers: list[int], path: str) -> SqlType:

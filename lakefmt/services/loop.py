@@ -89,14 +89,14 @@ def hold_table(client: TableClient, owner: str, seconds: float) -> Iterator[Call
         beat_seconds=seconds / _RENEWALS_PER_LEASE,
         name=LEASE_NAME,
     )
-    asked = client.time_source.monotonic()
+    requested_at = client.time_source.monotonic()
     handle = backend.acquire()
     if handle is None:
         yield None
         return
     # A process that was killed while it renewed the lease left the temporary file of that write.
     remove_abandoned(store, LEASE_NAME.rpartition("/")[0], recursive=False)
-    lease = TimedLease(handle, backend.what, client.time_source, asked)
+    lease = TimedLease(handle, backend.what, client.time_source, requested_at)
     stop = lease.start()
     try:
         yield lease.check
@@ -149,7 +149,7 @@ class OperationPool:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
 
@@ -332,7 +332,7 @@ class ServiceLoop:
 
     def _tables_below(self, path: str) -> list[str]:
         try:
-            return [place for place, _ in find_tables(path, storage_options=self._storage_options)]
+            return [table_path for table_path, _ in find_tables(path, storage_options=self._storage_options)]
         except LakefmtError:
             return []  # whoever opens it says why
 

@@ -154,7 +154,7 @@ def choose_services(settings: ServiceSettings, facts: RoundFacts) -> tuple[Servi
     timeline = facts.timeline
     waiting = {pending.action for pending in timeline.pending}
     commits = len(timeline.commits)
-    wanted = {
+    needs = {
         Service.RECOVERY: facts.has_segments,
         Service.COMPACTION: settings.merges_logs
         and (Action.COMPACTION in waiting or is_due(timeline, settings.compaction, facts.now, facts.zone)),
@@ -167,7 +167,7 @@ def choose_services(settings: ServiceSettings, facts: RoundFacts) -> tuple[Servi
         and (Action.CLEAN in waiting or _commits_since_clean(timeline) >= settings.clean_commits),
         Service.ARCHIVE: settings.archives and commits > settings.most_commits,
     }
-    return tuple(service for service in Service if wanted[service])
+    return tuple(service for service in Service if needs[service])
 
 
 def _commits_since_clean(timeline: Timeline) -> int:
@@ -238,11 +238,11 @@ def choose_packed(
     for each in slices:
         if each.num_bytes < limit:
             by_partition.setdefault(each.partition, []).append(each)
-    chosen: set[tuple[PartitionPath, FileId]] = set()
+    file_groups: set[tuple[PartitionPath, FileId]] = set()
     for small in by_partition.values():
         packed = _small_rest(small, rules) if quiet else _files_of_full_levels(small, rules)
-        chosen.update((each.partition, each.file_id) for each in packed)
-    return frozenset(chosen)
+        file_groups.update((each.partition, each.file_id) for each in packed)
+    return frozenset(file_groups)
 
 
 def _small_rest(small: Sequence[SliceSize], rules: PackingRules) -> Sequence[SliceSize]:
@@ -298,7 +298,7 @@ def needed_services(table_at: TableAt, options: Mapping[str, object]) -> tuple[S
 
 def service_settings(settings: Settings, config: TableConfig) -> ServiceSettings:
     """Return what the settings of a table ask for."""
-    kind = config.properties.get("lakefmt.table.kind", "")
+    table_kind = config.properties.get("lakefmt.table.kind", "")
     is_ordered = config.properties.get("lakefmt.append.order", "none") != "none"
     return ServiceSettings(
         merges_logs=config.table_type is TableType.MERGE_ON_READ,
@@ -310,7 +310,7 @@ def service_settings(settings: Settings, config: TableConfig) -> ServiceSettings
         cluster_commits=settings.integer(
             f"hoodie.clustering.{'inline' if settings.flag('hoodie.clustering.inline') else 'async'}.max.commits"
         ),
-        packs=kind == "append" and not is_ordered,
+        packs=table_kind == "append" and not is_ordered,
         cleans=settings.flag("hoodie.clean.automatic"),
         clean_commits=settings.integer("hoodie.clean.trigger.max.commits"),
         archives=settings.flag("hoodie.archive.automatic"),
@@ -320,8 +320,8 @@ def service_settings(settings: Settings, config: TableConfig) -> ServiceSettings
 
 def _min_packed_files(config: TableConfig) -> int:
     """Return how many files of one size are packed together."""
-    text = config.properties.get(MIN_FILES, "")
-    return max(2, int(text)) if text.isascii() and text.isdigit() and len(text) < 8 else MIN_PACKED
+    value = config.properties.get(MIN_FILES, "")
+    return max(2, int(value)) if value.isascii() and value.isdigit() and len(value) < 8 else MIN_PACKED
 
 
 def _round_facts(table_at: TableAt) -> RoundFacts:
@@ -466,11 +466,11 @@ class TableRound:
             if (each.partition, each.file_id) not in busy
         ]
         packing = PackingRules(rules.small_bytes, rules.target_bytes, _min_packed_files(state.config))
-        chosen = choose_packed(sizes, packing, quiet=quiet)
-        if not chosen:
+        file_groups = choose_packed(sizes, packing, quiet=quiet)
+        if not file_groups:
             return None
         self._still_ours()
-        wish = ClusteringWish(only=chosen, partitions={partition for partition, _ in chosen})
+        wish = ClusteringWish(only=file_groups, partitions={partition for partition, _ in file_groups})
         return self._written(Service.PACKING, run_clustering(client, self._options, wish))
 
     def _clean(self) -> ServiceStep:

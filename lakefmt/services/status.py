@@ -194,9 +194,9 @@ def metrics_text(status: ServicesStatus) -> str:
     """
     lines: list[str] = []
 
-    def metric(name: str, kind: str, help_text: str, samples: Sequence[tuple[Mapping[str, str], float]]) -> None:
+    def metric(name: str, metric_type: str, help_text: str, samples: Sequence[tuple[Mapping[str, str], float]]) -> None:
         lines.append(f"# HELP lakefmt_services_{name} {help_text}")
-        lines.append(f"# TYPE lakefmt_services_{name} {kind}")
+        lines.append(f"# TYPE lakefmt_services_{name} {metric_type}")
         lines.extend(f"lakefmt_services_{name}{_label_text(labels)} {value:.15g}" for labels, value in samples)
 
     tables = status.tables

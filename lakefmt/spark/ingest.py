@@ -117,9 +117,9 @@ class SparkEngine:
                 raise UnsupportedFeature(
                     "--engine spark runs no SQL over rows that delete others: what it makes of a row says nothing of its kind"
                 )
-            for text in queries:
+            for query in queries:
                 rows.createOrReplaceTempView(_VIEW)
-                rows = self.session.sql(text)
+                rows = self.session.sql(query)
             with typed_errors():
                 before = batch.rejected_rows
                 rows = self._without_bad(rows, job, batch)
@@ -174,7 +174,7 @@ class SparkEngine:
 
         kinds = run_foreign(look)
         if isinstance(kinds, Raised):
-            if any(text in str(kinds.error) for text in _LOST_MESSAGES):
+            if any(message in str(kinds.error) for message in _LOST_MESSAGES):
                 raise PositionLost("messages of the round were removed before Spark had read them") from kinds.error
             raise kinds.error
         # What SQL makes of the rows has the columns of the table.
@@ -198,9 +198,9 @@ class SparkEngine:
         from pyspark.sql import functions as sql
 
         reason: Column = sql.lit(None).cast("string")
-        for name, text in reversed(list(job.checks.items())):
-            said = f"check {name!r} does not hold: {text}"
-            reason = sql.when(~sql.coalesce(sql.expr(f"({text})"), sql.lit(False)), sql.lit(said)).otherwise(reason)
+        for name, check in reversed(list(job.checks.items())):
+            said = f"check {name!r} does not hold: {check}"
+            reason = sql.when(~sql.coalesce(sql.expr(f"({check})"), sql.lit(False)), sql.lit(said)).otherwise(reason)
         for name in reversed(job.key):
             if name in rows.columns:
                 reason = sql.when(sql.col(f"`{name}`").isNull(), sql.lit(f"key {name!r} is null")).otherwise(reason)
@@ -299,8 +299,8 @@ def _queries(job: TableJob) -> list[str]:
             if not path.is_file():
                 raise InvalidInputError(f"the SQL of a transformer is not in {path}")
             name = path.read_text(encoding="utf-8")
-        text = name.removeprefix("sql:").strip().rstrip(";")
-        texts.append(text.replace("<SRC>", _VIEW).replace("<src>", _VIEW))
+        query = name.removeprefix("sql:").strip().rstrip(";")
+        texts.append(query.replace("<SRC>", _VIEW).replace("<src>", _VIEW))
     return texts
 
 
@@ -430,13 +430,13 @@ def _java_settings(client: Mapping[str, str]) -> dict[str, str]:
         {'kafka.isolation.level': 'read_committed', 'kafka.bootstrap.servers': 'b:9092'}
     """
     settings = {"kafka.isolation.level": "read_committed"}
-    for name, text in client.items():
+    for name, value in client.items():
         if name in _SAME:
-            settings[f"kafka.{name}"] = text
+            settings[f"kafka.{name}"] = value
         elif name in _OTHER_NAMES:
-            settings[f"kafka.{_OTHER_NAMES[name]}"] = text
+            settings[f"kafka.{_OTHER_NAMES[name]}"] = value
         elif name == "ssl.ca.location":
-            settings |= {"kafka.ssl.truststore.type": "PEM", "kafka.ssl.truststore.location": text}
+            settings |= {"kafka.ssl.truststore.type": "PEM", "kafka.ssl.truststore.location": value}
         elif name.startswith(("sasl.", "ssl.")) and name not in ("sasl.username", "sasl.password"):
             raise UnsupportedFeature(f"--engine spark has no setting for {name} of librdkafka")
     if "sasl.username" in client:

@@ -673,13 +673,13 @@ def parse_read_options(options: Mapping[str, str]) -> ReadCall:
 
 
 def _take_bytes(given: dict[str, str], name: str) -> int:
-    text = given.pop(name, "0")
-    if not text.isdecimal() or len(text) > 18:
-        raise InvalidInputError(f"{name} takes a number of bytes, not {text[:40]!r}")
-    return int(text)
+    value = given.pop(name, "0")
+    if not value.isdecimal() or len(value) > 18:
+        raise InvalidInputError(f"{name} takes a number of bytes, not {value[:40]!r}")
+    return int(value)
 
 
-def _instant_digits(text: str | None) -> str | None:
+def _instant_digits(value: str | None) -> str | None:
     """Return a date, a date and time, or seconds or milliseconds since 1970, as the digits of an instant; other text as it is.
 
     So does Hudi: what has no zone is in that of the table's timeline, which is UTC in tables of lakefmt.
@@ -690,19 +690,19 @@ def _instant_digits(text: str | None) -> str | None:
         >>> _instant_digits("1627481468"), _instant_digits("1627481468200")
         ('20210728141108000', '20210728141108200')
     """
-    if text is not None and (since := _EPOCH.fullmatch(text.strip())):
+    if value is not None and (since := _EPOCH.fullmatch(value.strip())):
         seconds, milliseconds = since.groups(default="000")
         return f"{_FIRST_SECOND + dt.timedelta(seconds=int(seconds)):%Y%m%d%H%M%S}{milliseconds}"
-    match = None if text is None else _DATE_AND_TIME.fullmatch(text.strip())
+    match = None if value is None else _DATE_AND_TIME.fullmatch(value.strip())
     if match is None:
-        return text
+        return value
     year, month, day, hour, minute, second, milliseconds = match.groups(default="")
     digits = f"{year}{month}{day}{hour or '00'}{minute or '00'}{second or '00'}"
     return digits + milliseconds.ljust(3, "0")
 
 
-def _start_instant(text: str | None) -> str:
-    return "000" if text is None or text.lower() == "earliest" else text
+def _start_instant(value: str | None) -> str:
+    return "000" if value is None or value.lower() == "earliest" else value
 
 
 def _split_storage(options: Mapping[str, str], problems: _Problems) -> tuple[dict[str, str], dict[str, object]]:
@@ -796,9 +796,9 @@ def _merge_mode_or_payload(given: dict[str, str]) -> str | None:
     return next(iter(said.values()), None)
 
 
-def _mode_of_merger(name: str, text: str) -> str | None:
+def _mode_of_merger(name: str, mergers: str) -> str | None:
     """Return the merge mode that Hudi's own mergers, or the id of a strategy, ask for; None: none but that of the payload."""
-    words = [word.strip() for word in text.split(",") if word.strip()]
+    words = [word.strip() for word in mergers.split(",") if word.strip()]
     modes: set[str | None] = set()
     for word in words:
         short = word.rsplit(".", 1)[-1]
@@ -831,18 +831,18 @@ def _stated_properties(given: Mapping[str, str]) -> dict[str, str]:
 def _creation_arguments(given: Mapping[str, str], merging: str | None) -> dict[str, Any]:
     """Return the arguments of ``create_table`` for a table that the write creates, with the defaults of Hudi's data source."""
     properties = {name: given.get(name, default) for name, default in _TABLE_PROPERTIES.items()}
-    properties |= {kept: given.get(name) for name, kept in _KEY_GENERATORS.items()}
+    properties |= {property_name: given.get(name) for name, property_name in _KEY_GENERATORS.items()}
     properties |= {name: value for name, value in given.items() if name.startswith(_TIMEBASED_PREFIX)}
     ordering = _field_names(given.get(_ORDERING_OPTION))
     if merging is not None and is_payload_class(merging):
         properties["hoodie.compaction.payload.class"] = merging
     # Hudi's default payload class says nothing in a table without an ordering column.
     merge = None if _MERGE_MODE not in given and ordering is None else _MERGE_MODES.get(merging or "")
-    kind = given.get("hoodie.datasource.write.table.type", "COPY_ON_WRITE").upper()
+    table_type = given.get("hoodie.datasource.write.table.type", "COPY_ON_WRITE").upper()
     version = given.get("hoodie.write.table.version", "8")
-    if kind not in _TABLE_TYPES:
+    if table_type not in _TABLE_TYPES:
         raise UnknownSetting(
-            f"hoodie.datasource.write.table.type does not take {kind!r}: expected {', '.join(_TABLE_TYPES)}"
+            f"hoodie.datasource.write.table.type does not take {table_type!r}: expected {', '.join(_TABLE_TYPES)}"
         )
     if version not in ("6", "8", "9"):
         raise UnknownSetting(f"hoodie.write.table.version does not take {version!r}: expected 6, 8 or 9")
@@ -850,7 +850,7 @@ def _creation_arguments(given: Mapping[str, str], merging: str | None) -> dict[s
         "record_key": _field_names(given.get("hoodie.datasource.write.recordkey.field")),
         "partition_by": _field_names(given.get("hoodie.datasource.write.partitionpath.field")),
         "ordering": ordering,
-        "table_type": _TABLE_TYPES[kind],
+        "table_type": _TABLE_TYPES[table_type],
         "table_version": int(version),
         "merge": merge,
         "name": given.get("hoodie.table.name"),
@@ -859,6 +859,6 @@ def _creation_arguments(given: Mapping[str, str], merging: str | None) -> dict[s
     }
 
 
-def _field_names(text: str | None) -> list[str] | None:
-    names = [] if text is None else [name.strip() for name in text.split(",") if name.strip()]
+def _field_names(value: str | None) -> list[str] | None:
+    names = [] if value is None else [name.strip() for name in value.split(",") if name.strip()]
     return names or None

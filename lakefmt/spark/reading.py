@@ -71,9 +71,9 @@ def native_paths(planned: PlannedScan) -> list[str]:
         return []
     files = [each.base for each in slices if each.base is not None]
     table = planned.scan.snapshot.client.store.url
-    places = [_path_for_spark(table, file.path, remote=call.native == "always") for file in files]
-    paths = [place for place in places if place is not None]
-    return paths if paths and len(paths) == len(places) and _have_table_schema(planned, files) else []
+    candidates = [_path_for_spark(table, file.path, remote=call.native == "always") for file in files]
+    paths = [path for path in candidates if path is not None]
+    return paths if paths and len(paths) == len(candidates) and _have_table_schema(planned, files) else []
 
 
 def is_native_query(call: ReadCall) -> bool:
@@ -96,12 +96,12 @@ def fits_natively(stored: pa.Schema, table: pa.Schema) -> bool:
     return plain and same and len(set(names)) == len(names)
 
 
-def _is_read_alike(kind: pa.DataType) -> bool:
-    if pt.is_timestamp(kind):
-        return kind.tz is not None and kind.unit in ("ms", "us")
-    if pt.is_fixed_size_binary(kind) or pt.is_time(kind):
+def _is_read_alike(data_type: pa.DataType) -> bool:
+    if pt.is_timestamp(data_type):
+        return data_type.tz is not None and data_type.unit in ("ms", "us")
+    if pt.is_fixed_size_binary(data_type) or pt.is_time(data_type):
         return False
-    return all(_is_read_alike(kind.field(number).type) for number in range(kind.num_fields))
+    return all(_is_read_alike(data_type.field(number).type) for number in range(data_type.num_fields))
 
 
 def _path_for_spark(table: str, path: str, *, remote: bool) -> str | None:
@@ -141,8 +141,11 @@ def _schemas_of_commits(table_at: TableAt, times: Iterable[InstantTime]) -> tupl
     """Return the schemas that commits wrote with, each once, and the commits that do not tell."""
     commits = {commit.time: commit for commit in table_at.timeline.commits}
     texts = {time: table_at.commit_metadata(commits[time]).schema_text if time in commits else None for time in times}
-    schemas = [avro_to_arrow(text) for text in sorted({text for text in texts.values() if text is not None})]
-    return schemas, {time for time, text in texts.items() if text is None}
+    schemas = [
+        avro_to_arrow(avro_json)
+        for avro_json in sorted({avro_json for avro_json in texts.values() if avro_json is not None})
+    ]
+    return schemas, {time for time, avro_json in texts.items() if avro_json is None}
 
 
 def read_dataframe(spark: SparkSession, path: str, **options: Unpack[SparkReadOptions]) -> DataFrame:

@@ -170,22 +170,22 @@ def register(spark: SparkSession) -> None:
     """
     classes = _classes_of(spark)
     register_data_source(spark)
-    for kind, names in (
+    for spark_class, names in (
         (classes.writer, ("mode", "partitionBy")),
         (classes.reader, ("schema",)),
         (classes.stream_writer, ("outputMode", "queryName")),
         (classes.stream_reader, ()),
     ):
         for name in ("format", "option", "options", *names):
-            _wrap_method(kind, name, _remembering)
+            _wrap_method(spark_class, name, _remembering)
     _wrap_method(classes.stream_writer, "partitionBy", _deferring)
     _wrap_method(classes.writer, "save", _saving)
-    for kind, name in (
+    for spark_class, name in (
         (classes.writer, "saveAsTable"),
         (classes.writer, "insertInto"),
         (classes.stream_writer, "toTable"),
     ):
-        _wrap_method(kind, name, _refusing)
+        _wrap_method(spark_class, name, _refusing)
     _wrap_method(classes.reader, "load", _loading)
     if not _is_connect(spark):
         _wrap_method(type(spark), "sql", _querying)
@@ -201,8 +201,8 @@ def unregister() -> None:
     Example:
         >>> unregister()
     """
-    for (kind, name), original in _original_methods.items():
-        setattr(kind, name, original)
+    for (spark_class, name), original in _original_methods.items():
+        setattr(spark_class, name, original)
     _original_methods.clear()
     restore_sessions()
 
@@ -254,10 +254,10 @@ def _rows_of(writer: _Writer) -> DataFrame:
     return rows
 
 
-def _wrap_method(kind: type, name: str, make: Callable[[str, _Method], _Method]) -> None:
-    if (kind, name) not in _original_methods:
-        original = _original_methods[kind, name] = getattr(kind, name)
-        setattr(kind, name, wraps(original)(make(name, original)))
+def _wrap_method(spark_class: type, name: str, make: Callable[[str, _Method], _Method]) -> None:
+    if (spark_class, name) not in _original_methods:
+        original = _original_methods[spark_class, name] = getattr(spark_class, name)
+        setattr(spark_class, name, wraps(original)(make(name, original)))
 
 
 class _Writer(Protocol):
@@ -347,9 +347,9 @@ def _saving(_: str, original: _Method) -> _Method:
             or options.pop("partitionBy", None)
             or memory.said.get("partitionBy")
         )
-        place, settings = _path_and_options(memory, path, options)
+        table_path, settings = _path_and_options(memory, path, options)
         _partition_by(settings, columns)
-        write_dataframe(_rows_of(self), place, mode or memory.said.get("mode") or "error", **settings)
+        write_dataframe(_rows_of(self), table_path, mode or memory.said.get("mode") or "error", **settings)
         return None
 
     return save
@@ -366,24 +366,24 @@ def _querying(name: str, original: _Method) -> _Method:
     return query
 
 
-def _refuse_catalog_table(spark: SparkSession, text: str) -> None:
+def _refuse_catalog_table(spark: SparkSession, statement: str) -> None:
     """Raise when a statement would make a table in Spark's catalog, which nobody could read or write.
 
     Raises:
         UnsupportedFeature: it would; the text says what SQL can do.
     """
     state = getattr(spark, "_jsparkSession", None)
-    if state is None or not _MAKES_TABLE.search(text):
+    if state is None or not _MAKES_TABLE.search(statement):
         return
-    is_ours = run_foreign(lambda: _makes_our_table(state, text))
+    is_ours = run_foreign(lambda: _makes_our_table(state, statement))
     if isinstance(is_ours, Raised):  # Spark itself says what is wrong with a statement
         _log.debug("a statement was not understood: %s", is_ours.error)
     elif is_ours:
         raise UnsupportedFeature(NO_CATALOG_TABLE)
 
 
-def _makes_our_table(state: _JavaObject, text: str) -> bool:
-    plan = state.sessionState().sqlParser().parsePlan(text)
+def _makes_our_table(state: _JavaObject, statement: str) -> bool:
+    plan = state.sessionState().sqlParser().parsePlan(statement)
     provider = plan.tableSpec().provider() if plan.nodeName() in _CATALOG_PLANS else None
     return provider is not None and provider.isDefined() and str(provider.get()).lower() == _FORMAT
 
@@ -396,15 +396,17 @@ def _loading(_: str, original: _Method) -> _Method:
             return original(self, path, format, schema, **options)
         memory = _remembered(self)
         if hasattr(_session_of(self), "dataSource"):
-            place, settings = _path_and_options(memory, path, options)
-            rows = None if schema or memory.said.get("schema") else native_rows(_session_of(self), place, **settings)
+            table_path, settings = _path_and_options(memory, path, options)
+            rows = (
+                None if schema or memory.said.get("schema") else native_rows(_session_of(self), table_path, **settings)
+            )
             if rows is not None:
                 return rows
             return original(self.option(KEEPS_STATE, "true"), path, format, schema, **options)
         if schema or memory.said.get("schema"):
             raise UnsupportedFeature("schema() is not supported: the table knows its schema; use select()")
-        place, settings = _path_and_options(memory, path, options)
-        return read_dataframe(_session_of(self), place, **settings)
+        table_path, settings = _path_and_options(memory, path, options)
+        return read_dataframe(_session_of(self), table_path, **settings)
 
     return load
 
@@ -423,10 +425,10 @@ def _starting(_: str, original: _Method) -> _Method:
             _partition_by_deferred(self)
             return original(self, path, format, outputMode, partitionBy, queryName, **options)
         memory = _remembered(self)
-        place, settings = _path_and_options(memory, path, options)
+        table_path, settings = _path_and_options(memory, path, options)
         _partition_by(settings, partitionBy or memory.said.get("partitionBy"))
         named = queryName or memory.said.get("queryName")
-        sink = StreamSink(place, outputMode or memory.said.get("outputMode") or "append", settings)
+        sink = StreamSink(table_path, outputMode or memory.said.get("outputMode") or "append", settings)
         if _is_connect(_session_of(self)):
             _tell_query(sink, _session_of(self), named)
         writer = self.foreachBatch(sink)
@@ -485,7 +487,7 @@ def _path_and_options(memory: _Memory, path: object, options: dict[str, object])
         UnsupportedFeature: there is no path.
     """
     settings: dict[str, Any] = {**memory.options, **option_texts(options)}
-    place = str(path or settings.pop("path", ""))
-    if not place:
+    table_path = str(path or settings.pop("path", ""))
+    if not table_path:
         raise UnsupportedFeature("lakefmt needs a path: save(path), load(path) or start(path)")
-    return place, settings
+    return table_path, settings

@@ -96,24 +96,24 @@ def image_texts(images: pa.Array) -> pa.Array:
         >>> image_texts(rows).to_pylist()
         ['{"id": "a", "v": 1.0, "n": null}', 'null']
     """
-    kind = images.type
-    if pt.is_struct(kind):
-        fields = [kind.field(number).name for number in range(kind.num_fields)]
+    data_type = images.type
+    if pt.is_struct(data_type):
+        fields = [data_type.field(number).name for number in range(data_type.num_fields)]
         texts = _record_texts(fields, [image_texts(child) for child in images.flatten()], len(images))
-    elif pt.is_map(kind):
+    elif pt.is_map(data_type):
         texts = _map_texts(images)
-    elif pt.is_list(kind) or pt.is_large_list(kind):
+    elif pt.is_list(data_type) or pt.is_large_list(data_type):
         texts = _enclosed_texts(_joined_lists(image_texts(images.flatten()), images), "[", "]")
-    elif pt.is_floating(kind):
+    elif pt.is_floating(data_type):
         plain = java_text(images, "")
         texts = pc.if_else(pc.is_finite(images), plain, _enclosed_texts(plain, '"', '"'))
-    elif pt.is_date(kind):
+    elif pt.is_date(data_type):
         texts = images.cast(pa.int32()).cast(pa.string())
-    elif pt.is_decimal(kind):
+    elif pt.is_decimal(data_type):
         texts = _decimal_texts(images)
-    elif pt.is_binary(kind) or pt.is_large_binary(kind):
+    elif pt.is_binary(data_type) or pt.is_large_binary(data_type):
         texts = _enclosed_texts(_escaped_texts(_latin_texts(images)), '"', '"')
-    elif pt.is_string(kind) or pt.is_large_string(kind):
+    elif pt.is_string(data_type) or pt.is_large_string(data_type):
         texts = _enclosed_texts(_escaped_texts(images.cast(pa.string())), '"', '"')
     else:
         texts = java_text(images, "")
@@ -150,8 +150,8 @@ def _decimal_texts(numbers: pa.Array) -> pa.Array:
     """Return the bytes of decimals, most significant first, as lists of signed numbers: they are stored in such bytes."""
     size = next(n for n in range(1, 17) if 10**numbers.type.precision <= 1 << (8 * n - 1))
     stored = np.frombuffer(numbers.buffers()[1], np.int8).reshape(-1, 16)
-    chosen = stored[numbers.offset : numbers.offset + len(numbers), size - 1 :: -1]
-    texts = pa.array(chosen.reshape(-1)).cast(pa.string())
+    decimal_bytes = stored[numbers.offset : numbers.offset + len(numbers), size - 1 :: -1]
+    texts = pa.array(decimal_bytes.reshape(-1)).cast(pa.string())
     offsets = pa.array(np.arange(0, (len(numbers) + 1) * size, size, dtype=np.int32))
     return _enclosed_texts(pc.binary_join(pa.ListArray.from_arrays(offsets, texts), ", "), "[", "]")
 

@@ -162,8 +162,8 @@ def cluster_by_tasks(
 
         return _run_tasks(spark, rewrite, len(operations.plan.groups), f"clustering {operations.time}")
 
-    asked = ClusterCall(columns, order, where, partitions, schedule, run)
-    return cluster_call(client, asked, None, run_groups)
+    request = ClusterCall(columns, order, where, partitions, schedule, run)
+    return cluster_call(client, request, None, run_groups)
 
 
 def clean_table(

@@ -79,36 +79,36 @@ def table_schema(schema: pa.Schema, stored: Sequence[str] = ()) -> pa.Schema:
     return pa.schema([pa.field(f.name, _from_spark(f.type)) for f in schema if f.name not in stored])
 
 
-def _to_spark(kind: pa.DataType, name: str) -> pa.DataType:
-    if pt.is_timestamp(kind):
-        return pa.timestamp("us", None if kind.tz is None else "UTC")
-    if pt.is_large_string(kind) or pt.is_string_view(kind):
+def _to_spark(data_type: pa.DataType, name: str) -> pa.DataType:
+    if pt.is_timestamp(data_type):
+        return pa.timestamp("us", None if data_type.tz is None else "UTC")
+    if pt.is_large_string(data_type) or pt.is_string_view(data_type):
         return pa.string()
-    if pt.is_large_binary(kind) or pt.is_fixed_size_binary(kind) or pt.is_binary_view(kind):
+    if pt.is_large_binary(data_type) or pt.is_fixed_size_binary(data_type) or pt.is_binary_view(data_type):
         return pa.binary()
-    if pt.is_dictionary(kind):
-        return _to_spark(kind.value_type, name)
-    if pt.is_time(kind) or pt.is_duration(kind):
-        raise UnsupportedFeature(f"Spark has no type for column {name!r} of type {kind}")
-    return _nested(kind, lambda inner: _to_spark(inner, name))
+    if pt.is_dictionary(data_type):
+        return _to_spark(data_type.value_type, name)
+    if pt.is_time(data_type) or pt.is_duration(data_type):
+        raise UnsupportedFeature(f"Spark has no type for column {name!r} of type {data_type}")
+    return _nested(data_type, lambda inner: _to_spark(inner, name))
 
 
-def _from_spark(kind: pa.DataType) -> pa.DataType:
-    if pt.is_timestamp(kind) and kind.tz is not None:
-        return pa.timestamp(kind.unit, "UTC")
-    return _nested(kind, _from_spark)
+def _from_spark(data_type: pa.DataType) -> pa.DataType:
+    if pt.is_timestamp(data_type) and data_type.tz is not None:
+        return pa.timestamp(data_type.unit, "UTC")
+    return _nested(data_type, _from_spark)
 
 
-def _holds_zoneless(kind: pa.DataType) -> bool:
-    inner = (kind.field(number).type for number in range(kind.num_fields))
-    return bool(pt.is_timestamp(kind) and kind.tz is None) or any(map(_holds_zoneless, inner))
+def _holds_zoneless(data_type: pa.DataType) -> bool:
+    inner = (data_type.field(number).type for number in range(data_type.num_fields))
+    return bool(pt.is_timestamp(data_type) and data_type.tz is None) or any(map(_holds_zoneless, inner))
 
 
-def _nested(kind: pa.DataType, convert: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
-    if pt.is_struct(kind):
-        return pa.struct([pa.field(f.name, convert(f.type)) for f in kind])
-    if pt.is_map(kind):
-        return pa.map_(convert(kind.key_type), convert(kind.item_type))
-    if pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind):
-        return pa.list_(convert(kind.value_type))
-    return kind
+def _nested(data_type: pa.DataType, convert: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    if pt.is_struct(data_type):
+        return pa.struct([pa.field(f.name, convert(f.type)) for f in data_type])
+    if pt.is_map(data_type):
+        return pa.map_(convert(data_type.key_type), convert(data_type.item_type))
+    if pt.is_list(data_type) or pt.is_large_list(data_type) or pt.is_fixed_size_list(data_type):
+        return pa.list_(convert(data_type.value_type))
+    return data_type

@@ -32,8 +32,8 @@ def check_workers(spark: SparkSession) -> None:
     """
     if spark.conf.get(_ASKED, "") == __version__:
         return
-    asked = spark.range(0, 1, 1, 1).mapInArrow(_tell_version, "version string")
-    there = run_foreign(lambda: str(asked.collect()[0]["version"]))
+    versions = spark.range(0, 1, 1, 1).mapInArrow(_tell_version, "version string")
+    there = run_foreign(lambda: str(versions.collect()[0]["version"]))
     if isinstance(there, Raised) and "No module named 'lakefmt" not in str(there.error):
         raise there.error
     why = why_workers_fail(__version__, "" if isinstance(there, Raised) else there)

@@ -165,7 +165,7 @@ class IndexSuite:
             index = choose_index(table.client, settings, state.config)
             if not places_new_keys(index):
                 pytest.skip("this index does not place new keys")
-            places: dict[tuple[str, str], str] = {}
+            file_ids: dict[tuple[str, str], str] = {}
             for value in range(3):
                 rows = _rows(range(3 * value, 3 * value + 20), value)
                 table.upsert(rows)
@@ -181,7 +181,7 @@ class IndexSuite:
                     assert set(placed.file_groups) == {(file_slice.partition, file_slice.file_id)}
                     for key in keys.to_pylist():
                         assert (
-                            places.setdefault((str(file_slice.partition), key), file_slice.file_id)
+                            file_ids.setdefault((str(file_slice.partition), key), file_slice.file_id)
                             == file_slice.file_id
                         )
 

@@ -132,8 +132,8 @@ def check_unique_keys(table: Table | View, *, global_keys: bool = False) -> None
         return
     all_keys = pa.chunked_array([chunk for file in files for chunk in view.keys(file).chunks], pa.string())
     if not global_keys:
-        places = [pa.array([str(file.partition)] * len(view.keys(file)), pa.string()) for file in files]
-        all_keys = pc.binary_join_element_wise(pa.chunked_array(places, pa.string()), all_keys, "\x00")
+        partition_paths = [pa.array([str(file.partition)] * len(view.keys(file)), pa.string()) for file in files]
+        all_keys = pc.binary_join_element_wise(pa.chunked_array(partition_paths, pa.string()), all_keys, "\x00")
     counted = pc.value_counts(all_keys.combine_chunks())
     twice = counted.field("values").filter(pc.greater(counted.field("counts"), 1))
     where = "in the table" if global_keys else "in one partition"

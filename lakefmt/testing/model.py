@@ -108,7 +108,7 @@ class ModelTable:
             rows: the incoming rows.
             partial: columns that a row lacks keep their stored values.
         """
-        kept: dict[int, _Stored | None] = dict(enumerate(self._now))
+        rows_after: dict[int, _Stored | None] = dict(enumerate(self._now))
         added: list[_Stored] = []
         for identity, row in self._combined(rows).items():
             stored_rows = [index for index, old in enumerate(self._now) if self._stored_identity(old) == identity]
@@ -119,14 +119,14 @@ class ModelTable:
                 if not self._wins(row, old.row):
                     late = late or leaves
                 elif leaves:
-                    kept[index] = None
+                    rows_after[index] = None
                 else:
-                    kept[index] = self._written({**old.row, **row} if partial else row, old.place)
-            stays = any(kept[index] is not None for index in stored_rows)
+                    rows_after[index] = self._written({**old.row, **row} if partial else row, old.place)
+            stays = any(rows_after[index] is not None for index in stored_rows)
             if not stays and not late:
                 replaced = self._now[stored_rows[0]].row if stored_rows and partial else {}
                 added.append(self._written({**replaced, **row}))
-        self._commit([*(stored for stored in kept.values() if stored is not None), *added])
+        self._commit([*(stored for stored in rows_after.values() if stored is not None), *added])
 
     def insert(self, rows: Iterable[Row]) -> None:
         """Add rows without a look-up (``insert`` and ``bulk_insert``)."""
@@ -168,9 +168,9 @@ class ModelTable:
         """Replace all rows (``insert_overwrite_table``)."""
         self._commit([*map(self._written, rows)])
 
-    def delete_partitions(self, places: Iterable[object]) -> None:
+    def delete_partitions(self, partitions: Iterable[object]) -> None:
         """Delete whole partitions."""
-        deleted = set(places)
+        deleted = set(partitions)
         self._commit([stored for stored in self._now if stored.place not in deleted])
 
     def rollback(self) -> None:
@@ -187,10 +187,10 @@ class ModelTable:
     def _commit(self, state: Iterable[_Stored]) -> None:
         self._states.append(tuple(state))
 
-    def _written(self, row: Row, place: object = ...) -> _Stored:
-        if place is ... or self.partition is None:
+    def _written(self, row: Row, partition: object = ...) -> _Stored:
+        if partition is ... or self.partition is None:
             return _Stored(dict(row), self._place(row), self.commits + 1)
-        return _Stored({**row, self.partition: place}, place, self.commits + 1)
+        return _Stored({**row, self.partition: partition}, partition, self.commits + 1)
 
     def _place(self, row: Row) -> object:
         return None if self.partition is None else row[self.partition]

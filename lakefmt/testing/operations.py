@@ -90,7 +90,10 @@ class TableShape:
 
     def options(self) -> dict[str, object]:
         """Return the settings that all handles of this table need; all states stay readable, as in the model."""
-        moves = {f"hoodie.{kind}.index.update.partition.path": self.moves for kind in ("bloom", "simple", "record")}
+        moves = {
+            f"hoodie.{index_type}.index.update.partition.path": self.moves
+            for index_type in ("bloom", "simple", "record")
+        }
         return {**moves, "hoodie.clean.automatic": False}
 
     def create(self, url: str, options: Mapping[str, object] | None = None, **further: Any) -> Table:
@@ -114,8 +117,8 @@ class TableShape:
 
     def as_table(self, rows: Iterable[Row], columns: Iterable[str] | None = None) -> pa.Table:
         """Return rows as an Arrow table; missing columns are null."""
-        wanted = self.schema if columns is None else pa.schema([self.schema.field(name) for name in columns])
-        return pa.Table.from_pylist([dict(row) for row in rows], schema=wanted)
+        schema = self.schema if columns is None else pa.schema([self.schema.field(name) for name in columns])
+        return pa.Table.from_pylist([dict(row) for row in rows], schema=schema)
 
 
 @dataclass(frozen=True)
@@ -155,8 +158,8 @@ class Verb:
         if self.name in ("update", "soft_delete", "partial_upsert") and model.has_duplicates:
             return None
         if self.name == "delete_partitions":
-            places = tuple(place for place in self.places if place in model.places())
-            return replace(self, places=places) if places else None
+            partitions = tuple(partition for partition in self.places if partition in model.places())
+            return replace(self, places=partitions) if partitions else None
         if self.name == "partial_upsert" and model.global_keys and model.moves and model.partition is not None:
             rows = tuple(r for r in self.rows if model.partitions_of(r[model.key]) <= {r[model.partition]})
             rows = tuple({row[model.key]: row for row in rows}.values())
@@ -166,9 +169,13 @@ class Verb:
     def _new_to(self, model: ModelTable) -> tuple[Row, ...]:
         replaced = self._replaced(model)
         rows = {row[model.key]: row for row in self.rows if model.partitions_of(row[model.key]) <= replaced}
-        kept = tuple(rows.values())
+        remaining_rows = tuple(rows.values())
         # An omitted row may have been the only one of a partition to replace.
-        return kept if len(kept) == len(self.rows) else replace(self, rows=kept)._new_to(model)
+        return (
+            remaining_rows
+            if len(remaining_rows) == len(self.rows)
+            else replace(self, rows=remaining_rows)._new_to(model)
+        )
 
     def _replaced(self, model: ModelTable) -> set[object]:
         if self.name == "insert_overwrite":
@@ -244,7 +251,7 @@ def _soft_delete(verb: Verb, shape: TableShape, table: Table) -> CommitResult:
 
 def _delete_partitions(verb: Verb, shape: TableShape, table: Table) -> CommitResult:
     assert shape.partition_by is not None, "an unpartitioned table has no partitions to delete"
-    rows = shape.as_table([{shape.partition_by: place} for place in verb.places])
+    rows = shape.as_table([{shape.partition_by: partition} for partition in verb.places])
     paths = build_partition_paths(table.client.key_spec(table.properties), rows).cast(pa.string())
     return table.delete_partitions([str(path) for path in paths.unique()], **verb.how)
 

@@ -206,14 +206,14 @@ class WrapperStore:
 
     def make_directories(self, names: Iterable[str], *, durable: bool = False) -> None:
         """Create directories, as one effect."""
-        wanted = [*names]
+        directories = [*names]
         self.perform(
             Step(
                 "make_directories",
-                wanted[0] if wanted else "",
+                directories[0] if directories else "",
                 0,
-                lambda: self.inner.make_directories(wanted, durable=durable),
-                lambda: self.inner.make_directories(wanted[: len(wanted) // 2], durable=durable),
+                lambda: self.inner.make_directories(directories, durable=durable),
+                lambda: self.inner.make_directories(directories[: len(directories) // 2], durable=durable),
             )
         )
 
@@ -274,9 +274,9 @@ class _WrappedObjectWriter:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._context.__exit__(kind, error, trace)
+        self._context.__exit__(error_type, error, trace)
         if isinstance(error, SimulatedCrash):
             # The inner writer cleaned up; a dying process does not.
             self._store.leave_temporary_object(self._name, b"half of it")

@@ -152,11 +152,11 @@ class CountingStore(WrapperStore):
 
     def delete(self, names: Iterable[str]) -> None:
         """Remove objects in one call of the inner store; each name is recorded."""
-        wanted = object_names(names)
+        object_keys = object_names(names)
         try:
-            self.inner.delete(wanted)
+            self.inner.delete(object_keys)
         finally:
-            self._note(*(Access("delete", name) for name in wanted))
+            self._note(*(Access("delete", name) for name in object_keys))
 
     def arrow_filesystem(self) -> tuple[pafs.FileSystem, str]:
         """Return an Arrow file system that records every range read."""
@@ -447,9 +447,9 @@ class DelayStore(WrapperStore):
 
     def delete(self, names: Iterable[str]) -> None:
         """Wait once, then remove objects in one call."""
-        wanted = object_names(names)
-        self._wait("delete", wanted[0] if wanted else "", 0)
-        self.inner.delete(wanted)
+        object_keys = object_names(names)
+        self._wait("delete", object_keys[0] if object_keys else "", 0)
+        self.inner.delete(object_keys)
 
     def arrow_filesystem(self) -> tuple[pafs.FileSystem, str]:
         """Return an Arrow file system in which every range read waits."""

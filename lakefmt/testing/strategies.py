@@ -66,7 +66,7 @@ def schemas(draw: st.DrawFn, max_columns: int = 2) -> pa.Schema:
     """Draw a schema: ``id`` (key), ``city`` (partition), ``ts`` (ordering), ``v``, and up to `max_columns` others."""
     kinds = draw(st.lists(st.sampled_from(list(TYPES)), max_size=max_columns))
     fixed = [("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("v", pa.int64())]
-    return pa.schema([*fixed, *((f"c{number}", kind) for number, kind in enumerate(kinds))])
+    return pa.schema([*fixed, *((f"c{number}", data_type) for number, data_type in enumerate(kinds))])
 
 
 @st.composite
@@ -92,14 +92,14 @@ def rows(shape: TableShape) -> st.SearchStrategy[Row]:
 
 
 def _column(shape: TableShape, name: str) -> st.SearchStrategy[Any]:
-    kind = shape.schema.field(name).type
+    data_type = shape.schema.field(name).type
     if name == shape.record_key:
-        return st.sampled_from(KEYS) if pa.types.is_string(kind) else values(kind, nullable=False)
-    if name in (shape.partition_by, "city") and pa.types.is_string(kind):
+        return st.sampled_from(KEYS) if pa.types.is_string(data_type) else values(data_type, nullable=False)
+    if name in (shape.partition_by, "city") and pa.types.is_string(data_type):
         return st.sampled_from(PLACES)
-    if name in (shape.ordering, "ts") and pa.types.is_integer(kind):
+    if name in (shape.ordering, "ts") and pa.types.is_integer(data_type):
         return st.sampled_from([None, 0, 1, 2, 3])
-    return st.integers(0, 4) if name == "v" else values(kind)
+    return st.integers(0, 4) if name == "v" else values(data_type)
 
 
 def batches(shape: TableShape, min_rows: int = 1, max_rows: int = 6) -> st.SearchStrategy[tuple[Row, ...]]:
@@ -120,8 +120,8 @@ def verbs(shape: TableShape, names: Sequence[str] = VERBS, max_rows: int = 6) ->
         >>> verbs(TableShape(pa.schema([("id", pa.string()), ("v", pa.int64())])), ["rollback"])
         just(Verb(name='rollback', ...))
     """
-    asked = [name for name in names if shape.partition_by or name != "delete_partitions"]
-    return st.one_of([_verb(shape, name, max_rows) for name in asked])
+    verb_names = [name for name in names if shape.partition_by or name != "delete_partitions"]
+    return st.one_of([_verb(shape, name, max_rows) for name in verb_names])
 
 
 def _verb(shape: TableShape, name: str, max_rows: int) -> st.SearchStrategy[Verb]:

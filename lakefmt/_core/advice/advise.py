@@ -192,12 +192,12 @@ def _mor_write_amounts(profile: TableProfile, choice: TableChoice, layout: _Layo
         logs += count * _touched_files(layout.files, in_logs)
         logged += count * in_logs
         opened += 0.0 if choice.index == "bucket" else count * min(1.0, new)
-    kind = choice.log_format
+    log_format = choice.log_format
     return {
         "delta_commits": 1.0,
         "batch_mb": profile.batch_rows * profile.row_bytes / _MB,
-        f"{kind}_logs": logs,
-        f"{kind}_log_mb": logged * _log_row_mb(profile, choice),
+        f"{log_format}_logs": logs,
+        f"{log_format}_log_mb": logged * _log_row_mb(profile, choice),
         "new_files": opened,
     }
 
@@ -640,11 +640,11 @@ def give_reasons(
 
 def _reason_of_commits(profile: TableProfile, choice: TableChoice) -> str:
     written, before = (_written_megabytes(profile, each) for each in (choice, profile.today))
-    text = (
+    sentence = (
         f"A usual commit brings {profile.batch_rows:,} rows, {profile.update_share:.0%} of them updates, to "
         f"{profile.batch_partitions:.3g} of {profile.partitions:,} partitions and writes about {_megabytes_text(written)}"
     )
-    return f"{text}." if choice == profile.today else f"{text}, today {_megabytes_text(before)}."
+    return f"{sentence}." if choice == profile.today else f"{sentence}, today {_megabytes_text(before)}."
 
 
 def _reason_of_reads(profile: TableProfile, choice: TableChoice, cost: ExpectedCost, today: ExpectedCost) -> str:
@@ -656,8 +656,8 @@ def _reason_of_reads(profile: TableProfile, choice: TableChoice, cost: ExpectedC
         else f"merges logs into {_megabytes_text(merged)} of base files"
     )
     share = f"{profile.reads_per_commit:.3g} of them per commit cost {cost.read:.3g} s"
-    text = f"A full read {reads}, and {share}"
-    return f"{text}." if choice == profile.today else f"{text}, today {today.read:.3g} s."
+    sentence = f"A full read {reads}, and {share}"
+    return f"{sentence}." if choice == profile.today else f"{sentence}, today {today.read:.3g} s."
 
 
 def _reason_of_index(choice: TableChoice) -> str:

@@ -278,7 +278,7 @@ def check_names_tuple(value: object, name: str) -> None:
         raise InvalidInputError(f"{name} must be a tuple of column names")
 
 
-def checked_fields(kind: type, given: object, what: str) -> dict[str, Any]:
+def checked_fields(data_class: type, given: object, what: str) -> dict[str, Any]:
     """Return the fields of a JSON object for a dataclass.
 
     Raises:
@@ -286,7 +286,7 @@ def checked_fields(kind: type, given: object, what: str) -> dict[str, Any]:
     """
     if not isinstance(given, Mapping):
         raise InvalidInputError(f"{what} must be a JSON object")
-    names = {field.name for field in fields(kind)}
+    names = {field.name for field in fields(data_class)}
     others = sorted(str(name) for name in given if name not in names)
     if others:
         raise InvalidInputError(f"{what} has unknown fields: {', '.join(others[:5])}")

@@ -181,11 +181,11 @@ def _choice_of_today(table_at: TableAt, bodies: Sequence[tuple[Instant, CommitMe
 
 
 def _index_of_today(client: TableClient, config: TableConfig, settings: Settings) -> str:
-    asked = settings.text("hoodie.index.type") or client.load_notes().get("index") or "bloom"
-    name = own_name(str(asked))
+    index_type = settings.text("hoodie.index.type") or client.load_notes().get("index") or "bloom"
+    name = own_name(str(index_type))
     if name not in INDEXES:
         raise UnsupportedFeature(
-            f"advice knows no costs of the index {asked!r} of this table: it knows {', '.join(sorted(INDEXES))}"
+            f"advice knows no costs of the index {index_type!r} of this table: it knows {', '.join(sorted(INDEXES))}"
         )
     return name
 

@@ -72,8 +72,8 @@ class BenchCell:
     @property
     def id(self) -> str:
         """A text that is the same for the same measurement only."""
-        text = json.dumps([_CELL_VERSION, self.as_json()], sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        json_text = json.dumps([_CELL_VERSION, self.as_json()], sort_keys=True)
+        return hashlib.sha256(json_text.encode()).hexdigest()[:16]
 
     def as_json(self) -> dict[str, object]:
         """Return the cell as JSON holds it."""
@@ -155,18 +155,18 @@ def buckets_for(profile: TableProfile, file_bytes: int) -> int:
 def _index_cells(name: str, profile: TableProfile) -> list[BenchCell]:
     buckets = buckets_for(profile, DEFAULT_FILE_BYTES)
     cells = []
-    for kind in ("cow", "mor"):
+    for table_type in ("cow", "mor"):
         for index in ("bloom", "simple", "global_bloom", "global_simple", "record", "bucket"):
             number = buckets if index == "bucket" else 0
-            choice = TableChoice(kind, index, buckets=number, compact_after=5 if kind == "mor" else 0)
-            cells.append(BenchCell("choice", name, profile, choice, label=f"{kind}, {index}"))
-        over = TableChoice(kind, "bloom", compact_after=5 if kind == "mor" else 0, metadata=True)
-        cells.append(BenchCell("choice", name, profile, over, label=f"{kind}, bloom over the metadata table"))
-        if kind == "cow":
+            choice = TableChoice(table_type, index, buckets=number, compact_after=5 if table_type == "mor" else 0)
+            cells.append(BenchCell("choice", name, profile, choice, label=f"{table_type}, {index}"))
+        over = TableChoice(table_type, "bloom", compact_after=5 if table_type == "mor" else 0, metadata=True)
+        cells.append(BenchCell("choice", name, profile, over, label=f"{table_type}, bloom over the metadata table"))
+        if table_type == "cow":
             for fpp, entries in (("0.01", "0"), ("0.000001", "0"), ("0.000001", "1000")):
                 set_to = {"hoodie.index.bloom.fpp": fpp, "hoodie.index.bloom.num_entries": entries}
                 label = f"cow, bloom, fpp {fpp}" + (f", begun for {entries} keys" if entries != "0" else "")
-                cells.append(BenchCell("choice", name, profile, TableChoice(kind), label=label, options=set_to))
+                cells.append(BenchCell("choice", name, profile, TableChoice(table_type), label=label, options=set_to))
     ring = {"hoodie.index.bucket.engine": "CONSISTENT_HASHING"}
     hashed = TableChoice("mor", "bucket", buckets=max(1, buckets), compact_after=5)
     cells.append(BenchCell("choice", name, profile, hashed, label="mor, consistent hashing", options=ring))
@@ -175,12 +175,14 @@ def _index_cells(name: str, profile: TableProfile) -> list[BenchCell]:
 
 def _filter_cells(name: str, profile: TableProfile) -> list[BenchCell]:
     """Return filters on their own: lakefmt's by type, rate and entries, then the yardsticks."""
-    asked: list[dict[str, str]] = [
-        {"filter": kind, "fpp": fpp, "entries": entries}
-        for kind, entries in (("SIMPLE", "all"), ("SIMPLE", "half"), ("DYNAMIC_V0", "half"))
+    filter_options: list[dict[str, str]] = [
+        {"filter": filter_type, "fpp": fpp, "entries": entries}
+        for filter_type, entries in (("SIMPLE", "all"), ("SIMPLE", "half"), ("DYNAMIC_V0", "half"))
         for fpp in ("0.01", "0.000001", "0.000000001")
     ]
-    asked += [{"filter": kind, "fpp": "0.01", "entries": "all"} for kind in ("pybloom-live", "parquet")]
+    filter_options += [
+        {"filter": filter_type, "fpp": "0.01", "entries": "all"} for filter_type in ("pybloom-live", "parquet")
+    ]
     return [
         BenchCell(
             "filter",
@@ -190,7 +192,7 @@ def _filter_cells(name: str, profile: TableProfile) -> list[BenchCell]:
             label=f"filter {each['filter']}, fpp {each['fpp']}, sized for {each['entries']} keys",
             options=each,
         )
-        for each in asked
+        for each in filter_options
     ]
 
 
@@ -201,8 +203,8 @@ def _compaction_cells(name: str, profile: TableProfile) -> list[BenchCell]:
     cells = [cell("copy-on-write", TableChoice("cow"))]
     for logs in ("avro", "parquet"):
         for after in (0, 2, 5, 10):
-            text = f"compacted after {after}" if after else "never compacted"
-            cells.append(cell(f"{logs} logs, {text}", TableChoice("mor", "bloom", logs, compact_after=after)))
+            frequency = f"compacted after {after}" if after else "never compacted"
+            cells.append(cell(f"{logs} logs, {frequency}", TableChoice("mor", "bloom", logs, compact_after=after)))
     after_five = TableChoice("mor", "bloom", compact_after=5)
     for strategy in _COMPACTION_STRATEGIES:
         set_to = {"hoodie.compaction.strategy": f"{strategy}CompactionStrategy"}

@@ -355,16 +355,16 @@ def measure_clustering(cell: BenchCell, folder: Path) -> dict[str, object]:
         "hoodie.clustering.plan.strategy.target.file.max.bytes": size,
         "hoodie.clustering.plan.strategy.small.file.limit": 1 << 40,
     }
-    place = str(folder)
+    path = str(folder)
     create_table(
-        place, schema=base.schema, record_key=KEY, partition_by=PARTITION, ordering=ORDERING, options=options
+        path, schema=base.schema, record_key=KEY, partition_by=PARTITION, ordering=ORDERING, options=options
     ).bulk_insert(base)
     filters = _clustering_filters(cell)
-    before, rows_before = _read_by_filters(place, options, filters)
-    store = CountingStore(open_store(place))
+    before, rows_before = _read_by_filters(path, options, filters)
+    store = CountingStore(open_store(path))
     table = Table(TableClient(store, options))
     done, seconds = timed(lambda: table.cluster(list(choice.cluster_by), order=choice.cluster_order))
-    after, rows_after = _read_by_filters(place, options, filters)
+    after, rows_after = _read_by_filters(path, options, filters)
     if rows_before != rows_after:
         raise InternalError(f"{cell.name}: filters returned {rows_after} rows after clustering, {rows_before} before")
     return {
@@ -372,7 +372,7 @@ def measure_clustering(cell: BenchCell, folder: Path) -> dict[str, object]:
         "read_after": after,
         "service_seconds": [[round(each, 6) for each in seconds]],
         "bytes_written": {"service": store.statistics().bytes_written},
-        "newest_bytes": sum(each.size_bytes for each in open_table(place).file_groups()),
+        "newest_bytes": sum(each.size_bytes for each in open_table(path).file_groups()),
         "rows": done.num_rows,
     }
 
@@ -385,15 +385,15 @@ def _clustering_filters(cell: BenchCell, count: int = 8) -> list[str]:
     return [f"n >= {low[0]} and n < {low[0] + width} and m >= {low[1]} and m < {low[1] + width}" for low in lows]
 
 
-def _read_by_filters(place: str, options: dict[str, object], filters: list[str]) -> tuple[dict[str, object], list[int]]:
+def _read_by_filters(path: str, options: dict[str, object], filters: list[str]) -> tuple[dict[str, object], list[int]]:
     rows, files, read, seconds = [], [], [], []
     for each in filters:
-        store = CountingStore(open_store(place))
+        store = CountingStore(open_store(path))
         table = Table(TableClient(store, options))
         result = table.read(filter=each)
         rows.append(result.num_rows)
         read.append(store.statistics().bytes_read)
-        plain = open_table(place, options=options)
+        plain = open_table(path, options=options)
         _, took = timed(lambda: plain.read(filter=each))  # noqa: B023 - called at once
         seconds.append(took)
         files.append(table.explain(each).steps[-1].files)
@@ -415,29 +415,33 @@ def measure_filter(cell: BenchCell) -> dict[str, object]:
     Raises:
         InvalidInputError: there is no such filter.
     """
-    kind, rate = cell.options.get("filter", ""), float(cell.options.get("fpp", "0.01"))
+    filter_type, rate = cell.options.get("filter", ""), float(cell.options.get("fpp", "0.01"))
     count = min(cell.profile.rows, _MOST_FILTER_KEYS)
-    if kind == "pybloom-live":
+    if filter_type == "pybloom-live":
         count = min(count, _MOST_PYBLOOM_KEYS)
     keys = RowSource(cell.profile).base()[KEY].combine_chunks()
     stored = keys.slice(0, count // 2)
     absent = keys.slice(count // 2, count // 2)
     if not len(stored):
         raise InvalidInputError("a filter needs at least two rows")
-    if kind == "pybloom-live":
+    if filter_type == "pybloom-live":
         return _measure_pybloom(stored, absent, rate)
-    if kind == "parquet":
+    if filter_type == "parquet":
         return _measure_parquet_filter(stored, absent, rate)
-    if kind not in ("SIMPLE", "DYNAMIC_V0"):
-        raise InvalidInputError(f"unknown filter {kind!r}: expected SIMPLE, DYNAMIC_V0, pybloom-live or parquet")
-    return _measure_own_filter(stored, absent, rate, kind, cell.options.get("entries", "all"))
+    if filter_type not in ("SIMPLE", "DYNAMIC_V0"):
+        raise InvalidInputError(f"unknown filter {filter_type!r}: expected SIMPLE, DYNAMIC_V0, pybloom-live or parquet")
+    return _measure_own_filter(stored, absent, rate, filter_type, cell.options.get("entries", "all"))
 
 
-def _measure_own_filter(stored: pa.Array, absent: pa.Array, rate: float, kind: str, entries: str) -> dict[str, object]:
+def _measure_own_filter(
+    stored: pa.Array, absent: pa.Array, rate: float, filter_type: str, entries: str
+) -> dict[str, object]:
     sized = max(1, len(stored) // 2 if entries == "half" else len(stored))
 
     def build() -> BloomFilter:
-        made = BloomFilter.simple(sized, rate) if kind == "SIMPLE" else BloomFilter.sized(sized, rate, len(stored))
+        made = (
+            BloomFilter.simple(sized, rate) if filter_type == "SIMPLE" else BloomFilter.sized(sized, rate, len(stored))
+        )
         made.add(stored)
         return made
 
@@ -563,7 +567,7 @@ class RowSource:
         Args:
             number: from 1, rising.
         """
-        chosen, new = [], []
+        updated_keys, new = [], []
         others = self._rng.permutation(self.partitions - 1)
         spread, first = self.profile.spread, 0
         for count, rows in spread:
@@ -572,14 +576,14 @@ class RowSource:
                 partition = self.partitions - 1 if not first else int(others[first - 1])
                 first += 1
                 updates = self._stored(partition, round(rows * self.profile.update_share))
-                chosen.append(updates)
+                updated_keys.append(updates)
                 new.append(np.full(max(0, round(rows) - len(updates)), partition))
         added = np.concatenate(new)
         numbers = len(self._written) + np.arange(len(added))
         self._partition_of = np.concatenate([self._partition_of, added])
         self._written = np.concatenate([self._written, np.zeros(len(added), np.int64)])
         self._alive = np.concatenate([self._alive, np.ones(len(added), bool)])
-        written = np.concatenate([*chosen, numbers])
+        written = np.concatenate([*updated_keys, numbers])
         self._rng.shuffle(written)
         self._written[written] = number
         rows_of_batch = self._table(written, number)

@@ -71,10 +71,10 @@ def page_of(suite: str, report: BenchReport) -> str:
     ]
     tables = rows_by_workload(suite, report)
     for workload, records in groupby(report.records, key=lambda record: record.cell.workload):
-        chosen = list(records)
+        cell_records = list(records)
         parts.append(f"<h2>{escape(workload)}</h2>")
-        parts.append(f'<p class="about">{escape(_profile_text(chosen[0]))}</p>')
-        parts += _html_charts(chosen)
+        parts.append(f'<p class="about">{escape(_profile_text(cell_records[0]))}</p>')
+        parts += _html_charts(cell_records)
         for (name, kind), rows in tables.items():
             if name == workload:
                 parts.append(_html_table([title for title, _ in columns_of(suite, kind)], rows))
@@ -146,7 +146,7 @@ def pareto_front(costs: Sequence[tuple[float, float]]) -> list[int]:
 
 def _html_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     head = "".join(f"<th>{escape(title)}</th>" for title in ("", *titles))
-    body = "\n".join("<tr>" + "".join(f"<td>{escape(text)}</td>" for text in texts) + "</tr>" for texts in rows)
+    body = "\n".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in texts) + "</tr>" for texts in rows)
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table></div>'
 
 
@@ -167,8 +167,8 @@ def _cost_per_commit(figures: Figures, name: str, record: CellRecord) -> str:
     return _milliseconds_text(seconds_per_commit(figures, record.cell.profile.reads_per_commit)[name])
 
 
-def _moved_per_commit(figures: Figures, kind: str, phase: str) -> float | None:
-    return figures[kind].get(phase, 0) / len(figures["write_seconds"]) if kind in figures else None
+def _moved_per_commit(figures: Figures, figure: str, phase: str) -> float | None:
+    return figures[figure].get(phase, 0) / len(figures["write_seconds"]) if figure in figures else None
 
 
 _COST_COLUMNS: tuple[Column, ...] = (
@@ -306,8 +306,10 @@ def scatter_chart(points: Sequence[ChartPoint], x_title: str, y_title: str) -> s
     for point in shown:
         x, y = place(point)
         title = f"{point.name}: {point.x:.4g}, {point.y:.4g}"
-        kind = "mark" if point.marked else "other"
-        parts.append(f'<circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="5"><title>{escape(title)}</title></circle>')
+        css_class = "mark" if point.marked else "other"
+        parts.append(
+            f'<circle class="{css_class}" cx="{x:.1f}" cy="{y:.1f}" r="5"><title>{escape(title)}</title></circle>'
+        )
         if point.marked:
             anchor, shift = ("end", -8) if x > _CHART_WIDTH / 2 else ("start", 8)
             parts.append(

@@ -98,7 +98,7 @@ class BenchReport:
 
 def run_cells(
     cells: Sequence[BenchCell],
-    kept: Path | None,
+    results_file: Path | None,
     *,
     minutes: float,
     resume: bool = True,
@@ -110,7 +110,7 @@ def run_cells(
 
     Args:
         cells: what to measure.
-        kept: the file of results; None: they are not kept.
+        results_file: the file of results; None: they are not kept.
         minutes: a cell that is not done by then is stopped and left.
         resume: whether results of earlier runs count; False: all cells are measured.
         report: called before each cell with its number, from 0.
@@ -121,7 +121,9 @@ def run_cells(
         The records and what is left.
     """
     measure, begin = measure or measure_apart, clock()
-    done = {record.cell.id: record for record in load_records(kept)} if kept is not None and resume else {}
+    done = (
+        {record.cell.id: record for record in load_records(results_file)} if results_file is not None and resume else {}
+    )
     done = {name: record for name, record in done.items() if not record.error}
     resumed = sum(cell.id in done for cell in cells)
     left: list[BenchCell] = []
@@ -146,8 +148,8 @@ def run_cells(
             machine_text(),
         )
         done[cell.id] = record
-        if kept is not None and not failed:
-            append_record(kept, record)
+        if results_file is not None and not failed:
+            append_record(results_file, record)
     records = tuple(done[cell.id] for cell in cells if cell.id in done)
     return BenchReport(records, tuple(left), resumed, clock() - begin)
 
@@ -206,13 +208,13 @@ def load_records(path: Path) -> list[CellRecord]:
     return list(newest.values())
 
 
-def _parsed_record(given: object, place: str) -> CellRecord:
+def _parsed_record(given: object, location: str) -> CellRecord:
     if not isinstance(given, dict) or not isinstance(given.get("figures"), dict):
-        raise CorruptFile(f"{place} is not a result of the suite")
+        raise CorruptFile(f"{location} is not a result of the suite")
     try:
         cell = BenchCell.from_json(given.get("cell"))
     except (InvalidInputError, TypeError) as error:
-        raise CorruptFile(f"{place} is not a result of the suite: {error}") from None
+        raise CorruptFile(f"{location} is not a result of the suite: {error}") from None
     return CellRecord(cell, given["figures"], str(given.get("error", "")), str(given.get("machine", "")))
 
 
@@ -282,7 +284,11 @@ def machine_factors(records: Iterable[CellRecord], shipped: CostCurves, machine:
     samples = _samples_by_operation(records, shipped.clock)
     factors: dict[str, float] = {}
     for operation, rows in samples.items():
-        ratios = [value / wanted for amounts, value in rows if (wanted := shipped.of(operation, amounts)) > 0]
+        ratios = [
+            value / expected_seconds
+            for amounts, value in rows
+            if (expected_seconds := shipped.of(operation, amounts)) > 0
+        ]
         if len(ratios) >= _LEAST_CELLS:
             factors[operation] = float(f"{min(max(median(ratios), 1 / _MOST_FACTOR), _MOST_FACTOR):.4g}")
     return CostCurves(shipped.seconds, machine, factors, shipped.clock) if {"write", "read"} <= set(factors) else None

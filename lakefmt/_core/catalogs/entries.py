@@ -132,8 +132,8 @@ def _entry(
 
 
 def _spark_properties(schema: pa.Schema, fields: tuple[str, ...], options: SyncOptions) -> dict[str, str]:
-    text, size = spark_schema_json(schema, fields), options.schema_part
-    parts = [text[start : start + size] for start in range(0, len(text), size)]
+    schema_json, size = spark_schema_json(schema, fields), options.schema_part
+    parts = [schema_json[start : start + size] for start in range(0, len(schema_json), size)]
     properties = {"spark.sql.sources.provider": "hudi", f"{OWNED_PREFIX}numParts": str(len(parts))}
     properties |= {f"{OWNED_PREFIX}part.{number}": part for number, part in enumerate(parts)}
     if options.spark_version:
@@ -150,8 +150,8 @@ def _keys(spec: KeySpec, fields: tuple[str, ...], schema: pa.Schema, options: Sy
         column = field_at(schema, field.name)
         # Formatted times are texts, whatever their column holds.
         tells = column is not None and field.timestamp is None and options.extractor not in _DIGITS_OF_SLASHED
-        kind = hive_type(column.type, timestamps=options.timestamps) if column is not None and tells else "string"
-        keys.append(CatalogColumn(field.name.lower(), kind))
+        hive_name = hive_type(column.type, timestamps=options.timestamps) if column is not None and tells else "string"
+        keys.append(CatalogColumn(field.name.lower(), hive_name))
     return tuple(keys)
 
 
@@ -238,11 +238,11 @@ _SPARK_NAMES: Final = {
 }
 
 
-def hive_type(kind: pa.DataType, *, timestamps: bool = True) -> str:
+def hive_type(data_type: pa.DataType, *, timestamps: bool = True) -> str:
     """Return the name of the Hive type for a stored type.
 
     Args:
-        kind: as a table stores it.
+        data_type: as a table stores it.
         timestamps: whether times are ``timestamp``, or the ``bigint`` that they are stored as.
 
     Raises:
@@ -252,22 +252,22 @@ def hive_type(kind: pa.DataType, *, timestamps: bool = True) -> str:
         >>> hive_type(pa.list_(pa.struct([("a", pa.int32()), ("at", pa.timestamp("us", "UTC"))])))
         'array<struct<a:int,at:timestamp>>'
     """
-    if kind in _HIVE_NAMES:
-        return _HIVE_NAMES[kind]
-    if pt.is_timestamp(kind):
+    if data_type in _HIVE_NAMES:
+        return _HIVE_NAMES[data_type]
+    if pt.is_timestamp(data_type):
         return "timestamp" if timestamps else "bigint"
-    if pt.is_decimal(kind):
-        return f"decimal({kind.precision},{kind.scale})"
-    if pt.is_fixed_size_binary(kind):
+    if pt.is_decimal(data_type):
+        return f"decimal({data_type.precision},{data_type.scale})"
+    if pt.is_fixed_size_binary(data_type):
         return "binary"
-    if pt.is_list(kind):
-        return f"array<{hive_type(kind.value_type, timestamps=timestamps)}>"
-    if pt.is_map(kind):
-        return f"map<string,{hive_type(kind.item_type, timestamps=timestamps)}>"
-    if pt.is_struct(kind):
-        inner = (f"{field.name}:{hive_type(field.type, timestamps=timestamps)}" for field in struct_fields(kind))
+    if pt.is_list(data_type):
+        return f"array<{hive_type(data_type.value_type, timestamps=timestamps)}>"
+    if pt.is_map(data_type):
+        return f"map<string,{hive_type(data_type.item_type, timestamps=timestamps)}>"
+    if pt.is_struct(data_type):
+        inner = (f"{field.name}:{hive_type(field.type, timestamps=timestamps)}" for field in struct_fields(data_type))
         return f"struct<{','.join(inner)}>".lower()
-    raise UnsupportedFeature(f"a catalog has no type for {kind}")
+    raise UnsupportedFeature(f"a catalog has no type for {data_type}")
 
 
 def hive_columns(schema: pa.Schema, *, timestamps: bool, comments: bool) -> tuple[CatalogColumn, ...]:
@@ -329,21 +329,21 @@ def _spark_field(field: pa.Field) -> dict[str, object]:
     }
 
 
-def _spark_type(kind: pa.DataType) -> object:
-    if pt.is_timestamp(kind):
-        return "timestamp" if kind.tz else "timestamp_ntz"
-    if pt.is_list(kind):
-        element = kind.value_field
+def _spark_type(data_type: pa.DataType) -> object:
+    if pt.is_timestamp(data_type):
+        return "timestamp" if data_type.tz else "timestamp_ntz"
+    if pt.is_list(data_type):
+        element = data_type.value_field
         return {"type": "array", "elementType": _spark_type(element.type), "containsNull": element.nullable}
-    if pt.is_map(kind):
-        item = kind.item_field
+    if pt.is_map(data_type):
+        item = data_type.item_field
         return {
             "type": "map",
             "keyType": "string",
             "valueType": _spark_type(item.type),
             "valueContainsNull": item.nullable,
         }
-    if pt.is_struct(kind):
-        return _spark_struct(struct_fields(kind))
-    name = hive_type(kind)
+    if pt.is_struct(data_type):
+        return _spark_struct(struct_fields(data_type))
+    name = hive_type(data_type)
     return _SPARK_NAMES.get(name, name)

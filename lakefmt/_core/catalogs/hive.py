@@ -126,11 +126,11 @@ class HiveCatalog:
         for number, (_, value) in answer.items():
             if number == 0:
                 continue
-            kind = _EXCEPTIONS[method].get(number, "an unknown exception")
-            if missing and kind == missing:
+            exception_name = _EXCEPTIONS[method].get(number, "an unknown exception")
+            if missing and exception_name == missing:
                 return None
             reason = _text(value, 1) if isinstance(value, dict) else ""
-            raise StorageError(f"{self.what} failed in {method}: {kind}: {reason[:500]}")
+            raise StorageError(f"{self.what} failed in {method}: {exception_name}: {reason[:500]}")
         result = answer.get(0, (0, {}))[1]
         return result if isinstance(result, dict) else {}
 

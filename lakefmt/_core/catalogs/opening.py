@@ -74,8 +74,8 @@ def catalog_tables(address: str) -> list[CatalogTable]:
         InvalidInputError: it is no such address.
         StorageError: the catalog failed.
     """
-    place, database = divide_address(address)
-    with closing(open_catalog(place)) as catalog:
+    catalog_address, database = divide_address(address)
+    with closing(open_catalog(catalog_address)) as catalog:
         tables = catalog.list_tables(database)
     return [table for table in tables if is_hudi(table)]
 
@@ -87,8 +87,10 @@ def divide_address(address: str) -> tuple[str, str | None]:
         >>> divide_address("thrift://a:9083,thrift://b:9083/trips"), divide_address("glue:")
         (('thrift://a:9083,thrift://b:9083', 'trips'), ('glue:', None))
     """
-    place, slash, database = address.rpartition("/")
-    return (place, database or None) if slash and not place.endswith(("/", ":")) else (address, None)
+    catalog_address, slash, database = address.rpartition("/")
+    return (
+        (catalog_address, database or None) if slash and not catalog_address.endswith(("/", ":")) else (address, None)
+    )
 
 
 def is_hudi(table: CatalogTable) -> bool:

@@ -92,14 +92,14 @@ def catalogs_asked(settings: Settings) -> tuple[str, ...]:
     """
     addresses = []
     for tool in (settings.text("hoodie.meta.sync.client.tool.class") or "").split(","):
-        kind = _TOOLS.get(tool.strip().rpartition(".")[2])
-        if kind is None:
+        catalog_type = _TOOLS.get(tool.strip().rpartition(".")[2])
+        if catalog_type is None:
             raise UnsupportedFeature(
                 f"hoodie.meta.sync.client.tool.class={tool.strip()[:200]} is not supported: {', '.join(sorted({*_TOOLS}))} are"
             )
         account = settings.text(f"{_GLUE}catalogId")
         glue = "glue:" if account is None else f"glue://{account}@"
-        addresses.append(glue if kind == "glue" else settings.text(f"{_HIVE}metastore.uris") or "")
+        addresses.append(glue if catalog_type == "glue" else settings.text(f"{_HIVE}metastore.uris") or "")
     return tuple(dict.fromkeys(addresses))
 
 

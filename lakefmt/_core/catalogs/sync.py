@@ -110,14 +110,14 @@ def sync_to(
 ) -> SyncResult:
     """Sync a table to one catalog; see ``Table.sync``."""
     settings = resolve_settings(options, client.options, client.load_config().properties)
-    asked = parse_sync_options(settings, glue=isinstance(catalog, str) and is_glue(catalog))
-    asked = replace(asked, database=database or asked.database, table=name or asked.table)
+    sync_options = parse_sync_options(settings, glue=isinstance(catalog, str) and is_glue(catalog))
+    sync_options = replace(sync_options, database=database or sync_options.database, table=name or sync_options.table)
     if not isinstance(catalog, str):
         if not hasattr(catalog, "replace_table"):
             raise InvalidInputError(f"catalog takes the address of a catalog, or one of your own, not {shown(catalog)}")
-        return sync_table(client, catalog, asked)
+        return sync_table(client, catalog, sync_options)
     with closing(open_catalog(catalog, settings)) as opened:
-        return sync_table(client, opened, asked)
+        return sync_table(client, opened, sync_options)
 
 
 def sync_table(client: TableClient, catalog: Metastore, options: SyncOptions) -> SyncResult:
@@ -290,8 +290,8 @@ def _differs(table: CatalogTable, stored: CatalogPartition, partition: CatalogPa
 
 
 def _lies_in(table: CatalogTable, partition: CatalogPartition) -> bool:
-    place, inside = _place(table.location), _place(partition.location)
-    return inside[:2] == place[:2] and inside[2].startswith(f"{place[2]}/")
+    table_location, inside = _place(table.location), _place(partition.location)
+    return inside[:2] == table_location[:2] and inside[2].startswith(f"{table_location[2]}/")
 
 
 def _batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:

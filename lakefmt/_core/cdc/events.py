@@ -69,11 +69,11 @@ class RowKind(enum.Enum):
         return _HUDI_FORMS[self.value]
 
     @classmethod
-    def parse(cls, text: object) -> RowKind:
+    def parse(cls, value: object) -> RowKind:
         """Return the kind of a name, a short form, a code, a Hudi text or an operation of Debezium.
 
         Args:
-            text: such as ``"INSERT"``, ``"+U"``, ``2``, ``"-U"``, ``"c"``.
+            value: such as ``"INSERT"``, ``"+U"``, ``2``, ``"-U"``, ``"c"``.
 
         Raises:
             InvalidInputError: it is none of them.
@@ -82,13 +82,13 @@ class RowKind(enum.Enum):
             >>> [RowKind.parse(text).name for text in ("update_after", "+I", 3, "c", "-U")]
             ['UPDATE_AFTER', 'INSERT', 'DELETE', 'INSERT', 'UPDATE_BEFORE']
         """
-        if isinstance(text, RowKind):
-            return text
-        if isinstance(text, int) and not isinstance(text, bool) and 0 <= text <= 3:
-            return cls(text)
-        kind = _KINDS_BY_TEXT.get(text.strip().upper()) if isinstance(text, str) else None
+        if isinstance(value, RowKind):
+            return value
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 3:
+            return cls(value)
+        kind = _KINDS_BY_TEXT.get(value.strip().upper()) if isinstance(value, str) else None
         if kind is None:
-            raise InvalidInputError(f"{shown(text)} is no kind of a row: give one of {', '.join(cls.__members__)}")
+            raise InvalidInputError(f"{shown(value)} is no kind of a row: give one of {', '.join(cls.__members__)}")
         return kind
 
 
@@ -253,7 +253,7 @@ def matches_pattern(name: SourceName, pattern: str) -> bool:
     if pattern in ("*", str(name)):
         return True
     # Names may have dots of their own.
-    dots = [place for place, letter in enumerate(pattern) if letter == "."]
+    dots = [index for index, letter in enumerate(pattern) if letter == "."]
     return any(
         fnmatch.fnmatchcase(name.schema, pattern[:dot]) and fnmatch.fnmatchcase(name.table, pattern[dot + 1 :])
         for dot in dots
@@ -289,8 +289,8 @@ def is_followed(name: SourceName, patterns: Sequence[str], schema: str = "") -> 
     def matches(pattern: str) -> bool:
         return matches_pattern(name, pattern if pattern == "*" else whole_pattern(pattern, schema))
 
-    chosen = [pattern for pattern in patterns if not pattern.startswith("!")] or ["*"]
-    return any(map(matches, chosen)) and not any(matches(each[1:]) for each in patterns if each.startswith("!"))
+    inclusions = [pattern for pattern in patterns if not pattern.startswith("!")] or ["*"]
+    return any(map(matches, inclusions)) and not any(matches(each[1:]) for each in patterns if each.startswith("!"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -281,7 +281,7 @@ class Follower:
         if None in names or (names and (self._options.on_table_error == "fail" or self._options.logs)):
             raise SourceRefused("; ".join(map(str, stopping)))
         self._refused |= {
-            name: SourceRefused(text, tables=[name]) for name, text in sentences.items() if name is not None
+            name: SourceRefused(sentence, tables=[name]) for name, sentence in sentences.items() if name is not None
         }
 
     def _leave_out(self, source: SourceReader) -> None:

@@ -318,17 +318,17 @@ def connector_options(given: Mapping[str, str]) -> tuple[CdcOptions, tuple[str, 
     """
     values: dict[str, Any] = {}
     notes = []
-    for name, text in given.items():
+    for name, value in given.items():
         if name == "connector":
-            values["mode"] = _parsed(name, text, _CONNECTORS.__getitem__)
+            values["mode"] = _parsed(name, value, _CONNECTORS.__getitem__)
         elif name == "mapping.operation.type.to":
-            values["operation_column"] = text
+            values["operation_column"] = value
         elif name == "error.type.handler":
-            values |= _error_handler(name, text)
+            values |= _error_handler(name, value)
         elif name in _BUFFERS:
-            values[_BUFFERS[name]] = _parsed(name, text, int)
+            values[_BUFFERS[name]] = _parsed(name, value, int)
         elif name in _INTERVALS:
-            values[_INTERVALS[name]] = _parsed(name, text, int) / 1000
+            values[_INTERVALS[name]] = _parsed(name, value, int) / 1000
         elif name in _WITHOUT_EFFECT:
             notes.append(f"{name} has no effect: {_WITHOUT_EFFECT[name]}")
         else:
@@ -358,11 +358,11 @@ def parse_options(given: Mapping[str, str]) -> tuple[CdcOptions, tuple[str, ...]
     usual = CdcOptions()
     fields_by_name = usual.to_dict()
     values: dict[str, Any] = {}
-    settings = {name: text for name, text in given.items() if name.startswith(("hoodie.", "lakefmt."))}
-    guide = {name: text for name, text in given.items() if name not in settings and name not in fields_by_name}
-    for name, text in given.items():
+    settings = {name: value for name, value in given.items() if name.startswith(("hoodie.", "lakefmt."))}
+    guide = {name: value for name, value in given.items() if name not in settings and name not in fields_by_name}
+    for name, value in given.items():
         if name in fields_by_name and name not in ("properties", "settings"):
-            values[name] = _parsed(name, text, _parser(fields_by_name[name], name))
+            values[name] = _parsed(name, value, _parser(fields_by_name[name], name))
     options, notes = connector_options(guide) if guide else (usual, ())
     return replace(options, **values, settings=settings), notes
 
@@ -377,20 +377,20 @@ def _parser(usual: object, name: str) -> Any:
     return lambda text: text or None
 
 
-def _error_handler(name: str, text: str) -> dict[str, object]:
+def _error_handler(name: str, value: str) -> dict[str, object]:
     """Return the options of an error handler, which is told by the end of its class name."""
-    if text.endswith("TerminateErrorTypeHandler") or text == "terminate":
+    if value.endswith("TerminateErrorTypeHandler") or value == "terminate":
         return {"error_handler": "terminate"}
-    if text.endswith("DefaultErrorTypeHandler") or text == "tolerate":
+    if value.endswith("DefaultErrorTypeHandler") or value == "tolerate":
         return {"error_handler": "tolerate", "dead_letters": "cdc"}
-    raise UnknownSetting(f"{name}={shown(text)}: expected a TerminateErrorTypeHandler or a DefaultErrorTypeHandler")
+    raise UnknownSetting(f"{name}={shown(value)}: expected a TerminateErrorTypeHandler or a DefaultErrorTypeHandler")
 
 
-def _parsed(name: str, text: str, parse: Any) -> Any:
+def _parsed(name: str, value: str, parse: Any) -> Any:
     try:
-        return parse(text)
+        return parse(value)
     except (KeyError, ValueError):
-        raise UnknownSetting(f"{name}={shown(text)} is not valid") from None
+        raise UnknownSetting(f"{name}={shown(value)} is not valid") from None
 
 
 def effective_values(options: CdcOptions) -> list[str]:

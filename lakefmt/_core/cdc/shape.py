@@ -160,15 +160,15 @@ def plan_shape(
         >>> plan_shape(pa.schema([("id", pa.int64()), ("w", pa.int8())]), ("id",), source, TableSettings(), CdcOptions()).added
         {'v': DataType(int64)}
     """
-    wanted, keys = first_schema(table, settings, options)
+    source_schema, keys = first_schema(table, settings, options)
     if keys != stored_keys:
         raise SourceChanged(
             f"{table.name}: the key was ({', '.join(stored_keys)}) and is ({', '.join(keys)}): the table needs to be made anew"
         )
     targets = _target_names(table, settings)
     added, widened = dict[str, pa.DataType](), dict[str, pa.DataType]()
-    types_here = with_spark_types(normalise_schema(wanted))
-    for name in wanted.names:
+    types_here = with_spark_types(normalise_schema(source_schema))
+    for name in source_schema.names:
         new_type = types_here.field(name).type
         if name not in stored.names:
             added[name] = new_type
@@ -192,7 +192,7 @@ def plan_shape(
         targets[source_name] = f"{name}{_NEW_COLUMN_SUFFIX}"
         if targets[source_name] not in stored.names:
             added[targets[source_name]] = pa.string()
-    gone = _gone_columns(stored, wanted, targets, table, options)
+    gone = _gone_columns(stored, source_schema, targets, table, options)
     dropped, left = (gone, ()) if options.on_column_dropped == "drop" else ((), gone)
     types = {name: stored.field(name).type for name in stored.names} | added | widened
     return ShapeChange(added, widened, dropped, left, ColumnMap(targets, types))

@@ -328,8 +328,8 @@ class TableSink:
         names = [*keys.column_names, *values]
         for name, value in values.items():
             keys = keys.append_column(name, pa.repeat(value, keys.num_rows))
-        text = pa.repeat(pa.scalar(json.dumps(names, separators=(",", ":"))), keys.num_rows)
-        self.stream.write_arrow(keys.append_column(COLUMNS, text), "update_ignore")
+        encoded_columns = pa.repeat(pa.scalar(json.dumps(names, separators=(",", ":"))), keys.num_rows)
+        self.stream.write_arrow(keys.append_column(COLUMNS, encoded_columns), "update_ignore")
 
     def _values_of_older_rows(self, changed: TableChanged, added: Mapping[str, pa.DataType]) -> dict[str, pa.Scalar]:
         """Return the values of new columns in rows that are there: of those added now, and of those that a dead process has added."""
@@ -453,10 +453,10 @@ class TableSink:
             return
         table_at = self.table.client.at(self.table.client.load())
         spec = table_at.key_spec()
-        places = {each.name for each in spec.partition_fields} - set(spec.record_key_fields)
-        if places and not key_scope(table_at, {}).across:
+        partition_columns = {each.name for each in spec.partition_fields} - set(spec.record_key_fields)
+        if partition_columns and not key_scope(table_at, {}).across:
             raise SourceChanged(
-                f"{self.name}: updates come without the row before, and do not tell in which partition it was ({', '.join(sorted(places))}): "
+                f"{self.name}: updates come without the row before, and do not tell in which partition it was ({', '.join(sorted(partition_columns))}): "
                 "let the source send it (in PostgreSQL REPLICA IDENTITY FULL), or make the table with index='global_bloom'"
             )
 
@@ -507,10 +507,10 @@ class TableSink:
         chosen = _chosen(replace(changes, sent=sent), np.flatnonzero(stays))
         return replace(chosen, rows=pa.concat_tables([rows, completed]).take(pa.array(order[stays]))), moved[stays]
 
-    def _differ(self, rows: pa.Table, places: npt.NDArray[np.int64]) -> Mask:
+    def _differ(self, rows: pa.Table, row_numbers: npt.NDArray[np.int64]) -> Mask:
         """Return which rows before updates have, or may have, another key or partition than the rows after."""
-        differ = np.zeros(len(places), bool)
-        before, after = rows.take(pa.array(places)), rows.take(pa.array(places + 1))
+        differ = np.zeros(len(row_numbers), bool)
+        before, after = rows.take(pa.array(row_numbers)), rows.take(pa.array(row_numbers + 1))
         apart = self._partition_columns()
         for name in self.stream.key_columns:
             was, now = before.column(name), after.column(name)
@@ -587,9 +587,9 @@ class TableSink:
         rows = rows.append_column(name, pc.if_else(mask, times, pa.scalar(None, times.type)))
         if not deletes.any():
             return rows, operators
-        text = json.dumps([*self.stream.key_columns, name], separators=(",", ":"))
+        encoded_columns = json.dumps([*self.stream.key_columns, name], separators=(",", ":"))
         others = rows.column(COLUMNS) if COLUMNS in rows.column_names else pa.nulls(rows.num_rows, pa.string())
-        columns = pc.if_else(mask, pa.scalar(text), others)
+        columns = pc.if_else(mask, pa.scalar(encoded_columns), others)
         rows = rows.drop_columns([COLUMNS]) if COLUMNS in rows.column_names else rows
         return rows.append_column(COLUMNS, columns), np.where(deletes, "UPDATE_IGNORE", operators)
 
@@ -604,8 +604,8 @@ class TableSink:
         if pending is None:
             return stored, stored_keys
         pending_keys = build_record_keys(spec, pending)
-        chosen = pc.is_in(pending_keys, keys)
-        pending, pending_keys = pending.filter(chosen), pending_keys.filter(chosen)
+        key_mask = pc.is_in(pending_keys, keys)
+        pending, pending_keys = pending.filter(key_mask), pending_keys.filter(key_mask)
         numbers, distinct = number_keys(pending_keys)
         codes = codes_in(stored_keys, distinct)
         beside, touched = pa.array(codes < 0), pa.array(codes >= 0)
@@ -629,14 +629,14 @@ class TableSink:
         is_whole = pc.equal(rows.column(_OPERATOR), "UPSERT").to_numpy()
         there = np.flatnonzero((found >= 0) & is_whole)
         wins = incoming_wins(ordering_columns(rows, order, there), ordering_columns(images, order, found[there]))
-        places = np.arange(rows.num_rows)
-        places[there[~wins]] = rows.num_rows + found[there[~wins]]
+        row_numbers = np.arange(rows.num_rows)
+        row_numbers[there[~wins]] = rows.num_rows + found[there[~wins]]
         for number, name in enumerate(rows.column_names):
             if name in images.column_names and name != self._options.deleted_at_column:
                 both = pa.chunked_array(
                     [*rows.column(name).chunks, *images.column(name).cast(rows.field(name).type).chunks]
                 )
-                rows = rows.set_column(number, rows.field(name), both.take(pa.array(places)))
+                rows = rows.set_column(number, rows.field(name), both.take(pa.array(row_numbers)))
         return rows
 
     def _log_rows(self, rows: pa.Table, changes: RowChanges, kinds: npt.NDArray[np.int8]) -> pa.Table:
@@ -839,12 +839,12 @@ def _origins(codes: npt.NDArray[np.int32], kinds: npt.NDArray[np.int8], moved: M
         kinds: of the rows.
         moved: the rows before updates that have another key or partition; the others say nothing.
     """
-    told = np.flatnonzero((kinds != RowKind.UPDATE_BEFORE.value) | moved)
-    previous = previous_rows(codes[told].astype(np.int64))
+    row_numbers = np.flatnonzero((kinds != RowKind.UPDATE_BEFORE.value) | moved)
+    previous = previous_rows(codes[row_numbers].astype(np.int64))
     origins = np.full(len(codes), -1, np.int64)
-    origins[told[previous >= 0]] = told[previous[previous >= 0]]
-    places = np.flatnonzero(moved)
-    origins[places + 1] = origins[places]
+    origins[row_numbers[previous >= 0]] = row_numbers[previous[previous >= 0]]
+    moved_rows = np.flatnonzero(moved)
+    origins[moved_rows + 1] = origins[moved_rows]
     return origins
 
 
@@ -859,14 +859,16 @@ def _chosen(changes: RowChanges, places: npt.NDArray[np.int64]) -> RowChanges:
     return replace(changes, **described)
 
 
-def _followed(places: npt.NDArray[np.int64], origins: npt.NDArray[np.int64], is_end: Mask) -> npt.NDArray[np.int64]:
+def _followed(
+    row_numbers: npt.NDArray[np.int64], origins: npt.NDArray[np.int64], is_end: Mask
+) -> npt.NDArray[np.int64]:
     """Return for each place the first end behind it on the way of its origins, or the last place of the way.
 
     Example:
         >>> _followed(np.array([3, 2]), np.array([-1, 0, -1, 1]), np.array([True, False, False, False]))
         array([0, 2])
     """
-    ends = places
+    ends = row_numbers
     while True:
         goes_on = ~is_end[ends] & (origins[ends] >= 0)
         if not goes_on.any():

@@ -277,14 +277,14 @@ def _shown(
 ) -> pa.Table:
     """Return the rows without those that a log of their file's slice deletes."""
     numbers = rows.column("_file").to_numpy()
-    kept = np.ones(rows.num_rows, dtype=bool)
+    shown_mask = np.ones(rows.num_rows, dtype=bool)
     for number in np.unique(numbers):
         keys = shown_keys(files[number])
         if keys is not None:
             here = numbers == number
             is_shown = pc.is_in(rows.column(RECORD_KEY).filter(pa.array(here)), value_set=keys.combine_chunks())
-            kept[here] = to_mask(is_shown)
-    return rows.filter(pa.array(kept))
+            shown_mask[here] = to_mask(is_shown)
+    return rows.filter(pa.array(shown_mask))
 
 
 def _codes(column: pa.ChunkedArray) -> npt.NDArray[np.int64]:
@@ -316,8 +316,8 @@ def _described(
     keys = _codes(rows.column(RECORD_KEY))
     columns = [rows.column(name) for name in ordering if name in rows.column_names]
     chosen = mode if len(columns) == len(ordering) and columns else MergeMode.COMMIT_TIME_ORDERING
-    kept = choose_survivors(keys, columns, chosen)
-    lost = np.setdiff1d(np.arange(len(keys)), np.arange(len(keys)) if kept is None else kept)
+    survivors = choose_survivors(keys, columns, chosen)
+    lost = np.setdiff1d(np.arange(len(keys)), np.arange(len(keys)) if survivors is None else survivors)
     numbers, file_rows = (rows.column(name).combine_chunks().to_numpy() for name in ("_file", "_row"))
     stamps = pc.binary_join_element_wise(*(rows.column(name) for name in (RECORD_KEY, COMMIT_TIME, COMMIT_SEQNO)), "\n")
     drop = {files[int(n)].path: np.sort(file_rows[lost][numbers[lost] == n]) for n in np.unique(numbers[lost])}

@@ -219,25 +219,25 @@ def gather_facts(
     commits, unreadable, unknown = _read_commits(client.at(state))
     objects = list(client.store.list())
     after = client.timeline_store(config).load()
-    places = _PartitionFiles(
+    partition_files = _PartitionFiles(
         config, objects, {PartitionPath(s.partition_path) for c in commits.values() for s in c.stats}
     )
-    wanted = None if partitions is None else frozenset(partitions)
+    partition_set = None if partitions is None else frozenset(partitions)
     facts = TableFacts(
         config=config,
         before=before,
         after=after,
         properties=properties,
         notes=_look_at_notes(client.store),
-        bases=tuple(file for file in places.bases if wanted is None or file.partition in wanted),
-        misplaced_partitions=places.without_metadata(before, wanted),
+        bases=tuple(file for file in partition_files.bases if partition_set is None or file.partition in partition_set),
+        misplaced_partitions=partition_files.without_metadata(before, partition_set),
         commits=commits,
         unreadable=unreadable,
         unknown=unknown,
         lost=_given_up_files(commits.values()),
         temporaries=_temporary_files(client.store),
-        logs=tuple(log for log in places.logs if wanted is None or log.partition in wanted),
-        partitions=wanted,
+        logs=tuple(log for log in partition_files.logs if partition_set is None or log.partition in partition_set),
+        partitions=partition_set,
     )
     now = TableState(config, after)
     table_at = client.at(now)
@@ -300,13 +300,13 @@ class _PartitionFiles:
             self.logs += logs
 
     def without_metadata(
-        self, timeline: Timeline, wanted: frozenset[PartitionPath] | None
+        self, timeline: Timeline, partition_set: frozenset[PartitionPath] | None
     ) -> dict[PartitionPath, InstantTime]:
         """Return partitions without metadata file, with their first committed instant."""
         first_commits: dict[PartitionPath, InstantTime] = {}
         for file in self.bases:
             hidden = file.partition not in self._marked and timeline.is_committed(file.instant)
-            if hidden and (wanted is None or file.partition in wanted):
+            if hidden and (partition_set is None or file.partition in partition_set):
                 first_commits[file.partition] = min(first_commits.get(file.partition, file.instant), file.instant)
         return first_commits
 
@@ -322,9 +322,9 @@ def _has_metadata(items: Iterable[ObjectInfo]) -> bool:
 def _given_up_files(commits: Iterable[CommitMetadata]) -> frozenset[str]:
     """Return the files that repairs gave up."""
     paths: set[str] = set()
-    for text in (commit.extra_metadata.get(LOST_KEY) for commit in commits):
+    for json_text in (commit.extra_metadata.get(LOST_KEY) for commit in commits):
         try:
-            names = json.loads(text) if text else []
+            names = json.loads(json_text) if json_text else []
         except ValueError:
             continue
         paths.update(name for name in names if isinstance(name, str)) if isinstance(names, list) else None
@@ -415,10 +415,10 @@ def _with_file_contents(table_at: TableAt, facts: TableFacts, level: str) -> tup
     files = key_files(table_at.client) if level == "full" else KeyFiles(table_at.client.store, kept_bytes=0)
     with ThreadPoolExecutor(files.threads) as pool:
         latest = [file_slice.base for file_slice in facts.latest if file_slice.base is not None]
-        wanted = {file.path: file for file in latest}
+        files_by_path = {file.path: file for file in latest}
         if level == "full":
-            wanted |= {file.path: file for file in facts.bases if file.path in facts.expected}
-        footers = dict(_in_turns(pool, files.threads, partial(_read_footer, files), [*wanted.values()]))
+            files_by_path |= {file.path: file for file in facts.bases if file.path in facts.expected}
+        footers = dict(_in_turns(pool, files.threads, partial(_read_footer, files), [*files_by_path.values()]))
         broken = {p for p, footer in footers.items() if footer.problem} | facts.missing.keys()
         footers |= _footers_behind(files, facts, broken)
         facts = _with_logs(table_at, replace(facts, footers=footers).remembering(facts), level, pool.map)
@@ -467,9 +467,9 @@ def _read_footer(files: KeyFiles | MadeKeys, file: BaseFile) -> tuple[str, Foote
     )
 
 
-def _stored_counts(text: str | None) -> dict[str, int] | None:
+def _stored_counts(json_text: str | None) -> dict[str, int] | None:
     try:
-        stored = json.loads(text or "null")
+        stored = json.loads(json_text or "null")
         return {str(name): int(value) for name, value in stored.items()} if isinstance(stored, dict) else None
     except (ValueError, TypeError, RecursionError):
         return None
@@ -672,13 +672,15 @@ def _with_logs(table_at: TableAt, facts: TableFacts, level: str, run: Run) -> Ta
     unnamed = [log for log in facts.logs if log.path not in facts.log_owners]
     # Command blocks of a log may be in any log of its group.
     groups = {(log.partition, log.file_id) for log in unnamed}
-    wanted = [
+    logs_to_read = [
         log
         for log in facts.logs
         if level == "full" or log.path in facts.latest_logs or (log.partition, log.file_id) in groups
     ]
     reads = facts.latest_logs if level == "full" else frozenset()
-    read_looks = run(lambda log: (log.path, _inspected_log(table_at.client, log, contents=log.path in reads)), wanted)
+    read_looks = run(
+        lambda log: (log.path, _inspected_log(table_at.client, log, contents=log.path in reads)), logs_to_read
+    )
     looks = {path: look for path, look in read_looks if look is not None}
     facts = replace(facts, log_looks=looks).remembering(facts)
     doubtful = {log.path for log in unnamed if log.path in looks and _needs_archive(looks[log.path])}

@@ -531,8 +531,8 @@ def _joined_undo(first: UndoWrites, other: UndoWrites) -> UndoWrites:
 def _joined_loss(losses: Sequence[AcceptLoss]) -> AcceptLoss:
     lost = sorted({name for step in losses for name in step.lost})
     hides = sorted({group for step in losses for group in step.hides})
-    text = "; ".join(dict.fromkeys(step.loses for step in losses if step.loses))
-    return AcceptLoss(tuple(lost), tuple(hides), text)
+    description = "; ".join(dict.fromkeys(step.loses for step in losses if step.loses))
+    return AcceptLoss(tuple(lost), tuple(hides), description)
 
 
 # ---------------------------------------------------------------------------------------------------------------- facts
@@ -757,9 +757,14 @@ class TableFacts:
         for path, (_, stat) in self.stats.items():
             parsed = parse_base_file(stat.file_name)
             if parsed is not None and self.is_wanted(PartitionPath(path.rpartition("/")[0])):
-                place = PartitionPath(path.rpartition("/")[0])
+                partition = PartitionPath(path.rpartition("/")[0])
                 files[path] = BaseFile(
-                    place, stat.file_name, parsed.file_id, parsed.write_token, parsed.instant, stat.file_size_in_bytes
+                    partition,
+                    stat.file_name,
+                    parsed.file_id,
+                    parsed.write_token,
+                    parsed.instant,
+                    stat.file_size_in_bytes,
                 )
         return files
 
@@ -804,10 +809,10 @@ class TableFacts:
         absent = self.log_owners.keys() - {log.path for log in self.logs} - self.removed - self.lost
         missing = {}
         for path in sorted(absent):
-            place, name = PartitionPath(path.rpartition("/")[0]), path.rpartition("/")[2]
+            partition, name = PartitionPath(path.rpartition("/")[0]), path.rpartition("/")[2]
             log = parse_log_file(name)
-            if log is not None and not log.is_cdc and self.is_wanted(place) and not self._is_withdrawn(log.instant):
-                missing[path] = LogFile(place, name, log.file_id, log.instant, log.version, 0)
+            if log is not None and not log.is_cdc and self.is_wanted(partition) and not self._is_withdrawn(log.instant):
+                missing[path] = LogFile(partition, name, log.file_id, log.instant, log.version, 0)
         return missing
 
     def _is_withdrawn(self, time: InstantTime) -> bool:

@@ -212,9 +212,9 @@ def _differences_of(contents: IndexContents, name: str) -> Sequence[IndexFinding
         return f"{name}: {error}; `lakefmt check` tells what is wrong with the table"
 
 
-def _about(kind: IndexDamage, index: str, detail: str = "") -> IndexFinding:
+def _about(damage: IndexDamage, index: str, detail: str = "") -> IndexFinding:
     where = f"{METADATA_DIRECTORY}{index and '/' + index}"
-    return IndexFinding(kind, index, pa.array([where]), pa.array([f"({detail})" if detail else ""]))
+    return IndexFinding(damage, index, pa.array([where]), pa.array([f"({detail})" if detail else ""]))
 
 
 def _left_over(client: TableClient, config: TableConfig) -> tuple[IndexFinding, ...]:

@@ -162,14 +162,17 @@ class IndexFinding:
 
 
 def _finding_of_names(
-    kind: IndexDamage, index: str, names: pa.ChunkedArray | pa.Array, details: pa.ChunkedArray | pa.Array | None = None
+    damage: IndexDamage,
+    index: str,
+    names: pa.ChunkedArray | pa.Array,
+    details: pa.ChunkedArray | pa.Array | None = None,
 ) -> Iterator[IndexFinding]:
     """Yield a finding unless it is about nothing; names come in their order."""
     flat, texts = one_array(names), None if details is None else one_array(details)
     if not len(flat):
         return
     order = pc.sort_indices(flat)
-    yield IndexFinding(kind, index, flat.take(order), None if texts is None else texts.take(order))
+    yield IndexFinding(damage, index, flat.take(order), None if texts is None else texts.take(order))
 
 
 def _is_among(values: pa.ChunkedArray, others: pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
@@ -275,8 +278,8 @@ def compare_places(index: str, indexed: pa.Table, stored: pa.Table) -> list[Inde
         [('missing', ['c']), ('unknown', ['b']), ('wrong', ['a'])]
     """
     stored = _distinct_places(stored)
-    wanted, there = _scoped_keys(indexed), _scoped_keys(stored)
-    is_stored = pc.is_in(wanted, value_set=there)
+    indexed_keys, there = _scoped_keys(indexed), _scoped_keys(stored)
+    is_stored = pc.is_in(indexed_keys, value_set=there)
     right = pc.is_in(
         _joined_columns(indexed, PLACES_SCHEMA.names), value_set=_joined_columns(stored, PLACES_SCHEMA.names)
     )
@@ -284,7 +287,7 @@ def compare_places(index: str, indexed: pa.Table, stored: pa.Table) -> list[Inde
     counts = there.value_counts()
     several = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
     doubled = stored.filter(pc.is_in(there, value_set=several))
-    missing = stored.filter(pc.invert(pc.is_in(there, value_set=wanted)))
+    missing = stored.filter(pc.invert(pc.is_in(there, value_set=indexed_keys)))
     return [
         *_finding_of_names(IndexDamage.MISSING, index, *_keys_with_place(missing, "(stored in")),
         *_finding_of_names(IndexDamage.UNKNOWN, index, indexed.filter(pc.invert(is_stored))["key"]),
@@ -370,18 +373,18 @@ def excludes_values(indexed: ColumnStats | None, stored: ColumnStats | None) -> 
     return bool((low is not None and low > least) or (high is not None and high < most))
 
 
-def _finding_of_column(kind: IndexDamage, index: str, column: str, names: pa.ChunkedArray) -> Iterator[IndexFinding]:
+def _finding_of_column(damage: IndexDamage, index: str, column: str, names: pa.ChunkedArray) -> Iterator[IndexFinding]:
     flat = one_array(names)
-    yield from _finding_of_names(kind, index, flat, pa.array([f"(column {column})"] * len(flat), pa.string()))
+    yield from _finding_of_names(damage, index, flat, pa.array([f"(column {column})"] * len(flat), pa.string()))
 
 
 def _end_excludes(compare: object, indexed: pa.ChunkedArray, stored: pa.ChunkedArray) -> pa.Array:
     """Return where an end excludes a value; an end that is not known or no number excludes none."""
-    kind = stored.type
-    if pt.is_null(kind):
+    data_type = stored.type
+    if pt.is_null(data_type):
         return pa.array(np.zeros(len(stored), bool))
     excludes = compare(one_array(indexed), one_array(stored))  # type: ignore[operator]
-    if pt.is_floating(kind):
+    if pt.is_floating(data_type):
         for side in (indexed, stored):
             excludes = pc.and_(excludes, pc.invert(pc.is_nan(one_array(side))))
     return pc.fill_null(excludes, False)
@@ -478,8 +481,8 @@ class IndexContents:
             excused = self._excused(each)
             names, details = each.names, each.details
             if excused:
-                kept = pc.invert(pc.is_in(names, value_set=pa.array(sorted(excused), pa.string())))
-                names, details = names.filter(kept), None if details is None else details.filter(kept)
+                mask = pc.invert(pc.is_in(names, value_set=pa.array(sorted(excused), pa.string())))
+                names, details = names.filter(mask), None if details is None else details.filter(mask)
             if len(names):
                 yield replace(each, names=names, details=details)
 
@@ -528,14 +531,14 @@ class IndexContents:
         findings: list[IndexFinding] = []
         indexed_names: set[str] = set()
         for column, since in self._since.items():
-            kind = self._collector.types[column]
-            indexed = read_stats(self.table, PartitionKind.COLUMN_STATS, column, kind)
+            data_type = self._collector.types[column]
+            indexed = read_stats(self.table, PartitionKind.COLUMN_STATS, column, data_type)
             indexed_names |= set(indexed["name"].to_pylist())
             known = [each for each in files if column in each.ranges and self._is_written(each.name, since)]
             for counts in (True, False):
                 some = [each for each in known if each.name.startswith(".") is not counts]
                 stored = self._expected(
-                    column_stats_update(_only_column(column, some), self._collector.types, self._form), kind
+                    column_stats_update(_only_column(column, some), self._collector.types, self._form), data_type
                 )
                 findings += compare_ranges(name, column, indexed, stored, counts=counts)
         absent = sorted(indexed_names - self._paths.keys())
@@ -565,21 +568,25 @@ class IndexContents:
     def _as_paths(self, names: pa.Array) -> pa.Array:
         return pa.array([self._paths.get(name, name) for name in names.to_pylist()], pa.string())
 
-    def _expected(self, update: PartitionUpdate, kind: pa.DataType) -> pa.Table:
+    def _expected(self, update: PartitionUpdate, data_type: pa.DataType) -> pa.Table:
         """Return statistics as they would be written now, decoded as they are read."""
-        return decode_statistics(update.values, self._form.schema, kind)
+        return decode_statistics(update.values, self._form.schema, data_type)
 
     def _partition_stats(self, name: str) -> list[IndexFinding]:
         ranges = self._collector.partition_ranges(self._committed[1])
         findings: list[IndexFinding] = []
         for column in (column for column, since in self._since.items() if not since):
-            kind = self._collector.types[column]
+            data_type = self._collector.types[column]
             some: dict[str, dict[str, ColumnRange]] = {
                 path: {column: columns[column]} for path, columns in ranges.items() if column in columns
             }
-            stored = self._expected(partition_stats_update(some, self._collector.types, self._form), kind)
+            stored = self._expected(partition_stats_update(some, self._collector.types, self._form), data_type)
             findings += compare_ranges(
-                name, column, read_stats(self.table, PartitionKind.PARTITION_STATS, column, kind), stored, counts=False
+                name,
+                column,
+                read_stats(self.table, PartitionKind.PARTITION_STATS, column, data_type),
+                stored,
+                counts=False,
             )
         return findings
 
@@ -600,7 +607,7 @@ class IndexContents:
             if record is not None and not record.is_deleted:
                 indexed[keys.get(key.decode(), key.decode())] = record.content.decode("latin-1")
         stored = {join_path(each.partition, each.name): each.bloom_filter[1] for each in files if each.bloom_filter}
-        older = {path: text for path, text in indexed.items() if path in {*keys.values()} - stored.keys()}
+        older = {path: encoded for path, encoded in indexed.items() if path in {*keys.values()} - stored.keys()}
         return compare_texts(name, _texts_table(indexed), _texts_table({**stored, **older}))
 
     def _expression_index(self, name: str) -> list[IndexFinding]:
@@ -620,8 +627,8 @@ class IndexContents:
         missing = sorted(stored.keys() - indexed.keys())
         wrong = sorted(key for key, stats in stored.items() if key in indexed and excludes_values(indexed[key], stats))
         return [
-            IndexFinding(kind, name, pa.array(keys, pa.string()))
-            for kind, keys in ((IndexDamage.MISSING, missing), (IndexDamage.WRONG, wrong))
+            IndexFinding(damage, name, pa.array(keys, pa.string()))
+            for damage, keys in ((IndexDamage.MISSING, missing), (IndexDamage.WRONG, wrong))
             if keys
         ]
 
@@ -637,9 +644,11 @@ class IndexContents:
         partitioned = definition is not None and definition.is_partitioned
         indexed, wandering = [], []
         for group in self.table.scan_groups(name):
-            places = locations_of(group.records)
-            keys, scope = one_array(places["key"]), group.run or ""
-            indexed.append(_places_table(keys, scope, one_array(places["partition"]), one_array(places["file_id"])))
+            locations = locations_of(group.records)
+            keys, scope = one_array(locations["key"]), group.run or ""
+            indexed.append(
+                _places_table(keys, scope, one_array(locations["partition"]), one_array(locations["file_id"]))
+            )
             wandering.append((group.number, group.count, keys))
         stored = [
             _places_table(

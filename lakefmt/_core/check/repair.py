@@ -138,11 +138,11 @@ def repair_table(client: TableClient, plan: RepairPlan, check: Check, *, accept_
     instance_argument(plan, RepairPlan, "plan")
     check_flags(accept_loss=accept_loss)
     fresh = TableClient(client.store, client.options, client.clock, client.ids, observers=client.observers)
-    wanted, outcomes = _still_wanted(plan, check(fresh, plan.level, plan.partitions).plan)
-    refused = [step for step in wanted.steps if step.loses and not accept_loss]
+    remaining_plan, outcomes = _still_wanted(plan, check(fresh, plan.level, plan.partitions).plan)
+    refused = [step for step in remaining_plan.steps if step.loses and not accept_loss]
     outcomes += [Outcome(step, "refused", "it needs accept_loss=True") for step in refused]
-    runner = _StepRunner(fresh, wanted.basis)
-    allowed = [step for step in wanted.steps if step not in refused]
+    runner = _StepRunner(fresh, remaining_plan.basis)
+    allowed = [step for step in remaining_plan.steps if step not in refused]
     for step in allowed:
         if not isinstance(step, RewriteFile | AcceptLoss | RebuildIndexes):
             outcomes.append(runner.run(step))
@@ -158,7 +158,7 @@ def repair_table(client: TableClient, plan: RepairPlan, check: Check, *, accept_
 # ------------------------------------------------------------------------------------------------- what is still to do
 
 
-def _still_wanted(asked: RepairPlan, now: RepairPlan) -> tuple[RepairPlan, list[Outcome]]:
+def _still_wanted(requested_plan: RepairPlan, now: RepairPlan) -> tuple[RepairPlan, list[Outcome]]:
     """Return the steps that the table still needs, and the outcomes of the others. Pure.
 
     Example:
@@ -167,37 +167,37 @@ def _still_wanted(asked: RepairPlan, now: RepairPlan) -> tuple[RepairPlan, list[
         >>> wanted.steps, rest
         ((DeleteFiles(names=('b',), loses=''),), [])
     """
-    kept: list[Step] = []
+    remaining_steps: list[Step] = []
     passed = []
-    for step in asked.steps:
+    for step in requested_plan.steps:
         shared = next((part for other in now.steps if (part := _common_part(step, other)) is not None), None)
         if shared is None:
             passed.append(Outcome(step, "passed", "the table does not need it any more"))
         elif shared.loses and not step.loses:
             passed.append(Outcome(step, "passed", "it would give up rows by now: look at a new plan"))
         else:
-            kept.append(shared)
-    return replace(now, steps=tuple(kept)), passed
+            remaining_steps.append(shared)
+    return replace(now, steps=tuple(remaining_steps)), passed
 
 
-def _common_part(asked: Step, now: Step) -> Step | None:
+def _common_part(requested_step: Step, now: Step) -> Step | None:
     """Return the part of a current step that the requested one covers."""
-    if type(asked) is not type(now):
+    if type(requested_step) is not type(now):
         return None
-    if isinstance(asked, DeleteFiles) and isinstance(now, DeleteFiles):
-        chosen = set(asked.names)
+    if isinstance(requested_step, DeleteFiles) and isinstance(now, DeleteFiles):
+        chosen = set(requested_step.names)
         names = tuple(name for name in now.names if name in chosen)
         return DeleteFiles(names) if names else None
-    if isinstance(asked, UndoWrites) and isinstance(now, UndoWrites):
-        if not asked.loses or not now.loses:
-            return now if not (asked.loses or now.loses) else None
-        instants = tuple(time for time in now.instants if time in asked.instants)
+    if isinstance(requested_step, UndoWrites) and isinstance(now, UndoWrites):
+        if not requested_step.loses or not now.loses:
+            return now if not (requested_step.loses or now.loses) else None
+        instants = tuple(time for time in now.instants if time in requested_step.instants)
         return UndoWrites(instants, now.loses) if instants else None
-    if isinstance(asked, AcceptLoss) and isinstance(now, AcceptLoss):
-        lost = tuple(name for name in now.lost if name in asked.lost)
-        hides = tuple(group for group in now.hides if group in asked.hides)
+    if isinstance(requested_step, AcceptLoss) and isinstance(now, AcceptLoss):
+        lost = tuple(name for name in now.lost if name in requested_step.lost)
+        hides = tuple(group for group in now.hides if group in requested_step.hides)
         return AcceptLoss(lost, hides, now.loses) if lost or hides else None
-    return now if _target_of(asked) == _target_of(now) else None
+    return now if _target_of(requested_step) == _target_of(now) else None
 
 
 def _target_of(step: Step) -> tuple[str, ...]:
@@ -304,10 +304,10 @@ class _StepRunner:
 
     def _with_logs(self, groups: Iterable[_FileGroup]) -> dict[_FileGroup, FileSlice]:
         """Return the file groups with logs, whose rows would be lost with a rewritten or hidden base file."""
-        wanted = set(groups)
-        slices = self._client.at(self._client.load()).slices(sorted({partition for partition, _ in wanted}))
+        group_set = set(groups)
+        slices = self._client.at(self._client.load()).slices(sorted({partition for partition, _ in group_set}))
         by_group = {(file_slice.partition, file_slice.file_id): file_slice for file_slice in slices if file_slice.logs}
-        return {group: by_group[group] for group in sorted(wanted & by_group.keys())}
+        return {group: by_group[group] for group in sorted(group_set & by_group.keys())}
 
     def _check_no_logs(self, groups: Iterable[_FileGroup]) -> None:
         for file_slice in self._with_logs(groups).values():
@@ -337,8 +337,8 @@ class _StepRunner:
         metadata = {_REPAIR_KEY: f"{len(steps)} file groups rewritten"}
         session = self._begin(WriteOperation.UPSERT, metadata, lost)
         with session.aborted_on_error():
-            places = sorted({step.source.partition for step in steps})
-            latest = {s.base.path for s in self._client.at(session.state).slices(places) if s.base is not None}
+            partitions = sorted({step.source.partition for step in steps})
+            latest = {s.base.path for s in self._client.at(session.state).slices(partitions) if s.base is not None}
             if self._has_moved_on(session) or not latest.issuperset(step.latest for step in steps):
                 session.abort()
                 return "passed", "another commit came in between: check again"
@@ -683,11 +683,11 @@ def find_free_logs(
         return time in timeline.pending_times or write_client.is_claimed(config, timeline, time)
 
     def is_free(path: str) -> bool:
-        place, _, name = path.rpartition("/")
+        partition, _, name = path.rpartition("/")
         parsed = parse_log_file(name)
         if parsed is None:
             return False
-        log = LogFile(PartitionPath(place), name, parsed.file_id, parsed.instant, parsed.version, 0)
+        log = LogFile(PartitionPath(partition), name, parsed.file_id, parsed.instant, parsed.version, 0)
         try:
             look = read_log_look(client.store, log)
         except SnapshotExpired:

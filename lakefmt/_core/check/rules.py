@@ -341,24 +341,24 @@ def _keys_of(file: BaseFile, keys: KeyFacts, in_doubt: Collection[Kind]) -> Iter
         (keys.too_new, "name a commit after the file's own"),
     ):
         if tally:
-            text = f"{tally.count:,} rows {what}, such as {tally.example!r:.120}"
-            yield _rewritten(Kind.META_COLUMNS, file, text, "engines that trust the meta columns go astray")
+            description = f"{tally.count:,} rows {what}, such as {tally.example!r:.120}"
+            yield _rewritten(Kind.META_COLUMNS, file, description, "engines that trust the meta columns go astray")
     for kind, tally, what, consequence in (
         (Kind.RECORD_KEYS, keys.wrong_keys, "have another record key than their columns make", twice),
         (Kind.WRONG_PARTITION, keys.wrong_partition, "belong into another partition", "filters miss these rows"),
     ):
         if not tally:
             continue
-        text = f"{tally.count:,} rows {what}, such as {tally.example!r:.120}"
+        description = f"{tally.count:,} rows {what}, such as {tally.example!r:.120}"
         if kind in in_doubt:
             remedy = "correct the key and partition settings of the properties: they fit no row of the table"
-            yield Finding(kind, file.path, text, consequence, remedy)
+            yield Finding(kind, file.path, description, consequence, remedy)
         elif tally.is_mendable:
             yield _rewritten(
-                kind, file, text, consequence, rekey=kind is Kind.RECORD_KEYS, move=kind is Kind.WRONG_PARTITION
+                kind, file, description, consequence, rekey=kind is Kind.RECORD_KEYS, move=kind is Kind.WRONG_PARTITION
             )
         else:
-            yield Finding(kind, file.path, text, consequence, "correct the rows: delete and insert them anew")
+            yield Finding(kind, file.path, description, consequence, "correct the rows: delete and insert them anew")
 
 
 def _find_duplicate_keys(facts: TableFacts, *, allowed: bool) -> Iterator[Finding]:
@@ -467,15 +467,15 @@ def _bad_properties(properties: PropertiesFacts) -> Finding:
 
 def _notes(facts: TableFacts) -> Iterator[Finding]:
     if facts.notes.problem:
-        kept = facts.notes.index
-        loses = "" if kept else "which index the table uses: bloom is written, wrong for a table with a global index"
+        index = facts.notes.index
+        loses = "" if index else "which index the table uses: bloom is written, wrong for a table with a global index"
         yield Finding(
             Kind.NOTES,
             _NOTES,
             facts.notes.problem,
             "writes are refused, because they could not tell where keys live",
             "write it anew; a copy is kept",
-            (RestoreNotes(kept or "bloom", loses),),
+            (RestoreNotes(index or "bloom", loses),),
         )
 
 
@@ -791,12 +791,12 @@ def _counts(facts: TableFacts) -> Iterator[Finding]:
         wrong = _wrong_counts(stat, sizes[path], footer)
         if not wrong:
             continue
-        text = ", ".join(f"{name} {had:,} where {true:,} is right" for name, (had, true) in wrong.items())
+        differences = ", ".join(f"{name} {had:,} where {true:,} is right" for name, (had, true) in wrong.items())
         truth = {name: true for name, (_, true) in wrong.items() if true >= 0}
         yield Finding(
             Kind.COUNTS,
             path,
-            f"{by_time[time].file_name} says {text}",
+            f"{by_time[time].file_name} says {differences}",
             "statistics and file sizing are wrong; engines that trust the size read past the end or too little",
             "write the commit's numbers anew; a copy is kept",
             (CorrectCounts(by_time[time], {path: truth}, _doubt(stat, sizes[path], footer)),),

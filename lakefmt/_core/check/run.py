@@ -51,16 +51,16 @@ def check_table(client: TableClient, level: str = "fast", partitions: Partitions
     """
     if level not in _CHECK_LEVELS:
         raise InvalidInputError(f"unknown level {level!r}: expected 'fast' or 'full'")
-    places = None if partitions is None else _checked_partitions(client, partitions)
+    partition_paths = None if partitions is None else _checked_partitions(client, partitions)
     looks_left = _MOST_LOOKS
     while True:
         looks_left -= 1
         fresh = TableClient(client.store, client.options, client.clock, client.ids)
         properties = look_at_properties(fresh.store)
         if properties.values is None:
-            return _report_without_properties(fresh, properties, level, places)
-        facts, skipped = gather_facts(fresh, properties, level=level, partitions=places)
-        report = _report_of_facts(facts, client.store.url, level, skipped, places)
+            return _report_without_properties(fresh, properties, level, partition_paths)
+        facts, skipped = gather_facts(fresh, properties, level=level, partitions=partition_paths)
+        report = _report_of_facts(facts, client.store.url, level, skipped, partition_paths)
         streams = find_stream_damage(fresh, whole=level == "full")
         indexes, unasked = find_metadata_damage(fresh.at(TableState(facts.config, facts.before)), whole=level == "full")
         report = replace(report, findings=(*report.findings, *streams, *indexes), skipped=(*report.skipped, *unasked))
@@ -84,16 +84,18 @@ def _checked_partitions(client: TableClient, partitions: Partitions) -> tuple[Pa
 
 
 def _report_without_properties(
-    client: TableClient, properties: PropertiesFacts, level: str, places: tuple[PartitionPath, ...] | None
+    client: TableClient, properties: PropertiesFacts, level: str, partitions: tuple[PartitionPath, ...] | None
 ) -> CheckReport:
     if next(iter(client.store.list(".hoodie")), None) is None:
         raise TableNotFound(f"no table at {client.store.url}: .hoodie/hoodie.properties is missing")
     why = ("everything else: without its properties nothing is known of the table",)
-    return CheckReport(client.store.url, level, tuple(find_property_damage(properties)), skipped=why, partitions=places)
+    return CheckReport(
+        client.store.url, level, tuple(find_property_damage(properties)), skipped=why, partitions=partitions
+    )
 
 
 def _report_of_facts(
-    facts: TableFacts, url: str, level: str, skipped: tuple[str, ...], places: tuple[PartitionPath, ...] | None
+    facts: TableFacts, url: str, level: str, skipped: tuple[str, ...], partitions: tuple[PartitionPath, ...] | None
 ) -> CheckReport:
     newest = facts.before.latest_commit
     unknown = [f"{name}: {what}" for name, what in sorted(facts.not_known.items())]
@@ -104,6 +106,6 @@ def _report_of_facts(
         notes=tuple(find_notes(facts)),
         files=len(facts.footers) + len(facts.log_looks),
         skipped=(*skipped, *unknown),
-        partitions=places,
+        partitions=partitions,
         basis="" if newest is None else newest.file_name,
     )

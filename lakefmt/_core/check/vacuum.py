@@ -218,7 +218,7 @@ def find_archived_orphans(
     }
 
 
-def parse_age(text: object) -> float:
+def parse_age(age: object) -> float:
     """Return the seconds of an age such as ``1d``, ``90m`` or a number of seconds.
 
     Raises:
@@ -228,12 +228,12 @@ def parse_age(text: object) -> float:
         >>> parse_age("1d"), parse_age("90m"), parse_age(5)
         (86400.0, 5400.0, 5.0)
     """
-    if isinstance(text, (int, float)) and not isinstance(text, bool) and 0 <= text < float("inf"):
-        return float(text)
-    match = _AGE_PATTERN.fullmatch(text.strip()) if isinstance(text, str) else None
+    if isinstance(age, (int, float)) and not isinstance(age, bool) and 0 <= age < float("inf"):
+        return float(age)
+    match = _AGE_PATTERN.fullmatch(age.strip()) if isinstance(age, str) else None
     if match is None:
         raise InvalidInputError(
-            f"{shown(text)} is no age: expected seconds, or a number with s, m, h, d or w such as '1d'"
+            f"{shown(age)} is no age: expected seconds, or a number with s, m, h, d or w such as '1d'"
         )
     return float(match[1]) * _AGE_UNITS[match[2]]
 
@@ -370,13 +370,13 @@ def _left_of_streams(client: TableClient) -> dict[str, str]:
     """Return the segments whose rows are in the table, or were never confirmed; all others are kept."""
     left: dict[str, str] = {}
     for plan in plan_streams(client.at(client.load()), load_streams(client)):
-        for places, why in (
+        for positions, why in (
             (plan.done, f"the rows of stream {plan.stream} are committed"),
             (plan.unconfirmed, f"stream {plan.stream} had another writer, and never confirmed them"),
         ):
-            for place in places:
-                left[data_name(plan.stream, place)] = why
-                left[header_name(plan.stream, place)] = why
+            for position in positions:
+                left[data_name(plan.stream, position)] = why
+                left[header_name(plan.stream, position)] = why
     return left
 
 
@@ -384,8 +384,8 @@ def _listed_by_metadata(table_at: TableAt, directories: Iterable[str]) -> frozen
     """Return the files of partitions that the metadata table lists: readers that ask it see them."""
     if not table_at.config.metadata_partitions:
         return frozenset()
-    places = [PartitionPath(place) for place in sorted(directories) if not place.startswith(".hoodie")]
-    if not places:
+    partitions = [PartitionPath(directory) for directory in sorted(directories) if not directory.startswith(".hoodie")]
+    if not partitions:
         return frozenset()
     opening = partial(open_metadata_table, table_at.client, table_at.config)
     listing = MetadataListing(
@@ -393,7 +393,7 @@ def _listed_by_metadata(table_at: TableAt, directories: Iterable[str]) -> frozen
     )
     if listing.metadata_table() is None:
         return frozenset()
-    bases, logs = listing.files(places)
+    bases, logs = listing.files(partitions)
     return frozenset([*(base.path for base in bases), *(log.path for log in logs)])
 
 

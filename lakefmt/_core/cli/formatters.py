@@ -202,11 +202,15 @@ class _TerminalTable:
         table = table.slice(0, _PREVIEW_ROWS) if more else table
         drawn = [_padded_column(name, table.column(i)) for i, name in enumerate(table.column_names)]
         room = shutil.get_terminal_size().columns if self._target.isatty() else 0
-        kept = _columns_that_fit([width for _, width in drawn], room)
-        lines = _joined_columns([column for column, _ in drawn[:kept]])
+        num_columns = _columns_that_fit([width for _, width in drawn], room)
+        lines = _joined_columns([column for column, _ in drawn[:num_columns]])
         self._target.write(text_bytes(lines))
         notes = [counted(table.num_rows, "row")] if not more else [f"first {_PREVIEW_ROWS} rows; --limit shows more"]
-        notes += [f"{counted(len(drawn) - kept, 'more column')}: select with --columns"] if kept < len(drawn) else []
+        notes += (
+            [f"{counted(len(drawn) - num_columns, 'more column')}: select with --columns"]
+            if num_columns < len(drawn)
+            else []
+        )
         self._target.write(f"({'; '.join(notes)})\n".encode())
 
 
@@ -222,19 +226,19 @@ def _padded_column(name: str, column: pa.ChunkedArray) -> tuple[pa.Array, int]:
     return pa.concat_arrays([pad(heads, width), rule, pad(cells, width)]), width
 
 
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pt.is_integer(kind) or pt.is_floating(kind) or pt.is_decimal(kind))
+def _is_number(data_type: pa.DataType) -> bool:
+    return bool(pt.is_integer(data_type) or pt.is_floating(data_type) or pt.is_decimal(data_type))
 
 
 def _columns_that_fit(widths: list[int], room: int) -> int:
     """Return the number of columns that fit into `room` characters, at least 1; all if `room` is 0."""
-    used, kept = 0, 0
+    used, num_columns = 0, 0
     for width in widths:
-        used += width + (2 if kept else 0)
-        if room and kept and used > room:
+        used += width + (2 if num_columns else 0)
+        if room and num_columns and used > room:
             break
-        kept += 1
-    return kept
+        num_columns += 1
+    return num_columns
 
 
 def _joined_columns(columns: list[pa.Array]) -> pa.Array:

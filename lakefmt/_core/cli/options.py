@@ -44,18 +44,18 @@ class Pair(_ParamType):
         """Return key and value."""
         if isinstance(value, tuple):
             return value
-        key, sign, text = str(value).partition("=")
+        key, sign, value_text = str(value).partition("=")
         if not sign or not key.strip():
             self.fail("expected key=value", param, ctx)
-        return key.strip(), self._value(text, param, ctx) if self._typed else text
+        return key.strip(), self._value(value_text, param, ctx) if self._typed else value_text
 
-    def _value(self, text: str, param: click.Parameter | None, ctx: click.Context | None) -> object:
-        if text in ("true", "false"):
-            return text == "true"
-        if not text.startswith("{"):
-            return text
+    def _value(self, value_text: str, param: click.Parameter | None, ctx: click.Context | None) -> object:
+        if value_text in ("true", "false"):
+            return value_text == "true"
+        if not value_text.startswith("{"):
+            return value_text
         try:
-            return json.loads(text)
+            return json.loads(value_text)
         except ValueError:
             self.fail("a value that begins with { must be a JSON object", param, ctx)
 

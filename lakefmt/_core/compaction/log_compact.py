@@ -267,9 +267,9 @@ class _LogCompactionService(MergingService):
         columns = client.at(state).columns_at(transaction.time).state
         table_at = client.at(columns)
         schema = table_at.schema()
-        text = arrow_to_avro(schema, state.config.name, with_meta=True)
+        schema_text = arrow_to_avro(schema, state.config.name, with_meta=True)
         merge = LogMerge(
-            client, state, self.write_client.settings, transaction.time, text, self.write_client.attempt_number
+            client, state, self.write_client.settings, transaction.time, schema_text, self.write_client.attempt_number
         )
         notes = table_at.schema_notes(schema)
         if self.run_operations is None:

@@ -184,10 +184,10 @@ def _log_compact_if_due(
 
 
 def _wants_clustering(settings: Settings, *, plans_only: bool) -> bool:
-    asked = settings.values
-    if asked["hoodie.clustering.inline"] or asked["hoodie.clustering.schedule.inline"]:
+    values = settings.values
+    if values["hoodie.clustering.inline"] or values["hoodie.clustering.schedule.inline"]:
         return True
-    return plans_only and bool(asked["hoodie.clustering.async.enabled"])
+    return plans_only and bool(values["hoodie.clustering.async.enabled"])
 
 
 def _cluster_if_due(
@@ -376,7 +376,7 @@ class BackgroundServices:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
             self.close()

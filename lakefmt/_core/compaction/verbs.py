@@ -89,9 +89,9 @@ class CompactionVerbs(TableVerbs):
         if config.properties.get(KIND) == "append" and config.table_type is TableType.COPY_ON_WRITE:
             if log or verify:
                 raise InvalidInputError("log= and verify= are for tables with logs, and an append table has none")
-            asked = self._packs_all_but_full(options) if full else options
+            cluster_options = self._packs_all_but_full(options) if full else options
             named_plan = {"schedule": schedule, "run": run, "abandon": abandon, "dry_run": dry_run}
-            return self.cluster(partitions=partitions, where=where, options=asked, **named_plan)  # type: ignore[arg-type]
+            return self.cluster(partitions=partitions, where=where, options=cluster_options, **named_plan)  # type: ignore[arg-type]
         if full or partitions is not None or where is not None:
             raise InvalidInputError("partitions=, where= and full= are for append tables, whose small files are packed")
         if dry_run:

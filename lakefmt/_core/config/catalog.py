@@ -133,14 +133,14 @@ class Setting:
     alias_of: str | None = None
 
 
-def _bool(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
+def _bool(value: str) -> bool:
+    if value.lower() not in ("true", "false"):
         raise ValueError("expected true or false")
-    return text.lower() == "true"
+    return value.lower() == "true"
 
 
-def _text(text: str) -> str:
-    return text
+def _text(value: str) -> str:
+    return value
 
 
 #: How the values of plain rows are read.

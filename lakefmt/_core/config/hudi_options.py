@@ -669,8 +669,10 @@ def setting_of(name: str) -> Setting | None:
         return Setting(name, str, None, option.reason, alias_of=option.table_key)
     if option.kind is OptionClass.TABLE:
         return Setting(name, str, option.default, option.reason, table_key=option.table_key)
-    kind = SettingClass.INERT if option.kind is OptionClass.INERT else SettingClass.REFUSED
-    return Setting(name, str, None, option.reason, kind, choices=tuple(value.lower() for value in option.harmless))
+    setting_class = SettingClass.INERT if option.kind is OptionClass.INERT else SettingClass.REFUSED
+    return Setting(
+        name, str, None, option.reason, setting_class, choices=tuple(value.lower() for value in option.harmless)
+    )
 
 
 def similar_names(name: str, others: tuple[str, ...] = ()) -> list[str]:
@@ -699,6 +701,6 @@ def published_markdown() -> str:
     for option in published_options().values():
         value = "".join(f" (but `{value}`)" for value in option.harmless)
         rows.setdefault((option.kind.value, option.reason), []).append(f"`{option.name}`{value}")
-    lines = [f"| {', '.join(names)} | {kind} | {reason} |" for (kind, reason), names in rows.items()]
+    lines = [f"| {', '.join(names)} | {class_name} | {reason} |" for (class_name, reason), names in rows.items()]
     families = [f"| `{beginning}*` | inert | {reason} |" for beginning, reason in _FAMILIES.items()]
     return "\n".join(["| options | class | reason |", "|---|---|---|", *lines, *families])

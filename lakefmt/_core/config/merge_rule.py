@@ -212,8 +212,8 @@ def plan_merge_rule(properties: Mapping[str, str], mode: MergeMode, ordering: tu
         raise UnsupportedFeature(
             f"hoodie.table.partial.update.mode={stated} is not known: tables of that mode are read"
         )
-    text = properties.get(_MERGE_PROPERTY + _UNAVAILABLE_VALUE) or None
-    return replace(rule, partial=Partial(PartialMode(stated), text))
+    unavailable_value = properties.get(_MERGE_PROPERTY + _UNAVAILABLE_VALUE) or None
+    return replace(rule, partial=Partial(PartialMode(stated), unavailable_value))
 
 
 def _delete_mark(properties: Mapping[str, str]) -> DeleteMark | None:

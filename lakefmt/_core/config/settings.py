@@ -347,8 +347,8 @@ def _says_the_same(table_key: str, value: str, stored: str | None) -> bool:
 
 def _is_same_field(given: str, stored: str) -> bool:
     """Return whether a field is another, which may say its kind (``city:SIMPLE``) where this one does not."""
-    (name, _, kind), (other, _, other_kind) = given.partition(":"), stored.partition(":")
-    return name == other and (not kind or not other_kind or kind.upper() == other_kind.upper())
+    (name, _, key_type), (other, _, other_key_type) = given.partition(":"), stored.partition(":")
+    return name == other and (not key_type or not other_key_type or key_type.upper() == other_key_type.upper())
 
 
 def _text_of(setting: Setting, value: object) -> str:
@@ -360,14 +360,14 @@ def _text_of(setting: Setting, value: object) -> str:
 
 
 def _parse(setting: Setting, value: object) -> SettingValue:
-    text = _text_of(setting, value)
+    value_text = _text_of(setting, value)
     if isinstance(value, bool) or setting.choices:
-        text = text.lower()
+        value_text = value_text.lower()
     try:
-        parsed = setting.parse(text)
+        parsed = setting.parse(value_text)
     except (ValueError, OverflowError) as error:
         raise UnknownSetting(f"{setting.key} does not take {shown(value)}: {error}") from None
-    if setting.choices and text not in setting.choices:
+    if setting.choices and value_text not in setting.choices:
         raise UnknownSetting(f"{setting.key} does not take {shown(value)}: expected {', '.join(setting.choices)}")
     if isinstance(parsed, int | float) and not abs(parsed) < _LARGEST_NUMBER:
         raise UnknownSetting(f"{setting.key} does not take {shown(value)}: it does not fit into 64 bits")
@@ -387,9 +387,9 @@ def settings_markdown() -> str:
     rows: dict[str, list[str]] = {}
     for setting in ALL_SETTINGS:
         default = str(setting.default).lower() if isinstance(setting.default, bool) else setting.default
-        kind = "table" if setting.table_key else "alias" if setting.alias_of else setting.kind.value
+        class_name = "table" if setting.table_key else "alias" if setting.alias_of else setting.kind.value
         choices = f" (one of {', '.join(setting.choices)})" if setting.choices else ""
         shown = "" if default is None else f"`{default}`"
-        rows.setdefault(f"{kind} | {shown} | {setting.doc}{choices}", []).append(f"`{setting.key}`")
+        rows.setdefault(f"{class_name} | {shown} | {setting.doc}{choices}", []).append(f"`{setting.key}`")
     lines = [f"| {', '.join(names)} | {row} |" for row, names in rows.items()]
     return "\n".join(["| setting | class | default | meaning |", "|---|---|---|---|", *lines])

@@ -185,8 +185,8 @@ def parse_table_config(properties: Mapping[str, str]) -> TableConfig:
 def _parse_properties(items: tuple[tuple[str, str], ...]) -> TableConfig:
     # Cached: a commit parses the same properties five times.
     properties = dict(items)
-    name, kind = properties.get("hoodie.table.name"), properties.get("hoodie.table.type")
-    if not name or kind not in TableType.__members__:
+    name, type_name = properties.get("hoodie.table.name"), properties.get("hoodie.table.type")
+    if not name or type_name not in TableType.__members__:
         raise CorruptFile("hoodie.properties lacks hoodie.table.name or a valid hoodie.table.type")
     version = TableVersion.parse(properties.get("hoodie.table.version", "0"))
     layout = properties.get("hoodie.timeline.layout.version", "1")
@@ -202,7 +202,7 @@ def _parse_properties(items: tuple[tuple[str, str], ...]) -> TableConfig:
     return TableConfig(
         name=name,
         database=properties.get("hoodie.database.name"),
-        table_type=TableType(kind),
+        table_type=TableType(type_name),
         version=version,
         record_key_fields=_names_in(properties, "hoodie.table.recordkey.fields"),
         partition_fields=_names_in(properties, "hoodie.table.partition.fields"),
@@ -229,8 +229,8 @@ def _names_in(properties: Mapping[str, str], key: str) -> tuple[str, ...]:
 
 
 def _flag_in(properties: Mapping[str, str], key: str, default: bool) -> bool:
-    text = properties.get(key, "")
-    return text.lower() == "true" if text else default
+    value = properties.get(key, "")
+    return value.lower() == "true" if value else default
 
 
 def _metadata_partitions_of(properties: Mapping[str, str]) -> tuple[str, ...]:

@@ -169,9 +169,11 @@ class PartReader:
             raise UnsupportedFeature("the changes of the commit were not planned")
         query = plan_query(self.table_at.schema(), self.columns, None, meta_columns=False)
         _check_name_is_free(query, kinds=self.kinds, keyed=True)
-        places = {(source.partition, source.file_id) for source in part.sources}
+        file_group_keys = {(source.partition, source.file_id) for source in part.sources}
         groups = tuple(
-            (place, self.changes.files.groups[place]) for place in places if place in self.changes.files.groups
+            (file_group_key, self.changes.files.groups[file_group_key])
+            for file_group_key in file_group_keys
+            if file_group_key in self.changes.files.groups
         )
         split = ChangesSplit(((step.instant, part.sources),), groups, 0)
         plan = changes_of_split(self.changes, split)

@@ -119,15 +119,17 @@ class CommitFinder:
         state = self.load(done)
         commits = select_commits(state.timeline, done, end, planned_clusterings(self._client.at(state)))
         newest = commits[-1].order_time if commits else ""
-        chosen = commits[: self._at_once]
-        steps = tuple(self._steps(state, chosen, done))
-        if len(commits) > len(chosen):
+        next_commits = commits[: self._at_once]
+        steps = tuple(self._steps(state, next_commits, done))
+        if len(commits) > len(next_commits):
             self._seen = None  # the rest may be in the archive
             parts = max(1, sum(len(step.parts) for step in steps))
-            self._at_once = min(_GROWTH * len(chosen), max(_FIRST_COMMITS, len(chosen) * _MOST_PARTS // parts))
+            self._at_once = min(
+                _GROWTH * len(next_commits), max(_FIRST_COMMITS, len(next_commits) * _MOST_PARTS // parts)
+            )
         else:
             self._at_once = _FIRST_COMMITS
-        return NextCommits(state, steps, len(chosen) == len(commits), newest)
+        return NextCommits(state, steps, len(next_commits) == len(commits), newest)
 
     def newest(self, state: TableState) -> str:
         """Return the completion time of the newest commit that can be read; the earliest position without one."""
@@ -290,8 +292,8 @@ def in_queue_order(table_at: TableAt, slices: Iterable[FileSlice]) -> list[FileS
     timeline = table_at.timeline
     if not all(first is None or timeline.tells_completion_of(first[0]) for first in firsts):
         timeline = table_at.with_history().timeline
-    places = [
+    queue_positions = [
         (timeline.completion_of(each.instant), 0) if first is None else (timeline.completion_of(first[0]), first[1])
         for each, first in zip(given, firsts, strict=True)
     ]
-    return [given[number] for number in sorted(range(len(given)), key=places.__getitem__)]
+    return [given[number] for number in sorted(range(len(given)), key=queue_positions.__getitem__)]

@@ -391,10 +391,10 @@ def parse_buckets(buckets: object) -> BucketFilter | None:
     if callable(buckets):
         return lambda bucket: bool(buckets(bucket))
     if isinstance(buckets, Iterable) and not isinstance(buckets, str | bytes):
-        wanted = list(foreign_items(buckets, "buckets cannot be read"))
-        if all(type(number) is int and number >= 0 for number in wanted):
-            chosen = frozenset(wanted)
-            return lambda bucket: bucket in chosen
+        bucket_numbers = list(foreign_items(buckets, "buckets cannot be read"))
+        if all(type(number) is int and number >= 0 for number in bucket_numbers):
+            bucket_set = frozenset(bucket_numbers)
+            return lambda bucket: bucket in bucket_set
     raise InvalidInputError(f"buckets={shown(buckets)}: bucket numbers, or a function of one, are expected")
 
 
@@ -510,12 +510,16 @@ def written_parts(instant: Instant, commit: CommitMetadata) -> list[StreamPart]:
             adds_only = False
         else:
             continue
-        place = (files.partition, files.file_id)
-        earlier = parts.get(place)
+        file_group_key = (files.partition, files.file_id)
+        earlier = parts.get(file_group_key)
         if earlier is not None and earlier.file_slice is not None:
             files = _joined(earlier.file_slice, files)
-        parts[place] = StreamPart(
-            part_key(instant.time, *place), *place, bucket_number(files.file_id), files, adds_only and earlier is None
+        parts[file_group_key] = StreamPart(
+            part_key(instant.time, *file_group_key),
+            *file_group_key,
+            bucket_number(files.file_id),
+            files,
+            adds_only and earlier is None,
         )
     return list(parts.values())
 
@@ -534,10 +538,10 @@ def changed_parts(
     deletes come first.
     """
     sources = changing_sources(timeline, instant, commit, replaced)
-    places = {source.partition for source in sources}
+    partitions = {source.partition for source in sources}
     deletes = bool(commit.replaced_file_ids) or any(stat.num_deletes for stat in commit.stats)
-    if len(sources) > 1 and deletes and (len(places) > 1 or commit.replaced_file_ids):
-        partition = next(iter(places)) if len(places) == 1 else ""
+    if len(sources) > 1 and deletes and (len(partitions) > 1 or commit.replaced_file_ids):
+        partition = next(iter(partitions)) if len(partitions) == 1 else ""
         return [StreamPart(part_key(instant.time, "", "*"), partition, "", sources=tuple(sources))]
     return [
         StreamPart(
@@ -622,8 +626,8 @@ def lanes_of(steps: Iterable[StreamStep], *, by_bucket: bool) -> list[list[tuple
     lanes: dict[object, list[tuple[StreamStep, StreamPart]]] = {}
     for step in steps:
         for part in step.parts:
-            place = part.file_id if part.bucket is None else part.bucket
-            lanes.setdefault((part.partition, place) if by_bucket else None, []).append((step, part))
+            bucket_or_file = part.file_id if part.bucket is None else part.bucket
+            lanes.setdefault((part.partition, bucket_or_file) if by_bucket else None, []).append((step, part))
     return list(lanes.values())
 
 

@@ -350,8 +350,8 @@ def _process_text(name: ProcessName | None) -> str:
     return "" if name is None else f"{name.machine}|{name.space}|{name.pid}|{name.started}"
 
 
-def _parse_process(text: str) -> ProcessName | None:
-    parts = text.split("|")
+def _parse_process(name: str) -> ProcessName | None:
+    parts = name.split("|")
     if len(parts) != 4 or not all(part.isdigit() and len(part) < 20 for part in parts[2:]):
         return None
     return ProcessName(parts[0], parts[1], int(parts[2]), int(parts[3]))

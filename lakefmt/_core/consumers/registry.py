@@ -186,9 +186,11 @@ class TableConsumers:
             if record is None and not create:
                 raise ObjectNotFound(self._no_consumer(id))
             self._refuse_active(id, record, force)
-            kept = record or ConsumerRecord(position.done)
-            kept = replace(kept, owner="", process="", filter="", updated=self._client.clock.now())
-            return record_of(position, kept)
+            released_record = record or ConsumerRecord(position.done)
+            released_record = replace(
+                released_record, owner="", process="", filter="", updated=self._client.clock.now()
+            )
+            return record_of(position, released_record)
 
         change_consumer(self._client, name, change)
 
@@ -213,23 +215,23 @@ class TableConsumers:
             ['report-a']
         """
         check_texts(id=text_argument(id, "id"), exclude=exclude)
-        chosen = [
+        matches = [
             (name, consumer_id)
             for name, consumer_id, _ in self._names()
             if fnmatchcase(consumer_id, id) and not (exclude and fnmatchcase(consumer_id, exclude))
         ]
-        if not chosen and not set(id) & set("*?["):
+        if not matches and not set(id) & set("*?["):
             raise ObjectNotFound(self._no_consumer(id))
-        for name, consumer_id in chosen:
+        for name, consumer_id in matches:
             self._refuse_active(consumer_id, load_consumer(self._client, name), force)
-        self._client.store.delete([name for name, _ in chosen])
-        return sorted({consumer_id for _, consumer_id in chosen})
+        self._client.store.delete([name for name, _ in matches])
+        return sorted({consumer_id for _, consumer_id in matches})
 
     def _no_consumer(self, id: str) -> str:
         shards = [shard for _, consumer_id, shard in self._names() if consumer_id == id]
         if shards:
-            told = ", ".join("no shard" if shard is None else f"{shard[0]} of {shard[1]}" for shard in shards)
-            return f"the consumer {id!r} has other shards than the one named: {told}"
+            shards_text = ", ".join("no shard" if shard is None else f"{shard[0]} of {shard[1]}" for shard in shards)
+            return f"the consumer {id!r} has other shards than the one named: {shards_text}"
         known = sorted({consumer_id for _, consumer_id, _ in self._names()})
         near = get_close_matches(id, known, 1)
         hint = f": did you mean {near[0]!r}?" if near else "; see consumers.list()"

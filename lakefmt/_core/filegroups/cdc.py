@@ -190,9 +190,9 @@ def _occurrences(codes: Rows) -> Rows:
     order = np.argsort(codes, kind="stable")
     ordered = codes[order]
     starts = np.append(True, ordered[1:] != ordered[:-1])[: len(codes)]
-    places = np.arange(len(codes))
+    row_numbers = np.arange(len(codes))
     counted = np.empty(len(codes), np.int64)
-    counted[order] = places - np.maximum.accumulate(np.where(starts, places, 0))
+    counted[order] = row_numbers - np.maximum.accumulate(np.where(starts, row_numbers, 0))
     return counted
 
 
@@ -205,10 +205,10 @@ def _rows_differ(left: pa.Table, right: pa.Table) -> Mask:
     if not left.num_rows:
         return np.zeros(0, dtype=bool)
     schema = without_meta_columns(left.schema)
-    text = arrow_to_avro(schema, "row")
+    avro_schema = arrow_to_avro(schema, "row")
     packed = []
     for table in (left, right):
-        data, offsets = encode_rows(table.select(schema.names), text)
+        data, offsets = encode_rows(table.select(schema.names), avro_schema)
         packed.append(
             pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(offsets) - 1, [None, pa.py_buffer(offsets), data])
         )
@@ -239,11 +239,11 @@ def build_cdc_rows(changes: ChangedRows, mode: CdcMode, instant: str) -> pa.Tabl
     else:
         keys = [part.column(RECORD_KEY) for part in (deleted, after, inserted)]
         columns[KEY] = pa.chunked_array([chunk for key in keys for chunk in key.chunks], pa.string())
-    kind = pa.struct(list(without_meta_columns(deleted.schema)))
+    image_type = pa.struct(list(without_meta_columns(deleted.schema)))
     if mode is not CdcMode.OP_KEY_ONLY:
-        columns[BEFORE] = images([deleted, before, inserted.num_rows], kind)
+        columns[BEFORE] = images([deleted, before, inserted.num_rows], image_type)
     if mode is CdcMode.DATA_BEFORE_AFTER:
-        columns[AFTER] = images([deleted.num_rows, after, inserted], kind)
+        columns[AFTER] = images([deleted.num_rows, after, inserted], image_type)
     return pa.table(columns)
 
 
@@ -253,12 +253,12 @@ def operations(changes: ChangedRows) -> pa.ChunkedArray:
     return pa.chunked_array([pa.repeat(pa.scalar(op), part.num_rows) for op, part in counts], pa.string())
 
 
-def images(parts: list[pa.Table | int], kind: pa.DataType) -> pa.ChunkedArray:
+def images(parts: list[pa.Table | int], image_type: pa.DataType) -> pa.ChunkedArray:
     """Return rows as one struct column; a number stands for that many nulls.
 
     Args:
-        parts: tables with the columns of `kind`, or numbers of nulls.
-        kind: the struct type.
+        parts: tables with the columns of `image_type`, or numbers of nulls.
+        image_type: the struct type.
 
     Example:
         >>> images([1, pa.table({"v": [1]})], pa.struct({"v": pa.int64()})).to_pylist()
@@ -267,12 +267,12 @@ def images(parts: list[pa.Table | int], kind: pa.DataType) -> pa.ChunkedArray:
     chunks: list[pa.Array] = []
     for part in parts:
         if isinstance(part, int):
-            chunks.append(pa.nulls(part, kind))
+            chunks.append(pa.nulls(part, image_type))
             continue
-        names = [kind.field(number).name for number in range(kind.num_fields)]
+        names = [image_type.field(number).name for number in range(image_type.num_fields)]
         batches = part.select(names).combine_chunks().to_batches()
-        chunks += [pa.StructArray.from_arrays(batch.columns, fields=list(kind)) for batch in batches]
-    return pa.chunked_array(chunks, kind)
+        chunks += [pa.StructArray.from_arrays(batch.columns, fields=list(image_type)) for batch in batches]
+    return pa.chunked_array(chunks, image_type)
 
 
 def cdc_file_name(file_id: str, instant: str, token: str) -> str:

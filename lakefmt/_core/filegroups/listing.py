@@ -221,13 +221,13 @@ class StorageListing:
             if not self._store.capabilities.directories:
                 return _parsed_files(self._at_depth(_by_partition(self._objects())).items())
             partitions = self.candidates()
-        wanted = partitions
+        paths = partitions
         if self._kept is not None:
-            return _joined_files(self._kept(path) for path in wanted)
-        if self._store.capabilities.low_latency or len(wanted) < 2:
-            return _parsed_files((path, self._inside_files(path)) for path in wanted)
-        with ThreadPoolExecutor(min(_LISTING_THREADS, len(wanted))) as threads:
-            return _parsed_files(zip(wanted, threads.map(self._inside_files, wanted), strict=True))
+            return _joined_files(self._kept(path) for path in paths)
+        if self._store.capabilities.low_latency or len(paths) < 2:
+            return _parsed_files((path, self._inside_files(path)) for path in paths)
+        with ThreadPoolExecutor(min(_LISTING_THREADS, len(paths))) as threads:
+            return _parsed_files(zip(paths, threads.map(self._inside_files, paths), strict=True))
 
     def _at_depth(self, partitioned: dict[PartitionPath, list[ObjectInfo]]) -> dict[PartitionPath, list[ObjectInfo]]:
         """Drop directories with another depth than partitions, as the directory walk does."""
@@ -295,8 +295,8 @@ class KnownListing(StorageListing):
         return self.files(None)
 
     def _files(self, partitions: list[PartitionPath] | None) -> _Files:
-        wanted = self._partitions if partitions is None else [p for p in partitions if p in self._partitions]
-        return _parsed_files((path, self._partitions[path]) for path in wanted)
+        paths = self._partitions if partitions is None else [p for p in partitions if p in self._partitions]
+        return _parsed_files((path, self._partitions[path]) for path in paths)
 
 
 def _outside_table_directory(objects: Iterable[ObjectInfo]) -> list[ObjectInfo]:

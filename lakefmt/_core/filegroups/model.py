@@ -139,7 +139,7 @@ def all_slices(bases: Iterable[BaseFile], logs: Iterable[LogFile], timeline: Tim
             slices.append(FileSlice(partition, file_id, instant, bases_by_instant[instant], attached))
     if hanging:
         # A group may begin with logs only; that slice is older than the first base file.
-        slices += [FileSlice(*place, None, tuple(attached)) for place, attached in hanging.items()]
+        slices += [FileSlice(*slice_key, None, tuple(attached)) for slice_key, attached in hanging.items()]
         slices.sort(key=lambda file_slice: file_slice.instant)
     return slices
 
@@ -151,10 +151,10 @@ def _attach(
 ) -> dict[tuple[PartitionPath, FileId, InstantTime], list[LogFile]]:
     attached: dict[tuple[PartitionPath, FileId, InstantTime], list[LogFile]] = {}
     first_log: dict[tuple[PartitionPath, FileId], InstantTime] = {}
-    place = _place_by_base_instant if timeline.layout == 1 else _place_by_completion
+    placement = _place_by_base_instant if timeline.layout == 1 else _place_by_completion
     for log in sorted(logs, key=lambda f: (f.instant, f.version, f.name)):
         group = (log.partition, log.file_id)
-        instant = place(log, groups.get(group, {}), timeline)
+        instant = placement(log, groups.get(group, {}), timeline)
         if instant is not None:
             attached.setdefault((*group, instant or first_log.setdefault(group, log.instant)), []).append(log)
     return attached
@@ -228,8 +228,8 @@ def build_slices(
         newest = latest.get(key)
         if newest is None or file_slice.instant > newest.instant:
             latest[key] = file_slice
-    kept = [file_slice for key, file_slice in latest.items() if key not in replaced]
-    return sorted(kept, key=lambda s: (s.partition, s.file_id))
+    live_slices = [file_slice for key, file_slice in latest.items() if key not in replaced]
+    return sorted(live_slices, key=lambda s: (s.partition, s.file_id))
 
 
 def _newest_bases(bases: Iterable[BaseFile], timeline: Timeline, replaced: _Replaced) -> list[FileSlice]:

@@ -176,24 +176,26 @@ def read_named_rows(
                 for field in fields
             ):
                 return None
-            places = declared_alike(metadata, pa.schema(fields))
-            if places is None:
+            column_numbers = declared_alike(metadata, pa.schema(fields))
+            if column_numbers is None:
                 return None
             groups = [
-                n for n in range(metadata.num_row_groups) if _may_have_texts(metadata, n, places[named.column], named)
+                n
+                for n in range(metadata.num_row_groups)
+                if _may_have_texts(metadata, n, column_numbers[named.column], named)
             ]
             if choose is not None and groups:
                 groups = sorted({*groups}.intersection(choose(parquet)))
         if (
             0
-            < _decoded_bytes(metadata, groups, places.values())
-            < _FEW_DECODED_BYTES + len(places) * _DECODED_BYTES_PER_COLUMN
+            < _decoded_bytes(metadata, groups, column_numbers.values())
+            < _FEW_DECODED_BYTES + len(column_numbers) * _DECODED_BYTES_PER_COLUMN
         ):
             return None
         parts = [pa.schema(fields).empty_table()]
         for number in groups:
             group = _SearchedRowGroup(
-                source, metadata.row_group(number), places, {field.name: field for field in fields}
+                source, metadata.row_group(number), column_numbers, {field.name: field for field in fields}
             )
             rows = group.rows_of(named)
             if rows is None:
@@ -242,9 +244,9 @@ class _SearchedRowGroup:
         if not by_page:
             return pa.schema(list(self.fields.values())).empty_table()
         numbers = list(by_page)
-        places = [own.starts[number] + rows for number, rows in by_page.items() if rows is not None]
-        if len(places) == len(by_page) and len(texts) == 1:
-            rows = np.concatenate(places)
+        row_numbers = [own.starts[number] + rows for number, rows in by_page.items() if rows is not None]
+        if len(row_numbers) == len(by_page) and len(texts) == 1:
+            rows = np.concatenate(row_numbers)
             return self._at(rows, {named.column: pa.chunked_array([pa.repeat(named.texts[0], len(rows))])})
         keys = self._decoded({named.column: own.chosen(numbers)})
         counts = np.array([page.num_values for page in own.pages])[numbers]
@@ -264,15 +266,15 @@ class _SearchedRowGroup:
                 return None
             starts = pages.starts
             of_row = np.searchsorted(starts, rows, "right") - 1
-            numbers, chosen = np.unique(of_row, return_inverse=True)
+            numbers, page_indices = np.unique(of_row, return_inverse=True)
             some = pages.chosen(numbers.tolist())
-            by_count.setdefault(some.num_rows, {})[name] = some, rows - starts[of_row] + some.starts[chosen]
+            by_count.setdefault(some.num_rows, {})[name] = some, rows - starts[of_row] + some.starts[page_indices]
         for count, alike in by_count.items() if len(rows) else ():
             decoded = self._decoded({name: pages for name, (pages, _) in alike.items()})
             if len(decoded) != count:
                 return None
-            for name, (_, places) in alike.items():
-                columns[name] = decoded.column(name).take(from_numpy(places))
+            for name, (_, indices) in alike.items():
+                columns[name] = decoded.column(name).take(from_numpy(indices))
         empty = pa.chunked_array([], pa.null())
         table = {name: columns.get(name, empty.cast(field.type)) for name, field in self.fields.items()}
         return pa.table(table, schema=pa.schema(list(self.fields.values())))

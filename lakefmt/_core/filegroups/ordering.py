@@ -62,19 +62,21 @@ def comparable(values: pa.Array | pa.ChunkedArray) -> pa.Array:
         (DataType(int64), [2, 1, 3, 0])
     """
     flat = _one_array(values)
-    kind = flat.type
-    if pt.is_dictionary(kind):
+    data_type = flat.type
+    if pt.is_dictionary(data_type):
         return comparable(flat.dictionary_decode())
-    if pt.is_float16(kind):
+    if pt.is_float16(data_type):
         return _ordered_bits(flat.cast(pa.float32()), np.dtype(np.int32))
-    if pt.is_float32(kind):
+    if pt.is_float32(data_type):
         return _ordered_bits(flat, np.dtype(np.int32))
-    if pt.is_float64(kind):
+    if pt.is_float64(data_type):
         return _ordered_bits(flat, np.dtype(np.int64))
-    if pt.is_binary(kind) or pt.is_large_binary(kind) or pt.is_fixed_size_binary(kind):
+    if pt.is_binary(data_type) or pt.is_large_binary(data_type) or pt.is_fixed_size_binary(data_type):
         return _signed(flat)
-    if any(check(kind) for check in _UNORDERED):
-        raise UnsupportedFeature(f"ordering values of type {kind} have no order: order rows by a number, time or text")
+    if any(check(data_type) for check in _UNORDERED):
+        raise UnsupportedFeature(
+            f"ordering values of type {data_type} have no order: order rows by a number, time or text"
+        )
     return flat
 
 
@@ -190,15 +192,15 @@ def _mirrored(values: pa.Array, order: Order) -> pa.Array:
     """Return values in reverse order; nulls stay smallest."""
     # As integers: a float is negated by its rank, so that NaN becomes smallest and 0.0 precedes -0.0.
     values = comparable(values) if pt.is_floating(values.type) else values
-    kind = values.type
-    if pt.is_decimal(kind):
+    data_type = values.type
+    if pt.is_decimal(data_type):
         return pc.negate(values)
-    if pt.is_integer(kind) or pt.is_temporal(kind):
+    if pt.is_integer(data_type) or pt.is_temporal(data_type):
         # Flipping every bit cannot overflow.
-        wide = pa.int32() if kind.bit_width == 32 else pa.int64()
-        return pc.bit_wise_not(values if pt.is_integer(kind) else values.cast(wide))
+        wide = pa.int32() if data_type.bit_width == 32 else pa.int64()
+        return pc.bit_wise_not(values if pt.is_integer(data_type) else values.cast(wide))
     raise UnsupportedFeature(
-        f"{', '.join(order.fields)} is {kind}, and the table's payload class lets the smaller value win: lakefmt compares "
+        f"{', '.join(order.fields)} is {data_type}, and the table's payload class lets the smaller value win: lakefmt compares "
         "numbers and times so; write with Spark"
     )
 
@@ -300,14 +302,16 @@ def is_replaceable(values: pa.Array | pa.ChunkedArray, field: pa.Field, partial:
 
 def _default(field: pa.Field) -> pa.Scalar | None:
     """Return a column's default: None for null, a null scalar for a default that Hudi does not compare."""
-    text = (field.metadata or {}).get(AVRO_DEFAULT)
-    if text is None:
+    default_json = (field.metadata or {}).get(AVRO_DEFAULT)
+    if default_json is None:
         return None
-    kind = field.type
-    value = json.loads(text)
-    if pt.is_nested(kind) or pt.is_decimal(kind):
-        return pa.scalar(None, kind)
-    if pt.is_temporal(kind):
-        width = pa.int64() if kind.bit_width == 64 else pa.int32()
-        return pa.scalar(value, width).cast(kind)
-    return pa.scalar(value.encode("latin-1") if isinstance(value, str) and not pt.is_string(kind) else value, kind)
+    data_type = field.type
+    value = json.loads(default_json)
+    if pt.is_nested(data_type) or pt.is_decimal(data_type):
+        return pa.scalar(None, data_type)
+    if pt.is_temporal(data_type):
+        width = pa.int64() if data_type.bit_width == 64 else pa.int32()
+        return pa.scalar(value, width).cast(data_type)
+    return pa.scalar(
+        value.encode("latin-1") if isinstance(value, str) and not pt.is_string(data_type) else value, data_type
+    )

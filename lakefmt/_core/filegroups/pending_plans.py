@@ -91,12 +91,12 @@ def moves_of_plan(table_at: TableAt, pending: Instant) -> tuple[PlannedMove, ...
 def _move(group: Mapping[str, Any], pending: Instant) -> PlannedMove:
     slices, entries = group["slices"], group.get("extraMetadata") or {}
     partition = PartitionPath(slices[0]["partitionPath"] or "")
-    text, prefixes = entries.get("clustering.group.child.node"), list[str]()
-    if text:
+    nodes_json, prefixes = entries.get("clustering.group.child.node"), list[str]()
+    if nodes_json:
         try:
-            prefixes = [str(node["fileIdPrefix"]) for node in json.loads(text) if node["fileIdPrefix"]]
+            prefixes = [str(node["fileIdPrefix"]) for node in json.loads(nodes_json) if node["fileIdPrefix"]]
         except (ValueError, KeyError, TypeError, RecursionError):
-            raise CorruptFile(f"the plan of {pending} does not name its buckets: {text!r:.200}") from None
+            raise CorruptFile(f"the plan of {pending} does not name its buckets: {nodes_json!r:.200}") from None
     return PlannedMove(
         partition,
         frozenset((PartitionPath(each["partitionPath"] or ""), FileId(each["fileId"] or "")) for each in slices),

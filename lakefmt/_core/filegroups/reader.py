@@ -388,8 +388,8 @@ class BaseFileReader:
             partitions: the listed partitions; None: the whole table.
             present: the files in the listing.
         """
-        for kept in self.kept:
-            kept.forget_absent(partitions, present)
+        for cache in self.kept:
+            cache.forget_absent(partitions, present)
 
     def keys(self, file: BaseFile) -> pa.ChunkedArray:
         """Return a file's record keys in file order; reads one column.
@@ -419,9 +419,9 @@ class BaseFileReader:
         """Yield a file's rows, with those of the named columns that it has, row group by row group: all, or the chosen ones."""
         with self._open(file) as opened:
             parquet = opened.parquet
-            wanted, made = self._wanted(parquet, file, columns), self._virtual_columns
+            file_columns, made = self._wanted(parquet, file, columns), self._virtual_columns
             for number in range(parquet.num_row_groups) if choose is None else choose(parquet):
-                rows = parquet.read_row_group(number, columns=wanted)
+                rows = parquet.read_row_group(number, columns=file_columns)
                 yield rows if made is None else made.complete(rows, file.partition, file.instant, columns)
 
     def first_rows(self, file: BaseFile, columns: Sequence[str], count: int) -> pa.Table | None:
@@ -430,8 +430,8 @@ class BaseFileReader:
             parquet = opened.parquet
             if not parquet.num_row_groups:
                 return None
-            wanted, virtual = self._wanted(parquet, file, columns), self._virtual_columns
-            batch = next(parquet.iter_batches(count, [0], columns=wanted, use_threads=False), None)
+            file_columns, virtual = self._wanted(parquet, file, columns), self._virtual_columns
+            batch = next(parquet.iter_batches(count, [0], columns=file_columns, use_threads=False), None)
             if batch is None or virtual is None:
                 return None if batch is None else _as_table(batch)
             return virtual.complete(_as_table(batch), file.partition, file.instant, columns)
@@ -556,7 +556,7 @@ class BaseFileReader:
             group = 0 if parquet.num_row_groups == 1 else None
             yield FilePart(self._read(parquet, file, columns, use_threads=use_threads), group)
             return
-        wanted, virtual = self._wanted(parquet, file, columns), self._virtual_columns
+        file_columns, virtual = self._wanted(parquet, file, columns), self._virtual_columns
 
         def completed(rows: pa.Table, group: int | None = None) -> FilePart:
             complete = rows if virtual is None else virtual.complete(rows, file.partition, file.instant, columns)
@@ -565,16 +565,18 @@ class BaseFileReader:
         for part in plan:
             if part.rows is None:
                 whole = part.groups[0] if len(part.groups) == 1 else None
-                yield completed(parquet.read_row_groups(part.groups, columns=wanted, use_threads=use_threads), whole)
+                yield completed(
+                    parquet.read_row_groups(part.groups, columns=file_columns, use_threads=use_threads), whole
+                )
             else:
-                batches = parquet.iter_batches(part.rows, part.groups, columns=wanted, use_threads=use_threads)
+                batches = parquet.iter_batches(part.rows, part.groups, columns=file_columns, use_threads=use_threads)
                 yield from map(completed, map(_as_table, batches))
 
     def _read(
         self, parquet: pq.ParquetFile, file: BaseFile, columns: Sequence[str] | None, *, use_threads: bool
     ) -> pa.Table:
-        wanted = self._wanted(parquet, file, columns)
-        rows = parquet.read(columns=wanted, use_threads=use_threads)
+        file_columns = self._wanted(parquet, file, columns)
+        rows = parquet.read(columns=file_columns, use_threads=use_threads)
         virtual = self._virtual_columns
         return rows if virtual is None else virtual.complete(rows, file.partition, file.instant, columns)
 
@@ -624,7 +626,7 @@ def _is_small_decoded(metadata: pq.FileMetaData) -> bool:
 
 def _has_columns(stored: pa.Schema, fields: Sequence[pa.Field]) -> bool:
     """Return whether a file has each of some columns once, in its type."""
-    places = map(stored.get_field_index, (field.name for field in fields))
+    indices = map(stored.get_field_index, (field.name for field in fields))
     return all(
-        place >= 0 and stored.field(place).type.equals(field.type) for place, field in zip(places, fields, strict=True)
+        index >= 0 and stored.field(index).type.equals(field.type) for index, field in zip(indices, fields, strict=True)
     )

@@ -249,18 +249,18 @@ def _compared_rule(table_at: TableAt, spec: KeySpec, schema: pa.Schema, commit: 
     names = dict.fromkeys(
         name.split(".", 1)[0] for name in (*spec.record_key_fields, *(f.name for f in spec.partition_fields))
     )
-    wanted = pa.schema([field.with_nullable(True) for field in schema if field.name in names])
+    key_schema = pa.schema([field.with_nullable(True) for field in schema if field.name in names])
     has_keys = table_at.config.populate_meta_fields and not spec.auto_keys
     if not has_keys and not spec.partition_fields:
         return StoredRule()
     stats = [stat for stat in commit.stats if stat.num_writes]
     for stat in islice(sorted(stats, key=lambda each: not each.file_name.endswith(".parquet")), _MOST_FILES):
         try:
-            rows = _first_rows(table_at, stat, wanted)
+            rows = _first_rows(table_at, stat, key_schema)
             if rows is None or not rows.num_rows:
                 continue
             keys = rows.column(RECORD_KEY).combine_chunks() if has_keys and RECORD_KEY in rows.column_names else None
-            columns = reconcile(rows, wanted)
+            columns = reconcile(rows, key_schema)
         except _UNREADABLE:
             continue  # it was cleaned, or is damaged: what needs it says so
         return compare_stored_rows(spec, columns, keys, str(stat.partition_path))

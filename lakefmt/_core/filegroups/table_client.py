@@ -190,15 +190,15 @@ class TableCache:
         self.commits.keep(key, metadata)
         self.has_seen_column_ids |= LATEST_SCHEMA in metadata.extra_metadata
 
-    def parse_schema(self, text: str) -> pa.Schema:
+    def parse_schema(self, schema_json: str) -> pa.Schema:
         """Return a table schema without meta columns, parsed once.
 
         Args:
-            text: Avro JSON.
+            schema_json: Avro JSON.
         """
-        if text not in self.schemas:
-            self.schemas[text] = without_meta_columns(avro_to_arrow(text, all_known=False))
-        return self.schemas[text]
+        if schema_json not in self.schemas:
+            self.schemas[schema_json] = without_meta_columns(avro_to_arrow(schema_json, all_known=False))
+        return self.schemas[schema_json]
 
 
 @dataclass
@@ -262,7 +262,7 @@ class TableClient:
         and for nothing else.
         """
         config = self.known_config
-        stores = [s for (place, _), s in self._timeline_stores.items() if place == config.timeline_directory]
+        stores = [s for (directory, _), s in self._timeline_stores.items() if directory == config.timeline_directory]
         states = [view for view in (store.seen for store in stores) if view is not None]
         return TableState(config, max(states, key=lambda view: view.highest_time or "")) if states else self.load()
 
@@ -334,16 +334,16 @@ class TableClient:
         if config.zone is not None:
             return config.zone
 
-        told = self._local_offset(config, timeline)
-        return LOWEST_ZONE if told is None else writing_zone(*told, self.clock.now())
+        local_offset = self._local_offset(config, timeline)
+        return LOWEST_ZONE if local_offset is None else writing_zone(*local_offset, self.clock.now())
 
     def reading_zone(self, config: TableConfig, timeline: Timeline | None = None) -> tzinfo | None:
         """Return the zone in which a moment is compared with instants; None: the machine's. Arguments are those of :meth:`writing_zone`."""
         if config.zone is not None:
             return config.zone
 
-        told = self._local_offset(config, timeline)
-        return None if told is None else reading_zone(*told)
+        local_offset = self._local_offset(config, timeline)
+        return None if local_offset is None else reading_zone(*local_offset)
 
     def _local_offset(self, config: TableConfig, timeline: Timeline | None) -> tuple[int, float] | None:
 
@@ -354,9 +354,9 @@ class TableClient:
         unknown = [name for name in names if name not in self.cache.stored_at]
         paths = [f"{config.timeline_directory}/{name}" for name in unknown]
         found = map_concurrently(self.store, [partial(self.store.info, path) for path in paths])
-        kept = {name: self.cache.stored_at[name] for name in names if name in self.cache.stored_at}
+        known_times = {name: self.cache.stored_at[name] for name in names if name in self.cache.stored_at}
         new = {name: 0.0 if info is None else info.modified for name, info in zip(unknown, found, strict=True)}
-        self.cache.stored_at = {**kept, **new}
+        self.cache.stored_at = {**known_times, **new}
         return offset_of((names[name], stored) for name, stored in self.cache.stored_at.items())
 
     def history_store(self, config: TableConfig) -> HistoryStore:
@@ -395,8 +395,8 @@ class TableClient:
     def storage_listing(self, config: TableConfig | None = None, timeline: Timeline | None = None) -> StorageListing:
         """Return the listing of storage, files that were never committed included; arguments as for :meth:`listing`."""
         levels = None if config is None else partition_levels(self.key_spec(config))
-        at_once, kept = not self.listed.is_large, self.listed.files.of(timeline)
-        return StorageListing(self.store, levels, self.reader.forget_absent, at_once=at_once, kept=kept)
+        at_once, partition_listing = not self.listed.is_large, self.listed.files.of(timeline)
+        return StorageListing(self.store, levels, self.reader.forget_absent, at_once=at_once, kept=partition_listing)
 
     def known_commit(self, instant: Instant) -> CommitMetadata | None:
         """Return the metadata of a completed commit that this client has read or written; None: it has not."""
@@ -446,9 +446,9 @@ class TableClient:
         Raises:
             CorruptFile: the file is not a JSON object.
         """
-        kept, made_anew = self._notes, sum(store.made_anew for store in self._timeline_stores.values())
-        if kept is not None and kept[0] is self._config and kept[2] == made_anew:
-            return kept[1]
+        cached_notes, made_anew = self._notes, sum(store.made_anew for store in self._timeline_stores.values())
+        if cached_notes is not None and cached_notes[0] is self._config and cached_notes[2] == made_anew:
+            return cached_notes[1]
         notes = read_notes(self.listed.read_newest)
         if "index" in notes and self._config is not None:
             self._notes = (self._config, notes, made_anew)  # written when the table is created
@@ -668,7 +668,7 @@ class TableAt:
         virtual_columns = self.virtual_columns()
         return self.client.reader if virtual_columns is None else self.client.reader.completing(virtual_columns)
 
-    def chosen_partitions(self, asked: Partitions, *, must_exist: bool = False) -> list[PartitionPath]:
+    def chosen_partitions(self, partitions: Partitions, *, must_exist: bool = False) -> list[PartitionPath]:
         """Return the partitions given by paths or values (:func:`lakefmt._core.keys.choose_partitions`).
 
         Raises:
@@ -676,7 +676,7 @@ class TableAt:
                 exist.
             UnsafePath: a path leaves the table.
         """
-        spec, schema, items = self.key_spec(), self.schema(), partition_items(asked)  # an iterator is read once
+        spec, schema, items = self.key_spec(), self.schema(), partition_items(partitions)  # an iterator is read once
 
         def choose(existing: list[PartitionPath]) -> list[PartitionPath]:
             known = set(existing)
@@ -709,8 +709,8 @@ class TableAt:
         Raises:
             CorruptFile: the archive is needed and damaged.
         """
-        asked = lacks_completions(bases, logs, self.timeline)
-        return self.with_history().timeline if asked else self.timeline
+        needs_history = lacks_completions(bases, logs, self.timeline)
+        return self.with_history().timeline if needs_history else self.timeline
 
 
 class TableVerbs:

@@ -116,15 +116,15 @@ class VirtualColumns:
         keyed = self.makes_keys and RECORD_KEY in columns
         # One column that every file has keeps the row count if all others are virtual.
         extra = [*(_tops(self.spec.record_key_fields) if keyed else ()), RECORD_KEY]
-        wanted = list(dict.fromkeys([*columns, *extra]))
-        places = self.places(instant)
-        return wanted if places is None else places.stored_names(wanted)
+        all_columns = list(dict.fromkeys([*columns, *extra]))
+        column_places = self.places(instant)
+        return all_columns if column_places is None else column_places.stored_names(all_columns)
 
     def complete(self, rows: pa.Table, partition: str, instant: str, columns: Sequence[str] | None = None) -> pa.Table:
         """Return rows of a file of `instant` with the missing columns added; `columns` None means all."""
-        places = self.places(instant)
-        if places is not None:
-            rows = places.current(rows)
+        column_places = self.places(instant)
+        if column_places is not None:
+            rows = column_places.current(rows)
         if self.drops_partitions:
             for name, value in dropped_values(self.spec, partition, self.schema).items():
                 # Some Hudi files have the column with nulls for rows from files without it: the

@@ -242,13 +242,13 @@ class CheckedIndex:
         )
 
 
-def _partitions_in(wanted: IndexKeys, slices: Sequence[FileSlice]) -> I64:
+def _partitions_in(index_keys: IndexKeys, slices: Sequence[FileSlice]) -> I64:
     """Return each slice's partition as a code of the wanted partitions; -1 when no row is meant for it."""
-    return _codes_of(wanted, pa.array([file_slice.partition for file_slice in slices], pa.string()))
+    return _codes_of(index_keys, pa.array([file_slice.partition for file_slice in slices], pa.string()))
 
 
-def _codes_of(wanted: IndexKeys, partitions: pa.StringArray) -> I64:
-    codes = pc.fill_null(pc.index_in(partitions, value_set=wanted.partitions.dictionary), -1)
+def _codes_of(index_keys: IndexKeys, partitions: pa.StringArray) -> I64:
+    codes = pc.fill_null(pc.index_in(partitions, value_set=index_keys.partitions.dictionary), -1)
     numbers: I64 = codes.to_numpy(zero_copy_only=False).astype(np.int64)
     return numbers
 

@@ -174,9 +174,9 @@ class KeyFiles:
 
     def _read(self, file: BaseFile, metadata: pq.FileMetaData, groups: Sequence[int]) -> pa.ChunkedArray:
         whole = len(groups) == metadata.num_row_groups
-        kept = self._keys.get(file) if whole else None
-        if kept is not None:
-            return kept
+        cached_keys = self._keys.get(file) if whole else None
+        if cached_keys is not None:
+            return cached_keys
         _key_column(metadata, file)
         with self._open(file, metadata) as opened:
             # Files are what threads share; there is one column here.
@@ -192,11 +192,11 @@ class KeyFiles:
 
 
 def _as_text(keys: pa.ChunkedArray, file: BaseFile) -> pa.ChunkedArray:
-    kind = keys.type
-    if pa.types.is_string(kind):
+    data_type = keys.type
+    if pa.types.is_string(data_type):
         return keys
-    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_binary(kind)):
+    data_type = data_type.value_type if pa.types.is_dictionary(data_type) else data_type
+    if not (pa.types.is_string(data_type) or pa.types.is_large_string(data_type) or pa.types.is_binary(data_type)):
         raise CorruptFile(f"{file.path}: the column {RECORD_KEY} is of type {keys.type}, not text")
     return keys.cast(pa.string())
 
@@ -210,12 +210,12 @@ def _key_column(metadata: pq.FileMetaData, file: BaseFile) -> int:
     raise CorruptFile(f"{file.path} has no column {RECORD_KEY}")
 
 
-def _groups_for(metadata: pq.FileMetaData, column: int, wanted: pa.StringArray) -> list[int]:
-    """Return the row groups that may hold some of `wanted`, by their statistics.
+def _groups_for(metadata: pq.FileMetaData, column: int, keys: pa.StringArray) -> list[int]:
+    """Return the row groups that may hold some of `keys`, by their statistics.
 
     Parquet bounds text by its UTF-8 bytes, which is how Arrow compares binary; a cut-off bound still is one.
     """
-    texts = wanted.cast(pa.binary())
+    texts = keys.cast(pa.binary())
     ends = pc.min_max(texts)
     groups = []
     for number in range(metadata.num_row_groups):

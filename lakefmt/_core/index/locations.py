@@ -45,25 +45,25 @@ def locations_in(locations: KeyFileGroups, slices: Sequence[FileSlice]) -> Locat
         pa.array([file_slice.file_id for file_slice in slices], pa.string()),
         "/",  # no file id has one
     )
-    asked = pc.binary_join_element_wise(locations.partitions, locations.file_ids, "/")
-    numbers = pc.index_in(asked, value_set=stored)
+    group_ids = pc.binary_join_element_wise(locations.partitions, locations.file_ids, "/")
+    numbers = pc.index_in(group_ids, value_set=stored)
     has_slice: npt.NDArray[np.bool_] = numbers.is_valid().to_numpy(zero_copy_only=False)
     return ordered_pairs(
         [locations.rows[has_slice]], [numbers.drop_null().to_numpy().astype(np.int64)], (), None, [None]
     )
 
 
-def partitions_to_list(index: Index, wanted: IndexKeys) -> list[PartitionPath] | None:
+def partitions_to_list(index: Index, index_keys: IndexKeys) -> list[PartitionPath] | None:
     """Return the partitions whose file slices an index has to be given; None: those of the whole table.
 
     Of an index that reads no file these are the partitions that it names, beside those that rows are meant for.
     """
-    meant = wanted.partition_names()
+    meant = index_keys.partition_names()
     if not index.is_global:
         return [PartitionPath(path) for path in meant]
     if capabilities_of(index).needs_file_reader or not isinstance(index, SupportsKeyLocations):
         return None
-    named = index.key_locations(wanted).partitions.unique().to_pylist()  # partitions, not rows
+    named = index.key_locations(index_keys).partitions.unique().to_pylist()  # partitions, not rows
     return [PartitionPath(path) for path in dict.fromkeys([*meant, *named])]
 
 

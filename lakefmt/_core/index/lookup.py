@@ -129,22 +129,24 @@ class _FileLookUp:
     positions: Rows | None
 
 
-def look_up_keys(how: LookUp, wanted: IndexKeys, slices: Sequence[FileSlice], reader: KeyReader) -> Located:
+def look_up_keys(how: LookUp, index_keys: IndexKeys, slices: Sequence[FileSlice], reader: KeyReader) -> Located:
     """Return where the wanted keys are stored among `slices`.
 
     Raises:
         SnapshotExpired: a file is gone.
         CorruptFile: a footer, a filter or a key column is damaged.
     """
-    return look_up_candidates(how, wanted, list(_partition_rows(wanted, slices, how.is_global)), reader)
+    return look_up_candidates(how, index_keys, list(_partition_rows(index_keys, slices, how.is_global)), reader)
 
 
-def look_up_candidates(how: LookUp, wanted: IndexKeys, candidates: Sequence[Candidate], reader: KeyReader) -> Located:
+def look_up_candidates(
+    how: LookUp, index_keys: IndexKeys, candidates: Sequence[Candidate], reader: KeyReader
+) -> Located:
     """Return where the wanted keys are stored, looking for each key only in the files that may hold it.
 
     Args:
         how: the steps before keys are compared.
-        wanted: the keys.
+        index_keys: the keys.
         candidates: files, and which of the keys may be in each.
         reader: reads footers and keys.
 
@@ -152,7 +154,7 @@ def look_up_candidates(how: LookUp, wanted: IndexKeys, candidates: Sequence[Cand
         SnapshotExpired: a file is gone.
         CorruptFile: a footer, a filter or a key column is damaged.
     """
-    task = _FileTask(how, wanted, candidates, reader)
+    task = _FileTask(how, index_keys, candidates, reader)
     threads = how.threads or (reader.threads if isinstance(reader, SelectiveKeyReader) else _USUAL_THREADS)
     small, others = _small_and_others(how, candidates, reader)
     seen = [
@@ -198,10 +200,10 @@ def _look_at_shares(
         yield from chain.from_iterable(pool.map(work, shares))
 
 
-def _partition_rows(wanted: IndexKeys, slices: Sequence[FileSlice], is_global: bool) -> Iterator[Candidate]:
+def _partition_rows(index_keys: IndexKeys, slices: Sequence[FileSlice], is_global: bool) -> Iterator[Candidate]:
     """Yield each base file with the rows that may be in it by their partition (all rows for a global index)."""
-    everything = np.arange(len(wanted), dtype=np.int64)
-    by_partition = {} if is_global else dict(rows_by_partition(wanted))
+    everything = np.arange(len(index_keys), dtype=np.int64)
+    by_partition = {} if is_global else dict(rows_by_partition(index_keys))
     for number, file_slice in enumerate(slices):
         if file_slice.base is None:
             continue
@@ -210,9 +212,9 @@ def _partition_rows(wanted: IndexKeys, slices: Sequence[FileSlice], is_global: b
             yield Candidate(number, file_slice.base, rows)
 
 
-def rows_by_partition(wanted: IndexKeys) -> Iterator[tuple[str, Rows]]:
+def rows_by_partition(index_keys: IndexKeys) -> Iterator[tuple[str, Rows]]:
     """Yield each partition with the rows that are meant for it, if any."""
-    codes, names = wanted.partition_codes(), wanted.partition_names()
+    codes, names = index_keys.partition_codes(), index_keys.partition_names()
     order = np.argsort(codes, kind="stable").astype(np.int64)
     starts = np.searchsorted(codes[order], np.arange(len(names) + 1))
     for code, name in enumerate(names):
@@ -222,16 +224,16 @@ def rows_by_partition(wanted: IndexKeys) -> Iterator[tuple[str, Rows]]:
 class _FileTask:
     """The way of one file through a look-up; what all files share is made once."""
 
-    def __init__(self, how: LookUp, wanted: IndexKeys, candidates: Sequence[Candidate], reader: KeyReader) -> None:
+    def __init__(self, how: LookUp, index_keys: IndexKeys, candidates: Sequence[Candidate], reader: KeyReader) -> None:
         self._how = how
-        self._wanted = wanted
+        self._wanted = index_keys
         self._reader = reader
         # Asked once: Python looks at every attribute of a protocol, and there are many files.
         self._placing = reader if isinstance(reader, PositionalKeyReader) else None
         self._selective = reader if isinstance(reader, SelectiveKeyReader) else None
-        self._ranges = KeyRanges(wanted.keys, (c.rows for c in candidates)) if how.ranges and candidates else None
+        self._ranges = KeyRanges(index_keys.keys, (c.rows for c in candidates)) if how.ranges and candidates else None
         # One file alone asks each key once: there is nothing to share.
-        self._hashes = SharedHashes(wanted.keys, None if len(candidates) > 1 else 0)
+        self._hashes = SharedHashes(index_keys.keys, None if len(candidates) > 1 else 0)
 
     def one_by_one(self, candidates: Sequence[Candidate]) -> list[_FileLookUp]:
         """Look at some files, one after the other."""
@@ -312,30 +314,30 @@ def _filter_worth_asking(footer: BaseFileFooter, num_keys: int) -> StoredFilter 
     return None if num_keys > max(_KEYS_ALWAYS_ASKED, footer.num_rows) else stored_filter(footer)
 
 
-def _stored_flags(wanted: pa.StringArray, stored: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
+def _stored_flags(keys: pa.StringArray, stored: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
     """Return which of my keys are stored; the smaller side is hashed."""
-    if len(wanted) < len(stored):
-        likely = _likely_rows(wanted, stored)
+    if len(keys) < len(stored):
+        likely = _likely_rows(keys, stored)
         if likely is not None:
             stored = stored.take(from_numpy(likely))
-        stored = stored.filter(pc.is_in(stored, value_set=wanted))
-    flags: npt.NDArray[np.bool_] = pc.is_in(wanted, value_set=stored).to_numpy(zero_copy_only=False)
+        stored = stored.filter(pc.is_in(stored, value_set=keys))
+    flags: npt.NDArray[np.bool_] = pc.is_in(keys, value_set=stored).to_numpy(zero_copy_only=False)
     return flags
 
 
 def _stored_flags_and_rows(
-    wanted: pa.StringArray, stored: pa.ChunkedArray, numbers: Rows
+    keys: pa.StringArray, stored: pa.ChunkedArray, numbers: Rows
 ) -> tuple[npt.NDArray[np.bool_], Rows]:
     """Return which of my keys are stored, and the row of each; -1 where several rows have the key."""
-    likely = _likely_rows(wanted, stored)
+    likely = _likely_rows(keys, stored)
     if likely is not None:
         stored, numbers = stored.take(from_numpy(likely)), numbers[likely]
-    is_wanted = pc.is_in(stored, value_set=wanted)
-    matches, places = stored.filter(is_wanted).combine_chunks(), numbers[np.asarray(is_wanted)]
-    match_numbers = pc.index_in(wanted, value_set=matches)
+    is_wanted = pc.is_in(stored, value_set=keys)
+    matches, matched_rows = stored.filter(is_wanted).combine_chunks(), numbers[np.asarray(is_wanted)]
+    match_numbers = pc.index_in(keys, value_set=matches)
     flags: npt.NDArray[np.bool_] = match_numbers.is_valid().to_numpy(zero_copy_only=False)
-    positions = np.full(len(wanted), -1, np.int64)
-    positions[flags] = places[match_numbers.drop_null().to_numpy()]
+    positions = np.full(len(keys), -1, np.int64)
+    positions[flags] = matched_rows[match_numbers.drop_null().to_numpy()]
     if len(matches) != np.count_nonzero(flags):
         first = pc.index_in(matches, value_set=matches).to_numpy()
         often = np.bincount(first, minlength=len(matches)) > 1
@@ -348,11 +350,11 @@ def _stored_flags_and_rows(
 _FEW_STORED = 1 << 13
 
 
-def _likely_rows(wanted: pa.StringArray, stored: pa.ChunkedArray) -> Rows | None:
+def _likely_rows(keys: pa.StringArray, stored: pa.ChunkedArray) -> Rows | None:
     if len(stored) < _FEW_STORED:
         return None
 
-    return prefilter_rows(wanted, stored)
+    return prefilter_rows(keys, stored)
 
 
 # ------------------------------------------------------------------------------------------------------------- accounts
@@ -360,13 +362,13 @@ def _likely_rows(wanted: pa.StringArray, stored: pa.ChunkedArray) -> Rows | None
 
 def _look_up_steps(how: LookUp, seen: Sequence[_FileLookUp]) -> Iterator[LookUpStep]:
     yield _step_of_pairs("considered", [file.considered for file in seen])
-    asked = [file for file in seen if not file.is_small]
-    if len(asked) < len(seen):
+    large_files = [file for file in seen if not file.is_small]
+    if len(large_files) < len(seen):
         yield _step_of_pairs("small, compared at once", [file.considered for file in seen if file.is_small])
     if how.ranges:
-        yield _step_of_pairs("left by key range", [file.in_range for file in asked])
+        yield _step_of_pairs("left by key range", [file.in_range for file in large_files])
     if how.filters:
-        yield _step_of_pairs("left by bloom filter", [file.passed for file in asked])
+        yield _step_of_pairs("left by bloom filter", [file.passed for file in large_files])
     yield _step_of_pairs("opened", [file.passed for file in seen if file.opened])
 
 
@@ -375,9 +377,11 @@ def _step_of_pairs(name: str, pairs: Sequence[int]) -> LookUpStep:
 
 
 def _filter_tally(seen: Sequence[_FileLookUp]) -> FilterTally:
-    asked = [file for file in seen if file.has_filter]
+    files_with_filter = [file for file in seen if file.has_filter]
     return FilterTally(
-        sum(file.in_range for file in asked), sum(file.passed for file in asked), sum(len(file.found) for file in asked)
+        sum(file.in_range for file in files_with_filter),
+        sum(file.passed for file in files_with_filter),
+        sum(len(file.found) for file in files_with_filter),
     )
 
 
@@ -392,9 +396,11 @@ def ordered_pairs(
     empty = np.empty(0, dtype=np.int64)
     all_rows, all_slices = np.concatenate([empty, *rows]), np.concatenate([empty, *slices])
     order = np.lexsort((all_slices, all_rows))
-    with_places = [places for places in positions if places is not None]
-    places = np.concatenate([empty, *with_places])[order] if len(with_places) == len(positions) else None
-    return Located(all_rows[order], all_slices[order], steps, tally, places)
+    known_positions = [file_positions for file_positions in positions if file_positions is not None]
+    file_positions = (
+        np.concatenate([empty, *known_positions])[order] if len(known_positions) == len(positions) else None
+    )
+    return Located(all_rows[order], all_slices[order], steps, tally, file_positions)
 
 
 # --------------------------------------------------------------------------------------------- keys by their last bytes
@@ -410,22 +416,22 @@ _WORTH_PREFILTERING = 8
 _PREFILTERED_AT_ONCE = 1 << 13
 
 
-def prefilter_rows(wanted: pa.StringArray, stored: pa.ChunkedArray) -> Rows | None:
-    """Return the rows of `stored` that may hold a key of `wanted`; None where it does not pay to tell, or cannot be told.
+def prefilter_rows(keys: pa.StringArray, stored: pa.ChunkedArray) -> Rows | None:
+    """Return the rows of `stored` that may hold a key of `keys`; None where it does not pay to tell, or cannot be told.
 
     Example:
         >>> stored = pa.chunked_array([[f"key-{number:05}" for number in range(100)]])
         >>> prefilter_rows(pa.array(["key-00007", "key-00042"]), stored).tolist()
         [7, 42]
     """
-    if not len(wanted) or len(stored) < _WORTH_PREFILTERING * len(wanted) or stored.type != pa.string():
+    if not len(keys) or len(stored) < _WORTH_PREFILTERING * len(keys) or stored.type != pa.string():
         return None
-    if wanted.null_count or stored.null_count:
+    if keys.null_count or stored.null_count:
         return None
-    words = _last_words(wanted, short=False)
+    words = _last_words(keys, short=False)
     if words is None:
         return None
-    bits = min(_MOST_TABLE_BITS, max(_LEAST_TABLE_BITS, (_PLACES_PER_KEY * len(wanted)).bit_length()))
+    bits = min(_MOST_TABLE_BITS, max(_LEAST_TABLE_BITS, (_PLACES_PER_KEY * len(keys)).bit_length()))
     table = np.zeros(1 << bits, np.bool_)
     table[_candidate_places(words, bits)] = True
     last_words = (_last_words(part, short=True) for part in _parts_of_keys(stored))
@@ -467,12 +473,12 @@ def _last_words(keys: pa.StringArray, *, short: bool) -> U64 | None:
 
 
 def match_small_files(
-    wanted: pa.StringArray, rows: Sequence[Rows], stored: Sequence[pa.ChunkedArray]
+    all_keys: pa.StringArray, rows: Sequence[Rows], stored: Sequence[pa.ChunkedArray]
 ) -> list[tuple[Rows, Rows]] | None:
     """Return for each file the rows whose key it stores, and the row of the file; -1 where several rows have the key.
 
     Args:
-        wanted: every key that is looked for.
+        all_keys: every key that is looked for.
         rows: for each file the rows, by number, whose key may be in it; files of one partition share one array.
         stored: for each file all its keys, as text.
 
@@ -488,7 +494,7 @@ def match_small_files(
     groups = {id(each): each for each in rows}
     number_of = {each: number for number, each in enumerate(groups)}
     all_rows = np.concatenate(list(groups.values()))
-    keys = wanted.take(from_numpy(all_rows))
+    keys = all_keys.take(from_numpy(all_rows))
     if len(keys.unique()) < len(keys):
         return None
     joined = pa.chunked_array([chunk for each in stored for chunk in each.chunks], pa.string())
@@ -502,9 +508,9 @@ def match_small_files(
     where, key, file = where[meant], key[meant], file[meant]
     _, first, times = np.unique(file * len(keys) + key, return_index=True, return_counts=True)
     file = file[first]
-    stored_rows, places = all_rows[key[first]], np.where(times > 1, -1, where[first] - starts[file])
+    stored_rows, file_rows = all_rows[key[first]], np.where(times > 1, -1, where[first] - starts[file])
     cuts = np.searchsorted(file, np.arange(1, len(stored)))
-    return list(zip(np.split(stored_rows, cuts), np.split(places, cuts), strict=True))
+    return list(zip(np.split(stored_rows, cuts), np.split(file_rows, cuts), strict=True))
 
 
 # -------------------------------------------------------------------------------------------------------------- filters
@@ -581,18 +587,18 @@ class StoredFilter:
         [True, False]
     """
 
-    def __init__(self, text: str, type_code: str | None = None) -> None:
+    def __init__(self, encoded_filter: str, type_code: str | None = None) -> None:
         """Take a filter's text; `type_code` None means SIMPLE.
 
         Raises:
             CorruptFile: the text is not a filter of that type.
             UnsupportedFeature: an unknown type or hash.
         """
-        self._text = text
-        layout = _filter_layout(text, type_code)
-        self._decoded: BloomFilter | None = None if layout else decode_bloom_filter(text, type_code)
+        self._text = encoded_filter
+        layout = _filter_layout(encoded_filter, type_code)
+        self._decoded: BloomFilter | None = None if layout else decode_bloom_filter(encoded_filter, type_code)
         if layout:
-            self._characters = np.frombuffer(text.encode("ascii"), np.uint8)
+            self._characters = np.frombuffer(encoded_filter.encode("ascii"), np.uint8)
             self._hashes, self._bits, self._begins = layout
 
     def contains(self, keys: SharedHashes, rows: I64) -> Flags:
@@ -619,8 +625,8 @@ class StoredFilter:
         for low, high in ((0, first), (first, shared)):
             if low < high and len(left):
                 alive &= self._bits_at(_remainders(keys.of(rows[left], low, high), self._bits)).all(axis=1)
-                kept = np.flatnonzero(alive.any(axis=0))
-                left, alive = left[kept], alive[:, kept]
+                survivors = np.flatnonzero(alive.any(axis=0))
+                left, alive = left[survivors], alive[:, survivors]
         if shared < self._hashes and len(left):
             left = left[self._hash_anew(keys.keys.take(from_numpy(rows[left])))]
         return left
@@ -643,11 +649,11 @@ class StoredFilter:
         for _ in range(self._hashes):
             chain.advance()
             alive &= self._bits_at(chain.positions(self._bits)[np.newaxis])[:, 0]
-            kept = np.flatnonzero(alive.any(axis=0))
-            if len(kept) <= _WORTH_DROPPING * alive.shape[1]:
-                chain.keep(kept)
-                alive = alive[:, kept]
-                if not len(kept):
+            survivors = np.flatnonzero(alive.any(axis=0))
+            if len(survivors) <= _WORTH_DROPPING * alive.shape[1]:
+                chain.keep(survivors)
+                alive = alive[:, survivors]
+                if not len(survivors):
                     break
         hits: Flags = np.logical_or.reduce(alive, axis=0)
         return chain.block, hits
@@ -655,12 +661,12 @@ class StoredFilter:
     def _bits_at(self, positions: U32) -> Flags:
         """Return the bits at `positions` of shape (hashes, keys), of every row of bits: shape (rows, hashes, keys)."""
         # Within a byte, bits count from the least significant one; within a stream of characters from the most.
-        place = self._begins + (positions ^ np.uint32(7))
-        words_at = place // np.uint32(6)
+        bit_offsets = self._begins + (positions ^ np.uint32(7))
+        words_at = bit_offsets // np.uint32(6)
         values = _BASE64_VALUES.take(self._characters.take(words_at))
         if values.size and int(values.max()) == _NO_CHARACTER:
             raise CorruptFile("a bloom filter is not Base64 text")
-        down = (np.uint32(5) - (place - words_at * np.uint32(6))).astype(np.uint8)
+        down = (np.uint32(5) - (bit_offsets - words_at * np.uint32(6))).astype(np.uint8)
         bits: Flags = (np.right_shift(values, down) & np.uint8(1)).view(np.bool_)
         return bits
 
@@ -672,8 +678,8 @@ def stored_filter(footer: BaseFileFooter) -> StoredFilter | None:
         CorruptFile: it is damaged.
         UnsupportedFeature: an unknown type or hash.
     """
-    text = footer.entries.get(BLOOM_KEY) or footer.entries.get(LEGACY_BLOOM_KEY)
-    return None if text is None else StoredFilter(text, footer.entries.get(BLOOM_TYPE_KEY))
+    encoded_filter = footer.entries.get(BLOOM_KEY) or footer.entries.get(LEGACY_BLOOM_KEY)
+    return None if encoded_filter is None else StoredFilter(encoded_filter, footer.entries.get(BLOOM_TYPE_KEY))
 
 
 def _remainders(hashes: U32, bits: int) -> U32:
@@ -683,22 +689,27 @@ def _remainders(hashes: U32, bits: int) -> U32:
     return remainders
 
 
-def _filter_layout(text: str, type_code: str | None) -> tuple[int, int, U32] | None:
+def _filter_layout(encoded: str, type_code: str | None) -> tuple[int, int, U32] | None:
     """Return hashes, bits and the first bit of every row in the text; None when the text is not plainly a filter."""
-    if len(text) % 4 or len(text) > _MAX_FILTER_TEXT or not text.isascii() or type_code not in (None, SIMPLE, DYNAMIC):
+    if (
+        len(encoded) % 4
+        or len(encoded) > _MAX_FILTER_TEXT
+        or not encoded.isascii()
+        or type_code not in (None, SIMPLE, DYNAMIC)
+    ):
         return None
-    size = len(text) // 4 * 3 - text[-2:].count("=")
+    size = len(encoded) // 4 * 3 - encoded[-2:].count("=")
     is_dynamic = type_code == DYNAMIC
-    head = _decoded_bytes_at(text, 0, _FILTER_HEADER.size + (_FILTER_COUNTERS.size if is_dynamic else 0))
+    head = _decoded_bytes_at(encoded, 0, _FILTER_HEADER.size + (_FILTER_COUNTERS.size if is_dynamic else 0))
     if head is None:
         return None
-    marker, hashes, kind, bits = _FILTER_HEADER.unpack_from(head)
-    if (marker, kind) != (_FILTER_MARKER, _MURMUR_HASH) or not 1 <= hashes <= _MAX_HASHES or bits < 1:
+    marker, hashes, hash_type, bits = _FILTER_HEADER.unpack_from(head)
+    if (marker, hash_type) != (_FILTER_MARKER, _MURMUR_HASH) or not 1 <= hashes <= _MAX_HASHES or bits < 1:
         return None
     width = (bits + 7) // 8
     begins = np.array([_FILTER_HEADER.size])
     if is_dynamic:
-        rows = _filter_rows(text, head, width)
+        rows = _filter_rows(encoded, head, width)
         if rows is None:
             return None
         width += _FILTER_HEADER.size
@@ -708,23 +719,23 @@ def _filter_layout(text: str, type_code: str | None) -> tuple[int, int, U32] | N
     return hashes, bits, (8 * begins).astype(np.uint32).reshape(-1, 1, 1)
 
 
-def _filter_rows(text: str, head: bytes, width: int) -> int | None:
+def _filter_rows(encoded: str, head: bytes, width: int) -> int | None:
     """Return the number of rows of bits; None when there are many, or one of them does not repeat the header."""
     per_row, in_row, rows = _FILTER_COUNTERS.unpack_from(head, _FILTER_HEADER.size)
     if per_row < 1 or in_row < 0 or not 1 <= rows <= _MAX_FILTER_ROWS:
         return None
     for row in range(rows):
         offset = len(head) + row * (_FILTER_HEADER.size + width)
-        if _decoded_bytes_at(text, offset, _FILTER_HEADER.size) != head[: _FILTER_HEADER.size]:
+        if _decoded_bytes_at(encoded, offset, _FILTER_HEADER.size) != head[: _FILTER_HEADER.size]:
             return None
     return int(rows)
 
 
-def _decoded_bytes_at(text: str, start: int, size: int) -> bytes | None:
+def _decoded_bytes_at(encoded: str, start: int, size: int) -> bytes | None:
     """Return `size` decoded bytes from byte `start`; None when the text ends before, or is no Base64 there."""
     first, last = start // 3 * 4, -(-(start + size) // 3) * 4
     try:
-        decoded = base64.b64decode(text[first:last], validate=True)[start % 3 :][:size]
+        decoded = base64.b64decode(encoded[first:last], validate=True)[start % 3 :][:size]
     except ValueError:
         return None
     return decoded if len(decoded) == size else None
@@ -796,7 +807,7 @@ class _TextSequence(Sequence[bytes]):
     @overload
     def __getitem__(self, place: slice) -> Sequence[bytes]: ...
 
-    def __getitem__(self, place: int | slice) -> bytes | Sequence[bytes]:
-        if isinstance(place, slice):
-            return _TextSequence(self._values[place])
-        return bytes(self._values[place].as_buffer())
+    def __getitem__(self, index: int | slice) -> bytes | Sequence[bytes]:
+        if isinstance(index, slice):
+            return _TextSequence(self._values[index])
+        return bytes(self._values[index].as_buffer())

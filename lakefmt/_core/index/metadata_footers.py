@@ -154,6 +154,6 @@ def _filter_texts(table: MetadataTable, files: Sequence[BaseFile]) -> dict[str, 
         if record is None:
             raise CorruptFile("a record of the metadata table's bloom_filters has no filter")
         if not record.is_deleted:
-            text = record.content.decode("ascii", "replace")  # what is no Base64 is found out when it is asked
-            entries[paths[key.decode()]] = {BLOOM_KEY: text, BLOOM_TYPE_KEY: record.type_code}
+            encoded = record.content.decode("ascii", "replace")  # what is no Base64 is found out when it is asked
+            entries[paths[key.decode()]] = {BLOOM_KEY: encoded, BLOOM_TYPE_KEY: record.type_code}
     return entries

@@ -88,10 +88,12 @@ def bringing_instants(table_at: TableAt, keys: pa.StringArray, partitions: Colle
         keys: record keys.
         partitions: only keys in these count; None: anywhere.
     """
-    places = reading_newest(lambda: lookup_locations(open_for_look_up(table_at.client, table_at.state), keys))
+    locations = reading_newest(lambda: lookup_locations(open_for_look_up(table_at.client, table_at.state), keys))
     if partitions is not None:
-        places = places.filter(pc.is_in(places["partition"], value_set=pa.array(sorted(partitions), pa.string())))
-    return frozenset(places["instant_millis"].unique().to_pylist())  # instants, not rows
+        locations = locations.filter(
+            pc.is_in(locations["partition"], value_set=pa.array(sorted(partitions), pa.string()))
+        )
+    return frozenset(locations["instant_millis"].unique().to_pylist())  # instants, not rows
 
 
 class RecordIndex:
@@ -128,10 +130,10 @@ class RecordIndex:
         Raises:
             CorruptFile: the metadata table is damaged, or a file group of the index is missing.
         """
-        places = self.key_locations(wanted)
-        located = locations_in(places, slices)
-        groups = pc.binary_join_element_wise(places.partitions, places.file_ids, "/").unique()
-        named = LookUpStep("in the record index", len(groups), len(places.rows))
+        locations = self.key_locations(wanted)
+        located = locations_in(locations, slices)
+        groups = pc.binary_join_element_wise(locations.partitions, locations.file_ids, "/").unique()
+        named = LookUpStep("in the record index", len(groups), len(locations.rows))
         return Located(located.rows, located.slices, (named,))
 
     def key_locations(self, wanted: IndexKeys) -> KeyFileGroups:
@@ -145,53 +147,53 @@ class RecordIndex:
             self._last = wanted, reading_newest(lambda: self._look_up(self._open(), wanted))
         return self._last[1]
 
-    def _is_same(self, wanted: IndexKeys, other: IndexKeys) -> bool:
+    def _is_same(self, index_keys: IndexKeys, other: IndexKeys) -> bool:
         """Return whether keys are those that were looked up last; a write asks first for partitions, then for slices."""
-        return wanted.keys is other.keys and (self.is_global or wanted.partitions is other.partitions)
+        return index_keys.keys is other.keys and (self.is_global or index_keys.partitions is other.partitions)
 
-    def _look_up(self, table: MetadataTable, wanted: IndexKeys) -> KeyFileGroups:
+    def _look_up(self, table: MetadataTable, index_keys: IndexKeys) -> KeyFileGroups:
         if not self.is_global and not is_partitioned(table):
             raise UnsupportedFeature(
                 "the table's record index has one place for each key of the table (RECORD_INDEX), so that a key cannot be in "
                 "several partitions: write with hoodie.index.type=RECORD_INDEX, or drop the index"
             )
         if self.is_global:
-            everything = np.arange(len(wanted), dtype=np.int64)
-            parts = [(everything, lookup_locations(table, wanted.keys))]
+            everything = np.arange(len(index_keys), dtype=np.int64)
+            parts = [(everything, lookup_locations(table, index_keys.keys))]
         else:
             parts = [
-                (rows, lookup_locations(table, wanted.keys.take(from_numpy(rows)), [partition]))
-                for partition, rows in rows_by_partition(wanted)
+                (rows, lookup_locations(table, index_keys.keys.take(from_numpy(rows)), [partition]))
+                for partition, rows in rows_by_partition(index_keys)
                 if len(rows)
             ]
-        joined = [_pairs_of_same_key(wanted.keys, rows, stored) for rows, stored in parts]
+        joined = [_pairs_of_same_key(index_keys.keys, rows, stored) for rows, stored in parts]
         rows = np.concatenate([np.empty(0, np.int64), *(rows for rows, _ in joined)])
-        places = pa.concat_tables([LOCATION_SCHEMA.empty_table(), *(stored for _, stored in joined)])
-        for path in places["partition"].unique().to_pylist():  # partitions, not rows
+        locations = pa.concat_tables([LOCATION_SCHEMA.empty_table(), *(stored for _, stored in joined)])
+        for path in locations["partition"].unique().to_pylist():  # partitions, not rows
             if path:
                 check_name(path)
-        return KeyFileGroups(rows, one_array(places["partition"]), one_array(places["file_id"]))
+        return KeyFileGroups(rows, one_array(locations["partition"]), one_array(locations["file_id"]))
 
 
-def _pairs_of_same_key(keys: pa.StringArray, rows: I64, places: pa.Table) -> tuple[I64, pa.Table]:
+def _pairs_of_same_key(keys: pa.StringArray, rows: I64, locations: pa.Table) -> tuple[I64, pa.Table]:
     """Return pairs of row and place with the same key.
 
     Args:
         keys: all keys.
         rows: numbers of the keys that were looked up; a key may come several times.
-        places: where keys are; a key may have several, one in each data partition.
+        locations: where keys are; a key may have several, one in each data partition.
     """
     looked_up = keys.take(from_numpy(rows))
-    distinct = places["key"].unique()
+    distinct = locations["key"].unique()
     codes = pc.index_in(looked_up, value_set=distinct)
     is_stored = np.asarray(codes.is_valid())
-    wanted = codes.drop_null().to_numpy().astype(np.int64)
-    stored = pc.index_in(places["key"], value_set=distinct).to_numpy().astype(np.int64)
+    lookup_codes = codes.drop_null().to_numpy().astype(np.int64)
+    stored = pc.index_in(locations["key"], value_set=distinct).to_numpy().astype(np.int64)
     order = np.argsort(stored, kind="stable")
-    begins, ends = (np.searchsorted(stored[order], wanted, side) for side in ("left", "right"))
+    begins, ends = (np.searchsorted(stored[order], lookup_codes, side) for side in ("left", "right"))
     counts = ends - begins
-    chosen = np.arange(counts.sum()) + np.repeat(begins - (np.cumsum(counts) - counts), counts)
-    return np.repeat(rows[is_stored], counts), places.take(from_numpy(order[chosen]))
+    indices = np.arange(counts.sum()) + np.repeat(begins - (np.cumsum(counts) - counts), counts)
+    return np.repeat(rows[is_stored], counts), locations.take(from_numpy(order[indices]))
 
 
 def why_missing(client: TableClient, settings: Settings, config: TableConfig, names: Sequence[str]) -> str | None:

@@ -99,20 +99,20 @@ class IndexCall:
     @property
     def threads(self) -> int:
         """How many files the index reads at a time; 0: as many as suits the store."""
-        text = str(self.options.get(_THREADS_SETTING, 0))
-        if not text.isdecimal() or len(text) > 4:
+        num_threads = str(self.options.get(_THREADS_SETTING, 0))
+        if not num_threads.isdecimal() or len(num_threads) > 4:
             raise UnknownSetting(
                 f"{_THREADS_SETTING} does not take {self.options[_THREADS_SETTING]!r}: expected a number of threads, 0 for "
                 "the usual"
             )
-        return int(text)
+        return int(num_threads)
 
     def flag(self, key: str) -> bool:
         """Return a setting that is true or false; without a value it is true."""
-        text = str(self.options.get(key, True)).lower()
-        if text not in ("true", "false"):
+        literal = str(self.options.get(key, True)).lower()
+        if literal not in ("true", "false"):
             raise UnknownSetting(f"{key} does not take {self.options[key]!r}: expected true or false")
-        return text == "true"
+        return literal == "true"
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,10 +174,10 @@ class IndexKind:
 def _open_bloom(call: IndexCall) -> Index:
     table = call.table
     if table is not None and not table.config.populate_meta_fields:
-        asked = table.settings.text(INDEX_TYPE)
-        if asked is not None:
+        index_type = table.settings.text(INDEX_TYPE)
+        if index_type is not None:
             raise UnsupportedFeature(
-                f"hoodie.index.type={asked}: files of a table with hoodie.populate.meta.fields=false have no key ranges "
+                f"hoodie.index.type={index_type}: files of a table with hoodie.populate.meta.fields=false have no key ranges "
                 "and no filters; use SIMPLE or GLOBAL_SIMPLE"
             )
         return _open_simple(call)
@@ -241,29 +241,33 @@ def _open_bucket(call: IndexCall) -> Index:
         options = {HASH_FIELD: ",".join(key_fields), **call.options}
         check_hash_fields([field.strip() for field in str(options[HASH_FIELD]).split(",")], key_fields)
         return table_bucket_index(table.at(), table.settings, options, threads=call.threads)
-    asked = parse_bucket_settings(call.options)
-    if asked.engine == CONSISTENT_HASHING:
-        raise UnsupportedFeature(f"{BUCKET_ENGINE}={asked.engine} goes with a table: its rings are kept there")
-    return BucketIndex(asked.counts, asked.hash_fields, threads=call.threads)
+    bucket_settings = parse_bucket_settings(call.options)
+    if bucket_settings.engine == CONSISTENT_HASHING:
+        raise UnsupportedFeature(
+            f"{BUCKET_ENGINE}={bucket_settings.engine} goes with a table: its rings are kept there"
+        )
+    return BucketIndex(bucket_settings.counts, bucket_settings.hash_fields, threads=call.threads)
 
 
 def _plan_bucket(table: NewTable) -> tuple[str, Properties]:
     from lakefmt._core.index.bucket.counts import asked_bucket_properties, bucket_properties
 
-    asked = {key: text for key, text in asked_bucket_properties(table.settings).items() if key != INDEX_TYPE}
-    properties = bucket_properties({**asked, **table.properties}, table.key_fields, table.table_type)
+    requested_properties = {
+        key: value for key, value in asked_bucket_properties(table.settings).items() if key != INDEX_TYPE
+    }
+    properties = bucket_properties({**requested_properties, **table.properties}, table.key_fields, table.table_type)
     return "bucket", {**table.properties, **properties}
 
 
 def _guard_buckets(table: IndexedTable, name: str) -> None:
     """Raise when new keys would open file groups that are no buckets beside those that are, or the other way round."""
-    kept = table.config.properties.get(INDEX_TYPE)
-    if kept is not None and kept.upper() == "BUCKET":
+    index_type = table.config.properties.get(INDEX_TYPE)
+    if index_type is not None and index_type.upper() == "BUCKET":
         from lakefmt._core.index.bucket.counts import check_asked_buckets
 
         check_asked_buckets(table.config, table.settings)
     other = table.notes.get("index")
-    if kept is None and other and str(table.settings.text(INDEX_TYPE)).lower() == "bucket":
+    if index_type is None and other and str(table.settings.text(INDEX_TYPE)).lower() == "bucket":
         raise UnsupportedFeature(
             f"hoodie.index.type=BUCKET: the table was created with the index {other!r}; a bucket index is chosen "
             "when a table is created, with create_table(index='bucket')"
@@ -420,15 +424,15 @@ def choose_index(
         UnknownSetting: a setting, or what the table keeps, names no index.
         UnsupportedFeature: it names one that lakefmt does not have, or that the table's files cannot serve.
     """
-    notes, asked = client.load_notes(), settings.text(INDEX_TYPE)
+    notes, index_type = client.load_notes(), settings.text(INDEX_TYPE)
     table = None if config is None else IndexedTable(client, settings, config, state, notes)
     usual = _DEFAULT_INDEX if config is None or config.populate_meta_fields else "simple"
-    name = str(asked or notes.get("index") or usual)
+    name = str(index_type or notes.get("index") or usual)
     if table is not None:
         for kind in dict.fromkeys(INDEXES.values()):
             if kind.guard is not None:
                 kind.guard(table, name.lower())
-    if asked is not None and settings.origins.get(INDEX_TYPE) in ("call", "handle") and not _is_index_name(name):
+    if index_type is not None and settings.origins.get(INDEX_TYPE) in ("call", "handle") and not _is_index_name(name):
         installed = load_installed_index(
             name.lower(), lambda: index_context(client.at(state or client.load()), settings.values)
         )
@@ -467,7 +471,7 @@ def index_of_new_table(
     properties: Mapping[str, str],
     settings: Settings,
     spec: KeySpec,
-    kind: TableType,
+    table_type: TableType,
     version: TableVersion,
 ) -> tuple[str, Mapping[str, str]]:
     """Return the index of the table, and its properties with those of the index.
@@ -478,7 +482,7 @@ def index_of_new_table(
         properties: what the caller asks for.
         settings: those of the call, which may name the buckets, too.
         spec: the table's keys.
-        kind: the table's type.
+        table_type: the table's type.
         version: the table's.
 
     Raises:
@@ -498,7 +502,9 @@ def index_of_new_table(
     if named is not None and index.lower() not in ("bloom", named.lower()):
         raise InvalidInputError(f"hoodie.index.type={named} contradicts index={index!r}")
     index = named or index
-    return index_kind(index).plan(NewTable(index, properties, settings, tuple(spec.record_key_fields), kind, version))
+    return index_kind(index).plan(
+        NewTable(index, properties, settings, tuple(spec.record_key_fields), table_type, version)
+    )
 
 
 def index_context(table_at: TableAt, options: Mapping[str, object]) -> IndexContext:

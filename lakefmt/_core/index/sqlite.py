@@ -95,11 +95,9 @@ class SqliteIndex:
             partitions = wanted.partitions.cast(pa.string())
             rows = zip(range(len(wanted)), partitions.to_pylist(), wanted.keys.to_pylist(), strict=True)
             store.executemany("insert into wanted values (?, ?, ?)", rows)
-            stored_places = store.execute(_FIND).fetchall()
-        numbers, places, file_ids, _ = zip(*stored_places, strict=True) if stored_places else ((), (), (), ())
-        return KeyFileGroups(
-            np.array(numbers, np.int64), pa.array(places, pa.string()), pa.array(file_ids, pa.string())
-        )
+            locations = store.execute(_FIND).fetchall()
+        numbers, paths, file_ids, _ = zip(*locations, strict=True) if locations else ((), (), (), ())
+        return KeyFileGroups(np.array(numbers, np.int64), pa.array(paths, pa.string()), pa.array(file_ids, pa.string()))
 
     def on_commit(self, commit: IndexCommit) -> None:
         """Keep the new keys of a commit; they count once the commit is seen complete.
@@ -163,6 +161,6 @@ class SqliteIndex:
             keys = commit.new_keys(number)
             if keys is None:
                 continue
-            place = (stat.partition_path, commit.time, stat.file_id)
-            rows = ((place[0], key, *place[1:]) for chunk in keys.chunks for key in chunk.to_pylist())
+            location = (stat.partition_path, commit.time, stat.file_id)
+            rows = ((location[0], key, *location[1:]) for chunk in keys.chunks for key in chunk.to_pylist())
             store.executemany("insert or replace into places values (?, ?, ?, ?)", rows)

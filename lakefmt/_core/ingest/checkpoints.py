@@ -84,14 +84,14 @@ def decode_checkpoint(extra: Mapping[str, str], instant: InstantTime | None = No
         True
     """
     for version in (2, 1):
-        text, reset = extra.get(_KEYS[version]) or None, extra.get(_RESETS[version]) or None
-        if text is not None or reset is not None:
-            details = _details_of(extra, text, instant)
-            return StoredCheckpoint(text, details, reset, extra.get(_IGNORE) or None, version, instant)
+        checkpoint, reset = extra.get(_KEYS[version]) or None, extra.get(_RESETS[version]) or None
+        if checkpoint is not None or reset is not None:
+            details = _details_of(extra, checkpoint, instant)
+            return StoredCheckpoint(checkpoint, details, reset, extra.get(_IGNORE) or None, version, instant)
     return None
 
 
-def _details_of(extra: Mapping[str, str], text: str | None, instant: InstantTime | None) -> Mapping[str, str]:
+def _details_of(extra: Mapping[str, str], checkpoint: str | None, instant: InstantTime | None) -> Mapping[str, str]:
     """Return the details of a checkpoint; those of another text were carried on by an engine that does not know them."""
     stored = extra.get(DETAILS)
     if stored is None:
@@ -106,7 +106,7 @@ def _details_of(extra: Mapping[str, str], text: str | None, instant: InstantTime
         raise CorruptFile(
             f"commit {instant}: {DETAILS} is damaged: roll it back, or begin with a checkpoint of your own"
         )
-    return details if fields.get("checkpoint") == text else {}
+    return details if fields.get("checkpoint") == checkpoint else {}
 
 
 def checkpoint_entries(
@@ -241,7 +241,7 @@ _INSTANT: Final = re.compile(r"[0-9]{14}([0-9]{3})?")
 _OFFSETS: Final = re.compile(r"[^,]+(,[0-9]+:[0-9]+)+")
 
 
-def describe_checkpoint(text: str) -> str:
+def describe_checkpoint(checkpoint: str) -> str:
     """Return what kind of source a checkpoint is of.
 
     Example:
@@ -250,19 +250,19 @@ def describe_checkpoint(text: str) -> str:
         >>> describe_checkpoint("20260101000000000"), describe_checkpoint("?")
         ('a Hudi table', 'another source')
     """
-    if _FILE_TIME.fullmatch(text):
+    if _FILE_TIME.fullmatch(checkpoint):
         return "files"
-    if _OFFSETS.fullmatch(text):
+    if _OFFSETS.fullmatch(checkpoint):
         return "Kafka"
-    is_instant = _INSTANT.fullmatch(text) or text.startswith("resumeFromInstant")
+    is_instant = _INSTANT.fullmatch(checkpoint) or checkpoint.startswith("resumeFromInstant")
     return "a Hudi table" if is_instant else "another source"
 
 
-def check_kind(text: str, kind: str, source: str) -> None:
+def check_kind(checkpoint: str, kind: str, source: str) -> None:
     """Refuse the checkpoint of another kind of source.
 
     Args:
-        text: the checkpoint.
+        checkpoint: the checkpoint.
         kind: what :func:`describe_checkpoint` calls the kind of this source.
         source: its name.
 
@@ -275,10 +275,10 @@ def check_kind(text: str, kind: str, source: str) -> None:
         lakefmt.errors.SourceRefused: /in reads files, and the checkpoint 'orders,0:5' is one of Kafka: give the job's own table, or \
 begin anew with --checkpoint or --ignore-checkpoint
     """
-    found = describe_checkpoint(text)
+    found = describe_checkpoint(checkpoint)
     if found != kind:
         raise SourceRefused(
-            f"{source} reads {kind}, and the checkpoint {shown(text)} is one of {found}: give the job's own table, or begin anew "
+            f"{source} reads {kind}, and the checkpoint {shown(checkpoint)} is one of {found}: give the job's own table, or begin anew "
             "with --checkpoint or --ignore-checkpoint"
         )
 

@@ -94,14 +94,14 @@ class Input:
         return "standard input" if self.place == STDIN else self.place
 
 
-def guess_format(place: str) -> str | None:
+def guess_format(path: str) -> str | None:
     """Return the format for a file name's suffix, None if the suffix is unknown.
 
     Example:
         >>> guess_format("a/b.ndjson"), guess_format("-")
         ('jsonl', None)
     """
-    return _FORMAT_OF_SUFFIX.get(Path(place).suffix.lower())
+    return _FORMAT_OF_SUFFIX.get(Path(path).suffix.lower())
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,8 +337,10 @@ def _csv_batches(
         )
 
 
-def _type_in_csv(kind: pa.DataType) -> pa.DataType:
-    return pa.string() if pt.is_timestamp(kind) or pt.is_nested(kind) or pt.is_binary(kind) else kind
+def _type_in_csv(data_type: pa.DataType) -> pa.DataType:
+    return (
+        pa.string() if pt.is_timestamp(data_type) or pt.is_nested(data_type) or pt.is_binary(data_type) else data_type
+    )
 
 
 # --- types that are guessed ---------------------------------------------------------------------------------------
@@ -363,26 +365,27 @@ def _type_of_texts(texts: pa.Array, *, is_key: bool) -> pa.DataType:
     column = io.BytesIO()
     csv.write_csv(pa.table({"v": texts}), column)
     column.seek(0)
-    kind = csv.read_csv(
+    data_type = csv.read_csv(
         column,
         parse_options=csv.ParseOptions(ignore_empty_lines=False, newlines_in_values=True),
         convert_options=csv.ConvertOptions(
             null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False
         ),
     ).schema.types[0]
-    if pt.is_int64(kind) or pt.is_floating(kind):
+    if pt.is_int64(data_type) or pt.is_floating(data_type):
         return next(
-            (each for each in (kind, _BIG_WHOLE_TYPE) if _keeps_texts_apart(texts, each, is_key=is_key)), pa.string()
+            (each for each in (data_type, _BIG_WHOLE_TYPE) if _keeps_texts_apart(texts, each, is_key=is_key)),
+            pa.string(),
         )
-    is_exact = pt.is_date(kind) or not is_key
-    return pa.string() if pt.is_null(kind) or not is_exact else kind
+    is_exact = pt.is_date(data_type) or not is_key
+    return pa.string() if pt.is_null(data_type) or not is_exact else data_type
 
 
-def _keeps_texts_apart(texts: pa.Array, kind: pa.DataType, *, is_key: bool) -> bool:
+def _keeps_texts_apart(texts: pa.Array, data_type: pa.DataType, *, is_key: bool) -> bool:
     """Return whether different texts are different numbers of a type: in columns that are no keys but for their form."""
-    if pt.is_decimal(kind) or (pt.is_integer(kind) and is_key):
+    if pt.is_decimal(data_type) or (pt.is_integer(data_type) and is_key):
         return _all_match(texts, _CANONICAL_WHOLE)
-    if pt.is_integer(kind):
+    if pt.is_integer(data_type):
         return _all_match(texts, _PLAIN_WHOLE)
     wholes = texts.filter(pc.fill_null(pc.match_substring_regex(texts, _WHOLE_NUMBER), False))
     has_zeros = pc.any(pc.match_substring_regex(texts, _LEADING_ZERO)).as_py()
@@ -395,18 +398,18 @@ def _all_match(texts: pa.Array, pattern: str) -> bool:
     return pc.all(pc.match_substring_regex(texts, pattern)).as_py() is not False
 
 
-def _parsed_as_guessed(name: str, texts: pa.Array, kind: pa.DataType, *, is_key: bool) -> pa.Array:
-    if not (pt.is_int64(kind) or pt.is_floating(kind) or pt.is_decimal(kind)):
-        return parse_texts(name, texts, kind)
+def _parsed_as_guessed(name: str, texts: pa.Array, data_type: pa.DataType, *, is_key: bool) -> pa.Array:
+    if not (pt.is_int64(data_type) or pt.is_floating(data_type) or pt.is_decimal(data_type)):
+        return parse_texts(name, texts, data_type)
     numbers = pc.replace_substring_regex(pc.utf8_trim_whitespace(texts), r"^\+", "")
-    pattern = _CANONICAL_WHOLE if is_key or pt.is_decimal(kind) else _PLAIN_WHOLE
-    fits = _all_match(texts, pattern) if not pt.is_floating(kind) else not _all_zeros(texts)
+    pattern = _CANONICAL_WHOLE if is_key or pt.is_decimal(data_type) else _PLAIN_WHOLE
+    fits = _all_match(texts, pattern) if not pt.is_floating(data_type) else not _all_zeros(texts)
     if not fits:
         raise SchemaMismatch(
             f"column {name!r} began with numbers, and has texts that are not the own form of one: create the table first, and say "
             "which type the column has (lakefmt create --schema)"
         )
-    return parse_texts(name, numbers, kind)
+    return parse_texts(name, numbers, data_type)
 
 
 def _all_zeros(texts: pa.Array) -> bool:
@@ -422,34 +425,34 @@ def _guess_json(block: bytes, inferred: pa.Schema, known: pa.Schema, guesses: Gu
     for each in inferred:
         if each.name in known.names or each.name in guesses.types:
             continue
-        kind = each.type
-        if _has_leaf(kind, pt.is_floating):
-            wide = pa.schema([(each.name, _with_leaf_type(kind, pt.is_floating, _WIDE_DECIMAL))])
+        data_type = each.type
+        if _has_leaf(data_type, pt.is_floating):
+            wide = pa.schema([(each.name, _with_leaf_type(data_type, pt.is_floating, _WIDE_DECIMAL))])
             parse = json.ParseOptions(explicit_schema=wide, unexpected_field_behavior="ignore")
             try:
                 numbers = json.read_json(io.BytesIO(block), json.ReadOptions(block_size=len(block)), parse)
-                kind = _narrowed_type(numbers.column(0).combine_chunks(), kind, each.name, guesses)
+                data_type = _narrowed_type(numbers.column(0).combine_chunks(), data_type, each.name, guesses)
             except pa.ArrowInvalid:  # numbers of other magnitudes than whole ones have
-                _refuse_doubles(kind, each.name, guesses)
-        guesses.types[each.name] = _with_text_keys(kind, each.name, guesses)
+                _refuse_doubles(data_type, each.name, guesses)
+        guesses.types[each.name] = _with_text_keys(data_type, each.name, guesses)
 
 
-def _narrowed_type(numbers: pa.Array, kind: pa.DataType, path: str, guesses: GuessedTypes) -> pa.DataType:
+def _narrowed_type(numbers: pa.Array, data_type: pa.DataType, path: str, guesses: GuessedTypes) -> pa.DataType:
     """Return a type with the doubles that are whole numbers of more digits as decimals.
 
     Args:
         numbers: the values, with decimals in place of doubles.
-        kind: their type as Arrow guesses it.
+        data_type: their type as Arrow guesses it.
         path: of the column or field.
         guesses: so far.
     """
-    if pt.is_struct(kind):
-        parts = zip(numbers.flatten(), struct_fields(kind), strict=True)
+    if pt.is_struct(data_type):
+        parts = zip(numbers.flatten(), struct_fields(data_type), strict=True)
         return pa.struct([f.with_type(_narrowed_type(part, f.type, f"{path}.{f.name}", guesses)) for part, f in parts])
-    if pt.is_list(kind):
-        return pa.list_(_narrowed_type(numbers.flatten(), kind.value_type, f"{path}.element", guesses))
-    if not pt.is_floating(kind):
-        return kind
+    if pt.is_list(data_type):
+        return pa.list_(_narrowed_type(numbers.flatten(), data_type.value_type, f"{path}.element", guesses))
+    if not pt.is_floating(data_type):
+        return data_type
     wholes = pc.equal(numbers, pc.floor(numbers))
     is_whole = pc.all(wholes).as_py() is not False
     is_big = bool(
@@ -465,41 +468,41 @@ def _narrowed_type(numbers: pa.Array, kind: pa.DataType, path: str, guesses: Gue
             f"column {path!r} has whole numbers of more than 15 digits beside fractions, which no double keeps: create the table "
             "first, and say which type the column has (lakefmt create --schema)"
         )
-    _refuse_doubles(kind, path, guesses)
-    return kind
+    _refuse_doubles(data_type, path, guesses)
+    return data_type
 
 
-def _refuse_doubles(kind: pa.DataType, path: str, guesses: GuessedTypes) -> None:
+def _refuse_doubles(data_type: pa.DataType, path: str, guesses: GuessedTypes) -> None:
     """Raise for a key of floating point numbers, whose texts may become one number."""
-    if pt.is_struct(kind):
-        for field_ in struct_fields(kind):
+    if pt.is_struct(data_type):
+        for field_ in struct_fields(data_type):
             _refuse_doubles(field_.type, f"{path}.{field_.name}", guesses)
-    if pt.is_floating(kind) and path in guesses.keys:
+    if pt.is_floating(data_type) and path in guesses.keys:
         raise InvalidInputError(
             f"column {path!r} makes keys, and its numbers are no whole ones, of which two may become one: write them as texts, or "
             "create the table first, and say which type the column has (lakefmt create --schema)"
         )
 
 
-def _with_text_keys(kind: pa.DataType, path: str, guesses: GuessedTypes) -> pa.DataType:
+def _with_text_keys(data_type: pa.DataType, path: str, guesses: GuessedTypes) -> pa.DataType:
     """Return a type whose keys are texts where JSON has texts; Arrow guesses times."""
-    if pt.is_struct(kind):
+    if pt.is_struct(data_type):
         return pa.struct(
-            [f.with_type(_with_text_keys(f.type, f"{path}.{f.name}", guesses)) for f in struct_fields(kind)]
+            [f.with_type(_with_text_keys(f.type, f"{path}.{f.name}", guesses)) for f in struct_fields(data_type)]
         )
-    return pa.string() if path in guesses.keys and pt.is_timestamp(kind) else kind
+    return pa.string() if path in guesses.keys and pt.is_timestamp(data_type) else data_type
 
 
-def _has_leaf(kind: pa.DataType, check: Callable[[pa.DataType], bool]) -> bool:
-    return check(kind) or any(_has_leaf(kind.field(i).type, check) for i in range(kind.num_fields))
+def _has_leaf(data_type: pa.DataType, check: Callable[[pa.DataType], bool]) -> bool:
+    return check(data_type) or any(_has_leaf(data_type.field(i).type, check) for i in range(data_type.num_fields))
 
 
-def _with_leaf_type(kind: pa.DataType, check: Callable[[pa.DataType], bool], leaf: pa.DataType) -> pa.DataType:
-    if pt.is_struct(kind):
-        return pa.struct([f.with_type(_with_leaf_type(f.type, check, leaf)) for f in struct_fields(kind)])
-    if pt.is_list(kind):
-        return pa.list_(_with_leaf_type(kind.value_type, check, leaf))
-    return leaf if check(kind) else kind
+def _with_leaf_type(data_type: pa.DataType, check: Callable[[pa.DataType], bool], leaf: pa.DataType) -> pa.DataType:
+    if pt.is_struct(data_type):
+        return pa.struct([f.with_type(_with_leaf_type(f.type, check, leaf)) for f in struct_fields(data_type)])
+    if pt.is_list(data_type):
+        return pa.list_(_with_leaf_type(data_type.value_type, check, leaf))
+    return leaf if check(data_type) else data_type
 
 
 # --- JSON lines ---------------------------------------------------------------------------------------------------
@@ -509,11 +512,11 @@ def _read_json_lines(source: Input, schema: pa.Schema, guesses: GuessedTypes) ->
     expected = pa.schema([(field.name, _type_in_json(field.type)) for field in schema])
     for block in _whole_lines(source):
         options = json.ReadOptions(block_size=max(len(block), 1))
-        wanted = expected
+        schema_of_block = expected
         if source.absent_is_missing:
             named = json.read_json(io.BytesIO(block), options).schema.names
-            wanted = pa.schema([field for field in expected if field.name in named])
-        parse = json.ParseOptions(explicit_schema=wanted, unexpected_field_behavior="infer")
+            schema_of_block = pa.schema([field for field in expected if field.name in named])
+        parse = json.ParseOptions(explicit_schema=schema_of_block, unexpected_field_behavior="infer")
         table = json.read_json(io.BytesIO(block), options, parse)
         # Another block may have another guess.
         if any(name not in schema.names for name in table.schema.names):
@@ -523,7 +526,9 @@ def _read_json_lines(source: Input, schema: pa.Schema, guesses: GuessedTypes) ->
                 for name in table.schema.names
                 if name not in schema.names
             ]
-            parse = json.ParseOptions(explicit_schema=pa.schema([*wanted, *own]), unexpected_field_behavior="infer")
+            parse = json.ParseOptions(
+                explicit_schema=pa.schema([*schema_of_block, *own]), unexpected_field_behavior="infer"
+            )
             table = json.read_json(io.BytesIO(block), options, parse)
         for batch in table.combine_chunks().to_batches():
             yield _parsed_columns(_cast_as_guessed(batch, guesses), schema)
@@ -537,16 +542,18 @@ def _cast_as_guessed(batch: pa.RecordBatch, guesses: GuessedTypes) -> pa.RecordB
     return pa.record_batch(columns, names=batch.schema.names)
 
 
-def _type_in_json(kind: pa.DataType) -> pa.DataType:
+def _type_in_json(data_type: pa.DataType) -> pa.DataType:
     # JSON has no bytes; reading its text as bytes would change values that were printed as base64.
-    if pt.is_date(kind) or pt.is_time(kind) or pt.is_timestamp(kind) or _holds_binary(kind):
+    if pt.is_date(data_type) or pt.is_time(data_type) or pt.is_timestamp(data_type) or _holds_binary(data_type):
         return pa.string()
-    return kind
+    return data_type
 
 
-def _holds_binary(kind: pa.DataType) -> bool:
-    children = [kind.field(i).type for i in range(kind.num_fields)]
-    return bool(pt.is_binary(kind) or pt.is_fixed_size_binary(kind) or any(_holds_binary(child) for child in children))
+def _holds_binary(data_type: pa.DataType) -> bool:
+    children = [data_type.field(i).type for i in range(data_type.num_fields)]
+    return bool(
+        pt.is_binary(data_type) or pt.is_fixed_size_binary(data_type) or any(_holds_binary(child) for child in children)
+    )
 
 
 def _whole_lines(source: Input) -> Iterator[bytes]:
@@ -573,36 +580,36 @@ def _parsed_columns(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return a batch with its text columns parsed to the table's timestamps, dates and times."""
     columns = []
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        kind = schema.field(name).type if name in schema.names else column.type
-        columns.append(parse_texts(name, column, kind) if pt.is_string(column.type) else column)
+        data_type = schema.field(name).type if name in schema.names else column.type
+        columns.append(parse_texts(name, column, data_type) if pt.is_string(column.type) else column)
     return pa.record_batch(columns, names=batch.schema.names)
 
 
-def parse_texts(name: str, texts: pa.Array, kind: pa.DataType) -> pa.Array:
+def parse_texts(name: str, texts: pa.Array, data_type: pa.DataType) -> pa.Array:
     """Return texts as values of a type; timestamps without a zone are UTC.
 
     Raises:
         SchemaMismatch: a text cannot be parsed, or values of the type cannot be read from text.
     """
-    if pt.is_string(kind) or pt.is_large_string(kind):
+    if pt.is_string(data_type) or pt.is_large_string(data_type):
         return texts
-    if pt.is_nested(kind) or pt.is_binary(kind):
-        raise SchemaMismatch(f"column {name!r} of type {kind} cannot be read from text: use JSON lines or Parquet")
+    if pt.is_nested(data_type) or pt.is_binary(data_type):
+        raise SchemaMismatch(f"column {name!r} of type {data_type} cannot be read from text: use JSON lines or Parquet")
     try:
-        return _with_date(texts, kind) if pt.is_time(kind) else _with_zone(texts, kind).cast(kind)
+        return _with_date(texts, data_type) if pt.is_time(data_type) else _with_zone(texts, data_type).cast(data_type)
     except pa.ArrowInvalid as error:
-        raise SchemaMismatch(f"column {name!r} of type {kind}: {error}") from error
+        raise SchemaMismatch(f"column {name!r} of type {data_type}: {error}") from error
 
 
-def _with_date(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+def _with_date(texts: pa.Array, data_type: pa.DataType) -> pa.Array:
     """Return times of day, parsed as timestamps of one day: Arrow cannot parse times."""
     moments = pc.replace_substring_regex(texts, "^", "1970-01-01T")
-    return moments.cast(pa.timestamp(kind.unit)).cast(kind)
+    return moments.cast(pa.timestamp(data_type.unit)).cast(data_type)
 
 
-def _with_zone(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+def _with_zone(texts: pa.Array, data_type: pa.DataType) -> pa.Array:
     """Return timestamps with ``Z`` added where the zone is missing, and midnight where the time is missing."""
-    if not pt.is_timestamp(kind) or kind.tz is None:
+    if not pt.is_timestamp(data_type) or data_type.tz is None:
         return texts
     texts = pc.replace_substring_regex(texts, r"^(\d{4}-\d\d-\d\d)$", r"\1T00:00:00")
     return pc.replace_substring_regex(texts, r"([T ]\d\d:\d\d(:\d\d(\.\d+)?)?)$", r"\1Z")

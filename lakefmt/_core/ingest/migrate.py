@@ -174,8 +174,8 @@ class _ComparedCommit(CheckpointCommit):
                     "row of each: give more columns as the key, or none, or remove the repeats"
                 )
         self.done = replace(self.done, rows=self._read.rows, digest=self._read.text)
-        told = {"version": self.done.version, "rows": self.done.rows, "digest": self.done.digest}
-        return {**entries, _ENTRY: json.dumps(told, sort_keys=True)}
+        entry = {"version": self.done.version, "rows": self.done.rows, "digest": self.done.digest}
+        return {**entries, _ENTRY: json.dumps(entry, sort_keys=True)}
 
 
 def rows_of_files(client: TableClient, instant: InstantTime) -> Iterator[pa.Table]:
@@ -324,9 +324,9 @@ def convert(
         2
     """
     options = mapping_argument(storage_options, "storage_options")
-    kind, location = _recognised(location_text(source), options)
+    format_name, location = _recognised(location_text(source), options)
     return migrate(
-        kind,
+        format_name,
         location,
         location_text(path),
         key=_columns(record_key, "record_key"),
@@ -358,12 +358,12 @@ def _recognised(location: str, storage_options: Mapping[str, object] | None) -> 
         found = table_format_of_directory(store)
     except OSError as error:  # a path that no file system takes
         raise InvalidInputError(f"{shown(location)} cannot be looked at: {error.strerror}") from None
-    kind = "parquet" if found is None else _BY_FORMAT.get(found)
-    if kind is None:
+    format_name = "parquet" if found is None else _BY_FORMAT.get(found)
+    if format_name is None:
         raise InvalidInputError(
             f"{printable_url(location)} is {found}: convert copies Delta, Iceberg and folders of Parquet files"
         )
-    return kind, f"{location.rstrip('/')}/{_newest_metadata(store)}" if kind == "iceberg" else location
+    return format_name, f"{location.rstrip('/')}/{_newest_metadata(store)}" if format_name == "iceberg" else location
 
 
 def _newest_metadata(store: ObjectStore) -> str:
@@ -395,12 +395,12 @@ def _done_before(table: Table, source: str, version: str) -> Migration | None:
         return None
     extra = table.client.at(state).commit_metadata(commits[0]).extra_metadata
     try:
-        told = json.loads(extra.get(_ENTRY, "null")) if len(commits) == 1 else None
+        entry = json.loads(extra.get(_ENTRY, "null")) if len(commits) == 1 else None
     except ValueError:
-        told = None
-    if not isinstance(told, dict) or told.get("version") != version:
+        entry = None
+    if not isinstance(entry, dict) or entry.get("version") != version:
         raise TableExists(f"{printable_url(table.client.store.url)} has commits: a migration makes a new table")
-    rows, digest = told.get("rows"), told.get("digest")
+    rows, digest = entry.get("rows"), entry.get("digest")
     if type(rows) is not int or type(digest) is not str:
         raise CorruptFile(f"commit {commits[0].time}: what it says of a migration is damaged")
     return Migration(
@@ -428,19 +428,19 @@ def _counted(
     return pa.RecordBatchReader.from_batches(schema, rows())
 
 
-def _origin(kind: str, source: str, storage_options: Mapping[str, object] | None) -> _Origin:
+def _origin(format_name: str, source: str, storage_options: Mapping[str, object] | None) -> _Origin:
     """Return what is read.
 
     Raises:
         InvalidInputError: it is not there.
         UnsupportedFeature: a package is missing.
     """
-    if kind == "delta":
+    if format_name == "delta":
         return _delta(source, storage_options)
-    if kind == "iceberg":
+    if format_name == "iceberg":
         return _iceberg(source, storage_options)
-    if kind != "parquet":
-        raise InvalidInputError(f"unknown format {shown(kind)}: give {', '.join(MIGRATED_FORMATS)}")
+    if format_name != "parquet":
+        raise InvalidInputError(f"unknown format {shown(format_name)}: give {', '.join(MIGRATED_FORMATS)}")
     _check_folder(source, storage_options)
     files = FileSource(source, FileFormat("parquet"), min_age=0, storage_options=storage_options)
     planned = files.plan(None, None)

@@ -99,10 +99,10 @@ def _kafka(job: TableJob) -> Source:
 
 def _kafka_properties(job: TableJob) -> dict[str, str]:
     """Return the properties of a job, which are those of Hudi's streamer and of the client, with its topic."""
-    told = {"hoodie.streamer.source.kafka.topic": str(job.source)}
+    properties = {"hoodie.streamer.source.kafka.topic": str(job.source)}
     if job.format is not None:
-        told["lakefmt.ingest.kafka.format"] = {"jsonl": "json"}.get(job.format, job.format)
-    return {**job.source_options, **told}
+        properties["lakefmt.ingest.kafka.format"] = {"jsonl": "json"}.get(job.format, job.format)
+    return {**job.source_options, **properties}
 
 
 def jobs_of_topics(job: TableJob) -> list[TableJob]:

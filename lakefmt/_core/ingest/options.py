@@ -341,8 +341,8 @@ def _of_class(name: str) -> dict[str, Any]:
     if "Kafka" in short or short.endswith("DebeziumSource"):
         return {"source_kind": "kafka"}
     if short in _CLASSES:
-        kind, form = _CLASSES[short]
-        return {"source_kind": kind} | ({} if form is None else {"format": form})
+        source_kind, form = _CLASSES[short]
+        return {"source_kind": source_kind} | ({} if form is None else {"format": form})
     raise UnknownSetting(f"there is no source {shown(name)} here: {', '.join(_CLASSES)} and those of Kafka are known")
 
 

@@ -204,9 +204,9 @@ class _QueryRound:
         column = _index_of(names, self._source.column)
         counts = dict[bytes, int]()
         while page := self._source.fetch(cursor):
-            kept = [row for row in page if self._is_news(row, row[column], counts)]
-            if kept:
-                yield names, kept
+            new_rows = [row for row in page if self._is_news(row, row[column], counts)]
+            if new_rows:
+                yield names, new_rows
 
     def _is_news(self, row: tuple[Any, ...], value: Any, counts: dict[bytes, int]) -> bool:
         """Return whether a row was not taken before; equal rows are counted."""
@@ -300,12 +300,12 @@ def _index_of(names: list[str], column: str) -> int:
 
 def _encoded(value: object) -> str:
     """Return a value with its type, so that the next round compares alike."""
-    kind = type(value).__name__
+    type_name = type(value).__name__
     if isinstance(value, bool | int | float | str):
-        return json.dumps([kind, value])
+        return json.dumps([type_name, value])
     if isinstance(value, Decimal | date | datetime):
-        return json.dumps([kind, str(value) if isinstance(value, Decimal) else value.isoformat()])
-    raise SourceRefused(f"a column of {kind} cannot be the one that grows: take numbers, texts or times")
+        return json.dumps([type_name, str(value) if isinstance(value, Decimal) else value.isoformat()])
+    raise SourceRefused(f"a column of {type_name} cannot be the one that grows: take numbers, texts or times")
 
 
 _DECODERS: Final[Mapping[str, Callable[[Any], object]]] = {
@@ -348,16 +348,16 @@ class _Place:
             return cls()
         stated, seen = after.details.get(_VALUE), after.details.get(_SEEN)
         if stated is None or seen is None:
-            text = after.text
-            value: Any = int(text) if text.lstrip("-").isdigit() else text
+            checkpoint = after.text
+            value: Any = int(checkpoint) if checkpoint.lstrip("-").isdigit() else checkpoint
             return cls(value, value)
         try:
-            kind, stored = json.loads(stated)
-            value = _DECODERS[kind](stored)
+            type_name, stored = json.loads(stated)
+            value = _DECODERS[type_name](stored)
             digests = np.frombuffer(base64.b64decode(seen, validate=True), "S8")
-            kind, stored = json.loads(after.details.get(_SINCE, stated))
+            type_name, stored = json.loads(after.details.get(_SINCE, stated))
             # Rows before what was remembered count as taken.
-            border = max(_DECODERS[kind](stored), _earlier(value, late))
+            border = max(_DECODERS[type_name](stored), _earlier(value, late))
         except (ValueError, KeyError, TypeError):
             raise CorruptFile(
                 "what a checkpoint says of a query is damaged: begin with a checkpoint of your own"
@@ -378,9 +378,9 @@ def open_query_source(location: str, options: Mapping[str, str]) -> QuerySource:
         InvalidInputError: an option is missing.
     """
     values = {
-        name.removeprefix(prefix): text
+        name.removeprefix(prefix): value
         for prefix in _PREFIXES
-        for name, text in options.items()
+        for name, value in options.items()
         if name.startswith(prefix)
     }
     query = values.get("table") or values.get("table.name")

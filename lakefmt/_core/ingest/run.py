@@ -300,9 +300,9 @@ class _TableRounds:
     def _name_of_round(self, after: Checkpoint | None) -> str:
         """Return what tells a round from those of other tables, and from others that begin at the same time of files."""
         details = {} if after is None else dict(after.details)
-        text = "" if after is None else after.text
-        what = json.dumps([self.job.table, text, details, self.job.ignore_checkpoint], sort_keys=True)
-        return f"{text}.{hashlib.blake2b(what.encode('utf-8', 'surrogatepass'), digest_size=6).hexdigest()}"
+        checkpoint = "" if after is None else after.text
+        what = json.dumps([self.job.table, checkpoint, details, self.job.ignore_checkpoint], sort_keys=True)
+        return f"{checkpoint}.{hashlib.blake2b(what.encode('utf-8', 'surrogatepass'), digest_size=6).hexdigest()}"
 
     def _commits_empty(self, stored: StoredCheckpoint | None, after: Checkpoint | None) -> bool:
         """Return whether a round that found nothing has something to say: it was asked to, or there is a reset to note."""
@@ -370,9 +370,9 @@ class _TableRounds:
         )
         source = self.source
         if isinstance(source, HearsOfCommits) and checkpoint is not None:
-            told = run_foreign(lambda: source.committed(checkpoint))
-            if isinstance(told, Raised):
-                _log.warning("%s: the source could not be told of a commit: %s", was.name, error_text(told.error))
+            answer = run_foreign(lambda: source.committed(checkpoint))
+            if isinstance(answer, Raised):
+                _log.warning("%s: the source could not be told of a commit: %s", was.name, error_text(answer.error))
         for name, hook in zip(self.job.hooks, self._hooks, strict=True):
             done = run_foreign(partial(hook, result))
             if isinstance(done, Raised):  # the commit stands, whatever is made of it
@@ -420,10 +420,10 @@ class Ingester:
             raise InvalidInputError("two jobs write into one table, whose checkpoint can be that of one source only")
         self._time = time_source or SystemTimeSource()
         self._real_time = time_source is None
-        told = [*notes, *[()] * len(jobs)]
+        padded_notes = [*notes, *[()] * len(jobs)]
         self._tables = [
             _TableRounds(job, storage_options, clock or SystemClock(), self._time, note, engine)
-            for job, note in zip(jobs, told, strict=False)
+            for job, note in zip(jobs, padded_notes, strict=False)
         ]
         self._interval, self._attempts, self._retry_interval = interval, attempts, retry_interval
         self._on_round = on_round

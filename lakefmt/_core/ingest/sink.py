@@ -170,19 +170,19 @@ class RoundBatch:
                 )
         # A row of which nothing but its key came is none that a check could hold for.
         goes = np.zeros(rows.num_rows, bool) if kinds is None else np.isin(kinds, _GOING)
-        for name, text in {} if goes.all() else job.checks.items():
+        for name, expression in {} if goes.all() else job.checks.items():
             typed = self._typed(rows)
-            condition = parse_filter(text, typed.schema)
+            condition = parse_filter(expression, typed.schema)
             numbered = typed.append_column(KIND, pa.array(np.arange(rows.num_rows)))
             good = goes.copy()
             good[keep_rows(numbered, condition)[KIND].to_numpy()] = True
             if job.on_check_failed == "abort" and not good.all():
                 bad = rows.slice(int(np.flatnonzero(~good)[0]), 1).to_pylist()[0]
                 raise RowsRejected(
-                    f"{self.source}: check {name!r} ({text}) does not hold for {np.count_nonzero(~good):,} rows, such as "
+                    f"{self.source}: check {name!r} ({expression}) does not hold for {np.count_nonzero(~good):,} rows, such as "
                     f"{str(bad)[:200]}; nothing of the round was committed"
                 )
-            self._mark(keep, reasons, ~good, f"check {name!r} does not hold: {text}")
+            self._mark(keep, reasons, ~good, f"check {name!r} does not hold: {expression}")
         return keep, reasons
 
     def _typed(self, rows: pa.RecordBatch) -> pa.Table:
@@ -318,14 +318,14 @@ class JobSink:
             InvalidInputError: the function that is named returns none.
             SourceRefused: the table that is named has none.
         """
-        kind, _, name = (self.job.initial_checkpoint_provider or "").partition(":")
-        if kind == "python":
+        provider, _, name = (self.job.initial_checkpoint_provider or "").partition(":")
+        if provider == "python":
             function = load_function(name, "a provider of a first checkpoint")
-            text: object = foreign(function, f"{name!r} failed")
-            if not isinstance(text, str) or not text:
-                raise InvalidInputError(f"{name!r} returned {shown(text)}, no checkpoint")
-            return Checkpoint(text)
-        if kind != "table":
+            checkpoint: object = foreign(function, f"{name!r} failed")
+            if not isinstance(checkpoint, str) or not checkpoint:
+                raise InvalidInputError(f"{name!r} returned {shown(checkpoint)}, no checkpoint")
+            return Checkpoint(checkpoint)
+        if provider != "table":
             return None
         client = open_table(name, storage_options=self._storage_options).client
         stored = CheckpointFinder().find(client.at(client.load()))

@@ -118,8 +118,8 @@ def _rows_of_commit(changes: pa.Table) -> Iterator[SourceBatch]:
     table that follows it may lie in another partition, and a query may let only one of both through.
     """
     for op, image, kind in _IMAGES:
-        chosen = pc.and_(pc.equal(changes["op"], op), pc.is_valid(changes[image]))
-        part = changes.filter(chosen).select([image]).combine_chunks()
+        mask = pc.and_(pc.equal(changes["op"], op), pc.is_valid(changes[image]))
+        part = changes.filter(mask).select([image]).combine_chunks()
         for batch in part.to_batches(max_chunksize=65_536):
             rows = pa.RecordBatch.from_struct_array(batch.column(0))
             # One kind a batch: SQL is run over rows of one kind at a time.
@@ -252,6 +252,6 @@ class TableSource:
             return stated
         if after.text.startswith(_BY_COMPLETION):
             return after.text.removeprefix(_BY_COMPLETION)
-        text = after.text.removeprefix(_BY_REQUEST)
-        found = next((each for each in self._table.client.load().timeline.commits if each.time == text), None)
-        return text if found is None else found.completion or found.time
+        instant = after.text.removeprefix(_BY_REQUEST)
+        found = next((each for each in self._table.client.load().timeline.commits if each.time == instant), None)
+        return instant if found is None else found.completion or found.time

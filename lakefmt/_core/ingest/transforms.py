@@ -58,19 +58,19 @@ def open_transforms(names: Sequence[str], memory_bytes: int) -> tuple[Transform,
 
 
 def _opened(name: str, memory_bytes: int) -> Transform:
-    kind, colon, rest = name.partition(":")
+    prefix, colon, rest = name.partition(":")
     if name == "flatten":
         return _flatten
-    if kind == "python" and colon:
+    if prefix == "python" and colon:
         return _Function(rest)
-    if kind == "sql-file" and colon:
+    if prefix == "sql-file" and colon:
         path = Path(rest.removeprefix("file://"))
         if not path.is_file() or path.stat().st_size > _MOST_SQL_BYTES:
             raise InvalidInputError(f"the SQL of a transformer is not in {rest}")
         return _Sql(path.read_text(encoding="utf-8"), memory_bytes)
-    text = rest if kind == "sql" and colon else name
-    if _SOURCE.search(text):
-        return _Sql(text, memory_bytes)
+    sql = rest if prefix == "sql" and colon else name
+    if _SOURCE.search(sql):
+        return _Sql(sql, memory_bytes)
     raise InvalidInputError(
         f"{shown(name)} is no transformer: give 'flatten', SQL with <SRC>, 'sql-file:PATH' or 'python:module:function'"
     )
@@ -79,13 +79,13 @@ def _opened(name: str, memory_bytes: int) -> Transform:
 class _Sql:
     """A query over the rows of a round. Rows with kinds are asked part by part: what a query makes of a row says nothing of its kind."""
 
-    def __init__(self, text: str, memory_bytes: int) -> None:
+    def __init__(self, sql: str, memory_bytes: int) -> None:
         try:
             import duckdb  # the engine of the query; lakefmt's own expressions are no queries
         except ImportError:
             raise UnsupportedFeature("SQL over rows needs lakefmt[ingest]: install it with pip") from None
         self._duckdb, self._memory = duckdb, memory_bytes
-        self._text = _SOURCE.sub(_VIEW, text.strip().rstrip(";"))
+        self._text = _SOURCE.sub(_VIEW, sql.strip().rstrip(";"))
 
     def __call__(self, parts: Iterable[Part]) -> Iterator[Part]:
         with closing(RoundRows(self._memory)) as plain:

@@ -90,7 +90,7 @@ def build_record_keys(spec: KeySpec, table: pa.Table) -> pa.Array:
         )
     names = spec.record_key_fields
     texts = [_key_text(table, name, spec) for name in names]
-    missing = [pc.fill_null(pc.equal(text, _EMPTY_TEXT), _TRUE) for text in texts]
+    missing = [pc.fill_null(pc.equal(column, _EMPTY_TEXT), _TRUE) for column in texts]
     nothing = missing[0]
     for each in missing[1:]:
         nothing = pc.and_(nothing, each)
@@ -140,8 +140,8 @@ def _refuse_missing_keys(nothing: pa.Array, names: tuple[str, ...]) -> None:
 
 def _joined_key_fields(names: tuple[str, ...], texts: list[pa.Array]) -> pa.Array:
     parts: list[pa.Array | pa.Scalar] = []
-    for number, (name, text) in enumerate(zip(names, texts, strict=True)):
-        value = pc.fill_null(pc.if_else(pc.equal(text, ""), _EMPTY_PART, text), _NULL_PART)
+    for number, (name, column) in enumerate(zip(names, texts, strict=True)):
+        value = pc.fill_null(pc.if_else(pc.equal(column, ""), _EMPTY_PART, column), _NULL_PART)
         parts += [pa.scalar(f"{',' if number else ''}{name}:"), value]
     return pc.binary_join_element_wise(*parts, "")
 
@@ -181,8 +181,8 @@ def check_colliding_keys(
         return
     chosen = pc.is_in(keys, pc.unique(keys.filter(suspicious)))
     numbers = from_numpy(np.flatnonzero(chosen.to_numpy(zero_copy_only=False)))
-    places = pa.nulls(len(keys), pa.int8()) if within is None else within.indices
-    given = [keys, places, *columns]
+    partition_codes = pa.nulls(len(keys), pa.int8()) if within is None else within.indices
+    given = [keys, partition_codes, *columns]
     rows = pa.table({f"{index}": column.filter(chosen) for index, column in enumerate(given)}).append_column(
         "row", numbers
     )
@@ -202,12 +202,12 @@ def check_colliding_keys(
 def _may_collide(names: tuple[str, ...], columns: list[pa.ChunkedArray]) -> pa.ChunkedArray | None:
     """Return which rows have an ambiguous key text; None if no column has texts."""
     ambiguous = None
-    for number, text in enumerate(columns):
-        if not pt.is_string(text.type):
+    for number, column in enumerate(columns):
+        if not pt.is_string(column.type):
             continue
-        odd = pc.is_in(text, pa.array([_NULL_PART, _EMPTY_PART]))
+        odd = pc.is_in(column, pa.array([_NULL_PART, _EMPTY_PART]))
         for after in names[number + 1 : number + 2]:
-            odd = pc.or_(odd, pc.fill_null(pc.match_substring(text, f",{after}:"), False))
+            odd = pc.or_(odd, pc.fill_null(pc.match_substring(column, f",{after}:"), False))
         ambiguous = odd if ambiguous is None else pc.or_(ambiguous, odd)
     return ambiguous
 
@@ -266,14 +266,14 @@ def _numbered_texts(prefix: bytes, low: int, high: int, width: int) -> pa.Array:
     row = len(prefix) + width
     made = np.frombuffer(bytearray(prefix + bytes(width)) * (high - low), np.uint8).reshape(high - low, row)
     numbers = np.arange(low, high, dtype=np.uint32 if high < 1 << 32 else np.uint64)
-    for place in range(1, width + 1):
+    for digit in range(1, width + 1):
         tens = np.floor_divide(numbers, 10)
-        made[:, -place] = np.subtract(numbers, np.multiply(tens, 10)) + ord("0")
+        made[:, -digit] = np.subtract(numbers, np.multiply(tens, 10)) + ord("0")
         numbers = tens
     offsets = np.arange(high - low + 1, dtype=np.int64) * row
-    kind, number = (pa.string(), np.int32) if offsets[-1] < 1 << 31 else (pa.large_string(), np.int64)
+    data_type, number = (pa.string(), np.int32) if offsets[-1] < 1 << 31 else (pa.large_string(), np.int64)
     buffers = [None, pa.py_buffer(offsets.astype(number)), pa.py_buffer(made)]
-    return pa.Array.from_buffers(kind, high - low, buffers).cast(pa.string())
+    return pa.Array.from_buffers(data_type, high - low, buffers).cast(pa.string())
 
 
 # -------------------------------------------------------------------------------------------------- partition paths
@@ -329,16 +329,18 @@ def _encoded_parts(field: PartitionField, column: pa.ChunkedArray, spec: KeySpec
     if field.timestamp is not None:
         from lakefmt._core.keys.timestamp import time_parts  # few tables have times in their paths
 
-        codes, text = time_parts(field.name, column, field.timestamp, spec.consistent_logical_timestamps)
+        codes, path_parts = time_parts(field.name, column, field.timestamp, spec.consistent_logical_timestamps)
     else:
         codes, values = distinct_values(column)
-        text = java_text(values, field.name, spec.consistent_logical_timestamps)
-        text = pc.fill_null(pc.if_else(pc.equal(text, _EMPTY_TEXT), _DEFAULT_PART, text), _DEFAULT_PART)
+        path_parts = java_text(values, field.name, spec.consistent_logical_timestamps)
+        path_parts = pc.fill_null(
+            pc.if_else(pc.equal(path_parts, _EMPTY_TEXT), _DEFAULT_PART, path_parts), _DEFAULT_PART
+        )
     if spec.url_encode:
-        text = encode_path_values(text)
+        path_parts = encode_path_values(path_parts)
     if spec.hive_style:
-        text = pc.binary_join_element_wise(pa.scalar(f"{field.name}=", pa.string()), text, _EMPTY_TEXT)
-    return codes, text
+        path_parts = pc.binary_join_element_wise(pa.scalar(f"{field.name}=", pa.string()), path_parts, _EMPTY_TEXT)
+    return codes, path_parts
 
 
 def _joined_path_parts(codes: Codes, paths: pa.Array, more: Codes, parts: pa.Array) -> tuple[Codes, pa.Array]:
@@ -360,15 +362,15 @@ _VALUE_ERRORS: Final = (LakefmtError, pa.ArrowException, TypeError, ValueError, 
 
 
 def choose_partitions(
-    spec: KeySpec, schema: pa.Schema, existing: Sequence[str], asked: object, *, must_exist: bool = False
+    spec: KeySpec, schema: pa.Schema, existing: Sequence[str], partitions: object, *, must_exist: bool = False
 ) -> list[str]:
-    """Return the partition paths that `asked` names; a text that names none is returned unchanged.
+    """Return the partition paths that `partitions` names; a text that names none is returned unchanged.
 
     Args:
         spec: the table's key spec.
         schema: the table schema.
         existing: the table's partition paths.
-        asked: one item or several. A text is an existing path; else one or more ``column=value``
+        partitions: one item or several. A text is an existing path; else one or more ``column=value``
             joined by ``/``; else the value of the only partition column. A mapping has values of
             some partition columns and names every partition with them. A tuple has one value per
             partition column, in order. Anything else is the value of the only partition column;
@@ -388,7 +390,7 @@ def choose_partitions(
     """
     chooser = _PartitionChooser(spec, schema, existing, whole=must_exist)
     chosen: dict[str, None] = {}
-    for item in partition_items(asked):
+    for item in partition_items(partitions):
         paths = foreign(partial(chooser.paths_of, item), "a partition cannot be read")
         if must_exist and (not paths or not chooser.known_texts.issuperset(paths)):
             raise InvalidInputError(f"no partition {shown(item)}; see table.partitions()")
@@ -396,15 +398,15 @@ def choose_partitions(
     return list(chosen)
 
 
-def partition_items(asked: object) -> list[object]:
+def partition_items(partitions: object) -> list[object]:
     """Return the named partitions item by item; reads an iterator once.
 
     Raises:
-        InvalidInputError: `asked` cannot be iterated.
+        InvalidInputError: `partitions` cannot be iterated.
     """
-    if isinstance(asked, str | bytes | Mapping) or not isinstance(asked, Iterable):
-        return [asked]
-    return foreign(lambda: list(asked), "the partitions cannot be read")
+    if isinstance(partitions, str | bytes | Mapping) or not isinstance(partitions, Iterable):
+        return [partitions]
+    return foreign(lambda: list(partitions), "the partitions cannot be read")
 
 
 @dataclass(frozen=True)
@@ -461,12 +463,12 @@ class _PartitionChooser:
             "mapping, a tuple with a value for each, or name=value"
         )
 
-    def _hive_values(self, text: str) -> dict[str, object] | None:
+    def _hive_values(self, path: str) -> dict[str, object] | None:
         """Return the values of a text such as ``city=sf/day=2026-01-01``, a Hive style path."""
         names = "|".join(re.escape(field.name) for field in self.spec.partition_fields)
-        if not re.match(rf"(?:{names})=", text):
+        if not re.match(rf"(?:{names})=", path):
             return None
-        pairs = [part.split("=", 1) for part in re.split(rf"/(?=(?:{names})=)", text)]
+        pairs = [part.split("=", 1) for part in re.split(rf"/(?=(?:{names})=)", path)]
         values: dict[str, object] = {pair[0]: pair[1] for pair in pairs}
         return values if len(values) == len(pairs) else None
 
@@ -488,22 +490,22 @@ class _PartitionChooser:
         unknown = [name for name in values if name not in fields]
         if unknown or not values:
             raise InvalidInputError(f"{dict(values)!r:.200} names no partition columns; the table has {self._names}")
-        wanted = {name: self._parts(fields[name], value) for name, value in values.items()}
+        readings_by_name = {name: self._parts(fields[name], value) for name, value in values.items()}
         # Of several readings of a text the first one that a partition has counts.
         found: set[int] | None = None
-        for name, readings in wanted.items():
-            places = (self._places.get((name, part), set()) for part in readings)
-            found = next((some for each in places if (some := each if found is None else each & found)), set())
-        return [self.known[place] for place in sorted(found or ())]
+        for name, readings in readings_by_name.items():
+            index_sets = (self._places.get((name, part), set()) for part in readings)
+            found = next((some for each in index_sets if (some := each if found is None else each & found)), set())
+        return [self.known[index] for index in sorted(found or ())]
 
     @cached_property
     def _places(self) -> dict[tuple[str, str], set[int]]:
         """The places of the known paths with each part of each column."""
-        places: dict[tuple[str, str], set[int]] = {}
-        for place, path in enumerate(self.known):
+        indices: dict[tuple[str, str], set[int]] = {}
+        for index, path in enumerate(self.known):
             for item in (divide_path(self.spec, path) or {}).items():
-                places.setdefault(item, set()).add(place)
-        return places
+                indices.setdefault(item, set()).add(index)
+        return indices
 
     @cached_property
     def known_texts(self) -> frozenset[str]:
@@ -513,19 +515,19 @@ class _PartitionChooser:
     def _parts(self, field: PartitionField, value: object) -> list[str]:
         """Return the possible path parts of a value, most likely first."""
         column = field_at(self.schema, field.name)
-        kind = pa.string() if column is None else column.type
+        data_type = pa.string() if column is None else column.type
         if self.whole and isinstance(value, str) and not value:
             raise InvalidInputError(
                 f"the empty text as {field.name!r} names no partition of its own: its rows lie with those without a value, as in "
                 f"Hudi; name the path with {DEFAULT_PARTITION} (or None) for both, or delete rows by a filter"
             )
         try:
-            parts = [self._path_part(field, kind, value)]
+            parts = [self._path_part(field, data_type, value)]
         except _VALUE_ERRORS as error:
             texts = self._path_texts(field, value)
             if not texts or not (field.timestamp or any(self._has(field, part) for part in texts)):
                 raise InvalidInputError(
-                    f"{value!r:.200} is no value of partition column {field.name!r} of type {kind}: {error}"
+                    f"{value!r:.200} is no value of partition column {field.name!r} of type {data_type}: {error}"
                 ) from error
             return texts
         return [*parts, *self._path_texts(field, value)]
@@ -543,18 +545,18 @@ class _PartitionChooser:
     def _has(self, field: PartitionField, part: str) -> bool:
         return (field.name, part) in self._places
 
-    def _path_part(self, field: PartitionField, kind: pa.DataType, value: object) -> str:
+    def _path_part(self, field: PartitionField, data_type: pa.DataType, value: object) -> str:
         """Return the path part of a row with the value."""
         alone = replace(self.spec, partition_fields=(field,))
-        rows = pa.table({field.name: _array_of_value(value, kind)})
+        rows = pa.table({field.name: _array_of_value(value, data_type)})
         return str(build_partition_paths(alone, rows).dictionary[0])
 
 
-def _array_of_value(value: object, kind: pa.DataType) -> pa.Array:
+def _array_of_value(value: object, data_type: pa.DataType) -> pa.Array:
     """Return one value as an array of a type; texts are parsed."""
-    if isinstance(value, str) and not pt.is_string(kind):
-        return pa.array([str(value)]).cast(kind)
-    return pa.repeat(arrow_scalar(value, kind, "partition"), 1)
+    if isinstance(value, str) and not pt.is_string(data_type):
+        return pa.array([str(value)]).cast(data_type)
+    return pa.repeat(arrow_scalar(value, data_type, "partition"), 1)
 
 
 # --------------------------------------------------------------------------------------------------- partitions by time

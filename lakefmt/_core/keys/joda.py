@@ -94,10 +94,10 @@ class Pattern:
     @property
     def slashes(self) -> int:
         """The number of ``/`` in every text of this pattern."""
-        return sum(str(text).count("/") for letter, text in self.pieces if not letter)
+        return sum(str(literal).count("/") for letter, literal in self.pieces if not letter)
 
 
-def compile_pattern(text: str) -> Pattern:
+def compile_pattern(pattern: str) -> Pattern:
     """Compile a pattern of ``yyyy MM dd HH mm ss SSS DDD Z`` with quoted and plain literals.
 
     Raises:
@@ -107,26 +107,26 @@ def compile_pattern(text: str) -> Pattern:
         >>> compile_pattern("yyyy/MM/dd'T'HH").pieces[-2:]
         (('', 'T'), ('H', 2))
     """
-    if len(text) > _MAX_PATTERN:
-        raise UnsupportedFeature(f"the date pattern {text[:40]!r}… is too long")
+    if len(pattern) > _MAX_PATTERN:
+        raise UnsupportedFeature(f"the date pattern {pattern[:40]!r}… is too long")
     segments: list[tuple[str, int | str]] = []
     quoted = False
-    for part in _PIECE.findall(text):
+    for part in _PIECE.findall(pattern):
         if part == "'":
             quoted = not quoted
         elif quoted or part[0] not in string.ascii_letters:
             segments.append(("", "'" if part == "''" else part))
         else:
-            segments.append(_field(part, text))
-    return Pattern(text, tuple(segments))
+            segments.append(_field(part, pattern))
+    return Pattern(pattern, tuple(segments))
 
 
-def _field(part: str, text: str) -> tuple[str, int]:
+def _field(part: str, pattern: str) -> tuple[str, int]:
     letter, count = part[0], len(part)
     if letter not in _LETTERS or (letter in "MZ" and count > 2) or count > 9:
-        raise UnsupportedFeature(f"the date pattern {text!r} uses {part!r}, which is not supported")
+        raise UnsupportedFeature(f"the date pattern {pattern!r} uses {part!r}, which is not supported")
     if letter in "yY" and count == 2:
-        raise UnsupportedFeature(f"the date pattern {text!r} uses years of two digits, which is not supported")
+        raise UnsupportedFeature(f"the date pattern {pattern!r} uses years of two digits, which is not supported")
     return letter, count
 
 
@@ -154,7 +154,7 @@ def format_times(instants: Times, local: Times, pattern: Pattern) -> pa.Array:
         for letter, count in pattern.pieces
     ]
     if not any(letter for letter, _ in pattern.pieces):
-        return pa.repeat(pa.scalar("".join(str(text) for _, text in pattern.pieces)), len(local))
+        return pa.repeat(pa.scalar("".join(str(literal) for _, literal in pattern.pieces)), len(local))
     return pc.binary_join_element_wise(*parts, "")
 
 
@@ -226,7 +226,7 @@ def parse_times(texts: pa.Array, pattern: Pattern) -> Parsed:
     fields: dict[str, pa.Array] = {
         letter: pc.fill_null(pc.struct_field(parts, letter), "") for letter in _letters(pattern) if letter != "Z"
     }
-    numbers = {letter: _whole(text) for letter, text in fields.items() if letter != "S"}
+    numbers = {letter: _whole(digits) for letter, digits in fields.items() if letter != "S"}
     for letter, (low, high) in {**_LIMITS, **_LIMITS_OF_DAY}.items():
         if letter in numbers:
             _check_numbers(numbers[letter][fits], low, high, letter)
@@ -300,12 +300,12 @@ def _assemble(numbers: dict[str, Times], length: int, fits: npt.NDArray[np.bool_
 
 
 def _offsets(parts: pa.Array) -> Times:
-    text = pc.fill_null(pc.struct_field(parts, "Z"), "")
-    digits = pc.replace_substring(pc.utf8_slice_codeunits(text, 1), ":", "")
+    offset_texts = pc.fill_null(pc.struct_field(parts, "Z"), "")
+    digits = pc.replace_substring(pc.utf8_slice_codeunits(offset_texts, 1), ":", "")
     hours = _whole(pc.utf8_slice_codeunits(digits, 0, 2))
     minutes = _whole(pc.utf8_slice_codeunits(digits, 2))
     size = hours * _HOUR + minutes * _MINUTE
-    return np.where(np.asarray(pc.starts_with(text, "-").to_numpy(zero_copy_only=False), np.bool_), -size, size)
+    return np.where(np.asarray(pc.starts_with(offset_texts, "-").to_numpy(zero_copy_only=False), np.bool_), -size, size)
 
 
 #: Java's form of an offset. Hours may be missing before a colon; three or more digits end with the
@@ -537,9 +537,9 @@ def _far_instants(local: Times, zone: Zone) -> Times:
 def _far_offsets(instants: Times, region: str) -> Times:
     years = instants.astype("datetime64[ms]").astype("datetime64[Y]").astype(np.int64) + 1970
     cycles = np.maximum((years - _FIRST_CYCLE) // 400, 0)
-    wanted = [_year_of(region, int(year)) for year in np.unique(years - 400 * cycles)]  # years, not rows
-    starts = np.concatenate([starts for starts, _ in wanted])
-    offsets = np.concatenate([offsets for _, offsets in wanted])
+    transitions = [_year_of(region, int(year)) for year in np.unique(years - 400 * cycles)]  # years, not rows
+    starts = np.concatenate([starts for starts, _ in transitions])
+    offsets = np.concatenate([offsets for _, offsets in transitions])
     return np.asarray(offsets[np.searchsorted(starts, instants - cycles * _CYCLE, side="right") - 1], np.int64)
 
 

@@ -72,19 +72,29 @@ def check_bucket_key(schema: pa.Schema, columns: Sequence[str], buckets: int) ->
             )
 
 
-def _is_hashed(kind: pa.DataType) -> bool:
-    if pt.is_dictionary(kind):
-        return _is_hashed(kind.value_type)
-    is_text = pt.is_string(kind) or pt.is_large_string(kind) or pt.is_binary(kind) or pt.is_large_binary(kind)
-    return is_text or pt.is_integer(kind) or pt.is_boolean(kind) or (pt.is_temporal(kind) and not pt.is_interval(kind))
+def _is_hashed(data_type: pa.DataType) -> bool:
+    if pt.is_dictionary(data_type):
+        return _is_hashed(data_type.value_type)
+    is_text = (
+        pt.is_string(data_type)
+        or pt.is_large_string(data_type)
+        or pt.is_binary(data_type)
+        or pt.is_large_binary(data_type)
+    )
+    return (
+        is_text
+        or pt.is_integer(data_type)
+        or pt.is_boolean(data_type)
+        or (pt.is_temporal(data_type) and not pt.is_interval(data_type))
+    )
 
 
 def _bytes_of(values: pa.Array) -> tuple[U8, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Return the bytes of values in one buffer, where each begins, and how many it has; a null has none."""
     if pt.is_dictionary(values.type):
         values = values.cast(values.type.value_type)
-    kind = values.type
-    if pt.is_integer(kind) or pt.is_boolean(kind) or pt.is_temporal(kind):
+    data_type = values.type
+    if pt.is_integer(data_type) or pt.is_boolean(data_type) or pt.is_temporal(data_type):
         return _bytes_of_numbers(values)
     texts = values.cast(pa.large_binary())
     offsets = np.frombuffer(texts.buffers()[1], np.int64, len(texts) + 1, texts.offset * 8)
@@ -96,16 +106,16 @@ def _bytes_of(values: pa.Array) -> tuple[U8, npt.NDArray[np.int64], npt.NDArray[
 
 def _bytes_of_numbers(values: pa.Array) -> tuple[U8, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Return numbers as eight bytes, the smallest first: dates as days, times and timestamps in microseconds."""
-    kind, valid = values.type, values.is_valid().to_numpy(zero_copy_only=False)
-    if pt.is_timestamp(kind):
-        values = values.cast(pa.timestamp("us", kind.tz), safe=False)
-    elif pt.is_time(kind):
+    data_type, valid = values.type, values.is_valid().to_numpy(zero_copy_only=False)
+    if pt.is_timestamp(data_type):
+        values = values.cast(pa.timestamp("us", data_type.tz), safe=False)
+    elif pt.is_time(data_type):
         values = values.cast(pa.time64("us"), safe=False)
-    elif pt.is_duration(kind):
+    elif pt.is_duration(data_type):
         values = values.cast(pa.duration("us"), safe=False)
-    elif pt.is_date(kind):
+    elif pt.is_date(data_type):
         values = values.cast(pa.date32()).cast(pa.int32())
-    wide = values.cast(pa.uint64() if kind == pa.uint64() else pa.int64())
+    wide = values.cast(pa.uint64() if data_type == pa.uint64() else pa.int64())
     zero = pa.scalar(0, wide.type)
     numbers = np.ascontiguousarray(pc.fill_null(wide, zero).to_numpy(zero_copy_only=False)).astype(
         "<i8", casting="unsafe"
@@ -147,9 +157,9 @@ def murmur3(data: U8, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int
 def _words(data: U8, starts: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> U32:
     """Return up to four bytes at each start as a number, the first byte the lowest."""
     words = np.zeros(len(starts), np.uint32)
-    for place in range(4):
-        byte = data[np.minimum(starts + place, len(data) - 1)].astype(np.uint32)
-        words |= np.where(place < counts, byte, np.uint32(0)) << np.uint32(8 * place)
+    for offset in range(4):
+        byte = data[np.minimum(starts + offset, len(data) - 1)].astype(np.uint32)
+        words |= np.where(offset < counts, byte, np.uint32(0)) << np.uint32(8 * offset)
     return words
 
 

@@ -79,15 +79,15 @@ def encode_path_values(values: pa.Array) -> pa.Array:
     return values
 
 
-def decode_path_value(text: str) -> str | None:
-    """Return the value that :func:`encode_path_values` encodes as `text`, or None.
+def decode_path_value(encoded: str) -> str | None:
+    """Return the value that :func:`encode_path_values` encodes as `encoded`, or None.
 
     Example:
         >>> decode_path_value("a%2Fb"), decode_path_value("a/b"), decode_path_value("100%")
         ('a/b', None, None)
     """
-    value = _CODE.sub(lambda match: chr(int(match[1], 16)), text)
-    return value if _encode(value) == text else None
+    value = _CODE.sub(lambda match: chr(int(match[1], 16)), encoded)
+    return value if _encode(value) == encoded else None
 
 
 def _encode(value: str) -> str:
@@ -222,14 +222,14 @@ def time_guarantees(spec: KeySpec, paths: Sequence[str], schema: pa.Schema) -> l
     return guarantees
 
 
-def _between(name: str, period: tuple[int, int], kind: pa.DataType, schema: pa.Schema) -> pc.Expression:
+def _between(name: str, period: tuple[int, int], data_type: pa.DataType, schema: pa.Schema) -> pc.Expression:
     column = pc.field(name) if name in schema.names else pc.field(*name.split("."))
-    width = 32 if pt.is_date32(kind) else kind.bit_width
+    width = 32 if pt.is_date32(data_type) else data_type.bit_width
     first, last = period
     if not (-(1 << (width - 1)) <= first <= last < 1 << (width - 1)):
         return pc.scalar(True)  # hardly a partition of such a column
     stored = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}[width]
-    return (column >= pa.scalar(first, stored).cast(kind)) & (column < pa.scalar(last, stored).cast(kind))
+    return (column >= pa.scalar(first, stored).cast(data_type)) & (column < pa.scalar(last, stored).cast(data_type))
 
 
 def _guarantee(name: str, text: str, schema: pa.Schema) -> pc.Expression | None:
@@ -361,48 +361,52 @@ def _text(field: PartitionField, part: str, spec: KeySpec) -> str | None:
     return decode_path_value(part) if spec.url_encode else part
 
 
-def _value(text: str, kind: pa.DataType) -> pa.Scalar | None:
-    value = _python_value(text, kind)
-    return None if value is None else _scalar(value, kind)
+def _value(text: str, data_type: pa.DataType) -> pa.Scalar | None:
+    value = _python_value(text, data_type)
+    return None if value is None else _scalar(value, data_type)
 
 
-def _scalar(value: object, kind: pa.DataType) -> pa.Scalar:
-    return pa.scalar(value, kind)
+def _scalar(value: object, data_type: pa.DataType) -> pa.Scalar:
+    return pa.scalar(value, data_type)
 
 
-def _python_value(text: str, kind: pa.DataType) -> object:
-    """Return the only value of type `kind` with the key text `text`; None if there is none or several."""
-    if pt.is_string(kind) or pt.is_large_string(kind):
+def _python_value(text: str, data_type: pa.DataType) -> object:
+    """Return the only value of type `data_type` with the key text `text`; None if there is none or several."""
+    if pt.is_string(data_type) or pt.is_large_string(data_type):
         return text
-    if pt.is_boolean(kind):
+    if pt.is_boolean(data_type):
         return {"true": True, "false": False}.get(text)
-    if pt.is_integer(kind):
-        return _integer(text, kind)
-    if pt.is_date32(kind):
+    if pt.is_integer(data_type):
+        return _integer(text, data_type)
+    if pt.is_date32(data_type):
         return _date(text)
-    if pt.is_decimal128(kind):
-        return _decimal(text, kind)
+    if pt.is_decimal128(data_type):
+        return _decimal(text, data_type)
     return None
 
 
-def path_tells(kind: pa.DataType) -> bool:
-    """Return whether a path determines values of type `kind` (:func:`parse_partition_values`).
+def path_tells(data_type: pa.DataType) -> bool:
+    """Return whether a path determines values of type `data_type` (:func:`parse_partition_values`).
 
     Example:
         >>> path_tells(pa.int32()), path_tells(pa.float64())
         (True, False)
     """
-    is_number = pt.is_integer(kind) or pt.is_decimal128(kind)
+    is_number = pt.is_integer(data_type) or pt.is_decimal128(data_type)
     return bool(
-        is_number or pt.is_string(kind) or pt.is_large_string(kind) or pt.is_boolean(kind) or pt.is_date32(kind)
+        is_number
+        or pt.is_string(data_type)
+        or pt.is_large_string(data_type)
+        or pt.is_boolean(data_type)
+        or pt.is_date32(data_type)
     )
 
 
-def _integer(text: str, kind: pa.DataType) -> int | None:
+def _integer(text: str, data_type: pa.DataType) -> int | None:
     if not re.fullmatch(r"0|-?[1-9][0-9]{0,19}", text):
         return None
-    low = 0 if pt.is_unsigned_integer(kind) else -(1 << (kind.bit_width - 1))
-    high = (1 << (kind.bit_width - (low < 0))) - 1
+    low = 0 if pt.is_unsigned_integer(data_type) else -(1 << (data_type.bit_width - 1))
+    high = (1 << (data_type.bit_width - (low < 0))) - 1
     return int(text) if low <= int(text) <= high else None
 
 
@@ -417,9 +421,11 @@ def _date(text: str) -> datetime.date | None:
     return date if date.year > 1582 else None
 
 
-def _decimal(text: str, kind: pa.DataType) -> decimal.Decimal | None:
+def _decimal(text: str, data_type: pa.DataType) -> decimal.Decimal | None:
     if len(text) > 50 or not re.fullmatch(r"-?[0-9]+(?:\.[0-9]+)?(?:E-?[0-9]{1,2})?", text):
         return None
     number = decimal.Decimal(text)
     _, digits, exponent = number.as_tuple()
-    return number if exponent == -kind.scale and len(digits) <= kind.precision and str(number) == text else None
+    return (
+        number if exponent == -data_type.scale and len(digits) <= data_type.precision and str(number) == text else None
+    )

@@ -90,10 +90,12 @@ def plan_key_spec(
     _check_fields(keys, schema, "record key")
     items = [_parse_item(item) for item in _split_fields(partition_by)]
     _check_fields([name for name, _, _ in items], schema, "partition")
-    asked = _asked_generator(props)
-    partitions = tuple(_planned_partition_field(item, asked, props, schema) for item in items)
+    requested_generator = _asked_generator(props)
+    partitions = tuple(_planned_partition_field(item, requested_generator, props, schema) for item in items)
     _check_zones({zone for each in partitions if each.timestamp is not None for zone in each.timestamp.zones})
-    generator = asked or _inferred_generator(len(keys), partitions, any(kind for _, kind, _ in items))
+    generator = requested_generator or _inferred_generator(
+        len(keys), partitions, any(key_type for _, key_type, _ in items)
+    )
     if _is_true(props, _SLASH_DATES):
         raise UnsupportedFeature(f"{_SLASH_DATES} is not supported: use a timestamp partition with yyyy/MM/dd")
     _check_generator(generator, keys, partitions)
@@ -137,12 +139,16 @@ def _at_commas(text: str) -> Iterable[str]:
 
 def _parse_item(item: str) -> tuple[str, str, str]:
     match = _PARTITION_ITEM.fullmatch(item) if len(item) <= _MAX_PARTITION_ITEM else None
-    kind = (match[2] or "").upper() if match else "?"
-    if match is None or kind not in ("", "SIMPLE", "TIMESTAMP") or (match[3] is not None and kind != "TIMESTAMP"):
+    key_type = (match[2] or "").upper() if match else "?"
+    if (
+        match is None
+        or key_type not in ("", "SIMPLE", "TIMESTAMP")
+        or (match[3] is not None and key_type != "TIMESTAMP")
+    ):
         raise InvalidKey(
             f"{item[:_MAX_PARTITION_ITEM]!r} is no partition: 'field', 'field:SIMPLE' or 'field:timestamp(yyyy/MM/dd)' is expected"
         )
-    return match[1].strip(), kind, (match[3] or "").strip()
+    return match[1].strip(), key_type, (match[3] or "").strip()
 
 
 def _check_fields(names: Sequence[str], schema: pa.Schema | None, what: str) -> None:
@@ -156,10 +162,10 @@ def _check_fields(names: Sequence[str], schema: pa.Schema | None, what: str) -> 
 
 
 def _asked_generator(props: Mapping[str, str]) -> KeyGeneratorType | None:
-    asked = {key: KeyGeneratorType.parse(props[key]) for key in GENERATOR_KEYS if props.get(key)}
-    if len(set(asked.values())) > 1:
-        raise InvalidKey(f"properties name several key generators: {', '.join(f'{k}={props[k]}' for k in asked)}")
-    return next(iter(asked.values()), None)
+    generators = {key: KeyGeneratorType.parse(props[key]) for key in GENERATOR_KEYS if props.get(key)}
+    if len(set(generators.values())) > 1:
+        raise InvalidKey(f"properties name several key generators: {', '.join(f'{k}={props[k]}' for k in generators)}")
+    return next(iter(generators.values()), None)
 
 
 def check_generator(given: Mapping[str, str], properties: Mapping[str, str]) -> None:
@@ -181,22 +187,25 @@ def check_generator(given: Mapping[str, str], properties: Mapping[str, str]) -> 
         lakefmt.errors.InvalidKey: hoodie.datasource.write.keygenerator.type=COMPLEX contradicts the table, whose key generator is NON_PARTITION: leave the option out
     """
     for key in GENERATOR_KEYS:
-        text = given.get(key)
-        if not text:
+        generator_name = given.get(key)
+        if not generator_name:
             continue
         spec = key_spec_from_properties(properties)
         stored = properties.get(_GENERATOR_CLASS) or properties.get(_GENERATOR_TYPE) or spec.generator.name
-        if text.strip() != stored.strip() and KeyGeneratorType.parse(text) is not spec.generator:
+        if generator_name.strip() != stored.strip() and KeyGeneratorType.parse(generator_name) is not spec.generator:
             raise InvalidKey(
-                f"{key}={text} contradicts the table, whose key generator is {stored}: leave the option out"
+                f"{key}={generator_name} contradicts the table, whose key generator is {stored}: leave the option out"
             )
 
 
 def _planned_partition_field(
-    item: tuple[str, str, str], asked: KeyGeneratorType | None, props: Mapping[str, str], schema: pa.Schema | None
+    item: tuple[str, str, str],
+    requested_generator: KeyGeneratorType | None,
+    props: Mapping[str, str],
+    schema: pa.Schema | None,
 ) -> PartitionField:
-    name, kind, inside = item
-    if kind != "TIMESTAMP" and not (asked is KeyGeneratorType.TIMESTAMP and not kind):
+    name, key_type, inside = item
+    if key_type != "TIMESTAMP" and not (requested_generator is KeyGeneratorType.TIMESTAMP and not key_type):
         return PartitionField(name)
     pattern, _, word = inside.rpartition(",")
     if word.strip().upper() in TimestampType.__members__:
@@ -239,10 +248,10 @@ def _check_generator(generator: KeyGeneratorType, keys: Sequence[str], partition
 
 def _timestamp_spec(props: Mapping[str, str], pattern: str = "", field: pa.Field | None = None) -> TimestampSpec:
     formats = _input_formats(props)
-    kind, unit = _time_kind(props, bool(formats), field)
+    timestamp_type, unit = _time_kind(props, bool(formats), field)
     return TimestampSpec(
         pattern or _timebased(props, "output.dateformat"),
-        kind,
+        timestamp_type,
         unit,
         formats,
         _zone(props, "input.timezone"),
@@ -264,11 +273,11 @@ def _timebased(props: Mapping[str, str], key: str) -> str:
 
 
 def _input_formats(props: Mapping[str, str]) -> tuple[str, ...]:
-    text, between = _timebased(props, "input.dateformat"), _timebased(props, "input.dateformat.list.delimiter.regex")
+    formats, between = _timebased(props, "input.dateformat"), _timebased(props, "input.dateformat.list.delimiter.regex")
     # A stored regular expression is not executed: only one that is a plain text is accepted.
     if between and not _PLAIN_DELIMITER.fullmatch(between):
         raise UnsupportedFeature(f"the delimiter {between!r} of several date formats is not supported: use a comma")
-    parts = text.split(re.sub(r"\\(.)", r"\1", between) or ",")
+    parts = formats.split(re.sub(r"\\(.)", r"\1", between) or ",")
     return tuple(part.strip() for part in parts if part.strip())
 
 
@@ -280,10 +289,12 @@ def _time_kind(props: Mapping[str, str], has_formats: bool, field: pa.Field | No
         return TimestampType[stated], unit or "SECONDS"
     if has_formats:
         return TimestampType.DATE_STRING, "SECONDS"
-    kind = storage_type(field.type) if field is not None else pa.null()
-    if pt.is_timestamp(kind):
-        return (TimestampType.EPOCHMILLISECONDS if kind.unit == "ms" else TimestampType.EPOCHMICROSECONDS), "SECONDS"
-    if pt.is_date(kind):
+    data_type = storage_type(field.type) if field is not None else pa.null()
+    if pt.is_timestamp(data_type):
+        return (
+            TimestampType.EPOCHMILLISECONDS if data_type.unit == "ms" else TimestampType.EPOCHMICROSECONDS
+        ), "SECONDS"
+    if pt.is_date(data_type):
         return TimestampType.SCALAR, "DAYS"
     raise UnknownSetting(
         f"{_TIMEBASED}timestamp.type is missing: it says what the numbers or texts of the partition column mean, "
@@ -351,9 +362,9 @@ def _stated_generator(props: Mapping[str, str], keys: int, items: Sequence[str])
 
 
 def _stored_field(item: str, generator: KeyGeneratorType, count: int, props: Mapping[str, str]) -> PartitionField:
-    name, kind, _ = _parse_item(item)
-    timed = kind == "TIMESTAMP" or (generator is KeyGeneratorType.TIMESTAMP and not kind)
-    if generator is KeyGeneratorType.CUSTOM and not kind and _timebased(props, "output.dateformat"):
+    name, key_type, _ = _parse_item(item)
+    timed = key_type == "TIMESTAMP" or (generator is KeyGeneratorType.TIMESTAMP and not key_type)
+    if generator is KeyGeneratorType.CUSTOM and not key_type and _timebased(props, "output.dateformat"):
         if count > 1:
             raise UnsupportedFeature("the table does not say which of its partition fields are timestamps")
         timed = True
@@ -416,12 +427,12 @@ def _stored_items(spec: KeySpec, table_version: int) -> Iterable[str]:
 
 
 def _timestamp_properties(spec: TimestampSpec, table_version: int) -> dict[str, str]:
-    kind, unit = spec.type.name, spec.scalar_unit
+    timestamp_type, unit = spec.type.name, spec.scalar_unit
     if spec.type is TimestampType.EPOCHMICROSECONDS and table_version == 6:
         # Releases that write version 6 lack this type; a scalar in microseconds is the same.
-        kind, unit = TimestampType.SCALAR.name, _MICROS
-    properties = {"timestamp.type": kind, "output.dateformat": spec.output_format}
-    if kind == TimestampType.SCALAR.name:
+        timestamp_type, unit = TimestampType.SCALAR.name, _MICROS
+    properties = {"timestamp.type": timestamp_type, "output.dateformat": spec.output_format}
+    if timestamp_type == TimestampType.SCALAR.name:
         properties["timestamp.scalar.time.unit"] = unit
     if spec.input_formats:
         between = next((mark for mark in ",;#" if not any(mark in each for each in spec.input_formats)), None)
@@ -435,7 +446,7 @@ def _timestamp_properties(spec: TimestampSpec, table_version: int) -> dict[str, 
     else:
         zones = {"input.timezone": spec.input_timezone, "output.timezone": spec.output_timezone}
         properties |= {key: zone for key, zone in zones.items() if zone}
-    return {_TIMEBASED + key: text for key, text in properties.items()}
+    return {_TIMEBASED + key: value for key, value in properties.items()}
 
 
 # ---------------------------------------------------------------------------------------------------------- stored rows
@@ -536,8 +547,8 @@ def _path_difference(spec: KeySpec, rows: pa.Table, path: str) -> tuple[str, boo
         return "", others > 0
     fields = ", ".join(field.name for field in spec.partition_fields)
     first = paths[0].as_py()
-    told = f"a row is stored in the partition {path!r:.200}, and its columns ({fields}) give {first!r:.200}"
-    return told, _names_in_path(path) == _names_in_path(first)
+    difference = f"a row is stored in the partition {path!r:.200}, and its columns ({fields}) give {first!r:.200}"
+    return difference, _names_in_path(path) == _names_in_path(first)
 
 
 def _names_in_path(path: str) -> list[str]:

@@ -53,8 +53,8 @@ def time_parts(name: str, column: pa.ChunkedArray, spec: TimestampSpec, consiste
         InvalidKey: a type, text or number that is not a time.
         UnsupportedFeature: an unknown time zone.
     """
-    kind = storage_type(column.type)
-    if not (pt.is_string(kind) or pt.is_large_string(kind)):
+    data_type = storage_type(column.type)
+    if not (pt.is_string(data_type) or pt.is_large_string(data_type)):
         rows = _instants_of_numbers(name, column, spec, consistent)
         return _formatted_times(rows, to_local(rows, spec.output_timezone or "UTC"), spec)
     codes, texts = distinct_values(column)
@@ -101,18 +101,18 @@ def _instants_of_numbers(name: str, column: pa.ChunkedArray, spec: TimestampSpec
 
 
 def _stored_numbers(name: str, chunk: pa.Array) -> Times:
-    kind = chunk.type
+    data_type = chunk.type
     try:
-        if pt.is_timestamp(kind):
-            chunk = (chunk if kind.unit in ("ms", "us") else chunk.cast(pa.timestamp("us"))).cast(pa.int64())
-        elif pt.is_date(kind):
+        if pt.is_timestamp(data_type):
+            chunk = (chunk if data_type.unit in ("ms", "us") else chunk.cast(pa.timestamp("us"))).cast(pa.int64())
+        elif pt.is_date(data_type):
             chunk = chunk.cast(pa.date32()).cast(pa.int32())
-        elif pt.is_floating(kind):
+        elif pt.is_floating(data_type):
             chunk = pc.trunc(chunk)
-        elif pt.is_decimal(kind):
+        elif pt.is_decimal(data_type):
             chunk = pc.trunc(chunk).cast(pa.decimal128(38, 0))
-        elif not (pt.is_integer(kind) or pt.is_null(kind)):
-            raise InvalidKey(f"partition column {name!r} of type {kind} does not hold times")
+        elif not (pt.is_integer(data_type) or pt.is_null(data_type)):
+            raise InvalidKey(f"partition column {name!r} of type {data_type} does not hold times")
         return np.asarray(pc.fill_null(chunk.cast(pa.int64()), _MISSING_TIME).to_numpy(zero_copy_only=False), np.int64)
     except pa.ArrowInvalid as error:
         raise InvalidKey(f"partition column {name!r} holds a value that is no time: {error}") from None
@@ -183,7 +183,7 @@ _HOURS_AROUND: Final = np.array([-72, -48, -26, -14, -12, -6, -3, -2, -1, 0, 1, 
 _MISSING_FROM, _MISSING_TO = -48 * _HOUR_MILLIS, 72 * _HOUR_MILLIS
 
 
-def periods_of_texts(texts: pa.Array, spec: TimestampSpec, kind: pa.DataType) -> list[tuple[int, int] | None]:
+def periods_of_texts(texts: pa.Array, spec: TimestampSpec, data_type: pa.DataType) -> list[tuple[int, int] | None]:
     """Return for the text of each partition the numbers that its rows have in the column: from the first up to the second.
 
     None: the text does not tell them, or rows without a number may be there, too. Both numbers are in the unit of the column;
@@ -192,7 +192,7 @@ def periods_of_texts(texts: pa.Array, spec: TimestampSpec, kind: pa.DataType) ->
     Parameters:
         texts: decoded texts of partition paths, without nulls.
         spec: how the texts are made.
-        kind: the column's type.
+        data_type: the column's type.
 
     Example:
         >>> from lakefmt._core.keys.spec import TimestampType
@@ -202,7 +202,7 @@ def periods_of_texts(texts: pa.Array, spec: TimestampSpec, kind: pa.DataType) ->
     """
     pattern = compile_pattern(spec.output_format)
     letters = "".join(letter for letter, _ in pattern.pieces).replace("Y", "y")
-    period, unit = _PERIODS.get(letters), _unit_of_column(spec, kind)
+    period, unit = _PERIODS.get(letters), _unit_of_column(spec, data_type)
     if period is None or unit is None:
         return [None] * len(texts)
     try:
@@ -211,20 +211,22 @@ def periods_of_texts(texts: pa.Array, spec: TimestampSpec, kind: pa.DataType) ->
         first, last = _instants_of_periods(parsed.local, period, spec.output_timezone or "UTC")
     except LakefmtError:
         return [None] * len(texts)  # a text of another rule is among them
-    told = parsed.fits & pc.equal(printed, texts).to_numpy(zero_copy_only=False)
-    told &= (last <= _MISSING_FROM) | (first >= _MISSING_TO)
-    bounds = zip(_first_numbers(first, unit).tolist(), _numbers_before(last, unit).tolist(), told.tolist(), strict=True)
+    known_mask = parsed.fits & pc.equal(printed, texts).to_numpy(zero_copy_only=False)
+    known_mask &= (last <= _MISSING_FROM) | (first >= _MISSING_TO)
+    bounds = zip(
+        _first_numbers(first, unit).tolist(), _numbers_before(last, unit).tolist(), known_mask.tolist(), strict=True
+    )
     return [(low, high) if is_told else None for low, high, is_told in bounds]  # partitions, not rows
 
 
-def _unit_of_column(spec: TimestampSpec, kind: pa.DataType) -> str | None:
+def _unit_of_column(spec: TimestampSpec, data_type: pa.DataType) -> str | None:
     """Return the unit of a column's numbers where every engine reads them alike; None: it does not."""
-    if pt.is_timestamp(kind):
-        own = {"us": "MICROSECONDS", "ms": "MILLISECONDS"}.get(kind.unit)
+    if pt.is_timestamp(data_type):
+        own = {"us": "MICROSECONDS", "ms": "MILLISECONDS"}.get(data_type.unit)
         return own if own == spec.unit else None
-    if pt.is_date32(kind):
+    if pt.is_date32(data_type):
         return "DAYS" if spec.unit == "DAYS" else None
-    return spec.unit if pt.is_signed_integer(kind) else None
+    return spec.unit if pt.is_signed_integer(data_type) else None
 
 
 def _instants_of_periods(local: Times, period: str, zone: str) -> tuple[Times, Times]:

@@ -112,11 +112,11 @@ class Users:
 
         An unknown user takes as long as a wrong password.
         """
-        kind, _, text = header.partition(" ")
-        if kind.lower() != "basic":
+        scheme, _, credentials = header.partition(" ")
+        if scheme.lower() != "basic":
             return None
         try:
-            name, colon, password = base64.b64decode(text.strip(), validate=True).decode("utf-8").partition(":")
+            name, colon, password = base64.b64decode(credentials.strip(), validate=True).decode("utf-8").partition(":")
         except (binascii.Error, ValueError):
             return None
         secret = password.encode()

@@ -129,16 +129,16 @@ def body_length(headers: Sequence[tuple[str, str]], most_bytes: int, *, is_old: 
         if names.count(name) > 1:
             raise Refusal(f"{name} comes twice")
     given = dict(headers)
-    coding, text = given.get("transfer-encoding"), given.get("content-length")
+    coding, content_length = given.get("transfer-encoding"), given.get("content-length")
     if coding is not None:
-        if text is not None or coding.strip().lower() != "chunked" or is_old:
+        if content_length is not None or coding.strip().lower() != "chunked" or is_old:
             raise Refusal("the length of the body is not clear")
         return None
-    if text is None:
+    if content_length is None:
         return 0
-    if not (text.strip().isascii() and text.strip().isdigit() and len(text) < 19):
+    if not (content_length.strip().isascii() and content_length.strip().isdigit() and len(content_length) < 19):
         raise Refusal("Content-Length is no length")
-    return int(text)
+    return int(content_length)
 
 
 def unpacked(body: Body, compression: str, most: int) -> Iterator[bytes]:

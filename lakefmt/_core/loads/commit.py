@@ -138,10 +138,12 @@ class LoadTable:
         """
         keyed = bool(self.target(table_at).keys)
         latest = table_at.timeline.latest_commit
-        chosen = operation or ("upsert" if keyed else "insert")
-        if chosen == "upsert" and not keyed:
+        load_operation = operation or ("upsert" if keyed else "insert")
+        if load_operation == "upsert" and not keyed:
             raise InvalidInputError("an upsert is for tables with record keys")
-        return TableLoad(operation=chosen, columns=columns_since(table_at), since="" if latest is None else latest.time)
+        return TableLoad(
+            operation=load_operation, columns=columns_since(table_at), since="" if latest is None else latest.time
+        )
 
     # --- which transactions it has ---------------------------------------------------------------------------------------
 
@@ -337,11 +339,11 @@ class LoadTable:
         keys = [(each, "ascending") for each in keyed.column_names]
         order = pc.sort_indices(keyed, sort_keys=keys).to_numpy().astype(np.int64)
         last = np.flatnonzero(np.append(codes[order][1:] != codes[order][:-1], True)) if len(order) else order
-        chosen = rows.take(from_numpy(np.sort(order[last])))
+        last_rows = rows.take(from_numpy(np.sort(order[last])))
         quoted = '"' + name.replace('"', '""') + '"'
         condition = f"s.{quoted} >= t.{quoted} or t.{quoted} is null"
         clauses = (Clause(When.MATCHED, where=condition), Clause(When.NOT_MATCHED))
-        return run_merge(self.client, request, Merge(chosen, None, clauses, by_partition=True))
+        return run_merge(self.client, request, Merge(last_rows, None, clauses, by_partition=True))
 
     def _follow(self, request: WriteRequest) -> None:
         """Run the services that the table wants after a commit; what fails of them changes nothing of the commit."""
@@ -355,14 +357,14 @@ def _is_of_all(error: Exception) -> bool:
     return isinstance(error, ConflictError | StorageError | OSError)
 
 
-def _named_transactions(text: str) -> list[tuple[str, str, str]]:
+def _named_transactions(json_text: str) -> list[tuple[str, str, str]]:
     """Return database, label and number of the transactions that metadata name.
 
     Raises:
         CorruptFile: the text is no such list.
     """
     try:
-        return [(str(database), str(label), str(number)) for database, label, number in json.loads(text)]
+        return [(str(database), str(label), str(number)) for database, label, number in json.loads(json_text)]
     except (ValueError, TypeError, RecursionError):
         raise CorruptFile(f"{TRANSACTIONS_KEY} of a commit is no list of transactions") from None
 
@@ -403,8 +405,8 @@ def _with_operators(rows: pa.Table) -> pa.Table:
     upsert = pa.scalar(RowOperator.UPSERT.value, pa.int8())
     if OPERATOR not in rows.column_names:
         return rows.append_column(OPERATOR, pa.repeat(upsert, rows.num_rows))
-    place = rows.schema.get_field_index(OPERATOR)
-    return rows.set_column(place, OPERATOR, pc.fill_null(rows.column(OPERATOR), upsert))
+    index = rows.schema.get_field_index(OPERATOR)
+    return rows.set_column(index, OPERATOR, pc.fill_null(rows.column(OPERATOR), upsert))
 
 
 def _as_updates(rows: pa.Table) -> pa.Table:

@@ -179,9 +179,9 @@ def _zoned(texts: pa.ChunkedArray, data_type: pa.DataType, zone: ZoneInfo | None
 def _from_json(texts: pa.ChunkedArray, data_type: pa.DataType) -> tuple[pa.ChunkedArray, Mask]:
     """Return lists, structs and maps made of JSON; one by one, since Arrow has no function for it."""
     values, bad = list[Any](), np.zeros(len(texts), bool)
-    for number, text in enumerate(texts.to_pylist()):
+    for number, json_text in enumerate(texts.to_pylist()):
         try:
-            value = None if text is None else json.loads(text)
+            value = None if json_text is None else json.loads(json_text)
             if isinstance(value, dict) and pt.is_map(data_type):
                 value = list(value.items())
             pa.scalar(value, data_type)

@@ -191,8 +191,8 @@ class CsvReader:
         def reject(row: Any) -> str:
             bad[0] += 1
             if len(problems) < parameters.most_problems:
-                text = (row.text or "")[: parameters.most_characters]
-                problems.append(_wrong_count(len(self._names), row.actual_columns, text))
+                line = (row.text or "")[: parameters.most_characters]
+                problems.append(_wrong_count(len(self._names), row.actual_columns, line))
             return "skip"
 
         column_types = {f"f{number}": types.get(name, pa.string()) for number, name in enumerate(self._names)}
@@ -274,9 +274,9 @@ def _wrong_count(expected: int, actual: int, row: str) -> Problem:
     return Problem(f"{actual} fields instead of {expected}", row)
 
 
-def _is_escaped(data: bytes, place: int, escape: bytes) -> bool:
+def _is_escaped(data: bytes, position: int, escape: bytes) -> bool:
     count = 0
-    while place - count > 0 and data[place - count - 1 : place - count] == escape:
+    while position - count > 0 and data[position - count - 1 : position - count] == escape:
         count += 1
     return count % 2 == 1
 
@@ -324,12 +324,12 @@ def active_escapes(data: npt.NDArray[np.uint8], escape: int) -> Mask:
         [False, True, False, False, True, False]
     """
     active = np.zeros(len(data), bool)
-    places = np.flatnonzero(data == escape)
-    if len(places):
-        begins = np.diff(places, prepend=places[0] - 2) != 1
-        numbers = np.arange(len(places))
+    positions = np.flatnonzero(data == escape)
+    if len(positions):
+        begins = np.diff(positions, prepend=positions[0] - 2) != 1
+        numbers = np.arange(len(positions))
         first = np.maximum.accumulate(np.where(begins, numbers, 0))
-        active[places[(numbers - first) % 2 == 0]] = True
+        active[positions[(numbers - first) % 2 == 0]] = True
         active[-1] = False
     return active
 
@@ -415,20 +415,20 @@ class _Cut:
 
     def undecodable(self) -> Numbers:
         """Return the places of bytes that are no UTF-8."""
-        places, begin = list[int](), 0
+        positions, begin = list[int](), 0
         while True:
             try:
                 self._block[begin:].decode("utf-8")
-                return np.array(places, np.int64)
+                return np.array(positions, np.int64)
             except UnicodeDecodeError as error:
-                places.append(begin + error.start)
+                positions.append(begin + error.start)
                 # One place of a row is enough.
                 row = int(np.searchsorted(self._row_ends, begin + error.start))
                 begin = int(self._row_ends[row]) + 1 if row < len(self._row_ends) else len(self._block)
 
-    def rows_of(self, places: Numbers) -> Numbers:
+    def rows_of(self, positions: Numbers) -> Numbers:
         """Return the rows of some bytes."""
-        rows: Numbers = np.searchsorted(self._row_ends, places)
+        rows: Numbers = np.searchsorted(self._row_ends, positions)
         return rows[rows < len(self._row_ends)]
 
     def rest(self) -> str:
@@ -445,8 +445,8 @@ class _Cut:
 
     def texts(self, fields: Numbers) -> pa.StringArray:
         """Return the texts of fields, without quotes and escapes; the null of the format is null."""
-        kept = np.concatenate([[0], np.cumsum(self._stays)])
-        offsets = np.concatenate([[0], kept[self._ends]]).astype(np.int64)
+        byte_counts = np.concatenate([[0], np.cumsum(self._stays)])
+        offsets = np.concatenate([[0], byte_counts[self._ends]]).astype(np.int64)
         data = self._data[self._stays]
         whole = pa.LargeBinaryArray.from_buffers(
             pa.large_binary(), len(self._ends), [None, pa.py_buffer(offsets), pa.py_buffer(data)]
@@ -455,9 +455,9 @@ class _Cut:
         is_null = (self.raw_lengths[fields] == 2) & (self._data[begins] == 0x5C)
         second = np.minimum(begins + 1, max(len(self._data) - 1, 0))
         is_null &= self._data[second] == 0x4E
-        chosen = whole.take(pa.array(fields))
+        field_bytes = whole.take(pa.array(fields))
         quoted = pa.array(self._quoted[fields])
-        texts = chosen.cast(pa.large_string()).cast(pa.string())
+        texts = field_bytes.cast(pa.large_string()).cast(pa.string())
         if self._parameters.trim_space:
             texts = pc.if_else(quoted, texts, pc.utf8_trim(texts, " "))
             is_null |= pc.and_(pc.equal(texts, _NULL), pc.invert(quoted)).to_numpy(zero_copy_only=False)

@@ -54,7 +54,7 @@ class ColumnList:
     expressions: Mapping[str, str]
 
 
-def parse_columns(text: str) -> ColumnList:
+def parse_columns(header_value: str) -> ColumnList:
     """Return what the header says.
 
     Raises:
@@ -65,7 +65,7 @@ def parse_columns(text: str) -> ColumnList:
         ColumnList(names=('id', 'v', '__op'), expressions={'w': "concat(v, ', ')"})
     """
     names, expressions = list[str](), dict[str, str]()
-    for item in _items(text):
+    for item in _items(header_value):
         found = _NAME.match(item)
         rest = "" if found is None else item[found.end() :].strip()
         if found is None or (rest and not rest.startswith("=")) or rest == "=":
@@ -84,16 +84,16 @@ def parse_columns(text: str) -> ColumnList:
     return ColumnList(tuple(names), expressions)
 
 
-def _items(text: str) -> list[str]:
+def _items(header_value: str) -> list[str]:
     """Return the parts between commas that are outside quotes and parentheses."""
     items, depth, begin = list[str](), 0, 0
-    for found in re.finditer(r"'(?:[^'\\]|''|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`|[(),]", text):
+    for found in re.finditer(r"'(?:[^'\\]|''|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`|[(),]", header_value):
         sign = found[0]
         depth += (sign == "(") - (sign == ")")
         if sign == "," and depth == 0:
-            items.append(text[begin : found.start()].strip())
+            items.append(header_value[begin : found.start()].strip())
             begin = found.end()
-    items.append(text[begin:].strip())
+    items.append(header_value[begin:].strip())
     if items and not items[-1]:
         items.pop()
     if len(items) > _MAX_ITEMS or not all(items):
@@ -105,7 +105,7 @@ class Computed:
     """An expression over the fields of a load, ready to be computed.
 
     Args:
-        text: of it.
+        expression: of it.
         schema: the fields; those of CSV are texts.
 
     Raises:
@@ -116,25 +116,25 @@ class Computed:
         [2.0, None]
     """
 
-    def __init__(self, text: str, schema: pa.Schema) -> None:
-        self.text, self._schema = text, schema
+    def __init__(self, expression: str, schema: pa.Schema) -> None:
+        self.text, self._schema = expression, schema
         #: Columns that are made before the expression is computed, in their order.
         self._made: list[tuple[str, Callable[[pa.Table], pa.ChunkedArray]]] = []
         self._numbers: dict[str, str] = {}
         import sqlglot  # slow import
         from sqlglot import errors
 
-        own = _OWN.sub(_called, text)
+        own = _OWN.sub(_called, expression)
         try:
             tree = sqlglot.parse_one(own, dialect="mysql", into=sqlglot.exp.Condition)
             prepared = self._prepared(tree)
             self._expression = parse_expression(prepared.sql("duckdb"), self._schema)
         except (errors.SqlglotError, RecursionError) as error:
             raise Refusal(
-                f"Invalid expression {text[:200]!r}: {str(error).splitlines()[0][:200]}", rolls_back=True
+                f"Invalid expression {expression[:200]!r}: {str(error).splitlines()[0][:200]}", rolls_back=True
             ) from None
         except InvalidExpression as error:
-            raise Refusal(f"Invalid expression {text[:200]!r}: {error}", rolls_back=True) from None
+            raise Refusal(f"Invalid expression {expression[:200]!r}: {error}", rolls_back=True) from None
 
     @property
     def type(self) -> pa.DataType:
@@ -196,15 +196,15 @@ class Computed:
         parent: Any = column.parent
         while type(parent).__name__ == "Paren":
             parent = parent.parent
-        kind = type(parent).__name__
-        if kind in _NUMERIC:
+        class_name = type(parent).__name__
+        if class_name in _NUMERIC:
             return True
-        others = [part for part in parent.iter_expressions() if part is not column] if kind in _COMPARED else []
+        others = [part for part in parent.iter_expressions() if part is not column] if class_name in _COMPARED else []
         return any(type(part).__name__ == "Literal" and not part.is_string for part in others)
 
     def _is_text(self, node: Expr) -> bool:
-        place = self._schema.get_field_index(node.name) if type(node).__name__ == "Column" else -1
-        return place >= 0 and pt.is_string(self._schema.field(place).type)
+        index = self._schema.get_field_index(node.name) if type(node).__name__ == "Column" else -1
+        return index >= 0 and pt.is_string(self._schema.field(index).type)
 
     def _cast(self, node: Cast) -> str:
         """Return the column that a cast of a text makes: what is no such value is null."""
@@ -279,6 +279,6 @@ _DATE_FORMAT: Final = "%Y-%m-%d %H:%M:%S"
 def _format_of(function: str, node: Expr) -> str:
     if type(node).__name__ != "Literal" or not node.is_string:
         raise InvalidExpression(f"the format of {function} is a text")
-    text = str(node.this).replace("yyyy", "%Y").replace("MM", "%m").replace("dd", "%d").replace("HH", "%H")
-    text = text.replace("mm", "%i").replace("ss", "%s")
-    return re.sub("%.", lambda found: _DATE_SIGNS.get(found[0], found[0]), text)
+    date_format = str(node.this).replace("yyyy", "%Y").replace("MM", "%m").replace("dd", "%d").replace("HH", "%H")
+    date_format = date_format.replace("mm", "%i").replace("ss", "%s")
+    return re.sub("%.", lambda found: _DATE_SIGNS.get(found[0], found[0]), date_format)

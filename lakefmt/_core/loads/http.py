@@ -139,15 +139,15 @@ class _Body:
         rfile = self._handler.rfile
         if not self._in_chunk:
             line = rfile.readline(1_024)
-            text = line.split(b";")[0].strip()
+            length_hex = line.split(b";")[0].strip()
             if (
                 not line.endswith(b"\n")
-                or not text
-                or len(text) > 16
-                or not set(text) <= set(b"0123456789abcdefABCDEF")
+                or not length_hex
+                or len(length_hex) > 16
+                or not set(length_hex) <= set(b"0123456789abcdefABCDEF")
             ):
                 raise BodyBroken("the length of a chunk is no number")
-            self._in_chunk = int(text, 16)
+            self._in_chunk = int(length_hex, 16)
             if not self._in_chunk:
                 self._read_trailers()
                 self.ended = True
@@ -233,9 +233,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self) -> None:
         try:
-            told = [(name.lower(), value) for name, value in self.headers.items()]
+            header_pairs = [(name.lower(), value) for name, value in self.headers.items()]
             is_old = self.request_version == "HTTP/1.0"
-            length = body_length(told, self.server.limits.header_bytes, is_old=is_old)
+            length = body_length(header_pairs, self.server.limits.header_bytes, is_old=is_old)
             parts = urlsplit(self.path)
             query = dict(parse_qsl(parts.query, max_num_fields=50))
         except (Refusal, ValueError) as error:
@@ -558,17 +558,17 @@ class AsgiLoads:
                 return
 
     def _answer(self, scope: Mapping[str, Any], receive: Receive, loop: asyncio.AbstractEventLoop) -> Reply:
-        told = [
+        header_pairs = [
             (name.decode("latin-1"), value.decode("utf-8", "surrogateescape").strip())
             for name, value in scope["headers"]
         ]
         try:
             is_old = scope.get("http_version") == "1.0"
-            length = body_length(told, self._limits.header_bytes, is_old=is_old)
+            length = body_length(header_pairs, self._limits.header_bytes, is_old=is_old)
             query = dict(parse_qsl(scope.get("query_string", b"").decode("latin-1"), max_num_fields=50))
         except (Refusal, ValueError) as error:
             return Reply({"Status": "FAILED", "Message": str(error)}, 400, close=True)
-        headers = dict(told)
+        headers = dict(header_pairs)
         host, port = scope.get("server") or ("", None)
         if self._users is None and not is_loopback(str(host)):
             return Reply({"Status": "FAILED", "Message": _NOBODY_ELSE}, 403, close=True)

@@ -42,7 +42,7 @@ class _Number(str):
     __slots__ = ()
 
 
-def parse_paths(text: str) -> list[Path]:
+def parse_paths(json_text: str) -> list[Path]:
     """Return the paths of a list in JSON.
 
     Raises:
@@ -53,7 +53,7 @@ def parse_paths(text: str) -> list[Path]:
         [('id',), ('a', 'b', 0)]
     """
     try:
-        given = json.loads(text)
+        given = json.loads(json_text)
     except (ValueError, RecursionError):
         given = None
     if not isinstance(given, list) or not given or not all(isinstance(path, str) for path in given):
@@ -61,17 +61,19 @@ def parse_paths(text: str) -> list[Path]:
     return [_parse_path(path) for path in given]
 
 
-def _parse_path(text: str) -> Path:
+def _parse_path(json_path: str) -> Path:
     steps, begin = list[str | int](), 1
-    while begin < len(text):
-        found = _STEP.match(text, begin)
+    while begin < len(json_path):
+        found = _STEP.match(json_path, begin)
         if found is None:
             break
         number = found[4]
         steps.append(int(number) if number is not None else next(part for part in found.groups() if part is not None))
         begin = found.end()
-    if not text.startswith("$") or begin < len(text):
-        raise Refusal(f"Invalid JSON path {text[:80]!r}: names and numbers in brackets are understood", rolls_back=True)
+    if not json_path.startswith("$") or begin < len(json_path):
+        raise Refusal(
+            f"Invalid JSON path {json_path[:80]!r}: names and numbers in brackets are understood", rolls_back=True
+        )
     return tuple(steps)
 
 
@@ -191,8 +193,8 @@ class JsonReader:
                 bad += 1
                 if len(problems) < self._parameters.most_problems:
                     reason = "bytes that are no UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)[:100]
-                    text = data[begin:end][: self._parameters.most_characters].decode("utf-8", "replace")
-                    problems.append(Problem(reason, text))
+                    excerpt = data[begin:end][: self._parameters.most_characters].decode("utf-8", "replace")
+                    problems.append(Problem(reason, excerpt))
                 continue
             for document in documents:
                 for values, path in zip(columns, self._paths, strict=True):
@@ -218,8 +220,8 @@ class JsonReader:
         return documents
 
 
-def _refuse_constant(text: str) -> Any:
-    raise ValueError(f"{text} is no JSON")
+def _refuse_constant(constant: str) -> Any:
+    raise ValueError(f"{constant} is no JSON")
 
 
 def _type_in_json(data_type: pa.DataType) -> pa.DataType:
@@ -281,25 +283,25 @@ class _Records:
         self._quotes: Places = np.flatnonzero(is_quote)
         # "[" and "{", "]" and "}" differ in one bit.
         folded = bytes_of | 0x20
-        places = self._outside(np.flatnonzero((folded == 0x7B) | (folded == 0x7D)))
-        opens = bytes_of[places] | 0x20 == 0x7B
+        positions = self._outside(np.flatnonzero((folded == 0x7B) | (folded == 0x7D)))
+        opens = bytes_of[positions] | 0x20 == 0x7B
         depths = np.cumsum(np.where(opens, 1, -1)) + base
         self.depth = int(depths.max(initial=0))
         # Behind the end of the array there is nothing that is read.
         over = np.flatnonzero(depths < base)
-        self._closed = int(places[over[0]]) if len(over) else -1
+        self._closed = int(positions[over[0]]) if len(over) else -1
         if len(over):
-            places, depths, opens = places[: over[0]], depths[: over[0]], opens[: over[0]]
+            positions, depths, opens = positions[: over[0]], depths[: over[0]], opens[: over[0]]
         self._is_open = bool(len(depths)) and int(depths[-1]) > base
-        self.ends: Places = places[(depths == base) & ~opens] + 1
-        self.begins: Places = places[(depths == base + 1) & opens][: len(self.ends)]
+        self.ends: Places = positions[(depths == base) & ~opens] + 1
+        self.begins: Places = positions[(depths == base + 1) & opens][: len(self.ends)]
         self.end = int(self.ends[-1]) if len(self.ends) else 0
         comma = re.compile(rb"[ \t\r\n]*,?").match(data, self.end) if base and self.end else None
         self.end = self.end if comma is None else comma.end()
 
-    def _outside(self, places: Places) -> Places:
+    def _outside(self, positions: Places) -> Places:
         """Return those places that are not inside texts."""
-        found: Places = places[np.searchsorted(self._quotes, places) % 2 == 0]
+        found: Places = positions[np.searchsorted(self._quotes, positions) % 2 == 0]
         return found
 
     def _between(self, end: int) -> Places:
@@ -307,8 +309,8 @@ class _Records:
         begins, ends = np.append(self.begins, end), np.insert(self.ends, 0, 0)
         counts = np.maximum(begins - ends, 0)
         firsts = np.cumsum(counts) - counts
-        places: Places = np.repeat(ends - firsts, counts) + np.arange(int(counts.sum()))
-        return places
+        positions: Places = np.repeat(ends - firsts, counts) + np.arange(int(counts.sum()))
+        return positions
 
     def spans(self) -> Iterator[tuple[int, int]]:
         """Yield where each record begins and ends."""
@@ -325,8 +327,8 @@ class _Records:
         between = between[between != self._closed]
         junk = between[~np.isin(self._data[between], np.frombuffer(_WHITE + (b"," if self._base else b""), np.uint8))]
         if len(junk):
-            text = self._block[int(junk[0]) :][:MOST_CHARACTERS].decode("utf-8", "replace")
-            return [Problem("the body ends inside a record" if self._is_open else "this is no object", text)]
+            excerpt = self._block[int(junk[0]) :][:MOST_CHARACTERS].decode("utf-8", "replace")
+            return [Problem("the body ends inside a record" if self._is_open else "this is no object", excerpt)]
         return [Problem("the array is not closed")] if ended and self._base and self._closed < 0 else []
 
     def lines(self, end: int) -> bytes:

@@ -22,9 +22,9 @@ _MOST_MS: Final = 600_000
 Take = Callable[[Request, Live, str, LoadParameters], Loaded]
 
 
-def _labelled(asked: BeginParameters, kind: str) -> BeginParameters:
+def _labelled(begin_parameters: BeginParameters, label_prefix: str) -> BeginParameters:
     """Return a begin with a label of the server's own."""
-    return replace(asked, label=f"{kind}_{secrets.token_hex(16)}")
+    return replace(begin_parameters, label=f"{label_prefix}_{secrets.token_hex(16)}")
 
 
 class _Group:
@@ -50,7 +50,7 @@ class MergeCommits:
         self._groups: dict[tuple[str, str, LoadParameters], _Group] = {}
         self._changed = Condition()
 
-    def load(self, request: Request, asked: BeginParameters, parameters: LoadParameters) -> Reply:
+    def load(self, request: Request, begin_parameters: BeginParameters, parameters: LoadParameters) -> Reply:
         """Take a load into the group of its kind; reply when that is committed, or at once if the client asks for it.
 
         Raises:
@@ -65,19 +65,21 @@ class MergeCommits:
         ):
             raise Refusal("Invalid merge_commit_interval_ms")
         interval = int(milliseconds or self._interval_ms)
-        key = (asked.database, asked.table, parameters)
+        key = (begin_parameters.database, begin_parameters.table, parameters)
         transactions = self._transactions
-        alone = transactions.begin(_labelled(asked, "merge_part"), request.user.name, stored=False)
+        alone = transactions.begin(_labelled(begin_parameters, "merge_part"), request.user.name, stored=False)
         try:
             with transactions.working(alone, waits=False):
-                done = self._take(request, alone, asked.table, parameters)
+                done = self._take(request, alone, begin_parameters.table, parameters)
                 if done.counts.exceeds(parameters.max_filter_ratio):
                     raise Refusal("too many filtered rows")
             with self._changed:
                 group = self._groups.get(key)
                 leads = group is None
                 if group is None:
-                    live = transactions.begin(_labelled(asked, "merge_commit"), request.user.name, stored=False)
+                    live = transactions.begin(
+                        _labelled(begin_parameters, "merge_commit"), request.user.name, stored=False
+                    )
                     group = self._groups[key] = _Group(live, transactions.now() + interval)
                 transactions.join(group.live, alone)
         except BaseException:

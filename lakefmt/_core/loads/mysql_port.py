@@ -138,8 +138,8 @@ class MySQLPort:
 
     def _answer(self, sql: str) -> tuple[list[Row], list[str]]:
         """Return rows and names of columns."""
-        text = sql.lower()
-        if "information_schema" in text and "columns" in text:
+        lowercase_sql = sql.lower()
+        if "information_schema" in lowercase_sql and "columns" in lowercase_sql:
             database, table = _SCHEMA.search(sql), _TABLE.search(sql)
             if database is None or table is None:
                 return [], list(_NAMES)
@@ -149,7 +149,7 @@ class MySQLPort:
                 return column_rows(target.schema, target.keys), list(_NAMES)
             except LakefmtError:
                 return [], list(_NAMES)
-        return ([(_VERSION,)], ["ver"]) if "version" in text else ([], [])  # the sink looks for this name
+        return ([(_VERSION,)], ["ver"]) if "version" in lowercase_sql else ([], [])  # the sink looks for this name
 
     def stop(self) -> None:
         """Answer nothing more."""

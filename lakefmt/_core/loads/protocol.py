@@ -228,8 +228,8 @@ class LoadParameters:
     @property
     def most_problems(self) -> int:
         """Of how many bad rows a reason is kept."""
-        asked = _MOST_REJECTED if self.log_rejected < 0 else min(self.log_rejected, _MOST_REJECTED)
-        return max(MOST_PROBLEMS, asked)
+        limit = _MOST_REJECTED if self.log_rejected < 0 else min(self.log_rejected, _MOST_REJECTED)
+        return max(MOST_PROBLEMS, limit)
 
     @property
     def most_characters(self) -> int:
@@ -272,10 +272,10 @@ def check_folder_name(name: str, what: str) -> str:
 
 
 def _flag(headers: Mapping[str, str], name: str) -> bool:
-    text = headers.get(name, "false").lower()
-    if text not in ("true", "false", "1", "0", ""):
-        raise Refusal(f"Invalid {name}: {shown(text)} is neither true nor false", rolls_back=True)
-    return text in ("true", "1")
+    value = headers.get(name, "false").lower()
+    if value not in ("true", "false", "1", "0", ""):
+        raise Refusal(f"Invalid {name}: {shown(value)} is neither true nor false", rolls_back=True)
+    return value in ("true", "1")
 
 
 def seconds_header(headers: Mapping[str, str], name: str, default: int, most: int = MAX_TIMEOUT) -> int:
@@ -284,28 +284,28 @@ def seconds_header(headers: Mapping[str, str], name: str, default: int, most: in
     Raises:
         Refusal: it is no number from 1 on.
     """
-    text = headers.get(name, "")
-    if not text:
+    value = headers.get(name, "")
+    if not value:
         return default
-    if not text.isascii() or not text.isdigit() or len(text) > 9 or not 1 <= int(text) <= most:
-        raise Refusal(f"Invalid {name}: {shown(text)} is no number of seconds from 1 to {most}")
-    return int(text)
+    if not value.isascii() or not value.isdigit() or len(value) > 9 or not 1 <= int(value) <= most:
+        raise Refusal(f"Invalid {name}: {shown(value)} is no number of seconds from 1 to {most}")
+    return int(value)
 
 
 def _count(headers: Mapping[str, str], name: str, default: int, least: int = 0) -> int:
-    text = headers.get(name, "")
-    if not text:
+    value = headers.get(name, "")
+    if not value:
         return default
-    if not re.fullmatch(r"-?[0-9]{1,9}", text, re.ASCII) or int(text) < least:
-        raise Refusal(f"Invalid {name}: {shown(text)}", rolls_back=True)
-    return int(text)
+    if not re.fullmatch(r"-?[0-9]{1,9}", value, re.ASCII) or int(value) < least:
+        raise Refusal(f"Invalid {name}: {shown(value)}", rolls_back=True)
+    return int(value)
 
 
-def separator_bytes(text: str, default: bytes, name: str) -> bytes:
+def separator_bytes(separator: str, default: bytes, name: str) -> bytes:
     r"""Return the bytes of a separator: as they are, with escapes such as ``\t``, or in hexadecimal, ``\x01`` or ``0x01``.
 
     Args:
-        text: of the header; empty: it was not given.
+        separator: of the header; empty: it was not given.
         default: what it is then.
         name: of the header.
 
@@ -316,17 +316,17 @@ def separator_bytes(text: str, default: bytes, name: str) -> bytes:
         >>> [separator_bytes(text, b",", "column_separator") for text in ("", "||", r"\x01\x02", "0x0102", r"\t")]
         [b',', b'||', b'\x01\x02', b'\x01\x02', b'\t']
     """
-    if not text:
+    if not separator:
         return default
     found: bytes
-    if text[:2].lower() in ("\\x", "0x"):
-        digits = re.sub(r"\\[xX]", "", text[2:])
+    if separator[:2].lower() in ("\\x", "0x"):
+        digits = re.sub(r"\\[xX]", "", separator[2:])
         if not digits or len(digits) % 2 or not re.fullmatch(r"[0-9a-fA-F]+", digits):
-            raise Refusal(f"Invalid {name}: {shown(text)} is no sequence of bytes in hexadecimal", rolls_back=True)
+            raise Refusal(f"Invalid {name}: {shown(separator)} is no sequence of bytes in hexadecimal", rolls_back=True)
         found = bytes.fromhex(digits)
     else:
         named = {"\\t": "\t", "\\n": "\n", "\\r": "\r", "\\\\": "\\"}
-        found = re.sub(r"\\[tnr\\]", lambda match: named[match[0]], text).encode("utf-8", "surrogateescape")
+        found = re.sub(r"\\[tnr\\]", lambda match: named[match[0]], separator).encode("utf-8", "surrogateescape")
     if len(found) > _MAX_SEPARATOR:
         raise Refusal(f"Invalid {name}: {len(found)} bytes are more than {_MAX_SEPARATOR}", rolls_back=True)
     return found
@@ -371,10 +371,10 @@ def parse_begin(headers: Mapping[str, str], default_timeout: int = DEFAULT_TIMEO
 
 
 def _ratio(headers: Mapping[str, str]) -> float:
-    text = headers.get("max_filter_ratio", "") or "0"
-    if not re.fullmatch(r"[0-9]{0,3}\.?[0-9]{0,15}", text, re.ASCII) or text == "." or not 0 <= float(text) <= 1:
-        raise Refusal(f"Invalid max_filter_ratio: {shown(text)} is no number from 0 to 1", rolls_back=True)
-    return float(text)
+    value = headers.get("max_filter_ratio", "") or "0"
+    if not re.fullmatch(r"[0-9]{0,3}\.?[0-9]{0,15}", value, re.ASCII) or value == "." or not 0 <= float(value) <= 1:
+        raise Refusal(f"Invalid max_filter_ratio: {shown(value)} is no number from 0 to 1", rolls_back=True)
+    return float(value)
 
 
 def _format_of(headers: Mapping[str, str]) -> tuple[str, str]:
@@ -577,8 +577,14 @@ def _operation(
         {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in paths
     ]
     parameters += [
-        {"name": name, "in": "header", "required": name in needed, "description": text, "schema": {"type": "string"}}
-        for name, text in headers.items()
+        {
+            "name": name,
+            "in": "header",
+            "required": name in needed,
+            "description": description,
+            "schema": {"type": "string"},
+        }
+        for name, description in headers.items()
     ]
     made: dict[str, Any] = {
         "summary": summary,

@@ -247,9 +247,9 @@ class LoadService:
     def _begin(self, request: Request) -> Reply:
         def begin() -> Reply:
             self._check_running()
-            asked = parse_begin(request.headers, self.options.timeout)
-            self._check_grant(request, asked.database, asked.table)
-            live = self.transactions.begin(asked, request.user.name)
+            begin_parameters = parse_begin(request.headers, self.options.timeout)
+            self._check_grant(request, begin_parameters.database, begin_parameters.table)
+            live = self.transactions.begin(begin_parameters, request.user.name)
             more = {"BeginTxnTimeMs": live.record.times.begun}
             return Reply(outcome_body("OK", "", live.record.label, live.record.id, **more))
 
@@ -336,10 +336,10 @@ class LoadService:
         return self._guarded(request, held, load)
 
     def _sequence(self, request: Request) -> int | None:
-        text = request.headers.get("load_seq", "")
-        if text and not (text.isascii() and text.isdigit() and len(text) < 10):
-            raise Refusal(f"Invalid load_seq {shown(text)}")
-        return int(text) if text else None
+        value = request.headers.get("load_seq", "")
+        if value and not (value.isascii() and value.isdigit() and len(value) < 10):
+            raise Refusal(f"Invalid load_seq {shown(value)}")
+        return int(value) if value else None
 
     def take(self, request: Request, live: Live, table: str, parameters: LoadParameters) -> Loaded:
         """Take the rows of a request's body.
@@ -508,12 +508,12 @@ class LoadService:
 
         def load() -> Reply:
             self._check_running()
-            asked = parse_begin({**headers, "transaction_type": ""}, self.options.timeout)
-            self._check_grant(request, asked.database, asked.table)
+            begin_parameters = parse_begin({**headers, "transaction_type": ""}, self.options.timeout)
+            self._check_grant(request, begin_parameters.database, begin_parameters.table)
             parameters = parse_load(headers)
             if headers.get("enable_merge_commit", "").lower() == "true":
-                return self._merges.load(given, asked, parameters)
-            return self.load_at_once(given, asked, parameters, held)
+                return self._merges.load(given, begin_parameters, parameters)
+            return self.load_at_once(given, begin_parameters, parameters, held)
 
         reply = self._guarded(given, held, load)
         for live in held:
@@ -523,15 +523,15 @@ class LoadService:
         return Reply(body, reply.status, reply.headers, reply.close)
 
     def load_at_once(
-        self, request: Request, asked: BeginParameters, parameters: LoadParameters, held: list[Live]
+        self, request: Request, begin_parameters: BeginParameters, parameters: LoadParameters, held: list[Live]
     ) -> Reply:
         """Begin, load and commit."""
         begun = perf_counter()
-        live = self.transactions.begin(asked, request.user.name, stored=False)
+        live = self.transactions.begin(begin_parameters, request.user.name, stored=False)
         held.append(live)
         try:
             with self.transactions.working(live, waits=True):
-                done = self.take(request, live, asked.table, parameters)
+                done = self.take(request, live, begin_parameters.table, parameters)
                 self.transactions.commit(live, final=True)
         except BodyBroken:
             with self.transactions.working(live, waits=True):

@@ -90,7 +90,7 @@ class Shaper:
         self._sources = pa.schema(
             [(name, target.schema.field(name).type if name in self._direct else pa.string()) for name in columns.names]
         )
-        self._computed = {name: Computed(text, self._sources) for name, text in columns.expressions.items()}
+        self._computed = {name: Computed(expression, self._sources) for name, expression in columns.expressions.items()}
         self._check_columns(columns)
         is_csv = parameters.format == "csv"
         types = {
@@ -176,10 +176,10 @@ class Shaper:
             rows = rows.append_column(OPERATOR, columns[OPERATION])
         good = ~work.bad
         selected = self._selected(rows, source.rows, good)
-        chosen = good & selected
+        row_mask = good & selected
         unselected = int(np.count_nonzero(good & ~selected))
         filtered = int(np.count_nonzero(work.bad)) + source.bad
-        made = rows if chosen.all() else rows.filter(pa.array(chosen))
+        made = rows if row_mask.all() else rows.filter(pa.array(row_mask))
         self._check_keys(made)
         counts = LoadCounts(count + source.bad, made.num_rows, filtered, unselected)
         return Shaped(made, counts, work.problems)
@@ -234,22 +234,22 @@ class Shaper:
                 work.reject(too_long, lambda row, name=name, most=most: f"column {name}: more than {most} bytes", None)
 
     def _selected(self, rows: pa.Table, source: pa.Table, good: Mask) -> Mask:
-        chosen = np.ones(rows.num_rows, bool)
+        row_mask = np.ones(rows.num_rows, bool)
         if self._where is not None and rows.num_rows:
             others = {name: source.column(name) for name in source.column_names if name not in rows.column_names}
             whole = pa.table({**{name: rows.column(name) for name in self.stored_names}, **others})
             whole = whole.select(self._row_schema().names)
             found = self._where.values(whole)
-            chosen = pc.fill_null(found.cast(pa.bool_()), False).to_numpy()
+            row_mask = pc.fill_null(found.cast(pa.bool_()), False).to_numpy()
         if self._parameters.partitions and rows.num_rows:
-            fit = good & chosen
+            fit = good & row_mask
             paths = build_partition_paths(self._target.spec, rows.filter(pa.array(fit)))
             # Named by path, as city=sf, or by value.
             names, paths = pa.array(self._parameters.partitions), paths.cast(pa.string())
             values = pc.replace_substring_regex(paths, r"(^|/)[^=/]+=", r"\1")
-            kept = pc.or_(pc.is_in(paths, names), pc.is_in(values, names))
-            chosen[np.flatnonzero(fit)] = kept.to_numpy(zero_copy_only=False)
-        return chosen
+            matches = pc.or_(pc.is_in(paths, names), pc.is_in(values, names))
+            row_mask[np.flatnonzero(fit)] = matches.to_numpy(zero_copy_only=False)
+        return row_mask
 
     def _check_keys(self, rows: pa.Table) -> None:
         """Refuse rows that no commit could store."""

@@ -334,11 +334,11 @@ class Transactions:
 
     # --- begin -----------------------------------------------------------------------------------------------------------
 
-    def begin(self, asked: BeginParameters, owner: str, *, stored: bool = True) -> Live:
+    def begin(self, begin_parameters: BeginParameters, owner: str, *, stored: bool = True) -> Live:
         """Begin a transaction, or return the one that this very request has begun.
 
         Args:
-            asked: what its headers say.
+            begin_parameters: what its headers say.
             owner: the user.
             stored: write its record; a transaction that ends with its request needs none.
 
@@ -347,25 +347,29 @@ class Transactions:
             Refusal: there is no such table, or there are too many transactions.
         """
         self.lease.check()
-        key = (asked.database, asked.label)
+        key = (begin_parameters.database, begin_parameters.label)
         earlier = self.find(*key)
         if earlier is not None and transition(earlier.record.state, Operation.BEGIN).verdict is Answer.DUPLICATE:
-            if asked.request_id and earlier.record.request_id == asked.request_id and not earlier.loads:
+            if (
+                begin_parameters.request_id
+                and earlier.record.request_id == begin_parameters.request_id
+                and not earlier.loads
+            ):
                 return earlier
             if not self.options.begin_replaces_open or earlier.record.state is not LoadState.PREPARE:
                 raise DuplicateLabel(
-                    asked.label,
+                    begin_parameters.label,
                     earlier.record.id,
                     finished=earlier.record.state in (LoadState.VISIBLE, LoadState.COMMITTED),
                 )
             with self.working(earlier, waits=True):
                 self.abort(earlier, "another transaction began with its label")
-        if asked.table:
-            found = self.table(asked.database, asked.table).find_label(*key)
+        if begin_parameters.table:
+            found = self.table(begin_parameters.database, begin_parameters.table).find_label(*key)
             if found is not None:
                 number = int(found[0]) if found[0].isdigit() else None
-                raise DuplicateLabel(asked.label, number, finished=True)
-        live = self._new(asked, owner, earlier)
+                raise DuplicateLabel(begin_parameters.label, number, finished=True)
+        live = self._new(begin_parameters, owner, earlier)
         if stored:
             try:
                 self.journal.save(live.record, durable=False)
@@ -374,30 +378,32 @@ class Transactions:
                 raise
         return live
 
-    def _new(self, asked: BeginParameters, owner: str, earlier: Live | None) -> Live:
-        key, now = (asked.database, asked.label), self.now()
-        times = Times(now, now, 0, asked.timeout, self.options.prepared_timeout, asked.idle_timeout)
+    def _new(self, begin_parameters: BeginParameters, owner: str, earlier: Live | None) -> Live:
+        key, now = (begin_parameters.database, begin_parameters.label), self.now()
+        times = Times(
+            now, now, 0, begin_parameters.timeout, self.options.prepared_timeout, begin_parameters.idle_timeout
+        )
         with self.lock:
             if self.live.get(key) is not earlier:
-                raise DuplicateLabel(asked.label, None, finished=False)
-            running = len(self._open.get(asked.database, ()))
+                raise DuplicateLabel(begin_parameters.label, None, finished=False)
+            running = len(self._open.get(begin_parameters.database, ()))
             if running >= self.options.max_running:
                 raise Refusal(
-                    f"current running txns on db {asked.database} is {running}, larger than limit {self.options.max_running}"
+                    f"current running txns on db {begin_parameters.database} is {running}, larger than limit {self.options.max_running}"
                 )
             self._next_id = max(self._next_id + 1, now)
             record = Transaction(
                 self._next_id,
-                asked.label,
-                asked.database,
-                asked.table,
+                begin_parameters.label,
+                begin_parameters.database,
+                begin_parameters.table,
                 LoadState.PREPARE,
                 times,
-                request_id=asked.request_id,
+                request_id=begin_parameters.request_id,
                 owner=owner,
             )
             live = self.live[key] = Live(record)
-            self._open.setdefault(asked.database, {})[asked.label] = live
+            self._open.setdefault(begin_parameters.database, {})[begin_parameters.label] = live
         return live
 
     def _ended(self, live: Live) -> None:
@@ -710,8 +716,8 @@ class Transactions:
                 record.state, record.reason, record.finished = before
                 raise
         live.in_doubt = False
-        kind = reason.partition(":")[0][:60]
-        self.rollbacks[kind] = self.rollbacks.get(kind, 0) + 1
+        cause = reason.partition(":")[0][:60]
+        self.rollbacks[cause] = self.rollbacks.get(cause, 0) + 1
         self._ended(live)
         self.journal.remove_rows(record)
 

@@ -243,11 +243,11 @@ class FactCollector:
         ids = self.before_at.column_ids()
         # A column of the same name is another one after it was dropped and added again.
         columns = (*self.columns, "" if ids is None else str(ids.history.latest.version))
-        kept = _kept_statistics(self.client.reader)
-        ranges = kept.get(file)
+        cached_statistics = _kept_statistics(self.client.reader)
+        ranges = cached_statistics.get(file)
         if ranges is None or ranges[0] != columns:
             ranges = (columns, self._base_ranges(file))
-            kept.keep(file, ranges, len(columns))
+            cached_statistics.keep(file, ranges, len(columns))
         return ranges[1]
 
     def partition_ranges(self, slices: Iterable[FileSlice]) -> dict[str, dict[str, ColumnRange]]:
@@ -312,9 +312,9 @@ class FactCollector:
         }
         if rule.delete is not None:
             names.add(rule.delete.field)
-        kept = self._read_logs.get(file.path)
-        if kept is not None and kept[0] >= names:
-            return kept[1]
+        earlier_read = self._read_logs.get(file.path)
+        if earlier_read is not None and earlier_read[0] >= names:
+            return earlier_read[1]
         schema = pa.schema([field for field in self._schema if field.name in names])
         alone = FileSlice(file.partition, file.file_id, file.instant, None, (file,))
         rows = read_log_rows(
@@ -341,8 +341,8 @@ class FactCollector:
 
     def _bloom_filter(self, file: BaseFile) -> tuple[str, str] | None:
         entries = self.client.reader.footer(file).entries
-        text = entries.get(BLOOM_KEY) or entries.get(LEGACY_BLOOM_KEY)
-        return None if text is None else (entries.get(BLOOM_TYPE_KEY) or _SIMPLE_BLOOM, text)
+        encoded_filter = entries.get(BLOOM_KEY) or entries.get(LEGACY_BLOOM_KEY)
+        return None if encoded_filter is None else (entries.get(BLOOM_TYPE_KEY) or _SIMPLE_BLOOM, encoded_filter)
 
     def rows(
         self,
@@ -359,9 +359,9 @@ class FactCollector:
             columns: names, with dots for nested fields.
             keys: only these; None: all.
         """
-        wanted = [RECORD_KEY, *columns]
+        output_columns = [RECORD_KEY, *columns]
         rule = merge_rule(self.before.config)
-        tops = {*map(self._top, wanted)}
+        tops = {*map(self._top, output_columns)}
         names = {*tops, IS_DELETED, *(name.split(".", 1)[0] for name in rule.stored.fields)}
         if rule.delete is not None:
             names.add(rule.delete.field)
@@ -386,7 +386,7 @@ class FactCollector:
                 unstored=unstored,
             )
             rows = merge_logs(rows, logs if keys is None else _rows_of_keys(logs, keys), rule)
-        return pa.table({name: leaf_values(rows, name) for name in wanted})
+        return pa.table({name: leaf_values(rows, name) for name in output_columns})
 
 
 def _rows_of_keys(logs: LogRows, keys: pa.Array) -> LogRows:

@@ -447,9 +447,9 @@ def _widened_record(older: ColumnStats, newer: ColumnStats) -> ColumnStats | Non
     wrappers = {stats.wrapper for stats in (older, newer) if stats.wrapper is not None}
     if older.is_deleted or not older.is_tight or len(kinds) > 1 or len(wrappers) > 1:
         return None
-    kind = next(iter(kinds), newer.value_type)
+    value_type = next(iter(kinds), newer.value_type)
     records = [
-        MetadataRecord(RecordType.PARTITION_STATS, column_stats=replace(stats, is_tight=False, value_type=kind))
+        MetadataRecord(RecordType.PARTITION_STATS, column_stats=replace(stats, is_tight=False, value_type=value_type))
         for stats in (older, newer)
     ]
     both = combine_records(*records).column_stats
@@ -615,13 +615,13 @@ class _ChangedGroups:
         changes = [each for each in by_group.values() if each is not None]
         leaves = [number for number, each in enumerate(changes) if len(each.keys.left)]
         left = concatenated([changes[number].keys.left for number in leaves])
-        kept = []
+        changes_with_kept = []
         for number, each in enumerate(changes):
             # What left this file group only is not in it.
-            asked = bool(leaves) and leaves != [number] and each.after is not None
-            keys = replace(each.keys, kept=self._kept(each, left)) if asked else each.keys
-            kept.append((keys, each.rows))
-        return kept
+            is_affected = bool(leaves) and leaves != [number] and each.after is not None
+            keys = replace(each.keys, kept=self._kept(each, left)) if is_affected else each.keys
+            changes_with_kept.append((keys, each.rows))
+        return changes_with_kept
 
     def _kept(self, change: _ComparedGroup, left: pa.Array) -> pa.Array:
         held, collector = change.rows, self.collector
@@ -640,8 +640,8 @@ def _without_unchanged_keys(
     if collector.indexed_keys is None or merge_rule(collector.before.config).custom is not None:
         return keys
     deleted = _keys_of_logs([only_rows(each, each.deletes) for each in logs])
-    asked = without(keys, deleted)
-    return without(keys, collector.indexed_keys(asked, location.partition, location.file_id))
+    undeleted_keys = without(keys, deleted)
+    return without(keys, collector.indexed_keys(undeleted_keys, location.partition, location.file_id))
 
 
 def _marks_deletes(collector: FactCollector) -> bool:
@@ -662,13 +662,13 @@ def _may_have_deleted(collector: FactCollector, file_slice: FileSlice) -> bool:
         return True
     with _num_deletes_guard:
         num_deletes = _num_deletes_by_reader.setdefault(collector.client.reader, {})
-    asked = {log.path: log.instant for log in file_slice.logs if log.path not in num_deletes}
-    active = {instant.time: instant for instant in timeline.commits} if asked else {}
-    if any(time not in active for time in asked.values()):
+    uncounted_logs = {log.path: log.instant for log in file_slice.logs if log.path not in num_deletes}
+    active = {instant.time: instant for instant in timeline.commits} if uncounted_logs else {}
+    if any(time not in active for time in uncounted_logs.values()):
         return True
     if len(num_deletes) > _MOST_COUNTED_LOGS:
         num_deletes.clear()
-    for time in set(asked.values()):
+    for time in set(uncounted_logs.values()):
         stats = collector.client.at(collector.before).commit_metadata(active[time]).stats
         num_deletes |= {stat.path: stat.num_deletes for stat in stats if stat.log_files}
     return any(num_deletes.get(log.path) != 0 for log in file_slice.logs)

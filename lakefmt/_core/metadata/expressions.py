@@ -113,9 +113,9 @@ class _FunctionCall:
     zone: str
 
     def number(self, key: str) -> int:
-        text = self.options.get(key, "")
+        option = self.options.get(key, "")
         try:
-            number = int(text)
+            number = int(option)
         except ValueError:
             raise UnsupportedFeature(f"the function {self.name} of an expression index needs a number {key}") from None
         if not _INT_MIN <= number <= _INT_MAX:
@@ -198,8 +198,8 @@ def _changed_case(of_ascii: Compute, change: Callable[[str], str]) -> Compute:
         whole = _as_one_text(given, "")
         boundary = next(char for char in map(chr, count(_FIRST_PRIVATE)) if char not in whole)
         changed = pa.array(change(_as_one_text(given, boundary)).split(boundary), pa.string())
-        places = pc.subtract(pc.cumulative_sum(values.is_valid().cast(pa.int64())), 1)
-        return changed.take(pc.if_else(values.is_valid(), places, pa.scalar(None, pa.int64())))
+        indices = pc.subtract(pc.cumulative_sum(values.is_valid().cast(pa.int64())), 1)
+        return changed.take(pc.if_else(values.is_valid(), indices, pa.scalar(None, pa.int64())))
 
     return compute
 
@@ -404,7 +404,7 @@ _FOUR_DIGITS = 9999
 
 
 @lru_cache(maxsize=64)
-def compile_time_pattern(text: str) -> TimePattern:
+def compile_time_pattern(pattern: str) -> TimePattern:
     """Return the parts of a pattern.
 
     Raises:
@@ -415,9 +415,9 @@ def compile_time_pattern(text: str) -> TimePattern:
         (('y', 4), ('', '-'), ('M', 2), ('', 'T'), ('H', 2))
     """
     parts: list[tuple[str, int | str]] = []
-    place = 0
-    while place < len(text) <= _MOST_PATTERN_CHARACTERS:
-        match = _PATTERN_PIECE.match(text, place)
+    position = 0
+    while position < len(pattern) <= _MOST_PATTERN_CHARACTERS:
+        match = _PATTERN_PIECE.match(pattern, position)
         letters = "" if match is None else match.group()
         if not letters or (
             letters[0].isascii() and letters[0].isalpha() and len(letters) not in _LETTER_WIDTHS.get(letters[0], ())
@@ -428,10 +428,10 @@ def compile_time_pattern(text: str) -> TimePattern:
         else:
             inner = letters[1:-1] if letters[0] == "'" and letters != "''" else letters
             parts.append(("", inner.replace("''", "'")))
-        place += len(letters)
-    if place != len(text) or not text:
+        position += len(letters)
+    if position != len(pattern) or not pattern:
         raise UnsupportedFeature(
-            f"the time pattern {text[:40]!r} is not supported: lakefmt writes yyyy, MM, dd, HH, mm, ss, S and plain text"
+            f"the time pattern {pattern[:40]!r} is not supported: lakefmt writes yyyy, MM, dd, HH, mm, ss, S and plain text"
         )
     return tuple(parts)
 
@@ -805,11 +805,11 @@ def check_filters(definition: IndexDefinition, expression: Expression) -> None:
         UnsupportedFeature: Spark writes values of this type into filters otherwise than it looks for them, or a size is
             no number.
     """
-    kind = expression.result
-    if not (pt.is_string(kind) or pt.is_int32(kind) or pt.is_int64(kind)):
+    result_type = expression.result
+    if not (pt.is_string(result_type) or pt.is_int32(result_type) or pt.is_int64(result_type)):
         raise UnsupportedFeature(
             f"the expression index {definition.name} is not supported: bloom filters are kept of texts and whole numbers, "
-            f"not of {kind}"
+            f"not of {result_type}"
         )
     _empty_filter(definition, 1)
 

@@ -38,14 +38,14 @@ class _Batches:
         self._spilled: dict[str, list[tuple[int, int]]] = {}
         self._file: IO[bytes] | None = None
 
-    def add(self, name: str, keys: pa.Array, places: pa.Array) -> None:
+    def add(self, name: str, keys: pa.Array, location_indices: pa.Array) -> None:
         """Take keys.
 
         Raises:
             StorageError: the temporary directory could not take them.
         """
         # Keys may be part of something larger that would stay with them.
-        batch = pa.record_batch([pa.concat_arrays([keys]), places], schema=_SCHEMA)
+        batch = pa.record_batch([pa.concat_arrays([keys]), location_indices], schema=_SCHEMA)
         self._held.setdefault(name, []).append(batch)
         self._bytes += batch.nbytes
         if self._bytes > self._most:
@@ -117,11 +117,11 @@ class FirstKeys:
     def __len__(self) -> int:
         return self._count
 
-    def add(self, place: RecordLocation, keys: pa.Array) -> None:
+    def add(self, location: RecordLocation, keys: pa.Array) -> None:
         """Take the keys of one file group of the data.
 
         Parameters:
-            place: the file group.
+            location: the file group.
             keys: record keys, without nulls.
 
         Raises:
@@ -129,7 +129,7 @@ class FirstKeys:
         """
         number = from_numpy(np.full(len(keys), len(self._places), np.int32))
         self._keys.add(str(len(self._places)), keys.cast(pa.binary()), number)
-        self._places.append(place)
+        self._places.append(location)
         self._count += len(keys)
 
     def by_file_group(self, groups: Mapping[str | None, list[str]]) -> Iterator[tuple[str, pa.Array, pa.Array]]:
@@ -144,8 +144,8 @@ class FirstKeys:
         split = _Batches(self._held_bytes)
         try:
             for name in self._keys.names():
-                place = self._places[int(name)]
-                ids = groups[escape_partition(place.partition) if self._partitioned else None]
+                location = self._places[int(name)]
+                ids = groups[escape_partition(location.partition) if self._partitioned else None]
                 for batch in self._keys.take(name):
                     numbers = file_group_numbers(batch.column(0), len(ids))
                     for number in distinct(numbers):
@@ -155,9 +155,9 @@ class FirstKeys:
             for file_id in split.names():
                 batches = list(split.take(file_id))
                 keys = pa.concat_arrays([batch.column(0) for batch in batches])
-                places = pa.concat_arrays([batch.column(1) for batch in batches])
+                location_indices = pa.concat_arrays([batch.column(1) for batch in batches])
                 del batches
-                yield file_id, keys, pa.DictionaryArray.from_arrays(places, values)
+                yield file_id, keys, pa.DictionaryArray.from_arrays(location_indices, values)
         finally:
             split.close()
             self._keys.close()

@@ -223,5 +223,5 @@ def check_secondary_column(definition: IndexDefinition, schema: pa.Schema) -> No
             )
 
 
-def _is_binary(kind: pa.DataType) -> bool:
-    return bool(pt.is_binary(kind) or pt.is_large_binary(kind) or pt.is_fixed_size_binary(kind))
+def _is_binary(data_type: pa.DataType) -> bool:
+    return bool(pt.is_binary(data_type) or pt.is_large_binary(data_type) or pt.is_fixed_size_binary(data_type))

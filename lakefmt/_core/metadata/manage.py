@@ -131,7 +131,7 @@ def partitions_by_settings(config: TableConfig, settings: Settings) -> tuple[str
     """
     stats = settings.flag("hoodie.metadata.index.column.stats.enable")
     partitioned = config.is_partitioned and config.version is not TableVersion.SIX
-    chosen = {
+    flag_by_kind = {
         PartitionKind.FILES: True,
         PartitionKind.COLUMN_STATS: stats,
         PartitionKind.BLOOM_FILTERS: settings.flag("hoodie.metadata.index.bloom.filter.enable"),
@@ -139,7 +139,7 @@ def partitions_by_settings(config: TableConfig, settings: Settings) -> tuple[str
         or settings.flag("hoodie.metadata.record.level.index.enable"),
         PartitionKind.PARTITION_STATS: stats and partitioned,
     }
-    return tuple(kind.value for kind in BUILD_ORDER if chosen.get(kind))
+    return tuple(kind.value for kind in BUILD_ORDER if flag_by_kind.get(kind))
 
 
 def definitions_path(config: TableConfig) -> str:
@@ -206,8 +206,8 @@ def check_kept_indexes(client: TableClient, config: TableConfig, timeline: Timel
 
 def inflight_partitions(config: TableConfig) -> tuple[str, ...]:
     """Return the partitions that are being built: writers keep them, readers do not use them. Pure."""
-    text = config.properties.get(INFLIGHT_KEY, "")
-    return tuple(name.strip() for name in text.split(",") if name.strip())
+    name_list = config.properties.get(INFLIGHT_KEY, "")
+    return tuple(name.strip() for name in name_list.split(",") if name.strip())
 
 
 def advertised_partitions(
@@ -220,10 +220,10 @@ def advertised_partitions(
         names: the partitions.
         building: those of them that readers must not use yet.
     """
-    wanted = sorted(set(names))
-    text = ",".join(name for name in wanted if name not in building)
-    inflight = ",".join(name for name in wanted if name in building)
-    changes: dict[str, str | None] = {PARTITIONS_KEY: text or None, INFLIGHT_KEY: inflight or None}
+    partitions = sorted(set(names))
+    complete = ",".join(name for name in partitions if name not in building)
+    inflight = ",".join(name for name in partitions if name in building)
+    changes: dict[str, str | None] = {PARTITIONS_KEY: complete or None, INFLIGHT_KEY: inflight or None}
     if not inflight and INFLIGHT_KEY in config.properties:
         changes[INFLIGHT_KEY] = ""
     return changes
@@ -295,23 +295,25 @@ class MetadataTableManager:
         Raises:
             UnsupportedFeature: a partition that lakefmt cannot make.
         """
-        kept = [name for name in self.config.metadata_partitions if name not in names]
+        remaining_partitions = [name for name in self.config.metadata_partitions if name not in names]
         if PartitionKind.FILES.value in names:
             self.writer.create(self.client.clock.now())
-            kept = []
+            remaining_partitions = []
         elif not self.writer.timeline_store.load().completed():
             # Its directory is gone, was never finished, or is of another version: nothing can be added to it.
             return replace(self, config=self.rebuild()).add(names, definitions)
         listed, slices = committed_files(self.client, self.config, self.timeline)
         collector = self.collector()
         stored = load_definitions(self.client, self.config)
-        all_definitions = {name: each for name, each in stored.items() if name in kept} | dict(definitions or {})
+        all_definitions = {name: each for name, each in stored.items() if name in remaining_partitions} | dict(
+            definitions or {}
+        )
         for name in names:
             if name not in all_definitions:
                 all_definitions |= self.new_definition(name, collector)
             update = first_update(name, self.config, self.writer.form, collector, all_definitions, listed, slices)
             self._initialise(name, update, all_definitions, sorted(listed))
-        return self.advertise((*kept, *names), all_definitions, made=names)
+        return self.advertise((*remaining_partitions, *names), all_definitions, made=names)
 
     def _initialise(
         self,
@@ -379,8 +381,8 @@ class MetadataTableManager:
         return {}
 
     def _asked_columns(self) -> list[str] | None:
-        text = self.settings.text("hoodie.metadata.index.column.stats.column.list")
-        return None if not text else [name.strip() for name in text.split(",") if name.strip()]
+        column_list = self.settings.text("hoodie.metadata.index.column.stats.column.list")
+        return None if not column_list else [name.strip() for name in column_list.split(",") if name.strip()]
 
     def advertise(
         self,
@@ -691,23 +693,27 @@ def begin_building(
     """
     collector = manager.collector()
     stored = load_definitions(manager.client, manager.config)
-    wanted = {key: each for key, each in stored.items() if key in (*manager.config.metadata_partitions, *names)}
-    wanted |= definitions
+    all_definitions = {
+        key: each for key, each in stored.items() if key in (*manager.config.metadata_partitions, *names)
+    }
+    all_definitions |= definitions
     listed, slices = committed_files(manager.client, manager.config, manager.timeline)
     num_records = _num_stored_records(manager.client, slices) if any(map(_is_sized, names)) else 0
     begun = [name for name in names if name in manager.config.metadata_partitions]
     if begun:
         # No writer may find half of the file groups.
-        kept = [name for name in manager.config.metadata_partitions if name not in begun]
-        manager = replace(manager, config=manager.advertise(kept, wanted, begun))
+        remaining_partitions = [name for name in manager.config.metadata_partitions if name not in begun]
+        manager = replace(manager, config=manager.advertise(remaining_partitions, all_definitions, begun))
     for name in names:
-        if name not in wanted:
-            wanted |= manager.new_definition(name, collector)
-        manager.make_file_groups(name, num_records, wanted, sorted(listed))
+        if name not in all_definitions:
+            all_definitions |= manager.new_definition(name, collector)
+        manager.make_file_groups(name, num_records, all_definitions, sorted(listed))
         # Advertised one after the other: the next one must find the instant of this one taken.
-        kept = [each for each in manager.config.metadata_partitions if each != name]
-        manager = replace(manager, config=manager.advertise((*kept, name), wanted, building=[name]))
-    return PartitionBuild(manager, tuple(names), wanted, listed, slices)
+        remaining_partitions = [each for each in manager.config.metadata_partitions if each != name]
+        manager = replace(
+            manager, config=manager.advertise((*remaining_partitions, name), all_definitions, building=[name])
+        )
+    return PartitionBuild(manager, tuple(names), all_definitions, listed, slices)
 
 
 def finish_building(manager: MetadataTableManager, updates: Mapping[str, PartitionUpdate | FirstKeys]) -> TableConfig:

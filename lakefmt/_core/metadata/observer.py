@@ -95,8 +95,8 @@ class MetadataTableObserver:
             UnsupportedFeature: it has a partition that lakefmt cannot keep.
         """
         config = pending.config
-        asked = wanted_partitions(config, self.settings)
-        if not (config.metadata_partitions or asked) or pending.action in WITHOUT_FILES:
+        configured_partitions = wanted_partitions(config, self.settings)
+        if not (config.metadata_partitions or configured_partitions) or pending.action in WITHOUT_FILES:
             return
         manager = MetadataTableManager(self.client, config, pending.timeline, self.settings, pending.proved_time)
         if pending.action is Action.RESTORE:
@@ -106,7 +106,7 @@ class MetadataTableObserver:
             return
         directory = pending.directory
         if pending.action is not Action.ROLLBACK:
-            missing = [name for name in asked if name not in config.metadata_partitions]
+            missing = [name for name in configured_partitions if name not in config.metadata_partitions]
             if missing:
                 config, directory = manager.add(missing), None
         if not config.metadata_partitions:
@@ -207,8 +207,10 @@ class MetadataTableObserver:
         completed = timeline_with(pending.timeline, pending.time, pending.action, pending.next_time())
         # A service may have the columns of its plan; those of today are found in its files as in those of any instant.
         commit = pending.commit
-        text = None if commit is None or commit.operation in _SERVICE_OPERATIONS else commit.schema_text
-        schema = self.client.at(before).schema() if text is None else without_meta_columns(avro_to_arrow(text))
+        schema_json = None if commit is None or commit.operation in _SERVICE_OPERATIONS else commit.schema_text
+        schema = (
+            self.client.at(before).schema() if schema_json is None else without_meta_columns(avro_to_arrow(schema_json))
+        )
         after = TableState(config, completed)
 
         building = inflight_partitions(config)
@@ -216,10 +218,10 @@ class MetadataTableObserver:
 
         @cache
         def metadata_table() -> MetadataTable:
-            kept = files_read_before(self.client)
+            known_files = files_read_before(self.client)
             commits = known_commits(self.client)
             return MetadataTable.at(
-                self.client.store, config, pending.timeline, metadata_timeline, kept, directory, commits
+                self.client.store, config, pending.timeline, metadata_timeline, known_files, directory, commits
             )
 
         def remembered(keys: Sequence[str]) -> Mapping[str, MetadataRecord] | None:
@@ -232,9 +234,9 @@ class MetadataTableObserver:
             return keys_in_file_group(metadata_table(), keys, partition, file_id)
 
         def listed(paths: Collection[str]) -> frozenset[str]:
-            wanted = pa.array([partition_identifier(path).encode() for path in paths], pa.binary())
-            newest, _ = newest_records(metadata_table().lookup(PartitionKind.FILES.value, wanted))
-            is_listed = pc.is_in(wanted, value_set=newest["key"].combine_chunks()).to_numpy(zero_copy_only=False)
+            keys = pa.array([partition_identifier(path).encode() for path in paths], pa.binary())
+            newest, _ = newest_records(metadata_table().lookup(PartitionKind.FILES.value, keys))
+            is_listed = pc.is_in(keys, value_set=newest["key"].combine_chunks()).to_numpy(zero_copy_only=False)
             return frozenset(compress(paths, is_listed))
 
         return FactCollector(
@@ -385,7 +387,7 @@ def stored_records(table: MetadataTable, partition: str, keys: Iterable[str]) ->
         CorruptFile: the metadata table is damaged.
         SnapshotExpired: a file was removed meanwhile.
     """
-    wanted = pa.array([key.encode() for key in keys], pa.binary())
-    newest, schemas = newest_records(table.lookup(partition, wanted, newest_only=True))
+    encoded_keys = pa.array([key.encode() for key in keys], pa.binary())
+    newest, schemas = newest_records(table.lookup(partition, encoded_keys, newest_only=True))
     rows = zip(newest["key"].to_pylist(), newest["value"].to_pylist(), newest["schema"].to_pylist(), strict=True)
     return {key.decode(): decode_record(value, schemas[number], partition) for key, value, number in rows}

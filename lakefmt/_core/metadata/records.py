@@ -82,22 +82,25 @@ DECIMAL_ORDINAL = 10
 _NUMWRAPPERS_V6 = 11
 
 
-def _nullable_field(name: str, kind: object) -> dict[str, object]:
-    return {"name": name, "type": ["null", kind], "default": None}
+def _nullable_field(name: str, avro_type: object) -> dict[str, object]:
+    return {"name": name, "type": ["null", avro_type], "default": None}
 
 
 def _record_type(name: str, *fields: dict[str, object]) -> dict[str, object]:
     return {"type": "record", "name": name, "fields": list(fields)}
 
 
-def _plain_field(name: str, kind: object) -> dict[str, object]:
-    return {"name": name, "type": kind}
+def _plain_field(name: str, avro_type: object) -> dict[str, object]:
+    return {"name": name, "type": avro_type}
 
 
 def _column_stats_type(version: TableVersion) -> dict[str, object]:
     wrappers = WRAPPERS[:_NUMWRAPPERS_V6] if version is TableVersion.SIX else WRAPPERS
     names: list[object] = ["null", *(name for name, _ in wrappers)]
-    first: list[object] = ["null", *(_record_type(name, _plain_field("value", kind)) for name, kind in wrappers)]
+    first: list[object] = [
+        "null",
+        *(_record_type(name, _plain_field("value", avro_type)) for name, avro_type in wrappers),
+    ]
     if version is TableVersion.NINE:
         first.append(
             _record_type("ArrayWrapper", _nullable_field("wrappedValues", {"type": "array", "items": list(names)}))
@@ -114,10 +117,10 @@ def _column_stats_type(version: TableVersion) -> dict[str, object]:
     if version is not TableVersion.SIX:
         fields.append({"name": "isTightBound", "type": "boolean", "default": False})
     if version is TableVersion.NINE:
-        kind = _record_type(
+        avro_type = _record_type(
             "HoodieValueTypeInfo", _plain_field("typeOrdinal", "int"), _nullable_field("additionalInfo", _JAVA_TEXT)
         )
-        fields.append(_nullable_field("valueType", kind))
+        fields.append(_nullable_field("valueType", avro_type))
     return _record_type("HoodieMetadataColumnStats", *fields)
 
 
@@ -274,8 +277,8 @@ _WRAPPER_NAMES = frozenset(name for name, _ in WRAPPERS)
 def _record_decoder(schema: str) -> Decode:
     try:
         stored = parse_avro_schema(json.dumps(_with_named_values(json.loads(schema))))
-        wanted = parse_avro_schema(json.dumps(_with_named_values(json.loads(record_schema(TableVersion.NINE)))))
-        return compile_decoder(stored, wanted)
+        reader_schema = parse_avro_schema(json.dumps(_with_named_values(json.loads(record_schema(TableVersion.NINE)))))
+        return compile_decoder(stored, reader_schema)
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
         raise CorruptFile(f"the schema of a metadata record is damaged: {error!r:.200}") from None
 
@@ -479,12 +482,12 @@ def _location_values(location: RecordLocation) -> dict[str, object]:
 
 def _uuid_and_index(file_id: str) -> tuple[int, int] | None:
     """Return the UUID of a file id as a number and what follows it; None when the id is of another form."""
-    text, rest = file_id[:_UUID_LENGTH], file_id[_UUID_LENGTH:]
+    uuid_text, rest = file_id[:_UUID_LENGTH], file_id[_UUID_LENGTH:]
     try:
-        number = uuid.UUID(text)
+        number = uuid.UUID(uuid_text)
     except ValueError:
         return None
-    if str(number) != text or (rest and not (rest[0] == "-" and rest[1:].isascii() and rest[1:].isdigit())):
+    if str(number) != uuid_text or (rest and not (rest[0] == "-" and rest[1:].isascii() and rest[1:].isdigit())):
         return None
     index = int(rest[1:]) if rest else -1
     # The id must come back as it was: no leading zeros, no number that Java's int does not hold.
@@ -554,7 +557,7 @@ def _read_stats(values: Mapping[str, Any] | None, what: str) -> ColumnStats | No
     wrappers = {wrapper for wrapper, _ in ends if wrapper is not None}
     if len(wrappers) > 1:
         raise CorruptFile(f"{what} is damaged: its smallest and largest value are of different types")
-    kind = values["valueType"]
+    value_type = values["valueType"]
     return ColumnStats(
         values["fileName"] or "",
         values["columnName"] or "",
@@ -567,7 +570,7 @@ def _read_stats(values: Mapping[str, Any] | None, what: str) -> ColumnStats | No
         values["totalUncompressedSize"] or 0,
         values["isDeleted"],
         values["isTightBound"],
-        None if kind is None else (kind["typeOrdinal"], kind["additionalInfo"]),
+        None if value_type is None else (value_type["typeOrdinal"], value_type["additionalInfo"]),
     )
 
 
@@ -727,13 +730,13 @@ def _combine_stats(older: ColumnStats, newer: ColumnStats) -> ColumnStats:
         return newer
     if older.wrapper != newer.wrapper and older.wrapper is not None and newer.wrapper is not None:
         return newer  # the column's type was changed
-    kind = newer.wrapper or older.wrapper
+    wrapper = newer.wrapper or older.wrapper
     lows = [end for end in (older.minimum, newer.minimum) if end is not None]
     highs = [end for end in (older.maximum, newer.maximum) if end is not None]
     return ColumnStats(
         newer.file_name,
         newer.column,
-        kind,
+        wrapper,
         min(lows, key=_order_of_ends(older, newer), default=None),
         max(highs, key=_order_of_ends(older, newer), default=None),
         older.value_count + newer.value_count,
@@ -747,8 +750,8 @@ def _combine_stats(older: ColumnStats, newer: ColumnStats) -> ColumnStats:
 
 def _order_of_ends(older: ColumnStats, newer: ColumnStats) -> Callable[[Any], Any]:
     """Return by what ends are compared: decimals are stored as the bytes of a number."""
-    kind = newer.value_type or older.value_type
+    value_type = newer.value_type or older.value_type
     wrapper = newer.wrapper or older.wrapper
-    if wrapper == "DecimalWrapper" or (kind is not None and kind[0] == DECIMAL_ORDINAL):
+    if wrapper == "DecimalWrapper" or (value_type is not None and value_type[0] == DECIMAL_ORDINAL):
         return lambda end: int.from_bytes(end, "big", signed=True)
     return lambda end: end

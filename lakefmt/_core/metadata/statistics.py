@@ -67,16 +67,19 @@ class ColumnRange:
     total_uncompressed_size: int = 0
 
 
-def is_indexable(kind: pa.DataType) -> bool:
+def is_indexable(data_type: pa.DataType) -> bool:
     """Return whether statistics of a column of this type are kept.
 
     Example:
         >>> is_indexable(pa.decimal128(10, 2)), is_indexable(pa.decimal128(38, 2)), is_indexable(pa.binary())
         (True, False, False)
     """
-    if pt.is_decimal(kind):
-        return bool(kind.scale <= _DECIMAL_SCALE and kind.precision + _DECIMAL_SCALE - kind.scale <= _DECIMAL_PRECISION)
-    return any(check(kind) for check in _INDEXABLE)
+    if pt.is_decimal(data_type):
+        return bool(
+            data_type.scale <= _DECIMAL_SCALE
+            and data_type.precision + _DECIMAL_SCALE - data_type.scale <= _DECIMAL_PRECISION
+        )
+    return any(check(data_type) for check in _INDEXABLE)
 
 
 _INDEXABLE = (
@@ -93,13 +96,13 @@ _INDEXABLE = (
 
 
 def indexed_columns(
-    schema: pa.Schema, asked: Sequence[str] | None = None, *, meta_columns: bool = True, most: int = MOST_COLUMNS
+    schema: pa.Schema, columns: Sequence[str] | None = None, *, meta_columns: bool = True, most: int = MOST_COLUMNS
 ) -> tuple[str, ...]:
     """Return the columns of a table whose statistics are kept.
 
     Parameters:
         schema: the table's columns, without meta columns.
-        asked: names from ``hoodie.metadata.index.column.stats.column.list``, with dots for nested fields; None: the first
+        columns: names from ``hoodie.metadata.index.column.stats.column.list``, with dots for nested fields; None: the first
             columns.
         meta_columns: the table's files have the meta columns.
         most: how many, when none are asked for.
@@ -108,11 +111,11 @@ def indexed_columns(
         >>> indexed_columns(pa.schema([("id", pa.string()), ("tags", pa.list_(pa.string()))]))
         ('_hoodie_commit_time', '_hoodie_partition_path', '_hoodie_record_key', 'id')
     """
-    if asked is None:
-        chosen = [each.name for each in schema if is_indexable(each.type)][:most]
+    if columns is None:
+        names = [each.name for each in schema if is_indexable(each.type)][:most]
     else:
-        chosen = [name for name in asked if (field := field_at(schema, name)) is not None and is_indexable(field.type)]
-    return (*(_META_COLUMNS if meta_columns else ()), *chosen)
+        names = [name for name in columns if (field := field_at(schema, name)) is not None and is_indexable(field.type)]
+    return (*(_META_COLUMNS if meta_columns else ()), *names)
 
 
 # --------------------------------------------------------------------------------------------------------- from footers
@@ -131,28 +134,28 @@ def footer_ranges(
     Returns:
         The ranges by column, and the columns whose ends the footer does not say: they have to be read.
     """
-    places = {metadata.schema.column(position).path: position for position in range(metadata.num_columns)}
+    index_by_path = {metadata.schema.column(position).path: position for position in range(metadata.num_columns)}
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     ranges: dict[str, ColumnRange] = {}
     unknown = []
     for name in columns:
-        if name not in places:
+        if name not in index_by_path:
             continue
-        chunks = [group.column(places[name]) for group in groups]
+        chunks = [group.column(index_by_path[name]) for group in groups]
         ranges[name], has_ends = _chunk_range(name, chunks, types[name], metadata.num_rows)
-        if not has_ends or not _is_stored_as(metadata.schema.column(places[name]), types[name]):
+        if not has_ends or not _is_stored_as(metadata.schema.column(index_by_path[name]), types[name]):
             unknown.append(name)
     return ranges, tuple(unknown)
 
 
-def _is_stored_as(stored: pq.ColumnSchema, kind: pa.DataType) -> bool:
+def _is_stored_as(stored: pq.ColumnSchema, arrow_type: pa.DataType) -> bool:
     """Return whether a file's ends are of the column's type: files are older than a change of the table's columns."""
-    if pt.is_string(kind):
+    if pt.is_string(arrow_type):
         return bool(stored.physical_type == "BYTE_ARRAY")
-    if pt.is_decimal(kind):
-        return bool(stored.logical_type.type == "DECIMAL" and stored.scale == kind.scale)
-    if pt.is_timestamp(kind) or pt.is_time(kind):
-        return _UNIT_NAMES[kind.unit] in str(stored.logical_type)
+    if pt.is_decimal(arrow_type):
+        return bool(stored.logical_type.type == "DECIMAL" and stored.scale == arrow_type.scale)
+    if pt.is_timestamp(arrow_type) or pt.is_time(arrow_type):
+        return _UNIT_NAMES[arrow_type.unit] in str(stored.logical_type)
     return bool(stored.physical_type != "BYTE_ARRAY")
 
 
@@ -161,7 +164,7 @@ _UNIT_NAMES = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns":
 
 
 def _chunk_range(
-    name: str, chunks: Sequence[pq.ColumnChunkMetaData], kind: pa.DataType, rows: int
+    name: str, chunks: Sequence[pq.ColumnChunkMetaData], arrow_type: pa.DataType, rows: int
 ) -> tuple[ColumnRange, bool]:
     ends: list[End] = []
     nulls, has_ends = 0, True
@@ -172,7 +175,7 @@ def _chunk_range(
             continue
         nulls += statistics.null_count
         if statistics.has_min_max:
-            low, high = _raw_end(statistics.min_raw, kind), _raw_end(statistics.max_raw, kind)
+            low, high = _raw_end(statistics.min_raw, arrow_type), _raw_end(statistics.max_raw, arrow_type)
             # Older releases of Arrow show an end that was too long to be stored as empty: it is no upper bound.
             has_ends = has_ends and low is not None and high is not None and statistics.max_raw != b""
             ends += [end for end in (low, high) if end is not None]
@@ -192,20 +195,20 @@ def _chunk_range(
     )
 
 
-def _raw_end(raw: object, kind: pa.DataType) -> Any:
+def _raw_end(raw: object, arrow_type: pa.DataType) -> Any:
     """Return an end as Parquet stores it as a comparable value; None when it is of another form than the type's."""
-    if pt.is_string(kind):
+    if pt.is_string(arrow_type):
         if not isinstance(raw, bytes):
             return None
         try:
             return raw.decode()
         except UnicodeDecodeError:
             raise CorruptFile("a footer's column statistics are not UTF-8") from None
-    if pt.is_decimal(kind):
+    if pt.is_decimal(arrow_type):
         return int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else raw
-    if pt.is_boolean(kind):
+    if pt.is_boolean(arrow_type):
         return raw if isinstance(raw, bool) else None
-    if pt.is_floating(kind):
+    if pt.is_floating(arrow_type):
         return float(raw) if isinstance(raw, int | float) and not isinstance(raw, bool) else None
     return raw if isinstance(raw, int) and not isinstance(raw, bool) else None
 
@@ -298,21 +301,21 @@ class _Stored:
     details: str | None = None
 
 
-def _stored(kind: pa.DataType, version: TableVersion) -> _Stored:
+def _stored(data_type: pa.DataType, version: TableVersion) -> _Stored:
     for check, wrapper, ordinal in _PLAIN:
-        if check(kind):
+        if check(data_type):
             return _Stored(wrapper, ordinal)
     typed = version is TableVersion.NINE
-    if pt.is_date32(kind):
+    if pt.is_date32(data_type):
         return _Stored("IntWrapper" if typed else "DateWrapper", 12)
-    if pt.is_decimal(kind):
-        return _Stored("BytesWrapper" if typed else "DecimalWrapper", 10, f"{kind.precision},{kind.scale}")
-    if pt.is_time32(kind):
+    if pt.is_decimal(data_type):
+        return _Stored("BytesWrapper" if typed else "DecimalWrapper", 10, f"{data_type.precision},{data_type.scale}")
+    if pt.is_time32(data_type):
         return _Stored("IntWrapper", 13)
-    if pt.is_time64(kind):
+    if pt.is_time64(data_type):
         return _Stored("LongWrapper" if typed else "TimeMicrosWrapper", 14)
-    if pt.is_timestamp(kind) and kind.unit in _TIMESTAMPS:
-        return _Stored("LongWrapper", _TIMESTAMPS[kind.unit] + (0 if kind.tz is not None else 3))
+    if pt.is_timestamp(data_type) and data_type.unit in _TIMESTAMPS:
+        return _Stored("LongWrapper", _TIMESTAMPS[data_type.unit] + (0 if data_type.tz is not None else 3))
     return _Stored("BytesWrapper", 8)
 
 
@@ -329,28 +332,28 @@ _TIMESTAMPS = {"ms": 15, "us": 16, "ns": 17}
 _MILLIS_TO_MICROS = 1000
 
 
-def _written_end(end: End | None, kind: pa.DataType, version: TableVersion) -> object:
+def _written_end(end: End | None, data_type: pa.DataType, version: TableVersion) -> object:
     if end is None:
         return None
     typed = version is TableVersion.NINE
-    if pt.is_decimal(kind):
-        number = int(end) if typed else int(end) * 10 ** (_DECIMAL_SCALE - kind.scale)
+    if pt.is_decimal(data_type):
+        number = int(end) if typed else int(end) * 10 ** (_DECIMAL_SCALE - data_type.scale)
         return number.to_bytes(
             number.bit_length() // 8 + 1 if number >= 0 else (~number).bit_length() // 8 + 1, "big", signed=True
         )
-    if pt.is_timestamp(kind) and kind.unit == "ms" and not typed:
+    if pt.is_timestamp(data_type) and data_type.unit == "ms" and not typed:
         return int(end) * _MILLIS_TO_MICROS
     return end
 
 
 def column_stats_of(
-    value_range: ColumnRange, kind: pa.DataType, file_name: str, version: TableVersion, *, is_tight: bool = False
+    value_range: ColumnRange, data_type: pa.DataType, file_name: str, version: TableVersion, *, is_tight: bool = False
 ) -> ColumnStats:
     """Return a range as the metadata table stores it.
 
     Parameters:
         found: the range.
-        kind: the column's type in the table.
+        data_type: the column's type in the table.
         file_name: the file's name, or the data partition's path.
         version: the table version, which decides how ends are written.
         is_tight: the ends are values of live rows.
@@ -360,15 +363,15 @@ def column_stats_of(
         >>> stats.minimum.hex(), stats.maximum.hex(), stats.value_type
         ('1194', '07a120', (10, '15,2'))
     """
-    stored = _stored(kind, version)
+    stored = _stored(data_type, version)
     typed = version is TableVersion.NINE
     ordinal = (stored.ordinal, stored.details) if value_range.value_count else (_NULL_TYPE, None)
     return ColumnStats(
         file_name,
         value_range.column,
         None if value_range.minimum is None and value_range.maximum is None else stored.wrapper,
-        _written_end(value_range.minimum, kind, version),
-        _written_end(value_range.maximum, kind, version),
+        _written_end(value_range.minimum, data_type, version),
+        _written_end(value_range.maximum, data_type, version),
         value_range.value_count,
         value_range.null_count,
         value_range.total_size,

@@ -64,9 +64,9 @@ __all__ = [
 I64 = npt.NDArray[np.int64]
 
 
-def concatenated(arrays: Sequence[pa.Array], kind: pa.DataType | None = None) -> pa.Array:
+def concatenated(arrays: Sequence[pa.Array], data_type: pa.DataType | None = None) -> pa.Array:
     """Return arrays as one; none of them: an empty one, of strings unless said otherwise."""
-    return pa.concat_arrays(arrays) if arrays else pa.array([], kind or pa.string())
+    return pa.concat_arrays(arrays) if arrays else pa.array([], data_type or pa.string())
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,9 +293,9 @@ def _record_index_update_of_groups(
     added = [(change.location, change.added) for change in changes]
     for change in changes:
         # What left another data partition alone is no news where each has its own file groups.
-        kept = change.kept.filter(pc.is_in(change.kept, value_set=left)) if partitioned else change.kept
-        if len(kept):
-            added.append((change.location, kept))
+        kept_keys = change.kept.filter(pc.is_in(change.kept, value_set=left)) if partitioned else change.kept
+        if len(kept_keys):
+            added.append((change.location, kept_keys))
     keys = concatenated([of_group for _, of_group in added])
     counts = [len(of_group) for _, of_group in added]
     values = record_index_values([location for location, _ in added], form)
@@ -425,18 +425,18 @@ def by_file_group(
         keys, values = plain.take(from_numpy(kept_rows)), update.values.take(from_numpy(kept_rows))
         deleted = update.deleted.take(from_numpy(removed_rows - num_keys))
         for number in map(int, distinct(numbers)):
-            kept = slice(int(kept_ends[number]), int(kept_ends[number + 1]))
+            group_rows = slice(int(kept_ends[number]), int(kept_ends[number + 1]))
             yield (
                 ids[number],
-                keys[kept],
-                values[kept],
+                keys[group_rows],
+                values[group_rows],
                 deleted[int(removed_ends[number]) : int(removed_ends[number + 1])],
             )
 
 
-def _rows_by_file_group(rows: I64, numbers: I64, chosen: npt.NDArray[np.bool_], count: int) -> tuple[I64, I64]:
+def _rows_by_file_group(rows: I64, numbers: I64, mask: npt.NDArray[np.bool_], count: int) -> tuple[I64, I64]:
     """Return chosen rows by the number of their file group, and where those of each of `count` groups begin, and the end."""
-    rows, numbers = rows[chosen], numbers[chosen]
+    rows, numbers = rows[mask], numbers[mask]
     order = np.argsort(numbers, kind="stable")
     return rows[order], np.searchsorted(numbers[order], np.arange(count + 1)).astype(np.int64)
 

@@ -362,8 +362,8 @@ class MetadataTableWriter:
 
     def _delete_block(self, partition: str, keys: pa.Array, header: BlockHeader) -> bytes:
         # Hudi names the metadata table's partition and the ordering value 0, whatever the key's own partition is.
-        places = repeat_value(partition.encode(), len(keys)).cast(pa.string())
-        return encode_delete_block(delete_records(keys, places, pa.nulls(len(keys), pa.int32())), header)
+        partitions = repeat_value(partition.encode(), len(keys)).cast(pa.string())
+        return encode_delete_block(delete_records(keys, partitions, pa.nulls(len(keys), pa.int32())), header)
 
     def _complete(
         self, instant: str, operation: WriteOperation, written: Sequence[WrittenFile], completion: str

@@ -160,8 +160,8 @@ class PageActions:
             }
             return printed_plan(action, plans[action]()), runs[action]
         if action == "savepoint":
-            kept = opened.savepoint(instant, comment=comment, dry_run=True)
-            plan = printed_plan(action, f"keep the files of {kept.instant}: {len(kept.files):,} files")
+            savepoint = opened.savepoint(instant, comment=comment, dry_run=True)
+            plan = printed_plan(action, f"keep the files of {savepoint.instant}: {len(savepoint.files):,} files")
             return plan, lambda: opened.savepoint(instant, comment=comment)
         if action == "rollback":
             return printed_plan(action, plan_undo(opened.client, instant)), lambda: opened.rollback(instant)

@@ -123,7 +123,7 @@ def size_facts(table: PageTable) -> Facts:
     }
 
 
-def file_facts(table: PageTable, asked: PartitionList) -> Facts:
+def file_facts(table: PageTable, query: PartitionList) -> Facts:
     """Return the partitions of a table with what they hold, and the sum of all.
 
     Raises:
@@ -131,19 +131,19 @@ def file_facts(table: PageTable, asked: PartitionList) -> Facts:
     """
     sizes = _sizes(table)
     small, oversized = _limits(table, table.at())
-    chosen = [(path, size) for path, size in sizes.items() if asked.contains in path]
+    matches = [(path, size) for path, size in sizes.items() if query.contains in path]
     order: Callable[[tuple[str, _PartitionSize]], Any] = (
         (lambda pair: pair[0])
-        if asked.by == "partition"
-        else (lambda pair: (-int(getattr(pair[1], asked.by)), pair[0]))
+        if query.by == "partition"
+        else (lambda pair: (-int(getattr(pair[1], query.by)), pair[0]))
     )
-    chosen.sort(key=order)
-    shown = chosen[asked.offset : asked.offset + asked.limit]
+    matches.sort(key=order)
+    shown = matches[query.offset : query.offset + query.limit]
     return {
         "total": size_facts(table),
-        "matching": len(chosen),
-        "offset": asked.offset,
-        "by": asked.by,
+        "matching": len(matches),
+        "offset": query.offset,
+        "by": query.by,
         "small_bytes": small,
         "oversized_bytes": oversized,
         "partitions": [_size_facts(path, size) for path, size in shown],
@@ -198,7 +198,7 @@ def _slice_tile(each: FileSlice, href: str) -> Tile:
     return Tile(str(each.file_id), float(size), size_text(size), logs / size if size else 0.0, href)
 
 
-def partition_facts(table: PageTable, partition: str, asked: PartitionList) -> Facts:
+def partition_facts(table: PageTable, partition: str, query: PartitionList) -> Facts:
     """Return the file groups of a partition, the largest first, each with its slices over time and the rows of the latest.
 
     Raises:
@@ -216,10 +216,10 @@ def partition_facts(table: PageTable, partition: str, asked: PartitionList) -> F
         history.setdefault(str(each.file_id), []).append(each)
     groups = sorted(latest.values(), key=lambda each: (-each.size_bytes, each.file_id))
     small, oversized = _limits(table, table_at)
-    shown = groups[asked.offset : asked.offset + asked.limit]
+    shown = groups[query.offset : query.offset + query.limit]
     return {
         **_size_facts(partition, sizes[partition]),
-        "offset": asked.offset,
+        "offset": query.offset,
         "matching": len(groups),
         "groups": [_group_facts(table_at, each, history, small, oversized) for each in shown],
         "replaced": len(set(history) - {str(file_id) for file_id in latest}),

@@ -63,8 +63,8 @@ def _environment() -> jinja2.Environment:
     except ImportError:
         raise UnsupportedFeature("pages need Jinja2: pip install 'lakefmt[ui]'") from None
 
-    def shown(text: object, most: int = _MOST_NAME) -> Markup:
-        whole = str(text)
+    def shown(name: object, most: int = _MOST_NAME) -> Markup:
+        whole = str(name)
         title = f' title="{escape(_CONTROLS.sub("�", whole[:400]))}"' if len(whole) > most else ""
         return Markup(f'<bdi class="name"{title}>{short_text(whole, most)}</bdi>')  # noqa: S704 - both parts are escaped
 
@@ -107,8 +107,8 @@ def _instant_text(time: str) -> str:
     """Return an instant time as people read it: its date and time, in the zone of the table."""
     if len(time) < 14 or not time.isdigit():
         return time
-    text = f"{time[:4]}-{time[4:6]}-{time[6:8]} {time[8:10]}:{time[10:12]}:{time[12:14]}"
-    return f"{text}.{time[14:17]}" if len(time) >= 17 else text
+    date_and_time = f"{time[:4]}-{time[4:6]}-{time[6:8]} {time[8:10]}:{time[10:12]}:{time[12:14]}"
+    return f"{date_and_time}.{time[14:17]}" if len(time) >= 17 else date_and_time
 
 
 def render(template: str, context: Mapping[str, Any]) -> str:
@@ -167,7 +167,7 @@ def _timeline_extra(table: PageTable, given: Given, facts: Facts) -> Facts:
     if part == "timeline":
         return extra
     # A list of a window is that of the picture; without one it begins with the newest.
-    asked = InstantList(
+    instant_list = InstantList(
         given.get("before", ""),
         given.get("action", ""),
         given.get("limit", 50),
@@ -175,7 +175,7 @@ def _timeline_extra(table: PageTable, given: Given, facts: Facts) -> Facts:
         query.start,
         query.end,
     )
-    extra["instants"] = list_instants(table, asked)
+    extra["instants"] = list_instants(table, instant_list)
     if part != "instants":
         costs = commit_costs(extra["instants"]["instants"], base)
         words = f"What {len(costs)} commits wrote"

@@ -83,19 +83,19 @@ class Parameter:
 
 
 def _text(most: int) -> Callable[[str], str]:
-    def parse(text: str) -> str:
-        if len(text) > most or "\0" in text:
+    def parse(value: str) -> str:
+        if len(value) > most or "\0" in value:
             raise InvalidInputError(f"a text of at most {most:,} characters is expected")
-        return text
+        return value
 
     return parse
 
 
 def _whole(least: int, most: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        if not re.fullmatch(r"[0-9]{1,9}", text) or not text.isascii() or not least <= int(text) <= most:
+    def parse(value: str) -> int:
+        if not re.fullmatch(r"[0-9]{1,9}", value) or not value.isascii() or not least <= int(value) <= most:
             raise InvalidInputError(f"a whole number from {least:,} to {most:,} is expected")
-        return int(text)
+        return int(value)
 
     return parse
 
@@ -111,29 +111,29 @@ def _moment(text: str) -> float:
     return value
 
 
-def _instant(text: str) -> str:
-    if text and not _INSTANT.fullmatch(text):
+def _instant(instant: str) -> str:
+    if instant and not _INSTANT.fullmatch(instant):
         raise InvalidInputError("an instant of 14 or 17 digits is expected")
-    return text
+    return instant
 
 
-def _action(text: str) -> str:
-    if not _ACTION.fullmatch(text):
+def _action(action: str) -> str:
+    if not _ACTION.fullmatch(action):
         raise InvalidInputError("the name of an action is expected")
-    return text
+    return action
 
 
-def _flag(text: str) -> bool:
-    if text not in ("", "0", "1", "true", "false", "on"):
+def _flag(value: str) -> bool:
+    if value not in ("", "0", "1", "true", "false", "on"):
         raise InvalidInputError("0 or 1 is expected")
-    return text in ("1", "true", "on")
+    return value in ("1", "true", "on")
 
 
 def _choice(*values: str) -> Callable[[str], str]:
-    def parse(text: str) -> str:
-        if text not in values:
+    def parse(value: str) -> str:
+        if value not in values:
             raise InvalidInputError(f"one of {', '.join(values)} is expected")
-        return text
+        return value
 
     return parse
 
@@ -215,20 +215,20 @@ def given_parameters(route: Route, query: str, in_path: Mapping[str, str]) -> Gi
         raise InvalidInputError(f"the query cannot be read: {error}") from None
     known = {parameter.name: parameter for parameter in route.parameters}
     given = Given()
-    for name, text in pairs:
+    for name, value in pairs:
         if name not in known or name in given:
             raise InvalidInputError(
                 f"parameter {name[:60]!r} is {'given twice' if name in given else 'not known here'}"
             )
         # An empty field of a form is one that was not filled in.
-        if text != "" or name == "partition":
+        if value != "" or name == "partition":
             try:
-                given[name] = known[name].parse(text)
+                given[name] = known[name].parse(value)
             except InvalidInputError as error:
                 raise InvalidInputError(f"parameter {name}: {error}") from None
-    for name, text in in_path.items():
+    for name, value in in_path.items():
         if name == "instant":
-            given[name] = _instant(text)
+            given[name] = _instant(value)
     return given
 
 
@@ -729,5 +729,5 @@ def with_parameters(address: str, **parameters: object) -> str:
         >>> with_parameters("/t", partition="a b", offset=None)
         '/t?partition=a+b'
     """
-    kept = {name.rstrip("_"): value for name, value in parameters.items() if value not in (None, "", False)}
-    return f"{address}?{urlencode(kept, errors='replace')}" if kept else address
+    query_parameters = {name.rstrip("_"): value for name, value in parameters.items() if value not in (None, "", False)}
+    return f"{address}?{urlencode(query_parameters, errors='replace')}" if query_parameters else address

@@ -251,8 +251,8 @@ def _add_statistics(sums: dict[str, Facts], metadata: Any) -> None:
     """Add what the row groups of a file say of their columns."""
     for group in range(metadata.num_row_groups):
         whole = metadata.row_group(group)
-        for place in range(whole.num_columns):
-            chunk = whole.column(place)
+        for column_number in range(whole.num_columns):
+            chunk = whole.column(column_number)
             facts = sums.setdefault(
                 chunk.path_in_schema,
                 {

@@ -191,30 +191,30 @@ class PageServer:
 
     # --- who may ask ------------------------------------------------------------------------------------------
 
-    def check_sender(self, asked: _Asked) -> None:
+    def check_sender(self, request: _Asked) -> None:
         """Refuse a request that came by another name or from another page.
 
         Raises:
             _Refused: it did.
         """
-        if asked.headers.get("host", "").casefold() not in self.hosts:
+        if request.headers.get("host", "").casefold() not in self.hosts:
             raise _Refused(421, "this page is not served under that name")
-        origin = asked.headers.get("origin")
+        origin = request.headers.get("origin")
         if origin is not None and urlsplit(origin).netloc.casefold() not in self.hosts:
             raise _Refused(403, "requests of other pages are refused")
-        is_visit = asked.method in ("GET", "HEAD") and asked.headers.get("sec-fetch-mode") == "navigate"
-        if asked.headers.get("sec-fetch-site") == "cross-site" and not is_visit:
+        is_visit = request.method in ("GET", "HEAD") and request.headers.get("sec-fetch-mode") == "navigate"
+        if request.headers.get("sec-fetch-site") == "cross-site" and not is_visit:
             raise _Refused(403, "requests of other pages are refused")
-        if asked.method == "POST" and origin is None:
+        if request.method == "POST" and origin is None:
             raise _Refused(403, "a request that changes something names its origin")
 
-    def token_of(self, asked: _Asked) -> str:
+    def token_of(self, request: _Asked) -> str:
         """Return the token that a request has: of its cookie or its Authorization."""
-        scheme, _, bearer = asked.headers.get("authorization", "").partition(" ")
+        scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
         if scheme.casefold() == "bearer":
             return bearer.strip()
         try:
-            cookies = SimpleCookie(asked.headers.get("cookie", "")[:8192])
+            cookies = SimpleCookie(request.headers.get("cookie", "")[:8192])
         except CookieError:
             return ""
         return cookies[self.cookie].value if self.cookie in cookies else ""
@@ -225,70 +225,74 @@ class PageServer:
 
     # --- what is answered -------------------------------------------------------------------------------------
 
-    def answer(self, asked: _Asked) -> PageAnswer:
+    def answer(self, request: _Asked) -> PageAnswer:
         """Return the answer to a request; it never raises."""
-        is_program = asked.path.startswith("/api/v1")
+        is_program = request.path.startswith("/api/v1")
         try:
-            self.check_sender(asked)
-            entered = self._entered(asked)
-            return self._answer(asked) if entered is None else entered
+            self.check_sender(request)
+            entered = self._entered(request)
+            return self._answer(request) if entered is None else entered
         except _Refused as refused:
             return _problem(refused.status, str(refused), is_program=is_program)
         except LakefmtError as error:
             return _problem(_status_of(error), self.tables.redact(str(error)), is_program=is_program)
         except Exception as error:  # a defect must not tell more than its kind  # noqa: BLE001
-            _log.exception("the page could not answer %s", asked.path[:200])
+            _log.exception("the page could not answer %s", request.path[:200])
             message = f"an error of the page itself ({type(error).__name__}); its log has more"
             return _problem(500, message, is_program=is_program)
 
-    def _entered(self, asked: _Asked) -> PageAnswer | None:
+    def _entered(self, request: _Asked) -> PageAnswer | None:
         """Check the token; one in the address is put into a cookie, and the address is asked for again without it."""
-        if asked.path.startswith("/static/"):
+        if request.path.startswith("/static/"):
             return None  # the same for everyone, without a fact of any table
-        fields = parse_qs(asked.query[:_MOST_PATH], keep_blank_values=True, max_num_fields=50) if asked.query else {}
+        fields = (
+            parse_qs(request.query[:_MOST_PATH], keep_blank_values=True, max_num_fields=50) if request.query else {}
+        )
         given = fields.get("token", [])
         if given:
-            if asked.method not in ("GET", "HEAD") or not self.is_token(given[0]):
+            if request.method not in ("GET", "HEAD") or not self.is_token(given[0]):
                 raise _Refused(401, "the token is not the one that was printed at the start")
-            rest = "&".join(part for part in asked.query.split("&") if not part.startswith("token="))
-            place = (
-                asked.path if re.fullmatch(r"/[\x21-\x7e]*", asked.path) and not asked.path.startswith("//") else "/"
+            rest = "&".join(part for part in request.query.split("&") if not part.startswith("token="))
+            location = (
+                request.path
+                if re.fullmatch(r"/[\x21-\x7e]*", request.path) and not request.path.startswith("//")
+                else "/"
             )
             cookie = f"{self.cookie}={self.token}; HttpOnly; SameSite=Lax; Path=/"
             return PageAnswer(
-                303, b"", headers=(("Location", f"{place}?{rest}" if rest else place), ("Set-Cookie", cookie))
+                303, b"", headers=(("Location", f"{location}?{rest}" if rest else location), ("Set-Cookie", cookie))
             )
-        if not self.is_token(self.token_of(asked)):
+        if not self.is_token(self.token_of(request)):
             raise _Refused(401, "open the address that was printed at the start: it has the token")
         return None
 
-    def _answer(self, asked: _Asked) -> PageAnswer:
-        parts = _path_parts(asked.path)
+    def _answer(self, request: _Asked) -> PageAnswer:
+        parts = _path_parts(request.path)
         if parts[:1] == ["static"] and len(parts) == 2 and parts[1] in STATIC:
             return PageAnswer(200, static_file(parts[1]), STATIC[parts[1]], (("Cache-Control", "max-age=60"),))
-        if asked.method == "POST":
-            return self._act(asked, parts)
+        if request.method == "POST":
+            return self._act(request, parts)
         if parts[:2] == ["api", "v1"]:
-            return self._answer_program(asked, parts[2:])
+            return self._answer_program(request, parts[2:])
         if parts == ["api"]:
             return _page("api.html", {"facts": openapi_facts(), "table": None, "view": "api", "views": view_names})
         if parts[:1] == ["tables"] and len(parts) == 2:
             return PageAnswer(
                 303, b"", headers=(("Location", f"{table_address(self.tables.find(parts[1]))}/timeline"),)
             )
-        return self._answer_person(asked, parts or ["tables"])
+        return self._answer_person(request, parts or ["tables"])
 
-    def _answer_program(self, asked: _Asked, parts: Sequence[str]) -> PageAnswer:
+    def _answer_program(self, request: _Asked, parts: Sequence[str]) -> PageAnswer:
         if list(parts) == ["openapi.json"]:
             return _json(openapi_facts())
-        route, table, given = self._routed(asked, parts)
+        route, table, given = self._routed(request, parts)
         return _json(route.facts(self.tables, table, given))
 
-    def _answer_person(self, asked: _Asked, parts: Sequence[str]) -> PageAnswer:
-        route, table, given = self._routed(asked, parts)
+    def _answer_person(self, request: _Asked, parts: Sequence[str]) -> PageAnswer:
+        route, table, given = self._routed(request, parts)
         if not route.template:
             raise _Refused(404, "there is no such page")
-        shown: dict[str, object] = {"actions": self.actions is not None, "address_now": asked.path}
+        shown: dict[str, object] = {"actions": self.actions is not None, "address_now": request.path}
         try:
             if _is_late(route, table, given):
                 facts: dict[str, object] = {}
@@ -297,7 +301,7 @@ class PageServer:
                     **page_context_of_shell(route, table),
                     "facts": facts,
                     "given": dict(given),
-                    "late_source": f"{asked.path}?{asked.query + '&' if asked.query else ''}part=main",
+                    "late_source": f"{request.path}?{request.query + '&' if request.query else ''}part=main",
                 }
             else:
                 template, context = page_context(route, table, given, route.facts(self.tables, table, given))
@@ -316,28 +320,28 @@ class PageServer:
             return _page("problem.html", {**context, **shown}, _status_of(error))
         return _page(template, {**context, **shown})
 
-    def _routed(self, asked: _Asked, parts: Sequence[str]) -> tuple[Route, PageTable | None, Given]:
+    def _routed(self, request: _Asked, parts: Sequence[str]) -> tuple[Route, PageTable | None, Given]:
         for route in ROUTES:
-            wanted = route.path.strip("/").split("/")
-            if len(wanted) == len(parts) and all(
-                a == b or a.startswith("{") for a, b in zip(wanted, parts, strict=True)
+            pattern_parts = route.path.strip("/").split("/")
+            if len(pattern_parts) == len(parts) and all(
+                a == b or a.startswith("{") for a, b in zip(pattern_parts, parts, strict=True)
             ):
-                in_path = {a.strip("{}"): b for a, b in zip(wanted, parts, strict=True) if a.startswith("{")}
-                given = given_parameters(route, asked.query, in_path)
+                in_path = {a.strip("{}"): b for a, b in zip(pattern_parts, parts, strict=True) if a.startswith("{")}
+                given = given_parameters(route, request.query, in_path)
                 return route, self.tables.find(in_path["table"]) if "table" in in_path else None, given
         raise _Refused(404, "there is no such page")
 
-    def _act(self, asked: _Asked, parts: Sequence[str]) -> PageAnswer:
+    def _act(self, request: _Asked, parts: Sequence[str]) -> PageAnswer:
         """Plan an action, or run what was planned and confirmed."""
         if self.actions is None:
             raise _Refused(403, "this page only reads: start it with --allow-actions")
         if len(parts) != 4 or parts[0] != "tables" or parts[2] != "actions" or parts[3] not in ("plan", "run"):
             raise _Refused(404, "there is no such action")
-        if asked.headers.get("content-type", "").partition(";")[0].strip() != "application/x-www-form-urlencoded":
+        if request.headers.get("content-type", "").partition(";")[0].strip() != "application/x-www-form-urlencoded":
             raise _Refused(415, "a form is expected")
         table = self.tables.find(parts[1])
         try:
-            fields = parse_qs(asked.body.decode("ascii"), keep_blank_values=True, max_num_fields=10, errors="strict")
+            fields = parse_qs(request.body.decode("ascii"), keep_blank_values=True, max_num_fields=10, errors="strict")
         except ValueError:
             raise _Refused(400, "the form cannot be read") from None
         form = {name: values[-1] for name, values in fields.items()}
@@ -494,21 +498,21 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True  # a body that nobody reads would be taken for the next request
         path, _, query = self.path.partition("?")
         headers = {name.casefold(): value for name, value in self.headers.items()}
-        asked = _Asked(self.command, path, query, headers, body)
+        request = _Asked(self.command, path, query, headers, body)
         page = self.server.page
         if path == "/events" and self.command == "GET":
-            self._listen(page, asked)
+            self._listen(page, request)
             return
-        self._write(page.answer(asked))
+        self._write(page.answer(request))
 
-    def _listen(self, page: PageServer, asked: _Asked) -> None:
+    def _listen(self, page: PageServer, request: _Asked) -> None:
         """Send events as they come; the connection ends with them."""
         self.close_connection = True
         try:
-            page.check_sender(asked)
-            if not page.is_token(page.token_of(asked)):
+            page.check_sender(request)
+            if not page.is_token(page.token_of(request)):
                 raise _Refused(401, "the token is missing")
-            table_id = parse_qs(asked.query[:2000]).get("table", [""])[0]
+            table_id = parse_qs(request.query[:2000]).get("table", [""])[0]
             page.tables.find(table_id)
             if not page.listeners.acquire(blocking=False):
                 raise _Refused(503, "too many pages listen")
@@ -528,9 +532,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(f"event: {name}\ndata: {json.dumps(value)}\n\n".encode())
         self.wfile.flush()
 
-    def _send_head(self, status: int, kind: str, more: Sequence[tuple[str, str]], length: int | None = None) -> None:
+    def _send_head(
+        self, status: int, content_type: str, more: Sequence[tuple[str, str]], length: int | None = None
+    ) -> None:
         self.send_response(status)
-        self.send_header("Content-Type", kind)
+        self.send_header("Content-Type", content_type)
         for name, value in ({**_HEADERS, **dict(more)}).items():
             self.send_header(name, value)
         if length is None or self.close_connection:

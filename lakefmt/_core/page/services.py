@@ -85,12 +85,12 @@ def table_list_facts(tables: PageTables, contains: str = "", offset: int = 0, li
     """
     listed, problems = tables.listed()
     sought = contains.casefold()
-    chosen = [table for table in listed if sought in table.name.casefold() or sought in table.shown_path.casefold()]
+    matches = [table for table in listed if sought in table.name.casefold() or sought in table.shown_path.casefold()]
     return {
-        "matching": len(chosen),
+        "matching": len(matches),
         "total": len(listed),
         "offset": offset,
-        "tables": [overview_facts(table) for table in chosen[offset : offset + limit]],
+        "tables": [overview_facts(table) for table in matches[offset : offset + limit]],
         "problems": [{"path": path, "problem": problem[:_MOST_TEXT]} for path, problem in problems.items()],
     }
 
@@ -178,8 +178,8 @@ def settings_facts(table: PageTable) -> list[Facts]:
     ]
     properties = table_at.config.properties
     rows += [
-        {"name": name, "value": _shown(table, name, text), "origin": "property"}
-        for name, text in sorted(properties.items())
+        {"name": name, "value": _shown(table, name, property_value), "origin": "property"}
+        for name, property_value in sorted(properties.items())
         if name not in {row["name"] for row in rows}
     ]
     return rows
@@ -382,10 +382,10 @@ def _job_facts(table_at: TableAt) -> list[Facts]:
 
 def _load_facts(table: PageTable) -> list[Facts]:
     """Return the transactions of loads over HTTP that have rows for this table or wait for them, from the journal of its base path."""
-    place = table.base()
-    if place is None:
+    base = table.base()
+    if base is None:
         return []
-    store, database, name = place
+    store, database, name = base
     now = table.client.clock.now().timestamp() * 1000
     listed = store.list(f"{FOLDER}/{database}/transactions", recursive=False)
     records = sorted((each for each in listed if each.name.endswith(".json")), key=lambda each: -each.modified)
@@ -435,13 +435,13 @@ def _consumer_facts(table: PageTable) -> list[Facts]:
 def _savepoints(table: PageTable) -> list[Facts]:
     return [
         {
-            "instant": str(kept.instant),
-            "user": kept.user[:_MOST_TEXT],
-            "comment": kept.comment[:_MOST_TEXT],
-            "created": None if kept.created is None else kept.created.isoformat(),
-            "files": len(kept.files),
+            "instant": str(savepoint.instant),
+            "user": savepoint.user[:_MOST_TEXT],
+            "comment": savepoint.comment[:_MOST_TEXT],
+            "created": None if savepoint.created is None else savepoint.created.isoformat(),
+            "files": len(savepoint.files),
         }
-        for kept in table.table.savepoints()[:_MOST_LISTED]
+        for savepoint in table.table.savepoints()[:_MOST_LISTED]
     ]
 
 

@@ -71,11 +71,11 @@ def _table_id(path: str) -> str:
     return f"{words or 'table'}-{hashlib.sha256(path.encode('utf-8', 'replace')).hexdigest()[:8]}".lower()
 
 
-def _is_below(path: str, place: str) -> bool:
+def _is_below(path: str, folder: str) -> bool:
     """Return whether a path is below a folder, links followed; of stores that know no links all are."""
     if "://" in path:
         return True
-    real = os.path.realpath(place)
+    real = os.path.realpath(folder)
     return os.path.commonpath((os.path.realpath(path), real)) == real
 
 
@@ -252,7 +252,7 @@ class PageTables:
         self._journal = None if journal is None else location_text(journal)
         self.redact = Redactor(storage_options or {})
         self._open_with = open_with
-        self._places = [place for path in paths for place in self._expanded(path)]
+        self._places = [location for path in paths for location in self._expanded(path)]
         self._lock = threading.Lock()
         self._known: dict[str, PageTable] = {}
         self._problems: dict[str, str] = {}
@@ -260,10 +260,10 @@ class PageTables:
         self._sliced: list[PageTable] = []
 
     def _expanded(self, path: str) -> list[str]:
-        text = location_text(path)
-        if "://" not in text and Path(text).is_file():
-            return [location_text(each) for each in read_paths_file(Path(text))]
-        return [text]
+        location = location_text(path)
+        if "://" not in location and Path(location).is_file():
+            return [location_text(each) for each in read_paths_file(Path(location))]
+        return [location]
 
     def listed(self) -> tuple[list[PageTable], dict[str, str]]:
         """Return the tables by name, and folders that could not be looked into with the reason."""
@@ -290,13 +290,13 @@ class PageTables:
 
     def _look(self) -> None:
         self._problems.clear()
-        for place in self._places:
+        for location in self._places:
             try:
-                found = list(find_tables(place, storage_options=self._storage_options))[:_MOST_PATHS]
+                found = list(find_tables(location, storage_options=self._storage_options))[:_MOST_PATHS]
             except LakefmtError as error:
-                self._problems[printable_url(place)] = self.redact(str(error))
+                self._problems[printable_url(location)] = self.redact(str(error))
                 continue
-            outside = [path for path, _ in found if not _is_below(path, place)]
+            outside = [path for path, _ in found if not _is_below(path, location)]
             for path in outside:
                 self._problems[printable_url(path)] = "a link leads out of the folder: name the table to show it"
             found = [(path, name) for path, name in found if path not in set(outside)]
@@ -304,7 +304,7 @@ class PageTables:
                 continue
             if not found:
                 # Perhaps a damaged table, or one that comes later: it is named with its problem.
-                found = [(place, place.rstrip("/").rpartition("/")[2])]
+                found = [(location, location.rstrip("/").rpartition("/")[2])]
             for path, name in found:
                 table_id = _table_id(path)
                 if table_id not in self._known:

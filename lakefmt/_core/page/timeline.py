@@ -168,8 +168,8 @@ class _Archive:
         parts = [np.empty(0, np.int64)]
         for times, codes in self._numbers.values():
             first, last = np.searchsorted(times, lower), np.searchsorted(times, upper, "right")
-            chosen = times[first:last]
-            parts.append(chosen if not action else chosen[codes[first:last] == _code(action)])
+            selected_times = times[first:last]
+            parts.append(selected_times if not action else selected_times[codes[first:last] == _code(action)])
         return np.sort(np.concatenate(parts))
 
     def columns(self, edges: Sequence[int]) -> dict[tuple[str, int], int]:
@@ -211,9 +211,9 @@ def _without_repeated(
     later = np.empty(0, np.int64)
     for file in reversed(list(files)):
         times, codes = files[file]
-        keys, chosen = np.unique(times * len(_ACTION_NAMES) + codes, return_index=True)
-        chosen = chosen[~np.isin(keys, later)]
-        left[file] = times[chosen], codes[chosen]
+        keys, indices = np.unique(times * len(_ACTION_NAMES) + codes, return_index=True)
+        indices = indices[~np.isin(keys, later)]
+        left[file] = times[indices], codes[indices]
         later = np.concatenate([later, keys])
     return {file: left[file] for file in files}
 
@@ -313,13 +313,13 @@ def timeline_facts(table: PageTable, query: TimelineQuery) -> Facts:
         if num_old <= MOST_BARS:
             table_at, moments, num_old = *_near(table, table_at, archive, start, end), 0
     first, last = _inside(moments, start, end)
-    chosen = range(first, last)
+    indices = range(first, last)
     facts: Facts = {
         "start": start,
         "end": end,
         "zone": str(moments.zone),
         "total": sum(counts.values()),
-        "shown": len(chosen) + num_old,
+        "shown": len(indices) + num_old,
         "archived": query.archived,
         "has_archive": table_at.has_history,
         "first": first_start,
@@ -329,15 +329,15 @@ def timeline_facts(table: PageTable, query: TimelineQuery) -> Facts:
         "columns": [],
         "complete": True,
     }
-    if len(chosen) + num_old > MOST_BARS:
-        facts["columns"] = _columns(moments, chosen, (start, end), query.width, archive if num_old else None)
+    if len(indices) + num_old > MOST_BARS:
+        facts["columns"] = _columns(moments, indices, (start, end), query.width, archive if num_old else None)
     else:
-        entries, facts["complete"] = _entries(table, table_at, moments, chosen)
+        entries, facts["complete"] = _entries(table, table_at, moments, indices)
         facts["instants"] = entries
     facts["marks"] = [
-        {"time": time, "at": moments.starts[place]}
+        {"time": time, "at": moments.starts[index]}
         for time in query.marks
-        if (place := _place(moments, time)) is not None
+        if (index := _place(moments, time)) is not None
     ]
     return facts
 
@@ -374,7 +374,7 @@ def _inside(moments: _Moments, start: float, end: float) -> tuple[int, int]:
 
 
 def _place(moments: _Moments, time: str) -> int | None:
-    return next((place for place, instant in enumerate(moments.instants) if instant.time == time), None)
+    return next((index for index, instant in enumerate(moments.instants) if instant.time == time), None)
 
 
 def _near(table: PageTable, table_at: TableAt, archive: _Archive, start: float, end: float) -> tuple[TableAt, _Moments]:
@@ -385,16 +385,16 @@ def _near(table: PageTable, table_at: TableAt, archive: _Archive, start: float, 
 
 
 def _columns(
-    moments: _Moments, chosen: range, window: tuple[float, float], width: int, archive: _Archive | None
+    moments: _Moments, indices: range, window: tuple[float, float], width: int, archive: _Archive | None
 ) -> list[Facts]:
     start, end = window
     count = max(1, (width - 120) // _COLUMN_PIXELS)
     step = (end - start) / count
-    edges = [_number(start + place * step, moments.zone) for place in range(count + 1)]
+    edges = [_number(start + index * step, moments.zone) for index in range(count + 1)]
     numbers = {} if archive is None else archive.columns(edges)
-    for place in chosen:
-        column = min(count - 1, max(0, int((moments.starts[place] - start) / step)))
-        key = (moments.instants[place].action.value, column)
+    for index in indices:
+        column = min(count - 1, max(0, int((moments.starts[index] - start) / step)))
+        key = (moments.instants[index].action.value, column)
         numbers[key] = numbers.get(key, 0) + 1
     return [
         {"action": action, "start": start + column * step, "end": start + (column + 1) * step, "count": number}
@@ -402,14 +402,16 @@ def _columns(
     ]
 
 
-def _entries(table: PageTable, table_at: TableAt, moments: _Moments, places: Iterable[int]) -> tuple[list[Facts], bool]:
+def _entries(
+    table: PageTable, table_at: TableAt, moments: _Moments, indices: Iterable[int]
+) -> tuple[list[Facts], bool]:
     """Return the entries of instants; newest bodies are read first, for a while. The second value: all were read."""
     builder, clock = EntryBuilder(table_at), table_at.client.time_source
     until = clock.monotonic() + _BODY_SECONDS
     found: list[Facts] = []
     complete = True
-    for place in reversed(list(places)):
-        instant = moments.instants[place]
+    for index in reversed(list(indices)):
+        instant = moments.instants[index]
         archived = str(instant.time) in moments.archived
         facts = _known_entry(table, instant, archived, clock.monotonic())
         if facts is None and clock.monotonic() < until:
@@ -419,17 +421,17 @@ def _entries(table: PageTable, table_at: TableAt, moments: _Moments, places: Ite
             complete = False
             facts = entry_facts(_plain_entry(instant))
             facts["known"] = False
-        found.append(facts | _phase_facts(moments, place, facts))
+        found.append(facts | _phase_facts(moments, index, facts))
     return found[::-1], complete
 
 
 def _known_entry(table: PageTable, instant: Instant, archived: bool, now: float) -> Facts | None:
     """Return the entry that was read before: a completed instant stays as it is, a pending one for a moment."""
     known: dict[tuple[str, bool], tuple[float, Facts]] = table.remembered.setdefault("entries", {})
-    kept = known.get((_entry_name(instant), archived))
-    if kept is None or (not instant.is_completed and now - kept[0] > _PENDING_SECONDS):
+    cached = known.get((_entry_name(instant), archived))
+    if cached is None or (not instant.is_completed and now - cached[0] > _PENDING_SECONDS):
         return None
-    return kept[1]
+    return cached[1]
 
 
 def _keep_entry(table: PageTable, instant: Instant, archived: bool, facts: Facts, now: float) -> None:
@@ -443,15 +445,15 @@ def _entry_name(instant: Instant) -> str:
     return instant.file_name or str(instant)
 
 
-def _end(moments: _Moments, place: int, facts: Facts) -> float | None:
-    end, seconds = moments.ends[place], facts["seconds"]
+def _end(moments: _Moments, index: int, facts: Facts) -> float | None:
+    end, seconds = moments.ends[index], facts["seconds"]
     # Version 6 stores no completion time: what its files tell is the duration.
-    return moments.starts[place] + seconds if end is None and seconds is not None else end
+    return moments.starts[index] + seconds if end is None and seconds is not None else end
 
 
-def _phase_facts(moments: _Moments, place: int, facts: Facts) -> Facts:
+def _phase_facts(moments: _Moments, index: int, facts: Facts) -> Facts:
     """Return when an instant was requested, became inflight and completed, and how long it was the one and the other."""
-    start, end, inflight = moments.starts[place], _end(moments, place, facts), facts["inflight"]
+    start, end, inflight = moments.starts[index], _end(moments, index, facts), facts["inflight"]
     # The store's clock tells when the file of the state was made, the writer's the other moments.
     if inflight is not None and not start - _MOST_SKEW <= inflight <= (inflight if end is None else end + _MOST_SKEW):
         inflight = None
@@ -597,53 +599,53 @@ class InstantList:
     end: float | None = None
 
 
-def list_instants(table: PageTable, asked: InstantList) -> Facts:
+def list_instants(table: PageTable, query: InstantList) -> Facts:
     """Return a page of the list of instants, newest first, and where the next one begins.
 
     Raises:
         LakefmtError: the table cannot be read.
     """
-    archive = _large_archive(table, table.at()) if asked.archived else None
-    table_at, moments = _moments(table, archived=asked.archived and archive is None)
+    archive = _large_archive(table, table.at()) if query.archived else None
+    table_at, moments = _moments(table, archived=query.archived and archive is None)
     more = 0
     if archive is not None:
-        table_at, moments, more = _newest_archived(table, table_at, moments, archive, asked)
-    places = [
-        place
-        for place in range(len(moments.instants) - 1, -1, -1)
-        if (not asked.before or moments.instants[place].time < asked.before)
-        and (not asked.action or moments.instants[place].action.value == asked.action)
-        and (asked.start is None or moments.starts[place] >= asked.start)
-        and (asked.end is None or moments.starts[place] <= asked.end)
+        table_at, moments, more = _newest_archived(table, table_at, moments, archive, query)
+    indices = [
+        index
+        for index in range(len(moments.instants) - 1, -1, -1)
+        if (not query.before or moments.instants[index].time < query.before)
+        and (not query.action or moments.instants[index].action.value == query.action)
+        and (query.start is None or moments.starts[index] >= query.start)
+        and (query.end is None or moments.starts[index] <= query.end)
     ]
-    shown = places[: asked.limit]
+    shown = indices[: query.limit]
     # Two instants may have one time: a savepoint and its commit stay on one page.
-    while len(shown) < len(places) and shown and _same_time(moments, shown[-1], places[len(shown)]):
-        shown.append(places[len(shown)])
+    while len(shown) < len(indices) and shown and _same_time(moments, shown[-1], indices[len(shown)]):
+        shown.append(indices[len(shown)])
     builder = EntryBuilder(table_at)
     entries = []
-    for place in shown:
-        instant = moments.instants[place]
+    for index in shown:
+        instant = moments.instants[index]
         facts = _read_entry(builder, table_at, instant, str(instant.time) in moments.archived, table)
-        entries.append(facts | _phase_facts(moments, place, facts))
-    following = str(moments.instants[shown[-1]].time) if len(shown) < len(places) + more else ""
-    return {"instants": entries, "next": following, "total": len(places) + more}
+        entries.append(facts | _phase_facts(moments, index, facts))
+    following = str(moments.instants[shown[-1]].time) if len(shown) < len(indices) + more else ""
+    return {"instants": entries, "next": following, "total": len(indices) + more}
 
 
 def _newest_archived(
-    table: PageTable, table_at: TableAt, moments: _Moments, archive: _Archive, asked: InstantList
+    table: PageTable, table_at: TableAt, moments: _Moments, archive: _Archive, query: InstantList
 ) -> tuple[TableAt, _Moments, int]:
     """Return the table with as many archived instants as a page of the list may show, and how many there are beside."""
     zone = moments.zone
-    lower = 0 if asked.start is None else _number(asked.start, zone)
-    upper = _LAST_TIME if asked.end is None else _number(asked.end, zone)
-    if asked.before:
-        upper = min(upper, int(asked.before.ljust(_TIME_DIGITS, "0")) - 1)
-    times = archive.times(lower, upper, asked.action)
+    lower = 0 if query.start is None else _number(query.start, zone)
+    upper = _LAST_TIME if query.end is None else _number(query.end, zone)
+    if query.before:
+        upper = min(upper, int(query.before.ljust(_TIME_DIGITS, "0")) - 1)
+    times = archive.times(lower, upper, query.action)
     if not len(times):
         return table_at, moments, 0
     # All of one time come together.
-    first = int(times[-min(asked.limit + 1, len(times))])
+    first = int(times[-min(query.limit + 1, len(times))])
     here = len(times) - int(np.searchsorted(times, first))
     return (*_moments_of(table, archive.between(table_at, first, upper)), len(times) - here)
 
@@ -682,7 +684,7 @@ def instant_facts(table: PageTable, time: str, action: str = "") -> Facts:
     ]
     facts["waiting"] = [str(i) for i in table_at.timeline.pending if i.time != instant.time][:_MOST_FILES]
     neighbours = (
-        moments.instants[place].time for place in (found - 1, found + 1) if 0 <= place < len(moments.instants)
+        moments.instants[index].time for index in (found - 1, found + 1) if 0 <= index < len(moments.instants)
     )
     facts["neighbours"] = [str(each) for each in neighbours]
     try:
@@ -706,9 +708,9 @@ def _archived_moments(table: PageTable, table_at: TableAt, time: str) -> tuple[T
 
 
 def _find(moments: _Moments, time: str, action: str) -> int | None:
-    named = [place for place, i in enumerate(moments.instants) if time in (i.time, i.completion)]
-    exact = [place for place in named if moments.instants[place].action.value == action]
-    commits = [place for place in named if moments.instants[place].action in COMMIT_ACTIONS]
+    named = [index for index, i in enumerate(moments.instants) if time in (i.time, i.completion)]
+    exact = [index for index in named if moments.instants[index].action.value == action]
+    commits = [index for index in named if moments.instants[index].action in COMMIT_ACTIONS]
     return next(iter((*exact, *commits, *named)), None)
 
 
@@ -739,8 +741,12 @@ def _plan_text(table_at: TableAt, instant: Instant) -> str:
 
 
 def _json_text(value: object) -> str:
-    text = json.dumps(value, indent=1, ensure_ascii=False, default=str)
-    return text if len(text) <= _MOST_BODY_TEXT else f"{text[:_MOST_BODY_TEXT]}\n… {len(text):,} characters in all"
+    json_text = json.dumps(value, indent=1, ensure_ascii=False, default=str)
+    return (
+        json_text
+        if len(json_text) <= _MOST_BODY_TEXT
+        else f"{json_text[:_MOST_BODY_TEXT]}\n… {len(json_text):,} characters in all"
+    )
 
 
 def commit_facts(commit: CommitMetadata) -> Facts:
@@ -792,8 +798,8 @@ def commit_facts(commit: CommitMetadata) -> Facts:
 
 def _metadata_facts(extra: Mapping[str, str]) -> list[Facts]:
     return [
-        {"name": name, "value": text[:_MOST_TEXT], "characters": len(text)}
-        for name, text in sorted(extra.items())
+        {"name": name, "value": value[:_MOST_TEXT], "characters": len(value)}
+        for name, value in sorted(extra.items())
         if name != SCHEMA_KEY
     ]
 
@@ -801,8 +807,8 @@ def _metadata_facts(extra: Mapping[str, str]) -> list[Facts]:
 def label_facts(extra: Mapping[str, str]) -> list[Facts]:
     """Return what streams, loads and ingestion tools note in commits: each as what it is, with its value."""
     labels = []
-    for name, text in sorted(extra.items()):
-        shown = str(text)[:_MOST_TEXT]
+    for name, value in sorted(extra.items()):
+        shown = str(value)[:_MOST_TEXT]
         if name.startswith(STREAM_PREFIX):
             labels.append({"what": "stream", "name": name.removeprefix(STREAM_PREFIX), "value": shown})
         elif name.startswith(TXN_PREFIX):
@@ -816,16 +822,16 @@ def label_facts(extra: Mapping[str, str]) -> list[Facts]:
 
 def _schema_facts(table_at: TableAt, instant: Instant, commit: CommitMetadata) -> Facts:
     """Return the columns that a commit brought, dropped and changed, beside the commit before it."""
-    text = commit.schema_text
+    schema_text = commit.schema_text
     commits = table_at.timeline.commits
-    place = next((number for number, each in enumerate(commits) if each.time == instant.time), 0)
-    if not text or place == 0:
+    index = next((number for number, each in enumerate(commits) if each.time == instant.time), 0)
+    if not schema_text or index == 0:
         return {"schema_change": None}
-    before_text = table_at.commit_metadata(commits[place - 1]).schema_text
-    if not before_text or before_text == text:
+    before_text = table_at.commit_metadata(commits[index - 1]).schema_text
+    if not before_text or before_text == schema_text:
         return {"schema_change": None}
     parse = table_at.client.cache.parse_schema
-    before, after = (_column_types(parse(each)) for each in (before_text, text))
+    before, after = (_column_types(parse(each)) for each in (before_text, schema_text))
     return {
         "schema_change": {
             "added": [name for name in after if name not in before],

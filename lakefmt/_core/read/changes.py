@@ -246,9 +246,9 @@ class FileHistory:
             groups.setdefault((base.partition, base.file_id), GroupFiles()).bases.append(base)
         for log in logs:
             groups.setdefault((log.partition, log.file_id), GroupFiles()).logs.append(log)
-        present, wanted = {base.path for base in bases} | {log.path for log in logs}, set(partitions)
+        present, listed_partitions = {base.path for base in bases} | {log.path for log in logs}, set(partitions)
         for removed in _files_removed_by_cleans(table_at, first):
-            if removed.partition in wanted and removed.path not in present:
+            if removed.partition in listed_partitions and removed.path not in present:
                 group = groups.setdefault((removed.partition, removed.file_id), GroupFiles())
                 if removed.path not in group.gone:
                     group.gone.add(removed.path)
@@ -316,10 +316,10 @@ class FileHistory:
         base_marks, log_marks = [mark for mark, _ in bases], [mark for mark, _ in logs]
         runs: list[tuple[BaseFile | None, list[tuple[Instant, ChangeSource]]]] = []
         for commit, source in commits:
-            place = bisect_left(base_marks, (commit.order_time, commit.time))
-            if place < len(bases) and bases[place][1].instant == commit.time:
+            index = bisect_left(base_marks, (commit.order_time, commit.time))
+            if index < len(bases) and bases[index][1].instant == commit.time:
                 continue  # it wrote a base file, too
-            base = newest[place - 1] if place else None
+            base = newest[index - 1] if index else None
             if not runs or runs[-1][0] != base:
                 runs.append((base, []))
             runs[-1][1].append((commit, source))
@@ -512,12 +512,12 @@ def _file_history(
 
 def _plan_images(table_at: TableAt, columns: Sequence[str] | None, filter: Filter) -> tuple[Query, tuple[str, ...]]:
     """Return the query for the rows of both images, and the image columns of the result."""
-    asked = plan_query(table_at.schema(), columns, filter, meta_columns=False)
-    if not asked.columns:
+    image_query = plan_query(table_at.schema(), columns, filter, meta_columns=False)
+    if not image_query.columns:
         raise InvalidInputError("columns=[]: an image without columns tells nothing; leave columns out for all of them")
-    wanted = {*_IMAGE_META_COLUMNS, *asked.columns, *asked.filter_columns}
-    names = tuple(name for name in asked.schema.names if name in wanted)
-    return Query(names, asked.condition, asked.schema), asked.columns
+    needed_columns = {*_IMAGE_META_COLUMNS, *image_query.columns, *image_query.filter_columns}
+    names = tuple(name for name in image_query.schema.names if name in needed_columns)
+    return Query(names, image_query.condition, image_query.schema), image_query.columns
 
 
 @dataclass(frozen=True)
@@ -539,10 +539,10 @@ class _ChangesReader:
         """Return the changes of commits."""
         work = self.planned(commits)
         touched = sorted({source.partition for _, sources in work for source in sources})
-        kept = set(prune_partitions(self.table_at, touched, self.query)) if work else set()
-        files = _file_history(self.table_at, work, kept)
+        remaining_partitions = set(prune_partitions(self.table_at, touched, self.query)) if work else set()
+        files = _file_history(self.table_at, work, remaining_partitions)
         return self.of_sources(
-            [(commit, [s for s in sources if s.partition in kept]) for commit, sources in work], files
+            [(commit, [s for s in sources if s.partition in remaining_partitions]) for commit, sources in work], files
         )
 
     def planned(self, commits: Sequence[Instant]) -> list[tuple[Instant, list[ChangeSource]]]:
@@ -604,8 +604,8 @@ class _ChangesReader:
                     before, after = (
                         reconcile(rows.select(list(query.columns)), self._schema) for rows in states.around(commit.time)
                     )
-                    place = (commit.time, source.partition, source.file_id)
-                    found[place] = self._filtered(self._compared(before, after))
+                    change_key = (commit.time, source.partition, source.file_id)
+                    found[change_key] = self._filtered(self._compared(before, after))
         return found
 
     def _states(
@@ -617,9 +617,11 @@ class _ChangesReader:
     ) -> Iterator[tuple[_Chain, SliceStates]]:
         """Yield runs of a group's commits with the states of their slice; others are read commit by commit."""
         memory = self.memory
-        kept = None if memory is None else memory.chains(key, commits)
-        for chain in files.chains(key, commits) if kept is None else kept:
-            states = states_of(chain) if memory is None or kept is None else memory.states(key, chain, states_of)
+        cached_chains = None if memory is None else memory.chains(key, commits)
+        for chain in files.chains(key, commits) if cached_chains is None else cached_chains:
+            states = (
+                states_of(chain) if memory is None or cached_chains is None else memory.states(key, chain, states_of)
+            )
             if states is not None:
                 yield chain, states
 
@@ -684,7 +686,7 @@ class _ChangesReader:
         """Return the changes in change files; missing images come from the states before and after the commit."""
         parts = [part for path in source.files for part in read_change_file(self.client.store, path)]
         ids = self.table_at.column_ids()
-        places = None if ids is None else ids.at(commit.time)
+        column_places = None if ids is None else ids.at(commit.time)
         keyed = [part for part in parts if KEY in part.column_names]
         none = self._schema.empty_table()
         former = none if not keyed or source.former == "null" else self._rows(files.base(source, source.former))
@@ -694,7 +696,7 @@ class _ChangesReader:
             new = pc.equal(rows.column(COMMIT_TIME), str(commit.time))
             # A key may be stored twice: the rows of this commit come first.
             latter = pa.concat_tables([rows.filter(new), rows.filter(pc.invert(new))])
-        images = [self._images(part, former, latter, ", ".join(source.files), places) for part in parts]
+        images = [self._images(part, former, latter, ", ".join(source.files), column_places) for part in parts]
         joined = [
             pa.concat_tables([getattr(image_rows, name) for image_rows in images])
             for name in ("deleted", "before", "after", "inserted")
@@ -702,27 +704,27 @@ class _ChangesReader:
         return ChangedRows(*joined)
 
     def _images(
-        self, part: pa.Table, former: pa.Table, latter: pa.Table, what: str, places: ColumnPlaces | None
+        self, part: pa.Table, former: pa.Table, latter: pa.Table, what: str, column_places: ColumnPlaces | None
     ) -> ChangedRows:
         by_op = {op: part.filter(pc.equal(part.column(OP), op)) for op in (DELETE, UPDATE, INSERT)}
         old = pa.concat_tables([by_op[DELETE], by_op[UPDATE]])
         new = pa.concat_tables([by_op[UPDATE], by_op[INSERT]])
         has_before, has_after = BEFORE in part.column_names, AFTER in part.column_names
-        before = self._stored(old, BEFORE, what, places) if has_before else self._found(old, former, what)
-        after = self._stored(new, AFTER, what, places) if has_after else self._found(new, latter, what)
+        before = self._stored(old, BEFORE, what, column_places) if has_before else self._found(old, former, what)
+        after = self._stored(new, AFTER, what, column_places) if has_after else self._found(new, latter, what)
         deletes, updates = by_op[DELETE].num_rows, by_op[UPDATE].num_rows
         return ChangedRows(
             before.slice(0, deletes), before.slice(deletes), after.slice(0, updates), after.slice(updates)
         )
 
-    def _stored(self, part: pa.Table, name: str, what: str, places: ColumnPlaces | None) -> pa.Table:
+    def _stored(self, part: pa.Table, name: str, what: str, column_places: ColumnPlaces | None) -> pa.Table:
         """Return images of one kind as rows in the table schema, without meta columns."""
         column = part.column(name).combine_chunks()
         if column.null_count:
             raise CorruptFile(f"{what}: {column.null_count} changes lack the image {name!r}")
         rows = pa.table(column.flatten(), names=[field.name for field in column.type])
         with reading(what):
-            return reconcile(rows if places is None else places.current(rows), self._images_schema)
+            return reconcile(rows if column_places is None else column_places.current(rows), self._images_schema)
 
     @property
     def _images_schema(self) -> pa.Schema:
@@ -770,26 +772,26 @@ class SliceMemory:
                 self._chains[key] = list(self._files.chains(key, self._commits.get(key, ())))
             chains = self._chains[key]
         times = {commit.time for commit, _ in commits}
-        asked = [replace(each, commits=[pair for pair in each.commits if pair[0].time in times]) for each in chains]
-        asked = [each for each in asked if each.commits]
-        return asked if all(each.file_slice.size_bytes <= _MOST_SLICE_BYTES for each in asked) else None
+        runs = [replace(each, commits=[pair for pair in each.commits if pair[0].time in times]) for each in chains]
+        runs = [each for each in runs if each.commits]
+        return runs if all(each.file_slice.size_bytes <= _MOST_SLICE_BYTES for each in runs) else None
 
     def states(
         self, key: _GroupKey, chain: _Chain, states_of: Callable[[_Chain], SliceStates | None]
     ) -> SliceStates | None:
         """Return the states of a chain's slice, made when they are asked for first."""
-        place = (key, chain.file_slice.instant)
+        slice_key = (key, chain.file_slice.instant)
         with self._lock:
-            kept = self._states.get(place)
-        if kept is None:
-            kept = (chain.file_slice.size_bytes, states_of(chain))
+            sized_states = self._states.get(slice_key)
+        if sized_states is None:
+            sized_states = (chain.file_slice.size_bytes, states_of(chain))
         with self._lock:
-            self._bytes += 0 if place in self._states else kept[0]
-            self._states[place] = kept
-            self._states.move_to_end(place)
+            self._bytes += 0 if slice_key in self._states else sized_states[0]
+            self._states[slice_key] = sized_states
+            self._states.move_to_end(slice_key)
             while self._bytes > _MOST_KEPT_BYTES:
                 self._bytes -= self._states.popitem(last=False)[1][0]
-        return kept[1]
+        return sized_states[1]
 
 
 def _check_logs_are_there(source: ChangeSource, file_slice: FileSlice | None) -> None:

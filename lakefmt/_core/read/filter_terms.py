@@ -204,25 +204,25 @@ def satisfiable(
         )
         for number, guarantee in enumerate(guarantees)
     ]
-    kept = np.zeros(len(fragments), bool)
+    mask = np.zeros(len(fragments), bool)
     dataset = ds.FileSystemDataset(fragments, schema, layout, source)
-    kept[[int(fragment.path) for fragment in dataset.get_fragments(filter=condition)]] = True
-    return kept
+    mask[[int(fragment.path) for fragment in dataset.get_fragments(filter=condition)]] = True
+    return mask
 
 
-def holds_floats(kind: pa.DataType) -> bool:
+def holds_floats(data_type: pa.DataType) -> bool:
     """Return whether a type is or contains floating point numbers.
 
     Example:
         >>> holds_floats(pa.struct([("x", pa.list_(pa.float32()))])), holds_floats(pa.decimal128(4, 2))
         (True, False)
     """
-    if isinstance(kind, pa.BaseExtensionType):
-        return holds_floats(kind.storage_type)
-    if pt.is_dictionary(kind):
-        return holds_floats(kind.value_type)
-    inner = (kind.field(number).type for number in range(kind.num_fields))
-    return bool(pt.is_floating(kind)) or any(map(holds_floats, inner))
+    if isinstance(data_type, pa.BaseExtensionType):
+        return holds_floats(data_type.storage_type)
+    if pt.is_dictionary(data_type):
+        return holds_floats(data_type.value_type)
+    inner = (data_type.field(number).type for number in range(data_type.num_fields))
+    return bool(pt.is_floating(data_type)) or any(map(holds_floats, inner))
 
 
 _MOST_DIGITS: Final = 60
@@ -341,7 +341,7 @@ def _plain_subclass(value: object) -> object:
     return float.__float__(value) if isinstance(value, float) else value
 
 
-def parse_number(text: str) -> int | Decimal:
+def parse_number(numeral: str) -> int | Decimal:
     """Return the number of an SQL literal; a number beyond every type's range stands for all such numbers.
 
     Raises:
@@ -351,15 +351,15 @@ def parse_number(text: str) -> int | Decimal:
         >>> parse_number("12"), parse_number("1.5"), parse_number("1e99999999999999999999999")
         (12, Decimal('1.5'), Decimal('1E+999999'))
     """
-    if text.isascii() and text.isdigit() and len(text) < 1000:
-        return int(text)
+    if numeral.isascii() and numeral.isdigit() and len(numeral) < 1000:
+        return int(numeral)
     try:
-        return Decimal(text)
+        return Decimal(numeral)
     except InvalidOperation:
         # Decimal accepts exponents of at most 18 digits.
-        literal = _EXPONENT_NUMBER.fullmatch(text)
+        literal = _EXPONENT_NUMBER.fullmatch(numeral)
     if literal is None:
-        raise InvalidFilter(f"{text!r:.80} is not a number")
+        raise InvalidFilter(f"{numeral!r:.80} is not a number")
     if not literal[1].strip("0._"):
         return Decimal(0)
     return Decimal("1E-999999" if literal[2] == "-" else "1E+999999")
@@ -377,32 +377,34 @@ class Grid:
     array: Callable[[Sequence[int]], pa.Array]
 
 
-def grid_of(kind: pa.DataType) -> Grid | None:
+def grid_of(data_type: pa.DataType) -> Grid | None:
     """Return the grid of numbers, decimals and times; None for other types."""
-    if pt.is_decimal(kind):
-        most = 10**kind.precision - 1
-        return Grid(-most, most, lambda numbers: pa.array([_scaled_decimal(n, kind.scale) for n in numbers], kind))
-    if not (pt.is_integer(kind) or pt.is_date32(kind) or pt.is_timestamp(kind) or pt.is_time(kind)):
+    if pt.is_decimal(data_type):
+        most = 10**data_type.precision - 1
+        return Grid(
+            -most, most, lambda numbers: pa.array([_scaled_decimal(n, data_type.scale) for n in numbers], data_type)
+        )
+    if not (pt.is_integer(data_type) or pt.is_date32(data_type) or pt.is_timestamp(data_type) or pt.is_time(data_type)):
         return None
-    low, high = _integer_limits(kind)
-    stored = kind if pt.is_integer(kind) else {32: pa.int32(), 64: pa.int64()}[kind.bit_width]
-    return Grid(low, high, lambda numbers: pa.array(numbers, stored).cast(kind))
+    low, high = _integer_limits(data_type)
+    stored = data_type if pt.is_integer(data_type) else {32: pa.int32(), 64: pa.int64()}[data_type.bit_width]
+    return Grid(low, high, lambda numbers: pa.array(numbers, stored).cast(data_type))
 
 
-def _integer_limits(kind: pa.DataType) -> tuple[int, int]:
-    if pt.is_time(kind):
-        return 0, 86_400 * _TICKS[kind.unit] - 1
-    bits = kind.bit_width
-    return (0, (1 << bits) - 1) if pt.is_unsigned_integer(kind) else (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
+def _integer_limits(data_type: pa.DataType) -> tuple[int, int]:
+    if pt.is_time(data_type):
+        return 0, 86_400 * _TICKS[data_type.unit] - 1
+    bits = data_type.bit_width
+    return (0, (1 << bits) - 1) if pt.is_unsigned_integer(data_type) else (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
 
 
 def _scaled_decimal(number: int, scale: int) -> Decimal:
     return Decimal((int(number < 0), tuple(map(int, str(abs(number)))), -scale))
 
 
-def unfit(value: object, kind: pa.DataType, name: str) -> InvalidFilter:
+def unfit(value: object, data_type: pa.DataType, name: str) -> InvalidFilter:
     """Return the error for a value that cannot be compared with a column."""
-    return InvalidFilter(f"{value!r:.80} cannot be compared with column {name!r} of type {kind}")
+    return InvalidFilter(f"{value!r:.80} cannot be compared with column {name!r} of type {data_type}")
 
 
 def place(value: object, kind: pa.DataType, grid: Grid, name: str) -> Fraction:
@@ -469,11 +471,11 @@ def _ticks_since_epoch(value: object, per_second: int) -> Fraction | None:
     return _seconds_since_epoch(value) * per_second if isinstance(value, datetime) else None
 
 
-def _parse_moment(text: str) -> datetime:
-    digits = text.partition(".")[2].rstrip("Zz").partition("+")[0].partition("-")[0]
+def _parse_moment(iso_moment: str) -> datetime:
+    digits = iso_moment.partition(".")[2].rstrip("Zz").partition("+")[0].partition("-")[0]
     if len(digits.rstrip("0")) > 6:
         raise ValueError("finer than microseconds")
-    return datetime.fromisoformat(text.strip())
+    return datetime.fromisoformat(iso_moment.strip())
 
 
 def _seconds_since_epoch(moment: datetime) -> Fraction:
@@ -491,43 +493,43 @@ def _ticks_of_day(value: object, per_second: int) -> Fraction | None:
     return (seconds + Fraction(value.microsecond, 1_000_000)) * per_second
 
 
-def held(values: Sequence[object], kind: pa.DataType, name: str) -> pa.Array:
+def held(values: Sequence[object], data_type: pa.DataType, name: str) -> pa.Array:
     """Return the values that a type without floats can store.
 
     Raises:
         InvalidFilter: a value cannot be compared with values of the type.
     """
-    grid = grid_of(kind)
+    grid = grid_of(data_type)
     if grid is None:
-        if _is_text(kind) and all(type(value) is str for value in values):
-            return pa.array(values, kind)
-        plain_values = [plain(value, kind, name) for value in values]
-        return pa.array([value for value, _ in plain_values], plain_values[0][1] if plain_values else kind)
-    if pt.is_integer(kind) and all(type(value) is int for value in values):
+        if _is_text(data_type) and all(type(value) is str for value in values):
+            return pa.array(values, data_type)
+        plain_values = [plain(value, data_type, name) for value in values]
+        return pa.array([value for value, _ in plain_values], plain_values[0][1] if plain_values else data_type)
+    if pt.is_integer(data_type) and all(type(value) is int for value in values):
         return grid.array([n for n in values if isinstance(n, int) and grid.low <= n <= grid.high])
-    places = [place(value, kind, grid, name) for value in values]
-    return grid.array([int(point) for point in places if point.denominator == 1 and grid.low <= point <= grid.high])
+    points = [place(value, data_type, grid, name) for value in values]
+    return grid.array([int(point) for point in points if point.denominator == 1 and grid.low <= point <= grid.high])
 
 
-def plain(value: object, kind: pa.DataType, name: str) -> tuple[object, pa.DataType]:
+def plain(value: object, data_type: pa.DataType, name: str) -> tuple[object, pa.DataType]:
     """Return a value for a type without a grid (texts, bytes, booleans), and the type to compare in.
 
     Raises:
         InvalidFilter: the value cannot be compared with the type.
     """
     try:
-        if pt.is_boolean(kind) and isinstance(value, str):
+        if pt.is_boolean(data_type) and isinstance(value, str):
             value = {"true": True, "false": False}[value.strip().lower()]
-        if (pt.is_boolean(kind) and isinstance(value, bool)) or (_is_text(kind) and isinstance(value, str)):
-            return value, kind
-        if _is_bytes(kind) and isinstance(value, str | bytes):
+        if (pt.is_boolean(data_type) and isinstance(value, bool)) or (_is_text(data_type) and isinstance(value, str)):
+            return value, data_type
+        if _is_bytes(data_type) and isinstance(value, str | bytes):
             return (value.encode() if isinstance(value, str) else value), pa.binary()
     except (ValueError, KeyError):
         pass
-    raise unfit(value, kind, name)
+    raise unfit(value, data_type, name)
 
 
-def double(value: object, kind: pa.DataType, name: str) -> tuple[float, bool]:
+def double(value: object, data_type: pa.DataType, name: str) -> tuple[float, bool]:
     """Return a number as a double, and whether it is finite but beyond all doubles (then infinite).
 
     Single precision columns are compared as doubles, too, so that 0.1 is not rounded.
@@ -540,25 +542,25 @@ def double(value: object, kind: pa.DataType, name: str) -> tuple[float, bool]:
         ((0.5, False), (inf, True))
     """
     if isinstance(value, bool) or not isinstance(value, str | int | float | Decimal):
-        raise unfit(value, kind, name)
+        raise unfit(value, data_type, name)
     try:
         number = float(value)
     except OverflowError:
         number = math.inf if Decimal(value) > 0 else -math.inf
     except ValueError:
-        raise unfit(value, kind, name) from None
+        raise unfit(value, data_type, name) from None
     if not math.isinf(number) or isinstance(value, float):
         return number, False
     exact = Decimal(value.strip()) if isinstance(value, str) else value
     return number, isinstance(exact, int) or not exact.is_infinite()
 
 
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pt.is_string(kind) or pt.is_large_string(kind))
+def _is_text(data_type: pa.DataType) -> bool:
+    return bool(pt.is_string(data_type) or pt.is_large_string(data_type))
 
 
-def _is_bytes(kind: pa.DataType) -> bool:
-    return bool(pt.is_binary(kind) or pt.is_large_binary(kind) or pt.is_fixed_size_binary(kind))
+def _is_bytes(data_type: pa.DataType) -> bool:
+    return bool(pt.is_binary(data_type) or pt.is_large_binary(data_type) or pt.is_fixed_size_binary(data_type))
 
 
 _COMPARISONS: Final[dict[str, Callable[[Any, Any], pc.Expression]]] = {
@@ -595,12 +597,12 @@ def find_column(schema: pa.Schema, path: tuple[str, ...]) -> Column | None:
     """
     if not all(map(is_encodable, path)) or schema.get_field_index(path[0]) < 0:
         return None
-    kind = schema.field(path[0]).type
+    data_type = schema.field(path[0]).type
     for name in path[1:]:
-        if not pt.is_struct(kind) or kind.get_field_index(name) < 0:
+        if not pt.is_struct(data_type) or data_type.get_field_index(name) < 0:
             return None
-        kind = kind.field(kind.get_field_index(name)).type
-    return (pc.field(path[0]) if len(path) == 1 else pc.field(*path)), kind
+        data_type = data_type.field(data_type.get_field_index(name)).type
+    return (pc.field(path[0]) if len(path) == 1 else pc.field(*path)), data_type
 
 
 def compare(column: Column, operator: str, value: object, name: str, *, negated: bool = False) -> Condition:
@@ -616,24 +618,24 @@ def compare(column: Column, operator: str, value: object, name: str, *, negated:
         >>> compare((pc.field("n"), pa.int32()), ">", 2.5, "n").exact
         <pyarrow.compute.Expression (n > 2)>
     """
-    field, kind = column
+    field, data_type = column
     operand = plain_value(value)
     if operand is None:
         return _no_row()
-    if pt.is_floating(kind):
-        return _compare_floats(column, operator, *double(operand, kind, name), negated=negated)
+    if pt.is_floating(data_type):
+        return _compare_floats(column, operator, *double(operand, data_type, name), negated=negated)
     operator = _OPPOSITE[operator] if negated else operator
-    grid = grid_of(kind)
+    grid = grid_of(data_type)
     if grid is None:
-        operand, stored = plain(operand, kind, name)
+        operand, stored = plain(operand, data_type, name)
         condition = exactly(_COMPARISONS[operator](field, pc.scalar(pa.scalar(operand, stored))))
         return one_of(condition, name, pa.array([operand], stored)) if operator == "=" else condition
-    wanted = place(operand, kind, grid, name)
-    if wanted > grid.high or wanted < grid.low:
-        holds = operator == "!=" or (operator in ("<", "<=")) == (wanted > grid.high)
+    point = place(operand, data_type, grid, name)
+    if point > grid.high or point < grid.low:
+        holds = operator == "!=" or (operator in ("<", "<=")) == (point > grid.high)
         return exactly(field.is_valid()) if holds and operator != "=" else _no_row()
-    below = math.floor(wanted)
-    if wanted != below:
+    below = math.floor(point)
+    if point != below:
         if operator in ("=", "!="):
             return exactly(field.is_valid()) if operator == "!=" else _no_row()
         operator = "<=" if operator in ("<", "<=") else ">"
@@ -652,8 +654,8 @@ def compare_columns(left: Column, operator: str, right: Column, *, negated: bool
 
 
 def _as_double(column: Column) -> pc.Expression:
-    field, kind = column
-    return field.cast(pa.float64(), safe=False) if pt.is_integer(kind) else field
+    field, data_type = column
+    return field.cast(pa.float64(), safe=False) if pt.is_integer(data_type) else field
 
 
 #: Comparisons whose result for a number beyond all doubles is that for infinity.
@@ -704,14 +706,14 @@ def is_in(column: Column, values: Iterable[object], name: str, *, negated: bool)
           1
         ], null_matching_behavior=MATCH})>
     """
-    field, kind = column
+    field, data_type = column
     given = [plain_value(value) for value in values]
     present = [value for value in given if value is not None]
     if negated and len(present) < len(given):
         return _no_row()
-    if pt.is_floating(kind):
-        return _float_is_in(column, [double(value, kind, name) for value in present], negated=negated)
-    storable = held(present, kind, name)
+    if pt.is_floating(data_type):
+        return _float_is_in(column, [double(value, data_type, name) for value in present], negated=negated)
+    storable = held(present, data_type, name)
     condition = field.isin(storable)
     return exactly(~condition & field.is_valid()) if negated else one_of(exactly(condition), name, storable)
 
@@ -743,9 +745,9 @@ def matches_like(
         >>> matches_like((pc.field("s"), pa.string()), "%a", None, "s", any_case=False).exact
         <pyarrow.compute.Expression match_substring_regex(s, {pattern="^(?s:.*a)$", ignore_case=false})>
     """
-    field, kind = column
-    if not (pt.is_string(kind) or pt.is_large_string(kind)):
-        raise InvalidFilter(f"like needs a text column, and {name!r} is of type {kind}")
+    field, data_type = column
+    if not (pt.is_string(data_type) or pt.is_large_string(data_type)):
+        raise InvalidFilter(f"like needs a text column, and {name!r} is of type {data_type}")
     pattern = plain_value(pattern)
     if pattern is None:
         return _no_row()

@@ -74,20 +74,20 @@ _NODE_ARGUMENTS: Final = {
 }
 
 
-def _what_is_expected(text: str, schema: pa.Schema) -> str:
+def _what_is_expected(sql: str, schema: pa.Schema) -> str:
     """Return what mends a text that is no condition."""
     from sqlglot.dialects.duckdb import DuckDB
 
-    if "`" in text:
+    if "`" in sql:
         return "names stand in double quotes, not in backticks"
-    words = {word.upper() for word in re.findall(r'(?<!["\w])[A-Za-z_]\w*(?!["\w])', text)}
+    words = {word.upper() for word in re.findall(r'(?<!["\w])[A-Za-z_]\w*(?!["\w])', sql)}
     reserved = [name for name in schema.names if name.upper() in words & DuckDB.Tokenizer.KEYWORDS.keys()]
     if reserved:
         return f'{reserved[0]} is a word of SQL: the column is written "{reserved[0]}", in double quotes'
     return "one condition is expected, such as \"city = 'sf' and fare > 10\", without clauses such as limit"
 
 
-def parse_sql(text: str, schema: pa.Schema) -> Condition:
+def parse_sql(sql: str, schema: pa.Schema) -> Condition:
     """Return the condition of an SQL text.
 
     Raises:
@@ -102,19 +102,19 @@ def parse_sql(text: str, schema: pa.Schema) -> Condition:
     import sqlglot
     from sqlglot import errors, exp
 
-    if len(text) > _MAX_TEXT:
-        raise InvalidFilter(f"the filter has {len(text):,} characters; at most {_MAX_TEXT:,} are read")
+    if len(sql) > _MAX_TEXT:
+        raise InvalidFilter(f"the filter has {len(sql):,} characters; at most {_MAX_TEXT:,} are read")
     try:
-        tree = sqlglot.parse_one(text, dialect="duckdb", into=exp.Condition)
-        return _Translator(schema, text).condition(tree, negated=False)
+        tree = sqlglot.parse_one(sql, dialect="duckdb", into=exp.Condition)
+        return _Translator(schema, sql).condition(tree, negated=False)
     except (errors.ParseError, errors.TokenError) as error:
         first = str(error).splitlines()[0]
-        what = _what_is_expected(text, schema) if first.startswith("Failed to parse") else first
-        raise InvalidFilter(f"the filter {text!r:.200} is not an SQL condition: {what}") from error
+        what = _what_is_expected(sql, schema) if first.startswith("Failed to parse") else first
+        raise InvalidFilter(f"the filter {sql!r:.200} is not an SQL condition: {what}") from error
     except InvalidExpression as error:
-        raise InvalidFilter(f"the filter {text!r:.200}: {error}") from error
+        raise InvalidFilter(f"the filter {sql!r:.200}: {error}") from error
     except RecursionError:
-        raise InvalidFilter(f"the filter {text!r:.200} is nested too deeply") from None
+        raise InvalidFilter(f"the filter {sql!r:.200} is nested too deeply") from None
 
 
 class _NotATerm(Exception):
@@ -124,9 +124,9 @@ class _NotATerm(Exception):
 class _Translator:
     """Translates the tree of one text."""
 
-    def __init__(self, schema: pa.Schema, text: str) -> None:
+    def __init__(self, schema: pa.Schema, sql: str) -> None:
         self._schema = schema
-        self._text = text
+        self._text = sql
         # What is joined before the tree at hand, and whether all of it must hold.
         self._before: list[tuple[bool, list[Condition]]] = []
 
@@ -212,8 +212,8 @@ class _Translator:
         return exactly(pc.scalar(False))
 
     def _column(self, tree: Expr, negated: bool) -> Condition:
-        (field, kind), _ = self._find(tree)
-        if not pt.is_boolean(kind):
+        (field, data_type), _ = self._find(tree)
+        if not pt.is_boolean(data_type):
             raise _NotATerm
         return exactly(~field if negated else field)
 
@@ -221,13 +221,13 @@ class _Translator:
         return self._column(tree, negated)
 
     def _is(self, tree: Expr, negated: bool) -> Condition:
-        (field, kind), _ = self._find(tree.this)
-        wanted = tree.expression
-        if type(wanted).__name__ == "Null":
+        (field, data_type), _ = self._find(tree.this)
+        operand = tree.expression
+        if type(operand).__name__ == "Null":
             return exactly(field.is_valid() if negated else field.is_null())
-        if type(wanted).__name__ != "Boolean" or not pt.is_boolean(kind):
+        if type(operand).__name__ != "Boolean" or not pt.is_boolean(data_type):
             raise _NotATerm
-        holds = (field if wanted.this else ~field) & field.is_valid()
+        holds = (field if operand.this else ~field) & field.is_valid()
         return exactly(~holds if negated else holds)
 
     def _in(self, tree: Expr, negated: bool) -> Condition:
@@ -252,11 +252,11 @@ class _Translator:
         return self._like(tree, negated, escape, any_case=True)
 
     def _escape(self, tree: Expr, negated: bool) -> Condition:
-        kind = type(tree.this).__name__
-        if kind not in ("Like", "ILike"):
+        node_type = type(tree.this).__name__
+        if node_type not in ("Like", "ILike"):
             raise _NotATerm
         self._check(tree.this)
-        return self._like(tree.this, negated, str(self._value(tree.expression)), any_case=kind == "ILike")
+        return self._like(tree.this, negated, str(self._value(tree.expression)), any_case=node_type == "ILike")
 
     def _comparison(self, tree: Expr, negated: bool) -> Condition:
         operator = _SQL_OPERATORS[type(tree).__name__]
@@ -291,30 +291,30 @@ class _Translator:
 
     def _value(self, tree: Expr) -> object:
         self._check(tree)
-        kind = type(tree).__name__
-        if kind == "Literal":
+        node_type = type(tree).__name__
+        if node_type == "Literal":
             return str(tree.this) if tree.is_string else parse_number(tree.this)
-        if kind == "Neg":
+        if node_type == "Neg":
             value = self._value(tree.this)
             if isinstance(value, Decimal):
                 return value.copy_negate()  # negation could round
             if isinstance(value, int) and not isinstance(value, bool):
                 return -value
-        if kind == "Boolean":
+        if node_type == "Boolean":
             return bool(tree.this)
-        if kind == "Null":
+        if node_type == "Null":
             return None
-        if kind == "Paren":
+        if node_type == "Paren":
             return self._value(tree.this)
-        if kind in ("Cast", "TryCast") and type(tree.this).__name__ == "Literal" and tree.this.is_string:
+        if node_type in ("Cast", "TryCast") and type(tree.this).__name__ == "Literal" and tree.this.is_string:
             return str(tree.this.this)  # date '2026-01-01', timestamp '…': the column's type decides
         raise _NotATerm
 
 
 def _is_column(tree: Expr) -> bool:
-    kind = type(tree).__name__
-    return kind == "Column" or (
-        kind == "Dot" and _is_column(tree.this) and type(tree.expression).__name__ == "Identifier"
+    node_type = type(tree).__name__
+    return node_type == "Column" or (
+        node_type == "Dot" and _is_column(tree.this) and type(tree.expression).__name__ == "Identifier"
     )
 
 
@@ -400,25 +400,25 @@ def _check_expression(expression: pc.Expression, schema: pa.Schema) -> None:
         raise InvalidFilter(f"the filter does not fit the table's columns {schema.names}: {first}") from error
 
 
-def filter_columns(expression: pc.Expression, asked: pa.Schema, schema: pa.Schema | None = None) -> set[str]:
-    """Return the columns of `asked` that a filter over `schema` (default: the same) uses.
+def filter_columns(expression: pc.Expression, subset: pa.Schema, schema: pa.Schema | None = None) -> set[str]:
+    """Return the columns of `subset` that a filter over `schema` (default: the same) uses.
 
     Example:
         >>> sorted(filter_columns(pc.field("a") > pc.field("b"), pa.schema([(n, pa.int64()) for n in "abc"])))
         ['a', 'b']
     """
-    if not len(asked):
+    if not len(subset):
         return set()
     import pyarrow.dataset as ds
 
-    whole = asked if schema is None else schema
-    empty, text = whole.empty_table(), str(expression)
+    whole = subset if schema is None else schema
+    empty, printed_expression = whole.empty_table(), str(expression)
 
     def named_among(names: list[str]) -> set[str]:
         # Arrow does not expose an expression's columns; binding fails without a column that it
         # uses.
         without = set(names)
-        rest = empty.select([place for place, name in enumerate(whole.names) if name not in without])
+        rest = empty.select([index for index, name in enumerate(whole.names) if name not in without])
         try:
             ds.InMemoryDataset(rest).scanner(columns=[], filter=expression)
         except pa.ArrowException:
@@ -427,9 +427,9 @@ def filter_columns(expression: pc.Expression, asked: pa.Schema, schema: pa.Schem
         return set()
 
     # The text names every column that is used, and mostly no other one: few are left to search among.
-    shown = {name for name in asked.names if name in text}
-    hidden = [name for name in asked.names if name not in shown]
-    return named_among(hidden) | named_among([name for name in asked.names if name in shown])
+    shown = {name for name in subset.names if name in printed_expression}
+    hidden = [name for name in subset.names if name not in shown]
+    return named_among(hidden) | named_among([name for name in subset.names if name in shown])
 
 
 @contextmanager

@@ -198,11 +198,11 @@ def visible_at_end(timeline: Timeline, end: str | None) -> Timeline:
     if not end:
         return timeline
     later = {(i.time, i.action) for i in timeline.commits if i.order_time > end}
-    kept, old = (
+    active_instants, old = (
         [i for i in instants if (i.time, i.action) not in later] for instants in (timeline.instants, timeline.archived)
     )
-    kept += [Instant(time, action, State.INFLIGHT) for time, action in later]
-    return replace(timeline, instants=tuple(sorted(kept, key=lambda i: i.time)), archived=tuple(old))
+    active_instants += [Instant(time, action, State.INFLIGHT) for time, action in later]
+    return replace(timeline, instants=tuple(sorted(active_instants, key=lambda i: i.time)), archived=tuple(old))
 
 
 _Files = dict[tuple[str, str], BaseFile | None]

@@ -197,13 +197,13 @@ def _needed_columns(query: Query, rule: MergeRule) -> list[str]:
     """Return the columns to read in table order: requested, filtered by, or needed to merge. Pure."""
     if rule.custom is not None:
         data = {name for name in query.schema.names if name not in META_COLUMNS}
-        wanted = {RECORD_KEY, *data, *query.columns} | query.filter_columns
-        return [name for name in query.schema.names if name in wanted]
-    wanted = {RECORD_KEY, IS_DELETED, *query.columns, *(field.split(".", 1)[0] for field in rule.stored.fields)}
+        needed_columns = {RECORD_KEY, *data, *query.columns} | query.filter_columns
+        return [name for name in query.schema.names if name in needed_columns]
+    needed_columns = {RECORD_KEY, IS_DELETED, *query.columns, *(field.split(".", 1)[0] for field in rule.stored.fields)}
     if rule.delete is not None:
-        wanted.add(rule.delete.field)
-    wanted |= query.filter_columns
-    return [name for name in query.schema.names if name in wanted]
+        needed_columns.add(rule.delete.field)
+    needed_columns |= query.filter_columns
+    return [name for name in query.schema.names if name in needed_columns]
 
 
 def _stored_rows(work: _Work, file_slice: FileSlice, *, use_threads: bool) -> pa.Table:
@@ -283,9 +283,9 @@ class SliceStates:
         self._codes: Rows = encoded.indices.to_numpy().astype(np.int64)
         self._num_keys = len(encoded.dictionary)
         self._of_logs = _RowsOfKeys(np.arange(len(self._codes)), self._codes, self._num_keys)
-        places = pc.index_in(base.column(RECORD_KEY), value_set=encoded.dictionary).combine_chunks()
-        stored = np.flatnonzero(places.is_valid().to_numpy(zero_copy_only=False))
-        self._of_base = _RowsOfKeys(stored, places.drop_null().to_numpy().astype(np.int64), self._num_keys)
+        base_codes = pc.index_in(base.column(RECORD_KEY), value_set=encoded.dictionary).combine_chunks()
+        stored = np.flatnonzero(base_codes.is_valid().to_numpy(zero_copy_only=False))
+        self._of_base = _RowsOfKeys(stored, base_codes.drop_null().to_numpy().astype(np.int64), self._num_keys)
         # A row that comes to stand before others of its key is not folded: what discards rows would be forgotten.
         self._folds = _can_fold(rule) and bool((np.diff(self._ranks) >= 0).all())
         self._standing: Rows = np.full(self._num_keys, -1, np.int64)
@@ -299,7 +299,7 @@ class SliceStates:
             rows = self._of_logs.rows(keys)
             ranks = self._ranks[rows]
             return self._merged(keys, rows[ranks < rank]), self._merged(keys, rows[ranks <= rank])
-        begin, end = (int(place) for place in np.searchsorted(self._ranks, [rank, rank + 1]))
+        begin, end = (int(position) for position in np.searchsorted(self._ranks, [rank, rank + 1]))
         if begin < self._folded:
             self._standing[:], self._folded = -1, 0
         self._fold(np.arange(self._folded, begin))

@@ -105,8 +105,8 @@ def plan_query(schema: pa.Schema, columns: Sequence[str] | None, filter: Filter,
     if unknown:
         raise InvalidInputError(f"no column {', '.join(map(repr, unknown))}; the table has {schema.names}")
     everything = full.names if meta_columns else schema.names
-    wanted = everything if columns is None else [*(META_COLUMNS if meta_columns else ()), *columns]
-    return Query(tuple(dict.fromkeys(wanted)), parse_filter(filter, full), full)
+    requested_columns = everything if columns is None else [*(META_COLUMNS if meta_columns else ()), *columns]
+    return Query(tuple(dict.fromkeys(requested_columns)), parse_filter(filter, full), full)
 
 
 def _known_columns(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
@@ -156,11 +156,11 @@ def prune_partitions(table_at: TableAt, partitions: Iterable[PartitionPath], que
     spec = table_at.key_spec()
     guarantees = [partition_guarantee(spec, path, query.schema) for path in remaining]
     with computing():
-        kept = satisfiable(guarantees, query.condition.exact, query.schema)
-    if not kept.all():
+        mask = satisfiable(guarantees, query.condition.exact, query.schema)
+    if not mask.all():
         if not trusts_paths(table_at):
             return remaining
-        remaining = [remaining[index] for index in np.flatnonzero(kept).tolist()]
+        remaining = [remaining[index] for index in np.flatnonzero(mask).tolist()]
     return _pruned_by_times(table_at, remaining, query)
 
 
@@ -171,10 +171,10 @@ def _pruned_by_times(table_at: TableAt, partitions: list[PartitionPath], query: 
     if condition is None or not partitions or not names & query.filter_columns:
         return partitions
     with computing():
-        kept = satisfiable(time_guarantees(spec, partitions, query.schema), condition.exact, query.schema)
-    if kept.all() or not paths_tell_times(table_at):
+        mask = satisfiable(time_guarantees(spec, partitions, query.schema), condition.exact, query.schema)
+    if mask.all() or not paths_tell_times(table_at):
         return partitions
-    return [partitions[index] for index in np.flatnonzero(kept).tolist()]
+    return [partitions[index] for index in np.flatnonzero(mask).tolist()]
 
 
 def scan_batches(table_at: TableAt, files: Sequence[BaseFile], query: Query) -> Iterator[pa.RecordBatch]:
@@ -249,8 +249,8 @@ def file_fragments(
 
 def _has_columns(stored: pa.Schema, schema: pa.Schema) -> bool:
     """Return whether a file has each column once, in its type."""
-    places = ((field.type, stored.get_field_index(field.name)) for field in schema)
-    return all(place >= 0 and stored.field(place).type.equals(held) for held, place in places)
+    types_and_indices = ((field.type, stored.get_field_index(field.name)) for field in schema)
+    return all(index >= 0 and stored.field(index).type.equals(held) for held, index in types_and_indices)
 
 
 def _only_plain(groups: Sequence[ds.FileSystemDataset | BaseFile]) -> ds.FileSystemDataset | None:
@@ -399,8 +399,8 @@ def _has_mislabelled(stored: pa.Schema, schema: pa.Schema, names: Sequence[str])
 def _is_rounded(stored: pa.Schema, fields: Sequence[pa.Field]) -> bool:
     """Return whether a file has whole numbers where the table has floating point numbers that do not hold all of them."""
     # A name that a file has twice has no index.
-    places = [(field.type, stored.get_field_index(field.name)) for field in fields]
-    own = [(now, stored.field(place).type) for now, place in places if place >= 0]
+    types_and_indices = [(field.type, stored.get_field_index(field.name)) for field in fields]
+    own = [(now, stored.field(index).type) for now, index in types_and_indices if index >= 0]
     return any(pa.types.is_integer(have) and have.bit_width * 2 > now.bit_width for now, have in own)
 
 
@@ -433,9 +433,11 @@ class _ByName:
 
 def _by_name(table_at: TableAt, query: Query) -> _ByName:
     of_filter = frozenset(query.filter_columns)
-    asked = of_filter.union(query.columns)
-    millis = [f.name for f in query.schema if f.name in asked and pa.types.is_timestamp(f.type) and f.type.unit == "ms"]
-    return _ByName(table_at.client, _ids(table_at), asked, of_filter, _nested_fields(query), millis)
+    used_columns = of_filter.union(query.columns)
+    millis = [
+        f.name for f in query.schema if f.name in used_columns and pa.types.is_timestamp(f.type) and f.type.unit == "ms"
+    ]
+    return _ByName(table_at.client, _ids(table_at), used_columns, of_filter, _nested_fields(query), millis)
 
 
 def _ids(table_at: TableAt) -> ColumnIds | None:
@@ -449,7 +451,7 @@ def chosen_row_groups(table_at: TableAt, file: BaseFile, query: Query) -> Callab
 
 def _chooser(table_at: TableAt, file: BaseFile, query: Query) -> Callable[[pq.ParquetFile], list[int]]:
     ids = _ids(table_at)
-    places = None if ids is None else ids.at(file.instant)
+    column_places = None if ids is None else ids.at(file.instant)
 
     def choose(parquet: pq.ParquetFile) -> list[int]:
         condition = query.condition
@@ -457,7 +459,9 @@ def _chooser(table_at: TableAt, file: BaseFile, query: Query) -> Callable[[pq.Pa
             return list(range(parquet.num_row_groups))
         from lakefmt._core.read.skipping.guarantees import row_groups_left  # brings the metadata table along
 
-        return row_groups_left(parquet.metadata, parquet.schema_arrow, places, condition, query.schema, table_at.config)
+        return row_groups_left(
+            parquet.metadata, parquet.schema_arrow, column_places, condition, query.schema, table_at.config
+        )
 
     return choose
 
@@ -514,8 +518,8 @@ def _reconciled(table_at: TableAt, file: BaseFile, query: Query) -> Iterator[pa.
     """Yield the rows of a file that Arrow cannot read by names, row group by row group."""
     config, ids, choose = table_at.config, _ids(table_at), _chooser(table_at, file, query)
     if ids is not None and ids.at(file.instant) is not None:
-        wanted = {*query.columns, *query.filter_columns}
-        schema = pa.schema([field for field in query.schema if field.name in wanted])
+        used_columns = {*query.columns, *query.filter_columns}
+        schema = pa.schema([field for field in query.schema if field.name in used_columns])
         names = [RECORD_KEY, *(n for n in schema.names if n != RECORD_KEY)]
         for rows in table_at.row_reader().row_groups(file, names, choose):
             yield keep_rows(reconcile(rows, schema), query.condition).select(list(query.columns))

@@ -555,8 +555,8 @@ def read_planned_increment(
     Raises:
         SnapshotExpired: a file was cleaned away.
     """
-    asked = plan_query(client.at(plan.state).schema(), columns, filter, meta_columns=meta_columns)
-    query = replace(asked, condition=written_by(plan.commits, asked))
+    requested_query = plan_query(client.at(plan.state).schema(), columns, filter, meta_columns=meta_columns)
+    query = replace(requested_query, condition=written_by(plan.commits, requested_query))
     plain, logged = _plain_and_logged(slices, "snapshot")
     with _explaining(client, plan.start):
         rows = scan_table(client.at(plan.state), plain, query)

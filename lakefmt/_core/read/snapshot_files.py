@@ -76,12 +76,12 @@ def pinned_slices(
         _check_reach(table_at.timeline, bases)
     replaced = table_at.replaced()
     now = TableState(table_at.config, listing.timeline_after or table_at.client.timeline_store(table_at.config).load())
-    chosen = None if partitions is None else frozenset(partitions)
+    partition_set = None if partitions is None else frozenset(partitions)
     _check_not_undone(table_at.client.at(now), table_at.timeline)
     for clean, record in _later_cleans(table_at.client.at(now), table_at.state, end):
         removed = _of_groups(cleaned_files(record), groups)
-        if chosen is not None:
-            removed = _of_partitions(removed, chosen, prune)
+        if partition_set is not None:
+            removed = _of_partitions(removed, partition_set, prune)
         _check_present(table_at.client.at(now), table_at.state, (bases, logs), removed, replaced, clean, end)
     return build_slices(bases, logs, table_at.slicing(bases, logs), replaced)
 
@@ -118,12 +118,12 @@ def _check_present(
         )
 
 
-def _of_partitions(files: _Files, chosen: Collection[PartitionPath], prune: Prune | None) -> _Files:
+def _of_partitions(files: _Files, partitions: Collection[PartitionPath], prune: Prune | None) -> _Files:
     """Return the files of chosen partitions, and of those that would have been chosen, were they still there."""
-    others = {file.partition for part in files for file in part}.difference(chosen)
+    others = {file.partition for part in files for file in part}.difference(partitions)
     if prune is not None and others:
-        chosen = {*chosen, *prune(sorted(others))}
-    return [f for f in files[0] if f.partition in chosen], [f for f in files[1] if f.partition in chosen]
+        partitions = {*partitions, *prune(sorted(others))}
+    return [f for f in files[0] if f.partition in partitions], [f for f in files[1] if f.partition in partitions]
 
 
 def _of_groups(files: _Files, groups: Collection[tuple[str, str]] | None) -> _Files:

@@ -135,11 +135,11 @@ class SqlExpression:
 FindColumn = Callable[[tuple[str, ...]], Column | None]
 
 
-def parse_expression(text: str, schema: pa.Schema, find: FindColumn | None = None) -> SqlExpression:
+def parse_expression(sql: str, schema: pa.Schema, find: FindColumn | None = None) -> SqlExpression:
     """Return the Arrow expression of an SQL scalar expression over columns.
 
     Args:
-        text: such as ``"fare * 2"``, ``"case when n > 1 then upper(city) else city end"`` or ``"null"``.
+        sql: such as ``"fare * 2"``, ``"case when n > 1 then upper(city) else city end"`` or ``"null"``.
         schema: the columns, for their types and for messages.
         find: returns the expression and type of a column by the parts of its name, such as ``("source", "fare")``; None: the
             column or nested field of `schema`.
@@ -156,19 +156,19 @@ def parse_expression(text: str, schema: pa.Schema, find: FindColumn | None = Non
     import sqlglot
     from sqlglot import errors, exp
 
-    if len(text) > _MAX_TEXT:
-        raise InvalidExpression(f"the expression has {len(text):,} characters; at most {_MAX_TEXT:,} are read")
+    if len(sql) > _MAX_TEXT:
+        raise InvalidExpression(f"the expression has {len(sql):,} characters; at most {_MAX_TEXT:,} are read")
     try:
-        tree = sqlglot.parse_one(text, dialect="duckdb", into=exp.Condition)
+        tree = sqlglot.parse_one(sql, dialect="duckdb", into=exp.Condition)
         value = ExpressionTranslator(schema, find).value(tree)
     except (errors.ParseError, errors.TokenError) as error:
         first = str(error).splitlines()[0]
-        raise InvalidExpression(f"{text!r:.200} is not an SQL expression: {first}") from error
+        raise InvalidExpression(f"{sql!r:.200} is not an SQL expression: {first}") from error
     except RecursionError:
-        raise InvalidExpression(f"the expression {text!r:.200} is nested too deeply") from None
+        raise InvalidExpression(f"the expression {sql!r:.200} is nested too deeply") from None
     except InvalidFilter as error:
-        raise InvalidExpression(f"the expression {text!r:.200}: {error}") from error
-    return SqlExpression(text, value.expression, value.type)
+        raise InvalidExpression(f"the expression {sql!r:.200}: {error}") from error
+    return SqlExpression(sql, value.expression, value.type)
 
 
 def compute_expressions(rows: pa.Table, expressions: dict[str, SqlExpression]) -> pa.Table:
@@ -352,7 +352,9 @@ class ExpressionTranslator:
         if precision > 38:
             types = [pa.decimal256(each.precision, each.scale) for each in types]
         made = (pa.decimal256 if precision > 38 else pa.decimal128)(precision, scale)
-        return function(*(self._checked(value, kind) for value, kind in zip((left, right), types, strict=True))), made
+        return function(
+            *(self._checked(value, target) for value, target in zip((left, right), types, strict=True))
+        ), made
 
     def _add(self, tree: Expr) -> Column:
         shifted = self._shifted(tree, 1)
@@ -710,10 +712,10 @@ class ExpressionTranslator:
         common = self._common(values, tree)
         if pt.is_null(common):
             return pc.scalar(None), common
-        chosen = self._as(values[-1], common)
+        expression = self._as(values[-1], common)
         for holds, value in zip(reversed(conditions), reversed(values[:-1]), strict=True):
-            chosen = pc.if_else(holds, self._as(value, common), chosen)
-        return chosen, common
+            expression = pc.if_else(holds, self._as(value, common), expression)
+        return expression, common
 
     def _coalesce(self, tree: Expr) -> Column:
         values = [self.value(tree.this)]

@@ -191,9 +191,9 @@ def converted(value: Value, target: pa.DataType) -> pa.Scalar:
         raise InvalidExpression(f"{value.text:.200} is not a value of type {target}") from error
 
 
-def _moment_of(text: str, target: pa.DataType) -> pa.Scalar:
+def _moment_of(iso_moment: str, target: pa.DataType) -> pa.Scalar:
     """Return a date or a timestamp; a time without a zone is UTC."""
-    moment = datetime.fromisoformat(text.strip())
+    moment = datetime.fromisoformat(iso_moment.strip())
     aware = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
     if pt.is_date32(target):
         return pa.scalar(aware.date(), target)

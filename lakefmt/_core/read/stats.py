@@ -122,14 +122,14 @@ def draw_lines(entries: Sequence[TimelineEntry], *, titles: bool = True) -> Iter
         return
     rows = [_COLUMN_TITLES, *(_cells(entry) for entry in entries)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for place, row in enumerate(rows):
+    for row_number, row in enumerate(rows):
         padded = (
             cell.rjust(width) if index in _RIGHT_ALIGNED else cell.ljust(width)
             for index, (cell, width) in enumerate(zip(row, widths, strict=True))
         )
-        if place or titles:
+        if row_number or titles:
             yield "  ".join(padded).rstrip()
-        if 0 < place < len(rows) - 1:
+        if 0 < row_number < len(rows) - 1:
             yield "│"
 
 
@@ -218,8 +218,8 @@ class TimelineView:
         instants = [*((i, True) for i in old), *((i, False) for i in state.timeline)]
         instants.sort(key=lambda pair: pair[0].time)
         teller = EntryBuilder(client.at(state))
-        chosen = instants[-limit:] if limit else instants
-        return cls(tuple(teller.entry(i, was_archived) for i, was_archived in chosen), state.timeline, client)
+        shown_instants = instants[-limit:] if limit else instants
+        return cls(tuple(teller.entry(i, was_archived) for i, was_archived in shown_instants), state.timeline, client)
 
     def with_archived(self) -> TimelineView:
         """Return the current timeline with its archived instants.
@@ -421,7 +421,7 @@ def _undone_text(times: Sequence[str]) -> str:
 
 
 def _savepoint_text(user: str, comment: str) -> str:
-    return ": ".join(text for text in (f"made by {user}" if user else "", comment) if text)
+    return ": ".join(part for part in (f"made by {user}" if user else "", comment) if part)
 
 
 _NOTES: dict[Action, Callable[[_Body], str]] = {
@@ -631,14 +631,14 @@ def schema_history_table(table_at: TableAt) -> pa.Table:
     table_at = table_at.with_history()
     rows: list[tuple[object, ...]] = []
     before: dict[str, str] = {}
-    text_before = ""
+    schema_json_before = ""
     for commit in table_at.timeline.commits:
         metadata = table_at.commit_metadata(commit)
-        text = metadata.extra_metadata.get(SCHEMA_KEY, "")
-        if not text or text == text_before:
+        schema_json = metadata.extra_metadata.get(SCHEMA_KEY, "")
+        if not schema_json or schema_json == schema_json_before:
             continue
-        text_before = text
-        columns = {field.name: str(field.type) for field in table_at.client.cache.parse_schema(text)}
+        schema_json_before = schema_json
+        columns = {field.name: str(field.type) for field in table_at.client.cache.parse_schema(schema_json)}
         if columns == before and rows:
             continue
         added, dropped = [n for n in columns if n not in before], [n for n in before if n not in columns]

@@ -165,9 +165,9 @@ class UncommittedSnapshot(Snapshot):
         with_deletes = Incoming(_replaced(rows, identity_texts), resolved.deletes)
         merged = merge_into_base(base.cast(rows.schema), with_deletes, rule=rule).table
         plain_keys = merged.column(RECORD_KEY).combine_chunks()
-        places = codes_in(plain_keys, pa.concat_arrays([identity_texts, base.column(RECORD_KEY).combine_chunks()]))
+        indices = codes_in(plain_keys, pa.concat_arrays([identity_texts, base.column(RECORD_KEY).combine_chunks()]))
         originals = pa.concat_arrays([new_keys, stored.column(RECORD_KEY).combine_chunks()])
-        merged = _replaced(merged, originals.take(pa.array(places)))
+        merged = _replaced(merged, originals.take(pa.array(indices)))
         if any(header.stays for header in self.headers):
             merged = _in_stored_partitions(merged, plain_keys, base, spec)
         return merged
@@ -199,8 +199,8 @@ def _with_meta(rows: pa.Table, schema: pa.Schema, keys: pa.Array | None, partiti
 
 def _in_stored_partitions(rows: pa.Table, identities: pa.Array, stored: pa.Table, spec: KeySpec) -> pa.Table:
     """Return rows with the partition of the stored row of their key, and its values, as the commit will write them."""
-    places = pc.index_in(identities, value_set=stored.column(RECORD_KEY).combine_chunks())
-    paths = stored.column(PARTITION_PATH).combine_chunks().take(places)
+    indices = pc.index_in(identities, value_set=stored.column(RECORD_KEY).combine_chunks())
+    paths = stored.column(PARTITION_PATH).combine_chunks().take(indices)
     index = rows.schema.get_field_index(PARTITION_PATH)
     own = rows.column(index).combine_chunks()
     rows = rows.set_column(index, rows.schema.field(index), pc.coalesce(paths, own))

@@ -203,15 +203,15 @@ class ReadingVerbs(TableVerbs):
             state = replace(state.as_of(bound_of(self.client.at(state), as_of)), columns_of=columns_of)
         return Snapshot(self.client, state)
 
-    def _uncommitted(self, as_of: object, asked: object) -> Snapshot:
+    def _uncommitted(self, as_of: object, include_uncommitted: object) -> Snapshot:
         # Imported here: few programs have streams.
         from lakefmt._core.read.uncommitted import load_uncommitted
 
-        if flag_argument(asked, "include_uncommitted") and as_of is not None:
+        if flag_argument(include_uncommitted, "include_uncommitted") and as_of is not None:
             raise InvalidInputError(
                 "as_of names a moment of the timeline, and uncommitted rows are on none: give one of both"
             )
-        return load_uncommitted(self.client) if asked else self.snapshot()
+        return load_uncommitted(self.client) if include_uncommitted else self.snapshot()
 
     def read(
         self,

@@ -113,12 +113,12 @@ def is_followed_by_name(old: str, new: str) -> bool:
     return old == new or (old, new) in _FOLLOWED_BY_NAME
 
 
-def convert_stored(array: pa.Array, kind: str) -> pa.Array:
+def convert_stored(array: pa.Array, hudi_type: str) -> pa.Array:
     """Return stored values as the type that their column has now, as Hudi's readers convert them.
 
     Args:
         array: values of a file, not nested.
-        kind: the type in Hudi's words.
+        hudi_type: the type in Hudi's words.
 
     Raises:
         pa.ArrowInvalid: a value does not fit.
@@ -130,33 +130,33 @@ def convert_stored(array: pa.Array, kind: str) -> pa.Array:
         [datetime.date(2026, 1, 2), None]
     """
     have = array.type
-    decimal = decimal_of(kind)
+    decimal = decimal_of(hudi_type)
     if decimal is not None:
         return _to_decimal(array, pa.decimal128(*decimal))
-    if kind == "double" and pt.is_float32(have):
+    if hudi_type == "double" and pt.is_float32(have):
         return array.cast(pa.string()).cast(pa.float64())
-    if kind in ("double", "float"):
-        return array.cast(pa.float64() if kind == "double" else pa.float32(), safe=False)
-    if kind == "long" and pt.is_integer(have):
+    if hudi_type in ("double", "float"):
+        return array.cast(pa.float64() if hudi_type == "double" else pa.float32(), safe=False)
+    if hudi_type == "long" and pt.is_integer(have):
         return array.cast(pa.int64())
-    if kind == "string" and not pt.is_string(have):
+    if hudi_type == "string" and not pt.is_string(have):
         return array.cast(pa.string()) if pt.is_binary(have) else java_text(array, "")
-    if kind == "date" and pt.is_string(have):
+    if hudi_type == "date" and pt.is_string(have):
         return _matching_or_null(array, _DATE_TEXT).cast(pa.date32())
     return array
 
 
-def _to_decimal(array: pa.Array, kind: pa.DataType) -> pa.Array:
+def _to_decimal(array: pa.Array, decimal_type: pa.DataType) -> pa.Array:
     have = array.type
     if pt.is_integer(have):
-        return array.cast(pa.decimal128(38, 0)).cast(pa.decimal256(76, kind.scale)).cast(kind)
+        return array.cast(pa.decimal128(38, 0)).cast(pa.decimal256(76, decimal_type.scale)).cast(decimal_type)
     if pt.is_floating(have):
         array = array.cast(pa.string())
     if pt.is_string(array.type):
         numbers = _matching_or_null(array, _NUMBER_TEXT).cast(pa.decimal256(76, 38))
-        rounded = pc.round(numbers, ndigits=kind.scale, round_mode="half_towards_infinity")
-        return rounded.cast(pa.decimal256(76, kind.scale)).cast(kind)
-    return array.cast(pa.decimal256(76, kind.scale)).cast(kind) if pt.is_decimal(have) else array
+        rounded = pc.round(numbers, ndigits=decimal_type.scale, round_mode="half_towards_infinity")
+        return rounded.cast(pa.decimal256(76, decimal_type.scale)).cast(decimal_type)
+    return array.cast(pa.decimal256(76, decimal_type.scale)).cast(decimal_type) if pt.is_decimal(have) else array
 
 
 def _matching_or_null(texts: pa.Array, pattern: str) -> pa.Array:
@@ -222,7 +222,7 @@ def _renamed_columns(columns: Sequence[Column], path: Sequence[str], name: str) 
 
 
 def add_column(
-    schema: pa.Schema, name: str, kind: pa.DataType, position: Position, comment: str | None = None
+    schema: pa.Schema, name: str, data_type: pa.DataType, position: Position, comment: str | None = None
 ) -> pa.Schema:
     """Return the columns with a new one, which is null in all stored rows.
 
@@ -236,7 +236,7 @@ def add_column(
     """
     path = _column_path(name)
     _check_new_name(path[-1], name)
-    made = normalise_field(pa.field(path[-1], kind), name)
+    made = normalise_field(pa.field(path[-1], data_type), name)
     check_names([made], name.removesuffix(path[-1]))
     notes = None if comment is None else {AVRO_DOC: comment.encode()}
     made = pa.field(made.name, spark_type(made.type), nullable=True, metadata=notes)
@@ -296,10 +296,10 @@ def rename_column(schema: pa.Schema, old: str, new: str, bound: Bound) -> pa.Sch
     _check_new_name(last, new)
 
     def renamed(fields: _Fields) -> _Fields:
-        chosen = _field_named(fields, path[-1], old)
-        others = [field for field in fields if field is not chosen]
+        named_field = _field_named(fields, path[-1], old)
+        others = [field for field in fields if field is not named_field]
         _check_name_is_free(others, last, new)
-        return [field.with_name(last) if field is chosen else field for field in fields]
+        return [field.with_name(last) if field is named_field else field for field in fields]
 
     return _edited_schema(schema, path, renamed)
 
@@ -345,28 +345,30 @@ def update_column(
         _check_not_bound(name, bound, "changed")
 
     def updated(fields: _Fields) -> _Fields:
-        chosen = _field_named(fields, path[-1], name)
-        changed = chosen if kind is None else _with_type(chosen, kind, name)
+        named_field = _field_named(fields, path[-1], name)
+        changed = named_field if kind is None else _with_type(named_field, kind, name)
         if nullable is not None:
-            changed = changed.with_nullable(_checked_nullable(chosen, nullable, name))
+            changed = changed.with_nullable(_checked_nullable(named_field, nullable, name))
         if comment is not None:
             changed = changed.with_metadata({**(changed.metadata or {}), AVRO_DOC: comment.encode()})
-        result = [changed if field is chosen else field for field in fields]
-        return _moved_field(result, chosen.name, position, name) if position.is_given else result
+        result = [changed if field is named_field else field for field in fields]
+        return _moved_field(result, named_field.name, position, name) if position.is_given else result
 
     return _edited_schema(schema, path, updated, in_struct=position.is_given)
 
 
-def _with_type(field: pa.Field, kind: pa.DataType, name: str) -> pa.Field:
-    wanted = normalise_field(pa.field(field.name, kind), name)
-    wanted = wanted.with_type(spark_type(wanted.type))
-    if wanted.type == field.type:
+def _with_type(field: pa.Field, data_type: pa.DataType, name: str) -> pa.Field:
+    changed_field = normalise_field(pa.field(field.name, data_type), name)
+    changed_field = changed_field.with_type(spark_type(changed_field.type))
+    if changed_field.type == field.type:
         return field
-    if pt.is_nested(field.type) or pt.is_nested(wanted.type):
+    if pt.is_nested(field.type) or pt.is_nested(changed_field.type):
         raise SchemaMismatch(f"column {name!r} is {field.type}: change the fields in it, not the whole")
-    check_type_change(name, kind_of(field), kind_of(wanted))
+    check_type_change(name, kind_of(field), kind_of(changed_field))
     notes = {key: note for key, note in (field.metadata or {}).items() if key == AVRO_DOC}
-    return pa.field(field.name, wanted.type, field.nullable or AVRO_DEFAULT in (field.metadata or {}), notes or None)
+    return pa.field(
+        field.name, changed_field.type, field.nullable or AVRO_DEFAULT in (field.metadata or {}), notes or None
+    )
 
 
 def _checked_nullable(field: pa.Field, nullable: bool, name: str) -> bool:
@@ -410,10 +412,10 @@ def _check_not_bound(name: str, bound: Bound, done: str) -> None:
 
 
 def _field_named(fields: Sequence[pa.Field], last: str, name: str) -> pa.Field:
-    chosen = next((field for field in fields if field.name == last), None)
-    if chosen is None:
+    named_field = next((field for field in fields if field.name == last), None)
+    if named_field is None:
         raise InvalidInputError(f"no column {name!r}; there are {', '.join(repr(field.name) for field in fields)}")
-    return chosen
+    return named_field
 
 
 def _moved_field(fields: _Fields, last: str, position: Position, name: str) -> _Fields:
@@ -422,8 +424,8 @@ def _moved_field(fields: _Fields, last: str, position: Position, name: str) -> _
         return fields
     if position.after is not None and position.before is not None:
         raise InvalidInputError(f"column {name!r}: give after= or before=, not both")
-    asked = position.after if position.after is not None else position.before
-    beside = str(asked)
+    neighbour = position.after if position.after is not None else position.before
+    beside = str(neighbour)
     inside = name.rpartition(".")[0]
     if inside and beside.startswith(f"{inside}."):
         beside = beside[len(inside) + 1 :]
@@ -431,7 +433,7 @@ def _moved_field(fields: _Fields, last: str, position: Position, name: str) -> _
     rest = [field for field in fields if field is not moved]
     names = [field.name for field in rest]
     if beside not in names:
-        raise InvalidInputError(f"column {name!r} cannot be placed beside {asked!r}: there are {names}")
+        raise InvalidInputError(f"column {name!r} cannot be placed beside {neighbour!r}: there are {names}")
     index = names.index(beside) + (position.after is not None)
     return [*rest[:index], moved, *rest[index:]]
 
@@ -460,16 +462,22 @@ def _edited_fields(
     if len(path) == 1:
         return edit(fields)
     name = ".".join(whole)
-    chosen = _field_named(fields, path[0], ".".join(whole[: len(whole) - len(path) + 1]))
-    kind = chosen.type
-    if pt.is_struct(kind):
-        made = pa.struct(_edited_fields(struct_fields(kind), path[1:], edit, whole, in_struct))
-    elif pt.is_list(kind) or pt.is_map(kind):
-        part = kind.value_field.with_name("element") if pt.is_list(kind) else kind.item_field.with_name("value")
+    named_field = _field_named(fields, path[0], ".".join(whole[: len(whole) - len(path) + 1]))
+    data_type = named_field.type
+    if pt.is_struct(data_type):
+        made = pa.struct(_edited_fields(struct_fields(data_type), path[1:], edit, whole, in_struct))
+    elif pt.is_list(data_type) or pt.is_map(data_type):
+        part = (
+            data_type.value_field.with_name("element")
+            if pt.is_list(data_type)
+            else data_type.item_field.with_name("value")
+        )
         if path[1] != part.name or (in_struct and len(path) == 2):
-            raise InvalidInputError(f"no column {name!r}: {chosen.name!r} is {kind}, its part is {part.name!r}")
+            raise InvalidInputError(
+                f"no column {name!r}: {named_field.name!r} is {data_type}, its part is {part.name!r}"
+            )
         (part,) = _edited_fields([part], path[1:], edit, whole, in_struct)
-        made = list_type(part) if pt.is_list(kind) else map_type(part)
+        made = list_type(part) if pt.is_list(data_type) else map_type(part)
     else:
-        raise InvalidInputError(f"no column {name!r}: {chosen.name!r} is {kind}, which has no fields")
-    return [field.with_type(made) if field is chosen else field for field in fields]
+        raise InvalidInputError(f"no column {name!r}: {named_field.name!r} is {data_type}, which has no fields")
+    return [field.with_type(made) if field is named_field else field for field in fields]

@@ -116,12 +116,12 @@ class AvroField:
 
 
 def parse_avro_schema(
-    text: str | bytes, *, max_characters: int = _MAX_SCHEMA_CHARACTERS, max_depth: int = _MAX_TREE_DEPTH
+    json_text: str | bytes, *, max_characters: int = _MAX_SCHEMA_CHARACTERS, max_depth: int = _MAX_TREE_DEPTH
 ) -> AvroType:
     """Return the tree of an Avro schema in JSON.
 
     Parameters:
-        text: the JSON text.
+        json_text: the JSON text.
         max_characters: a longer text is refused before it is parsed.
         max_depth: levels of records, arrays and maps inside each other; a union is no level.
 
@@ -133,10 +133,10 @@ def parse_avro_schema(
         >>> parse_avro_schema('{"type": "array", "items": ["null", "long"]}').parts[0].kind
         'union'
     """
-    if len(text) > max_characters:
-        raise MalformedAvro(f"schema of {len(text):,} characters; at most {max_characters:,} are read")
+    if len(json_text) > max_characters:
+        raise MalformedAvro(f"schema of {len(json_text):,} characters; at most {max_characters:,} are read")
     try:
-        node = json.loads(text, parse_constant=_refuse_constant)
+        node = json.loads(json_text, parse_constant=_refuse_constant)
     except RecursionError:
         raise MalformedAvro("schema is nested too deeply") from None
     except ValueError as error:
@@ -174,18 +174,18 @@ class _SchemaParser:
             return self._union(node, namespace, path, depth)
         if not isinstance(node, dict):
             raise MalformedAvro(f"{_place_in_schema(path)} {node!r:.60} is not an Avro type")
-        kind = node.get("type")
-        if not isinstance(kind, str):
-            return self.parse(kind, namespace, path, depth + 1)
-        if kind in _PRIMITIVES:
-            return AvroType(kind, attributes=node)
-        if kind in _ITEM_KEYS:
-            inside = _join_path(path, "element" if kind == "array" else "value")
-            item = self._value(_required_attribute(node, _ITEM_KEYS[kind], path), namespace, inside, depth)
-            return self._measured(AvroType(kind, parts=(item,), attributes=node), path)
-        if kind in _NAMED_KINDS:
-            return self._define(node, kind, namespace, path, depth)
-        return self._reference(kind, namespace, path)
+        avro_type = node.get("type")
+        if not isinstance(avro_type, str):
+            return self.parse(avro_type, namespace, path, depth + 1)
+        if avro_type in _PRIMITIVES:
+            return AvroType(avro_type, attributes=node)
+        if avro_type in _ITEM_KEYS:
+            inside = _join_path(path, "element" if avro_type == "array" else "value")
+            item = self._value(_required_attribute(node, _ITEM_KEYS[avro_type], path), namespace, inside, depth)
+            return self._measured(AvroType(avro_type, parts=(item,), attributes=node), path)
+        if avro_type in _NAMED_KINDS:
+            return self._define(node, avro_type, namespace, path, depth)
+        return self._reference(avro_type, namespace, path)
 
     def _value(self, node: object, namespace: str, path: str, depth: int) -> AvroType:
         """Return the type of a field, item or map value: one that takes at least a byte."""
@@ -220,7 +220,7 @@ class _SchemaParser:
             raise UnsupportedAvro(f"{_place_in_schema(path)} type {name!r:.60} contains itself")
         return definition
 
-    def _define(self, node: Mapping[str, object], kind: str, namespace: str, path: str, depth: int) -> AvroType:
+    def _define(self, node: Mapping[str, object], type_name: str, namespace: str, path: str, depth: int) -> AvroType:
         stated = node.get("namespace")
         namespace = (
             _name_of_node({"namespace": stated}, "namespace", path) if stated else "" if stated == "" else namespace
@@ -229,12 +229,12 @@ class _SchemaParser:
         if full in self.named:
             raise MalformedAvro(f"{_place_in_schema(path)} type {full!r:.60} is defined twice")
         self.named[full] = None
-        if kind == "enum":
+        if type_name == "enum":
             made = AvroType(
-                kind, full, _accepted_names(node, full, path), symbols=_strings_attribute(node, "symbols", path)
+                type_name, full, _accepted_names(node, full, path), symbols=_strings_attribute(node, "symbols", path)
             )
-        elif kind == "fixed":
-            made = AvroType(kind, full, _accepted_names(node, full, path), size=_fixed_size(node, path))
+        elif type_name == "fixed":
+            made = AvroType(type_name, full, _accepted_names(node, full, path), size=_fixed_size(node, path))
         else:
             fields = self._fields(node, full.rpartition(".")[0], path, depth)
             made = AvroType("record", full, _accepted_names(node, full, path), fields)
@@ -254,8 +254,8 @@ class _SchemaParser:
         if not isinstance(entry, dict):
             raise MalformedAvro(f"{_place_in_schema(path)} {entry!r:.60} is not a field")
         name, doc = _name_of_node(entry, "name", path), entry.get("doc")
-        kind = self._value(_required_attribute(entry, "type", path), namespace, _join_path(path, name), depth)
-        return AvroField(name, kind, entry.get("default", ABSENT), doc if isinstance(doc, str) else "")
+        field_type = self._value(_required_attribute(entry, "type", path), namespace, _join_path(path, name), depth)
+        return AvroField(name, field_type, entry.get("default", ABSENT), doc if isinstance(doc, str) else "")
 
     def _measured(self, made: AvroType, path: str) -> AvroType:
         """Return `made` with its height and nodes, which count through references as the depth of the text does not."""
@@ -380,25 +380,25 @@ def arrow_to_avro(schema: pa.Schema, table_name: str, with_meta: bool = False) -
     """
     # A commit asks twice, and the schema rarely changes; its bytes hold the metadata that equality leaves out.
     key = (schema.serialize().to_pybytes(), table_name, with_meta)
-    text = _cached_texts.get(key)
-    if text is None:
+    avro_json = _cached_texts.get(key)
+    if avro_json is None:
         safe = _avro_name(table_name)
         fields = list(with_meta_columns(schema) if with_meta else schema)
-        text = _dumps(_AvroWriter().record(fields, f"{safe}_record", f"hoodie.{safe}", ""))
+        avro_json = _dumps(_AvroWriter().record(fields, f"{safe}_record", f"hoodie.{safe}", ""))
         if len(_cached_texts) >= _MOST_CACHED_TEXTS:
             _cached_texts.clear()
-        _cached_texts[key] = text
-    return text
+        _cached_texts[key] = avro_json
+    return avro_json
 
 
-def _avro_name(text: str) -> str:
-    """Return `text` with every character that is illegal in an Avro name replaced by two underscores.
+def _avro_name(name: str) -> str:
+    """Return `name` with every character that is illegal in an Avro name replaced by two underscores.
 
     Example:
         >>> _avro_name("1-fish"), _avro_name("trips")
         ('____fish', 'trips')
     """
-    return re.sub(r"^[0-9]|[^A-Za-z0-9_]", "__", text)
+    return re.sub(r"^[0-9]|[^A-Za-z0-9_]", "__", name)
 
 
 @dataclass
@@ -415,11 +415,11 @@ class _AvroWriter:
     def member(self, member: pa.Field, namespace: str, path: str) -> Json:
         notes = member.metadata or {}
         default = _loads(notes[AVRO_DEFAULT]) if AVRO_DEFAULT in notes else None
-        kind = self.optional(member, member.name, namespace, path)
+        avro_json = self.optional(member, member.name, namespace, path)
         if default is not None and member.nullable:
             # The type of a default is the first of the union.
-            kind = list(reversed(cast("list[Json]", kind)))
-        entry: dict[str, Json] = {"name": member.name, "type": kind}
+            avro_json = list(reversed(cast("list[Json]", avro_json)))
+        entry: dict[str, Json] = {"name": member.name, "type": avro_json}
         if AVRO_DOC in notes or member.name in META_COLUMNS:
             entry["doc"] = notes.get(AVRO_DOC, b"").decode("utf-8", "replace")
         if default is not None or member.nullable:
@@ -427,50 +427,59 @@ class _AvroWriter:
         return entry
 
     def optional(self, member: pa.Field, name: str, namespace: str, path: str) -> Json:
-        kind = self.kept(member) or self.type(member.type, name, namespace, path)
-        return ["null", kind] if member.nullable else kind
+        avro_json = self.kept(member) or self.type(member.type, name, namespace, path)
+        return ["null", avro_json] if member.nullable else avro_json
 
     def kept(self, member: pa.Field) -> Json:
         """Return the Avro type that the field was read from, if that still is the field's type."""
-        text = (member.metadata or {}).get(_AVRO_TYPE)
-        kind = None if text is None else _loads(text)
-        if not isinstance(kind, dict):
+        json_text = (member.metadata or {}).get(_AVRO_TYPE)
+        avro_json = None if json_text is None else _loads(json_text)
+        if not isinstance(avro_json, dict):
             return None
         try:
-            tree = avro_tree(kind, max_depth=_MAX_TABLE_LEVELS)
+            tree = avro_tree(avro_json, max_depth=_MAX_TABLE_LEVELS)
         except MalformedAvro:
             return None
         if not _is_avro_of(tree, member.type):
             return None
-        if not tree.name or self.defined.setdefault(tree.name, kind) is kind:
-            return kind
-        return tree.name if self.defined[tree.name] == kind else None
+        if not tree.name or self.defined.setdefault(tree.name, avro_json) is avro_json:
+            return avro_json
+        return tree.name if self.defined[tree.name] == avro_json else None
 
-    def type(self, kind: pa.DataType, name: str, namespace: str, path: str) -> Json:
-        if pt.is_struct(kind):
-            return self.record(struct_fields(kind), name, namespace, path)
-        if pt.is_list(kind):
+    def type(self, arrow_type: pa.DataType, name: str, namespace: str, path: str) -> Json:
+        if pt.is_struct(arrow_type):
+            return self.record(struct_fields(arrow_type), name, namespace, path)
+        if pt.is_list(arrow_type):
             return {
                 "type": "array",
-                "items": self.optional(kind.value_field, name, namespace, _join_path(path, "element")),
+                "items": self.optional(arrow_type.value_field, name, namespace, _join_path(path, "element")),
             }
-        if pt.is_map(kind) and pt.is_string(kind.key_type):
-            return {"type": "map", "values": self.optional(kind.item_field, name, namespace, _join_path(path, "value"))}
-        return _avro_of_leaf(kind, f"{namespace}.{name}", path)
+        if pt.is_map(arrow_type) and pt.is_string(arrow_type.key_type):
+            return {
+                "type": "map",
+                "values": self.optional(arrow_type.item_field, name, namespace, _join_path(path, "value")),
+            }
+        return _avro_of_leaf(arrow_type, f"{namespace}.{name}", path)
 
 
-def _avro_of_leaf(kind: pa.DataType, namespace: str, path: str) -> Json:
-    if pt.is_timestamp(kind) and kind.tz is not None:
-        kind = pa.timestamp(kind.unit, "UTC")
-    if str(kind) in _AVRO_OF_ARROW:
-        return _AVRO_OF_ARROW[str(kind)]
+def _avro_of_leaf(arrow_type: pa.DataType, namespace: str, path: str) -> Json:
+    if pt.is_timestamp(arrow_type) and arrow_type.tz is not None:
+        arrow_type = pa.timestamp(arrow_type.unit, "UTC")
+    if str(arrow_type) in _AVRO_OF_ARROW:
+        return _AVRO_OF_ARROW[str(arrow_type)]
     fixed: dict[str, Json] = {"type": "fixed", "name": "fixed", "namespace": namespace}
-    if pt.is_decimal128(kind) and 0 <= kind.scale <= kind.precision:
-        logical: dict[str, Json] = {"logicalType": "decimal", "precision": kind.precision, "scale": kind.scale}
-        return {**fixed, "size": decimal_bytes(kind.precision), **logical}
-    if pt.is_fixed_size_binary(kind) and not pt.is_decimal(kind):
-        return {**fixed, "size": kind.byte_width}
-    raise SchemaMismatch(f"column {path!r} has type {kind}, which has no Avro counterpart: normalise the schema first")
+    if pt.is_decimal128(arrow_type) and 0 <= arrow_type.scale <= arrow_type.precision:
+        logical: dict[str, Json] = {
+            "logicalType": "decimal",
+            "precision": arrow_type.precision,
+            "scale": arrow_type.scale,
+        }
+        return {**fixed, "size": decimal_bytes(arrow_type.precision), **logical}
+    if pt.is_fixed_size_binary(arrow_type) and not pt.is_decimal(arrow_type):
+        return {**fixed, "size": arrow_type.byte_width}
+    raise SchemaMismatch(
+        f"column {path!r} has type {arrow_type}, which has no Avro counterpart: normalise the schema first"
+    )
 
 
 def decimal_bytes(precision: int) -> int:
@@ -483,9 +492,9 @@ def decimal_bytes(precision: int) -> int:
     return int(10**precision - 1).bit_length() // 8 + 1
 
 
-def _is_avro_of(kind: AvroType, arrow: pa.DataType) -> bool:
+def _is_avro_of(avro_type: AvroType, arrow: pa.DataType) -> bool:
     try:
-        return bool(_arrow_type(kind, "").type == arrow)
+        return bool(_arrow_type(avro_type, "").type == arrow)
     except (CorruptFile, UnsupportedFeature):
         return False
 
@@ -494,15 +503,15 @@ def _is_avro_of(kind: AvroType, arrow: pa.DataType) -> bool:
 
 
 @lru_cache(maxsize=64)
-def avro_to_arrow(text: str, *, all_known: bool = True) -> pa.Schema:
-    """Return the Arrow schema of the Avro record that `text` describes (docs/format.md, Column types).
+def avro_to_arrow(avro_json: str, *, all_known: bool = True) -> pa.Schema:
+    """Return the Arrow schema of the Avro record that `avro_json` describes (docs/format.md, Column types).
 
     Args:
-        text: JSON.
+        avro_json: JSON.
         all_known: every column has a type that is known here; False: in the place of others stands :func:`unknown_column`.
 
     Raises:
-        CorruptFile: `text` is no Avro record, or too large or too deep to be one that a table has.
+        CorruptFile: `avro_json` is no Avro record, or too large or too deep to be one that a table has.
         UnsupportedFeature: a union of several types, a type that holds itself, or a logical type unknown here.
 
     Example:
@@ -510,7 +519,7 @@ def avro_to_arrow(text: str, *, all_known: bool = True) -> pa.Schema:
         id: int64
     """
     try:
-        record = parse_avro_schema(text, max_characters=_MAX_TABLE_SCHEMA_CHARACTERS, max_depth=_MAX_TABLE_LEVELS)
+        record = parse_avro_schema(avro_json, max_characters=_MAX_TABLE_SCHEMA_CHARACTERS, max_depth=_MAX_TABLE_LEVELS)
     except UnsupportedAvro as error:
         raise UnsupportedFeature(f"Avro schema that no table can have: {error}") from None
     except MalformedAvro as error:
@@ -565,9 +574,9 @@ def check_known(schema: pa.Schema) -> None:
             raise UnsupportedFeature(why)
 
 
-def _loads(text: str | bytes) -> Json:
+def _loads(json_text: str | bytes) -> Json:
     try:
-        return cast("Json", json.loads(text))
+        return cast("Json", json.loads(json_text))
     except (ValueError, RecursionError) as error:
         raise CorruptFile(f"an Avro schema is no JSON: {error}") from None
 
@@ -605,7 +614,7 @@ def _arrow_type(node: AvroType, path: str) -> _ArrowType:
     if node.kind == "null":
         raise UnsupportedFeature(f"column {path!r} has the Avro type null, which holds nothing")
     # What a logical type makes of a record (a VARIANT), a list or a map is passed on as it is stored.
-    kept = (
+    definition = (
         None
         if _logical_type(node, path) is None
         else _full_definition(node)
@@ -614,11 +623,11 @@ def _arrow_type(node: AvroType, path: str) -> _ArrowType:
     )
     if node.kind == "record":
         return _ArrowType(
-            pa.struct([_arrow_field(each, _join_path(path, each.name)) for each in node.fields]), kept=kept
+            pa.struct([_arrow_field(each, _join_path(path, each.name)) for each in node.fields]), kept=definition
         )
     inside = _join_path(path, "element" if node.kind == "array" else "value")
     item = _arrow_type(node.parts[0], inside).field("element")
-    return _ArrowType(list_type(item) if node.kind == "array" else map_type(item), kept=kept)
+    return _ArrowType(list_type(item) if node.kind == "array" else map_type(item), kept=definition)
 
 
 def _arrow_field(member: AvroField, path: str) -> pa.Field:

@@ -130,14 +130,14 @@ def null_element_columns(table: pa.Table) -> list[str]:
     ]
 
 
-def _has_null_elements(array: pa.Array, kind: pa.DataType) -> bool:
-    if pt.is_struct(kind):
-        fields = struct_fields(kind)
+def _has_null_elements(array: pa.Array, data_type: pa.DataType) -> bool:
+    if pt.is_struct(data_type):
+        fields = struct_fields(data_type)
         return any(_has_null_elements(child, inner.type) for child, inner in zip(array.flatten(), fields, strict=True))
-    if pt.is_list(kind):
+    if pt.is_list(data_type):
         values = array.flatten()
-        return values.null_count > 0 or _has_null_elements(values, kind.value_type)
-    return bool(pt.is_map(kind)) and _has_null_elements(_entries_of_maps(array)[2], kind.item_type)
+        return values.null_count > 0 or _has_null_elements(values, data_type.value_type)
+    return bool(pt.is_map(data_type)) and _has_null_elements(_entries_of_maps(array)[2], data_type.item_type)
 
 
 def _check_bytes(table: pa.Table) -> None:
@@ -229,31 +229,33 @@ class _Walk:
         return pa.nulls(length, field.type)
 
     def array(self, array: pa.Array, field: pa.Field, path: str, row: int | None) -> pa.Array:
-        array, kind = plain_array(array), field.type
-        if _is_same_type(array.type, kind):
+        array, data_type = plain_array(array), field.type
+        if _is_same_type(array.type, data_type):
             return array
         if pt.is_null(array.type):
-            return pa.nulls(len(array), kind)
-        if pt.is_struct(kind) and pt.is_struct(array.type):
-            return self.struct(array, kind, path)
-        if pt.is_list(kind) and is_list_like(array.type):
-            return self.list(array, kind, path)
-        if pt.is_map(kind) and pt.is_map(array.type):
-            return self.map(array, kind, path)
+            return pa.nulls(len(array), data_type)
+        if pt.is_struct(data_type) and pt.is_struct(array.type):
+            return self.struct(array, data_type, path)
+        if pt.is_list(data_type) and is_list_like(array.type):
+            return self.list(array, data_type, path)
+        if pt.is_map(data_type) and pt.is_map(array.type):
+            return self.map(array, data_type, path)
         try:
-            return self.leaf(array, kind)
+            return self.leaf(array, data_type)
         except _CAST_REFUSALS as error:
-            failing = None if row is None else _first_row_that_fails(array, kind, self.leaf)
+            failing = None if row is None else _first_row_that_fails(array, data_type, self.leaf)
             where = (
                 ""
                 if failing is None or row is None
                 else f" (first at row {row + failing}: {_shown_value(array[failing])})"
             )
-            raise self.error(f"column {path!r} holds {array.type}, not the table's {kind}: {error}{where}") from None
+            raise self.error(
+                f"column {path!r} holds {array.type}, not the table's {data_type}: {error}{where}"
+            ) from None
 
-    def struct(self, array: pa.StructArray, kind: pa.DataType, path: str) -> pa.Array:
+    def struct(self, array: pa.StructArray, data_type: pa.DataType, path: str) -> pa.Array:
         have = {field.name: child for field, child in zip(struct_fields(array.type), array.flatten(), strict=True)}
-        want = struct_fields(kind)
+        want = struct_fields(data_type)
         unknown = sorted(set(have) - {field.name for field in want})
         if self.drops and _SHREDDED_FIELD in unknown and {field.name for field in want} == _VARIANT_FIELDS:
             raise UnsupportedFeature(
@@ -269,17 +271,19 @@ class _Walk:
         ]
         return pa.StructArray.from_arrays(children, fields=want, mask=_null_mask(array))
 
-    def list(self, array: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
+    def list(self, array: pa.Array, data_type: pa.DataType, path: str) -> pa.Array:
         lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
-        values = self.array(array.flatten(), kind.value_field, f"{path}.element", None)
-        return pa.ListArray.from_arrays(_offsets_of_lengths(lengths, path), values, type=kind, mask=_null_mask(array))
+        values = self.array(array.flatten(), data_type.value_field, f"{path}.element", None)
+        return pa.ListArray.from_arrays(
+            _offsets_of_lengths(lengths, path), values, type=data_type, mask=_null_mask(array)
+        )
 
-    def map(self, array: pa.MapArray, kind: pa.DataType, path: str) -> pa.Array:
+    def map(self, array: pa.MapArray, data_type: pa.DataType, path: str) -> pa.Array:
         lengths, keys, items = _entries_of_maps(array)
-        keys = self.array(keys, kind.key_field, f"{path}.key", None)
-        items = self.array(items, kind.item_field, f"{path}.value", None)
+        keys = self.array(keys, data_type.key_field, f"{path}.key", None)
+        items = self.array(items, data_type.item_field, f"{path}.value", None)
         return pa.MapArray.from_arrays(
-            _offsets_of_lengths(lengths, path), keys, items, type=kind, mask=_null_mask(array)
+            _offsets_of_lengths(lengths, path), keys, items, type=data_type, mask=_null_mask(array)
         )
 
 
@@ -318,8 +322,8 @@ def _entries_of_maps(array: pa.MapArray) -> tuple[npt.NDArray[np.int64], pa.Arra
         start, count = int(bounds[0]), int(bounds[-1] - bounds[0])
         return lengths, array.keys.slice(start, count), array.items.slice(start, count)
     gaps = np.repeat(bounds[:-1] - (np.cumsum(lengths) - lengths), lengths)
-    chosen = from_numpy(gaps + np.arange(len(gaps)))
-    return lengths, array.keys.take(chosen), array.items.take(chosen)
+    indices = from_numpy(gaps + np.arange(len(gaps)))
+    return lengths, array.keys.take(indices), array.items.take(indices)
 
 
 # ------------------------------------------------------------------------------------------------------ plain values
@@ -340,8 +344,8 @@ _TYPE_FAMILIES: Final[Sequence[tuple[str, Callable[[pa.DataType], bool]]]] = (
 _EXACT_CASTS: Final = frozenset({("integer", "float"), ("integer", "decimal"), ("float", "integer")})
 
 
-def _family(kind: pa.DataType) -> str:
-    return next((name for name, check in _TYPE_FAMILIES if check(kind)), str(kind))
+def _family(data_type: pa.DataType) -> str:
+    return next((name for name, check in _TYPE_FAMILIES if check(data_type)), str(data_type))
 
 
 def is_castable(have: pa.DataType, want: pa.DataType) -> bool:
@@ -355,17 +359,17 @@ def is_castable(have: pa.DataType, want: pa.DataType) -> bool:
     return pt.is_null(have) or families[0] == families[1] or families in _EXACT_CASTS
 
 
-def _cast_exactly(array: pa.Array, kind: pa.DataType) -> pa.Array:
+def _cast_exactly(array: pa.Array, data_type: pa.DataType) -> pa.Array:
     """Cast without losing information, or raise Arrow's error."""
-    if not is_castable(array.type, kind):
+    if not is_castable(array.type, data_type):
         raise pa.ArrowTypeError("one is not the other")
-    if pt.is_integer(array.type) and pt.is_decimal(kind):
+    if pt.is_integer(array.type) and pt.is_decimal(data_type):
         # Arrow checks the largest number of the type, not the actual ones.
         array = array.cast(pa.decimal128(38, 0))
-    if pt.is_decimal(array.type) and pt.is_decimal(kind) and _is_too_large(array, kind):
-        raise pa.ArrowInvalid(f"a number has more than {kind.precision - kind.scale} digits before the point")
-    converted = array.cast(kind)
-    if pt.is_floating(kind) and pt.is_floating(array.type) and kind.bit_width < array.type.bit_width:
+    if pt.is_decimal(array.type) and pt.is_decimal(data_type) and _is_too_large(array, data_type):
+        raise pa.ArrowInvalid(f"a number has more than {data_type.precision - data_type.scale} digits before the point")
+    converted = array.cast(data_type)
+    if pt.is_floating(data_type) and pt.is_floating(array.type) and data_type.bit_width < array.type.bit_width:
         # Arrow rounds here, even in safe casts.
         rounded = pc.and_(pc.not_equal(converted.cast(array.type), array), pc.invert(pc.is_nan(array)))
         if rounded.true_count:
@@ -373,32 +377,32 @@ def _cast_exactly(array: pa.Array, kind: pa.DataType) -> pa.Array:
     return converted
 
 
-def _is_too_large(array: pa.Array, kind: pa.DataType) -> bool:
-    """Return whether a decimal has more integer digits than `kind`: Arrow lets some of them overflow."""
-    whole = kind.precision - kind.scale
+def _is_too_large(array: pa.Array, decimal_type: pa.DataType) -> bool:
+    """Return whether a decimal has more integer digits than `decimal_type`: Arrow lets some of them overflow."""
+    whole = decimal_type.precision - decimal_type.scale
     if array.type.precision - array.type.scale <= whole:
         return False
     bound = pa.scalar(decimal.Decimal(10**whole), array.type)
     return bool(pc.greater_equal(pc.abs(array), bound).true_count)
 
 
-def _first_row_that_fails(array: pa.Array, kind: pa.DataType, leaf: _LeafCast) -> int | None:
+def _first_row_that_fails(array: pa.Array, data_type: pa.DataType, leaf: _LeafCast) -> int | None:
     """Return the first row that `leaf` cannot cast, by bisection; None if it cannot cast even an empty array."""
     good, bad = 0, len(array)
-    if _fails_to_cast(array.slice(0, 0), kind, leaf):
+    if _fails_to_cast(array.slice(0, 0), data_type, leaf):
         return None
     while bad - good > 1:
         middle = (good + bad) // 2
-        if _fails_to_cast(array.slice(good, middle - good), kind, leaf):
+        if _fails_to_cast(array.slice(good, middle - good), data_type, leaf):
             bad = middle
         else:
             good = middle
     return good
 
 
-def _fails_to_cast(array: pa.Array, kind: pa.DataType, leaf: _LeafCast) -> bool:
+def _fails_to_cast(array: pa.Array, data_type: pa.DataType, leaf: _LeafCast) -> bool:
     try:
-        leaf(array, kind)
+        leaf(array, data_type)
     except _CAST_REFUSALS:
         return True
     return False
@@ -411,7 +415,7 @@ def _shown_value(value: pa.Scalar) -> str:
         return "a value that Python cannot show"
 
 
-def is_mislabelled(stored: pa.DataType, kind: pa.DataType) -> bool:
+def is_mislabelled(stored: pa.DataType, data_type: pa.DataType) -> bool:
     """Return whether times of a file are milliseconds that are labelled as microseconds.
 
     Hudi 0.14 to 1.0 wrote files so where the table's schema says ``timestamp-millis``. Newer releases take every such label for
@@ -421,25 +425,27 @@ def is_mislabelled(stored: pa.DataType, kind: pa.DataType) -> bool:
         >>> is_mislabelled(pa.timestamp("us", "UTC"), pa.timestamp("ms", "UTC"))
         True
     """
-    return bool(pt.is_timestamp(kind) and kind.unit == "ms" and pt.is_timestamp(stored) and stored.unit == "us")
+    return bool(
+        pt.is_timestamp(data_type) and data_type.unit == "ms" and pt.is_timestamp(stored) and stored.unit == "us"
+    )
 
 
-def _cast_forward(array: pa.Array, kind: pa.DataType) -> pa.Array:
+def _cast_forward(array: pa.Array, data_type: pa.DataType) -> pa.Array:
     """Cast stored values to the current schema as Hudi's readers do."""
-    have, want = _family(array.type), _family(kind)
-    if is_mislabelled(array.type, kind):
-        return array.cast(pa.int64()).cast(kind)
+    have, want = _family(array.type), _family(data_type)
+    if is_mislabelled(array.type, data_type):
+        return array.cast(pa.int64()).cast(data_type)
     if want == "text" and have not in ("text", "bytes"):
-        return java_text(array, "").cast(kind)
+        return java_text(array, "").cast(data_type)
     if (have, want) in (("integer", "float"), ("timestamp", "timestamp"), ("time", "time")):
         # Widening a long to a float rounds; finer times come only from files of other engines.
-        return array.cast(kind, safe=False)
+        return array.cast(data_type, safe=False)
     if (have, want) in (("integer", "timestamp"), ("integer", "date"), ("integer", "time")):
         # A file without the annotation: the number is the time.
-        return array.cast(kind)
+        return array.cast(data_type)
     if {have, want} == {"text", "bytes"} or (have, want) == ("timestamp", "integer"):
-        return array.cast(kind)
-    return _cast_exactly(array, kind)
+        return array.cast(data_type)
+    return _cast_exactly(array, data_type)
 
 
 # ------------------------------------------------------------------------------------------------------------ nulls
@@ -447,12 +453,12 @@ def _cast_forward(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 def _has_promises(field: pa.Field) -> bool:
     """Return whether the field forbids nulls at any depth, as required fields and lists do."""
-    kind = field.type
-    if not field.nullable or pt.is_list(kind):
+    data_type = field.type
+    if not field.nullable or pt.is_list(data_type):
         return True
-    if pt.is_struct(kind):
-        return any(_has_promises(child) for child in struct_fields(kind))
-    return bool(pt.is_map(kind)) and _has_promises(kind.item_field)
+    if pt.is_struct(data_type):
+        return any(_has_promises(child) for child in struct_fields(data_type))
+    return bool(pt.is_map(data_type)) and _has_promises(data_type.item_field)
 
 
 #: The parts of a VARIANT as it is stored, and the one that takes values out of them.
@@ -463,37 +469,37 @@ _SHREDDED_FIELD: Final = "typed_value"
 @lru_cache(maxsize=4096)
 def _is_required_within(field: pa.Field) -> bool:
     """Return whether the field or any nested field is required."""
-    kind = field.type
+    data_type = field.type
     if not field.nullable:
         return True
-    if pt.is_struct(kind):
-        return any(_is_required_within(child) for child in struct_fields(kind))
-    if pt.is_map(kind):
-        return _is_required_within(kind.item_field)
-    return bool(pt.is_list(kind)) and _is_required_within(kind.value_field)
+    if pt.is_struct(data_type):
+        return any(_is_required_within(child) for child in struct_fields(data_type))
+    if pt.is_map(data_type):
+        return _is_required_within(data_type.item_field)
+    return bool(pt.is_list(data_type)) and _is_required_within(data_type.value_field)
 
 
 def _check_nulls(array: pa.Array, field: pa.Field, path: str, above: int, null_elements: bool) -> None:
     """Raise for forbidden nulls; `above` of them come from null parents."""
-    kind = field.type
+    data_type = field.type
     if not field.nullable and array.null_count > above:
         raise SchemaMismatch(
             f"column {path!r} has {array.null_count - above} nulls, and the table requires values in it"
         )
-    if pt.is_struct(kind):
-        for child, inner in zip(array.flatten(), struct_fields(kind), strict=True):
+    if pt.is_struct(data_type):
+        for child, inner in zip(array.flatten(), struct_fields(data_type), strict=True):
             _check_nulls(child, inner, f"{path}.{inner.name}", array.null_count, null_elements)
-    elif pt.is_list(kind):
+    elif pt.is_list(data_type):
         values = array.flatten()
         if values.null_count and not null_elements:
             raise SchemaMismatch(
                 f"column {path!r} has {values.null_count} null elements in its lists: Hudi on Spark fails to rewrite "
                 "a file that holds them (its writer stores lists without room for a null), so drop or replace them"
             )
-        _check_nulls(values, kind.value_field, f"{path}.element", 0, null_elements)
-    elif pt.is_map(kind):
+        _check_nulls(values, data_type.value_field, f"{path}.element", 0, null_elements)
+    elif pt.is_map(data_type):
         _, _, items = _entries_of_maps(array)
-        _check_nulls(items, kind.item_field, f"{path}.value", 0, null_elements)
+        _check_nulls(items, data_type.item_field, f"{path}.value", 0, null_elements)
 
 
 def cast_rows(table: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -524,49 +530,49 @@ def fill_unseen(table: pa.Table) -> pa.Table:
 
 
 @lru_cache(maxsize=4096)
-def _has_required(kind: pa.DataType) -> bool:
+def _has_required(data_type: pa.DataType) -> bool:
     """Return whether a struct in the type has a required field."""
-    if pt.is_struct(kind):
-        return any(not field.nullable or _has_required(field.type) for field in struct_fields(kind))
-    if pt.is_map(kind):
-        return _has_required(kind.item_type)
-    return bool(pt.is_list(kind)) and _has_required(kind.value_type)
+    if pt.is_struct(data_type):
+        return any(not field.nullable or _has_required(field.type) for field in struct_fields(data_type))
+    if pt.is_map(data_type):
+        return _has_required(data_type.item_type)
+    return bool(pt.is_list(data_type)) and _has_required(data_type.value_type)
 
 
 def _with_filled_fields(array: pa.Array, unseen: Mask) -> pa.Array:
     """Return an array whose required fields have a value where they are `unseen` or their struct is null."""
-    kind = array.type
-    if not _has_required(kind):
+    data_type = array.type
+    if not _has_required(data_type):
         return array
-    if not pt.is_struct(kind):
+    if not pt.is_struct(data_type):
         return _with_filled_items(array)
     nulls = array.is_null() if array.null_count else None
     if nulls is not None:
         unseen = unseen | nulls.to_numpy(zero_copy_only=False)
     children = []
-    for number, field in enumerate(struct_fields(kind)):
+    for number, field in enumerate(struct_fields(data_type)):
         child = array.field(number)
         if not field.nullable and child.null_count:
             child = _with_some_values(child, unseen & child.is_null().to_numpy(zero_copy_only=False))
         children.append(_with_filled_fields(child, unseen))
-    return pa.StructArray.from_arrays(children, fields=struct_fields(kind), mask=nulls)
+    return pa.StructArray.from_arrays(children, fields=struct_fields(data_type), mask=nulls)
 
 
 def _with_filled_items(array: pa.Array) -> pa.Array:
-    kind, bounds = array.type, array.offsets.to_numpy()
+    data_type, bounds = array.type, array.offsets.to_numpy()
     first, count = int(bounds[0]), int(bounds[-1] - bounds[0])
     offsets = from_numpy(bounds - bounds[0])
     mask = array.is_null() if array.null_count else None
     # Items of null lists are unseen, too.
     lengths = np.diff(bounds)
     unseen = np.zeros(count, dtype=bool) if mask is None else np.repeat(mask.to_numpy(zero_copy_only=False), lengths)
-    if pt.is_map(kind):
+    if pt.is_map(data_type):
         keys, items = array.keys.slice(first, count), _with_filled_fields(array.items.slice(first, count), unseen)
-        return pa.MapArray.from_arrays(offsets, keys, items, type=kind, mask=mask)
+        return pa.MapArray.from_arrays(offsets, keys, items, type=data_type, mask=mask)
     items = array.values.slice(first, count)
-    if not kind.value_field.nullable and items.null_count:
+    if not data_type.value_field.nullable and items.null_count:
         items = _with_some_values(items, unseen & items.is_null().to_numpy(zero_copy_only=False))
-    return pa.ListArray.from_arrays(offsets, _with_filled_fields(items, unseen), type=kind, mask=mask)
+    return pa.ListArray.from_arrays(offsets, _with_filled_fields(items, unseen), type=data_type, mask=mask)
 
 
 def _with_some_values(array: pa.Array, where: Mask) -> pa.Array:
@@ -577,20 +583,20 @@ def _with_some_values(array: pa.Array, where: Mask) -> pa.Array:
     return pa.concat_arrays([array, _some_value(array.type)]).take(from_numpy(order))
 
 
-def _some_value(kind: pa.DataType) -> pa.Array:
+def _some_value(data_type: pa.DataType) -> pa.Array:
     """Return an array of one value: zero, false, an empty text, an empty list, or a struct of these."""
-    if pt.is_struct(kind):
-        children = [pa.nulls(1, f.type) if f.nullable else _some_value(f.type) for f in struct_fields(kind)]
-        return pa.StructArray.from_arrays(children, fields=struct_fields(kind))
-    if pt.is_fixed_size_binary(kind):
-        return pa.array([bytes(kind.byte_width)], kind)
-    if pt.is_map(kind) or pt.is_list(kind):
-        return pa.array([[]], kind)
-    if pt.is_string(kind) or pt.is_binary(kind):
-        return pa.array([b""], pa.binary()).cast(kind)
+    if pt.is_struct(data_type):
+        children = [pa.nulls(1, f.type) if f.nullable else _some_value(f.type) for f in struct_fields(data_type)]
+        return pa.StructArray.from_arrays(children, fields=struct_fields(data_type))
+    if pt.is_fixed_size_binary(data_type):
+        return pa.array([bytes(data_type.byte_width)], data_type)
+    if pt.is_map(data_type) or pt.is_list(data_type):
+        return pa.array([[]], data_type)
+    if pt.is_string(data_type) or pt.is_binary(data_type):
+        return pa.array([b""], pa.binary()).cast(data_type)
     # All other types are numbers of fixed width.
-    width = 1 if pt.is_boolean(kind) else kind.bit_width // 8
-    return pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(bytes(max(8, width)))])
+    width = 1 if pt.is_boolean(data_type) else data_type.bit_width // 8
+    return pa.Array.from_buffers(data_type, 1, [None, pa.py_buffer(bytes(max(8, width)))])
 
 
 def join_tables(parts: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:

@@ -143,8 +143,8 @@ def _moved(column: pa.ChunkedArray, place: Place) -> pa.ChunkedArray:
     return pa.chunked_array(chunks)
 
 
-def _empty(kind: pa.DataType) -> pa.Array:
-    return pa.array([], kind)
+def _empty(data_type: pa.DataType) -> pa.Array:
+    return pa.array([], data_type)
 
 
 def _moved_array(array: pa.Array, place: Place) -> pa.Array:
@@ -162,8 +162,8 @@ def _moved_array(array: pa.Array, place: Place) -> pa.Array:
     if pt.is_map(array.type):
         offsets, keys, items = map_items(array)
         items = _moved_array(items, place.fields[0])
-        kind = map_type(array.type.item_field.with_type(items.type))
-        return pa.MapArray.from_arrays(offsets, keys, items, type=kind, mask=mask)
+        moved_type = map_type(array.type.item_field.with_type(items.type))
+        return pa.MapArray.from_arrays(offsets, keys, items, type=moved_type, mask=mask)
     return array
 
 
@@ -200,8 +200,8 @@ def find_places(stored: Sequence[Column], current: Sequence[Column]) -> tuple[Pl
 
 def _place(stored: Column, current: Column) -> Place:
     if not current.fields or stored.kind != current.kind:
-        kind = None if is_followed_by_name(stored.kind, current.kind) else current.kind
-        return Place(current.name, stored.name, kind)
+        hudi_type = None if is_followed_by_name(stored.kind, current.kind) else current.kind
+        return Place(current.name, stored.name, hudi_type)
     parts = stored.fields, current.fields
     if current.kind == "map":
         parts = stored.fields[1:], current.fields[1:]

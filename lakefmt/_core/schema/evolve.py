@@ -70,12 +70,12 @@ def evolve(
         otherwise = [f"{spelt[name.casefold()]} as {name}" for name in lacking if name.casefold() in spelt]
         hint = f"rename {', '.join(otherwise)}" if otherwise else "add them, or write partial rows with partial=True"
         raise SchemaMismatch(f"the data lack the table's columns {', '.join(lacking)}: {hint}")
-    kept = [field for field in table_schema if partial or missing != "drop" or field.name in brought]
+    remaining_fields = [field for field in table_schema if partial or missing != "drop" or field.name in brought]
     fields = [
         _merged(field, incoming.field(field.name), field.name, missing)
         if field.name in brought
         else field.with_nullable(field.nullable or not partial)
-        for field in kept
+        for field in remaining_fields
     ]
     fields += [_new(field, field.name) for field in incoming if field.name not in known]
     if len(fields) > len(table_schema):
@@ -101,8 +101,8 @@ def narrowed(rows: pa.Table, table_schema: pa.Schema) -> pa.Schema:
     """
     fields = []
     for number, field in enumerate(rows.schema):
-        place = table_schema.get_field_index(field.name)  # none for a name that is there twice
-        stored = table_schema.field(place) if place >= 0 else None
+        index = table_schema.get_field_index(field.name)  # none for a name that is there twice
+        stored = table_schema.field(index) if index >= 0 else None
         if stored is not None and _would_widen(stored, field) and _fits(rows.select([number]), stored):
             fields.append(field.with_type(stored.type))
         else:
@@ -141,13 +141,13 @@ def check_names(fields: Iterable[pa.Field], prefix: str = "") -> None:
     collected = list(fields)
     _check_alike(collected, [], prefix)
     for field in collected:
-        kind = field.type
-        if pt.is_struct(kind):
-            check_names(struct_fields(kind), f"{prefix}{field.name}.")
-        elif is_list_like(kind):
-            check_names([kind.value_field], f"{prefix}{field.name}.")
-        elif pt.is_map(kind):
-            check_names([kind.item_field], f"{prefix}{field.name}.")
+        data_type = field.type
+        if pt.is_struct(data_type):
+            check_names(struct_fields(data_type), f"{prefix}{field.name}.")
+        elif is_list_like(data_type):
+            check_names([data_type.value_field], f"{prefix}{field.name}.")
+        elif pt.is_map(data_type):
+            check_names([data_type.item_field], f"{prefix}{field.name}.")
 
 
 def _check_alike(fields: Sequence[pa.Field], stored: Sequence[str], prefix: str) -> None:
@@ -219,8 +219,8 @@ def _merged_plain(have: pa.DataType, data: pa.DataType, path: str) -> pa.DataTyp
     return have if is_castable(data, have) and not _is_number(have) and not pt.is_decimal(data) else None
 
 
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pt.is_integer(kind) or pt.is_floating(kind))
+def _is_number(data_type: pa.DataType) -> bool:
+    return bool(pt.is_integer(data_type) or pt.is_floating(data_type))
 
 
 def _wider(have: pa.DataType, data: pa.DataType) -> pa.DataType:

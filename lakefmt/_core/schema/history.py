@@ -151,11 +151,11 @@ def columns_text(schemas: Sequence[InternalSchema]) -> str:
 # ------------------------------------------------------------------------------------------------------------ from JSON
 
 
-def parse_internal_schema(text: str, what: str) -> InternalSchema:
+def parse_internal_schema(json_text: str, what: str) -> InternalSchema:
     """Return the internal schema of a commit.
 
     Args:
-        text: JSON.
+        json_text: JSON.
         what: its place, for errors.
 
     Raises:
@@ -165,28 +165,28 @@ def parse_internal_schema(text: str, what: str) -> InternalSchema:
         >>> parse_internal_schema('{"version_id":7,"fields":[{"id":0,"name":"k","type":"string"}]}', "t").columns
         (Column(number=0, name='k', kind='string', optional=True, doc=None, fields=()),)
     """
-    return _schema(_loaded(text, what), what)
+    return _schema(_loaded(json_text, what), what)
 
 
-def parse_history(text: str, what: str) -> SchemaHistory:
+def parse_history(json_text: str, what: str) -> SchemaHistory:
     """Return the schemas of a history file; arguments and errors as for :func:`parse_internal_schema`.
 
     Example:
         >>> parse_history('{"schemas":[{"version_id":7,"fields":[{"id":0,"name":"k","type":"string"}]}]}', "t").latest.version
         7
     """
-    schemas = _loaded(text, what).get("schemas")
+    schemas = _loaded(json_text, what).get("schemas")
     if not isinstance(schemas, list) or not schemas:
         raise CorruptFile(f"{what} holds no list of schemas")
     parsed = tuple(_schema(schema, what) for schema in schemas)
     newest_first = tuple(sorted(parsed, key=lambda schema: -schema.version))
-    is_kept = text.startswith(_BEGIN) and newest_first == parsed
-    return SchemaHistory(text if is_kept else columns_text(newest_first), newest_first)
+    is_kept = json_text.startswith(_BEGIN) and newest_first == parsed
+    return SchemaHistory(json_text if is_kept else columns_text(newest_first), newest_first)
 
 
-def _loaded(text: str, what: str) -> Json:
+def _loaded(json_text: str, what: str) -> Json:
     try:
-        document = json.loads(text)
+        document = json.loads(json_text)
     except (ValueError, RecursionError) as error:
         raise CorruptFile(f"{what} is no JSON: {error}") from None
     if not isinstance(document, dict):
@@ -214,28 +214,33 @@ def _parsed_fields(fields: Any, depth: int) -> tuple[Column, ...]:
     )
 
 
-def _parsed(number: int, name: str, kind: Any, optional: Any, doc: Any, depth: int) -> Column:
+def _parsed(number: int, name: str, type_node: Any, optional: Any, doc: Any, depth: int) -> Column:
     if depth > _MOST_DEPTH:
         raise ValueError(f"more than {_MOST_DEPTH} levels")
     doc = None if doc is None else str(doc)
-    if isinstance(kind, str):
-        return Column(number, name, kind.lower(), bool(optional), doc)
-    nested = str(kind["type"])
+    if isinstance(type_node, str):
+        return Column(number, name, type_node.lower(), bool(optional), doc)
+    nested = str(type_node["type"])
     if nested == _RECORD:
-        fields = _parsed_fields(kind["fields"], depth + 1)
+        fields = _parsed_fields(type_node["fields"], depth + 1)
     elif nested == _ARRAY:
-        fields = (_part(kind, "element", depth),)
+        fields = (_part(type_node, "element", depth),)
     elif nested == _MAP:
-        fields = (_part(kind, "key", depth), _part(kind, "value", depth))
+        fields = (_part(type_node, "key", depth), _part(type_node, "value", depth))
     else:
         raise ValueError(f"type {nested!r}")
     return Column(number, name, nested, bool(optional), doc, fields)
 
 
-def _part(kind: Any, name: str, depth: int) -> Column:
+def _part(type_node: Any, name: str, depth: int) -> Column:
     """Return the element, key or value of a nested type."""
     return _parsed(
-        int(kind[f"{name}_id"]), name, kind[name], kind.get(f"{name}_optional", name != "key"), None, depth + 1
+        int(type_node[f"{name}_id"]),
+        name,
+        type_node[name],
+        type_node.get(f"{name}_optional", name != "key"),
+        None,
+        depth + 1,
     )
 
 
@@ -319,24 +324,24 @@ class _Numbering:
         return self.most
 
     def column(self, number: int, field: pa.Field, earlier: Column | None) -> Column:
-        kind = kind_of(field)
-        before = earlier.fields if earlier is not None and earlier.kind == kind else ()
+        hudi_type = kind_of(field)
+        before = earlier.fields if earlier is not None and earlier.kind == hudi_type else ()
         fields = self.fields(_parts(field.type), before)
-        if decimal_of(kind) is not None:  # Hudi has three ways to write one type
-            if earlier is not None and decimal_of(earlier.kind) == decimal_of(kind):
-                kind = earlier.kind
+        if decimal_of(hudi_type) is not None:  # Hudi has three ways to write one type
+            if earlier is not None and decimal_of(earlier.kind) == decimal_of(hudi_type):
+                hudi_type = earlier.kind
             elif not self.fixed_decimals:
-                kind = kind.replace("decimal_fixed", "decimal").partition("[")[0]
-        return Column(number, field.name, kind, field.nullable, _doc(field), fields)
+                hudi_type = hudi_type.replace("decimal_fixed", "decimal").partition("[")[0]
+        return Column(number, field.name, hudi_type, field.nullable, _doc(field), fields)
 
 
-def _parts(kind: pa.DataType) -> list[pa.Field]:
-    if pt.is_struct(kind):
-        return struct_fields(kind)
-    if pt.is_list(kind):
-        return [kind.value_field.with_name("element")]
-    if pt.is_map(kind):
-        return [kind.key_field.with_name("key"), kind.item_field.with_name("value")]
+def _parts(data_type: pa.DataType) -> list[pa.Field]:
+    if pt.is_struct(data_type):
+        return struct_fields(data_type)
+    if pt.is_list(data_type):
+        return [data_type.value_field.with_name("element")]
+    if pt.is_map(data_type):
+        return [data_type.key_field.with_name("key"), data_type.item_field.with_name("value")]
     return []
 
 
@@ -372,28 +377,28 @@ def kind_of(field: pa.Field) -> str:
         >>> kind_of(pa.field("d", pa.decimal128(6, 2))), kind_of(pa.field("n", pa.int64()))
         ('decimal_fixed(6, 2)[3]', 'long')
     """
-    kind = field.type
-    if pt.is_struct(kind):
+    data_type = field.type
+    if pt.is_struct(data_type):
         return _RECORD
-    if pt.is_list(kind):
+    if pt.is_list(data_type):
         return _ARRAY
-    if pt.is_map(kind):
+    if pt.is_map(data_type):
         return _MAP
-    if pt.is_decimal(kind):
-        return f"decimal_fixed({kind.precision}, {kind.scale})[{decimal_bytes(kind.precision)}]"
-    if pt.is_fixed_size_binary(kind):
-        return f"fixed[{kind.byte_width}]"
-    return _KINDS[str(kind)]
+    if pt.is_decimal(data_type):
+        return f"decimal_fixed({data_type.precision}, {data_type.scale})[{decimal_bytes(data_type.precision)}]"
+    if pt.is_fixed_size_binary(data_type):
+        return f"fixed[{data_type.byte_width}]"
+    return _KINDS[str(data_type)]
 
 
-def decimal_of(kind: str) -> tuple[int, int] | None:
+def decimal_of(hudi_type: str) -> tuple[int, int] | None:
     """Return precision and scale of a decimal type in Hudi's words; None for others.
 
     Example:
         >>> decimal_of("decimal(6, 2)"), decimal_of("decimal_fixed(6, 2)[3]"), decimal_of("long")
         ((6, 2), (6, 2), None)
     """
-    name, _, rest = kind.partition("(")
+    name, _, rest = hudi_type.partition("(")
     if name not in ("decimal", "decimal_fixed", "decimal_bytes"):
         return None
     precision, _, scale = rest.partition(")")[0].partition(",")

@@ -49,25 +49,25 @@ def java_text(array: pa.Array, name: str, consistent_timestamps: bool = False) -
         ]
     """
     array = plain_array(array)
-    kind = array.type
-    if pt.is_string(kind):
+    data_type = array.type
+    if pt.is_string(data_type):
         return array
-    if pt.is_null(kind) or pt.is_integer(kind) or pt.is_boolean(kind) or _is_text(kind):
+    if pt.is_null(data_type) or pt.is_integer(data_type) or pt.is_boolean(data_type) or _is_text(data_type):
         return array.cast(pa.string())
-    if pt.is_floating(kind):
+    if pt.is_floating(data_type):
         return _float_text(array)
-    if pt.is_decimal(kind):
+    if pt.is_decimal(data_type):
         # Arrow before release 18 writes 1.E-7 instead of 1E-7.
         return pc.replace_substring(array.cast(pa.string()), ".E", "E")
-    if pt.is_date(kind):
+    if pt.is_date(data_type):
         return _date_text(array, name)
-    if pt.is_timestamp(kind):
+    if pt.is_timestamp(data_type):
         return _timestamp_text(array, name) if consistent_timestamps else _epoch(array, name).cast(pa.string())
-    if pt.is_time(kind):
-        return array.cast(pa.int32() if kind.bit_width == 32 else pa.int64()).cast(pa.string())
-    if pt.is_binary(kind) or pt.is_large_binary(kind):
+    if pt.is_time(data_type):
+        return array.cast(pa.int32() if data_type.bit_width == 32 else pa.int64()).cast(pa.string())
+    if pt.is_binary(data_type) or pt.is_large_binary(data_type):
         return _hex_text(array.cast(pa.binary()))
-    raise InvalidKey(f"column {name!r} of type {kind} cannot be part of a record key or a partition path")
+    raise InvalidKey(f"column {name!r} of type {data_type} cannot be part of a record key or a partition path")
 
 
 def plain_array(array: pa.Array) -> pa.Array:
@@ -79,11 +79,11 @@ def plain_array(array: pa.Array) -> pa.Array:
 
 def _decoded(array: pa.DictionaryArray) -> pa.Array:
     """Return the values of a dictionary array; Arrow cannot decode dictionaries of views."""
-    kind = {"string_view": pa.large_string(), "binary_view": pa.large_binary()}.get(str(array.type.value_type))
-    if kind is None:
+    large_type = {"string_view": pa.large_string(), "binary_view": pa.large_binary()}.get(str(array.type.value_type))
+    if large_type is None:
         return array.dictionary_decode()
     try:
-        return array.dictionary.cast(kind).take(array.indices).cast(array.type.value_type)
+        return array.dictionary.cast(large_type).take(array.indices).cast(array.type.value_type)
     except pa.ArrowNotImplementedError as error:
         raise SchemaMismatch(
             f"Arrow {pa.__version__} cannot read a dictionary of views, release 18 can: {error}"
@@ -105,42 +105,42 @@ def distinct_values(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.int64], pa.
     return codes, pa.concat_arrays([values, pa.nulls(1, values.type)])
 
 
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pt.is_large_string(kind) or pt.is_string_view(kind))
+def _is_text(data_type: pa.DataType) -> bool:
+    return bool(pt.is_large_string(data_type) or pt.is_string_view(data_type))
 
 
 def _float_text(array: pa.Array) -> pa.Array:
     if pt.is_float16(array.type):
         array = array.cast(pa.float32())
-    text, size = array.cast(pa.string()), pc.abs(array)
+    decimals, size = array.cast(pa.string()), pc.abs(array)
     plain = pc.or_(pc.and_(pc.greater_equal(size, 1e-3), pc.less(size, 1e7)), pc.equal(size, 0.0))
-    pointed = pc.if_else(pc.match_substring(text, "."), text, pc.binary_join_element_wise(text, ".0", ""))
+    pointed = pc.if_else(pc.match_substring(decimals, "."), decimals, pc.binary_join_element_wise(decimals, ".0", ""))
     others = pc.fill_null(pc.invert(plain), False)
     if not others.true_count:
         return pointed
-    return pc.replace_with_mask(pointed, others, _exponent_text(array.filter(others), text.filter(others)))
+    return pc.replace_with_mask(pointed, others, _exponent_text(array.filter(others), decimals.filter(others)))
 
 
-def _exponent_text(array: pa.Array, text: pa.Array) -> pa.Array:
+def _exponent_text(array: pa.Array, decimals: pa.Array) -> pa.Array:
     """Return Java's text of numbers with an exponent, and of NaN and infinities (no nulls)."""
-    formatted = _scientific(_two_digits(array, text))
+    formatted = _scientific(_two_digits(array, decimals))
     formatted = pc.if_else(pc.is_nan(array), "NaN", formatted)
     return pc.if_else(pc.is_inf(array), pc.if_else(pc.greater(array, 0), "Infinity", "-Infinity"), formatted)
 
 
-def _two_digits(array: pa.Array, text: pa.Array) -> pa.Array:
+def _two_digits(array: pa.Array, decimals: pa.Array) -> pa.Array:
     """Give subnormal numbers at least two digits, as Java does."""
     smallest = float(np.finfo(np.float32 if pt.is_float32(array.type) else np.float64).smallest_normal)
-    tiny = pc.and_(pc.less(pc.abs(array), smallest), pc.match_substring_regex(text, "^-?[0-9]e"))
+    tiny = pc.and_(pc.less(pc.abs(array), smallest), pc.match_substring_regex(decimals, "^-?[0-9]e"))
     if not tiny.true_count:
-        return text
-    chosen = array.filter(tiny).cast(pa.float64()).to_numpy(zero_copy_only=False)
-    return pc.replace_with_mask(text, tiny, pa.array(np.char.mod("%.1e", chosen), pa.string()))
+        return decimals
+    subnormals = array.filter(tiny).cast(pa.float64()).to_numpy(zero_copy_only=False)
+    return pc.replace_with_mask(decimals, tiny, pa.array(np.char.mod("%.1e", subnormals), pa.string()))
 
 
-def _scientific(text: pa.Array) -> pa.Array:
+def _scientific(decimals: pa.Array) -> pa.Array:
     """Return Java's ``d.dddE±n`` for shortest decimal texts; null for infinities and NaN."""
-    parts = pc.extract_regex(text, _NUMBER)
+    parts = pc.extract_regex(decimals, _NUMBER)
     sign, whole, part, power = (pc.struct_field(parts, name) for name in ("sign", "whole", "part", "power"))
     digits = pc.utf8_ltrim(pc.binary_join_element_wise(whole, part, ""), "0")
     small = pc.equal(whole, "0")
@@ -183,8 +183,8 @@ def _timestamp_text(array: pa.Array, name: str) -> pa.Array:
     else:
         millis = epoch.cast(pa.timestamp("ms"))
     _check_years(millis.cast(pa.int64()), _FIRST_DAY * _DAY_MS, (_LAST_DAY + 1) * _DAY_MS - 1, name)
-    text = pc.utf8_rtrim(millis.cast(pa.string()), "0")
-    return pc.if_else(pc.ends_with(text, "."), pc.binary_join_element_wise(text, "0", ""), text)
+    timestamps = pc.utf8_rtrim(millis.cast(pa.string()), "0")
+    return pc.if_else(pc.ends_with(timestamps, "."), pc.binary_join_element_wise(timestamps, "0", ""), timestamps)
 
 
 def _check_years(numbers: pa.Array, first: int, last: int, name: str) -> None:
@@ -202,7 +202,7 @@ def _hex_text(array: pa.Array) -> pa.Array:
     doubled = (bounds.astype(np.int64) - bounds[0]) * 2
     if doubled[-1] > np.iinfo(np.int32).max:
         raise InvalidKey("binary keys of more than a gigabyte in one batch: write smaller batches")
-    text = pa.StringArray.from_buffers(
+    hex_digits = pa.StringArray.from_buffers(
         len(array), pa.py_buffer(doubled.astype(np.int32)), pa.py_buffer(binascii.hexlify(raw))
     )
-    return pc.if_else(array.is_valid(), text, None)
+    return pc.if_else(array.is_valid(), hex_digits, None)

@@ -58,12 +58,12 @@ _PLAIN: Final[Mapping[type, pa.DataType]] = {
 # ------------------------------------------------------------------------------------------------ columns and scalars
 
 
-def arrow_array(values: Sequence[object], kind: pa.DataType | None, name: str) -> pa.Array:
+def arrow_array(values: Sequence[object], data_type: pa.DataType | None, name: str) -> pa.Array:
     """Return Python values as an Arrow array.
 
     Args:
         values: the values of one column; missing ones are null.
-        kind: the type; None: the one that holds all of them.
+        data_type: the type; None: the one that holds all of them.
         name: the column, for messages.
 
     Raises:
@@ -77,30 +77,30 @@ def arrow_array(values: Sequence[object], kind: pa.DataType | None, name: str) -
             ...
         lakefmt.errors.SchemaMismatch: the values of column 'x' do not fit together: TypeError: one is string, another binary
     """
-    if kind is not None:
-        convert = value_converter(name, kind)
-        return _array([convert(value) for value in values], kind, name)
+    if data_type is not None:
+        convert = value_converter(name, data_type)
+        return _array([convert(value) for value in values], data_type, name)
     classes = set(map(type, values))
     classes.discard(type(None))
     if len(classes) == 1 and (plain := _PLAIN.get(next(iter(classes)))) is not None:
         return _array(values, plain, name)
     check_levels(values, name)
     unfit = f"the values of column {name!r} do not fit together"
-    kind = foreign(lambda: _inferred(values), unfit, SchemaMismatch)
+    data_type = foreign(lambda: _inferred(values), unfit, SchemaMismatch)
     try:
-        convert = value_converter(name, kind)
-        return _array([convert(value) for value in values], kind, name)
+        convert = value_converter(name, data_type)
+        return _array([convert(value) for value in values], data_type, name)
     except SchemaMismatch as error:
         raise SchemaMismatch(f"{unfit}: {error}") from error
 
 
-def _array(values: Sequence[object], kind: pa.DataType, name: str) -> pa.Array:
-    unfit = f"the values of column {name!r} do not fit its type {kind}"
-    array = foreign(lambda: pa.array(values, kind), unfit, SchemaMismatch)
+def _array(values: Sequence[object], data_type: pa.DataType, name: str) -> pa.Array:
+    unfit = f"the values of column {name!r} do not fit its type {data_type}"
+    array = foreign(lambda: pa.array(values, data_type), unfit, SchemaMismatch)
     return pa.concat_arrays(array.chunks) if isinstance(array, pa.ChunkedArray) else array
 
 
-def arrow_scalar(value: object, kind: pa.DataType, name: str) -> pa.Scalar:
+def arrow_scalar(value: object, data_type: pa.DataType, name: str) -> pa.Scalar:
     """Return a value as an Arrow scalar of a column's type.
 
     Raises:
@@ -114,12 +114,12 @@ def arrow_scalar(value: object, kind: pa.DataType, name: str) -> pa.Scalar:
     """
     if isinstance(value, pa.Scalar):
         alone = pa.table({name: pa.repeat(value, 1)})
-        return conform(alone, pa.schema([(name, kind)]), allow_null_list_elements=True).column(0)[0]
-    return arrow_array([value], kind, name)[0]
+        return conform(alone, pa.schema([(name, data_type)]), allow_null_list_elements=True).column(0)[0]
+    return arrow_array([value], data_type, name)[0]
 
 
 def value_converter(
-    name: str, kind: pa.DataType, *, required: bool = False, null_elements: bool = True
+    name: str, data_type: pa.DataType, *, required: bool = False, null_elements: bool = True
 ) -> Callable[[object], object]:
     """Return the function that converts the values of a column.
 
@@ -127,7 +127,7 @@ def value_converter(
 
     Args:
         name: the column, for messages.
-        kind: its type.
+        data_type: its type.
         required: missing values are refused.
         null_elements: lists may have null elements.
 
@@ -139,7 +139,7 @@ def value_converter(
         >>> convert(datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)), convert(None)
         (1000, None)
     """
-    inner = _converter(kind, null_elements)
+    inner = _converter(data_type, null_elements)
 
     def convert(value: object) -> object:
         try:
@@ -155,11 +155,11 @@ def value_converter(
             reason = str(error)
         except Exception as error:
             raise SchemaMismatch(
-                f"a value for column {name!r} of type {kind} cannot be read: {error_text(error)}"
+                f"a value for column {name!r} of type {data_type} cannot be read: {error_text(error)}"
             ) from error
         if reason.startswith("must be set"):
             raise SchemaMismatch(f"column {name!r} {reason}")
-        raise SchemaMismatch(f"{shown(value)} does not fit column {name!r} of type {kind}: {reason}")
+        raise SchemaMismatch(f"{shown(value)} does not fit column {name!r} of type {data_type}: {reason}")
 
     return convert
 
@@ -237,10 +237,10 @@ def _leaf_type(value: object) -> pa.DataType:
         return pa.timestamp("us", "UTC")
     if isinstance(value, Decimal):
         return _decimal_type(value)
-    kind = next((kind for classes, kind in _LEAVES if isinstance(value, classes)), None)
-    if kind is None:
+    data_type = next((data_type for classes, data_type in _LEAVES if isinstance(value, classes)), None)
+    if data_type is None:
         raise TypeError(f"a value of class {type(value).__name__} is none of a table")
-    return kind
+    return data_type
 
 
 #: In this order: a bool is an int, and a datetime is a date.
@@ -273,16 +273,19 @@ def _decimal_of(before: int, behind: int) -> pa.DataType:
 
 def _common_type(one: pa.DataType, other: pa.DataType) -> pa.DataType:
     """Return the type that holds the values of two."""
-    kinds = (one, other)
-    if all(map(pt.is_integer, kinds)):
+    types = (one, other)
+    if all(map(pt.is_integer, types)):
         return pa.int64()
-    if all(pt.is_integer(kind) or pt.is_floating(kind) for kind in kinds):
+    if all(pt.is_integer(data_type) or pt.is_floating(data_type) for data_type in types):
         return pa.float64()
-    if all(pt.is_integer(kind) or pt.is_decimal(kind) for kind in kinds):
+    if all(pt.is_integer(data_type) or pt.is_decimal(data_type) for data_type in types):
         # How many digits the integers have is seen when all values are known.
-        decimals = [kind for kind in kinds if pt.is_decimal(kind)]
-        return _decimal_of(max(kind.precision - kind.scale for kind in decimals), max(kind.scale for kind in decimals))
-    if all(map(pt.is_timestamp, kinds)):
+        decimals = [data_type for data_type in types if pt.is_decimal(data_type)]
+        return _decimal_of(
+            max(data_type.precision - data_type.scale for data_type in decimals),
+            max(data_type.scale for data_type in decimals),
+        )
+    if all(map(pt.is_timestamp, types)):
         return pa.timestamp("us", "UTC")
     raise TypeError(f"one is {one}, another {other}")
 
@@ -290,16 +293,16 @@ def _common_type(one: pa.DataType, other: pa.DataType) -> pa.DataType:
 # -------------------------------------------------------------------------------------------------------- converters
 
 
-def _converter(kind: pa.DataType, null_elements: bool) -> Converter:
+def _converter(data_type: pa.DataType, null_elements: bool) -> Converter:
     """Return the converter of a type at any depth."""
-    kind = storage_type(kind)
-    if pt.is_struct(kind):
-        return _struct(kind, null_elements)
-    if pt.is_map(kind):
-        return _map(kind, null_elements)
-    if is_list_like(kind):
-        return _list(kind, null_elements)
-    convert = _scalar(kind)
+    data_type = storage_type(data_type)
+    if pt.is_struct(data_type):
+        return _struct(data_type, null_elements)
+    if pt.is_map(data_type):
+        return _map(data_type, null_elements)
+    if is_list_like(data_type):
+        return _list(data_type, null_elements)
+    convert = _scalar(data_type)
 
     def convert_plain(value: object) -> object:
         return convert(_plain(value))
@@ -307,30 +310,30 @@ def _converter(kind: pa.DataType, null_elements: bool) -> Converter:
     return convert_plain
 
 
-def _scalar(kind: pa.DataType) -> Converter:
-    if pt.is_boolean(kind):
+def _scalar(data_type: pa.DataType) -> Converter:
+    if pt.is_boolean(data_type):
         return _boolean
-    if pt.is_integer(kind):
-        return _integer(kind)
-    if pt.is_floating(kind):
-        return _double if pt.is_float64(kind) else _single
-    if pt.is_decimal(kind):
-        return _decimal(kind)
-    if pt.is_string(kind) or pt.is_large_string(kind) or pt.is_string_view(kind):
+    if pt.is_integer(data_type):
+        return _integer(data_type)
+    if pt.is_floating(data_type):
+        return _double if pt.is_float64(data_type) else _single
+    if pt.is_decimal(data_type):
+        return _decimal(data_type)
+    if pt.is_string(data_type) or pt.is_large_string(data_type) or pt.is_string_view(data_type):
         return _text
-    if pt.is_fixed_size_binary(kind):
-        return _fixed_bytes(kind.byte_width)
-    if pt.is_binary(kind) or pt.is_large_binary(kind) or pt.is_binary_view(kind):
+    if pt.is_fixed_size_binary(data_type):
+        return _fixed_bytes(data_type.byte_width)
+    if pt.is_binary(data_type) or pt.is_large_binary(data_type) or pt.is_binary_view(data_type):
         return _bytes
-    if pt.is_date32(kind):
+    if pt.is_date32(data_type):
         return _date
-    if pt.is_timestamp(kind):
-        return _timestamp(kind)
-    if pt.is_time(kind):
-        return _time(kind)
-    if pt.is_duration(kind):
-        return _duration(kind)
-    return _nothing(kind)
+    if pt.is_timestamp(data_type):
+        return _timestamp(data_type)
+    if pt.is_time(data_type):
+        return _time(data_type)
+    if pt.is_duration(data_type):
+        return _duration(data_type)
+    return _nothing(data_type)
 
 
 def _plain(value: object) -> Any:
@@ -358,11 +361,11 @@ def _boolean(value: object) -> bool:
     raise _no(value, "boolean")
 
 
-def _integer(kind: pa.DataType) -> Converter:
-    if pt.is_unsigned_integer(kind):
-        low, high = 0, (1 << kind.bit_width) - 1
+def _integer(data_type: pa.DataType) -> Converter:
+    if pt.is_unsigned_integer(data_type):
+        low, high = 0, (1 << data_type.bit_width) - 1
     else:
-        low, high = -(1 << (kind.bit_width - 1)), (1 << (kind.bit_width - 1)) - 1
+        low, high = -(1 << (data_type.bit_width - 1)), (1 << (data_type.bit_width - 1)) - 1
 
     def convert(value: object) -> int:
         number = value if type(value) is int else _whole(value)
@@ -427,25 +430,25 @@ def _single(value: object) -> float:
     return number
 
 
-def _decimal(kind: pa.DataType) -> Converter:
-    unit = Decimal(1).scaleb(-kind.scale)
+def _decimal(data_type: pa.DataType) -> Converter:
+    unit = Decimal(1).scaleb(-data_type.scale)
     traps = [Inexact, InvalidOperation, Overflow, Clamped]
-    context = Context(prec=max(kind.precision, 1), traps=traps)
+    context = Context(prec=max(data_type.precision, 1), traps=traps)
 
     def convert(value: object) -> Decimal:
         if isinstance(value, bool) or not isinstance(value, int | Decimal):
             raise _no(value, "Decimal or int")
         if isinstance(value, int):
             if value.bit_length() > 4 * _MOST_DIGITS:
-                raise ValueError(f"it has more than {kind.precision} digits")
+                raise ValueError(f"it has more than {data_type.precision} digits")
             value = Decimal(int(value))
         if not value.is_finite():
             raise ValueError("a decimal holds no NaN and no infinity")
         try:
             rescaled: Decimal = value.quantize(unit, context=context)
         except DecimalException:
-            before = kind.precision - kind.scale
-            raise ValueError(f"the type holds {before} digits before and {kind.scale} behind the point") from None
+            before = data_type.precision - data_type.scale
+            raise ValueError(f"the type holds {before} digits before and {data_type.scale} behind the point") from None
         return rescaled
 
     return convert
@@ -494,8 +497,8 @@ def _date(value: object) -> int:
     return value.toordinal() - _EPOCH_DAY
 
 
-def _timestamp(kind: pa.TimestampType) -> Converter:
-    per_tick, has_zone, unit = _NANOSECONDS[kind.unit], kind.tz is not None, kind.unit
+def _timestamp(data_type: pa.TimestampType) -> Converter:
+    per_tick, has_zone, unit = _NANOSECONDS[data_type.unit], data_type.tz is not None, data_type.unit
 
     def convert(value: object) -> int:
         if isinstance(value, np.datetime64):
@@ -538,8 +541,8 @@ def _ticks(nanoseconds: int, per_tick: int, unit: str) -> int:
     return ticks
 
 
-def _time(kind: pa.DataType) -> Converter:
-    per_tick, unit = _NANOSECONDS[kind.unit], kind.unit
+def _time(data_type: pa.DataType) -> Converter:
+    per_tick, unit = _NANOSECONDS[data_type.unit], data_type.unit
 
     def convert(value: object) -> int:
         if not isinstance(value, time):
@@ -552,8 +555,8 @@ def _time(kind: pa.DataType) -> Converter:
     return convert
 
 
-def _duration(kind: pa.DataType) -> Converter:
-    per_tick, unit = _NANOSECONDS[kind.unit], kind.unit
+def _duration(data_type: pa.DataType) -> Converter:
+    per_tick, unit = _NANOSECONDS[data_type.unit], data_type.unit
 
     def convert(value: object) -> int:
         if isinstance(value, np.timedelta64):
@@ -566,9 +569,9 @@ def _duration(kind: pa.DataType) -> Converter:
     return convert
 
 
-def _nothing(kind: pa.DataType) -> Converter:
+def _nothing(data_type: pa.DataType) -> Converter:
     def convert(value: object) -> object:
-        raise TypeError(f"values of Python are not converted to {kind}: give an Arrow array")
+        raise TypeError(f"values of Python are not converted to {data_type}: give an Arrow array")
 
     return convert
 
@@ -594,9 +597,9 @@ def _inner(field: pa.Field, null_elements: bool, what: str, *, is_element: bool 
     return convert_inner
 
 
-def _list(kind: pa.DataType, null_elements: bool) -> Converter:
-    element = _inner(kind.value_field, null_elements, "an element", is_element=True)
-    size = kind.list_size if pt.is_fixed_size_list(kind) else None
+def _list(data_type: pa.DataType, null_elements: bool) -> Converter:
+    element = _inner(data_type.value_field, null_elements, "an element", is_element=True)
+    size = data_type.list_size if pt.is_fixed_size_list(data_type) else None
 
     def convert(value: object) -> list[object]:
         converted = [element(each) for each in _elements(value)]
@@ -623,9 +626,9 @@ def _is_series(value: object) -> bool:
     return type(value).__name__ == "Series" and type(value).__module__.partition(".")[0] in ("pandas", "polars")
 
 
-def _map(kind: pa.MapType, null_elements: bool) -> Converter:
-    convert_key = _converter(kind.key_type, null_elements)
-    convert_item = _inner(kind.item_field, null_elements, "a value of the map")
+def _map(data_type: pa.MapType, null_elements: bool) -> Converter:
+    convert_key = _converter(data_type.key_type, null_elements)
+    convert_item = _inner(data_type.item_field, null_elements, "a value of the map")
 
     def convert(value: object) -> list[tuple[object, object]]:
         if isinstance(value, pa.Scalar):
@@ -649,8 +652,8 @@ def _pairs(value: object) -> list[tuple[object, object]]:
     raise TypeError("a map takes a dict or a list of pairs")
 
 
-def _struct(kind: pa.DataType, null_elements: bool) -> Converter:
-    fields = struct_fields(kind)
+def _struct(data_type: pa.DataType, null_elements: bool) -> Converter:
+    fields = struct_fields(data_type)
     names = [field.name for field in fields]
     parts = [(each.name, _inner(each, null_elements, f"field {each.name!r}")) for each in fields]
 

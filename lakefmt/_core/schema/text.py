@@ -97,8 +97,8 @@ class _SchemaReader:
     def field(self) -> pa.Field:
         name = self.take("word", "a column name")
         self.expect(":")
-        kind = self.kind()
-        return pa.field(name, kind, nullable=not self.accept("!"))
+        data_type = self.kind()
+        return pa.field(name, data_type, nullable=not self.accept("!"))
 
     def kind(self) -> pa.DataType:
         self.depth += 1
@@ -173,10 +173,10 @@ class _SchemaReader:
 
     # --- signs ---------------------------------------------------------------------------------------------------
 
-    def take(self, group: str, wanted: str) -> str:
+    def take(self, group: str, expected_token: str) -> str:
         match = _SCHEMA_TOKEN.match(self.text, self.place)
         if match is None or match[group] is None:
-            raise self.wrong(f"expected {wanted}", self.place)
+            raise self.wrong(f"expected {expected_token}", self.place)
         self.began, self.place = match.start(group), match.end()
         return match[group]
 
@@ -195,10 +195,10 @@ class _SchemaReader:
         if self.text[self.place :].strip():
             raise self.wrong("expected ',' or the end", self.place)
 
-    def wrong(self, why: str, place: int | None = None) -> InvalidInputError:
-        place = self.began if place is None else place
-        rest = self.text[place : place + 20]
-        return InvalidInputError(f"{why} at character {place + 1}" + (f", {rest!r}" if rest else ", the end"))
+    def wrong(self, why: str, position: int | None = None) -> InvalidInputError:
+        position = self.began if position is None else position
+        rest = self.text[position : position + 20]
+        return InvalidInputError(f"{why} at character {position + 1}" + (f", {rest!r}" if rest else ", the end"))
 
 
 _NESTED_TYPES: dict[str, Callable[[_SchemaReader], pa.DataType]] = {

@@ -178,19 +178,19 @@ def with_spark_types(schema: pa.Schema) -> pa.Schema:
     return pa.schema([field.with_type(spark_type(field.type)) for field in schema], metadata=schema.metadata)
 
 
-def spark_type(kind: pa.DataType) -> pa.DataType:
+def spark_type(data_type: pa.DataType) -> pa.DataType:
     """Return the type that Spark can upsert for a stored type, as :func:`with_spark_types`."""
-    if pt.is_timestamp(kind) and kind.unit == "ms":
-        return pa.timestamp("us", kind.tz)
-    if pt.is_fixed_size_binary(kind):
+    if pt.is_timestamp(data_type) and data_type.unit == "ms":
+        return pa.timestamp("us", data_type.tz)
+    if pt.is_fixed_size_binary(data_type):
         return pa.binary()
-    if pt.is_struct(kind):
-        return pa.struct([field.with_type(spark_type(field.type)) for field in struct_fields(kind)])
-    if pt.is_map(kind):
-        return map_type(kind.item_field.with_type(spark_type(kind.item_type)))
-    if pt.is_list(kind):
-        return list_type(kind.value_field.with_type(spark_type(kind.value_type)))
-    return kind
+    if pt.is_struct(data_type):
+        return pa.struct([field.with_type(spark_type(field.type)) for field in struct_fields(data_type)])
+    if pt.is_map(data_type):
+        return map_type(data_type.item_field.with_type(spark_type(data_type.item_type)))
+    if pt.is_list(data_type):
+        return list_type(data_type.value_field.with_type(spark_type(data_type.value_type)))
+    return data_type
 
 
 def unreadable_by_spark(schema: pa.Schema) -> list[str]:
@@ -203,14 +203,14 @@ def unreadable_by_spark(schema: pa.Schema) -> list[str]:
     return [field.name for field in schema if holds_type(field.type, pt.is_time)]
 
 
-def holds_type(kind: pa.DataType, check: Callable[[pa.DataType], bool]) -> bool:
+def holds_type(data_type: pa.DataType, check: Callable[[pa.DataType], bool]) -> bool:
     """Return whether a type, or one inside it, passes a check.
 
     Example:
         >>> holds_type(pa.list_(pa.map_(pa.string(), pa.int64())), pt.is_map)
         True
     """
-    return check(kind) or any(holds_type(kind.field(i).type, check) for i in range(kind.num_fields))
+    return check(data_type) or any(holds_type(data_type.field(i).type, check) for i in range(data_type.num_fields))
 
 
 def check_avro_names(names: Sequence[str], inside: str) -> None:
@@ -237,28 +237,28 @@ def normalise_field(field: pa.Field, path: str, depth: int = MAX_DEPTH) -> pa.Fi
     return pa.field(field.name, _normalise_type(field.type, path, depth), field.nullable, field.metadata)
 
 
-def _normalise_type(kind: pa.DataType, path: str, depth: int = MAX_DEPTH) -> pa.DataType:
-    """Return the stored type of `kind`.
+def _normalise_type(data_type: pa.DataType, path: str, depth: int = MAX_DEPTH) -> pa.DataType:
+    """Return the stored type of `data_type`.
 
     Raises:
         SchemaMismatch: no stored type exists; the message names `path`.
     """
     if depth <= 0:
         raise SchemaMismatch(f"column {path!r} is nested deeper than {MAX_DEPTH} levels")
-    kind = storage_type(kind)
-    if pt.is_struct(kind):
-        return _struct(kind, path, depth)
-    if pt.is_map(kind):
-        return _map(kind, path, depth)
-    if is_list_like(kind):
-        element = kind.value_field
+    data_type = storage_type(data_type)
+    if pt.is_struct(data_type):
+        return _struct(data_type, path, depth)
+    if pt.is_map(data_type):
+        return _map(data_type, path, depth)
+    if is_list_like(data_type):
+        element = data_type.value_field
         return list_type(
             pa.field("element", _normalise_type(element.type, f"{path}.element", depth - 1), element.nullable)
         )
-    return _scalar(kind, path)
+    return _scalar(data_type, path)
 
 
-def storage_type(kind: pa.DataType) -> pa.DataType:
+def storage_type(data_type: pa.DataType) -> pa.DataType:
     """Return the type under dictionaries and plain extension types.
 
     Example:
@@ -266,18 +266,18 @@ def storage_type(kind: pa.DataType) -> pa.DataType:
         DataType(string)
     """
     while True:
-        if pt.is_dictionary(kind):
-            kind = kind.value_type
-        elif isinstance(kind, pa.BaseExtensionType) and kind.extension_name in _PLAIN_EXTENSIONS:
-            kind = kind.storage_type
+        if pt.is_dictionary(data_type):
+            data_type = data_type.value_type
+        elif isinstance(data_type, pa.BaseExtensionType) and data_type.extension_name in _PLAIN_EXTENSIONS:
+            data_type = data_type.storage_type
         else:
-            return kind
+            return data_type
 
 
-def is_list_like(kind: pa.DataType) -> bool:
-    """Return whether `kind` is a list of any form: plain, large, fixed-size or view."""
+def is_list_like(data_type: pa.DataType) -> bool:
+    """Return whether `data_type` is a list of any form: plain, large, fixed-size or view."""
     checks = (pt.is_list, pt.is_large_list, pt.is_fixed_size_list, pt.is_list_view, pt.is_large_list_view)
-    return any(check(kind) for check in checks)
+    return any(check(data_type) for check in checks)
 
 
 def list_type(element: pa.Field) -> pa.DataType:
@@ -290,9 +290,9 @@ def map_type(value: pa.Field) -> pa.DataType:
     return pa.map_(pa.string(), value.with_name("value"))
 
 
-def struct_fields(kind: pa.DataType) -> list[pa.Field]:
+def struct_fields(data_type: pa.DataType) -> list[pa.Field]:
     """Return the fields of a struct type."""
-    return [kind.field(i) for i in range(kind.num_fields)]
+    return [data_type.field(i) for i in range(data_type.num_fields)]
 
 
 def field_at(schema: pa.Schema, name: str) -> pa.Field | None:
@@ -316,62 +316,64 @@ def field_at(schema: pa.Schema, name: str) -> pa.Field | None:
     return field
 
 
-def _struct(kind: pa.DataType, path: str, depth: int) -> pa.DataType:
-    fields = struct_fields(kind)
+def _struct(data_type: pa.DataType, path: str, depth: int) -> pa.DataType:
+    fields = struct_fields(data_type)
     if not fields:
         raise SchemaMismatch(f"column {path!r} is a struct without fields, which Parquet cannot store")
     check_avro_names([field.name for field in fields], path)
     return pa.struct([normalise_field(field, f"{path}.{field.name}", depth - 1) for field in fields])
 
 
-def _map(kind: pa.DataType, path: str, depth: int) -> pa.DataType:
-    if _text_or_bytes(storage_type(kind.key_type)) != pa.string():
+def _map(data_type: pa.DataType, path: str, depth: int) -> pa.DataType:
+    if _text_or_bytes(storage_type(data_type.key_type)) != pa.string():
         raise SchemaMismatch(
-            f"column {path!r} is a map with keys of type {kind.key_type}: only string keys can be stored"
+            f"column {path!r} is a map with keys of type {data_type.key_type}: only string keys can be stored"
         )
-    value = kind.item_field
+    value = data_type.item_field
     return map_type(pa.field("value", _normalise_type(value.type, f"{path}.value", depth - 1), value.nullable))
 
 
-def _scalar(kind: pa.DataType, path: str) -> pa.DataType:
-    if pt.is_fixed_size_binary(kind) and not kind.byte_width:
-        raise SchemaMismatch(f"column {path!r} has type {kind}: bytes of no length cannot be stored, take pa.binary()")
-    if any(check(kind) for check in _UNCHANGED):
-        return kind
-    if pt.is_null(kind):
+def _scalar(data_type: pa.DataType, path: str) -> pa.DataType:
+    if pt.is_fixed_size_binary(data_type) and not data_type.byte_width:
+        raise SchemaMismatch(
+            f"column {path!r} has type {data_type}: bytes of no length cannot be stored, take pa.binary()"
+        )
+    if any(check(data_type) for check in _UNCHANGED):
+        return data_type
+    if pt.is_null(data_type):
         return pa.string()
-    stored = _text_or_bytes(kind) or _WIDER.get(str(kind)) or _moment(kind) or _decimal(kind, path)
+    stored = _text_or_bytes(data_type) or _WIDER.get(str(data_type)) or _moment(data_type) or _decimal(data_type, path)
     if stored is None:
-        raise SchemaMismatch(f"column {path!r} has type {kind}, which a table cannot store: cast it first")
+        raise SchemaMismatch(f"column {path!r} has type {data_type}, which a table cannot store: cast it first")
     return stored
 
 
-def _text_or_bytes(kind: pa.DataType) -> pa.DataType | None:
-    if pt.is_string(kind) or pt.is_large_string(kind) or pt.is_string_view(kind):
+def _text_or_bytes(data_type: pa.DataType) -> pa.DataType | None:
+    if pt.is_string(data_type) or pt.is_large_string(data_type) or pt.is_string_view(data_type):
         return pa.string()
-    if pt.is_binary(kind) or pt.is_large_binary(kind) or pt.is_binary_view(kind):
+    if pt.is_binary(data_type) or pt.is_large_binary(data_type) or pt.is_binary_view(data_type):
         return pa.binary()
     return None
 
 
-def _moment(kind: pa.DataType) -> pa.DataType | None:
-    if pt.is_timestamp(kind):
+def _moment(data_type: pa.DataType) -> pa.DataType | None:
+    if pt.is_timestamp(data_type):
         # Times without a zone are stored as UTC: hudi-rs fails on Avro's local timestamps
         # (docs/format.md, Column types).
-        return pa.timestamp("ms" if kind.unit == "ms" else "us", "UTC")
-    if pt.is_time(kind):
-        return _SMALLEST_DATETIMES.get(str(kind), kind)
-    return _SMALLEST_DATETIMES.get(str(kind))
+        return pa.timestamp("ms" if data_type.unit == "ms" else "us", "UTC")
+    if pt.is_time(data_type):
+        return _SMALLEST_DATETIMES.get(str(data_type), data_type)
+    return _SMALLEST_DATETIMES.get(str(data_type))
 
 
-def _decimal(kind: pa.DataType, path: str) -> pa.DataType | None:
-    if not pt.is_decimal(kind):
+def _decimal(data_type: pa.DataType, path: str) -> pa.DataType | None:
+    if not pt.is_decimal(data_type):
         return None
-    if not 0 <= kind.scale <= kind.precision <= 38:
+    if not 0 <= data_type.scale <= data_type.precision <= 38:
         raise SchemaMismatch(
-            f"column {path!r} has type {kind}: at most 38 digits and a scale between 0 and the precision can be stored"
+            f"column {path!r} has type {data_type}: at most 38 digits and a scale between 0 and the precision can be stored"
         )
-    return pa.decimal128(kind.precision, kind.scale)
+    return pa.decimal128(data_type.precision, data_type.scale)
 
 
 def with_meta_columns(schema: pa.Schema) -> pa.Schema:

@@ -185,14 +185,14 @@ def checked_offset(offset: object) -> Any:
         {'line': [1, 2]}
     """
     try:
-        text = json.dumps(offset, allow_nan=False)
+        json_text = json.dumps(offset, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInputError(f"an offset is a JSON value, which this is not: {error}") from None
-    if len(text) > MAX_OFFSET_CHARACTERS:
+    if len(json_text) > MAX_OFFSET_CHARACTERS:
         raise InvalidInputError(
-            f"an offset has at most {MAX_OFFSET_CHARACTERS:,} characters as JSON, and this one has {len(text):,}"
+            f"an offset has at most {MAX_OFFSET_CHARACTERS:,} characters as JSON, and this one has {len(json_text):,}"
         )
-    return json.loads(text)
+    return json.loads(json_text)
 
 
 def checksum(data: bytes | memoryview) -> str:

@@ -104,7 +104,7 @@ class SegmentPosition(NamedTuple):
     sequence: int
 
 
-def check_writer_id(text: object) -> str:
+def check_writer_id(writer_id: object) -> str:
     """Return a writer id that names a folder.
 
     Raises:
@@ -114,12 +114,12 @@ def check_writer_id(text: object) -> str:
         >>> check_writer_id("kafka-7")
         'kafka-7'
     """
-    if not isinstance(text, str) or not _WRITER_ID.fullmatch(text):
+    if not isinstance(writer_id, str) or not _WRITER_ID.fullmatch(writer_id):
         raise InvalidInputError(
-            f"{shown(text)} is no writer id: give 1 to 128 letters, digits, dots, hyphens and underscores, "
+            f"{shown(writer_id)} is no writer id: give 1 to 128 letters, digits, dots, hyphens and underscores, "
             "the first no dot or hyphen"
         )
-    return text
+    return writer_id
 
 
 def stream_folder(stream: str) -> str:
@@ -194,13 +194,13 @@ def parse_header_name(name: str) -> tuple[str, SegmentPosition, bool] | None:
         ('w', SegmentPosition(epoch=1, sequence=2), True)
     """
     folder, _, last = name.removeprefix(f"{STREAMS}/").rpartition("/")
-    stem, _, kind = last.rpartition(".")
+    stem, _, suffix = last.rpartition(".")
     matched = _SEGMENT_NAME.fullmatch(stem)
     if (
         matched is None
-        or kind not in ("arrow", "json")
+        or suffix not in ("arrow", "json")
         or not _WRITER_ID.fullmatch(folder)
         or not name.startswith(STREAMS)
     ):
         return None
-    return folder, SegmentPosition(int(matched[1]), int(matched[2])), kind == "json"
+    return folder, SegmentPosition(int(matched[1]), int(matched[2])), suffix == "json"

@@ -129,11 +129,11 @@ def plan_stream(
     noted = list(claims)
     to_commit, done, unconfirmed = [], [], []
     for header in sorted(headers, key=lambda each: each.position):
-        place = header.position
-        if committed is not None and place <= committed.position:
-            done.append(place)
-        elif any(claim.refuses(place) for claim in noted):
-            unconfirmed.append(place)
+        position = header.position
+        if committed is not None and position <= committed.position:
+            done.append(position)
+        elif any(claim.refuses(position) for claim in noted):
+            unconfirmed.append(position)
         else:
             to_commit.append(header)
     marked = max((n + 1 for n, header in enumerate(to_commit) if not header.tail), default=0)
@@ -576,22 +576,24 @@ def plan_streams(table_at: TableAt, streams: Iterable[StreamState]) -> list[Stre
     return [plan_stream(s.stream, s.headers, s.claims, committed.get(s.stream)) for s in each]
 
 
-def committed_of_streams(table_at: TableAt, wanted: Mapping[str, str]) -> dict[str, Committed]:
+def committed_of_streams(table_at: TableAt, streams: Mapping[str, str]) -> dict[str, Committed]:
     """Return the newest entry of each stream in the commits of a table.
 
     Args:
         table_at: the table, at one moment.
-        wanted: the streams, and for each a time: commits requested up to it hold no entry; empty: not known.
+        streams: the streams, and for each a time: commits requested up to it hold no entry; empty: not known.
 
     Raises:
         CorruptFile: an entry, a commit or the archive is damaged.
     """
-    committed = _committed_by_newest(table_at, wanted)
-    seen = _search_commits(table_at, wanted, committed, frozenset())
+    committed = _committed_by_newest(table_at, streams)
+    seen = _search_commits(table_at, streams, committed, frozenset())
     oldest = table_at.timeline.first_active
-    missing = [stream for stream, since in wanted.items() if stream not in committed and (not oldest or since < oldest)]
+    missing = [
+        stream for stream, since in streams.items() if stream not in committed and (not oldest or since < oldest)
+    ]
     if missing and oldest:
-        _search_commits(table_at.with_history(), {stream: wanted[stream] for stream in missing}, committed, seen)
+        _search_commits(table_at.with_history(), {stream: streams[stream] for stream in missing}, committed, seen)
     return committed
 
 
@@ -614,23 +616,23 @@ def forget_committed(table_at: TableAt) -> int:
     return count
 
 
-def _committed_by_newest(table_at: TableAt, wanted: Iterable[str]) -> dict[str, Committed]:
+def _committed_by_newest(table_at: TableAt, streams: Iterable[str]) -> dict[str, Committed]:
     """Return what the newest commit with entries says of streams: it repeats those before it.
 
     A commit that had begun before a stream was claimed, and ended later, is found here only.
     """
     each = (table_at.commit_metadata(instant).entries for instant in reversed(table_at.timeline.commits_by_completion))
     entries = next(filter(None, each), {})
-    fields = {stream: decode_entry(entries, stream_entry_name(stream)) for stream in wanted}
+    fields = {stream: decode_entry(entries, stream_entry_name(stream)) for stream in streams}
     return {stream: committed_of(found) for stream, found in fields.items() if found is not None}
 
 
 def _search_commits(
-    table_at: TableAt, wanted: Mapping[str, str], committed: dict[str, Committed], seen: frozenset[InstantTime]
+    table_at: TableAt, streams: Mapping[str, str], committed: dict[str, Committed], seen: frozenset[InstantTime]
 ) -> frozenset[InstantTime]:
     looked = set(seen)
     for instant in reversed(table_at.timeline.commits_by_completion):
-        missing = [stream for stream, since in wanted.items() if stream not in committed and instant.time > since]
+        missing = [stream for stream, since in streams.items() if stream not in committed and instant.time > since]
         if instant.time in looked:
             continue
         looked.add(instant.time)

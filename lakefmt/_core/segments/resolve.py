@@ -186,8 +186,8 @@ def _with_new_names(rows: pa.Table, names: Mapping[str, str | None]) -> pa.Table
     sets = [json.loads(text) for text in texts.dictionary.to_pylist()]  # sets of columns, not rows
     new = [[name for old in each if (name := names.get(old, old)) is not None] for each in sets]
     named = pa.array([json.dumps(each, separators=(",", ":")) for each in new], pa.string())
-    place = rows.schema.get_field_index(COLUMNS)
-    return rows.set_column(place, rows.schema.field(COLUMNS), named.take(texts.indices))
+    index = rows.schema.get_field_index(COLUMNS)
+    return rows.set_column(index, rows.schema.field(COLUMNS), named.take(texts.indices))
 
 
 _INSERT, _INSERT_IGNORE, _UPDATE = RowOperator.INSERT.value, RowOperator.INSERT_IGNORE.value, RowOperator.UPDATE.value
@@ -473,10 +473,10 @@ class _KeyStates:
         some = np.flatnonzero(stays)
         at = {n: np.where(taken[n], rows + self._offset, source[keys])[some] for n, source in self._sources.items()}
         newer = pa.table([self._both.column(name).take(from_numpy(at[name])) for name in at], schema=self._plain.schema)
-        place, deletes = self._added(newer), np.zeros(len(rows), bool)
+        row_numbers, deletes = self._added(newer), np.zeros(len(rows), bool)
         any_source = next(iter(self._sources.values()))
         for before, is_stored in ((np.where(self._present, any_source, -1), True), (self._brought, False)):
-            older, now = before[keys[some]], place.copy()
+            older, now = before[keys[some]], row_numbers.copy()
             met = np.flatnonzero(older >= 0)
             if len(met):
                 merged, gone = combine_pairs(
@@ -580,8 +580,8 @@ def _column_sets(incoming: pa.Table) -> dict[str, Mask]:
     texts = incoming.column(COLUMNS).combine_chunks().dictionary_encode()
     texts = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
     codes = texts.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-    for number, text in enumerate(texts.dictionary.to_pylist()):  # sets of columns, not rows
-        named = frozenset(json.loads(text))
+    for number, json_text in enumerate(texts.dictionary.to_pylist()):  # sets of columns, not rows
+        named = frozenset(json.loads(json_text))
         for name in sets:
             if name not in named:
                 sets[name] &= codes != number
@@ -633,10 +633,10 @@ def fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     Raises:
         SchemaMismatch: a value does not fit its column any more.
     """
-    wanted = pa.schema([field.with_nullable(True) for field in schema])
+    nullable_schema = pa.schema([field.with_nullable(True) for field in schema])
     known = set(schema.names)
-    kept = rows.select([name for name in rows.column_names if name in known])
-    made = conform(kept, wanted, allow_null_list_elements=True, drops_fields=True)
+    known_columns = rows.select([name for name in rows.column_names if name in known])
+    made = conform(known_columns, nullable_schema, allow_null_list_elements=True, drops_fields=True)
     for name in (OPERATOR, COLUMNS):
         if name in rows.column_names:
             made = made.append_column(name, rows.column(name))
@@ -721,8 +721,8 @@ def number_keys(identities: pa.Array) -> tuple[Numbers, pa.Array]:
 
 def codes_in(identities: pa.Array, keys: pa.Array) -> Numbers:
     """Return the number of each key among `keys`; -1: it is not there."""
-    places = one_array(pc.fill_null(pc.index_in(identities, value_set=keys), -1))
-    codes: Numbers = places.to_numpy(zero_copy_only=False).astype(np.int64)
+    indices = one_array(pc.fill_null(pc.index_in(identities, value_set=keys), -1))
+    codes: Numbers = indices.to_numpy(zero_copy_only=False).astype(np.int64)
     return codes
 
 
@@ -794,24 +794,24 @@ def fill_required(rows: pa.Table, schema: pa.Schema) -> pa.Table:
         if not field.nullable and column.null_count:
             zero = pa.array([_some_value(field.type)], field.type)
             both = pa.chunked_array([*column.chunks, zero], field.type)
-            places = np.where(column.is_null().to_numpy(zero_copy_only=False), len(column), np.arange(len(column)))
-            column = both.take(from_numpy(places))
+            indices = np.where(column.is_null().to_numpy(zero_copy_only=False), len(column), np.arange(len(column)))
+            column = both.take(from_numpy(indices))
         columns.append(column)
     return pa.table(columns, schema=schema)
 
 
-def _some_value(kind: pa.DataType) -> Any:
+def _some_value(data_type: pa.DataType) -> Any:
     """Return a value of a type."""
-    if pt.is_struct(kind):
-        return {field.name: None if field.nullable else _some_value(field.type) for field in kind}
-    if pt.is_map(kind) or pt.is_list(kind) or pt.is_large_list(kind):
+    if pt.is_struct(data_type):
+        return {field.name: None if field.nullable else _some_value(field.type) for field in data_type}
+    if pt.is_map(data_type) or pt.is_list(data_type) or pt.is_large_list(data_type):
         return []
-    if pt.is_fixed_size_list(kind):
-        return [_some_value(kind.value_type)] * kind.list_size
-    if pt.is_string(kind) or pt.is_large_string(kind):
+    if pt.is_fixed_size_list(data_type):
+        return [_some_value(data_type.value_type)] * data_type.list_size
+    if pt.is_string(data_type) or pt.is_large_string(data_type):
         return ""
-    if pt.is_fixed_size_binary(kind):
-        return bytes(kind.byte_width)
-    if pt.is_binary(kind) or pt.is_large_binary(kind):
+    if pt.is_fixed_size_binary(data_type):
+        return bytes(data_type.byte_width)
+    if pt.is_binary(data_type) or pt.is_large_binary(data_type):
         return b""
-    return False if pt.is_boolean(kind) else 0
+    return False if pt.is_boolean(data_type) else 0

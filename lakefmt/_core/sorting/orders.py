@@ -48,7 +48,7 @@ _SCALED_BITS = 32
 _ABSENT, _PRESENT = b"\x00", b"\x01"
 
 
-def check_sortable(name: str, kind: pa.DataType) -> None:
+def check_sortable(name: str, data_type: pa.DataType) -> None:
     """Raise unless values of a type have an order.
 
     Raises:
@@ -57,27 +57,29 @@ def check_sortable(name: str, kind: pa.DataType) -> None:
     Example:
         >>> check_sortable("n", pa.int32())
     """
-    if not (_is_number(kind) or _is_text(kind)):
-        raise InvalidInputError(f"rows cannot be ordered by {name!r} of type {kind}: choose columns of single values")
+    if not (_is_number(data_type) or _is_text(data_type)):
+        raise InvalidInputError(
+            f"rows cannot be ordered by {name!r} of type {data_type}: choose columns of single values"
+        )
 
 
-def _is_number(kind: pa.DataType) -> bool:
+def _is_number(data_type: pa.DataType) -> bool:
     return bool(
-        pt.is_boolean(kind)
-        or pt.is_integer(kind)
-        or pt.is_floating(kind)
-        or pt.is_decimal(kind)
-        or pt.is_temporal(kind)
+        pt.is_boolean(data_type)
+        or pt.is_integer(data_type)
+        or pt.is_floating(data_type)
+        or pt.is_decimal(data_type)
+        or pt.is_temporal(data_type)
     )
 
 
-def _is_text(kind: pa.DataType) -> bool:
+def _is_text(data_type: pa.DataType) -> bool:
     return bool(
-        pt.is_string(kind)
-        or pt.is_large_string(kind)
-        or pt.is_binary(kind)
-        or pt.is_large_binary(kind)
-        or pt.is_fixed_size_binary(kind)
+        pt.is_string(data_type)
+        or pt.is_large_string(data_type)
+        or pt.is_binary(data_type)
+        or pt.is_large_binary(data_type)
+        or pt.is_fixed_size_binary(data_type)
     )
 
 
@@ -148,14 +150,14 @@ def _plain_array(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _numbers_of(values: pa.Array, prefix: bytes) -> Numbers:
-    kind = values.type
-    if _is_text(kind):
+    data_type = values.type
+    if _is_text(data_type):
         return _text_words(values, prefix)
-    if pt.is_decimal(kind):
-        values, kind = values.cast(pa.float64()), pa.float64()
-    if pt.is_floating(kind):
+    if pt.is_decimal(data_type):
+        values, data_type = values.cast(pa.float64()), pa.float64()
+    if pt.is_floating(data_type):
         return _float_bits(values.cast(pa.float64()))
-    if pt.is_unsigned_integer(kind):
+    if pt.is_unsigned_integer(data_type):
         return _zero_for_null(values.cast(pa.uint64())).astype(np.uint64)
     return _zero_for_null(values.cast(pa.int64())).astype(np.int64).view(np.uint64) ^ _SIGN_BIT
 
@@ -180,8 +182,8 @@ def _text_words(values: pa.Array, prefix: bytes) -> Numbers:
     data = np.frombuffer(binary.buffers()[2] or b"", np.uint8)
     starts, ends = offsets[:-1], offsets[1:]
     numbers = np.zeros(len(binary), np.uint64)
-    for place in range(_WORD_BYTES):
-        positions = starts + len(prefix) + place
+    for offset in range(_WORD_BYTES):
+        positions = starts + len(prefix) + offset
         there = positions < ends
         byte = np.zeros(len(binary), np.uint64)
         byte[there] = data[positions[there]]
@@ -216,12 +218,12 @@ def ordered_bytes(column: pa.ChunkedArray) -> pa.Array:
         [1, 2, 3, 0]
     """
     values = _plain_array(column)
-    kind = values.type
-    if _is_text(kind):
+    data_type = values.type
+    if _is_text(data_type):
         whole = values.cast(pa.binary())
         escaped = pc.replace_substring(whole, pattern=b"\x00", replacement=b"\x00\xff")
         body = pc.binary_join_element_wise(escaped, pa.scalar(b"\x00\x00"), pa.scalar(b""))
-    elif pt.is_decimal(kind):
+    elif pt.is_decimal(data_type):
         body = _decimal_bytes(values)
     else:
         body = _fixed_width_bytes(_numbers_of(values, b"").astype(">u8").tobytes(), _WORD_BYTES)

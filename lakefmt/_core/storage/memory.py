@@ -55,12 +55,12 @@ class _Space:
         self._names: list[str] = []
         self._created: dict[str, int] = {}
 
-    def keep(self, name: str, kept: _Kept) -> None:
+    def keep(self, name: str, entry: _Kept) -> None:
         """Create or replace an object."""
         if name not in self.objects:
             insort(self._names, name)
-            self._created[name] = kept.number
-        self.objects[name] = kept
+            self._created[name] = entry.number
+        self.objects[name] = entry
 
     def drop(self, name: str) -> bool:
         """Remove an object; False if it does not exist."""
@@ -247,7 +247,7 @@ class MemoryStore:
 
     def remove_leftovers(self, older_than_epoch: float) -> int:
         """Remove temporary objects written before `older_than_epoch` (epoch seconds); return their number."""
-        old = [name for name, kept in self._below("") if is_temporary(name) and kept.modified < older_than_epoch]
+        old = [name for name, entry in self._below("") if is_temporary(name) and entry.modified < older_than_epoch]
         with self._space.lock:
             return sum(self._space.drop(self._base + name) for name in old)
 
@@ -297,7 +297,7 @@ class MemoryObjectWriter:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._file is not None:
             self._file.close()

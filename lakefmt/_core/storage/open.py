@@ -54,18 +54,18 @@ def open_store(url_or_path: str | os.PathLike[str], storage_options: Mapping[str
     """
     from lakefmt._core.storage.memory import MemoryStore
 
-    text = location_text(url_or_path)
+    location = location_text(url_or_path)
     if not isinstance(storage_options, Mapping | None):  # its value may be a secret: the message has only its type
         raise InvalidInputError(
             f"storage_options takes a dict of names and values, not a {type(storage_options).__name__}"
         )
     options = mapping_argument(storage_options, "storage_options")
-    protocol, separator, rest = text.partition("://")
+    protocol, separator, rest = location.partition("://")
     protocol = protocol.lower()
-    if text.startswith("file:") or protocol == "local":
-        return LocalStore(local_path(text))
+    if location.startswith("file:") or protocol == "local":
+        return LocalStore(local_path(location))
     if not separator:
-        return LocalStore(os.path.expanduser(text))
+        return LocalStore(os.path.expanduser(location))
     if protocol == "memory":
         if not rest.strip("/"):
             raise InvalidInputError("memory:// needs a name: memory://name")
@@ -85,18 +85,20 @@ def location_text(url_or_path: object) -> str:
         '/data/trips'
     """
     path = url_or_path
-    text = foreign(lambda: os.fspath(path), "the path cannot be read") if isinstance(path, os.PathLike) else path
-    if not isinstance(text, str):
+    location = foreign(lambda: os.fspath(path), "the path cannot be read") if isinstance(path, os.PathLike) else path
+    if not isinstance(location, str):
         raise InvalidInputError(f"path takes a text or a path object, not {shown(path)}")
     try:
-        os.fsencode(text)  # file names may be bytes that are not Unicode
+        os.fsencode(location)  # file names may be bytes that are not Unicode
     except UnicodeEncodeError:
-        raise InvalidInputError(f"{shown(text)} can be the name of no file: it holds half a surrogate pair") from None
-    if not text:
+        raise InvalidInputError(
+            f"{shown(location)} can be the name of no file: it holds half a surrogate pair"
+        ) from None
+    if not location:
         raise InvalidInputError("an empty path names no table")
-    if "\x00" in text:
-        raise InvalidInputError(f"{text!r} holds a NUL and names no table")
-    return text
+    if "\x00" in location:
+        raise InvalidInputError(f"{location!r} holds a NUL and names no table")
+    return location
 
 
 def local_path(url: str) -> str:

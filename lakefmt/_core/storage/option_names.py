@@ -195,9 +195,9 @@ def _session_names() -> frozenset[str]:
     return _names_of(importlib.import_module("botocore.session").Session)
 
 
-def _names_of(kind: type) -> frozenset[str]:
+def _names_of(client_class: type) -> frozenset[str]:
     names: set[str] = set()
-    for each in kind.__mro__:
+    for each in client_class.__mro__:
         if "__init__" in vars(each):
             named = inspect.signature(vars(each)["__init__"]).parameters.values()
             names |= {p.name for p in named if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}

@@ -54,7 +54,7 @@ class Redactor:
     """
 
     def __init__(self, options: Mapping[str, object]) -> None:
-        values = {text for text in _texts(options, 0) if text}
+        values = {secret for secret in _texts(options, 0) if secret}
         # Longest first: one value may be part of another.
         patterns = [_pattern(value) for value in sorted(values, key=len, reverse=True)]
         self._values = re.compile("|".join(patterns)) if patterns else None

@@ -104,11 +104,11 @@ class KeptDirectory:
 
     def take(self, state: object) -> TableDirectory | None:
         """Return, once, the listing that this very state was taken from; None: there is none."""
-        kept = self._kept
-        if kept is None or kept[0] is not state:
+        cached_listing = self._kept
+        if cached_listing is None or cached_listing[0] is not state:
             return None
         self._kept = None
-        return kept[1]
+        return cached_listing[1]
 
 
 @dataclass

@@ -109,7 +109,7 @@ class CommitMetadata:
     @property
     def entries(self) -> dict[str, str]:
         """The extra metadata of streams, applications and the watermark, which every commit repeats."""
-        return {name: text for name, text in self.extra_metadata.items() if name.startswith(ENTRY_PREFIXES)}
+        return {name: entry for name, entry in self.extra_metadata.items() if name.startswith(ENTRY_PREFIXES)}
 
     @property
     def stats_by_partition(self) -> dict[PartitionPath, tuple[WriteStat, ...]]:
@@ -449,10 +449,12 @@ def txn_entry_name(application: str) -> str:
     return TXN_PREFIX + _checked_entry_id(application, "the name of an application")
 
 
-def _checked_entry_id(text: object, what: str) -> str:
-    if not isinstance(text, str) or not _ENTRY_ID.fullmatch(text):
-        raise InvalidInputError(f"{what} has 1 to 128 letters, digits, '_', '-' and '.', unlike {str(text)[:140]!r}")
-    return text
+def _checked_entry_id(entry_id: object, what: str) -> str:
+    if not isinstance(entry_id, str) or not _ENTRY_ID.fullmatch(entry_id):
+        raise InvalidInputError(
+            f"{what} has 1 to 128 letters, digits, '_', '-' and '.', unlike {str(entry_id)[:140]!r}"
+        )
+    return entry_id
 
 
 def milliseconds_of(now: datetime) -> int:
@@ -481,12 +483,14 @@ def encode_entry(fields: Mapping[str, object], now_ms: int) -> str:
         '{"number":17,"at":5}'
     """
     try:
-        text = json.dumps({**fields, "at": now_ms}, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+        json_text = json.dumps({**fields, "at": now_ms}, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInputError(f"a commit keeps JSON values only: {error}") from None
-    if len(text) > _MAX_ENTRY_CHARACTERS:
-        raise InvalidInputError(f"a commit keeps at most {_MAX_ENTRY_CHARACTERS:,} characters of it, not {len(text):,}")
-    return text
+    if len(json_text) > _MAX_ENTRY_CHARACTERS:
+        raise InvalidInputError(
+            f"a commit keeps at most {_MAX_ENTRY_CHARACTERS:,} characters of it, not {len(json_text):,}"
+        )
+    return json_text
 
 
 def decode_entry(entries: Mapping[str, str], name: str) -> dict[str, Any] | None:
@@ -499,22 +503,22 @@ def decode_entry(entries: Mapping[str, str], name: str) -> dict[str, Any] | None
         >>> decode_entry({"lakefmt.txn.a": '{"number":17,"at":5}'}, "lakefmt.txn.a")
         {'number': 17, 'at': 5}
     """
-    text = entries.get(name)
-    if text is None:
+    json_text = entries.get(name)
+    if json_text is None:
         return None
-    fields = _entry_fields(text)
+    fields = _entry_fields(json_text)
     if fields is None:
         raise CorruptFile(
-            f"the entry {name} of the newest commit is damaged: {text[:80]!r}; delete nothing, roll it back"
+            f"the entry {name} of the newest commit is damaged: {json_text[:80]!r}; delete nothing, roll it back"
         )
     return fields
 
 
-def _entry_fields(text: str) -> dict[str, Any] | None:
-    if len(text) > 2 * _MAX_ENTRY_CHARACTERS:
+def _entry_fields(json_text: str) -> dict[str, Any] | None:
+    if len(json_text) > 2 * _MAX_ENTRY_CHARACTERS:
         return None
     try:
-        fields = json.loads(text)
+        fields = json.loads(json_text)
     except (ValueError, RecursionError):
         return None
     return fields if isinstance(fields, dict) and type(fields.get("at")) is int else None
@@ -527,8 +531,8 @@ def watermark_of(entries: Mapping[str, str]) -> int | None:
         >>> watermark_of({"lakefmt.watermark": "1500"}), watermark_of({})
         (1500, None)
     """
-    text = entries.get(WATERMARK)
-    return int(text) if text is not None and _WATERMARK_TEXT.fullmatch(text) else None
+    watermark = entries.get(WATERMARK)
+    return int(watermark) if watermark is not None and _WATERMARK_TEXT.fullmatch(watermark) else None
 
 
 def combine_entries(stored: Mapping[str, str], new: Mapping[str, str], now_ms: int) -> dict[str, str]:
@@ -548,8 +552,10 @@ def combine_entries(stored: Mapping[str, str], new: Mapping[str, str], now_ms: i
     """
     if not stored and not new:
         return {}
-    kept = {name: text for name, text in stored.items() if name == WATERMARK or _is_recent_entry(text, now_ms)}
-    merged = {**kept, **new}
+    needed_entries = {
+        name: entry for name, entry in stored.items() if name == WATERMARK or _is_recent_entry(entry, now_ms)
+    }
+    merged = {**needed_entries, **new}
     marks = [mark for mark in (watermark_of(stored), watermark_of(new)) if mark is not None]
     if marks:
         merged[WATERMARK] = str(max(marks))
@@ -558,7 +564,7 @@ def combine_entries(stored: Mapping[str, str], new: Mapping[str, str], now_ms: i
     return merged
 
 
-def _is_recent_entry(text: str, now_ms: int) -> bool:
-    fields = _entry_fields(text)
+def _is_recent_entry(json_text: str, now_ms: int) -> bool:
+    fields = _entry_fields(json_text)
     # A damaged entry stays: the caller that asks for it gets an error and decides.
     return fields is None or int(fields["at"]) + RETENTION_MS >= now_ms

@@ -232,8 +232,8 @@ def check_conflict(
         return ConflictFinding(Verdict.REBASE, Reason.COVERED, other, partitions=tuple(sorted(covered)))
     doubtful = tuple(s for s in other_changes.added if changes.keys_in is None or s.partition_path in changes.keys_in)
     if doubtful:
-        places = tuple(sorted({stat.partition_path for stat in doubtful}))
-        return ConflictFinding(Verdict.REBASE, Reason.KEYS, other, partitions=places, doubtful=doubtful)
+        partitions = tuple(sorted({stat.partition_path for stat in doubtful}))
+        return ConflictFinding(Verdict.REBASE, Reason.KEYS, other, partitions=partitions, doubtful=doubtful)
     return None
 
 

@@ -157,21 +157,21 @@ def event_time_maximum(column: pa.Array | pa.ChunkedArray, name: str = "event ti
         >>> event_time_maximum(pa.array([1_999, None, 2_500], pa.timestamp("us"))), event_time_maximum(pa.array([7]))
         (2, 7)
     """
-    kind = column.type
-    if pa.types.is_date(kind):
+    data_type = column.type
+    if pa.types.is_date(data_type):
         column, unit = column.cast(pa.date32()).cast(pa.int32()), _DAY_MILLISECONDS
-    elif pa.types.is_timestamp(kind):
-        column, unit = column.cast(pa.int64()), _MILLISECONDS_PER_UNIT.get(kind.unit, 0)
-    elif pa.types.is_integer(kind):
+    elif pa.types.is_timestamp(data_type):
+        column, unit = column.cast(pa.int64()), _MILLISECONDS_PER_UNIT.get(data_type.unit, 0)
+    elif pa.types.is_integer(data_type):
         unit = 1
     else:
         raise InvalidInputError(
-            f"the column {name!r} has the type {kind}: event times are timestamps, dates or milliseconds"
+            f"the column {name!r} has the type {data_type}: event times are timestamps, dates or milliseconds"
         )
     largest = pc.max(column).as_py()
     if largest is None:
         return None
-    return int(largest) * unit if unit else int(largest) // _UNITS_PER_MILLISECOND[kind.unit]
+    return int(largest) * unit if unit else int(largest) // _UNITS_PER_MILLISECOND[data_type.unit]
 
 
 #: The directory of the files, relative to the table.

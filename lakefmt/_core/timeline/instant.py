@@ -161,8 +161,8 @@ def parse_instant_file(name: str, layout: int, size: int = 0, modified: float = 
     return Instant._make((time, action, state, completion or None, name, size, modified))
 
 
-def _is_time(text: str) -> bool:
-    return len(text) in (14, 17) and text.isascii() and text.isdigit()
+def _is_time(instant_time: str) -> bool:
+    return len(instant_time) in (14, 17) and instant_time.isascii() and instant_time.isdigit()
 
 
 def instant_file_name(
@@ -199,23 +199,23 @@ def format_instant_time(moment: datetime, zone: tzinfo = UTC) -> InstantTime:
     return InstantTime(f"{local:%Y%m%d%H%M%S}{local.microsecond // 1000:03d}")
 
 
-def parse_instant_time(text: str, zone: tzinfo = UTC) -> datetime:
+def parse_instant_time(instant_time: str, zone: tzinfo = UTC) -> datetime:
     """Return the moment of an instant time; 14 digits get 999 ms (docs/format.md, Instant times).
 
     Raises:
-        InvalidInputError: `text` is not an instant time or not a calendar date.
+        InvalidInputError: `instant_time` is not an instant time or not a calendar date.
 
     Example:
         >>> parse_instant_time("20260102030405678").isoformat()
         '2026-01-02T03:04:05.678000+00:00'
     """
-    if not _is_time(text):
-        raise InvalidInputError(f"{text!r} is not an instant time: 17 digits yyyyMMddHHmmssSSS are expected")
-    digits = text if len(text) == 17 else text + "999"
+    if not _is_time(instant_time):
+        raise InvalidInputError(f"{instant_time!r} is not an instant time: 17 digits yyyyMMddHHmmssSSS are expected")
+    digits = instant_time if len(instant_time) == 17 else instant_time + "999"
     try:
         moment = datetime.strptime(digits[:14], "%Y%m%d%H%M%S").replace(tzinfo=zone)
     except ValueError:
-        raise InvalidInputError(f"{text!r} is not an instant time: no such date") from None
+        raise InvalidInputError(f"{instant_time!r} is not an instant time: no such date") from None
     return moment + timedelta(milliseconds=int(digits[14:]))
 
 

@@ -118,14 +118,14 @@ def create_markers(
         StorageError: the store does not confirm the markers; a rollback would miss the files.
     """
     directory = marker_directory(time)
-    text = "".join(f"{marker_name(path, marker)}\n" for path, marker in marked).encode()
+    content = "".join(f"{marker_name(path, marker)}\n" for path, marker in marked).encode()
     if not more:
         put_if_absent_confirmed(store, f"{directory}/{_BATCH_TYPE}", b"TIMELINE_SERVER_BASED", durable=False)
     # Hudi reads every file of that name and takes a number at its end: here one that another attempt finds, too.
-    number = crc32(text)
+    number = crc32(content)
     while True:
         name = f"{directory}/{_BATCH_PREFIX}{number}"
-        outcome = store.put_if_absent(name, text)
+        outcome = store.put_if_absent(name, content)
         if outcome is PutOutcome.DONE:
             if own is not None:
                 own.names += [name] if more else [f"{directory}/{_BATCH_TYPE}", name]
@@ -134,8 +134,8 @@ def create_markers(
         if own is not None:
             own.is_complete = False
         if outcome is PutOutcome.UNKNOWN:
-            outcome = put_if_absent_confirmed(store, name, text, durable=False)
-        if outcome is PutOutcome.DONE or store.read(name, _MAX_MARKER_FILE) == text:
+            outcome = put_if_absent_confirmed(store, name, content, durable=False)
+        if outcome is PutOutcome.DONE or store.read(name, _MAX_MARKER_FILE) == content:
             return False
         number += 1  # taken by the markers of other files
 

@@ -55,10 +55,10 @@ def _load_whole(store: ObjectStore, read: Read | None = None) -> tuple[dict[str,
     """Return the properties and the name of the valid file."""
     doubtful: tuple[dict[str, str], str] | None = None
     failures: dict[str, str] = {}
-    kept = read or store.read
+    cached_read = read or store.read
     # Hudi's update removes the file, writes it anew and then removes the backup: it may have done so between the two looks.
-    for name, look in ((PROPERTIES, kept), (BACKUP, kept), (PROPERTIES, store.read)):
-        if look is not kept and doubtful is not None:
+    for name, look in ((PROPERTIES, cached_read), (BACKUP, cached_read), (PROPERTIES, store.read)):
+        if look is not cached_read and doubtful is not None:
             break
         try:
             properties = _read_valid(look, name)

@@ -256,14 +256,14 @@ class TimelineStore:
             else directory.inside(self._directory)
         )
         files = [(o.name[skip:], o.size, o.modified) for o in listed]
-        kept = self._listed
-        if kept is not None and kept[0] == files:
-            return kept[1]
+        cached_listing = self._listed
+        if cached_listing is not None and cached_listing[0] == files:
+            return cached_listing[1]
         instants = (parse_instant_file(name, self._layout, size, modified) for name, size, modified in files)
         timeline = build_timeline((i for i in instants if i is not None), self._layout)
-        if kept is not None:
+        if cached_listing is not None:
             self.made_anew += _has_nothing_of(
-                frozenset(name for name, *_ in kept[0]), frozenset(name for name, *_ in files)
+                frozenset(name for name, *_ in cached_listing[0]), frozenset(name for name, *_ in files)
             )
         self._listed = (files, timeline)
         return timeline
@@ -288,9 +288,9 @@ class TimelineStore:
             CorruptFile: the file is too large, or empty.
         """
         key = (instant.file_name, instant.size)
-        kept = self._bodies.get(key)
-        if kept is not None:
-            return kept
+        cached_body = self._bodies.get(key)
+        if cached_body is not None:
+            return cached_body
         data = self._store.read(f"{self._directory}/{instant.file_name}", MAX_BODY_BYTES)
         if instant.is_completed:
             if not data and instant.action is not Action.CLEAN:
@@ -388,11 +388,11 @@ def offset_of(times: Iterable[tuple[str, float]]) -> tuple[int, float] | None:
         (5.5, None)
     """
     known = [(time, stored) for time, stored in times if stored]
-    told = [(offset, stored) for time, stored in known if (offset := _offset(time, stored)) is not None]
+    offsets = [(offset, stored) for time, stored in known if (offset := _offset(time, stored)) is not None]
     # The files of a copied table have the time of the copy: that one of them fits is chance.
-    if 2 * len(told) < len(known) or not told:
+    if 2 * len(offsets) < len(known) or not offsets:
         return None
-    return min(offset for offset, _ in told), max(stored for _, stored in told)
+    return min(offset for offset, _ in offsets), max(stored for _, stored in offsets)
 
 
 def _offset(time: str, stored: float) -> int | None:

@@ -89,16 +89,16 @@ def _whole_actions(listed: Sequence[str]) -> tuple[list[Instant], Sequence[str]]
     the time that a loop over them takes.
     """
     # No name holds a slash.
-    text, instants = f"/{'/'.join(listed)}/", list[Instant]()
+    joined_names, instants = f"/{'/'.join(listed)}/", list[Instant]()
     for action in _WHOLE_ACTIONS:
-        if f".{action.value}/" not in text:
+        if f".{action.value}/" not in joined_names:
             continue
-        others_and_groups = _whole_action(action).split(text)
+        others_and_groups = _whole_action(action).split(joined_names)
         times, files, completions = (others_and_groups[group::4] for group in (1, 2, 3))
         fields = zip(times, repeat(action), repeat(State.COMPLETED), completions, files, repeat(0), repeat(0.0))
         instants += map(Instant._make, fields)
-        text = "".join(others_and_groups[::4])
-    return instants, [name for name in text.split("/") if name]
+        joined_names = "".join(others_and_groups[::4])
+    return instants, [name for name in joined_names.split("/") if name]
 
 
 def _pending_suffixes(layout: int) -> dict[str, Action]:
@@ -279,8 +279,8 @@ class Timeline:
         groups = [self._by_action[action] for action in actions if action in self._by_action]
         if len(groups) < 2:
             return groups[0] if groups else ()
-        wanted = frozenset(actions)
-        return tuple([i for i in self.completed if i.action in wanted])
+        action_set = frozenset(actions)
+        return tuple([i for i in self.completed if i.action in action_set])
 
     @cached_property
     def _by_action(self) -> dict[Action, tuple[Instant, ...]]:
@@ -327,8 +327,8 @@ class Timeline:
         # A savepoint may be older than everything else that is active, and with it its commit, when an engine archived
         # beyond it: neither marks the start, or what was archived after them would be lost (docs/format.md, Committed files).
         # So it is while a savepoint is being made or deleted, too.
-        kept = (*self.completed_of(Action.SAVEPOINT), *self.pending)
-        saved = {i.time for i in kept if i.action is Action.SAVEPOINT}
+        instants = (*self.completed_of(Action.SAVEPOINT), *self.pending)
+        saved = {i.time for i in instants if i.action is Action.SAVEPOINT}
         commits = self.completed_of(*COMMIT_ACTIONS)
         return next((i.time for i in commits if i.time not in saved), commits[-1].time if commits else None)
 

@@ -83,7 +83,7 @@ def with_carried_keys(table_at: TableAt, metadata: CommitMetadata, settings: Set
     for instant in reversed(table_at.timeline.commits_by_completion if left else ()):
         extra = table_at.commit_metadata(instant).extra_metadata
         found = [each for each in left if any(name.startswith(each) for name in extra)]
-        carried |= {name: text for name, text in extra.items() if name.startswith(tuple(found))}
+        carried |= {name: entry for name, entry in extra.items() if name.startswith(tuple(found))}
         left = [each for each in left if each not in found]
         if not left:
             break

@@ -93,8 +93,8 @@ def check_concurrency(settings: Settings, *, lock_reaches_all: bool) -> Concurre
             "hoodie.write.lock.provider (InProcessLockProvider when all writers are threads of this process)"
         )
     policy = FailedWrites(named) if named else FailedWrites.LAZY if beside or background else FailedWrites.EAGER
-    asked = settings.values["hoodie.write.num.retries.on.conflict.failures"]
-    retries = int(str(asked)) if asked is not None else _RETRIES if beside else 0
+    retry_setting = settings.values["hoodie.write.num.retries.on.conflict.failures"]
+    retries = int(str(retry_setting)) if retry_setting is not None else _RETRIES if beside else 0
     early = settings.flag("hoodie.write.concurrency.early.conflict.detection.enable")
     return Concurrency(beside, policy, retries, early, settings.integer(_TURN) if beside else 0)
 

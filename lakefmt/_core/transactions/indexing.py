@@ -212,12 +212,12 @@ def _parse_function(
     return FunctionCall(text_argument(function, "function"), typed, stated)
 
 
-def _parse_kind(text: str) -> PartitionKind:
-    if text not in _KINDS_BY_USER_NAME:
+def _parse_kind(name: str) -> PartitionKind:
+    if name not in _KINDS_BY_USER_NAME:
         raise InvalidInputError(
-            f"lakefmt makes no index of kind {text!r}: the kinds are {', '.join(_KINDS_BY_USER_NAME)}"
+            f"lakefmt makes no index of kind {name!r}: the kinds are {', '.join(_KINDS_BY_USER_NAME)}"
         )
-    return _KINDS_BY_USER_NAME[text]
+    return _KINDS_BY_USER_NAME[name]
 
 
 def parse_index_requests(given: object) -> tuple[IndexRequest, ...]:
@@ -296,7 +296,7 @@ _RECORD_INDEXES = {
 
 
 def requests_of_new_table(
-    asked: Sequence[IndexRequest] | None,
+    requests: Sequence[IndexRequest] | None,
     index: str,
     config: TableConfig,
     schema: pa.Schema,
@@ -305,7 +305,7 @@ def requests_of_new_table(
     """Return the indexes with which a table begins, checked against its columns.
 
     Parameters:
-        asked: by the caller; None: those of the settings.
+        requests: by the caller; None: those of the settings.
         index: the one by which writes find keys; the metadata table has record indexes.
         config: the properties of the table.
         schema: its columns.
@@ -314,14 +314,14 @@ def requests_of_new_table(
     Raises:
         InvalidInputError, UnsupportedFeature: see :func:`definition_of`.
     """
-    if asked is None:
-        asked = [IndexRequest(_parse_kind(name)) for name in partitions_by_settings(config, settings)]
+    if requests is None:
+        requests = [IndexRequest(_parse_kind(name)) for name in partitions_by_settings(config, settings)]
     needed = _RECORD_INDEXES.get(index)
     if needed is not None:
-        asked = [*(each for each in asked if each.kind is not needed.kind), needed]
-    for request in asked:
+        requests = [*(each for each in requests if each.kind is not needed.kind), needed]
+    for request in requests:
         definition_of(request, config, schema, 1)
-    return tuple(asked)
+    return tuple(requests)
 
 
 def definition_of(
@@ -645,16 +645,16 @@ def _planned_requests(plan: Mapping[str, Any]) -> list[IndexRequest]:
     return requests
 
 
-def _planned_columns(text: object, name: str) -> tuple[str, ...]:
+def _planned_columns(json_text: object, name: str) -> tuple[str, ...]:
     """Return the columns that a plan tells of an index; none where it tells of none."""
-    if text is None:
+    if json_text is None:
         return ()
     try:
-        columns = json.loads(str(text))
+        columns = json.loads(str(json_text))
     except (ValueError, RecursionError):
         columns = None
     if not isinstance(columns, list) or not all(isinstance(column, str) for column in columns):
-        raise CorruptFile(f"a plan of indexing tells the columns of {name} as {str(text)!r:.80}")
+        raise CorruptFile(f"a plan of indexing tells the columns of {name} as {str(json_text)!r:.80}")
     return tuple(columns)
 
 
@@ -751,14 +751,16 @@ def _with_indexes(requests: Sequence[IndexRequest], manager: MetadataTableManage
     definitions: dict[str, IndexDefinition] = {}
     for request in requests:
         is_record_index = request.kind is PartitionKind.RECORD_INDEX
-        asked = replace(request, partitioned=request.partitioned or by_option) if is_record_index else request
+        effective_request = (
+            replace(request, partitioned=request.partitioned or by_option) if is_record_index else request
+        )
         most = settings.integer("hoodie.metadata.index.column.stats.max.columns.to.index")
-        made = definition_of(asked, config, schema, most)
+        made = definition_of(effective_request, config, schema, most)
         if request.kind is PartitionKind.EXPRESSION_INDEX:
             manager.check_expression(made[request.partition])
         definitions |= made
-    wanted = {name for each in requests for name in each.needs if name not in config.metadata_partitions}
-    return manager.add(in_build_order(wanted), definitions)
+    names = {name for each in requests for name in each.needs if name not in config.metadata_partitions}
+    return manager.add(in_build_order(names), definitions)
 
 
 def create_expression_index(

@@ -166,12 +166,12 @@ class InstantTransaction:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Abandon the instant when the block raised."""
-        if kind is None:
+        if error_type is None:
             return
-        if issubclass(kind, (Exception, KeyboardInterrupt)):
+        if issubclass(error_type, (Exception, KeyboardInterrupt)):
             self.leave()
         else:
             self.abandon()

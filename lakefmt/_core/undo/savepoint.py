@@ -247,10 +247,10 @@ def restore_table(
 def _restore_plan(table_at: TableAt, instant: str) -> RestorePlan:
     target = _find_commit_to_restore(table_at, instant)
     timeline = table_at.timeline
-    kept = {i.time for i in savepoints_of(timeline)}
+    savepoint_times = {i.time for i in savepoints_of(timeline)}
     on_read = table_at.config.table_type is TableType.MERGE_ON_READ
     undone = select_instants_to_undo(timeline, target, merge_on_read=on_read)
-    saved = sorted(i.time for i in undone if i.is_completed and i.time in kept)
+    saved = sorted(i.time for i in undone if i.is_completed and i.time in savepoint_times)
     if saved:
         raise StateError(
             f"a restore to {target.time} would undo {', '.join(saved)}, which a savepoint keeps: delete it first"
@@ -261,7 +261,7 @@ def _restore_plan(table_at: TableAt, instant: str) -> RestorePlan:
     if undone:
         check_whole(table_at, then, f"the state of {target.time} cannot come back")
     plans = plan_rollbacks(table_at.client.store, table_at.config, timeline, undone)
-    return RestorePlan(target.time, target.time in kept, undone, plans)
+    return RestorePlan(target.time, target.time in savepoint_times, undone, plans)
 
 
 def _find_commit_to_restore(table_at: TableAt, instant: str) -> Instant:

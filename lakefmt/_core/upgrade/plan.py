@@ -205,7 +205,7 @@ def plan_upgrade(
         completions = completion_times((*archived, *timeline.completed), scene.modified, scene.now)
         moves = _moves(timeline, scene, completions)
         history = plan_parts([_archived(instant, completions[instant.file_name]) for instant in archived])
-    wanted = {move.target for move in moves}
+    targets = {move.target for move in moves}
     return UpgradePlan(
         config.version,
         target,
@@ -213,7 +213,7 @@ def plan_upgrade(
         logs=scene.logs,
         drops_metadata_table=scene.has_metadata_table or bool(config.metadata_partitions),
         indexes=() if drop_metadata else scene.indexes,
-        stale=tuple(sorted(name for name in scene.new_timeline if name not in wanted)),
+        stale=tuple(sorted(name for name in scene.new_timeline if name not in targets)),
         moves=moves,
         history=history,
         properties=upgraded_properties(config, target),
@@ -293,18 +293,18 @@ def completion_times(
     last = InstantTime("")
     for number, instant in enumerate(chain):
         later = [_before(chain[number + 1].time)] if number + 1 < len(chain) else []
-        wanted = min(modified.get(instant.file_name, instant.time), now, *later)
-        last = times[instant.file_name] = _free_time(wanted, max(last, instant.time), taken)
+        earliest_time = min(modified.get(instant.file_name, instant.time), now, *later)
+        last = times[instant.file_name] = _free_time(earliest_time, max(last, instant.time), taken)
     for instant in ordered:
         if instant.action is Action.SAVEPOINT:
-            wanted = min(modified.get(instant.file_name, instant.time), now)
-            times[instant.file_name] = _free_time(wanted, instant.time, taken)
+            earliest_time = min(modified.get(instant.file_name, instant.time), now)
+            times[instant.file_name] = _free_time(earliest_time, instant.time, taken)
     return times
 
 
-def _free_time(wanted: InstantTime, floor: InstantTime, taken: set[InstantTime]) -> InstantTime:
-    """Return the first unused time from `wanted` on above `floor`, and mark it used."""
-    time = wanted if wanted > floor else next_instant_time(floor)
+def _free_time(earliest_time: InstantTime, floor: InstantTime, taken: set[InstantTime]) -> InstantTime:
+    """Return the first unused time from `earliest_time` on above `floor`, and mark it used."""
+    time = earliest_time if earliest_time > floor else next_instant_time(floor)
     while time in taken:
         time = next_instant_time(time)
     taken.add(time)

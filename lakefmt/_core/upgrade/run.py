@@ -271,10 +271,10 @@ def _write_timeline(write_client: WriteClient, plan: UpgradePlan, archive: LogAr
     for move in plan.moves:
         body = upgraded_body(move.instant, store.read(move.source, MAX_BODY_BYTES))
         store.put(move.target, body, durable=write_client.durable)
-    wanted = {move.target for move in plan.moves}
+    expected_names = {move.target for move in plan.moves}
     if plan.history:
-        wanted |= _write_history(write_client, plan.history, archive)
-    if {o.name for o in store.list(NEW_TIMELINE)} != wanted:
+        expected_names |= _write_history(write_client, plan.history, archive)
+    if {o.name for o in store.list(NEW_TIMELINE)} != expected_names:
         raise StorageError(f"{NEW_TIMELINE} does not list as it was written; the table is still of the old version")
 
 

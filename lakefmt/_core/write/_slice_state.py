@@ -171,30 +171,36 @@ def _of_keys(logs: LogRows, keys: pa.Array) -> LogRows:
 
 
 def find_stored(
-    table_at: TableAt, index: Index, wanted: IndexKeys, slices: Sequence[FileSlice], *, alive: bool, every: bool = False
+    table_at: TableAt,
+    index: Index,
+    index_keys: IndexKeys,
+    slices: Sequence[FileSlice],
+    *,
+    alive: bool,
+    every: bool = False,
 ) -> Located:
     """Return where keys are stored, logs considered.
 
     Args:
         table_at: the table, at one moment.
         index: looks into the base files.
-        wanted: the keys.
+        index_keys: the keys.
         slices: the slices to look into.
         alive: as for :func:`apply_log_deletes`.
         every: as for :func:`apply_log_deletes`.
     """
-    located = index.locate(wanted, slices, key_files(table_at.client, table_at.state))
+    located = index.locate(index_keys, slices, key_files(table_at.client, table_at.state))
     if table_at.config.table_type is not TableType.MERGE_ON_READ or capabilities_of(index).covers_logs:
         return located
-    places = None if index.is_global else wanted.partitions
-    return apply_log_deletes(table_at, index, wanted.keys, places, located, slices, alive=alive, every=every)
+    partitions = None if index.is_global else index_keys.partitions
+    return apply_log_deletes(table_at, index, index_keys.keys, partitions, located, slices, alive=alive, every=every)
 
 
 def apply_log_deletes(
     table_at: TableAt,
     index: Index,
     keys: pa.StringArray,
-    places: pa.DictionaryArray | None,
+    partitions: pa.DictionaryArray | None,
     located: Located,
     slices: Sequence[FileSlice],
     *,
@@ -208,7 +214,7 @@ def apply_log_deletes(
         table_at: the table, at one moment.
         index: the index.
         keys: the keys that were looked up.
-        places: the partition of each; None: any.
+        partitions: the partition of each; None: any.
         located: what the index found.
         slices: the slices that it looked into.
         alive: keys that a log has deleted are not stored; else one place of each still counts, so that a late row
@@ -219,11 +225,11 @@ def apply_log_deletes(
     if not any(file_slice.logs for file_slice in slices):
         return located
     reader = SliceReader(table_at, slices)
-    asked = slices_with_own_keys(table_at, slices)
-    if asked:
+    slice_numbers = slices_with_own_keys(table_at, slices)
+    if slice_numbers:
         certain = None if every else _certain_slices(table_at, slices)
         fresh = _keys_to_ask(len(keys), located, certain)
-        located = _with_log_keys(reader, index, keys, places, located, slices, asked, fresh)
+        located = _with_log_keys(reader, index, keys, partitions, located, slices, slice_numbers, fresh)
     counts = np.bincount(located.rows, minlength=len(keys))
     forgotten = _forgotten(table_at, slices)[located.slices] if until_compacted and not alive else None
     doubtful = np.full(len(located.rows), alive) | (counts[located.rows] > 1)
@@ -232,8 +238,8 @@ def apply_log_deletes(
     dead = _dead(reader, keys, located, slices, doubtful)
     if not alive:
         # A row whose every place is dead keeps the newest: that is where its key lived last.
-        kept = np.bincount(located.rows[~dead], minlength=len(keys))
-        keeps = _newest(located, slices) & (kept[located.rows] == 0)
+        num_alive = np.bincount(located.rows[~dead], minlength=len(keys))
+        keeps = _newest(located, slices) & (num_alive[located.rows] == 0)
         dead &= ~(keeps if forgotten is None else keeps & ~forgotten)
     return _without(located, dead)
 
@@ -311,25 +317,25 @@ def _with_log_keys(
     places: pa.DictionaryArray | None,
     located: Located,
     slices: Sequence[FileSlice],
-    asked: Sequence[int],
+    slice_numbers: Sequence[int],
     fresh: Rows,
 ) -> Located:
-    """Add the places where the keys `fresh` live in logs of the slices `asked` and not in their base files."""
-    wanted = dict(_rows_by_slice(index, keys, places, slices, asked, fresh))
-    found = {number: located.rows[located.slices == number] for number in wanted}
-    wanted = {number: rows[~np.isin(rows, found[number])] for number, rows in wanted.items()}
-    wanted = {number: rows for number, rows in wanted.items() if len(rows)}
-    if not wanted:
+    """Add the places where the keys `fresh` live in logs of the slices `slice_numbers` and not in their base files."""
+    lookups = dict(_rows_by_slice(index, keys, places, slices, slice_numbers, fresh))
+    found = {number: located.rows[located.slices == number] for number in lookups}
+    lookups = {number: rows[~np.isin(rows, found[number])] for number, rows in lookups.items()}
+    lookups = {number: rows for number, rows in lookups.items() if len(rows)}
+    if not lookups:
         return located
 
     def look(number: int) -> Rows:
-        rows = wanted[number]
+        rows = lookups[number]
         wanted_keys = keys.take(from_numpy(rows))
         stored = reader.merged(slices[number], [RECORD_KEY], wanted_keys, base=False).column(RECORD_KEY)
         return rows[to_mask(pc.is_in(wanted_keys, value_set=stored))]
 
     with ThreadPoolExecutor(_THREADS) as pool:
-        rows_by_slice = list(zip(wanted, pool.map(look, wanted), strict=True))
+        rows_by_slice = list(zip(lookups, pool.map(look, lookups), strict=True))
     rows = np.concatenate([located.rows, *(stored_there for _, stored_there in rows_by_slice)])
     numbers = np.concatenate(
         [located.slices, *(np.full(len(stored_there), n, np.int64) for n, stored_there in rows_by_slice)]
@@ -344,18 +350,18 @@ def _with_log_keys(
 def _rows_by_slice(
     index: Index,
     keys: pa.StringArray,
-    places: pa.DictionaryArray | None,
+    partitions: pa.DictionaryArray | None,
     slices: Sequence[FileSlice],
-    asked: Sequence[int],
+    slice_numbers: Sequence[int],
     fresh: Rows,
 ) -> Iterator[tuple[int, Rows]]:
     """Yield each slice to ask with those of the keys `fresh` that may be in it, by their partition and their bucket."""
-    by_partition = {} if places is None else dict(new_rows_by_partition(places, fresh))
+    by_partition = {} if partitions is None else dict(new_rows_by_partition(partitions, fresh))
     own: dict[PartitionPath, list[int]] = {}
-    for number in asked:
+    for number in slice_numbers:
         own.setdefault(slices[number].partition, []).append(number)
     for partition, numbers in own.items():
-        rows = fresh if places is None else by_partition.get(partition, fresh[:0])
+        rows = fresh if partitions is None else by_partition.get(partition, fresh[:0])
         if not len(rows):
             continue
         if not places_new_keys(index):

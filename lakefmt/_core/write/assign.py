@@ -283,7 +283,7 @@ def assign_rows(
     """
     staying = _rows_of_located(routes.stay)
     left = _rows_of_located(routes.leave)
-    places = group_positions(routes.stay, logs)
+    positions_by_slice = group_positions(routes.stay, logs)
     inserts: dict[int, list[Rows]] = {}
     opened: list[tuple[PartitionPath, Rows]] = []
     by_partition = list(new_rows_by_partition(partitions, new_rows(len(partitions), routes)))
@@ -304,7 +304,7 @@ def assign_rows(
         else:
             file = change_file(slices[number], instant, len(assigned), len(rows), logs)
         # Rows that leave were found otherwise, and rows that come in are nowhere yet.
-        positions = places.get(number) if number not in inserts and marks is None else None
+        positions = positions_by_slice.get(number) if number not in inserts and marks is None else None
         assigned.append(Assigned(file, rows, marks, positions=positions))
     for partition, rows in opened:
         file = new_file(partition, instant, len(assigned), new_uuid, rows=len(rows))

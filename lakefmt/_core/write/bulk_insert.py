@@ -128,9 +128,9 @@ class PartitionSplitter:
         #: How many partitions are small: they are the first ones.
         self.num_small = int(small.sum())
         if 0 < self.num_small < len(names):
-            places = np.argsort(~small, kind="stable")
-            codes = np.argsort(places).astype(codes.dtype)[codes]
-            names, counts = [names[place] for place in places], counts[places]
+            order = np.argsort(~small, kind="stable")
+            codes = np.argsort(order).astype(codes.dtype)[codes]
+            names, counts = [names[index] for index in order], counts[order]
         self._names, self._counts = names, counts
         self._constants = {name: constants_of(name) for name in self._names}
         self._copy_of_keys = _duplicate_of(batches)
@@ -345,7 +345,7 @@ def sort_text_of(columns: object, order: object) -> str:
     return f"{parse_member(Layout, text_argument(order, 'order'), 'order').value}:{','.join(names)}"
 
 
-def parse_sort(text: str) -> RowOrder | None:
+def parse_sort(sort: str) -> RowOrder | None:
     """Return the order that a write request names; None: it names none by columns.
 
     Raises:
@@ -356,12 +356,12 @@ def parse_sort(text: str) -> RowOrder | None:
         >>> parse_sort("linear:a"), parse_sort("global")
         (RowOrder(columns=('a',), layout=<Layout.LINEAR: 'linear'>), None)
     """
-    layout, colon, names = text.partition(":")
+    layout, colon, names = sort.partition(":")
     if not colon:
         return None
     columns = tuple(filter(None, (name.strip() for name in names.split(","))))
     if not columns:
-        raise InvalidInputError(f"sort={text!r} names no column to order rows by")
+        raise InvalidInputError(f"sort={sort!r} names no column to order rows by")
     return RowOrder(columns, parse_member(Layout, layout, "order"))
 
 

@@ -102,22 +102,22 @@ def _schemas_without_ids(table_at: TableAt) -> Iterator[pa.Schema]:
     looks = [partial(table_at.commit_metadata, instant) for instant in table_at.timeline.commits]
     commits = map_concurrently(table_at.client.store, looks)
     texts = [each.schema_text for each in commits if LATEST_SCHEMA not in each.extra_metadata]
-    for text in dict.fromkeys([table_at.config.create_schema, *texts]):
-        if text:
-            yield avro_to_arrow(text)
+    for schema_text in dict.fromkeys([table_at.config.create_schema, *texts]):
+        if schema_text:
+            yield avro_to_arrow(schema_text)
 
 
 def _all_fields(fields: Iterable[pa.Field], prefix: str) -> Iterator[tuple[str, pa.Field]]:
     """Yield columns and what they hold, with their full names."""
     for field in fields:
-        name, kind = f"{prefix}{field.name}", field.type
+        name, data_type = f"{prefix}{field.name}", field.type
         yield name, field
-        if pt.is_struct(kind):
-            yield from _all_fields(struct_fields(kind), f"{name}.")
-        elif pt.is_list(kind):
-            yield from _all_fields([kind.value_field.with_name("element")], f"{name}.")
-        elif pt.is_map(kind):
-            yield from _all_fields([kind.item_field.with_name("value")], f"{name}.")
+        if pt.is_struct(data_type):
+            yield from _all_fields(struct_fields(data_type), f"{name}.")
+        elif pt.is_list(data_type):
+            yield from _all_fields([data_type.value_field.with_name("element")], f"{name}.")
+        elif pt.is_map(data_type):
+            yield from _all_fields([data_type.item_field.with_name("value")], f"{name}.")
 
 
 def _column_names(columns: Sequence[Column], prefix: str) -> Iterator[str]:

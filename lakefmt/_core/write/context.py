@@ -145,7 +145,7 @@ def view_entries(table_at: TableAt, instant: InstantTime | None = None) -> Entry
 def add_entries(
     table_at: TableAt,
     metadata: CommitMetadata,
-    asked: CommitEntries | None,
+    entries_of: CommitEntries | None,
     instant: InstantTime,
     watermark: int | None = None,
 ) -> CommitMetadata | CommitResult:
@@ -156,14 +156,14 @@ def add_entries(
     Args:
         table_at: the table, at one moment.
         metadata: what the commit says so far.
-        asked: what the write was given; None: the commit repeats what the one before it says.
+        entries_of: what the write was given; None: the commit repeats what the one before it says.
         instant: requested time of the write.
         watermark: what the event times of its rows promise, where it is not given another one.
     """
-    if asked is None and watermark is None:
+    if entries_of is None and watermark is None:
         return with_stored_entries(table_at, metadata)
     view = view_entries(table_at, instant)
-    new = {} if asked is None else asked(view)
+    new = {} if entries_of is None else entries_of(view)
     if isinstance(new, AlreadyDone):
         return skipped_result(table_at.state, new, metadata.operation)
     if watermark is not None:
@@ -484,8 +484,8 @@ class WriteRequest:
         taken += sorted(name for name in map(str, self.commit_metadata) if name.startswith(ENTRY_PREFIXES))
         if taken:
             raise InvalidInputError(f"commit_metadata: the name {taken[0]!r} is taken")
-        for name, text in mapping_argument(self.commit_metadata, "commit_metadata").items():
-            text_argument(text, f"commit_metadata[{name!r}]")
+        for name, value in mapping_argument(self.commit_metadata, "commit_metadata").items():
+            text_argument(value, f"commit_metadata[{name!r}]")
 
     @property
     def action(self) -> Action:

@@ -474,14 +474,14 @@ def _rows_by_group(located: LocatedRows, counted: _FoundCounts) -> pa.Table:
         marks = table.column(MOVED_AWAY).to_numpy().astype(bool)
         table = table.drop_columns([MOVED_AWAY])
     marks = marks[rows]
-    places = np.full(len(rows), -1, np.int64)
+    positions = np.full(len(rows), -1, np.int64)
     if stay is not None and stay.positions is not None:
-        places[: len(stay.rows)] = stay.positions
+        positions[: len(stay.rows)] = stay.positions
     if leave is not None:
         before = len(rows) - len(new) - len(leave.rows)
         marks[before : before + len(leave.rows)] = True
     texts = pa.array([_text_of_group(each) for each in groups], pa.string()).take(from_numpy(codes))
-    more = {_GROUP_COLUMN: texts, MOVED_AWAY: from_numpy(marks), POSITION: from_numpy(places)}
+    more = {_GROUP_COLUMN: texts, MOVED_AWAY: from_numpy(marks), POSITION: from_numpy(positions)}
     taken = table.take(from_numpy(rows))
     for name, column in more.items():
         taken = taken.append_column(name, column)
@@ -626,7 +626,7 @@ class _FilesInOrder:
         groups = [each.group for each in waiting]
         counts = [each.rows.num_rows for each in waiting]
         waiting.clear()
-        marks, places = table.column(MOVED_AWAY).to_numpy(), table.column(POSITION).to_numpy()
+        marks, all_positions = table.column(MOVED_AWAY).to_numpy(), table.column(POSITION).to_numpy()
         table = table.drop_columns([POSITION] if marks.any() else [POSITION, MOVED_AWAY])
         keys = None
         if RECORD_KEY in table.column_names:
@@ -636,7 +636,7 @@ class _FilesInOrder:
         assigned = []
         for number, group in enumerate(groups):
             span = slice(int(ends[number]), int(ends[number + 1]))
-            positions = places[span] if self._are_placed(group, places[span], marks[span]) else None
+            positions = all_positions[span] if self._are_placed(group, all_positions[span], marks[span]) else None
             assigned.append(Assigned(group.assignment, np.arange(span.start, span.stop), positions=positions))
         batch = KeyedBatch(table, keys, in_no_partition(len(marks)))
         slices = [
@@ -658,11 +658,11 @@ class _FilesInOrder:
         pa.default_memory_pool().release_unused()
         return statuses
 
-    def _are_placed(self, group: GroupToWrite, places: Numbers, marks: npt.NDArray[np.bool_]) -> bool:
+    def _are_placed(self, group: GroupToWrite, positions: Numbers, marks: npt.NDArray[np.bool_]) -> bool:
         """Tell whether a log's rows bring their places in the base file along."""
         if self._logs is None or not self._logs.positions or group.assignment.log is None:
             return False
-        return bool((places >= 0).any()) and not marks.any()
+        return bool((positions >= 0).any()) and not marks.any()
 
 
 def _pieces_of_groups(ordered: Iterable[pa.Table]) -> Iterator[tuple[str, pa.Table]]:

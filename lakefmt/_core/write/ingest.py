@@ -157,10 +157,10 @@ def open_stream(
     extra = [name for name in (*META_COLUMNS, OPERATION, *_unnamed_index(schema)) if name in schema.names]
     if stored_keys and RECORD_KEY in extra:
         extra = [name for name in extra if name not in STORED_KEY]
-    kept = pa.schema([f for f in schema if f.name not in extra]) if extra else schema
-    if not kept.names:
-        return kept, _refuse_rows(tables, schema)
-    return (kept, (table.select(kept.names) for table in tables)) if extra else (schema, tables)
+    stored_schema = pa.schema([f for f in schema if f.name not in extra]) if extra else schema
+    if not stored_schema.names:
+        return stored_schema, _refuse_rows(tables, schema)
+    return (stored_schema, (table.select(stored_schema.names) for table in tables)) if extra else (schema, tables)
 
 
 def without_index(schema: pa.Schema) -> pa.Schema:
@@ -293,7 +293,7 @@ def check_frame(data: Any) -> None:
 
 def _table_of_pandas(frame: Any, table_schema: Callable[[], pa.Schema] | None) -> pa.Table:
     """Return a frame of pandas with the levels of its index that have a name as its last columns."""
-    own = [n for n, kind in enumerate(frame.dtypes) if isinstance(kind, np.dtype) and kind.kind == "O"]
+    own = [n for n, dtype in enumerate(frame.dtypes) if isinstance(dtype, np.dtype) and dtype.kind == "O"]
     own = [n for n in own if _pandas_kind(frame.iloc[:, n]) not in _ARROW_KINDS_OF_PANDAS]
     table = pa.Table.from_pandas(frame.drop(columns=frame.columns[own]), preserve_index=False)
     columns = {str(frame.columns[n]): object_values(frame.iloc[:, n]) for n in own}
@@ -502,8 +502,8 @@ def combine(batch: KeyedBatch, rule: MergeRule, *, across_partitions: bool, whol
     keys = record_keys(batch)
     codes = keys.dictionary_encode().indices.to_numpy().astype(np.int64)
     if not across_partitions:
-        places = batch.partitions.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-        codes = codes * max(1, len(batch.partitions.dictionary)) + places
+        partition_codes = batch.partitions.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        codes = codes * max(1, len(batch.partitions.dictionary)) + partition_codes
     if rule.custom is not None and not whole and len(distinct(codes)) < len(codes):
         raise InvalidInputError(
             f"the partial rows have a key several times, and merger {rule.custom.name} takes whole rows only: bring each once"
@@ -560,17 +560,17 @@ def combine_in_files(
     combined, winners = combine_alike(batch, codes, rule)
     if winners is None:
         return batch, assigned
-    places = np.full(batch.num_rows, -1, np.int64)
-    places[winners] = np.arange(len(winners))
-    return combined, [_renumbered_file(each, places) for each in assigned]
+    new_rows = np.full(batch.num_rows, -1, np.int64)
+    new_rows[winners] = np.arange(len(winners))
+    return combined, [_renumbered_file(each, new_rows) for each in assigned]
 
 
-def _renumbered_file(each: Assigned, places: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Assigned:
+def _renumbered_file(each: Assigned, new_rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Assigned:
     """Return a file with the new numbers of its rows; -1: the row is there no more."""
-    rows = places[each.rows]
-    kept = rows >= 0
-    leaving = None if each.leaving is None else each.leaving[kept]
-    stored = None if each.stored is None else each.stored.filter(from_numpy(kept))
-    positions = None if each.positions is None else each.positions[kept]
-    assignment = replace(each.assignment, num_rows=None if each.assignment.num_rows is None else int(kept.sum()))
-    return Assigned(assignment, rows[kept], leaving, stored, positions)
+    rows = new_rows[each.rows]
+    mask = rows >= 0
+    leaving = None if each.leaving is None else each.leaving[mask]
+    stored = None if each.stored is None else each.stored.filter(from_numpy(mask))
+    positions = None if each.positions is None else each.positions[mask]
+    assignment = replace(each.assignment, num_rows=None if each.assignment.num_rows is None else int(mask.sum()))
+    return Assigned(assignment, rows[mask], leaving, stored, positions)

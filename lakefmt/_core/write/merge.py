@@ -126,9 +126,9 @@ class _Keys:
         codes: _Codes = self.keys.dictionary_encode().indices.to_numpy().astype(np.int64)
         if whole_table:
             return codes
-        places = self.paths.dictionary_encode()
-        numbers: _Codes = places.indices.to_numpy().astype(np.int64)
-        return codes * max(1, len(places.dictionary)) + numbers
+        partitions = self.paths.dictionary_encode()
+        numbers: _Codes = partitions.indices.to_numpy().astype(np.int64)
+        return codes * max(1, len(partitions.dictionary)) + numbers
 
 
 @dataclass(slots=True)
@@ -280,10 +280,10 @@ class _Decision:
             self.read_keys = (names, None) if keys.paths.null_count else (keys.keys, keys.paths.dictionary_encode())
             if not len(names):
                 return [], None
-            wanted = [(RECORD_KEY, "in", names)] if len(names) <= _MOST_VALUES else pc.field(RECORD_KEY).isin(names)
+            row_filter = [(RECORD_KEY, "in", names)] if len(names) <= _MOST_VALUES else pc.field(RECORD_KEY).isin(names)
             if not self.table_at.config.populate_meta_fields:  # files have no keys to compare
-                wanted = list(self._terms()) or None
-            return self._slices_with(keys), wanted
+                row_filter = list(self._terms()) or None
+            return self._slices_with(keys), row_filter
         terms = list(self._terms())
         return matching_slices(snapshot, terms or None), terms or None
 
@@ -344,11 +344,11 @@ class _Decision:
 
     def target_windows(self) -> Iterator[pa.Table]:
         """Yield the stored rows that may be concerned, with the columns that are needed of them."""
-        slices, wanted = self.slices_and_filter()
+        slices, row_filter = self.slices_and_filter()
         self.read = slices
         if not slices:
             return
-        reader = scan_slices(self._snapshot, slices, self._columns(), wanted, meta_columns=True)
+        reader = scan_slices(self._snapshot, slices, self._columns(), row_filter, meta_columns=True)
         least = max(_FEWEST_ROWS, self.plan.source.num_rows)
         held: list[pa.RecordBatch] = []
         for batch in reader:
@@ -521,12 +521,12 @@ class _Decision:
             DuplicateKey: there is one.
         """
         order = np.argsort(of_left, kind="stable")
-        place = np.minimum(np.searchsorted(of_left[order], of_arriving), max(len(of_left) - 1, 0))
+        position = np.minimum(np.searchsorted(of_left[order], of_arriving), max(len(of_left) - 1, 0))
         taking = np.flatnonzero(np.isin(of_arriving, of_left))
         rule = merge_rule(self.table_at.config)
         if not len(taking) or not (rule.needs_stored or has_order(rule.stored, self.plan.stored.names)):
             return
-        there = order[place[taking]]
+        there = order[position[taking]]
         new = ordering_columns(arriving, rule.stored, taking)
         if rule.needs_stored or not incoming_wins(new, ordering_columns(left, rule.stored, there)).all():
             raise DuplicateKey(
@@ -550,9 +550,9 @@ class _Decision:
 
     def _check_not_stored(self, arriving: _Keys) -> None:
         table_at, index = self.table_at, self.index
-        wanted = IndexKeys(arriving.keys, arriving.paths.dictionary_encode())
-        slices = table_at.slices(partitions_to_list(index, wanted))
-        located = find_stored(table_at, index, wanted, slices, alive=True)
+        index_keys = IndexKeys(arriving.keys, arriving.paths.dictionary_encode())
+        slices = table_at.slices(partitions_to_list(index, index_keys))
+        located = find_stored(table_at, index, index_keys, slices, alive=True)
         if len(located.rows):
             raise DuplicateKey(
                 f"the merge would insert a record key that is stored, in a row that its condition does not match: "

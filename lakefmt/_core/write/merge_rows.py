@@ -199,15 +199,15 @@ def _quoted(path: Path) -> str:
     return ".".join('"' + name.replace('"', '""') + '"' for name in path)
 
 
-def _rule_of_condition(text: str, target: pa.Schema, source: pa.Schema) -> JoinRule:
+def _rule_of_condition(condition: str, target: pa.Schema, source: pa.Schema) -> JoinRule:
     import sqlglot  # imported on first use: few programs write SQL
     from sqlglot import errors, exp
 
     try:
-        tree = sqlglot.parse_one(text, dialect="duckdb", into=exp.Condition)
+        tree = sqlglot.parse_one(condition, dialect="duckdb", into=exp.Condition)
     except (errors.ParseError, errors.TokenError) as error:
         first = str(error).splitlines()[0]
-        raise InvalidFilter(f"the merge condition {text!r:.200} is not an SQL condition: {first}") from error
+        raise InvalidFilter(f"the merge condition {condition!r:.200} is not an SQL condition: {first}") from error
     parts = list(tree.flatten()) if isinstance(tree, exp.And) else [tree]
     equal, others = list[tuple[Path, Path]](), 0
     for part in parts:
@@ -218,7 +218,7 @@ def _rule_of_condition(text: str, target: pa.Schema, source: pa.Schema) -> JoinR
             others += 1
         else:
             equal.append((ours, theirs))
-    return JoinRule(tuple(equal), text if others else None)
+    return JoinRule(tuple(equal), condition if others else None)
 
 
 def _side_of(tree: object) -> tuple[str, Path]:
@@ -238,17 +238,19 @@ def _side_of(tree: object) -> tuple[str, Path]:
 def _can_join(target: pa.Schema, ours: Path, source: pa.Schema, theirs: Path) -> bool:
     """Return whether equal values of two columns can be found by hashes: others are compared pair by pair."""
     kinds = _type_at(target, ours), _type_at(source, theirs)
-    return all(kind is not None and not pt.is_nested(kind) and not pt.is_floating(kind) for kind in kinds)
+    return all(
+        data_type is not None and not pt.is_nested(data_type) and not pt.is_floating(data_type) for data_type in kinds
+    )
 
 
 def _type_at(schema: pa.Schema, path: Path) -> pa.DataType | None:
     index = schema.get_field_index(path[0])
-    kind = None if index < 0 else schema.field(index).type
+    data_type = None if index < 0 else schema.field(index).type
     for name in path[1:]:
-        if kind is None or not pt.is_struct(kind) or kind.get_field_index(name) < 0:
+        if data_type is None or not pt.is_struct(data_type) or data_type.get_field_index(name) < 0:
             return None
-        kind = kind.field(kind.get_field_index(name)).type
-    return kind
+        data_type = data_type.field(data_type.get_field_index(name)).type
+    return data_type
 
 
 def column_at(table: pa.Table, path: Path) -> pa.ChunkedArray:
@@ -327,11 +329,11 @@ def _condition(where: Filter, structs: pa.Schema) -> pc.Expression:
     return pc.scalar(True) if condition is None else condition.exact
 
 
-def _parsed(text: str, structs: pa.Schema) -> SqlExpression:
+def _parsed(sql: str, structs: pa.Schema) -> SqlExpression:
     from lakefmt._core.read.sql_expressions import parse_expression  # brings a parser along
 
     try:
-        return parse_expression(text, structs)
+        return parse_expression(sql, structs)
     except InvalidExpression as error:
         raise InvalidExpression(f"{error}; {_sides_text(structs)}") from None
 
@@ -345,21 +347,21 @@ def _expressions(
     clause: Clause, schema: pa.Schema, stored: pa.Schema, source: pa.Schema, structs: pa.Schema
 ) -> dict[str, pc.Expression]:
     """Return what a clause stores in every column."""
-    asked: Mapping[str, object]
+    assignments: Mapping[str, object]
     known = set(stored.names)
     if clause.values is None:
-        asked = {name: pc.field(SOURCE, name) for name in source.names}
+        assignments = {name: pc.field(SOURCE, name) for name in source.names}
     else:
-        asked = mapping_argument(clause.values, "values")
-        if unknown := [name for name in asked if name not in known]:
+        assignments = mapping_argument(clause.values, "values")
+        if unknown := [name for name in assignments if name not in known]:
             raise InvalidInputError(f"no column {', '.join(map(repr, unknown))}; the table has {stored.names}")
-        if not asked:
+        if not assignments:
             raise InvalidInputError(f"a clause for {clause.when.value} rows sets no column")
     updates = clause.when is not When.NOT_MATCHED
     made: dict[str, pc.Expression] = {}
     for each in schema:
-        if each.name in asked:
-            made[each.name] = _value(asked[each.name], each, structs)
+        if each.name in assignments:
+            made[each.name] = _value(assignments[each.name], each, structs)
         elif updates and each.name in known:
             made[each.name] = pc.field(TARGET, each.name)
         else:

@@ -86,8 +86,8 @@ class DeleteKeys:
 
 def _resolve_delete_keys(keys: pa.StringArray, partitions: Sequence[str] | None) -> DeleteKeys:
     """Return keys that go wherever they are, or in the partitions named."""
-    places = None if partitions is None else tuple(PartitionPath(p) for p in partitions)
-    return DeleteKeys(pc.unique(keys), None, places)
+    paths = None if partitions is None else tuple(PartitionPath(p) for p in partitions)
+    return DeleteKeys(pc.unique(keys), None, paths)
 
 
 def delete_rows(table_at: TableAt, rows: pa.Table, partitions: Sequence[str] | None) -> DeleteKeys:
@@ -104,9 +104,9 @@ def delete_rows(table_at: TableAt, rows: pa.Table, partitions: Sequence[str] | N
 def _in_their_partitions(rows: pa.Table, partitions: Sequence[str] | None) -> DeleteKeys:
     """Return the keys of rows, each in its own partition, once."""
     pairs = rows.group_by([RECORD_KEY, PARTITION_PATH]).aggregate([])
-    places = None if partitions is None else tuple(PartitionPath(p) for p in partitions)
+    paths = None if partitions is None else tuple(PartitionPath(p) for p in partitions)
     own_partitions = pairs.column(PARTITION_PATH).combine_chunks().dictionary_encode()
-    return DeleteKeys(pairs.column(RECORD_KEY).combine_chunks(), own_partitions, places)
+    return DeleteKeys(pairs.column(RECORD_KEY).combine_chunks(), own_partitions, paths)
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,8 +274,8 @@ def keys_anywhere(spec: KeySpec, rows: pa.Table, schema: pa.Schema) -> KeyedBatc
     names = {name.split(".", 1)[0] for name in spec.record_key_fields}
     own_columns = rows.select([name for name in rows.column_names if name in names])
     keys = build_record_keys(spec, _as_rows(GivenKeys(rows=own_columns), spec, schema))
-    kept = pa.schema([schema.field(name).with_nullable(True) for name in own_columns.column_names])
-    keyed = conform(own_columns, kept, allow_null_list_elements=True)
+    key_schema = pa.schema([schema.field(name).with_nullable(True) for name in own_columns.column_names])
+    keyed = conform(own_columns, key_schema, allow_null_list_elements=True)
     flat = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
     first = np.unique(flat.dictionary_encode().indices.to_numpy(zero_copy_only=False), return_index=True)[1]
     if len(first) < len(flat):
@@ -326,16 +326,16 @@ def _as_rows(what: GivenKeys, spec: KeySpec, schema: pa.Schema) -> pa.Table:
     if missing := [name for name in fields if name not in columns]:
         raise SchemaMismatch(f"keys lack the column {', '.join(missing)}")
     # A null is a partition of its own: where a row is meant to be that does not name its partition is not known.
-    asked = {".".join(path.split(".")[: n + 1]) for path in paths for n in range(path.count(".") + 1)}
-    if unclear := sorted(what.lacking & asked):
+    needed_paths = {".".join(path.split(".")[: n + 1]) for path in paths for n in range(path.count(".") + 1)}
+    if unclear := sorted(what.lacking & needed_paths):
         raise SchemaMismatch(f"some rows lack the field {', '.join(map(repr, unclear))} that others have")
     # What is asked of the columns that are stored is asked of no others.
-    kept = {path: field for path in columns if (field := field_at(schema, path)) is not None}
-    if unknown := [path for path in columns if path not in kept]:
+    key_fields = {path: field for path in columns if (field := field_at(schema, path)) is not None}
+    if unknown := [path for path in columns if path not in key_fields]:
         raise SchemaMismatch(
             f"the table has no column {', '.join(map(repr, unknown))}: it has {', '.join(schema.names)}"
         )
-    types = pa.schema([(path, field.type) for path, field in kept.items()])
+    types = pa.schema([(path, field.type) for path, field in key_fields.items()])
     return conform(pa.table(columns), types, allow_null_list_elements=True)
 
 
@@ -356,8 +356,8 @@ def _column_at(table: pa.Table, path: str) -> pa.ChunkedArray | None:
     return column
 
 
-def _values(what: Any, kind: pa.DataType | None, name: str) -> pa.Array | pa.ChunkedArray:
-    return what if isinstance(what, pa.ChunkedArray) else arrow_array(what, kind, name)
+def _values(what: Any, data_type: pa.DataType | None, name: str) -> pa.Array | pa.ChunkedArray:
+    return what if isinstance(what, pa.ChunkedArray) else arrow_array(what, data_type, name)
 
 
 def updated_rows(
@@ -394,7 +394,7 @@ def updated_rows(
 
         values = {
             **values,
-            **{name: parse_expression(text, rows.schema).expression for name, text in expressions.items()},
+            **{name: parse_expression(sql, rows.schema).expression for name, sql in expressions.items()},
         }
     projection = {
         name: _new_value(values[name], rows.schema.field(name)) if name in values else pc.field(name) for name in names
@@ -432,11 +432,11 @@ def slices_of_keys(
     """
     settings = resolve_settings({**table_at.client.options, **options}, None, table_at.config.properties)
     index = choose_index(table_at.client, settings, table_at.config, table_at.state)
-    wanted = IndexKeys(keys, partitions.dictionary_encode())
+    index_keys = IndexKeys(keys, partitions.dictionary_encode())
     if places_new_keys(index):
-        slices = table_at.slices([PartitionPath(path) for path in wanted.partition_names()])
-        groups = set(index.place(wanted, slices, lambda: _NO_UUID).file_groups)
+        slices = table_at.slices([PartitionPath(path) for path in index_keys.partition_names()])
+        groups = set(index.place(index_keys, slices, lambda: _NO_UUID).file_groups)
         return [each for each in slices if (each.partition, each.file_id) in groups]
-    slices = table_at.slices(partitions_to_list(index, wanted))
-    located = find_stored(table_at, index, wanted, slices, alive=False)
+    slices = table_at.slices(partitions_to_list(index, index_keys))
+    located = find_stored(table_at, index, index_keys, slices, alive=False)
     return [slices[number] for number in distinct(located.slices)]

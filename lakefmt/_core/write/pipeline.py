@@ -447,12 +447,12 @@ def _without_stored(
     table_at: TableAt, bound: BoundContext, batch: KeyedBatch, index: Index
 ) -> tuple[KeyedBatch, Footprint]:
     """Return the rows whose key is not stored, and what that relies on."""
-    wanted = _wanted(batch)
-    slices = table_at.slices(partitions_to_list(index, wanted))
-    located = find_stored(table_at, index, wanted, slices, alive=True)
+    index_keys = _wanted(batch)
+    slices = table_at.slices(partitions_to_list(index, index_keys))
+    located = find_stored(table_at, index, index_keys, slices, alive=True)
     stored = Footprint(read=_groups_of(located, slices))
     stays = batch.take(from_numpy(other_rows(batch.num_rows, located.rows)))
-    return stays, stored + _relied_on_deletes(table_at, bound, index, wanted.keys, batch.partitions)
+    return stays, stored + _relied_on_deletes(table_at, bound, index, index_keys.keys, batch.partitions)
 
 
 def _groups_of(located: Located, slices: Sequence[FileSlice]) -> frozenset[tuple[PartitionPath, FileId]]:
@@ -473,10 +473,12 @@ def _relied_on_deletes(
         return Footprint()
     slices, reader = [each for each in table_at.slices() if each.logs], key_files(table_at.client, table_at.state)
     if partitions is None or index.is_global:
-        located, places = locate_everywhere(index, keys, slices, reader), None
+        located, lookup_partitions = locate_everywhere(index, keys, slices, reader), None
     else:
-        located, places = index.locate(IndexKeys(keys, partitions), slices, reader), partitions
-    located = apply_log_deletes(table_at, index, keys, places, located, slices, alive=False, until_compacted=False)
+        located, lookup_partitions = index.locate(IndexKeys(keys, partitions), slices, reader), partitions
+    located = apply_log_deletes(
+        table_at, index, keys, lookup_partitions, located, slices, alive=False, until_compacted=False
+    )
     return Footprint(read=_groups_of(located, slices))
 
 
@@ -583,11 +585,11 @@ def _place_by_index(
 ) -> list[Assigned]:
     """Give every row the file that its index decides; an append keeps stored rows of the same key beside them."""
     batch, slices = located.batch, located.slices
-    wanted = IndexKeys(record_keys(batch), batch.partitions)
+    index_keys = IndexKeys(record_keys(batch), batch.partitions)
     replaces = bound.operation in REPLACING
     non_blocking = not replaces and is_non_blocking(bound.settings)
     new_uuid = partial(_agreed_uuid, table_at.replaced().values()) if non_blocking else table_at.client.ids.new_uuid
-    placement = index.place(wanted, slices, new_uuid)
+    placement = index.place(index_keys, slices, new_uuid)
     match_keys = bound.operation not in APPENDING
     # Non-blocking writers may open one file group at the same time, so they open it with logs.
     in_logs = is_non_blocking(bound.settings)
@@ -602,7 +604,7 @@ def _place_by_index(
         return assigned
     # A row that a log has deleted cannot be written anywhere else: rows are completed here, or the readers would complete
     # them from what was there before the delete.
-    return fetch_missing_columns(SliceReader(table_at, slices), assigned, slices, wanted.keys, lacking)
+    return fetch_missing_columns(SliceReader(table_at, slices), assigned, slices, index_keys.keys, lacking)
 
 
 def _agreed_uuid(replaced: Iterable[InstantTime]) -> str:

@@ -447,8 +447,8 @@ def _by_file_group(located: LocatedRows) -> Iterator[tuple[FoundRows, Numbers, b
 
 def _marked_as_leaving(rows: pa.Table) -> pa.Table:
     """Return rows whose key leaves the file group that they go to."""
-    kept = rows.drop_columns([MOVED_AWAY]) if MOVED_AWAY in rows.column_names else rows
-    return kept.append_column(MOVED_AWAY, from_numpy(np.ones(rows.num_rows, bool)))
+    unmarked_rows = rows.drop_columns([MOVED_AWAY]) if MOVED_AWAY in rows.column_names else rows
+    return unmarked_rows.append_column(MOVED_AWAY, from_numpy(np.ones(rows.num_rows, bool)))
 
 
 def _partition_and_key(batch: KeyedBatch) -> pa.Array:
@@ -525,10 +525,10 @@ def check_conservation(expected: int | None, results: Sequence[TaskResult]) -> N
     Example:
         >>> check_conservation(3, [TaskResult(0, (), 1), TaskResult(1, (), 2)])
     """
-    came = sum(result.rows_in for result in results)
-    if expected is not None and came != expected:
+    total = sum(result.rows_in for result in results)
+    if expected is not None and total != expected:
         raise InvalidInputError(
-            f"{expected:,} rows were counted and {came:,} came to the tasks: the input of this write is not repeatable, "
+            f"{expected:,} rows were counted and {total:,} came to the tasks: the input of this write is not repeatable, "
             "so nothing is committed; store it first (a checkpoint, a table), then write it"
         )
     tasks = [result.task for result in results]

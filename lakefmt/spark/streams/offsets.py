@@ -172,9 +172,9 @@ def take_source_options(options: Mapping[str, str]) -> tuple[SourceOptions, dict
     return SourceOptions(start, files, num_bytes, loss == "true"), given
 
 
-def _parse_limit(name: str, text: str | None) -> int | None:
-    if text is None:
+def _parse_limit(name: str, value: str | None) -> int | None:
+    if value is None:
         return None
-    if not (text.isascii() and text.isdigit()) or len(text) > 18 or int(text) == 0:
-        raise UnknownSetting(f"{name} takes a number from 1 on, not {text[:40]!r}")
-    return int(text)
+    if not (value.isascii() and value.isdigit()) or len(value) > 18 or int(value) == 0:
+        raise UnknownSetting(f"{name} takes a number from 1 on, not {value[:40]!r}")
+    return int(value)

@@ -119,23 +119,23 @@ def decode_label(identifier: str, metadata: Mapping[str, str]) -> BatchLabel | N
     batches, queries = _label_mapping(metadata, CHECKPOINT), _label_mapping(metadata, QUERY)
     if identifier not in batches:
         return None
-    text, query = str(batches[identifier]), queries.get(identifier)
-    number = text.removeprefix("-")
+    batch_id, query = str(batches[identifier]), queries.get(identifier)
+    number = batch_id.removeprefix("-")
     if not (number.isascii() and number.isdigit()) or len(number) > 18:
-        raise CorruptFile(f"the commit's {CHECKPOINT} names no number of a batch: {text[:40]!r}")
-    return BatchLabel(int(text), None if query is None else str(query))
+        raise CorruptFile(f"the commit's {CHECKPOINT} names no number of a batch: {batch_id[:40]!r}")
+    return BatchLabel(int(batch_id), None if query is None else str(query))
 
 
 def _label_mapping(metadata: Mapping[str, str], name: str) -> Mapping[str, object]:
-    text = metadata.get(name)
-    if not text:
+    json_text = metadata.get(name)
+    if not json_text:
         return {}
     try:
-        value = json.loads(text)
+        value = json.loads(json_text)
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
-        raise CorruptFile(f"the commit's {name} is no JSON mapping: {text[:80]!r}")
+        raise CorruptFile(f"the commit's {name} is no JSON mapping: {json_text[:80]!r}")
     return value
 
 
@@ -277,16 +277,16 @@ def without_spark_options(options: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in options.items() if name.lower() not in _SPARK_OPTIONS}
 
 
-def _number_option(name: str, text: str) -> int:
-    if not (text.isascii() and text.isdigit()) or len(text) > 9:
-        raise UnknownSetting(f"{name} takes a number, not {text[:40]!r}")
-    return int(text)
+def _number_option(name: str, value: str) -> int:
+    if not (value.isascii() and value.isdigit()) or len(value) > 9:
+        raise UnknownSetting(f"{name} takes a number, not {value[:40]!r}")
+    return int(value)
 
 
-def _flag_option(name: str, text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise UnknownSetting(f"{name} takes true or false, not {text[:40]!r}")
-    return text.lower() == "true"
+def _flag_option(name: str, value: str) -> bool:
+    if value.lower() not in ("true", "false"):
+        raise UnknownSetting(f"{name} takes true or false, not {value[:40]!r}")
+    return value.lower() == "true"
 
 
 OUTPUT_MODES: Final = ("append", "update", "complete")
@@ -410,11 +410,11 @@ class StreamSink:
 
     def _query_of(self, df: DataFrame) -> str:
         """Return the id of the query that runs a batch; the session tells it of each batch anew."""
-        told = _local_property(df, QUERY_PROPERTY)
-        if told is None and self.query is None:
+        query_id = _local_property(df, QUERY_PROPERTY)
+        if query_id is None and self.query is None:
             # Connect makes a copy of the sink for each run of a query, which keeps the id.
             self.query = query_of_batch(df, self.checkpoint)
-        return told or str(self.query)
+        return query_id or str(self.query)
 
     def _memory_of(self, df: DataFrame, query: str) -> _RunMemory:
         """Return what is remembered of a run: what a query committed in between, elsewhere, no older run knows."""
@@ -659,10 +659,10 @@ def last_changes(
 
     text_argument(row_kind_column, "row_kind_column")
     keys = [record_key] if isinstance(record_key, str) else list(record_key)
-    kind = F.upper(F.trim(F.col(row_kind_column).cast("string")))
-    deletes = _is_one_of(kind, _DELETING)
-    known = deletes | _is_one_of(kind, [each for each in RowKind if each not in _DELETING])
-    wrong = F.raise_error(F.concat(F.lit("no kind of a row: "), F.coalesce(kind, F.lit("null")))).cast("boolean")
+    row_kind = F.upper(F.trim(F.col(row_kind_column).cast("string")))
+    deletes = _is_one_of(row_kind, _DELETING)
+    known = deletes | _is_one_of(row_kind, [each for each in RowKind if each not in _DELETING])
+    wrong = F.raise_error(F.concat(F.lit("no kind of a row: "), F.coalesce(row_kind, F.lit("null")))).cast("boolean")
     order = F.monotonically_increasing_id() if order_column is None else F.col(order_column)
     ordered = df.withColumn(IS_DELETED, F.when(F.coalesce(known, F.lit(False)), deletes).otherwise(wrong)).withColumn(
         _ORDER, order
@@ -673,10 +673,10 @@ def last_changes(
     return ranked.drop(_RANK, _ORDER, row_kind_column)
 
 
-def _is_one_of(kind: Column, kinds: Sequence[RowKind]) -> Column:
+def _is_one_of(row_kind: Column, kinds: Sequence[RowKind]) -> Column:
     """Return whether a text names one of some kinds, in any of its forms."""
     texts = [text for each in kinds for text in (each.name, each.short, each.hudi, str(each.value))]
-    return kind.isin(texts)
+    return row_kind.isin(texts)
 
 
 def debezium_rows(df: DataFrame, columns: str, value_column: str = "value") -> DataFrame:
@@ -697,8 +697,8 @@ def debezium_rows(df: DataFrame, columns: str, value_column: str = "value") -> D
     from pyspark.sql import functions as F  # noqa: N812  (as Spark's own pages write it)
 
     envelope = f"op STRING, before STRUCT<{columns}>, after STRUCT<{columns}>"
-    text = F.col(value_column).cast("string")
-    parsed = F.from_json(text, f"payload STRUCT<{envelope}>, {envelope}", {"mode": "FAILFAST"})
+    envelope_json = F.col(value_column).cast("string")
+    parsed = F.from_json(envelope_json, f"payload STRUCT<{envelope}>, {envelope}", {"mode": "FAILFAST"})
     op, before, after = (F.coalesce(parsed["payload"][name], parsed[name]) for name in ("op", "before", "after"))
 
     def row(kind: RowKind, image: Column) -> Column:

@@ -157,7 +157,7 @@ def _with_lacking_columns(df: DataFrame, stored: pa.Schema) -> DataFrame:
     from pyspark.sql.functions import lit
 
     lacking = {field.name: field.dataType for field in spark_types(stored) if field.name not in df.columns}
-    return df.withColumns({name: lit(None).cast(kind) for name, kind in lacking.items()}) if lacking else df
+    return df.withColumns({name: lit(None).cast(data_type) for name, data_type in lacking.items()}) if lacking else df
 
 
 #: The result of the latest write of this process, by path.
@@ -337,8 +337,8 @@ def explain_write(
 
 
 def _shuffle_partitions(df: DataFrame) -> int:
-    text = df.sparkSession.conf.get("spark.sql.shuffle.partitions", "200") or "200"
-    return max(1, int(text))
+    value = df.sparkSession.conf.get("spark.sql.shuffle.partitions", "200") or "200"
+    return max(1, int(value))
 
 
 def _stage_and_commit(
@@ -376,8 +376,8 @@ def _stage_by_tasks(
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         done = stage_rows(open_store(path, storage), stage, batches, schema, limit)
-        text = json.dumps([list(done.names), done.rows, done.num_bytes])
-        yield pa.RecordBatch.from_pydict({"staged": pa.array([text], pa.string())})
+        json_text = json.dumps([list(done.names), done.rows, done.num_bytes])
+        yield pa.RecordBatch.from_pydict({"staged": pa.array([json_text], pa.string())})
 
     parts = [json.loads(row["staged"]) for row in df.mapInArrow(run, "staged string").collect()]  # one for each task
     return [StagedRows(tuple(names), rows, num_bytes) for names, rows, num_bytes in parts]

@@ -142,18 +142,18 @@ def _can_repartition_by_id(df: DataFrame) -> bool:
 _RAISED_LINE: Final = re.compile(r"^lakefmt\.errors\.(\w+): (.*)$", re.MULTILINE)
 
 
-def error_in(text: str) -> errors.LakefmtError | None:
+def error_in(message: str) -> errors.LakefmtError | None:
     r"""Return the error of lakefmt that a text of Spark tells of; None: it tells of none.
 
     Example:
         >>> error_in("Traceback:\nlakefmt.errors.InvalidKey: 2 of 3 keys are null\n")
         InvalidKey('2 of 3 keys are null')
     """
-    match = _RAISED_LINE.search(text)
-    kind = None if match is None else getattr(errors, match[1], None)
-    if match is None or not isinstance(kind, type) or not issubclass(kind, errors.LakefmtError):
+    match = _RAISED_LINE.search(message)
+    error_class = None if match is None else getattr(errors, match[1], None)
+    if match is None or not isinstance(error_class, type) or not issubclass(error_class, errors.LakefmtError):
         return None
-    return kind(match[2])
+    return error_class(match[2])
 
 
 @contextmanager
@@ -542,11 +542,11 @@ class SparkWrite:
         self._transaction: WriteTransaction | None = None
         self._kept: list[DataFrame] = []
 
-    def _create(self, place: str, storage: Any) -> Table:
+    def _create(self, path: str, storage: Any) -> Table:
         creation = {**self._call.creation}
         creation["name"] = creation.get("name") or self._path.rstrip("/").rsplit("/", 1)[-1] or None
         return create_table(
-            place,
+            path,
             schema=self._schema,
             if_exists="error" if self._mode in ("error", "errorifexists", "ignore") else "open",
             storage_options=storage,
@@ -620,8 +620,8 @@ class SparkWrite:
             return stored
         for file_slice in self._table.client.at(self._planned.state).slices(partitions):
             size = 0 if file_slice.base is None else file_slice.base.size
-            place = "" if partitions is None else file_slice.partition
-            stored[place] = (stored.get(place, (0, True))[0] + size, True)
+            partition = "" if partitions is None else file_slice.partition
+            stored[partition] = (stored.get(partition, (0, True))[0] + size, True)
             self._stored_files += 1
         return stored
 
@@ -760,12 +760,12 @@ class SparkWrite:
         return join_answers(combined, answers)
 
     @contextmanager
-    def _stage(self, text: str) -> Iterator[None]:
+    def _stage(self, description: str) -> Iterator[None]:
         spark = self._df.sparkSession
         with (
-            self._steps.step(spark, text),
+            self._steps.step(spark, description),
             typed_errors(),
-            job_description(spark, f"lakefmt: {text} ({self._path})"),
+            job_description(spark, f"lakefmt: {description} ({self._path})"),
             small_batches(spark, self._prepared),
         ):
             yield
@@ -813,14 +813,14 @@ def in_order_of_source(packed: Sequence[Row]) -> list[pa.Table]:
 
 
 @contextmanager
-def job_description(spark: SparkSession, text: str) -> Iterator[None]:
+def job_description(spark: SparkSession, description: str) -> Iterator[None]:
     """Let Spark's pages show what a job does; Connect has no such names."""
     context = getattr(spark, "_sc", None)
     if context is None:
         yield
         return
     before = context.getLocalProperty("spark.job.description")
-    context.setJobDescription(text)
+    context.setJobDescription(description)
     try:
         yield
     finally:

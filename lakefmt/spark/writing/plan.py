@@ -338,14 +338,14 @@ def take_sort(options: dict[str, str]) -> str:
 
 def _parallelism(options: Mapping[str, str]) -> int:
     operation = options.get("hoodie.datasource.write.operation", "upsert").lower().replace("_", "")
-    text = options.get(f"hoodie.{operation}.shuffle.parallelism", "0")
-    return int(text) if text.isdecimal() and len(text) < 7 else 0
+    value = options.get(f"hoodie.{operation}.shuffle.parallelism", "0")
+    return int(value) if value.isdecimal() and len(value) < 7 else 0
 
 
-def _parse_limit(name: str, text: str) -> int:
-    if not text.isdecimal() or len(text) > 18:
-        raise InvalidInputError(f"{name} takes a number, not {text[:40]!r}")
-    return int(text)
+def _parse_limit(name: str, value: str) -> int:
+    if not value.isdecimal() or len(value) > 18:
+        raise InvalidInputError(f"{name} takes a number, not {value[:40]!r}")
+    return int(value)
 
 
 _PARTITION_NUMBER: Final = "__lakefmt_partition_number"

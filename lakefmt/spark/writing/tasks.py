@@ -210,7 +210,7 @@ def count_task(most_bytes: int) -> Task:
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         counts: dict[str, list[int]] = {}
-        kept: list[pa.RecordBatch] | None = []
+        retained_batches: list[pa.RecordBatch] | None = []
         size = 0
         for batch in batches:
             sums = pa.Table.from_batches([batch]).group_by("partition").aggregate([("rows", "sum"), ("bytes", "sum")])
@@ -219,15 +219,15 @@ def count_task(most_bytes: int) -> Task:
                 count[0] += line["rows_sum"]
                 count[1] += line["bytes_sum"]
             size += batch.column("data").nbytes
-            if kept is not None:
-                kept.append(batch.select(["source", "number", "data"]))
+            if retained_batches is not None:
+                retained_batches.append(batch.select(["source", "number", "data"]))
             if size > most_bytes:
-                kept = None
+                retained_batches = None
         lines = [(partition, rows, num_bytes) for partition, (rows, num_bytes) in counts.items()]
         nothing = [None] * len(lines)
         columns = [*map(list, zip(*lines, strict=True)), nothing, nothing, nothing] if lines else [[]] * 6
         yield pa.RecordBatch.from_pydict(dict(zip(_COUNTED_SCHEMA.names, columns, strict=True)), schema=_COUNTED_SCHEMA)
-        for batch in kept or ():
+        for batch in retained_batches or ():
             zeros = pa.array(np.zeros(batch.num_rows, np.int64))
             yield pa.RecordBatch.from_arrays(
                 [pa.nulls(batch.num_rows, pa.string()), zeros, zeros, *batch.columns], schema=_COUNTED_SCHEMA

@@ -136,11 +136,11 @@ def _read_envelope(
     name = _name_of(topic, source)
     if op == "t":
         return Emptied(name)
-    kind = _KINDS.get(op) if isinstance(op, str) else None
-    if kind is None:
+    row_kind = _KINDS.get(op) if isinstance(op, str) else None
+    if row_kind is None:
         raise FormatError(f"an operation {op!r:.40} that Debezium does not have")
     before, after = _row(body.get("before")), _row(body.get("after"))
-    if kind is RowKind.DELETE:
+    if row_kind is RowKind.DELETE:
         after = None
     elif after is None:
         raise FormatError(f"an operation {op} without the row after it")
@@ -153,8 +153,8 @@ def _read_envelope(
     )
     return Change(
         name,
-        kind,
-        before if kind is not RowKind.INSERT else None,
+        row_kind,
+        before if row_kind is not RowKind.INSERT else None,
         after,
         key,
         _fields_of_row(schema),
@@ -323,12 +323,14 @@ class Columns:
         self.types: dict[str, pa.DataType] = {}
         self.converters: dict[str, Converter] = {}
         for name, found in (fields or {}).items():
-            kind = found[0] if isinstance(found, tuple) else found
-            self.types[name], self.converters[name] = find_connect_type(kind, connector)
+            connect_type = found[0] if isinstance(found, tuple) else found
+            self.types[name], self.converters[name] = find_connect_type(connect_type, connector)
 
     def schema(self, keys: Sequence[str]) -> pa.Schema:
         """Return them as a schema: deletions may have nulls in all columns but the key."""
-        return pa.schema([pa.field(name, kind, nullable=name not in keys) for name, kind in self.types.items()])
+        return pa.schema(
+            [pa.field(name, data_type, nullable=name not in keys) for name, data_type in self.types.items()]
+        )
 
 
 class TableRows:
@@ -380,12 +382,12 @@ class TableRows:
             name: infer_type([image.values.get(name) for image in images], self.columns.types.get(name))
             for name in names
         }
-        self.columns.types = {name: kind for name, kind in found.items() if kind is not None}
+        self.columns.types = {name: data_type for name, data_type in found.items() if data_type is not None}
 
     def _array(self, name: str, images: Sequence[Image]) -> pa.Array:
         assert self.columns is not None  # noqa: S101  (the caller looked)
-        values, kind = [image.values.get(name) for image in images], self.columns.types[name]
-        return pa.array(inferred_values(values, kind) if self.columns.fields is None else values, kind)
+        values, data_type = [image.values.get(name) for image in images], self.columns.types[name]
+        return pa.array(inferred_values(values, data_type) if self.columns.fields is None else values, data_type)
 
 
 def _texts(values: list[str | None], *, all_of_them: bool = False) -> pa.Array | None:
@@ -393,8 +395,8 @@ def _texts(values: list[str | None], *, all_of_them: bool = False) -> pa.Array |
     return pa.array(values, pa.string()) if known(value is not None for value in values) else None
 
 
-def _optional(values: list[int | None], kind: pa.DataType) -> pa.Array | None:
-    return pa.array(values, kind) if any(value is not None for value in values) else None
+def _optional(values: list[int | None], data_type: pa.DataType) -> pa.Array | None:
+    return pa.array(values, data_type) if any(value is not None for value in values) else None
 
 
 class DebeziumDecoder:
@@ -444,13 +446,15 @@ class DebeziumDecoder:
         """
         events: list[Event] = []
         try:
-            for place, (topic, key, value) in enumerate(messages):
+            for message_number, (topic, key, value) in enumerate(messages):
                 try:
                     events += self._events_of(topic, key, value)
                 except (FormatError, ValueError, ArithmeticError, KeyError, TypeError) as error:
                     if not isinstance(error, FormatError) and _is_of_lakefmt(error):
                         raise
-                    self._rejected.append(RejectedMessage(place, topic, key, value, str(error) or type(error).__name__))
+                    self._rejected.append(
+                        RejectedMessage(message_number, topic, key, value, str(error) or type(error).__name__)
+                    )
         except BaseException:
             for table in self._tables.values():
                 table.images.clear()

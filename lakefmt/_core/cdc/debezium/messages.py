@@ -74,24 +74,24 @@ class ConnectType:
 
     def number(self, name: str) -> int | None:
         """Return a parameter as a whole number; None: it is not given."""
-        text = dict(self.parameters).get(name)
-        return None if text is None else int(text)
+        value = dict(self.parameters).get(name)
+        return None if value is None else int(value)
 
 
-def find_connect_type(kind: ConnectType, connector: str) -> tuple[pa.DataType, Converter]:
+def find_connect_type(connect_type: ConnectType, connector: str) -> tuple[pa.DataType, Converter]:
     """Return the type of a field here, and what makes values of it.
 
     Args:
-        kind: the field's schema.
+        connect_type: the field's schema.
         connector: of Debezium: a `TIME` of MySQL may be negative or longer than a day.
     """
-    logical = _LOGICAL.get(kind.name)
+    logical = _LOGICAL.get(connect_type.name)
     if logical is not None:
-        return logical(kind, connector)
-    if kind.type == "array" and kind.items is not None:
-        arrow, convert = find_connect_type(kind.items, connector)
+        return logical(connect_type, connector)
+    if connect_type.type == "array" and connect_type.items is not None:
+        arrow, convert = find_connect_type(connect_type.items, connector)
         return pa.list_(arrow), lambda value: [None if each is None else convert(each) for each in _list(value)]
-    return _PLAIN.get(kind.type, (pa.string(), json_text))
+    return _PLAIN.get(connect_type.type, (pa.string(), json_text))
 
 
 # ------------------------------------------------------------------------------------------------------------- numbers
@@ -158,8 +158,11 @@ def _scaled(unscaled: bytes, scale: int) -> Decimal:
     return Decimal(int.from_bytes(unscaled, "big", signed=True)).scaleb(-scale, _CONTEXT)
 
 
-def _decimal(kind: ConnectType, _: str) -> tuple[pa.DataType, Converter]:
-    scale, precision = kind.number("scale") or 0, kind.number("connect.decimal.precision") or _MOST_DIGITS
+def _decimal(connect_type: ConnectType, _: str) -> tuple[pa.DataType, Converter]:
+    scale, precision = (
+        connect_type.number("scale") or 0,
+        connect_type.number("connect.decimal.precision") or _MOST_DIGITS,
+    )
     if precision > _MOST_DIGITS or not 0 <= scale <= precision:
         return pa.string(), lambda value: format(_exact(value, scale), "f")
     arrow = pa.decimal128(precision, scale)
@@ -178,7 +181,7 @@ def _exact(value: object, scale: int) -> Decimal:
     return value if isinstance(value, Decimal) else _scaled(_bytes(value), scale)
 
 
-def _any_scale(kind: ConnectType, _: str) -> tuple[pa.DataType, Converter]:
+def _any_scale(connect_type: ConnectType, _: str) -> tuple[pa.DataType, Converter]:
     def convert(value: object) -> str:
         if not isinstance(value, Mapping):
             raise ValueError(f"{value!r:.40} is no number with a scale")  # noqa: TRY004
@@ -193,7 +196,7 @@ def _any_scale(kind: ConnectType, _: str) -> tuple[pa.DataType, Converter]:
 # ---------------------------------------------------------------------------------------------------------------- time
 
 
-def _days(kind: ConnectType, _: str) -> tuple[pa.DataType, Converter]:
+def _days(connect_type: ConnectType, _: str) -> tuple[pa.DataType, Converter]:
     within = _whole(*_DAYS)
     return (
         pa.date32(),
@@ -215,7 +218,7 @@ def _micros_of(value: object, unit: int) -> int:
 
 
 def _clock(unit: int) -> Callable[[ConnectType, str], tuple[pa.DataType, Converter]]:
-    def of(kind: ConnectType, connector: str) -> tuple[pa.DataType, Converter]:
+    def of(connect_type: ConnectType, connector: str) -> tuple[pa.DataType, Converter]:
         if connector in _MYSQL:
             return pa.int64(), lambda value: _micros_of(value, unit)
         within = _whole(0, _DAY_MICROS - 1)
@@ -225,14 +228,14 @@ def _clock(unit: int) -> Callable[[ConnectType, str], tuple[pa.DataType, Convert
 
 
 def _moment(unit: int) -> Callable[[ConnectType, str], tuple[pa.DataType, Converter]]:
-    def of(kind: ConnectType, _: str) -> tuple[pa.DataType, Converter]:
+    def of(connect_type: ConnectType, _: str) -> tuple[pa.DataType, Converter]:
         within = _whole(*_MICROS)
         return pa.timestamp("us"), lambda value: within(_micros_of(value, unit))
 
     return of
 
 
-def _zoned(kind: ConnectType, _: str) -> tuple[pa.DataType, Converter]:
+def _zoned(connect_type: ConnectType, _: str) -> tuple[pa.DataType, Converter]:
     def convert(value: object) -> int:
         moment = dt.datetime.fromisoformat(_string(value))
         if moment.tzinfo is None:
@@ -242,10 +245,10 @@ def _zoned(kind: ConnectType, _: str) -> tuple[pa.DataType, Converter]:
     return pa.timestamp("us", "UTC"), convert
 
 
-def _bits(kind: ConnectType, connector: str) -> tuple[pa.DataType, Converter]:
+def _bits(connect_type: ConnectType, connector: str) -> tuple[pa.DataType, Converter]:
     if connector in _MYSQL:
         return pa.binary(), lambda value: _bytes(value)[::-1]
-    length = kind.number("length") or 0
+    length = connect_type.number("length") or 0
 
     def convert(value: object) -> str:
         number = int.from_bytes(_bytes(value), "little")
@@ -380,9 +383,9 @@ class SchemaRegistry:
             FormatError: the registry answers with something else.
             SourceUnavailable: it does not answer.
         """
-        place = f"subjects/{urllib.parse.quote(subject, safe='')}/versions/latest"
+        path = f"subjects/{urllib.parse.quote(subject, safe='')}/versions/latest"
         try:
-            found = self._get(place, f"newest version of {shown(subject)}")
+            found = self._get(path, f"newest version of {shown(subject)}")
         except FormatError as error:
             if isinstance(error.__cause__, urllib.error.HTTPError):
                 return None
@@ -402,10 +405,10 @@ class SchemaRegistry:
         texts: dict[str, str] = {}
         waiting = [("", f"schemas/ids/{number}", f"schema {number}")]
         while waiting:
-            name, place, what = waiting.pop()
+            name, path, what = waiting.pop()
             if name in texts:
                 continue
-            found = self._get(place, what)
+            found = self._get(path, what)
             try:
                 if found.get("schemaType") != "PROTOBUF":
                     raise FormatError(f"{what} of the registry is none of Protobuf")
@@ -440,9 +443,9 @@ class SchemaRegistry:
             raise FormatError(f"{what} of the registry cannot be read: {error}") from error
         return schema
 
-    def _get(self, place: str, what: str) -> Mapping[str, object]:
+    def _get(self, path: str, what: str) -> Mapping[str, object]:
         """Return an answer of the registry, which is an object of JSON."""
-        request = urllib.request.Request(f"{self._url}/{place}", headers=self._headers)  # noqa: S310  (checked)
+        request = urllib.request.Request(f"{self._url}/{path}", headers=self._headers)  # noqa: S310  (checked)
         try:
             with self._opener.open(request, timeout=_SECONDS) as answer:
                 body = answer.read(_MOST_SCHEMA_BYTES + 1)
@@ -472,8 +475,8 @@ class _Reference(NamedTuple):
 def _references(found: Mapping[str, object]) -> Iterator[_Reference]:
     for each in map(_struct, _list(found.get("references") or [])):
         subject, version = str(each["subject"]), int(str(each["version"]))
-        place = f"subjects/{urllib.parse.quote(subject, safe='')}/versions/{version}"
-        yield _Reference(str(each["name"]), place, f"version {version} of {shown(subject)}")
+        path = f"subjects/{urllib.parse.quote(subject, safe='')}/versions/{version}"
+        yield _Reference(str(each["name"]), path, f"version {version} of {shown(subject)}")
 
 
 def _struct(value: object) -> Mapping[str, object]:
@@ -624,13 +627,13 @@ def _json_fields(schema: object) -> Fields | None:
 
 
 def _json_type(field: Mapping[str, Any]) -> FieldType:
-    kind = ConnectType(
+    connect_type = ConnectType(
         str(field["type"]),
         str(field.get("name") or ""),
         tuple(sorted((str(name), str(value)) for name, value in (field.get("parameters") or {}).items())),
         _plain_type(_json_type(field["items"])) if isinstance(field.get("items"), dict) else None,
     )
-    return (kind, _json_fields(field)) if kind.type == "struct" else kind
+    return (connect_type, _json_fields(field)) if connect_type.type == "struct" else connect_type
 
 
 def _plain_type(found: FieldType) -> ConnectType:
@@ -669,22 +672,22 @@ def _avro_type(schema: Any, namespace: str, named: dict[str, FieldType]) -> Fiel
     if isinstance(schema, str):
         full = schema if "." in schema or not namespace else f"{namespace}.{schema}"
         return named.get(full) or named.get(schema) or ConnectType(_AVRO_TYPES.get(schema, schema))
-    kind = schema["type"]
-    if isinstance(kind, dict | list):
-        return _avro_type(kind, namespace, named)
+    avro_type = schema["type"]
+    if isinstance(avro_type, dict | list):
+        return _avro_type(avro_type, namespace, named)
     parameters = {str(name): str(value) for name, value in (schema.get("connect.parameters") or {}).items()}
     logical = str(schema.get("logicalType") or "")
     if logical == "decimal":
         parameters |= {"scale": str(schema.get("scale", 0)), "connect.decimal.precision": str(schema["precision"])}
     name = str(schema.get("connect.name") or _AVRO_LOGICAL.get(logical, ""))
-    items = _plain_type(_avro_type(schema["items"], namespace, named)) if kind == "array" else None
-    connect = str(schema.get("connect.type") or _AVRO_TYPES.get(kind, kind))
+    items = _plain_type(_avro_type(schema["items"], namespace, named)) if avro_type == "array" else None
+    connect = str(schema.get("connect.type") or _AVRO_TYPES.get(avro_type, avro_type))
     found = ConnectType(connect, name, tuple(sorted(parameters.items())), items)
-    if kind in ("record", "enum", "fixed"):
+    if avro_type in ("record", "enum", "fixed"):
         space = str(schema.get("namespace") or namespace)
         full = schema["name"] if "." in schema["name"] or not space else f"{space}.{schema['name']}"
         named[full] = found
-        if kind == "record":
+        if avro_type == "record":
             fields = {str(field["name"]): _avro_type(field["type"], space, named) for field in schema["fields"]}
             named[full] = found, fields
             return found, fields

@@ -249,7 +249,7 @@ class FollowedTable:
         indices = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
         kinds = [np.resize(np.array(_KINDS[event.kind], np.int8), event.rows) for event in events]
         times = np.repeat(np.array([event.place.time for event in events], np.int64), counts) * 1_000_000
-        places = [self.place_text(event.place.file, event.place.end) for event in events]
+        positions = [self.place_text(event.place.file, event.place.end) for event in events]
         within = pc.utf8_lpad(pa.array(indices).cast(pa.string()), 8, "0")
         with _refusing(self.name):
             columns = self._buffer.take()
@@ -258,7 +258,7 @@ class FollowedTable:
             pa.Table.from_arrays(columns, schema=self.announced.columns),
             pa.array(np.concatenate(kinds)),
             times=pa.array(times).cast(pa.timestamp("us", "UTC")),
-            positions=pc.binary_join_element_wise(_repeated(places, counts), within, "."),
+            positions=pc.binary_join_element_wise(_repeated(positions, counts), within, "."),
             transactions=_repeated([event.place.transaction for event in events], counts),
             precedes_snapshot=not self.is_read,
         )
@@ -275,14 +275,14 @@ class FollowedTable:
             self.chunk.close()
             self.chunk = None
 
-    def selected(self, rows: pa.Table, file: int, place: int) -> RowChanges:
+    def selected(self, rows: pa.Table, file: int, position: int) -> RowChanges:
         """Return rows that were read from the table."""
         count = rows.num_rows
         return RowChanges(
             self.name,
             rows,
             pa.array(np.zeros(count, np.int8)),
-            positions=_repeated([self.place_text(file, place) + ".00000000"], np.array([count])),
+            positions=_repeated([self.place_text(file, position) + ".00000000"], np.array([count])),
             is_snapshot=True,
         )
 
@@ -297,8 +297,8 @@ def _refusing(name: SourceName) -> Iterator[None]:
 
 
 def _repeated(texts: Sequence[str], counts: np.ndarray[tuple[int], np.dtype[np.int64]]) -> pa.Array:
-    places = np.repeat(np.arange(len(texts)), counts)
-    return pc.take(pa.array(texts, pa.string()), pa.array(places))
+    indices = np.repeat(np.arange(len(texts)), counts)
+    return pc.take(pa.array(texts, pa.string()), pa.array(indices))
 
 
 #: Rows and bytes of the log that wait at most, and for how long, while the log has more.
@@ -640,8 +640,8 @@ class LogFollower:
 
     def _query(self, query: LogStatement) -> Iterator[Event]:
         transaction = self._transaction
-        text = query.text.strip()
-        word = text[:12].upper()
+        sql = query.text.strip()
+        word = sql[:12].upper()
         if word == "COMMIT":
             self._end()
             return
@@ -652,17 +652,17 @@ class LogFollower:
                 self._held.pop(transaction.begin.xid, None)
             self._end()
             return
-        meanings = read_statement(text, query.database)
+        meanings = read_statement(sql, query.database)
         # Tables whose names are given to others in the same statement: such a name goes on with other rows.
         replaced = {meaning.new_name for meaning in meanings if isinstance(meaning, Renamed)}
         for meaning in meanings:
-            yield from self._meaning(meaning, text, replaced)
+            yield from self._meaning(meaning, sql, replaced)
         if transaction is not None and (transaction.begin.stands_alone or word == "ROLLBACK"):
             self._end()
 
-    def _meaning(self, meaning: Meaning, text: str, replaced: Set[SourceName]) -> Iterator[Event]:
+    def _meaning(self, meaning: Meaning, sql: str, replaced: Set[SourceName]) -> Iterator[Event]:
         if isinstance(meaning, RowsAsText):
-            self._refuse_text(meaning, text)
+            self._refuse_text(meaning, sql)
         elif isinstance(meaning, Created):
             yield from self._created(meaning)
         elif isinstance(meaning, DatabaseDropped):
@@ -675,7 +675,7 @@ class LogFollower:
         else:
             yield from self._altered(meaning)
 
-    def _refuse_text(self, meaning: RowsAsText, text: str) -> None:
+    def _refuse_text(self, meaning: RowsAsText, sql: str) -> None:
         if meaning.only is not None and meaning.only not in self._tables:
             return
         if not any(self._is_new(table) for table in self._tables.values()):
@@ -683,7 +683,7 @@ class LogFollower:
         if meaning.word == "ROLLBACK" and not any(table.waiting_rows for table in self._tables.values()):
             return
         raise SourceRefused(
-            f"the log has a change as a statement and not as rows ({meaning.word} …, {len(text)} characters, in {self._file_name}): a session has "
+            f"the log has a change as a statement and not as rows ({meaning.word} …, {len(sql)} characters, in {self._file_name}): a session has "
             "binlog_format = STATEMENT or MIXED; SET GLOBAL binlog_format = ROW, end sessions that set it, and read the tables anew"
         )
 
@@ -803,14 +803,14 @@ class LogFollower:
         befores = np.flatnonzero(kinds == RowKind.UPDATE_BEFORE.value)
         kinds[befores[~read[befores + 1]]] = RowKind.DELETE.value
         kinds[befores[~read[befores]] + 1] = RowKind.INSERT.value
-        kept = pa.array(read)
+        is_read = pa.array(read)
         return RowChanges(
             changes.name,
-            changes.rows.filter(kept),
-            pa.array(kinds).filter(kept),
-            times=None if changes.times is None else changes.times.filter(kept),
-            positions=None if changes.positions is None else changes.positions.filter(kept),
-            transactions=None if changes.transactions is None else changes.transactions.filter(kept),
+            changes.rows.filter(is_read),
+            pa.array(kinds).filter(is_read),
+            times=None if changes.times is None else changes.times.filter(is_read),
+            positions=None if changes.positions is None else changes.positions.filter(is_read),
+            transactions=None if changes.transactions is None else changes.transactions.filter(is_read),
             precedes_snapshot=True,
         )
 

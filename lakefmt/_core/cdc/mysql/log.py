@@ -181,8 +181,8 @@ def read_query(body: bytes, *, compressed: bool = False) -> LogStatement:
     database_length, variables = body[8], int.from_bytes(body[11:13], "little")
     at = 13 + variables
     database = body[at : at + database_length].decode("utf-8", "replace")
-    text = body[at + database_length + 1 :]
-    return LogStatement(database, (decompress(text) if compressed else text).decode("utf-8", "replace"))
+    statement = body[at + database_length + 1 :]
+    return LogStatement(database, (decompress(statement) if compressed else statement).decode("utf-8", "replace"))
 
 
 def read_xa_prepare(body: bytes) -> bool:

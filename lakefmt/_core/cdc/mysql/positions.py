@@ -34,7 +34,7 @@ class Gtid(NamedTuple):
 Gtids = Mapping[int, Gtid]
 
 
-def parse_gtids(text: str) -> dict[int, Gtid]:
+def parse_gtids(gtid_list: str) -> dict[int, Gtid]:
     """Return the transactions that a text of the server names.
 
     Raises:
@@ -46,11 +46,11 @@ def parse_gtids(text: str) -> dict[int, Gtid]:
     """
     found = {}
     try:
-        for part in filter(None, (part.strip() for part in text.split(","))):
+        for part in filter(None, (part.strip() for part in gtid_list.split(","))):
             domain, server, number = map(int, part.split("-"))
             found[domain] = Gtid(server, number)
     except ValueError:
-        raise InvalidInputError(f"{shown(text)} is no list of transactions such as 0-1-5") from None
+        raise InvalidInputError(f"{shown(gtid_list)} is no list of transactions such as 0-1-5") from None
     return found
 
 

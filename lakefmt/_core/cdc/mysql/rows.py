@@ -228,17 +228,17 @@ def _numbers(data: bytes) -> list[int]:
 
 def _unsigned(types: Sequence[int], bits: bytes) -> set[int]:
     numeric = [i for i, code in enumerate(types) if code in _WITH_SIGN]
-    return {i for place, i in enumerate(numeric) if bits and bits[place // 8] >> (7 - place % 8) & 1}
+    return {i for bit_number, i in enumerate(numeric) if bits and bits[bit_number // 8] >> (7 - bit_number % 8) & 1}
 
 
-def _charsets(places: Sequence[int], default: bytes | None, each: bytes | None) -> dict[int, int]:
+def _charsets(column_numbers: Sequence[int], default: bytes | None, each: bytes | None) -> dict[int, int]:
     if each is not None:
-        return dict(zip(places, _numbers(each), strict=True))
+        return dict(zip(column_numbers, _numbers(each), strict=True))
     if default is None:
         return {}
     usual, *others = _numbers(default)
-    found = dict.fromkeys(places, usual)
-    found |= {places[index]: charset for index, charset in zip(others[::2], others[1::2], strict=True)}
+    found = dict.fromkeys(column_numbers, usual)
+    found |= {column_numbers[index]: charset for index, charset in zip(others[::2], others[1::2], strict=True)}
     return found
 
 
@@ -284,7 +284,7 @@ def _column(
     def of(shown: str, width: int = 0, **more: Any) -> LogColumn:
         return LogColumn(SourceColumn(name, shown, True), width, **more)
 
-    text = "binary" if charset == BINARY else "string"
+    text_type = "binary" if charset == BINARY else "string"
     if code in _INTEGERS:
         shown, width = _INTEGERS[code]
         return of(shown + " unsigned" * is_unsigned, width)
@@ -304,11 +304,11 @@ def _column(
         return of(f"bit({bits})", (bits + 7) // 8)
     if code in (_VARCHAR, _VAR_STRING, _STRING, _VARCHAR_COMPRESSED):
         most = int.from_bytes(description, "little")
-        padded = most if code == _STRING and text == "binary" else 0
+        padded = most if code == _STRING and text_type == "binary" else 0
         prefix = 1 if most < 256 else 2
-        return of(text, prefix=prefix, charset=charset, padded=padded, is_compressed=code == _VARCHAR_COMPRESSED)
+        return of(text_type, prefix=prefix, charset=charset, padded=padded, is_compressed=code == _VARCHAR_COMPRESSED)
     if code in (_BLOB, _TINY_BLOB, _MEDIUM_BLOB, _LONG_BLOB, _BLOB_COMPRESSED):
-        return of(text, prefix=description[0], charset=charset, is_compressed=code == _BLOB_COMPRESSED)
+        return of(text_type, prefix=description[0], charset=charset, is_compressed=code == _BLOB_COMPRESSED)
     if code == _GEOMETRY:
         return of("geometry", prefix=description[0])
     if code in (_OLD_TIMESTAMP, _OLD_DATETIME, _OLD_TIME):
@@ -359,8 +359,8 @@ def decode_fixed(column: LogColumn, data: _Bytes, nulls: _Mask, charsets: Mappin
     type_name = column.column.type
     if type_name == "enum":
         labels = ["", *_texts(column.labels, column.charset, charsets)]
-        places = np.minimum(_little(data), len(labels) - 1)
-        return pc.take(pa.array(labels, pa.string()), pa.array(places, mask=nulls))
+        indices = np.minimum(_little(data), len(labels) - 1)
+        return pc.take(pa.array(labels, pa.string()), pa.array(indices, mask=nulls))
     if type_name == "set":
         return _set(column, data, nulls, charsets)
     if type_name.startswith("decimal("):
@@ -441,9 +441,9 @@ def decimals(data: _Bytes, digits: int, scale: int, nulls: _Mask) -> pa.Array:
     parts = [sign, whole_text]
     if scale:
         parts += [pa.scalar("."), pc.utf8_slice_codeunits(joined, whole, digits)]
-    text = pc.binary_join_element_wise(*parts, "")
-    text = pc.if_else(pa.array(nulls), pa.scalar(None, pa.string()), text)
-    return text.cast(value_type(f"decimal({digits},{scale})"))
+    literals = pc.binary_join_element_wise(*parts, "")
+    literals = pc.if_else(pa.array(nulls), pa.scalar(None, pa.string()), literals)
+    return literals.cast(value_type(f"decimal({digits},{scale})"))
 
 
 def _bits(data: _Bytes, nulls: _Mask, is_flag: bool) -> pa.Array:
@@ -473,8 +473,8 @@ def set_lists(labels: Sequence[str], members: _Mask, nulls: _Mask) -> pa.Array:
     """Return lists of the labels that are members, in the order of the labels."""
     members = members & ~nulls[:, None]
     offsets = np.concatenate([[0], np.cumsum(members.sum(axis=1))]).astype(np.int32)
-    places = np.nonzero(members)[1]
-    values = pc.take(pa.array(labels, pa.string()), pa.array(places, pa.int64()))
+    indices = np.nonzero(members)[1]
+    values = pc.take(pa.array(labels, pa.string()), pa.array(indices, pa.int64()))
     shown = pa.array(offsets, pa.int32())
     if nulls.any():
         shown = pa.array(offsets, pa.int32(), mask=np.append(nulls, False))
@@ -593,8 +593,8 @@ def _plain(value: bytes) -> bytes:
 
 
 def _uuid(value: bytes) -> str:
-    text = value.hex()
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+    hex_digits = value.hex()
+    return f"{hex_digits[:8]}-{hex_digits[8:12]}-{hex_digits[12:16]}-{hex_digits[16:20]}-{hex_digits[20:]}"
 
 
 def _inet4(value: bytes) -> str:

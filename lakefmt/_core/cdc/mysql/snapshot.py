@@ -67,28 +67,28 @@ def selected_column(type: str, values: Sequence[object]) -> pa.Array:
     if type.startswith("bit("):
         raw = pa.array(values, pa.binary())
         return pc.not_equal(raw, b"\0") if type == "bit(1)" else raw
-    text = pa.array(values, pa.string())
+    strings = pa.array(values, pa.string())
     if type in _AS_TEXT:
-        return _time(type, text)
+        return _time(type, strings)
     if type == "set":
-        return _set(text)
+        return _set(strings)
     if type == "year":
-        return text.cast(pa.int32())
-    return text.cast(value_type(type))
+        return strings.cast(pa.int32())
+    return strings.cast(value_type(type))
 
 
-def _set(text: pa.Array) -> pa.Array:
+def _set(strings: pa.Array) -> pa.Array:
     # The server writes the members in their order, with commas, which no member has; "" is the empty set.
-    lists = pc.split_pattern(text, ",")
-    empty = pc.fill_null(pc.equal(text, ""), False)
+    lists = pc.split_pattern(strings, ",")
+    empty = pc.fill_null(pc.equal(strings, ""), False)
     return pc.if_else(empty, pa.scalar([], pa.list_(pa.string())), lists)
 
 
-def _time(type: str, text: pa.Array) -> pa.Array:
-    nulls = text.is_null().to_numpy(zero_copy_only=False)
+def _time(type: str, strings: pa.Array) -> pa.Array:
+    nulls = strings.is_null().to_numpy(zero_copy_only=False)
     if type == "time":
         pieces = pc.extract_regex(
-            text, r"^(?P<sign>-?)(?P<hour>\d+):(?P<minute>\d+):(?P<second>\d+)\.?(?P<fraction>\d*)$"
+            strings, r"^(?P<sign>-?)(?P<hour>\d+):(?P<minute>\d+):(?P<second>\d+)\.?(?P<fraction>\d*)$"
         )
         part = {name: pc.struct_field(pieces, name) for name in ("sign", "hour", "minute", "second", "fraction")}
         hours, minutes, seconds = (_numbers(part[name]) for name in ("hour", "minute", "second"))
@@ -96,7 +96,7 @@ def _time(type: str, text: pa.Array) -> pa.Array:
         micros = times_of_day(hours, minutes, seconds) + fraction
         negative = pc.fill_null(pc.equal(part["sign"], "-"), False).to_numpy(zero_copy_only=False)
         return pa.array(np.where(negative, -micros, micros), mask=nulls)
-    digits = _digits(text)
+    digits = _digits(strings)
     years, months, days = _number(digits, 0, 4), _number(digits, 5, 7), _number(digits, 8, 10)
     found, impossible = calendar_days(years, months, days)
     nulls = nulls | impossible
@@ -108,25 +108,25 @@ def _time(type: str, text: pa.Array) -> pa.Array:
     return pa.array(micros, mask=nulls).cast(value_type(type))
 
 
-def _numbers(text: pa.Array) -> npt.NDArray[np.int64]:
-    numbers: npt.NDArray[np.int64] = pc.fill_null(text, "0").cast(pa.int64()).to_numpy(zero_copy_only=False)
+def _numbers(strings: pa.Array) -> npt.NDArray[np.int64]:
+    numbers: npt.NDArray[np.int64] = pc.fill_null(strings, "0").cast(pa.int64()).to_numpy(zero_copy_only=False)
     return numbers
 
 
 _LONGEST: Final = "0000-00-00 00:00:00.000000"
 
 
-def _digits(text: pa.Array) -> npt.NDArray[np.int64]:
+def _digits(strings: pa.Array) -> npt.NDArray[np.int64]:
     # A matrix of the characters less "0", each text filled up with zeros to microseconds.
-    filled = pc.utf8_rpad(pc.fill_null(text, _LONGEST), len(_LONGEST), "0")
+    filled = pc.utf8_rpad(pc.fill_null(strings, _LONGEST), len(_LONGEST), "0")
     raw = filled.cast(pa.binary(len(_LONGEST)))
-    return np.frombuffer(raw.buffers()[1], np.uint8).reshape(-1, len(_LONGEST))[: len(text)].astype(np.int64) - 48
+    return np.frombuffer(raw.buffers()[1], np.uint8).reshape(-1, len(_LONGEST))[: len(strings)].astype(np.int64) - 48
 
 
 def _number(digits: npt.NDArray[np.int64], begin: int, end: int) -> npt.NDArray[np.int64]:
     total = np.zeros(len(digits), np.int64)
-    for place in range(begin, end):
-        total = total * 10 + digits[:, place]
+    for digit_number in range(begin, end):
+        total = total * 10 + digits[:, digit_number]
     return total
 
 
@@ -216,7 +216,7 @@ class Chunk(NamedTuple):
     def _fetch(self) -> Iterator[tuple[pa.Table, tuple[object, ...]]]:
         names = [column.name for column in self.table.columns]
         fields = [pa.field(column.name, value_type(column.type), column.is_nullable) for column in self.table.columns]
-        places = [names.index(key.name) for key in self.table.keys]
+        key_indices = [names.index(key.name) for key in self.table.keys]
         while True:
             with translated(self.session.account):
                 rows = self.cursor.fetchmany(_BATCH_ROWS)
@@ -226,7 +226,7 @@ class Chunk(NamedTuple):
                 selected_column(column.type, values)
                 for column, values in zip(self.table.columns, zip(*rows, strict=True), strict=True)
             ]
-            last = tuple(_key_value(rows[-1][place]) for place in places)
+            last = tuple(_key_value(rows[-1][index]) for index in key_indices)
             yield pa.Table.from_arrays(arrays, schema=pa.schema(fields)), last
 
     def close(self) -> None:
@@ -304,8 +304,8 @@ def _begin(
 ) -> Chunk | None:
     session.rows("start transaction with consistent snapshot, read only")
     status = dict(session.rows("show status like 'binlog_snapshot_%'"))
-    file, place = str(status["Binlog_snapshot_file"]), int(status["Binlog_snapshot_position"])
-    ((gtids,),) = session.rows("select binlog_gtid_pos(%s, %s)", (file, place))
+    file, position = str(status["Binlog_snapshot_file"]), int(status["Binlog_snapshot_position"])
+    ((gtids,),) = session.rows("select binlog_gtid_pos(%s, %s)", (file, position))
     columns = ", ".join(expression(column.name, column.type) for column in table.columns)
     statement = f"select {columns} from {quoted(name.schema)}.{quoted(name.table)}"  # noqa: S608 (names are quoted, keys are literals)
     rows = None
@@ -324,7 +324,7 @@ def _begin(
             if error.args and error.args[0] in _ALTERED:
                 return None
             raise
-    return Chunk(parse_gtids(gtids or ""), file, place, table, rows, cursor, session)
+    return Chunk(parse_gtids(gtids or ""), file, position, table, rows, cursor, session)
 
 
 def _has_literals(type: str) -> bool:
@@ -359,8 +359,8 @@ def literal(key: KeyColumn, value: Any) -> str:
         if shown_type.startswith("decimal("):
             return format(decimal.Decimal(value), "f")
         if shown_type == "string":
-            text = f"convert(_utf8mb4 x'{value.encode().hex()}' using {key.charset})"
-            return f"{text} collate {key.collation}"
+            sql = f"convert(_utf8mb4 x'{value.encode().hex()}' using {key.charset})"
+            return f"{sql} collate {key.collation}"
         if shown_type in ("date", "datetime", "timestamp") and _TIME.fullmatch(value):
             return f"cast('{value}' as datetime(6))"
         if shown_type in ("uuid", "inet4", "inet6"):
@@ -378,16 +378,16 @@ def keys_read(session: Session, table: ServerTable, rows: pa.Table, last_key: Se
     names = [f"k{i}" for i in range(len(table.keys))]
     columns = [_literals(key, rows[key.name]) for key in table.keys]
     selects = [
-        f"select {place} n, {', '.join(f'{value} {name}' for value, name in zip(values, names, strict=True))}"
-        for place, values in enumerate(zip(*columns, strict=True))
+        f"select {row_number} n, {', '.join(f'{value} {name}' for value, name in zip(values, names, strict=True))}"
+        for row_number, values in enumerate(zip(*columns, strict=True))
     ]
     bounds = [literal(key, value) for key, value in zip(table.keys, last_key, strict=True)]
     found = [False] * rows.num_rows
     for begin in range(0, len(selects), 1000):
         of_rows = " union all ".join(selects[begin : begin + 1000])
         statement = f"select n, {_not_behind(names, bounds)} from ({of_rows}) t"  # noqa: S608 (all are literals)
-        for place, is_read in session.rows(statement):
-            found[int(place)] = is_read == "1"
+        for row_number, is_read in session.rows(statement):
+            found[int(row_number)] = is_read == "1"
     return found
 
 

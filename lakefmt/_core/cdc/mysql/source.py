@@ -276,17 +276,17 @@ class MySQLSource:
 
 def _url_options(query: str) -> dict[str, object]:
     """Return what an address says of the source; what it does not know, such as another name for TLS, is refused."""
-    told = dict(parse_qsl(query, keep_blank_values=True))
-    if unknown := sorted(told.keys() - {"tls", "server_id", "chunk_rows"}):
+    query_fields = dict(parse_qsl(query, keep_blank_values=True))
+    if unknown := sorted(query_fields.keys() - {"tls", "server_id", "chunk_rows"}):
         raise InvalidInputError(f"the address of a source has {shown(unknown[0])}: give tls, server_id or chunk_rows")
     options: dict[str, object] = {}
-    for name, text in told.items():
+    for name, value in query_fields.items():
         if name == "tls":
-            options[name] = {"true": True, "false": False}.get(text, text)
-        elif text.isdecimal():
-            options[name] = int(text)
+            options[name] = {"true": True, "false": False}.get(value, value)
+        elif value.isdecimal():
+            options[name] = int(value)
         else:
-            raise InvalidInputError(f"the address of a source has {name}={shown(text)}: give a whole number")
+            raise InvalidInputError(f"the address of a source has {name}={shown(value)}: give a whole number")
     if options.get("tls") == "":
         raise InvalidInputError("the address of a source has tls without a value: give true, false or a file")
     return options

@@ -188,9 +188,9 @@ class _Token(NamedTuple):
     depth: int
 
 
-def _tokens(text: str) -> list[_Token]:
+def _tokens(sql: str) -> list[_Token]:
     found, depth = [], 0
-    for match in _TOKEN.finditer(text):
+    for match in _TOKEN.finditer(sql):
         group = match.lastgroup
         if group in ("space", "open", "close"):
             continue
@@ -240,18 +240,18 @@ class _Reader:
         return found
 
 
-def read_statement(text: str, schema: str) -> list[Meaning]:
+def read_statement(sql: str, schema: str) -> list[Meaning]:
     """Return what a statement means for tables; nothing: it does not matter to any.
 
     Args:
-        text: of the statement.
+        sql: of the statement.
         schema: the database that names without one are of.
 
     Example:
         >>> read_statement("RENAME TABLE a TO b, `c` TO a", "shop")[1]
         Renamed(name=SourceName(schema='shop', table='c'), new_name=SourceName(schema='shop', table='a'))
     """
-    reader = _Reader(_tokens(text), schema)
+    reader = _Reader(_tokens(sql), schema)
     word = reader.word()
     if word == "SET" and reader.skip("SET", "STATEMENT"):  # SET STATEMENT variable = value FOR the statement
         while reader.word() and not reader.skip("FOR"):

@@ -563,8 +563,8 @@ class PostgresRun:
 
     def _forget(self) -> None:
         """Let the server forget what is durable: a table without changes since its position is durable up to here."""
-        places = [self._lsn if each.newest < each.durable else each.durable for each in self._tracked.values()]
-        self._log.confirmed = max(self._log.confirmed, min(places, default=0))
+        positions = [self._lsn if each.newest < each.durable else each.durable for each in self._tracked.values()]
+        self._log.confirmed = max(self._log.confirmed, min(positions, default=0))
         self._log.tell()
 
     def _border(self, *, caught_up: bool = False) -> Border:

@@ -197,7 +197,7 @@ def is_made_here(connection: PostgresConnection, publication: str) -> bool:
 
 
 def ensure_publication(
-    connection: PostgresConnection, settings: PostgresSettings, told: set[SourceName] | None = None
+    connection: PostgresConnection, settings: PostgresSettings, warned_tables: set[SourceName] | None = None
 ) -> None:
     """Make the publication of the tables that are asked for, or let one that a follower made have just these.
 
@@ -207,13 +207,13 @@ def ensure_publication(
     Args:
         connection: to the database.
         settings: which tables, and the publication's name.
-        told: the tables of which a warning said that they are not in it, which gets more of them.
+        warned_tables: the tables of which a warning said that they are not in it, which gets more of them.
 
     Raises:
         SourceRefused: there is no publication, and no table that is asked for.
     """
     names, publication = find_candidates(connection, settings), identifier(settings.publication)
-    told = set() if told is None else told
+    warned_tables = set() if warned_tables is None else warned_tables
     if not has_publication(connection, settings.publication):
         if not names:
             raise SourceRefused(
@@ -224,7 +224,7 @@ def ensure_publication(
         return
     is_own = is_made_here(connection, settings.publication)
     there = {SourceName(*row) for row in ask(connection, _ENTERED if is_own else _PUBLISHED, settings.publication)}
-    changes = {"ADD": [name for name in names if name not in there and name not in told]}
+    changes = {"ADD": [name for name in names if name not in there and name not in warned_tables]}
     if is_own:
         changes["DROP"] = sorted(name for name in there if not settings.matches(name))
     for verb, tables in changes.items():
@@ -240,7 +240,7 @@ def ensure_publication(
                 continue
         else:
             _log.warning("tables that are asked for are not in the publication, and are not followed: %s", statement)
-        told.update(tables)
+        warned_tables.update(tables)
 
 
 _ENTRIES: Final = """

@@ -285,10 +285,10 @@ def _one_dimension(texts: pa.Array) -> pa.Array:
     return pc.if_else(pc.match_substring_regex(texts, r"^\{[^{]"), texts, None)
 
 
-def _items(text: str) -> list[str | None]:
+def _items(array_literal: str) -> list[str | None]:
     """Return the elements of an array of one dimension."""
     found: list[str | None] = []
-    for match in _ITEM.finditer(text, 1, len(text) - 1):
+    for match in _ITEM.finditer(array_literal, 1, len(array_literal) - 1):
         quoted, plain = match.groups()
         found.append(_ESCAPED.sub(r"\1", quoted) if quoted is not None else None if plain == "NULL" else plain)
     return found
@@ -373,7 +373,7 @@ class ChangeBuffer:
         self._add(_DELETE, old, at)
 
     def _has_other_key(self, old: Values, new: Values) -> bool:
-        return any(new[place] is not UNSENT and old[place] != new[place] for place in self.shape.key_places)
+        return any(new[index] is not UNSENT and old[index] != new[index] for index in self.shape.key_places)
 
     def _add(self, kind: int, values: Values, at: tuple[str, int, str]) -> None:
         if len(values) != len(self._columns):

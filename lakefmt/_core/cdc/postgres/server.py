@@ -102,11 +102,11 @@ def source_errors(doing: str) -> Iterator[None]:
 
 
 def _error_of(doing: str, error: BaseException, otherwise: type[Exception]) -> Exception:
-    text = " ".join(str(error).split()) or type(error).__name__
+    message = " ".join(str(error).split()) or type(error).__name__
     code = getattr(error, "pgcode", None) or ""
-    is_lost = code == _FILE_GONE or any(part in text for part in _LOST_TEXTS)
-    is_refused = not code and any(part in text for part in _REFUSED_TEXTS)
-    kind = (
+    is_lost = code == _FILE_GONE or any(part in message for part in _LOST_TEXTS)
+    is_refused = not code and any(part in message for part in _REFUSED_TEXTS)
+    error_class = (
         SourceUnavailable
         if code == SLOT_BUSY
         else PositionLost
@@ -115,7 +115,7 @@ def _error_of(doing: str, error: BaseException, otherwise: type[Exception]) -> E
         if is_refused
         else otherwise
     )
-    return kind(f"PostgreSQL, {doing}: {text}")
+    return error_class(f"PostgreSQL, {doing}: {message}")
 
 
 class PostgresCursor(Protocol):
@@ -203,7 +203,7 @@ class Server:
         module = psycopg2()
         options = " ".join(f"-c {name}={value}" for name, value in _SETTINGS.items())
         more = {"connection_factory": module.extras.LogicalReplicationConnection} if replication else {}
-        told = {"connect_timeout": "30", "application_name": "lakefmt", **self.parameters}
+        parameters = {"connect_timeout": "30", "application_name": "lakefmt", **self.parameters}
         with source_errors(f"connecting to {self.host}:{self.port}"):
             connection = module.connect(
                 host=self.host,
@@ -213,7 +213,7 @@ class Server:
                 dbname=self.database,
                 options=options,
                 client_encoding="UTF8",
-                **told,
+                **parameters,
                 **more,
             )
             if not replication:
@@ -280,14 +280,14 @@ def identifier(*names: str) -> str:
     return ".".join('"' + name.replace('"', '""') + '"' for name in names)
 
 
-def lsn_number(text: str) -> int:
+def lsn_number(lsn: str) -> int:
     """Return a place in the log as a number.
 
     Example:
         >>> lsn_number("1/A0"), lsn_text(4294967456)
         (4294967456, '1/A0')
     """
-    high, _, low = text.partition("/")
+    high, _, low = lsn.partition("/")
     return (int(high, 16) << 32) | int(low, 16)
 
 

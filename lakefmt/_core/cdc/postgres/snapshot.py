@@ -62,8 +62,8 @@ class ExportedSnapshot:
                 name = f"lakefmt_snapshot_{os.getpid()}_{id(self) & 0xFFFFFF:x}"
                 statement = f"CREATE_REPLICATION_SLOT {name} TEMPORARY LOGICAL pgoutput EXPORT_SNAPSHOT"
                 wait_for(slot, lambda: cursor.execute(statement))
-                _, place, snapshot, _ = cursor.fetchone()
-            self.lsn = lsn_number(place)
+                _, consistent_point, snapshot, _ = cursor.fetchone()
+            self.lsn = lsn_number(consistent_point)
             self.connection = server.connect()
             opened(self.connection)
             with source_errors("opening a snapshot"), self.connection.cursor() as cursor:
@@ -124,7 +124,7 @@ class TableReader:
     def rows_of(self, keys: Sequence[Sequence[str]]) -> list[pa.Array]:
         """Return the rows that have some keys now, as texts."""
         types = {column.name: (column.type_id, column.modifier) for column in self.row.columns}
-        names = [f"k{place}" for place in range(len(self.shape.table.keys))]
+        names = [f"k{key_number}" for key_number in range(len(self.shape.table.keys))]
         with source_errors("asking for rows by their keys"), self._snapshot.connection.cursor() as cursor:
             casts = []
             for key in self.shape.table.keys:
@@ -175,7 +175,7 @@ def rewritten(name: SourceName) -> SourceUnavailable:
 
 def texts_of_csv(body: memoryview, count: int) -> list[pa.Array]:
     """Return the columns of what ``COPY`` wrote, as strings: null is nothing, an empty text is quoted."""
-    names = [str(place) for place in range(count)]
+    names = [str(column_number) for column_number in range(count)]
     if not len(body):
         return [pa.array([], pa.string()) for _ in names]
     table = pcsv.read_csv(
@@ -216,9 +216,9 @@ class TouchedRows:
         names = shape.table.columns.names
         if any(key not in names for key in keys):
             raise SourceRefused(f"{shape.table.name}: its key changed while its rows were read for the first time")
-        places = [names.index(key) for key in keys]
+        key_indices = [names.index(key) for key in keys]
         for values in (getattr(change, "old", None), getattr(change, "new", None)):
-            key = _key_of(values, places)
+            key = _key_of(values, key_indices)
             if key is not None:
                 self._keys[key] = None
 
@@ -249,11 +249,11 @@ class TouchedRows:
         )
 
 
-def _key_of(values: Values | None, places: list[int]) -> tuple[str, ...] | None:
+def _key_of(values: Values | None, key_indices: list[int]) -> tuple[str, ...] | None:
     """Return the key of an image; None: the server did not send it, for it is that of the other image."""
     if values is None:
         return None
-    key = [values[place] for place in places]
+    key = [values[index] for index in key_indices]
     if any(value is None or value is UNSENT for value in key):
         return None
     return tuple(value.decode("utf-8") for value in key if isinstance(value, bytes))

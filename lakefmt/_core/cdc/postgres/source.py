@@ -94,7 +94,7 @@ def find_lacks(connection: PostgresConnection, settings: PostgresSettings) -> It
 
 
 def _of_server(connection: PostgresConnection, settings: PostgresSettings) -> Iterator[SourceFinding]:
-    version, level, is_standby, slots, senders, encoding, kept, may_replicate, role = ask(connection, _SERVER)[0]
+    version, level, is_standby, slots, senders, encoding, keep_size, may_replicate, role = ask(connection, _SERVER)[0]
     if version < _OLDEST:
         yield SourceFinding(f"PostgreSQL {version // 10_000} is too old: 12 is the first that can be followed")
     if level != "logical":
@@ -119,7 +119,7 @@ def _of_server(connection: PostgresConnection, settings: PostgresSettings) -> It
             "max_wal_senders leaves none free: a source needs one, and another one while rows of tables are read",
             "ALTER SYSTEM SET max_wal_senders = 10  -- and restart the server",
         )
-    if kept in ("", "-1"):
+    if keep_size in ("", "-1"):
         yield SourceFinding(
             "max_slot_wal_keep_size has no limit: the log of a source that has stopped fills the server's disk",
             "ALTER SYSTEM SET max_slot_wal_keep_size = '50GB'",
@@ -285,13 +285,13 @@ class PostgresSource:
             raise InvalidInputError("the URL of the source has a password: give it apart")
         if parts.scheme not in _SCHEMES or not parts.hostname or not parts.path.strip("/"):
             raise InvalidInputError(f"{shown(url)} is no URL like postgresql://user@host:5432/database")
-        told = dict(parse_qsl(parts.query))
-        if any("password" in name for name in told):
+        query_fields = dict(parse_qsl(parts.query))
+        if any("password" in name for name in query_fields):
             raise InvalidInputError("the URL of the source has a password: give it apart")
-        given: dict[str, Any] = {name: told.pop(name) for name in _URL_OPTIONS if name in told}
+        given: dict[str, Any] = {name: query_fields.pop(name) for name in _URL_OPTIONS if name in query_fields}
         if "text_columns" in given:
             given["text_columns"] = given["text_columns"].split(",")
-        options = {**given, **options, "parameters": {**told, **(options.get("parameters") or {})}}
+        options = {**given, **options, "parameters": {**query_fields, **(options.get("parameters") or {})}}
         user = unquote(parts.username or "postgres")
         return cls(parts.hostname, port, user, password, unquote(parts.path.strip("/")), **options)
 

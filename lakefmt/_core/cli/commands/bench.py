@@ -120,11 +120,13 @@ def bench(
     if like is not None and workloads:
         raise click.UsageError("give --like or --workload, not both")
     cells = plan_cells(suite, _profiles_to_measure(like, workloads, rows, storage_options), commits)
-    kept = Path(_RESULTS_FILE) if resume is None else resume
+    results_file = Path(_RESULTS_FILE) if resume is None else resume
     if resume is None:
-        kept.unlink(missing_ok=True)
+        results_file.unlink(missing_ok=True)
     with progress(f"bench {suite}", len(cells), unit="cells") as advance:
-        report = run_cells(cells, kept, minutes=minutes, report=lambda _cell, number: advance(1 if number else 0))
+        report = run_cells(
+            cells, results_file, minutes=minutes, report=lambda _cell, number: advance(1 if number else 0)
+        )
     _keep_costs(report)
     if html is not None:
         from lakefmt._core.bench.page import page_of
@@ -135,7 +137,7 @@ def bench(
             {"suite": suite, "records": [record.as_json() for record in report.records], "left": len(report.left)}
         )
         return
-    _print_report(suite, report, len(cells), kept, html)
+    _print_report(suite, report, len(cells), results_file, html)
 
 
 def _profiles_to_measure(
@@ -161,7 +163,7 @@ def _keep_costs(report: BenchReport) -> None:
         keep_curves(curves)
 
 
-def _print_report(suite: str, report: BenchReport, cells: int, kept: Path, html: Path | None) -> None:
+def _print_report(suite: str, report: BenchReport, cells: int, results_file: Path, html: Path | None) -> None:
     from lakefmt._core.bench.page import draw_table
     from lakefmt._core.cli.formatters import plain_console
 
@@ -171,8 +173,8 @@ def _print_report(suite: str, report: BenchReport, cells: int, kept: Path, html:
     for record in report.records:
         if record.error:
             click.echo(f"{record.cell.workload}, {record.cell.name}: {record.error}", err=True)
-    click.echo(f"{len(report.records)} of {cells} measured, {report.resumed} of them before; results in {kept}")
+    click.echo(f"{len(report.records)} of {cells} measured, {report.resumed} of them before; results in {results_file}")
     if report.left:
-        click.echo(f"{len(report.left)} were left: `--resume {kept}` goes on", err=True)
+        click.echo(f"{len(report.left)} were left: `--resume {results_file}` goes on", err=True)
     if html is not None:
         click.echo(f"page in {html}")

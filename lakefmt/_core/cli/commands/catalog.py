@@ -149,9 +149,11 @@ def sql(
             write_output(rows.schema, rows.to_batches(), as_json=as_json, how=how, output=output, limit=limit)
 
 
-def _named_tables(places: tuple[str, ...], query: str, storage_options: Mapping[str, object]) -> dict[str, str]:
+def _named_tables(
+    table_arguments: tuple[str, ...], query: str, storage_options: Mapping[str, object]
+) -> dict[str, str]:
     """Return the path of each table by its name in the query."""
-    if not places:
+    if not table_arguments:
         from lakefmt.find_tables import find_tables
 
         found = list(find_tables(".", storage_options=storage_options))
@@ -162,14 +164,14 @@ def _named_tables(places: tuple[str, ...], query: str, storage_options: Mapping[
             if len(paths) > 1 and name.lower() in query.lower():
                 raise click.UsageError(f"{name} is {' and '.join(paths)}: say which, such as {name}={paths[0]}")
         return {name: paths[0] for name, paths in by_name.items()}
-    named = [_name_and_path(place, alone=len(places) == 1) for place in places]
+    named = [_name_and_path(argument, alone=len(table_arguments) == 1) for argument in table_arguments]
     if len(dict(named)) < len(named):
         raise click.UsageError("give each table a name of its own: trips=./trips")
     return dict(named)
 
 
-def _name_and_path(place: str, *, alone: bool) -> tuple[str, str]:
-    name, sign, path = place.partition("=")
+def _name_and_path(argument: str, *, alone: bool) -> tuple[str, str]:
+    name, sign, path = argument.partition("=")
     if sign and name.isidentifier():
         return name, path
-    return ("t" if alone else place.rstrip("/").rpartition("/")[2]), place
+    return ("t" if alone else argument.rstrip("/").rpartition("/")[2]), argument

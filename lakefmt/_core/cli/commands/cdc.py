@@ -87,19 +87,24 @@ def cdc(
     from lakefmt._core.cdc.options import effective_values, parse_options
     from lakefmt._core.ingest.run import load_config
 
-    chosen, notes = parse_options({**options, **({} if mode is None else {"mode": mode})})
+    cdc_options, notes = parse_options({**options, **({} if mode is None else {"mode": mode})})
     for note in notes:
         click.echo(f"note: {note}", err=True)
     secret = _password(password_file, prompt=password_prompt)
-    told = {} if tables_file is None else load_config(tables_file)
-    paths = _with_paths(whole_names(source, told), whole_names(source, tables))
-    opener = source_opener(source, list(paths), secret, follower_text(chosen.name, base_path, paths))
+    settings_of_tables = {} if tables_file is None else load_config(tables_file)
+    paths = _with_paths(whole_names(source, settings_of_tables), whole_names(source, tables))
+    opener = source_opener(source, list(paths), secret, follower_text(cdc_options.name, base_path, paths))
     if only_check:
         _print_findings(_findings(opener), as_json=as_json)
         return
-    click.echo(f"options: {', '.join(effective_values(chosen)) or 'defaults'}", err=True)
+    click.echo(f"options: {', '.join(effective_values(cdc_options)) or 'defaults'}", err=True)
     follower = Follower(
-        opener, base_path, paths, chosen, storage_options=storage_options or None, on_commit=_printer(as_json=as_json)
+        opener,
+        base_path,
+        paths,
+        cdc_options,
+        storage_options=storage_options or None,
+        on_commit=_printer(as_json=as_json),
     )
     with stopped_by_signals(follower.stop):
         progress = follower.run(until_now=once)
@@ -109,9 +114,9 @@ def cdc(
         click.echo(f"ended: {_numbers(progress)}")
 
 
-def _with_paths(told: Mapping[str, object], paths: Mapping[str, object]) -> dict[str, object]:
+def _with_paths(settings_of_tables: Mapping[str, object], paths: Mapping[str, object]) -> dict[str, object]:
     """Return what a file says of tables, with the paths of the command line, which say nothing else."""
-    found = dict(told)
+    found = dict(settings_of_tables)
     for name, path in paths.items():
         given = found.get(name)
         if not path:

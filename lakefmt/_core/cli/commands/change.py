@@ -165,26 +165,26 @@ def create(
         click.echo(f"{config.name}: table of version {config.version.value} at {made.client.store.url}")
 
 
-def _schema_from_text(text: str) -> pa.Schema:
+def _schema_from_text(schema_text: str) -> pa.Schema:
     from lakefmt._core.schema.text import parse_schema
 
     try:
-        return parse_schema(text)
+        return parse_schema(schema_text)
     except InvalidInputError as error:
         raise click.BadParameter(str(error), param_hint="--schema") from None
 
 
-def _schema_from_file(place: str, keys: Sequence[str]) -> pa.Schema:
+def _schema_from_file(path: str, keys: Sequence[str]) -> pa.Schema:
     from lakefmt._core.ingest.inputs import Input, guess_format, read_schema
     from lakefmt._core.schema import without_meta_columns
 
-    how = guess_format(place)
+    how = guess_format(path)
     if how is None:
         raise click.BadParameter(
-            f"the format of {place} is unknown: the name must end with .parquet, .csv or .jsonl",
+            f"the format of {path} is unknown: the name must end with .parquet, .csv or .jsonl",
             param_hint="--schema-from",
         )
-    return without_meta_columns(read_schema(Input(place, how), keys))
+    return without_meta_columns(read_schema(Input(path, how), keys))
 
 
 @click.command(short_help="Write rows: upsert, insert or bulk_insert.")
@@ -298,7 +298,7 @@ def write(
     if len(delimiter) != 1:
         raise click.BadParameter("must be one character", param_hint="--delimiter")
     extra = _options_of_operation(operation, partial=partial, drop_duplicates=drop_duplicates, sort=sort)
-    sources = [_source_of_place(place, how, delimiter, nulls, partial) for place in inputs or (STDIN,)]
+    sources = [_source_of_place(path, how, delimiter, nulls, partial) for path in inputs or (STDIN,)]
     creation: dict[str, Any] = {
         name: list(value) if isinstance(value, tuple) else value for name, value in new.items() if value
     }
@@ -348,24 +348,24 @@ def _table_columns(
 
 def _options_of_operation(operation: str, **given: object) -> dict[str, Any]:
     """Return the options that differ from their default; raise if the operation does not take one."""
-    asked = {name: value for name, value in given.items() if value != _OPERATION_OPTIONS[name][0]}
-    for name in asked:
+    changed_options = {name: value for name, value in given.items() if value != _OPERATION_OPTIONS[name][0]}
+    for name in changed_options:
         if operation not in _OPERATION_OPTIONS[name][1]:
             option, where = f"--{name.replace('_', '-')}", " or ".join(_OPERATION_OPTIONS[name][1])
             raise click.UsageError(f"{option} needs --operation {where}")
-    return asked
+    return changed_options
 
 
 def _source_of_place(
-    place: str, how: str | None, delimiter: str = ",", nulls: tuple[str, ...] = (), absent_is_missing: bool = False
+    path: str, how: str | None, delimiter: str = ",", nulls: tuple[str, ...] = (), absent_is_missing: bool = False
 ) -> Input:
     from lakefmt._core.ingest.inputs import STDIN, Input, guess_format
 
-    chosen = how or guess_format(place)
-    if chosen is None:
-        what = "standard input has no file name" if place == STDIN else f"the format of {place} is unknown"
+    format_name = how or guess_format(path)
+    if format_name is None:
+        what = "standard input has no file name" if path == STDIN else f"the format of {path} is unknown"
         raise click.UsageError(f"{what}: add --format")
-    return Input(place, chosen, delimiter, nulls, absent_is_missing)
+    return Input(path, format_name, delimiter, nulls, absent_is_missing)
 
 
 @click.command(short_help="Delete rows by key or by filter.")
@@ -404,12 +404,12 @@ def delete(
     commit_metadata: Mapping[str, str],
 ) -> None:
     """Delete rows of TABLE by key or by condition, or delete whole partitions."""
-    asked = sum((bool(keys), keys_file is not None, condition is not None))
-    if asked > 1 or not (asked or partitions):
+    num_selections = sum((bool(keys), keys_file is not None, condition is not None))
+    if num_selections > 1 or not (num_selections or partitions):
         raise click.UsageError("give one of --key, --keys-file and --filter, or --partition alone")
     opened = open_for(table, options, storage_options)
     with progress("delete"):
-        if not asked:
+        if not num_selections:
             result = opened.delete_partitions(list(partitions), commit_metadata=commit_metadata)
         else:
             what = _typed_keys(opened, keys) if keys else condition
@@ -481,10 +481,10 @@ def _typed_keys(table: Table, keys: tuple[str, ...]) -> pa.Table | pa.Array:
     return pa.table({n: parse_texts(n, pa.array(v, pa.string()), types[n]) for n, v in columns.items()})
 
 
-def _key_object(text: str, fields: tuple[str, ...]) -> dict[str, str]:
+def _key_object(json_text: str, fields: tuple[str, ...]) -> dict[str, str]:
     expected = f"must be a JSON object with {', '.join(fields)}"
     try:
-        key = json.loads(text)
+        key = json.loads(json_text)
     except ValueError:
         raise click.BadParameter(expected, param_hint="--key") from None
     if not isinstance(key, dict) or set(key) != set(fields):

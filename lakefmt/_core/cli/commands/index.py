@@ -189,12 +189,12 @@ def resize_buckets_command(
     No row is lost or changed, so the command does not ask.
     """
     view = open_for(table, options, storage_options).index
-    chosen = list(partitions) or None
+    requested_partitions = list(partitions) or None
     if only_plan:
-        result = view.resize_buckets(chosen, dry_run=True)
+        result = view.resize_buckets(requested_partitions, dry_run=True)
     else:
         with progress("resize-buckets"):
-            result = view.resize_buckets(chosen)
+            result = view.resize_buckets(requested_partitions)
     if as_json:
         print_json(_resize_as_json(result))
     elif only_plan:

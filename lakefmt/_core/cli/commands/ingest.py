@@ -185,12 +185,18 @@ def ingest(
     for name, why in _WITHOUT_EFFECT.items():
         if given.pop(name.replace("-", "_"), None):
             click.echo(f"note: --{name} has no effect: {why}", err=True)
-    told = {name: value for name, value in given.items() if value not in (None, (), "")}
-    origins = {kind: told.pop(f"from_{kind}") for kind in ("delta", "iceberg", "parquet") if f"from_{kind}" in told}
+    command_options = {name: value for name, value in given.items() if value not in (None, (), "")}
+    origins = {
+        source_format: command_options.pop(f"from_{source_format}")
+        for source_format in ("delta", "iceberg", "parquet")
+        if f"from_{source_format}" in command_options
+    }
     if origins:
-        _migrate(origins, told, storage_options, as_json=as_json)
+        _migrate(origins, command_options, storage_options, as_json=as_json)
         return
-    ingester = _opened(config, props, options, told, interval, attempts, storage_options, stop, status_file, engine)
+    ingester = _opened(
+        config, props, options, command_options, interval, attempts, storage_options, stop, status_file, engine
+    )
     if dry_run:
         for plan in ingester.plans():
             print_json(_plan_json(plan)) if as_json else click.echo(str(plan))
@@ -215,7 +221,7 @@ def _opened(
     config: Path | None,
     props: str | None,
     options: Mapping[str, str],
-    told: Mapping[str, object],
+    command_options: Mapping[str, object],
     interval: float | None,
     attempts: int,
     storage_options: Mapping[str, object],
@@ -230,7 +236,7 @@ def _opened(
     loaded = {} if config is None else load_config(config)
     pause = loaded.pop("interval", 10.0)
     above: list[Any] = [] if props is None else _property_layers(props)
-    above += [("--hoodie-conf", options), ("command line", told)]
+    above += [("--hoodie-conf", options), ("command line", command_options)]
     tables = [[("", {})]] if config is None else table_layers(loaded, str(config))
     jobs = resolve_jobs([[*layers, *above] for layers in tables])
 
@@ -259,20 +265,31 @@ def _spark_engine(storage_options: Mapping[str, object]) -> RoundEngine:
 
 
 def _migrate(
-    origins: Mapping[str, Any], told: Mapping[str, Any], storage_options: Mapping[str, object], *, as_json: bool
+    origins: Mapping[str, Any],
+    command_options: Mapping[str, Any],
+    storage_options: Mapping[str, object],
+    *,
+    as_json: bool,
 ) -> None:
     """Copy a table of another format once."""
     from lakefmt._core.ingest.migrate import migrate
 
     taken = {"table", "key", "partition_by", "ordering", "table_type", "table_version"}
-    if len(origins) > 1 or set(told) - taken or "table" not in told:
+    if len(origins) > 1 or set(command_options) - taken or "table" not in command_options:
         raise click.UsageError(
             "a migration takes one --from-…, --table, --key, --partition-by, --ordering and --table-type"
         )
-    more = {name: value for name, value in told.items() if name in taken - {"table", "ordering"}}
-    ordering = str(told.get("ordering", "")).split(",") if told.get("ordering") else []
-    (kind, source), *_ = origins.items()
-    done = migrate(kind, source, told["table"], ordering=ordering, storage_options=storage_options or None, **more)
+    more = {name: value for name, value in command_options.items() if name in taken - {"table", "ordering"}}
+    ordering = str(command_options.get("ordering", "")).split(",") if command_options.get("ordering") else []
+    (source_format, source), *_ = origins.items()
+    done = migrate(
+        source_format,
+        source,
+        command_options["table"],
+        ordering=ordering,
+        storage_options=storage_options or None,
+        **more,
+    )
     if as_json:
         from dataclasses import asdict
 
@@ -281,17 +298,17 @@ def _migrate(
         click.echo(str(done))
 
 
-def _property_layers(place: str, depth: int = 0) -> list[tuple[str, Mapping[str, object]]]:
+def _property_layers(location: str, depth: int = 0) -> list[tuple[str, Mapping[str, object]]]:
     """Return the layers of a property file: first those that it includes, as Hudi does."""
     from lakefmt._core.formats.properties import decode_properties
 
-    path = Path(place.removeprefix("file://"))
+    path = Path(location.removeprefix("file://"))
     if not path.is_file() or depth > _MOST_INCLUDES or path.stat().st_size > _MOST_PROPERTIES_BYTES:
-        raise InvalidInputError(f"{place} is no file of properties that can be read")
-    values = dict(decode_properties(path.read_bytes(), place))
+        raise InvalidInputError(f"{location} is no file of properties that can be read")
+    values = dict(decode_properties(path.read_bytes(), location))
     included = values.pop("include", None)
     before = [] if included is None else _property_layers(str(path.parent / included), depth + 1)
-    return [*before, (place, values)]
+    return [*before, (location, values)]
 
 
 def _plan_json(plan: Any) -> dict[str, object]:
@@ -354,8 +371,8 @@ def progress_metrics(progress: IngestProgress) -> str:
     return "\n".join([*lines, ""])
 
 
-def _label(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+def _label(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 def page_texts(read: Callable[[], IngestProgress]) -> Mapping[str, tuple[str, Callable[[], str]]]:

@@ -162,24 +162,24 @@ def _parse_options(given: Mapping[str, str], tables: Mapping[str, str]) -> LoadO
         if name.startswith("length.")
     }
     settings = {name: value for name, value in given.items() if "." in name and not name.startswith("length.")}
-    chosen: dict[str, Any] = {}
+    parsed_options: dict[str, Any] = {}
     names = [each.name for each in fields(LoadOptions) if each.name not in ("tables", "settings", "lengths")]
-    for name, text in given.items():
+    for name, option_value in given.items():
         if "." in name:
             continue
         if name not in names:
             raise UnknownSetting(f"there is no option {name!r}; there are {', '.join(names)}")
-        chosen[name] = _parse_value(name, text, getattr(defaults, name))
-    return LoadOptions(tables=dict(tables), settings=settings, lengths=lengths, **chosen)
+        parsed_options[name] = _parse_value(name, option_value, getattr(defaults, name))
+    return LoadOptions(tables=dict(tables), settings=settings, lengths=lengths, **parsed_options)
 
 
-def _parse_value(name: str, text: str, default: object) -> object:
+def _parse_value(name: str, value: str, default: object) -> object:
     try:
         if isinstance(default, bool):
-            return {"true": True, "false": False}[text.lower()]
-        return type(default)(text) if isinstance(default, int | float) else text
+            return {"true": True, "false": False}[value.lower()]
+        return type(default)(value) if isinstance(default, int | float) else value
     except (KeyError, ValueError):
-        raise UnknownSetting(f"option {name}: {text!r} is no {type(default).__name__}") from None
+        raise UnknownSetting(f"option {name}: {value!r} is no {type(default).__name__}") from None
 
 
 @click.command(short_help="Load a file over HTTP.")

@@ -216,11 +216,11 @@ def write_output(
     """Print rows or write them to a file, in the chosen format."""
     from lakefmt._core.cli.formatters import write_rows
 
-    chosen = _output_format(how, output, as_json=as_json)
-    if chosen == "parquet" and output is None and sys.stdout.isatty():
+    format_name = _output_format(how, output, as_json=as_json)
+    if format_name == "parquet" and output is None and sys.stdout.isatty():
         raise click.UsageError("Parquet cannot be printed on a terminal: add --output FILE or use a pipe")
     with progress("reading") as count:
-        write_rows(schema, batches, chosen, output, limit, count)
+        write_rows(schema, batches, format_name, output, limit, count)
 
 
 def _output_format(how: str | None, output: Path | None, *, as_json: bool) -> str:

@@ -46,13 +46,13 @@ def archive(call: PlannedCall, keep: int | None) -> None:
     Instants stay active if a pending write, a savepoint, the last clean, or a replacecommit whose replaced files still
     exist needs them. No data is removed, so the command does not ask.
     """
-    asked: dict[str, object] = {}
+    settings: dict[str, object] = {}
     if keep is not None:
-        asked = {"hoodie.keep.min.commits": keep, "hoodie.keep.max.commits": max(30, keep + 1)}
-    plan = call.table.archive(dry_run=True, options=asked).plan
+        settings = {"hoodie.keep.min.commits": keep, "hoodie.keep.max.commits": max(30, keep + 1)}
+    plan = call.table.archive(dry_run=True, options=settings).plan
     call.run(
         plan,
-        lambda: call.table.archive(options=asked),
+        lambda: call.table.archive(options=settings),
         undone={"done": False},
         done=lambda _: {"done": True},
         is_empty=not plan.instants,
@@ -81,11 +81,11 @@ def clean(
     File slices of savepoints, pending plans and registered consumers stay. The plan is shown, then the command asks for
     confirmation. Without --retain-… the table's settings decide (10 commits).
     """
-    asked = _clean_settings(retain_commits, retain_versions, retain_hours)
-    plan = call.table.clean(dry_run=True, options=asked).plan
+    settings = _clean_settings(retain_commits, retain_versions, retain_hours)
+    plan = call.table.clean(dry_run=True, options=settings).plan
     call.run(
         plan,
-        lambda: call.table.clean(schedule=schedule, options=asked),
+        lambda: call.table.clean(schedule=schedule, options=settings),
         undone={"instant": None},
         done=lambda result: {"instant": result.instant, "deleted": result.files_deleted},
         says=lambda result: f"clean {result.instant} is requested; the next clean runs it" if schedule else str(result),
@@ -95,12 +95,12 @@ def clean(
 
 def _clean_settings(commits: int | None, versions: int | None, hours: int | None) -> dict[str, object]:
     given = {"commits": commits, "fileversions": versions, "hours": hours}
-    asked: dict[str, object] = {f"hoodie.clean.{k}.retained": v for k, v in given.items() if v is not None}
-    if len(asked) > 1:
+    settings: dict[str, object] = {f"hoodie.clean.{k}.retained": v for k, v in given.items() if v is not None}
+    if len(settings) > 1:
         raise click.UsageError("give one of --retain-commits, --retain-versions and --retain-hours")
     names = {"commits": "commits", "fileversions": "file_versions", "hours": "by_hours"}
     policies = [f"keep_latest_{names[k]}" for k, v in given.items() if v is not None]
-    return {**asked, "hoodie.clean.policy": policies[0]} if policies else {}
+    return {**settings, "hoodie.clean.policy": policies[0]} if policies else {}
 
 
 @click.command(short_help="Pack small files of a table, and put their rows in an order.")

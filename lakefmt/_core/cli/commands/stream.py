@@ -89,12 +89,12 @@ def stream(
             names = _print_batch(batch, names, as_json=as_json)
 
 
-def _where(text: str) -> Any:
-    name, sign, number = text.partition("=")
+def _where(option_value: str) -> Any:
+    name, sign, number = option_value.partition("=")
     if not sign:
-        return text
+        return option_value
     if name != "watermark" or not number.lstrip("-").isdigit() or len(number) > 20:
-        raise click.UsageError(f"{text[:60]!r}: watermark=MILLISECONDS is expected")
+        raise click.UsageError(f"{option_value[:60]!r}: watermark=MILLISECONDS is expected")
     return {"watermark": int(number)}
 
 
@@ -193,12 +193,12 @@ def delete_consumer(
     _report(f"removed: {', '.join(removed) or 'none'}", {"deleted": removed}, as_json=as_json)
 
 
-def _shard(text: str | None) -> tuple[int, int] | None:
-    if text is None:
+def _shard(option_value: str | None) -> tuple[int, int] | None:
+    if option_value is None:
         return None
-    number, _, count = text.partition("/")
-    if not (number.isdigit() and count.isdigit() and len(text) < 12):
-        raise click.UsageError(f"--shard {text[:20]!r}: I/N is expected")
+    number, _, count = option_value.partition("/")
+    if not (number.isdigit() and count.isdigit() and len(option_value) < 12):
+        raise click.UsageError(f"--shard {option_value[:20]!r}: I/N is expected")
     return int(number), int(count)
 
 

@@ -84,8 +84,8 @@ def create_savepoint_command(call: PlannedCall, instant: str, comment: str, user
 
     Nothing is removed, so the command does not ask.
     """
-    asked = None if instant == "latest" else instant
-    plan = call.table.savepoint(asked, comment=comment, user=user, dry_run=True)
+    requested_instant = None if instant == "latest" else instant
+    plan = call.table.savepoint(requested_instant, comment=comment, user=user, dry_run=True)
     call.run(
         plan,
         lambda: call.table.savepoint(plan.instant, comment=comment, user=user),
@@ -117,18 +117,18 @@ def list_command(table: str, as_json: bool, options: Mapping[str, str], storage_
 def delete_savepoint_command(call: PlannedCall, instant: str) -> None:
     """Delete the savepoint of commit INSTANT of TABLE (`latest`: the newest). The next clean may remove its files."""
     existing = call.table.savepoints()
-    chosen = next((each for each in reversed(existing) if instant in (each.instant, "latest")), None)
-    if chosen is None:
+    savepoint_to_delete = next((each for each in reversed(existing) if instant in (each.instant, "latest")), None)
+    if savepoint_to_delete is None:
         raise InstantNotFound(f"there is no savepoint of {instant}; `lakefmt savepoint list` shows all")
     call.run(
-        chosen,
-        lambda: call.table.delete_savepoint(chosen.instant),
-        planned=lambda _: chosen,
+        savepoint_to_delete,
+        lambda: call.table.delete_savepoint(savepoint_to_delete.instant),
+        planned=lambda _: savepoint_to_delete,
         key="savepoint",
-        shown=f"delete {chosen}",
+        shown=f"delete {savepoint_to_delete}",
         undone={"done": False},
         done=lambda _: {"done": True},
-        says=lambda _: f"savepoint {chosen.instant} deleted",
+        says=lambda _: f"savepoint {savepoint_to_delete.instant} deleted",
     )
 
 

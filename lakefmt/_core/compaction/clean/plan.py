@@ -124,8 +124,8 @@ class CleanPlan(NotebookText):
         return [join_path(partition, name) for partition, names in self.files.items() for name in names]
 
     def __str__(self) -> str:
-        kept = "" if self.earliest is None else f", every state from {self.earliest.time} on stays readable"
-        lines = [f"clean ({self.rules.policy.value}): delete {self.num_files} files, {self.num_bytes:,} bytes{kept}"]
+        note = "" if self.earliest is None else f", every state from {self.earliest.time} on stays readable"
+        lines = [f"clean ({self.rules.policy.value}): delete {self.num_files} files, {self.num_bytes:,} bytes{note}"]
         return "\n".join([*lines, *(f"  {path}" for path in self.paths)])
 
 
@@ -152,15 +152,15 @@ def earliest_to_retain(timeline: Timeline, rules: CleanRules, now: InstantTime, 
         return None
     commits = timeline.commits
     if rules.policy is CleanPolicy.KEEP_LATEST_COMMITS:
-        wanted = commits[-rules.commits] if len(commits) > rules.commits else None
+        earliest = commits[-rules.commits] if len(commits) > rules.commits else None
     else:
         oldest = format_instant_time(parse_instant_time(now, zone) - timedelta(hours=rules.hours), zone)
-        wanted = next((i for i in commits if i.time >= oldest), commits[-1] if commits else None)
-    if wanted is None:
+        earliest = next((i for i in commits if i.time >= oldest), commits[-1] if commits else None)
+    if earliest is None:
         return None
     first_pending = min((i.time for i in timeline.pending if i.action in COMMIT_ACTIONS), default=None)
-    if first_pending is None or wanted.time < first_pending:
-        return wanted
+    if first_pending is None or earliest.time < first_pending:
+        return earliest
     return max((i for i in commits if i.time < first_pending), key=lambda i: i.time, default=None)
 
 

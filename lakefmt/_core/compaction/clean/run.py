@@ -301,12 +301,12 @@ def _without_reachable(table_at: TableAt, job: CleanJob) -> CleanJob:
 
     bases, logs = table_at.client.listing(table_at.config).files(list(job.files))
     slices = build_slices(bases, logs, table_at.slicing(bases, logs), table_at.replaced())
-    kept = {path for file_slice in slices for path in file_slice.paths} | saved_files(table_at)
+    retained_paths = {path for file_slice in slices for path in file_slice.paths} | saved_files(table_at)
     if cdc_mode(table_at.config.properties) is not None:
-        current = {(base.partition, base.file_id, base.instant) for base in bases if base.path in kept}
+        current = {(base.partition, base.file_id, base.instant) for base in bases if base.path in retained_paths}
         changes = list_change_files(table_at.client.store, list(job.files))
-        kept |= {file.path for file in changes if (file.partition, file.file_id, file.instant) in current}
-    files = {p: tuple(n for n in names if join_path(p, n) not in kept) for p, names in job.files.items()}
+        retained_paths |= {file.path for file in changes if (file.partition, file.file_id, file.instant) in current}
+    files = {p: tuple(n for n in names if join_path(p, n) not in retained_paths) for p, names in job.files.items()}
     return replace(job, files={p: names for p, names in files.items() if names})
 
 
@@ -351,17 +351,17 @@ def saved_files(table_at: TableAt) -> set[str]:
     saved: set[str] = set()
     for instant in savepoints_of(table_at.timeline):
         record = decode_body(BodyKind.SAVEPOINT_METADATA, table_at.read_body(instant), what=instant.file_name)
-        kept = parse_savepoint(instant.time, record, instant.file_name)
-        saved.update(kept.files)
+        savepoint = parse_savepoint(instant.time, record, instant.file_name)
+        saved.update(savepoint.files)
         if table_at.config.table_type is TableType.MERGE_ON_READ:
-            saved.update(_compacted_since(table_at, kept))
+            saved.update(_compacted_since(table_at, savepoint))
     return saved
 
 
-def _compacted_since(table_at: TableAt, kept: Savepoint) -> Iterable[str]:
+def _compacted_since(table_at: TableAt, savepoint: Savepoint) -> Iterable[str]:
     """Yield base files of compactions that were pending when a savepoint was made: a restore to it keeps them."""
     bases: dict[GroupKey, str] = {}
-    for path in kept.files:
+    for path in savepoint.files:
         partition, _, name = path.rpartition("/")
         base, log = parse_base_file(name), parse_log_file(name)
         if log is not None:
@@ -369,7 +369,7 @@ def _compacted_since(table_at: TableAt, kept: Savepoint) -> Iterable[str]:
         elif base is not None:
             bases[PartitionPath(partition), base.file_id] = base.instant
     for instant in table_at.timeline.commits:
-        if instant.action is not Action.COMMIT or instant.time > kept.instant:
+        if instant.action is not Action.COMMIT or instant.time > savepoint.instant:
             continue
         for stat in table_at.commit_metadata(instant).stats:
             if bases.get((stat.partition_path, stat.file_id), instant.time) < instant.time:

@@ -116,20 +116,20 @@ def choose_cluster_partitions(
         >>> choose_cluster_partitions(days, PartitionFilter(PartitionMode.RECENT_DAYS, recent=1, skipped=1), 0)
         ['2026-01-02']
     """
-    wanted = sorted(p for p in partitions if rules.named is None or p in rules.named)
+    candidates = sorted(p for p in partitions if rules.named is None or p in rules.named)
     if rules.pattern:
         pattern = re.compile(rules.pattern)
-        wanted = [partition for partition in wanted if pattern.fullmatch(partition)]
+        candidates = [partition for partition in candidates if pattern.fullmatch(partition)]
     match rules.mode:
         case PartitionMode.RECENT_DAYS:
-            latest = wanted[::-1][rules.skipped : rules.skipped + rules.recent]
+            latest = candidates[::-1][rules.skipped : rules.skipped + rules.recent]
             return sorted(latest)
         case PartitionMode.SELECTED_PARTITIONS:
-            return [p for p in wanted if p >= rules.first and (not rules.last or p <= rules.last)]
+            return [p for p in candidates if p >= rules.first and (not rules.last or p <= rules.last)]
         case PartitionMode.DAY_ROLLING:
-            return [p for number, p in enumerate(wanted) if number % _HOURS_OF_A_DAY == hour]
+            return [p for number, p in enumerate(candidates) if number % _HOURS_OF_A_DAY == hour]
         case _:
-            return wanted
+            return candidates
 
 
 # --------------------------------------------------------------------------------------------------------------- slices
@@ -568,8 +568,8 @@ def plan_queue_clustering(
     for each in slices:
         bucket, position = queue_bucket_of(each.file_id), queue_position_of(each.file_id)
         if bucket is not None and position is not None:
-            place = (completion_of(position[0]), position[1])
-            by_bucket.setdefault((each.partition, bucket), []).append((place, each))
+            queue_position = (completion_of(position[0]), position[1])
+            by_bucket.setdefault((each.partition, bucket), []).append((queue_position, each))
     groups: list[ClusteringGroup] = []
     for _, members in sorted(by_bucket.items(), key=lambda item: item[0]):
         ordered = [each for _, each in sorted(members, key=lambda member: member[0])]

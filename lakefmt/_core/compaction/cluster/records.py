@@ -153,8 +153,8 @@ def _parsed_order(parameters: Mapping[str, str], what: str) -> RowOrder:
 
 
 def _parsed_target_bytes(parameters: Mapping[str, str]) -> int:
-    text = parameters.get(TARGET_BYTES, "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else 0
+    target_bytes = parameters.get(TARGET_BYTES, "")
+    return int(target_bytes) if target_bytes.isascii() and target_bytes.isdigit() and len(target_bytes) < 19 else 0
 
 
 def _parsed_slice(store: ObjectStore, entry: Mapping[str, Any], what: str) -> ClusteringSlice:

@@ -102,14 +102,14 @@ def ordered_groups(
     if not order.columns:
         return frozenset()
     # A footer names the columns as they were called then.
-    wanted, ids, tops = order_entry(order), table_at.column_ids(), order_columns(order)
+    expected_entry, ids, tops = order_entry(order), table_at.column_ids(), order_columns(order)
     return frozenset(
         (each.partition, each.file_id)
         for each in slices
         if each.base is not None
         and not each.logs
         and (ids is None or ids.keeps(tops, each.base.instant))
-        and table_at.client.reader.footer(each.base).entries.get(ORDER_ENTRY) == wanted
+        and table_at.client.reader.footer(each.base).entries.get(ORDER_ENTRY) == expected_entry
     )
 
 
@@ -240,10 +240,10 @@ class GroupRewrite:
         if self.order.layout is Layout.LINEAR or len(self.order.columns) < 2 or method.lower() != _BY_SAMPLE:
             return None
         bases = [file_slice.base for file_slice in slices if file_slice.base is not None]
-        asked = self.settings.integer("hoodie.layout.optimize.build.curve.sample.size")
+        sample_size = self.settings.integer("hoodie.layout.optimize.build.curve.sample.size")
         schema = pa.schema([self._schema.field(name) for name in order_columns(self.order)])
         samples = [
-            _sampled_rows(reconcile(self._reader.rows(base, schema.names), schema), max(1, asked // len(bases)))
+            _sampled_rows(reconcile(self._reader.rows(base, schema.names), schema), max(1, sample_size // len(bases)))
             for base in bases
         ]
         if not samples:

@@ -491,8 +491,8 @@ def _is_clustering(table_at: TableAt, pending: Instant) -> bool:
 
 
 def _threads_for_groups(settings: Settings, groups: int) -> int:
-    asked = settings.integer("lakefmt.write.threads") or _MOST_GROUPS_AT_ONCE
-    return max(1, min(asked, cpu_count() or 1, groups))
+    max_threads = settings.integer("lakefmt.write.threads") or _MOST_GROUPS_AT_ONCE
+    return max(1, min(max_threads, cpu_count() or 1, groups))
 
 
 def _rewritten_groups(rewrite: GroupRewrite, plan: ClusteringPlan, threads: int) -> tuple[WriteStat, ...]:

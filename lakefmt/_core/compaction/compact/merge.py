@@ -230,8 +230,8 @@ class LogMerge:
             files.setdefault(base.partition, ({}, {}))[0][base.name] = base
         for log in logs:
             files.setdefault(log.partition, ({}, {}))[1][log.name] = log
-        asked = self.settings.integer("lakefmt.write.threads") or _MOST_SLICES_AT_ONCE
-        with ThreadPoolExecutor(max(1, min(asked, cpu_count() or 1, len(plan.operations)))) as pool:
+        max_threads = self.settings.integer("lakefmt.write.threads") or _MOST_SLICES_AT_ONCE
+        with ThreadPoolExecutor(max(1, min(max_threads, cpu_count() or 1, len(plan.operations)))) as pool:
             futures = [
                 pool.submit(self.run_one, number, operation, files.get(operation.partition, ({}, {})))
                 for number, operation in enumerate(plan.operations)
@@ -372,8 +372,8 @@ def _count_changes(base: pa.Table, logs: LogRows, rows: pa.Table) -> tuple[int, 
         before.column(COMMIT_SEQNO).combine_chunks().drop_null()
     )  # without meta columns every row counts as updated
     same = to_mask(pc.is_in(after.column(COMMIT_SEQNO), value_set=numbers))
-    kept = to_mask(pc.is_in(before.column(RECORD_KEY), value_set=after.column(RECORD_KEY).combine_chunks()))
-    return int((~stayed).sum()), int((stayed & ~same).sum()), int((~kept).sum())
+    survivors = to_mask(pc.is_in(before.column(RECORD_KEY), value_set=after.column(RECORD_KEY).combine_chunks()))
+    return int((~stayed).sum()), int((stayed & ~same).sum()), int((~survivors).sum())
 
 
 def _inserted_keys(base: pa.Table, logs: LogRows, inserted: int) -> pa.Array:

@@ -324,13 +324,13 @@ def _by_day(candidates: _Operations, rules: CompactionRules, _: date) -> _Operat
 
 
 def _recent(candidates: _Operations, rules: CompactionRules, today: date) -> _Operations:
-    kept = [o for o in candidates if not _is_old(o.partition, rules, today)]
-    return sorted(kept, key=lambda o: _day_order(o.partition), reverse=True)
+    recent_operations = [o for o in candidates if not _is_old(o.partition, rules, today)]
+    return sorted(recent_operations, key=lambda o: _day_order(o.partition), reverse=True)
 
 
 def _old(candidates: _Operations, rules: CompactionRules, today: date) -> _Operations:
-    kept = [o for o in candidates if _is_old(o.partition, rules, today)]
-    return sorted(kept, key=lambda o: _day_order(o.partition), reverse=True)
+    old_operations = [o for o in candidates if _is_old(o.partition, rules, today)]
+    return sorted(old_operations, key=lambda o: _day_order(o.partition), reverse=True)
 
 
 _CHOOSE: dict[CompactionStrategy, Callable[[_Operations, CompactionRules, date], _Operations]] = {

@@ -129,12 +129,12 @@ def _parsed_operation(store: ObjectStore, entry: Mapping[str, Any], what: str) -
 
 def _name_in_partition(store: ObjectStore, partition: str, path: object, what: str) -> str | None:
     """Return a file's name in its partition; plans of version 1 hold whole paths."""
-    text = str(path or "")
-    if "/" not in text:
-        return check_name(text) if text else None
-    inside, _, name = relative_path(store, text).rpartition("/")
+    file_path = str(path or "")
+    if "/" not in file_path:
+        return check_name(file_path) if file_path else None
+    inside, _, name = relative_path(store, file_path).rpartition("/")
     if inside != partition:
-        raise CorruptFile(f"{what} names {text!r}, which is not in partition {partition!r}")
+        raise CorruptFile(f"{what} names {file_path!r}, which is not in partition {partition!r}")
     return name
 
 

@@ -359,8 +359,8 @@ def _merge_slices(merge: SliceMerge, plan: CompactionPlan) -> tuple[WriteStat, .
         files.setdefault(base.partition, ({}, {}))[0][base.name] = base
     for log in logs:
         files.setdefault(log.partition, ({}, {}))[1][log.name] = log
-    asked = merge.settings.integer("lakefmt.write.threads") or _MOST_SLICES_AT_ONCE
-    threads = max(1, min(asked, cpu_count() or 1, len(plan.operations)))
+    max_threads = merge.settings.integer("lakefmt.write.threads") or _MOST_SLICES_AT_ONCE
+    threads = max(1, min(max_threads, cpu_count() or 1, len(plan.operations)))
     if threads == 1:
         return tuple(merge.run(n, o, files.get(o.partition, ({}, {}))) for n, o in enumerate(plan.operations))
     with ThreadPoolExecutor(threads) as pool:

@@ -118,18 +118,18 @@ def select_blocks(
         >>> [len(select_blocks(b, layout=1, is_committed=lambda t: True, bound=None)) for b in ([one], [one, undo])]
         [1, 0]
     """
-    kept: list[PlacedBlock] = []
+    visible_blocks: list[PlacedBlock] = []
     for placed in blocks:
         if placed.block.kind is BlockKind.COMMAND:
             target = placed.block.header.get(HeaderKey.TARGET_INSTANT_TIME)
-            kept = [other for other in kept if other.block.instant_time != target]
+            visible_blocks = [other for other in visible_blocks if other.block.instant_time != target]
         elif placed.block.kind not in (BlockKind.CDC_DATA, BlockKind.CORRUPT):
-            kept.append(placed)
-    kept = [p for p in kept if _is_visible(p.block.instant_time or "", is_committed, bound)]
-    if layout > 1 and any(p.block.instant_time != p.file.instant for p in kept):
+            visible_blocks.append(placed)
+    visible_blocks = [p for p in visible_blocks if _is_visible(p.block.instant_time or "", is_committed, bound)]
+    if layout > 1 and any(p.block.instant_time != p.file.instant for p in visible_blocks):
         # Copies for the new buckets of a clustering have one instant in their names, and Hudi gives all of them one version.
-        kept.sort(key=lambda p: (p.file.instant, p.block.instant_time or ""))
-    return _in_place_of_replaced(_one_attempt(kept) if layout == 1 else kept)
+        visible_blocks.sort(key=lambda p: (p.file.instant, p.block.instant_time or ""))
+    return _in_place_of_replaced(_one_attempt(visible_blocks) if layout == 1 else visible_blocks)
 
 
 def _is_visible(time: str, is_committed: Callable[[str], bool], bound: str | None) -> bool:
@@ -147,8 +147,8 @@ def _one_attempt(blocks: Sequence[PlacedBlock]) -> list[PlacedBlock]:
         identifier = _block_identifier(placed.block)
         if identifier is not None:
             attempts.setdefault(placed.block.instant_time or "", {}).setdefault(identifier[0], []).append(identifier[1])
-    chosen = {time: _best_attempt(numbers) for time, numbers in attempts.items() if len(numbers) > 1}
-    return [p for p in blocks if _is_chosen_attempt(p.block, chosen)]
+    attempt_by_time = {time: _best_attempt(numbers) for time, numbers in attempts.items() if len(numbers) > 1}
+    return [p for p in blocks if _is_chosen_attempt(p.block, attempt_by_time)]
 
 
 def _best_attempt(attempts: dict[int, list[int]]) -> int:
@@ -156,9 +156,9 @@ def _best_attempt(attempts: dict[int, list[int]]) -> int:
     return max(attempts, key=lambda number: (complete[number], len(attempts[number]), number))
 
 
-def _is_chosen_attempt(block: LogBlock, chosen: dict[str, int]) -> bool:
+def _is_chosen_attempt(block: LogBlock, attempt_by_time: dict[str, int]) -> bool:
     identifier = _block_identifier(block)
-    return identifier is None or chosen.get(block.instant_time or "", identifier[0]) == identifier[0]
+    return identifier is None or attempt_by_time.get(block.instant_time or "", identifier[0]) == identifier[0]
 
 
 def _block_identifier(block: LogBlock) -> tuple[int, int] | None:
@@ -386,9 +386,9 @@ def read_log_rows(
             Hudi.
         UnsupportedFeature: a block of HFile records.
     """
-    chosen, contents = _chosen_blocks(store, file_slice, layout, is_committed, bound)
-    rows, counts = _rows_of_blocks(chosen, contents, schema, rule, unstored)
-    return replace(rows, positions=_positions_in_base(file_slice, chosen, counts) if positions and layout > 1 else None)
+    blocks, contents = _chosen_blocks(store, file_slice, layout, is_committed, bound)
+    rows, counts = _rows_of_blocks(blocks, contents, schema, rule, unstored)
+    return replace(rows, positions=_positions_in_base(file_slice, blocks, counts) if positions and layout > 1 else None)
 
 
 def read_log_rows_by_instant(
@@ -409,16 +409,16 @@ def read_log_rows_by_instant(
         None if the logs do not hold the rows of each instant, whole and apart from others: some rows lack columns, a log has
         rows of another instant than its own, or stands for others.
     """
-    chosen, contents = _chosen_blocks(store, file_slice, layout, is_committed, bound)
+    blocks, contents = _chosen_blocks(store, file_slice, layout, is_committed, bound)
     if any(
         placed.block.is_partial
         or placed.block.compacted_block_times
         or placed.block.instant_time != placed.file.instant
-        for placed in chosen
+        for placed in blocks
     ):
         return None
-    rows, counts = _rows_of_blocks(chosen, contents, schema, rule, None)
-    return rows, [(placed.file.instant, count) for placed, count in zip(chosen, counts, strict=True)]
+    rows, counts = _rows_of_blocks(blocks, contents, schema, rule, None)
+    return rows, [(placed.file.instant, count) for placed, count in zip(blocks, counts, strict=True)]
 
 
 def read_logs_of_slices(
@@ -440,23 +440,25 @@ def read_logs_of_slices(
     Returns:
         None if rows have some of the columns only: these are read slice by slice.
     """
-    chosen: list[PlacedBlock] = []
+    selected_blocks: list[PlacedBlock] = []
     contents: _Contents = {}
     ends: list[int] = []
     for file_slice in slices:
         blocks, of_slice = _chosen_blocks(store, file_slice, layout, is_committed, bound)
-        chosen += blocks
+        selected_blocks += blocks
         contents |= of_slice
-        ends.append(len(chosen))
-    if any(placed.block.is_partial for placed in chosen):
+        ends.append(len(selected_blocks))
+    if any(placed.block.is_partial for placed in selected_blocks):
         return None
-    rows, counts = _rows_of_blocks(chosen, contents, schema, rule, None)
+    rows, counts = _rows_of_blocks(selected_blocks, contents, schema, rule, None)
     spans = [slice(begin, end) for begin, end in pairwise([0, *ends])]
     positions: list[I64] | None = [] if layout > 1 else None
     first = 0
     for file_slice, span, in_base in zip(slices, spans, base_rows, strict=True):
-        places = None if positions is None else _positions_in_base(file_slice, chosen[span], counts[span])
-        positions = None if positions is None or places is None else [*positions, places + first]
+        slice_positions = (
+            None if positions is None else _positions_in_base(file_slice, selected_blocks[span], counts[span])
+        )
+        positions = None if positions is None or slice_positions is None else [*positions, slice_positions + first]
         first += in_base
     joined = None if positions is None else np.concatenate(positions)
     return replace(rows, positions=joined), [sum(counts[span]) for span in spans]
@@ -476,7 +478,7 @@ def _chosen_blocks(
 
 
 def _rows_of_blocks(
-    chosen: Sequence[PlacedBlock],
+    blocks: Sequence[PlacedBlock],
     contents: _Contents,
     schema: pa.Schema,
     rule: MergeRule,
@@ -484,26 +486,26 @@ def _rows_of_blocks(
 ) -> tuple[LogRows, list[int]]:
     """Return the rows of blocks, and the number of rows of each block."""
     parts, counts = [], list[int]()
-    for run in _runs_of_one_form(chosen, unstored):
+    for run in _runs_of_one_form(blocks, unstored):
         part, rows = _decode_run(run, [contents[(p.file.path, p.block.start)] for p in run], schema, rule, unstored)
         parts.append(part)
         counts += rows
-    instants = tuple(dict.fromkeys(p.block.instant_time or "" for p in chosen))
-    return replace(_joined_rows(parts, schema), num_blocks=len(chosen), instants=instants), counts
+    instants = tuple(dict.fromkeys(p.block.instant_time or "" for p in blocks))
+    return replace(_joined_rows(parts, schema), num_blocks=len(blocks), instants=instants), counts
 
 
-def _runs_of_one_form(chosen: Sequence[PlacedBlock], unstored: VirtualColumns | None) -> list[list[PlacedBlock]]:
+def _runs_of_one_form(blocks: Sequence[PlacedBlock], unstored: VirtualColumns | None) -> list[list[PlacedBlock]]:
     """Return runs of blocks to decode together: Avro blocks of one schema, up to a number of bytes."""
-    places: dict[str, ColumnPlaces | None] = {}
+    column_places: dict[str, ColumnPlaces | None] = {}
     if unstored is not None:
-        places = {instant: unstored.places(instant) for instant in {p.block.instant_time or "" for p in chosen}}
+        column_places = {instant: unstored.places(instant) for instant in {p.block.instant_time or "" for p in blocks}}
     runs: list[list[PlacedBlock]] = []
     size = 0
-    for placed in chosen:
+    for placed in blocks:
         block = placed.block
         last = runs[-1][-1].block if runs else None
         alike = last is not None and block.kind is last.kind is BlockKind.AVRO_DATA
-        if last is not None and alike and _decoding_form(block, places) == _decoding_form(last, places):
+        if last is not None and alike and _decoding_form(block, column_places) == _decoding_form(last, column_places):
             size += block.content_size
             if size <= _RUN_BYTES:
                 runs[-1].append(placed)
@@ -513,21 +515,21 @@ def _runs_of_one_form(chosen: Sequence[PlacedBlock], unstored: VirtualColumns | 
     return runs
 
 
-def _decoding_form(block: LogBlock, places: Mapping[str, ColumnPlaces | None]) -> tuple[object, ...]:
+def _decoding_form(block: LogBlock, column_places: Mapping[str, ColumnPlaces | None]) -> tuple[object, ...]:
     """Return what blocks have to share to be decoded together."""
-    return block.schema, block.is_partial, places.get(block.instant_time or "") if places else None
+    return block.schema, block.is_partial, column_places.get(block.instant_time or "") if column_places else None
 
 
-def _positions_in_base(file_slice: FileSlice, chosen: Sequence[PlacedBlock], counts: Sequence[int]) -> I64 | None:
+def _positions_in_base(file_slice: FileSlice, blocks: Sequence[PlacedBlock], counts: Sequence[int]) -> I64 | None:
     """Return the base file's row of every row; None if a block has no positions for this base file."""
     if file_slice.base is None:
         return None
     positions = [np.zeros(0, np.int64)]
-    for placed, count in zip(chosen, counts, strict=True):
-        places = block_positions(placed.block, file_slice.base.instant, count, placed.file.path)
-        if places is None:
+    for placed, count in zip(blocks, counts, strict=True):
+        rows_in_base = block_positions(placed.block, file_slice.base.instant, count, placed.file.path)
+        if rows_in_base is None:
             return None
-        positions.append(places)
+        positions.append(rows_in_base)
     return np.concatenate(positions)
 
 
@@ -588,11 +590,11 @@ def _decode_keys(whole: WholeBlock, what: str) -> None:
     if whole.block.schema is None:
         raise CorruptFile(f"{what}: the block at byte {whole.block.start:,} has no schema")
     stored = [part.path for part in plan_rows(whole.block.schema, what).parts]
-    wanted = [name for name in stored if name == RECORD_KEY] or stored[:1]
+    key_columns = [name for name in stored if name == RECORD_KEY] or stored[:1]
     if whole.kind is BlockKind.PARQUET_DATA:
-        _parquet_rows(whole.content, wanted, what)
+        _parquet_rows(whole.content, key_columns, what)
     else:
-        decode_avro_content(whole.content, whole.block.schema, wanted, what=what)
+        decode_avro_content(whole.content, whole.block.schema, key_columns, what=what)
 
 
 def _read_at(source: pa.NativeFile) -> ReadAt:
@@ -630,12 +632,12 @@ def _decode_run(
     stored = {part.path for part in plan_rows(block.schema, what).parts}
     written = "" if unstored is None else block.instant_time or ""
     needed = schema.names if unstored is None else unstored.needed(schema.names, written) or ()
-    wanted = [name for name in dict.fromkeys((*needed, OPERATION)) if name in stored]
+    columns = [name for name in dict.fromkeys((*needed, OPERATION)) if name in stored]
     if block.kind is BlockKind.PARQUET_DATA:
-        rows = _parquet_rows(content, wanted, what)
+        rows = _parquet_rows(content, columns, what)
         counts = [rows.num_rows]
     else:
-        rows, counts = decode_avro_contents(contents, block.schema, wanted, what=[p.file.path for p in run])
+        rows, counts = decode_avro_contents(contents, block.schema, columns, what=[p.file.path for p in run])
     withdrawn = _deleting_operations(rows)
     if OPERATION in rows.column_names and OPERATION not in needed:
         rows = rows.drop_columns([OPERATION])
@@ -644,8 +646,10 @@ def _decode_run(
     if RECORD_KEY not in rows.column_names:
         raise CorruptFile(f"{what}: the rows of the block at byte {block.start:,} have no record keys")
     table = reconcile(rows, _all_nullable(schema))
-    places = None if unstored is None else unstored.places(written)
-    brought = (frozenset(stored) if places is None else places.current_names(stored)) | set(rows.column_names)
+    column_places = None if unstored is None else unstored.places(written)
+    brought = (frozenset(stored) if column_places is None else column_places.current_names(stored)) | set(
+        rows.column_names
+    )
     deletes = marked_deletes(table, rule) | withdrawn
     none = np.zeros(table.num_rows, dtype=bool)
     # A partial row without the ordering column has no event time.
@@ -661,9 +665,9 @@ def _deleting_operations(rows: pa.Table) -> Mask:
     return to_mask(pc.is_in(rows.column(OPERATION), pa.array(DELETING_OPERATIONS)))
 
 
-def _parquet_rows(content: bytes | memoryview, wanted: list[str], what: str) -> pa.Table:
+def _parquet_rows(content: bytes | memoryview, columns: list[str], what: str) -> pa.Table:
     try:
-        return decode_parquet_content(content, wanted, what=what)
+        return decode_parquet_content(content, columns, what=what)
     except InvalidInputError as error:
         # The header names them; the file is written to match.
         raise CorruptFile(f"damaged Parquet block: {error}") from None

@@ -271,28 +271,28 @@ def _one_file(
 def _blocks(out: LogRowsOut, form: LogForm, rows: int, deletes: int) -> Iterator[_Block]:
     """Yield blocks with their numbers of rows and deletes, starting at the given offsets: rows first, as Hudi does."""
     block_bytes = None if out.fits_block else form.block_bytes
-    for start, part, places in _cut(out.data, out.data_positions, rows, block_bytes):
-        header = _header(form, form.data_schema, places, is_partial=out.partial)
+    for start, part, positions in _cut(out.data, out.data_positions, rows, block_bytes):
+        header = _header(form, form.data_schema, positions, is_partial=out.partial)
         if form.parquet:
             yield encode_parquet_block(part, header, form.codec, form.level), part.num_rows, 0
         elif out.records is not None:
             yield encode_record_block(out.records.slice(start, part.num_rows), header), part.num_rows, 0
         else:
             yield encode_data_block(part, header), part.num_rows, 0
-    for _, part, places in _cut(out.deletes, out.delete_positions, deletes, block_bytes):
+    for _, part, positions in _cut(out.deletes, out.delete_positions, deletes, block_bytes):
         # hudi-rs cannot read a block in which only some records have an ordering value.
         first = int(np.count_nonzero(_with_order(part, form)))
         for start, count in ((0, first), (first, part.num_rows - first)):
             if count:
-                some = None if places is None else places[start : start + count]
+                some = None if positions is None else positions[start : start + count]
                 yield _delete_block(part.slice(start, count), some, form), 0, count
 
 
-def _delete_block(part: pa.Table, places: I64 | None, form: LogForm) -> bytes:
+def _delete_block(part: pa.Table, positions: I64 | None, form: LogForm) -> bytes:
     # A delete whose ordering value cannot be stored deletes any stored row.
     orderings = storable_orderings([ordering_values(part, name) for name in form.ordering])
     records = delete_records(part.column(RECORD_KEY), part.column(PARTITION_PATH), *orderings)
-    return encode_delete_block(records, _header(form, form.delete_schema, places))
+    return encode_delete_block(records, _header(form, form.delete_schema, positions))
 
 
 def _with_order(deletes: pa.Table, form: LogForm) -> npt.NDArray[np.bool_]:
@@ -311,30 +311,30 @@ def _ordered_first(out: LogRowsOut, form: LogForm) -> LogRowsOut:
     if missing.all() or not missing.any():
         return out
     order = np.argsort(missing, kind="stable")
-    places = None if out.delete_positions is None else out.delete_positions[order]
-    return replace(out, deletes=out.deletes.take(from_numpy(order)), delete_positions=places)
+    positions = None if out.delete_positions is None else out.delete_positions[order]
+    return replace(out, deletes=out.deletes.take(from_numpy(order)), delete_positions=positions)
 
 
-def _header(form: LogForm, schema: str, places: I64 | None, *, is_partial: bool = False) -> BlockHeader:
+def _header(form: LogForm, schema: str, positions: I64 | None, *, is_partial: bool = False) -> BlockHeader:
     return BlockHeader(
         form.instant,
         schema,
-        positions=places,
-        base_instant_time=None if places is None else form.base_instant,
+        positions=positions,
+        base_instant_time=None if positions is None else form.base_instant,
         is_partial=is_partial,
         compacted_block_times=form.replaces,
     )
 
 
 def _cut(
-    table: pa.Table, places: I64 | None, first: int, block_bytes: int | None
+    table: pa.Table, positions: I64 | None, first: int, block_bytes: int | None
 ) -> Iterator[tuple[int, pa.Table, I64 | None]]:
     """Yield the rows of each block with the number of its first row and its positions; without a size there is one block."""
     step = max(1, table.num_rows)
     if block_bytes is not None:
         step = max(1, int(table.num_rows * block_bytes / max(block_bytes, table.nbytes)))
     for start in range(first, table.num_rows, step):
-        yield start, table.slice(start, step), None if places is None else places[start : start + step]
+        yield start, table.slice(start, step), None if positions is None else positions[start : start + step]
 
 
 # --------------------------------------------------------------------------------------------------------- adopting

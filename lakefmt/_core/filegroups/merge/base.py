@@ -163,7 +163,7 @@ def merge_into_base(
     mode: MergeMode = MergeMode.COMMIT_TIME_ORDERING,
     *,
     rule: MergeRule | None = None,
-    places: Rows | None = None,
+    stored_rows: Rows | None = None,
 ) -> Merged:
     """Merge rows into the rows of a base file.
 
@@ -177,7 +177,7 @@ def merge_into_base(
         ordering: ordering columns; used without `rule`.
         mode: merge mode; used without `rule`.
         rule: the table's merge rule.
-        places: ``(n_rows,) int64``, the stored row of each incoming row; None: match by key.
+        stored_rows: ``(n_rows,) int64``, the stored row of each incoming row; None: match by key.
 
     Raises:
         InvalidInputError: an ordering value is not valid under the rule.
@@ -185,13 +185,13 @@ def merge_into_base(
     """
     rule = MergeRule.plain(mode, tuple(ordering)) if rule is None else rule
     keys = incoming.table.column(RECORD_KEY).combine_chunks()
-    if places is None:
+    if stored_rows is None:
         match_index = pc.index_in(base.column(RECORD_KEY), value_set=keys).combine_chunks()
         stored = np.flatnonzero(to_mask(pc.is_valid(match_index)))
         match = match_index.drop_null().to_numpy().astype(np.int64)
     else:
-        match = np.argsort(places)
-        stored = places[match]
+        match = np.argsort(stored_rows)
+        stored = stored_rows[match]
     removes = incoming.deletes[match]
     wins = _winning_rows(base, incoming, stored, match, rule)
     wins |= removes & (rule.deletes_win | unordered_deletes(incoming.table, incoming.deletes, rule)[match])
@@ -283,9 +283,9 @@ def _overlay_winners(
     fields = [f for f in _data_fields(base) if incoming.columns is None or f.name in incoming.columns]
     stored_weak = _replaceable_values(base.take(from_numpy(lost.stored)), fields, partial)
     brings = _replaceable_values(late_rows, fields, partial)
-    kept = {name: ~(stored_weak[name] & ~brings[name]) for name in stored_weak}
-    changed = ~np.logical_and.reduce([np.ones(len(lost.stored), dtype=bool), *kept.values()])
-    rows = {name: mask[changed] for name, mask in kept.items()}
+    retained_masks = {name: ~(stored_weak[name] & ~brings[name]) for name in stored_weak}
+    changed = ~np.logical_and.reduce([np.ones(len(lost.stored), dtype=bool), *retained_masks.values()])
+    rows = {name: mask[changed] for name, mask in retained_masks.items()}
     table = _replace_rows(table, lost.stored[changed], late_rows.filter(from_numpy(changed)), incoming.columns, rows)
     return table, np.concatenate([won.stored, lost.stored[changed]])
 
@@ -316,16 +316,16 @@ def _replaceable_values(rows: pa.Table, fields: Sequence[pa.Field], partial: Par
 
 
 def _replace_rows(
-    base: pa.Table, rows: Rows, replacements: pa.Table, names: frozenset[str] | None, kept: Mapping[str, Mask]
+    base: pa.Table, rows: Rows, replacements: pa.Table, names: frozenset[str] | None, retained_masks: Mapping[str, Mask]
 ) -> pa.Table:
-    """Return the base with rows replaced, except columns outside of `names` and values masked in `kept`."""
+    """Return the base with rows replaced, except columns outside of `names` and values masked in `retained_masks`."""
     if not len(rows):
         return base
     columns = []
-    places, keys = _ReplacedPlaces(rows, base.num_rows), base.column(RECORD_KEY)
+    replaced_rows, keys = _ReplacedPlaces(rows, base.num_rows), base.column(RECORD_KEY)
     for field in base.schema:
         column = base.column(field.name)
-        stays = kept.get(field.name)
+        stays = retained_masks.get(field.name)
         if field.name == RECORD_KEY or (names is not None and field.name not in names):
             columns.append(column)  # rows match by key: it is the same
         elif _shares_memory(column, keys) and replacements.column(field.name).equals(replacements.column(RECORD_KEY)):
@@ -334,7 +334,7 @@ def _replace_rows(
             new = replacements.column(field.name)
             is_large = base.num_rows >= _MANY_ROWS
             columns.append(
-                column if is_large and has_values(column, rows, new) else _replaced_values(column, places, new)
+                column if is_large and has_values(column, rows, new) else _replaced_values(column, replaced_rows, new)
             )
         elif stays.all():
             columns.append(column)
@@ -379,27 +379,27 @@ class _ReplacedPlaces:
 
 
 def _replaced_values(
-    column: pa.ChunkedArray, places: _ReplacedPlaces, values: pa.ChunkedArray
+    column: pa.ChunkedArray, replaced_rows: _ReplacedPlaces, values: pa.ChunkedArray
 ) -> pa.ChunkedArray | pa.Array:
     if not pa.types.is_dictionary(column.type) and column.type == values.type:
-        if len(places.rows) == len(column):
+        if len(replaced_rows.rows) == len(column):
             return values  # in the order of the stored rows
         if are_large(column) or are_large(values):
-            return _replaced_in_pieces(column, places.rows, values)
+            return _replaced_in_pieces(column, replaced_rows.rows, values)
     new = values.combine_chunks()
     if pa.types.is_dictionary(column.type):
-        return replaced_codes(column, new, lambda old, some: _replaced_values(old, places, some))
+        return replaced_codes(column, new, lambda old, some: _replaced_values(old, replaced_rows, some))
     if pa.types.is_nested(column.type):
         # replace_with_mask does not support nested types: gather from both columns.
-        return pa.chunked_array([*column.chunks, new], column.type).take(places.order)
+        return pa.chunked_array([*column.chunks, new], column.type).take(replaced_rows.order)
     old = column.combine_chunks()
-    replaced = replaced_items(old, places.rows, new)
+    replaced = replaced_items(old, replaced_rows.rows, new)
     if replaced is not None:
         return replaced
     if pa.types.is_string(column.type) and old.nbytes + new.nbytes <= _MOST_TEXT_BYTES:
         # For text replace_with_mask takes twice as long.
-        return pa.concat_arrays([old, new]).take(places.order)
-    return pc.replace_with_mask(old, places.mask, new)
+        return pa.concat_arrays([old, new]).take(replaced_rows.order)
+    return pc.replace_with_mask(old, replaced_rows.mask, new)
 
 
 def _replaced_in_pieces(column: pa.ChunkedArray, rows: Rows, values: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -438,10 +438,10 @@ def merge_in_parts(
             merged_rows += part.num_rows  # row groups without rows follow behind the last rows
             continue
         match_index = pc.index_in(part.column(RECORD_KEY), value_set=keys).combine_chunks()
-        places = np.flatnonzero(to_mask(pc.is_valid(match_index)))
+        stored_rows = np.flatnonzero(to_mask(pc.is_valid(match_index)))
         match = match_index.drop_null().to_numpy().astype(np.int64)
         is_stored[match] = True
-        merged = merge_into_base(part, _incoming_rows_at(incoming, match), rule=rule, places=places)
+        merged = merge_into_base(part, _incoming_rows_at(incoming, match), rule=rule, stored_rows=stored_rows)
         merged_rows += part.num_rows
         del part
         has_new = merged_rows >= num_rows
@@ -576,8 +576,8 @@ def call_merger(custom: CustomMerge, older: pa.Table, newer: pa.Table) -> tuple[
         ) from answer.error
     merged, mask = answer if isinstance(answer, tuple) and len(answer) == 2 else (answer, None)
     rows, deletes = _checked_result(custom, merged, given), _checked_delete_mask(custom, mask, given.num_rows)
-    kept = from_numpy(~deletes)
-    if any(rows.column(n).filter(kept) != given.column(n).filter(kept) for n in custom.fixed if n in data):
+    live_rows = from_numpy(~deletes)
+    if any(rows.column(n).filter(live_rows) != given.column(n).filter(live_rows) for n in custom.fixed if n in data):
         raise MergerFailed(f"merger {custom.name} changed a key or partition column ({', '.join(custom.fixed)})")
     columns = [rows.column(f.name) if f.name in data else newer.column(f.name) for f in newer.schema]
     return pa.table(columns, schema=newer.schema), deletes

@@ -71,16 +71,16 @@ def merge_logs(base: pa.Table, logs: LogRows, rule: MergeRule) -> pa.Table:
     codes: Rows = encoded.indices.to_numpy().astype(np.int64)
     if rule.custom is not None:
         return _merge_by_function(base, logs, codes, encoded.dictionary, rule.custom)
-    places = _places_in_base(base, logs, codes, encoded.dictionary)
+    stored_rows = _places_in_base(base, logs, codes, encoded.dictionary)
     if logs.always.any():
         alive, deleted_keys = without_deleted(codes, logs.always, len(encoded.dictionary))
-        if places is None:
+        if stored_rows is None:
             removed = encoded.dictionary.filter(from_numpy(deleted_keys))
             keep = to_mask(pc.invert(pc.is_in(base.column(RECORD_KEY), value_set=removed)))
         else:
             keep = np.ones(base.num_rows, dtype=bool)
-            keep[places[deleted_keys]] = False
-            places = (np.cumsum(keep) - 1)[places]
+            keep[stored_rows[deleted_keys]] = False
+            stored_rows = (np.cumsum(keep) - 1)[stored_rows]
         base = base.filter(from_numpy(keep))
         logs, codes = only_rows(logs, alive), codes[alive]
     if not len(codes):
@@ -94,10 +94,10 @@ def merge_logs(base: pa.Table, logs: LogRows, rule: MergeRule) -> pa.Table:
         # Without a partial rule the rows are those of the log, null delete markers included.
         table = rows_at(logs.table, combined.winners) if rule.partial is None else combined.table
         deletes = logs.deletes[combined.winners]
-    if places is not None:
-        places = places[codes if combined is None else codes[combined.winners]]
+    if stored_rows is not None:
+        stored_rows = stored_rows[codes if combined is None else codes[combined.winners]]
     incoming = Incoming(table.select(base.column_names), deletes)
-    return merge_into_base(base, incoming, rule=rule, places=places).table
+    return merge_into_base(base, incoming, rule=rule, stored_rows=stored_rows).table
 
 
 def count_late(base: pa.Table, logs: LogRows, rule: MergeRule) -> int | None:

@@ -79,8 +79,8 @@ def combine_rows(table: pa.Table, codes: Rows, rule: MergeRule) -> Combined | No
     ordering = ordering_columns(table, rule.batch) if compared else []
     if rule.partial is None or not rule.partial.in_batch:
         mode = MergeMode.EVENT_TIME_ORDERING if compared else MergeMode.COMMIT_TIME_ORDERING
-        kept = choose_survivors(codes, [pa.chunked_array([column]) for column in ordering], mode)
-        winners = np.arange(len(codes)) if kept is None else kept
+        survivors = choose_survivors(codes, [pa.chunked_array([column]) for column in ordering], mode)
+        winners = np.arange(len(codes)) if survivors is None else survivors
         return Combined(rows_at(table, winners), winners)
     fold = Fold(codes, order_ranks(ordering, len(codes)), marked_deletes(table, rule))
     return Combined(_completed(fold, table, rule.partial), fold.winners)
@@ -104,12 +104,12 @@ def _not_wiped(codes: Rows, wiping: Mask) -> Mask:
     """Return the rows from the last delete without an event time of their key on, or that delete if it is last."""
     if not wiping.any():
         return np.ones(len(codes), dtype=bool)
-    numbers, places = np.unique(codes, return_inverse=True)[1], np.arange(len(codes))
+    numbers, row_numbers = np.unique(codes, return_inverse=True)[1], np.arange(len(codes))
     wiped, last = np.full(len(codes), -1), np.full(len(codes), -1)
-    np.maximum.at(wiped, numbers[wiping], places[wiping])
-    np.maximum.at(last, numbers, places)
-    kept: Mask = (places > wiped[numbers]) | (places == last[numbers])
-    return kept
+    np.maximum.at(wiped, numbers[wiping], row_numbers[wiping])
+    np.maximum.at(last, numbers, row_numbers)
+    mask: Mask = (row_numbers > wiped[numbers]) | (row_numbers == last[numbers])
+    return mask
 
 
 def _combined_of(table: pa.Table, codes: Rows, rows: Rows, rule: MergeRule) -> Combined:

@@ -49,10 +49,10 @@ def encode_container(schema: Mapping[str, object] | str, record: Mapping[str, ob
         >>> decode_container(encode_container(schema, {"text": "hello"}))
         {'text': 'hello'}
     """
-    text = schema if isinstance(schema, str) else json.dumps(schema, separators=(",", ":"))
+    schema_text = schema if isinstance(schema, str) else json.dumps(schema, separators=(",", ":"))
     parts: list[bytes] = []
     try:
-        header, write = _writer(text)
+        header, write = _writer(schema_text)
         write(parts.append, record)
     except ValueError as error:
         raise InvalidInputError(f"record does not fit its schema: {error}") from error
@@ -175,8 +175,8 @@ _HEADER = compile_decoder(_HEADER_SCHEMA, _HEADER_SCHEMA)
 
 
 @lru_cache(maxsize=64)
-def _schema(text: str) -> AvroType:
-    return parse_avro_schema(text)
+def _schema(schema_text: str) -> AvroType:
+    return parse_avro_schema(schema_text)
 
 
 @lru_cache(maxsize=64)
@@ -190,12 +190,12 @@ def _make_reader(schema: bytes, reader: str | None, as_tuples: frozenset[str]) -
 
 
 @lru_cache(maxsize=64)
-def _writer(text: str) -> tuple[bytes, Encode]:
+def _writer(schema_text: str) -> tuple[bytes, Encode]:
     """Return the header up to the sync marker, and the function that writes the record."""
-    schema = _schema(text)
+    schema = _schema(schema_text)
     if schema.kind != "record" or not schema.fields:
         raise MalformedAvro(f"a {schema.kind} of {len(schema.fields)} fields is no record that can be stored")
-    raw = text.encode()
+    raw = schema_text.encode()
     key = b"avro.schema"
     entry = encode_long(len(key)) + key + encode_long(len(raw)) + raw
     return MAGIC + encode_long(1) + entry + encode_long(0), compile_encoder(schema)

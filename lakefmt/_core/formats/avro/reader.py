@@ -242,19 +242,21 @@ class _DecoderCompiler:
         return _refuse if target is None else self._plain(part, target)
 
     def _record(self, writer: AvroType, reader: AvroType) -> Decode:
-        wanted = {member.name: member.type for member in reader.fields}
+        reader_types = {member.name: member.type for member in reader.fields}
         stored = {member.name: member.type for member in writer.fields}
-        common = wanted.keys() & stored.keys()
-        if len(wanted) > _MAX_FIELDS_PER_STORED_FIELD * len(common):
+        common = reader_types.keys() & stored.keys()
+        if len(reader_types) > _MAX_FIELDS_PER_STORED_FIELD * len(common):
             raise MalformedAvro(
-                f"record {writer.name!r:.60} has {len(common)} of {len(wanted)} fields of {reader.name!r}"
+                f"record {writer.name!r:.60} has {len(common)} of {len(reader_types)} fields of {reader.name!r}"
             )
         for member in reader.fields:
             if member.name not in stored and member.default is ABSENT:
                 raise MalformedAvro(f"record {writer.name!r:.60} lacks field {member.name!r}")
-        readers = tuple(self.compile(kind, wanted.get(name, kind)) for name, kind in stored.items())
+        readers = tuple(
+            self.compile(avro_type, reader_types.get(name, avro_type)) for name, avro_type in stored.items()
+        )
         in_tuples = not self.as_tuples.isdisjoint(reader.accepts)
-        if tuple(stored) == tuple(wanted):
+        if tuple(stored) == tuple(reader_types):
             return _record_reader(tuple(stored), readers, in_tuples)
         defaults = {member.name: member.default for member in reader.fields}
         return _reshape(_record_reader(tuple(stored), readers, in_tuples=False), defaults, in_tuples)

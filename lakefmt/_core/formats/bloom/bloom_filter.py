@@ -405,7 +405,7 @@ def add_to_filters(filters: Sequence[BloomFilter], keys: Sequence[pa.Array]) -> 
         bloom._add_hashed(of_filter)
 
 
-def decode_bloom_filter(text: str | bytes, type_code: str | None = None) -> BloomFilter:
+def decode_bloom_filter(encoded: str | bytes, type_code: str | None = None) -> BloomFilter:
     """Return the filter of a Base64 text; `type_code` None means SIMPLE (docs/format.md, Parquet footer).
 
     Keys can be added. A decoded DYNAMIC_V0 filter adds no rows, as in Java: the bytes lack the
@@ -425,25 +425,25 @@ def decode_bloom_filter(text: str | bytes, type_code: str | None = None) -> Bloo
     if type_code not in (None, SIMPLE, DYNAMIC):
         raise UnsupportedFeature(f"bloom filters of type {type_code!r} are not known; SIMPLE and DYNAMIC_V0 are")
     try:
-        data = base64.b64decode(text, validate=True)
+        data = base64.b64decode(encoded, validate=True)
     except ValueError as error:
         raise CorruptFile(f"a bloom filter is not Base64 text: {error}") from error
     k, m = _decode_header(data)
     bloom = _decode_dynamic(data, k, m) if type_code == DYNAMIC else _decode_simple(data, k, m)
-    bloom._text = text if isinstance(text, str) else text.decode("ascii")
+    bloom._text = encoded if isinstance(encoded, str) else encoded.decode("ascii")
     return bloom
 
 
 def _decode_header(data: bytes) -> tuple[int, int]:
     if len(data) < _FILTER_HEADER.size:
         raise CorruptFile(f"a bloom filter of {len(data)} bytes is too short for its header")
-    marker, k, kind, m = _FILTER_HEADER.unpack_from(data)
-    if marker > 0 or (marker == _FILTER_MARKER and kind == _JENKINS_HASH):
+    marker, k, hash_type, m = _FILTER_HEADER.unpack_from(data)
+    if marker > 0 or (marker == _FILTER_MARKER and hash_type == _JENKINS_HASH):
         raise UnsupportedFeature(
             "the bloom filter uses the Jenkins hash of very old writers; rewrite the file with Hudi"
         )
-    if marker != _FILTER_MARKER or kind != _MURMUR_HASH:
-        raise CorruptFile(f"a bloom filter begins with marker {marker} and hash type {kind}, not with -1 and 1")
+    if marker != _FILTER_MARKER or hash_type != _MURMUR_HASH:
+        raise CorruptFile(f"a bloom filter begins with marker {marker} and hash type {hash_type}, not with -1 and 1")
     if not 1 <= k <= _MAX_HASHES or m < 1:
         raise CorruptFile(f"a bloom filter cannot have {k} hashes and {m} bits")
     return k, m

@@ -373,15 +373,21 @@ def _plain(chunk: pa.Array) -> pa.Array:
     """Return `chunk` as an array with offsets and data."""
     if pa.types.is_dictionary(chunk.type):
         chunk = chunk.cast(chunk.type.value_type)
-    kind = chunk.type
-    if _is_plain(kind):
+    data_type = chunk.type
+    if _is_plain(data_type):
         return chunk
-    if pa.types.is_fixed_size_binary(kind) or pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
+    if (
+        pa.types.is_fixed_size_binary(data_type)
+        or pa.types.is_string_view(data_type)
+        or pa.types.is_binary_view(data_type)
+    ):
         try:
             return chunk.cast(pa.large_binary())
         except pa.ArrowNotImplementedError as error:
-            raise InvalidKey(f"this pyarrow cannot convert record keys of type {kind}; hand them in as text") from error
-    raise InvalidKey(f"record keys are text or bytes, not {kind}")
+            raise InvalidKey(
+                f"this pyarrow cannot convert record keys of type {data_type}; hand them in as text"
+            ) from error
+    raise InvalidKey(f"record keys are text or bytes, not {data_type}")
 
 
 def _joined(chunks: list[pa.Array]) -> list[pa.Array]:
@@ -398,10 +404,13 @@ def _joined(chunks: list[pa.Array]) -> list[pa.Array]:
     return [run[0] if len(run) == 1 else pa.concat_arrays(run) for run in runs]
 
 
-def _is_plain(kind: pa.DataType) -> bool:
+def _is_plain(data_type: pa.DataType) -> bool:
     types = pa.types
     return bool(
-        types.is_string(kind) or types.is_large_string(kind) or types.is_binary(kind) or types.is_large_binary(kind)
+        types.is_string(data_type)
+        or types.is_large_string(data_type)
+        or types.is_binary(data_type)
+        or types.is_large_binary(data_type)
     )
 
 

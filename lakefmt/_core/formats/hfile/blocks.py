@@ -107,17 +107,17 @@ def read_fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
     while position < end:
         # Most tags and numbers are of one byte: those are read in line, a call for each would double the time.
         tag, position = (data[position], position + 1) if data[position] < 0x80 else read_varint(data, position)
-        kind = tag & 7
-        if kind in (_WIRE_BYTES, _WIRE_VARINT):
+        wire_type = tag & 7
+        if wire_type in (_WIRE_BYTES, _WIRE_VARINT):
             small = position < end and data[position] < 0x80
             number, position = (data[position], position + 1) if small else read_varint(data, position)
-            if kind == _WIRE_VARINT:
+            if wire_type == _WIRE_VARINT:
                 yield tag >> 3, number
                 continue
-        elif kind in (_WIRE_FIXED32, _WIRE_FIXED64):
-            number = 4 if kind == _WIRE_FIXED32 else 8
+        elif wire_type in (_WIRE_FIXED32, _WIRE_FIXED64):
+            number = 4 if wire_type == _WIRE_FIXED32 else 8
         else:
-            raise DamagedMessage(f"a field has the unknown wire type {kind}")
+            raise DamagedMessage(f"a field has the unknown wire type {wire_type}")
         begin, position = position, position + number
         if position > end:
             raise DamagedMessage("a field is cut off")
@@ -285,11 +285,13 @@ def checksum_bytes(block_size: int) -> int:
     return _CHECKSUM_WORD * words
 
 
-def encode_hfile_block(kind: BlockType, payload: bytes | memoryview, codec: Codec, level: int, previous: int) -> bytes:
+def encode_hfile_block(
+    block_type: BlockType, payload: bytes | memoryview, codec: Codec, level: int, previous: int
+) -> bytes:
     """Return a block; its checksum words are reserved and zero, its checksum type says that there are none.
 
     Parameters:
-        kind: its type.
+        block_type: its type.
         payload: what it holds.
         codec: gzip or none.
         level: effort of the compression, 1 to 9.
@@ -303,7 +305,7 @@ def encode_hfile_block(kind: BlockType, payload: bytes | memoryview, codec: Code
     with_header = HEADER_BYTES + len(payload)
     words = checksum_bytes(with_header)
     header = _BLOCK_HEADER.pack(
-        kind.value,
+        block_type.value,
         len(payload) + words,
         uncompressed,
         previous,
@@ -375,22 +377,22 @@ def read_leaf_index(payload: bytes | memoryview, most: int, what: str) -> list[I
     begin = _INT.size * (count + 2)
     if not 0 <= count <= most or begin > len(payload):
         raise CorruptFile(f"{what}: a damaged index block")
-    places = struct.unpack_from(f">{count + 1}i", payload, _INT.size)
+    starts = struct.unpack_from(f">{count + 1}i", payload, _INT.size)
     entries = []
-    for place, end in pairwise(places):
-        if not 0 <= place <= end - _BLOCK_PLACE.size or begin + end > len(payload):
+    for start, end in pairwise(starts):
+        if not 0 <= start <= end - _BLOCK_PLACE.size or begin + end > len(payload):
             raise CorruptFile(f"{what}: a damaged index block")
-        offset, size = _BLOCK_PLACE.unpack_from(payload, begin + place)
-        key = bytes(payload[begin + place + _BLOCK_PLACE.size : begin + end])
+        offset, size = _BLOCK_PLACE.unpack_from(payload, begin + start)
+        key = bytes(payload[begin + start + _BLOCK_PLACE.size : begin + end])
         entries.append(IndexEntry(offset, size, _key_content(key, what)))
     return entries
 
 
-def _read_index_entry(payload: bytes | memoryview, place: int, what: str) -> tuple[int, int, bytes, int]:
-    if place + _BLOCK_PLACE.size + 1 > len(payload):
+def _read_index_entry(payload: bytes | memoryview, position: int, what: str) -> tuple[int, int, bytes, int]:
+    if position + _BLOCK_PLACE.size + 1 > len(payload):
         raise CorruptFile(f"{what}: an index ends before its last entry")
-    offset, size = _BLOCK_PLACE.unpack_from(payload, place)
-    length, begin = _read_vlong(payload, place + _BLOCK_PLACE.size)
+    offset, size = _BLOCK_PLACE.unpack_from(payload, position)
+    length, begin = _read_vlong(payload, position + _BLOCK_PLACE.size)
     if not 0 <= length <= len(payload) - begin:
         raise CorruptFile(f"{what}: a key of an index is cut off")
     return offset, size, bytes(payload[begin : begin + length]), begin + length
@@ -510,9 +512,9 @@ class DataBlock:
         parts = pa.Array.from_buffers(pa.binary(), len(heads) - 1, [None, pa.py_buffer(heads), data])
         return parts.take(from_numpy(np.arange(0, len(heads), 2)))
 
-    def rows_of(self, wanted: pa.BinaryArray) -> I64:
-        """Return the numbers of the records whose key is one of `wanted`, ascending."""
-        return np.flatnonzero(pc.is_in(self.keys(), value_set=wanted).to_numpy(zero_copy_only=False))
+    def rows_of(self, keys: pa.BinaryArray) -> I64:
+        """Return the numbers of the records whose key is one of `keys`, ascending."""
+        return np.flatnonzero(pc.is_in(self.keys(), value_set=keys).to_numpy(zero_copy_only=False))
 
     def rows_beginning(self, prefixes: Prefixes) -> I64:
         """Return the numbers of the records whose key begins with one of `prefixes`, ascending."""
@@ -543,9 +545,9 @@ class DecodedBlock:
         """Return the key of the records whose numbers are `rows`."""
         return self._keys.take(from_numpy(rows))
 
-    def rows_of(self, wanted: pa.BinaryArray) -> I64:
-        """Return the numbers of the records whose key is one of `wanted`, ascending."""
-        return np.flatnonzero(pc.is_in(self._keys, value_set=wanted).to_numpy(zero_copy_only=False))
+    def rows_of(self, keys: pa.BinaryArray) -> I64:
+        """Return the numbers of the records whose key is one of `keys`, ascending."""
+        return np.flatnonzero(pc.is_in(self._keys, value_set=keys).to_numpy(zero_copy_only=False))
 
     def values(self, rows: I64) -> pa.BinaryArray:
         """Return the value of the records whose numbers are `rows`."""
@@ -658,14 +660,14 @@ def _reached_candidates(starts: I64, following: I64, size: int, what: str) -> I6
 
     All are followed at once: after each round, twice as many steps have been made.
     """
-    places = np.append(starts, size)
+    positions = np.append(starts, size)
     end = len(starts)
     # Places behind the last one lead nowhere, and what leads nowhere stays where it is.
-    jump = np.minimum(np.searchsorted(places, following), end)
-    dead = (places[jump] != following) | (following <= starts)
+    jump = np.minimum(np.searchsorted(positions, following), end)
+    dead = (positions[jump] != following) | (following <= starts)
     jump = np.append(np.where(dead, np.arange(end), jump), end)
     reached = np.zeros(end + 1, bool)
-    reached[:1] = places[0] == 0
+    reached[:1] = positions[0] == 0
     for _ in range(end.bit_length() + 1):
         reached[jump[reached]] = True
         jump = jump[jump]
@@ -707,8 +709,8 @@ def encode_key_values(keys: pa.Array, values: pa.Array) -> EncodedKeyValues:
     heads["key"] = key_sizes + AROUND_KEY
     heads["value"] = value_sizes
     heads["content"] = key_sizes
-    places = np.arange(0, _RECORD_HEAD_BYTES * rows + 1, _RECORD_HEAD_BYTES)
-    fixed = pa.Array.from_buffers(pa.large_binary(), rows, [None, pa.py_buffer(places), pa.py_buffer(heads)])
+    head_offsets = np.arange(0, _RECORD_HEAD_BYTES * rows + 1, _RECORD_HEAD_BYTES)
+    fixed = pa.Array.from_buffers(pa.large_binary(), rows, [None, pa.py_buffer(head_offsets), pa.py_buffer(heads)])
     records = pc.binary_join_element_wise(fixed, keys, _KEY_TAIL_SCALAR, values, _ZERO_BYTE_SCALAR, _EMPTY_SCALAR)
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(key_sizes + value_sizes + _LEAST_RECORD)])
     data = records.buffers()[2]

@@ -111,9 +111,9 @@ class FewRecords:
         values = self.all_values
         return pa.array(values if rows is None else [values[row] for row in rows], pa.binary())
 
-    def rows_of(self, wanted: pa.BinaryArray) -> I64:
-        """Return the numbers of the records whose key is one of `wanted`, ascending."""
-        return np.flatnonzero(pc.is_in(self.keys(), value_set=wanted).to_numpy(zero_copy_only=False))
+    def rows_of(self, keys: pa.BinaryArray) -> I64:
+        """Return the numbers of the records whose key is one of `keys`, ascending."""
+        return np.flatnonzero(pc.is_in(self.keys(), value_set=keys).to_numpy(zero_copy_only=False))
 
     def rows_beginning(self, prefixes: Prefixes) -> I64:
         """Return the numbers of the records whose key begins with one of `prefixes`, ascending."""
@@ -245,9 +245,9 @@ class HFileReader:
     @property
     def schema(self) -> str | None:
         """The Avro schema of the values, as JSON text; None: the file does not say."""
-        text = self.info.get("schema")
+        raw_schema = self.info.get("schema")
         try:
-            return None if text is None else text.decode()
+            return None if raw_schema is None else raw_schema.decode()
         except UnicodeDecodeError:
             raise CorruptFile(f"{self._what}: its schema is no text") from None
 
@@ -297,16 +297,16 @@ class HFileReader:
             keys: binary, in any order; nulls are not looked for.
             run: how the look-ups of groups of blocks are run.
         """
-        asked = pc.unique(keys.cast(pa.binary())).drop_null()
+        unique_keys = pc.unique(keys.cast(pa.binary())).drop_null()
         decoded = self._decoded
         # Blocks are kept where most of them are asked, not for one key of many.
-        reserve = self.reserve if len(asked) >= len(self._blocks) else None
-        if len(self._blocks) == 1 and len(asked):
+        reserve = self.reserve if len(unique_keys) >= len(self._blocks) else None
+        if len(self._blocks) == 1 and len(unique_keys):
             return _joined_batches(
-                [[_matching_records(block, asked) for _, block in self._load_decoded([0], decoded, reserve)]]
+                [[_matching_records(block, unique_keys) for _, block in self._load_decoded([0], decoded, reserve)]]
             )
-        probes, bounds = self._assigned(asked)
-        wanted = [block for block in range(len(self._blocks)) if bounds[block] < bounds[block + 1]]
+        probes, bounds = self._assigned(unique_keys)
+        block_numbers = [block for block in range(len(self._blocks)) if bounds[block] < bounds[block + 1]]
 
         def found(group: Sequence[int]) -> list[pa.RecordBatch]:
             return [
@@ -314,7 +314,7 @@ class HFileReader:
                 for number, block in self._load_decoded(group, decoded, reserve)
             ]
 
-        return _joined_batches(run(found, self._groups(wanted, decoded)))
+        return _joined_batches(run(found, self._groups(block_numbers, decoded)))
 
     def forget_blocks(self) -> None:
         """Forget the blocks that look-ups have kept."""
@@ -327,12 +327,12 @@ class HFileReader:
             prefixes: binary, in any order; an empty one is the beginning of every key. For several files they are made once.
             run: how the look-ups of groups of blocks are run.
         """
-        asked = prefixes if isinstance(prefixes, Prefixes) else Prefixes(prefixes)
+        grouped_prefixes = prefixes if isinstance(prefixes, Prefixes) else Prefixes(prefixes)
 
         def found(group: Sequence[int]) -> list[pa.RecordBatch]:
-            return [_records_beginning_with(block, asked) for _, block in self._load(group)]
+            return [_records_beginning_with(block, grouped_prefixes) for _, block in self._load(group)]
 
-        blocks = [0] if len(self._blocks) == 1 else self._blocks_of_prefixes(asked.by_length)
+        blocks = [0] if len(self._blocks) == 1 else self._blocks_of_prefixes(grouped_prefixes.by_length)
         return _joined_batches(run(found, self._groups(blocks)))
 
     def _assigned(self, keys: pa.Array) -> tuple[pa.Array, I64]:
@@ -356,16 +356,16 @@ class HFileReader:
         They are the block that would hold the prefix itself, and those whose first key begins with it. A first key may be
         made up, but it lies between the last key of the block before and the first real one.
         """
-        wanted = np.zeros(len(self._blocks), bool)
-        if not len(wanted):
+        block_mask = np.zeros(len(self._blocks), bool)
+        if not len(block_mask):
             return []
         for length, prefixes in by_length.items():
             order = pc.array_sort_indices(pa.concat_arrays([self._first_keys, prefixes])).to_numpy()
             is_first = order < len(self._first_keys)
-            wanted[np.maximum(0, np.cumsum(is_first)[~is_first] - 1)] = True
+            block_mask[np.maximum(0, np.cumsum(is_first)[~is_first] - 1)] = True
             heads = pa.array([block.key[:length] for block in self._blocks], pa.binary())
-            wanted |= pc.is_in(heads, value_set=prefixes).to_numpy(zero_copy_only=False)
-        return [int(block) for block in np.flatnonzero(wanted)]
+            block_mask |= pc.is_in(heads, value_set=prefixes).to_numpy(zero_copy_only=False)
+        return [int(block) for block in np.flatnonzero(block_mask)]
 
     # ------------------------------------------------------------------------------------------------------- blocks
 
@@ -403,9 +403,9 @@ class HFileReader:
         self, group: Sequence[int], decoded: dict[int, DecodedBlock], reserve: Reserve | None
     ) -> Iterator[tuple[int, _LoadedBlock | DecodedBlock]]:
         """Yield blocks that are read together, as :meth:`_load`; they are kept where `reserve` allows it."""
-        kept = decoded.get(group[0])
-        if kept is not None:
-            yield group[0], kept
+        cached_block = decoded.get(group[0])
+        if cached_block is not None:
+            yield group[0], cached_block
             return
         for number, block in self._load(group):
             small = None if reserve is None or isinstance(block, FewRecords) else decoded_block(block)
@@ -419,10 +419,12 @@ class HFileReader:
             raise CorruptFile(f"{self._what}: it ends at byte {offset + len(data):,}, where more is expected")
         return data
 
-    def _opened(self, data: memoryview, begin: int, kind: BlockType) -> tuple[bytes | memoryview, int]:
+    def _opened(self, data: memoryview, begin: int, block_type: BlockType) -> tuple[bytes | memoryview, int]:
         """Return the payload of a block that follows the data, and where the next one begins."""
-        frame = read_frame(data[begin:], kind, self._what)
-        return read_payload(data[begin : begin + frame.size], kind, self._trailer.codec, self._what), begin + frame.size
+        frame = read_frame(data[begin:], block_type, self._what)
+        return read_payload(
+            data[begin : begin + frame.size], block_type, self._trailer.codec, self._what
+        ), begin + frame.size
 
     def _check_trailer(self, trailer: Trailer, size: int) -> None:
         """Raise when the numbers of the trailer do not go with the size of the file."""
@@ -443,13 +445,15 @@ class HFileReader:
         """Return the entries of the data blocks: those of the root index, or of the indexes below it."""
         most = self._data_end // HEADER_BYTES
         for level in range(self._trailer.index_levels - 1, 0, -1):
-            kind = BlockType.LEAF_INDEX if level == 1 else BlockType.INTERMEDIATE_INDEX
+            block_type = BlockType.LEAF_INDEX if level == 1 else BlockType.INTERMEDIATE_INDEX
             below: list[IndexEntry] = []
             end = 0
             for entry in entries:
                 end = self._check_place(entry, end)
                 data = self._read(entry.offset, entry.size)
-                below += read_leaf_index(read_payload(data, kind, self._trailer.codec, self._what), most, self._what)
+                below += read_leaf_index(
+                    read_payload(data, block_type, self._trailer.codec, self._what), most, self._what
+                )
                 if len(below) > most:
                     raise CorruptFile(f"{self._what}: its indexes name more blocks than it holds")
             entries = below
@@ -477,8 +481,8 @@ def _joined_batches(groups: Iterable[list[pa.RecordBatch]]) -> pa.Table:
     return pa.Table.from_batches([batch for group in groups for batch in group if batch.num_rows], RECORD_SCHEMA)
 
 
-def _matching_records(block: _LoadedBlock | DecodedBlock, wanted: pa.Array) -> pa.RecordBatch:
-    rows = block.rows_of(wanted)
+def _matching_records(block: _LoadedBlock | DecodedBlock, keys: pa.Array) -> pa.RecordBatch:
+    rows = block.rows_of(keys)
     return _record_batch(block.keys(rows), block.values(rows))
 
 

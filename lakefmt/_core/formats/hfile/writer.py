@@ -189,8 +189,8 @@ class HFileWriter:
             info["schema"] = options.schema.encode()
         return info
 
-    def _block(self, kind: BlockType, payload: bytes | memoryview, level: int, previous: int = -1) -> bytes:
-        return encode_hfile_block(kind, payload, self._options.codec, level, previous)
+    def _block(self, block_type: BlockType, payload: bytes | memoryview, level: int, previous: int = -1) -> bytes:
+        return encode_hfile_block(block_type, payload, self._options.codec, level, previous)
 
     def _put(self, data: bytes) -> None:
         self._write(data)

@@ -274,14 +274,14 @@ def read_entries(data: bytes) -> dict[int, str]:
     return entries
 
 
-def _head_of_at_least(read_at: ReadAt, head: bytes, wanted: int, start: int, end: int) -> bytes:
-    """Return at least `wanted` bytes from the start of the block."""
-    if wanted <= len(head):
+def _head_of_at_least(read_at: ReadAt, head: bytes, size: int, start: int, end: int) -> bytes:
+    """Return at least `size` bytes from the start of the block."""
+    if size <= len(head):
         return head
-    if wanted > end - start:
+    if size > end - start:
         raise NotABlock
-    more = read_at(start, min(max(wanted, 2 * len(head)), end - start))
-    if len(more) < wanted:
+    more = read_at(start, min(max(size, 2 * len(head)), end - start))
+    if len(more) < size:
         raise NotABlock
     return more
 
@@ -356,8 +356,8 @@ def encode_block(
 
 def _encode_entries(entries: Mapping[HeaderKey, str] | Mapping[int, str]) -> bytes:
     parts = [struct.pack(">i", len(entries))]
-    for key, text in entries.items():
-        raw = text.encode()
+    for key, value in entries.items():
+        raw = value.encode()
         parts += [_HEADER_ENTRY.pack(key, len(raw)), raw]
     return b"".join(parts)
 

@@ -146,10 +146,10 @@ def block_positions(block: LogBlock, base_instant_time: str, rows: int, what: st
         >>> block_positions(block, "20240101000000000", 1, "a.log"), block_positions(block, "2023", 1, "a.log")
         (array([3]), None)
     """
-    text = block.header.get(HeaderKey.RECORD_POSITIONS)
-    if not text or block.header.get(HeaderKey.BASE_FILE_INSTANT_TIME_OF_RECORD_POSITIONS) != base_instant_time:
+    encoded = block.header.get(HeaderKey.RECORD_POSITIONS)
+    if not encoded or block.header.get(HeaderKey.BASE_FILE_INSTANT_TIME_OF_RECORD_POSITIONS) != base_instant_time:
         return None
-    positions = decode_positions(text, rows, what)
+    positions = decode_positions(encoded, rows, what)
     if len(positions) != rows:
         raise CorruptFile(
             f"{what}: {len(positions)} positions for the {rows} records of the block at byte {block.start:,}"
@@ -494,11 +494,11 @@ def _encode_container(low: _U16) -> tuple[int, bytes]:
     return _BITMAP_FORM, np.packbits(flags, bitorder="little").tobytes()
 
 
-def decode_positions(text: str, most: int, what: str = "record positions") -> I64:
+def decode_positions(encoded: str, most: int, what: str = "record positions") -> I64:
     """Return the positions in a header's text, ascending.
 
     Parameters:
-        text: the header's value.
+        encoded: the header's value.
         most: maximum number of positions, such as the records of the block.
         what: the file's name in errors.
 
@@ -512,7 +512,7 @@ def decode_positions(text: str, most: int, what: str = "record positions") -> I6
         [3, 4294967303]
     """
     try:
-        data = base64.b64decode(text, validate=True)
+        data = base64.b64decode(encoded, validate=True)
         return _PositionsReader(data, min(most, _MAX_POSITIONS)).read()
     except (binascii.Error, ValueError, struct.error) as error:
         raise CorruptFile(f"{what}: damaged record positions: {error}") from None
@@ -630,8 +630,8 @@ def build_cdc_schema(table_schema: str, mode: CdcMode) -> str:
     return json.dumps(record, separators=(",", ":"), ensure_ascii=False)
 
 
-def _field(name: str, kind: object) -> dict[str, object]:
-    return {"name": name, "type": ["null", kind], "doc": "", "default": None}
+def _field(name: str, avro_type: object) -> dict[str, object]:
+    return {"name": name, "type": ["null", avro_type], "doc": "", "default": None}
 
 
 def encode_cdc_blocks(changes: pa.Table, instant: str, schema: str) -> Iterator[bytes]:

@@ -132,52 +132,52 @@ class DeleteRecords:
     def __len__(self) -> int:
         return len(self.keys)
 
-    def ordering(self, kind: pa.DataType, field: int = 0) -> pa.Array:
+    def ordering(self, data_type: pa.DataType, field: int = 0) -> pa.Array:
         """Return the values of an ordering field in the type of the table's column.
 
         Null in every field means that the record deletes any stored row: no ordering value, int 0 where there is one
         field, or a value that Hudi cannot compare with the column.
 
         Parameters:
-            kind: the type of the table's ordering column.
+            data_type: the type of the table's ordering column.
             field: index of the ordering field.
 
         Source: docs/format.md, Delete blocks; Merge rules.
         """
-        merged = pa.nulls(len(self), kind)
+        merged = pa.nulls(len(self), data_type)
         for name, values in (self.orderings[field] if field < len(self.orderings) else {}).items():
             # Among several fields a null is written as int 0, too, which a column of such numbers does not tell apart.
-            if name == _INT_WRAPPER.name and (len(self.orderings) == 1 or not _is_short(kind)):
+            if name == _INT_WRAPPER.name and (len(self.orderings) == 1 or not _is_short(data_type)):
                 values = pc.if_else(pc.equal(values, 0), pa.scalar(None, values.type), values)
-            as_kind = _comparable_values(values, kind)
+            as_kind = _comparable_values(values, data_type)
             merged = merged if as_kind is None else pc.coalesce(merged, as_kind)
         return merged
 
 
-def _comparable_values(values: pa.Array, kind: pa.DataType) -> pa.Array | None:
+def _comparable_values(values: pa.Array, data_type: pa.DataType) -> pa.Array | None:
     """Return ordering values in the type of a column; None if Hudi cannot compare the two."""
-    if pt.is_integer(values.type) and pt.is_temporal(kind):
+    if pt.is_integer(values.type) and pt.is_temporal(data_type):
         # Dates and times are often stored as plain numbers.
-        values = values.cast(pa.int32() if kind.bit_width == 32 else pa.int64())
-    elif not any(check(values.type) and check(kind) for check in _COMPARABLE_TYPES):
+        values = values.cast(pa.int32() if data_type.bit_width == 32 else pa.int64())
+    elif not any(check(values.type) and check(data_type) for check in _COMPARABLE_TYPES):
         return None
     try:
-        return values.cast(kind, safe=not pt.is_timestamp(kind))
+        return values.cast(data_type, safe=not pt.is_timestamp(data_type))
     except pa.ArrowException:
         return None
 
 
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pt.is_integer(kind) or pt.is_floating(kind) or pt.is_decimal(kind))
+def _is_number(data_type: pa.DataType) -> bool:
+    return bool(pt.is_integer(data_type) or pt.is_floating(data_type) or pt.is_decimal(data_type))
 
 
-def _is_short(kind: pa.DataType) -> bool:
+def _is_short(data_type: pa.DataType) -> bool:
     """Return whether values of a type are stored as 32-bit numbers."""
-    return bool((pt.is_integer(kind) or pt.is_temporal(kind)) and kind.bit_width <= 32)
+    return bool((pt.is_integer(data_type) or pt.is_temporal(data_type)) and data_type.bit_width <= 32)
 
 
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pt.is_string(kind) or pt.is_large_string(kind))
+def _is_text(data_type: pa.DataType) -> bool:
+    return bool(pt.is_string(data_type) or pt.is_large_string(data_type))
 
 
 #: Types that are comparable with each other.
@@ -205,8 +205,8 @@ def delete_records(keys: pa.Array, partitions: pa.Array, *orderings: pa.Array) -
     """
     if any(len(column) != len(keys) for column in (partitions, *orderings)):
         raise SchemaMismatch("keys, partition paths and ordering values of deletes are not equally many")
-    text = [_as_stored_type(column, pa.string()) for column in (keys, partitions)]
-    return DeleteRecords(text[0], text[1], tuple(_by_stored_type(column) for column in orderings))
+    text_columns = [_as_stored_type(column, pa.string()) for column in (keys, partitions)]
+    return DeleteRecords(text_columns[0], text_columns[1], tuple(_by_stored_type(column) for column in orderings))
 
 
 def _one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -216,22 +216,22 @@ def _one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     return whole
 
 
-def _as_stored_type(column: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
+def _as_stored_type(column: pa.Array | pa.ChunkedArray, data_type: pa.DataType) -> pa.Array:
     try:
-        return _one_array(column).cast(kind)
+        return _one_array(column).cast(data_type)
     except pa.ArrowException as error:
-        raise SchemaMismatch(f"{column.type} cannot be stored in a delete block as {kind}: {error}") from None
+        raise SchemaMismatch(f"{column.type} cannot be stored in a delete block as {data_type}: {error}") from None
 
 
 def _by_stored_type(column: pa.Array | pa.ChunkedArray) -> Ordering:
-    kind = column.type
+    data_type = column.type
     for wrapper in _WRAPPERS:
-        if kind == wrapper.arrow:
-            return {wrapper.name: _as_stored_type(column, kind)}
+        if data_type == wrapper.arrow:
+            return {wrapper.name: _as_stored_type(column, data_type)}
     for check, name in _NEAREST_TYPES:
-        if check(kind):
+        if check(data_type):
             return {name: _as_stored_type(column, _WRAPPERS_BY_NAME[name].arrow)}
-    raise SchemaMismatch(f"{kind} is no type of ordering values")
+    raise SchemaMismatch(f"{data_type} is no type of ordering values")
 
 
 _NEAREST_TYPES = (
@@ -272,7 +272,7 @@ def storable_orderings(columns: Sequence[pa.Array | pa.ChunkedArray]) -> list[pa
     return [pc.if_else(some, pa.scalar(None, column.type), column) for column in storable]
 
 
-def stores_every_ordering(kind: pa.DataType) -> bool:
+def stores_every_ordering(data_type: pa.DataType) -> bool:
     """Return whether delete records can store every ordering value of a type.
 
     Example:
@@ -280,26 +280,28 @@ def stores_every_ordering(kind: pa.DataType) -> bool:
         (True, False)
     """
     stored = _WRAPPERS_BY_NAME["decimal"].arrow
-    if pt.is_decimal(kind):
-        return bool(kind.scale <= stored.scale and kind.precision - kind.scale <= stored.precision - stored.scale)
-    return not (pt.is_binary(kind) or pt.is_large_binary(kind) or pt.is_fixed_size_binary(kind))
+    if pt.is_decimal(data_type):
+        return bool(
+            data_type.scale <= stored.scale and data_type.precision - data_type.scale <= stored.precision - stored.scale
+        )
+    return not (pt.is_binary(data_type) or pt.is_large_binary(data_type) or pt.is_fixed_size_binary(data_type))
 
 
 def _storable_values(values: pa.Array) -> pa.Array:
-    kind = values.type
+    data_type = values.type
     stored = _WRAPPERS_BY_NAME["decimal"].arrow
-    if pt.is_temporal(kind):
-        return values.cast(pa.int32() if kind.bit_width == 32 else pa.int64())
-    if stores_every_ordering(kind):
-        return values.cast(stored) if pt.is_decimal(kind) else values
-    if not pt.is_decimal(kind):
+    if pt.is_temporal(data_type):
+        return values.cast(pa.int32() if data_type.bit_width == 32 else pa.int64())
+    if stores_every_ordering(data_type):
+        return values.cast(stored) if pt.is_decimal(data_type) else values
+    if not pt.is_decimal(data_type):
         return pa.nulls(len(values), pa.binary())
-    wide = values.cast(pa.decimal256(76, max(kind.scale, stored.scale)))
+    wide = values.cast(pa.decimal256(76, max(data_type.scale, stored.scale)))
     limit = pa.scalar(Decimal(10) ** (stored.precision - stored.scale), wide.type)
     fits = pc.less(pc.abs(wide), limit)
-    if kind.scale > stored.scale:
+    if data_type.scale > stored.scale:
         fits = pc.and_(fits, pc.equal(pc.round(wide, stored.scale, "towards_zero"), wide))
-    return pc.if_else(fits, values, pa.scalar(None, kind)).cast(stored)
+    return pc.if_else(fits, values, pa.scalar(None, data_type)).cast(stored)
 
 
 # --------------------------------------------------------------------------------------------------------- encoding
@@ -811,7 +813,10 @@ _KRYO_VALUE_TYPES: tuple[tuple[type, str], ...] = (
 
 
 def _values_by_type(values: list[object]) -> dict[str, list[object]]:
-    names = [next((name for kind, name in _KRYO_VALUE_TYPES if isinstance(value, kind)), None) for value in values]
+    names = [
+        next((name for python_type, name in _KRYO_VALUE_TYPES if isinstance(value, python_type)), None)
+        for value in values
+    ]
     return {
         name: [value if its == name else None for value, its in zip(values, names, strict=True)]
         for _, name in _KRYO_VALUE_TYPES

@@ -256,11 +256,11 @@ def leaves_with_nan(
 
 
 @lru_cache(maxsize=1024)
-def _may_have_nan(kind: pa.DataType) -> bool:
+def _may_have_nan(data_type: pa.DataType) -> bool:
     """Return whether values of a type, or fields of a struct, are floating point numbers."""
-    if pt.is_struct(kind):
-        return any(_may_have_nan(kind.field(number).type) for number in range(kind.num_fields))
-    return bool(pt.is_floating(kind))
+    if pt.is_struct(data_type):
+        return any(_may_have_nan(data_type.field(number).type) for number in range(data_type.num_fields))
+    return bool(pt.is_floating(data_type))
 
 
 def _leaves_with_nan(name: str, column: pa.ChunkedArray) -> Iterator[str]:
@@ -289,8 +289,8 @@ def _leaves_with_statistics(schema: pa.Schema, rows: pa.Table) -> Sequence[str] 
 
 
 def _has_huge(column: pa.ChunkedArray) -> bool:
-    kind = column.type
-    is_flat = pt.is_string(kind) or pt.is_binary(kind)
+    data_type = column.type
+    is_flat = pt.is_string(data_type) or pt.is_binary(data_type)
     if not is_flat or column.get_total_buffer_size() < _HUGE_BYTES or column.nbytes < _HUGE_BYTES:
         return False
     return bool((pc.max(pc.binary_length(column)).as_py() or 0) >= _HUGE_BYTES)
@@ -359,11 +359,11 @@ def _vector_columns(avro_schema: str) -> str:
     """
     columns = []
     for member in json.loads(avro_schema)["fields"]:
-        for kind in member["type"] if isinstance(member["type"], list) else [member["type"]]:
-            if isinstance(kind, dict) and kind.get("logicalType") == "vector":
-                element = str(kind.get("elementType", "FLOAT"))
+        for avro_type in member["type"] if isinstance(member["type"], list) else [member["type"]]:
+            if isinstance(avro_type, dict) and avro_type.get("logicalType") == "vector":
+                element = str(avro_type.get("elementType", "FLOAT"))
                 columns.append(
-                    f"{member['name']}:VECTOR({kind['dimension']}{'' if element == 'FLOAT' else f', {element}'})"
+                    f"{member['name']}:VECTOR({avro_type['dimension']}{'' if element == 'FLOAT' else f', {element}'})"
                 )
     return ",".join(columns)
 
@@ -478,9 +478,9 @@ def outermost(keys: Iterable[str]) -> tuple[str, str]:
     return ordered[0], ordered[-1]
 
 
-def java_order_key(text: str) -> bytes:
+def java_order_key(key: str) -> bytes:
     """Return one key as bytes that sort the way Java's strings do."""
-    return text.encode().translate(_TO_UTF16_ORDER)
+    return key.encode().translate(_TO_UTF16_ORDER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -508,8 +508,8 @@ class BaseFileFooter:
         Raises:
             CorruptFile: the entry is damaged.
         """
-        text = self.entries.get(BLOOM_KEY) or self.entries.get(LEGACY_BLOOM_KEY)
-        return None if text is None else decode_bloom_filter(text, self.entries.get(BLOOM_TYPE_KEY))
+        encoded = self.entries.get(BLOOM_KEY) or self.entries.get(LEGACY_BLOOM_KEY)
+        return None if encoded is None else decode_bloom_filter(encoded, self.entries.get(BLOOM_TYPE_KEY))
 
 
 def check_row_counts(metadata: pq.FileMetaData) -> None:

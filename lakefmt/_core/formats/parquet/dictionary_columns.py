@@ -35,15 +35,15 @@ _MANY_ROWS = 4096
 _FEW_BYTES = 4
 
 
-def dictionary_column_names(metadata: pq.FileMetaData, wanted: Collection[str]) -> list[str]:
-    """Return which of the columns `wanted` a file stores by dictionaries that are small beside its rows."""
+def dictionary_column_names(metadata: pq.FileMetaData, names: Collection[str]) -> list[str]:
+    """Return which of the columns `names` a file stores by dictionaries that are small beside its rows."""
     if metadata.num_rows < _MANY_ROWS:
         return []
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     return [
         path
         for leaf, path in enumerate(leaf_paths(metadata))
-        if path in wanted and all(_is_coded(group.column(leaf), group.num_rows) for group in groups)
+        if path in names and all(_is_coded(group.column(leaf), group.num_rows) for group in groups)
     ]
 
 
@@ -135,9 +135,9 @@ def _tidy(column: pa.DictionaryArray) -> pa.DictionaryArray:
     used = np.bincount(indices.to_numpy(zero_copy_only=True), minlength=len(column.dictionary)) > 0
     if used.all():
         return column
-    places = from_numpy((np.cumsum(used) - 1).astype(np.int32))
-    kept = column.dictionary.filter(from_numpy(used))
-    return pa.DictionaryArray.from_arrays(places.take(column.indices), kept)
+    new_indices = from_numpy((np.cumsum(used) - 1).astype(np.int32))
+    dictionary = column.dictionary.filter(from_numpy(used))
+    return pa.DictionaryArray.from_arrays(new_indices.take(column.indices), dictionary)
 
 
 def _joined(column: pa.ChunkedArray) -> pa.DictionaryArray:

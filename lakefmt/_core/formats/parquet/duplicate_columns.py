@@ -493,16 +493,16 @@ def find_duplicate_column(metadata: pq.FileMetaData, name: str) -> tuple[str, li
         return None
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     key_leaf = paths.index(name)
-    wanted = [_chunk_layout(group.column(key_leaf)) for group in groups]
+    key_chunks = [_chunk_layout(group.column(key_leaf)) for group in groups]
     for leaf, path in enumerate(paths):
         first = metadata.row_group(0).column(leaf)
         if (
             leaf == key_leaf
-            or first.total_compressed_size != wanted[0][0]
+            or first.total_compressed_size != key_chunks[0][0]
             or not _declared_alike(metadata.schema, leaf, key_leaf)
         ):
             continue
-        if [_chunk_layout(group.column(leaf)) for group in groups] == wanted:
+        if [_chunk_layout(group.column(leaf)) for group in groups] == key_chunks:
             return path, [(_chunk_span(group.column(key_leaf)), _chunk_span(group.column(leaf))) for group in groups]
     return None
 
@@ -561,7 +561,7 @@ def keepable_chunks(
         return []
     keepable: list[Mapping[str, ChunkNote]] = []
     for group, notes in zip(groups, noted, strict=True):
-        kept: dict[str, ChunkNote] = {}
+        keepable_notes: dict[str, ChunkNote] = {}
         for name, leaf in leaves.items():
             chunk, note = group.column(leaf), notes[leaf]
             if (
@@ -569,8 +569,8 @@ def keepable_chunks(
                 and _has_codec_and_rows(chunk, group.num_rows, codec)
                 and _is_within_file(note, file_size)
             ):
-                kept[name] = note
-        keepable.append(kept)
+                keepable_notes[name] = note
+        keepable.append(keepable_notes)
     return keepable
 
 
@@ -586,8 +586,8 @@ def _leaves_stored_alike(metadata: pq.FileMetaData, schema: pa.Schema) -> dict[s
     # As the writer of base files has it, but for what does not change how a column is declared.
     with pq.ParquetWriter(sink, schema, store_schema=False, use_compliant_nested_type=True, version="2.6") as writer:
         pass
-    wanted = writer.writer.metadata
-    declared = {path: wanted.schema.column(leaf) for leaf, path in enumerate(leaf_paths(wanted))}
+    new_metadata = writer.writer.metadata
+    declared = {path: new_metadata.schema.column(leaf) for leaf, path in enumerate(leaf_paths(new_metadata))}
     equal = {}
     for leaf, path in enumerate(leaf_paths(metadata)):
         column, other = metadata.schema.column(leaf), declared.get(path)
@@ -598,8 +598,8 @@ def _leaves_stored_alike(metadata: pq.FileMetaData, schema: pa.Schema) -> dict[s
 
 
 def _has_codec_and_rows(chunk: pq.ColumnChunkMetaData, num_rows: int, codec: str) -> bool:
-    wanted = "UNCOMPRESSED" if codec == "none" else codec.upper()
-    return bool(chunk.compression == wanted and chunk.num_values == num_rows)
+    compression = "UNCOMPRESSED" if codec == "none" else codec.upper()
+    return bool(chunk.compression == compression and chunk.num_values == num_rows)
 
 
 def _is_within_file(note: ChunkNote, file_size: int) -> bool:

@@ -162,13 +162,13 @@ def _page_at(read_at: ReadAt, position: int) -> Page:
 
 def _decode_page_header(data: bytes, position: int) -> Page:
     outer, inner, structs, end = _header_numbers(data)
-    kind, size, uncompressed = (
+    page_type, size, uncompressed = (
         outer.get(_PAGE_KIND, -1),
         outer.get(_PAGE_COMPRESSED, -1),
         outer.get(_PAGE_UNCOMPRESSED, -1),
     )
-    if structs != [_KIND_FIELDS.get(kind)]:
-        raise InternalError(f"a page of kind {kind} is not expected")
+    if structs != [_KIND_FIELDS.get(page_type)]:
+        raise InternalError(f"a page of kind {page_type} is not expected")
     num_values, encoding = inner.get(_PAGE_NUM_VALUES, -1), inner.get(_PAGE_ENCODING, -1)
     if size < 0 or num_values < 0 or encoding < 0:
         raise InternalError("a page's header has other fields than expected")
@@ -178,7 +178,7 @@ def _decode_page_header(data: bytes, position: int) -> Page:
     crc = outer.get(_PAGE_CRC)
     checksum = None if crc is None else crc & 0xFFFFFFFF
     return Page(
-        position, content, content + size, uncompressed, checksum, num_values, encoding, kind == _DICTIONARY_PAGE
+        position, content, content + size, uncompressed, checksum, num_values, encoding, page_type == _DICTIONARY_PAGE
     )
 
 
@@ -193,13 +193,13 @@ def _header_numbers(data: bytes) -> tuple[dict[int, int], dict[int, int], list[i
     inner: dict[int, int] = {}
     structs: list[int] = []
     around: list[int] = []
-    place = number = 0
+    position = number = 0
     while True:
-        head = data[place]
-        place += 1
+        head = data[position]
+        position += 1
         if head == _STOP:
             if not around:
-                return outer, inner, structs, place
+                return outer, inner, structs, position
             number = around.pop()
             continue
         if head < 1 << 4:
@@ -207,18 +207,18 @@ def _header_numbers(data: bytes) -> tuple[dict[int, int], dict[int, int], list[i
         number += head >> 4
         kind = head & 15
         if kind in _INTEGER_KINDS or kind == BINARY:
-            byte = data[place]
-            place += 1
+            byte = data[position]
+            position += 1
             value, shift = byte & 0x7F, 7
             while byte >= _MORE:
-                byte = data[place]
-                place += 1
+                byte = data[position]
+                position += 1
                 value |= (byte & 0x7F) << shift
                 shift += 7
                 if shift > _SIGN_BITS + 7:
                     raise InternalError("a number of a page's header has too many bytes")
             if kind == BINARY:
-                place += value
+                position += value
             elif len(around) < 2:  # what is deeper are statistics
                 (inner if around else outer)[number] = value >> 1 ^ -(value & 1)
         elif kind == STRUCT:
@@ -227,7 +227,7 @@ def _header_numbers(data: bytes) -> tuple[dict[int, int], dict[int, int], list[i
             around.append(number)
             number = 0
         elif kind in _FIXED_KINDS:
-            place += _FIXED_KINDS[kind]
+            position += _FIXED_KINDS[kind]
         else:
             raise InternalError(f"a page's header has a value of kind {kind}")
 
@@ -346,16 +346,16 @@ class _AlikeTexts:
         whole = size.to_bytes(_LENGTH_BYTES, "little") + text
         rows: Rows = np.flatnonzero(self.heads == _word_at(whole, 0))
         # Word by word: few texts begin alike, or end alike. The last word may have bytes of the one before it.
-        for place in (*range(_WORD_BYTES, self.step - _WORD_BYTES, _WORD_BYTES), self.step - _WORD_BYTES):
+        for offset in (*range(_WORD_BYTES, self.step - _WORD_BYTES, _WORD_BYTES), self.step - _WORD_BYTES):
             if not len(rows):
                 break
-            words = np.ndarray((self.count,), "<u8", self.plain, self.begin + place, (self.step,))
-            rows = rows[words[rows] == _word_at(whole, place)]
+            words = np.ndarray((self.count,), "<u8", self.plain, self.begin + offset, (self.step,))
+            rows = rows[words[rows] == _word_at(whole, offset)]
         return rows
 
 
-def _word_at(data: bytes, place: int) -> np.uint64:
-    return np.uint64(int.from_bytes(data[place : place + _WORD_BYTES], "little"))
+def _word_at(data: bytes, offset: int) -> np.uint64:
+    return np.uint64(int.from_bytes(data[offset : offset + _WORD_BYTES], "little"))
 
 
 def _texts_of_one_length(plain: bytes, count: int) -> _AlikeTexts | None:
@@ -381,20 +381,20 @@ def declared_alike(metadata: pq.FileMetaData, schema: pa.Schema) -> dict[str, in
         metadata: the file's footer.
         schema: the columns.
     """
-    wanted = _declared_columns(schema)
+    parquet_schema = _declared_columns(schema)
     stored = {metadata.schema.column(number).path: number for number in range(metadata.num_columns)}
-    places: dict[str, int] = {}
+    leaves: dict[str, int] = {}
     for number, name in enumerate(schema.names):
-        place = stored.get(name)
-        if place is None or wanted.column(number).path != name:
+        leaf = stored.get(name)
+        if leaf is None or parquet_schema.column(number).path != name:
             return None
-        column = metadata.schema.column(place)
+        column = metadata.schema.column(leaf)
         if (column.max_definition_level, column.max_repetition_level) != (1, 0):
             return None
-        if not column.equals(wanted.column(number)):
+        if not column.equals(parquet_schema.column(number)):
             return None
-        places[name] = place
-    return places
+        leaves[name] = leaf
+    return leaves
 
 
 @lru_cache(_KEPT_FOOTERS)
@@ -480,8 +480,10 @@ def _chunk_of_pages(note: ChunkNote, begin: int, pages: ColumnPages) -> ChunkNot
         numbers |= {_META_DATA_PAGE: begin + behind, _META_DICTIONARY_PAGE: begin}
     chunk = note.described
     outer = fields_of(chunk)
-    kept = [field for field in fields_of(chunk, only_field(outer, _CHUNK_META).start) if field.number in _META_KEPT]
-    fields = [*kept, *(Field(number, I64, 0, 0, []) for number in numbers)]
+    kept_fields = [
+        field for field in fields_of(chunk, only_field(outer, _CHUNK_META).start) if field.number in _META_KEPT
+    ]
+    fields = [*kept_fields, *(Field(number, I64, 0, 0, []) for number in numbers)]
     meta = encode_struct(chunk, fields, {number: encode_integer(value) for number, value in numbers.items()})
     offset = encode_integer(begin)
     return ChunkNote(encode_struct(chunk, outer, {_CHUNK_OFFSET: offset, _CHUNK_META: meta}), begin, size)

@@ -108,11 +108,11 @@ class BucketIndex:
         """
         stored_ids = {key: file_slice.file_id for key, file_slice in self._by_bucket(slices)}
         names = wanted.partition_names()
-        places = wanted.partition_codes() * (MAX_BUCKETS + 1) + self._buckets(wanted)
-        distinct, groups = np.unique(places, return_inverse=True)
+        group_codes = wanted.partition_codes() * (MAX_BUCKETS + 1) + self._buckets(wanted)
+        distinct, groups = np.unique(group_codes, return_inverse=True)
         file_groups = []
-        for place in map(int, distinct):  # file groups, not rows
-            partition, bucket = PartitionPath(names[place // (MAX_BUCKETS + 1)]), place % (MAX_BUCKETS + 1)
+        for group_code in map(int, distinct):  # file groups, not rows
+            partition, bucket = PartitionPath(names[group_code // (MAX_BUCKETS + 1)]), group_code % (MAX_BUCKETS + 1)
             file_id = stored_ids.get((partition, bucket)) or _new_file_id(bucket, new_uuid())
             file_groups.append((partition, file_id))
         return KeyPlacement(groups.astype(np.int64).reshape(-1), file_groups)
@@ -129,25 +129,25 @@ class BucketIndex:
         candidates = list(self._candidates(wanted, slices))
         return look_up_candidates(LookUp(threads=self._threads), wanted, candidates, reader)
 
-    def _candidates(self, wanted: IndexKeys, slices: Sequence[FileSlice]) -> Iterator[Candidate]:
-        codes = {name: code for code, name in enumerate(wanted.partition_names())}
-        places = wanted.partition_codes() * (MAX_BUCKETS + 1) + self._buckets(wanted)
-        order = np.argsort(places, kind="stable")
+    def _candidates(self, index_keys: IndexKeys, slices: Sequence[FileSlice]) -> Iterator[Candidate]:
+        codes = {name: code for code, name in enumerate(index_keys.partition_names())}
+        group_codes = index_keys.partition_codes() * (MAX_BUCKETS + 1) + self._buckets(index_keys)
+        order = np.argsort(group_codes, kind="stable")
         numbers = {(stored.partition, stored.file_id): number for number, stored in enumerate(slices)}
         for (partition, bucket), file_slice in self._by_bucket(slices):
             if partition not in codes or file_slice.base is None:
                 continue
-            place = codes[partition] * (MAX_BUCKETS + 1) + bucket
-            first, last = np.searchsorted(places, [place, place + 1], sorter=order)
+            group_code = codes[partition] * (MAX_BUCKETS + 1) + bucket
+            first, last = np.searchsorted(group_codes, [group_code, group_code + 1], sorter=order)
             if first < last:
                 number = numbers[file_slice.partition, file_slice.file_id]
                 yield Candidate(number, file_slice.base, order[first:last])
 
-    def _buckets(self, wanted: IndexKeys) -> I64:
+    def _buckets(self, index_keys: IndexKeys) -> I64:
         buckets: I64 | int = self.counts.default
         if self.counts.expressions:
-            buckets = self.counts.of(wanted.partition_names())[wanted.partition_codes()]
-        return bucket_numbers(wanted.keys, self.hash_fields, buckets, strict=self._strict)
+            buckets = self.counts.of(index_keys.partition_names())[index_keys.partition_codes()]
+        return bucket_numbers(index_keys.keys, self.hash_fields, buckets, strict=self._strict)
 
     def _by_bucket(self, slices: Sequence[FileSlice]) -> list[tuple[tuple[PartitionPath, int], FileSlice]]:
         """Return the file slice of each bucket.
@@ -270,13 +270,13 @@ class ConsistentBucketIndex:
             CorruptFile: a ring is damaged.
         """
         self._check_slices(slices)
-        places = self._places(wanted)
-        distinct, groups = np.unique(places, return_inverse=True)
+        group_codes = self._places(wanted)
+        distinct, groups = np.unique(group_codes, return_inverse=True)
         names = wanted.partition_names()
         file_groups: list[tuple[PartitionPath, FileId]] = []
-        for place in map(int, distinct):  # file groups, not rows
-            partition = PartitionPath(names[place // MAX_BUCKETS])
-            file_groups.append((partition, self.rings.ring(partition).nodes[place % MAX_BUCKETS].file_id))
+        for group_code in map(int, distinct):  # file groups, not rows
+            partition = PartitionPath(names[group_code // MAX_BUCKETS])
+            file_groups.append((partition, self.rings.ring(partition).nodes[group_code % MAX_BUCKETS].file_id))
         return KeyPlacement(groups.astype(np.int64).reshape(-1), file_groups)
 
     def locate(self, wanted: IndexKeys, slices: Sequence[FileSlice], reader: KeyReader) -> Located:
@@ -308,32 +308,32 @@ class ConsistentBucketIndex:
                 numbers[here] = self.rings.ring(ring.partition).moving_together(ring)[numbers[here]]
         return numbers
 
-    def _candidates(self, wanted: IndexKeys, slices: Sequence[FileSlice]) -> Iterator[Candidate]:
-        places = self._places(wanted)
-        order = np.argsort(places, kind="stable")
-        codes = {name: code for code, name in enumerate(wanted.partition_names())}
+    def _candidates(self, index_keys: IndexKeys, slices: Sequence[FileSlice]) -> Iterator[Candidate]:
+        group_codes = self._places(index_keys)
+        order = np.argsort(group_codes, kind="stable")
+        codes = {name: code for code, name in enumerate(index_keys.partition_names())}
         for number, file_slice in enumerate(slices):
             if file_slice.partition not in codes or file_slice.base is None:
                 continue
             node = self._nodes(file_slice.partition)[file_slice.file_id]
-            place = codes[file_slice.partition] * MAX_BUCKETS + node
-            first, last = np.searchsorted(places, [place, place + 1], sorter=order)
+            group_code = codes[file_slice.partition] * MAX_BUCKETS + node
+            first, last = np.searchsorted(group_codes, [group_code, group_code + 1], sorter=order)
             if first < last:
                 yield Candidate(number, file_slice.base, order[first:last])
 
-    def _places(self, wanted: IndexKeys) -> I64:
+    def _places(self, index_keys: IndexKeys) -> I64:
         """Return for each key the code of its partition times :data:`MAX_BUCKETS`, and its node's number."""
-        hashes = self._hashes(wanted.keys)
-        codes = wanted.partition_codes()
-        places = codes * MAX_BUCKETS
-        names = wanted.partition_names()
+        hashes = self._hashes(index_keys.keys)
+        codes = index_keys.partition_codes()
+        group_codes = codes * MAX_BUCKETS
+        names = index_keys.partition_names()
         order = np.argsort(codes, kind="stable")
         begins = np.searchsorted(codes, np.arange(len(names) + 1), sorter=order)
         for code, name in enumerate(names):  # partitions, not rows
             rows = order[begins[code] : begins[code + 1]]
             if len(rows):
-                places[rows] += self.rings.ring(PartitionPath(name)).node_numbers(hashes[rows])
-        return places
+                group_codes[rows] += self.rings.ring(PartitionPath(name)).node_numbers(hashes[rows])
+        return group_codes
 
     def _hashes(self, keys: pa.StringArray) -> I64:
         values = joined_values(keys, self.hash_fields, strict=self._strict)
@@ -435,18 +435,22 @@ def table_bucket_index(table_at: TableAt, settings: Settings, options: Mapping[s
         CorruptFile: what the table keeps is damaged.
         UnsupportedFeature: it is not supported.
     """
-    asked = parse_bucket_settings(options)
-    check_engine(asked.engine, table_at.config.table_type)
+    bucket_settings = parse_bucket_settings(options)
+    check_engine(bucket_settings.engine, table_at.config.table_type)
     # Hudi before 1.0 hashes some keys in another way.
     strict = table_at.config.version is TableVersion.SIX
-    if asked.engine == CONSISTENT_HASHING:
-        rings = RingFiles(table_at, asked.counts.default)
-        return ConsistentBucketIndex(rings, asked.counts.default, asked.hash_fields, strict=strict, threads=threads)
+    if bucket_settings.engine == CONSISTENT_HASHING:
+        rings = RingFiles(table_at, bucket_settings.counts.default)
+        return ConsistentBucketIndex(
+            rings, bucket_settings.counts.default, bucket_settings.hash_fields, strict=strict, threads=threads
+        )
     check_no_rings(table_at.client)
-    kept = load_bucket_counts(table_at.client.store, table_at.timeline)
-    if kept is not None:
-        _check_counts(asked.counts, kept, settings)
-    return BucketIndex(kept or asked.counts, asked.hash_fields, strict=strict, threads=threads)
+    stored_counts = load_bucket_counts(table_at.client.store, table_at.timeline)
+    if stored_counts is not None:
+        _check_counts(bucket_settings.counts, stored_counts, settings)
+    return BucketIndex(
+        stored_counts or bucket_settings.counts, bucket_settings.hash_fields, strict=strict, threads=threads
+    )
 
 
 def check_no_rings(client: TableClient) -> None:
@@ -464,9 +468,12 @@ def check_no_rings(client: TableClient) -> None:
         )
 
 
-def _check_counts(asked: BucketCounts, kept: BucketCounts, settings: Settings) -> None:
+def _check_counts(requested_counts: BucketCounts, stored_counts: BucketCounts, settings: Settings) -> None:
     """Raise when a call or a handle names other numbers of buckets than the table keeps."""
-    named = {NUM_BUCKETS: (asked.default, kept.default), PARTITION_EXPRESSIONS: (asked.expressions, kept.expressions)}
-    for key, (wanted, stored) in named.items():
-        if settings.origins.get(key) in ("call", "handle") and settings.values.get(key) and wanted != stored:
-            raise UnknownSetting(f"{key}={wanted} contradicts the table, which keeps {stored}: leave the setting out")
+    named = {
+        NUM_BUCKETS: (requested_counts.default, stored_counts.default),
+        PARTITION_EXPRESSIONS: (requested_counts.expressions, stored_counts.expressions),
+    }
+    for key, (value, stored) in named.items():
+        if settings.origins.get(key) in ("call", "handle") and settings.values.get(key) and value != stored:
+            raise UnknownSetting(f"{key}={value} contradicts the table, which keeps {stored}: leave the setting out")

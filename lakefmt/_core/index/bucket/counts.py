@@ -239,16 +239,16 @@ def parse_bucket_settings(options: Options) -> BucketSettings:
     engine = str(options.get(BUCKET_ENGINE) or _SIMPLE_ENGINE).upper()
     if engine not in _ENGINES:
         raise UnsupportedFeature(f"{BUCKET_ENGINE}={engine} is not supported: lakefmt has {', '.join(_ENGINES)}")
-    text = str(options.get(NUM_BUCKETS) or DEFAULT_BUCKETS)
-    if not text.isdecimal() or len(text) > len(str(MAX_BUCKETS)):
-        raise UnknownSetting(f"{NUM_BUCKETS} does not take {text!r}: expected a number from 1 to {MAX_BUCKETS}")
+    num_buckets = str(options.get(NUM_BUCKETS) or DEFAULT_BUCKETS)
+    if not num_buckets.isdecimal() or len(num_buckets) > len(str(MAX_BUCKETS)):
+        raise UnknownSetting(f"{NUM_BUCKETS} does not take {num_buckets!r}: expected a number from 1 to {MAX_BUCKETS}")
     expressions = str(options.get(PARTITION_EXPRESSIONS) or "").strip()
     if expressions and engine == CONSISTENT_HASHING:
         raise UnknownSetting(
             f"{PARTITION_EXPRESSIONS} does not go with {BUCKET_ENGINE}={engine}: every partition begins with "
             f"{NUM_BUCKETS} buckets, and they are split and merged"
         )
-    counts = BucketCounts(int(text), expressions, str(options.get(PARTITION_RULE) or "regex"))
+    counts = BucketCounts(int(num_buckets), expressions, str(options.get(PARTITION_RULE) or "regex"))
     fields = tuple(name.strip() for name in str(options.get(HASH_FIELD) or "").split(",") if name.strip())
     return BucketSettings(engine, counts, fields)
 
@@ -276,18 +276,21 @@ def bucket_properties(
         raise UnsupportedFeature("a bucket index needs a record key: generated keys are never looked up")
     if properties.get(INDEX_CLASS):
         raise UnknownSetting(f"{INDEX_CLASS} and index='bucket' contradict each other")
-    asked = parse_bucket_settings({HASH_FIELD: ",".join(key_fields), **properties})
-    check_hash_fields(asked.hash_fields, key_fields)
-    check_engine(asked.engine, table_type)
-    kept = {
+    bucket_settings = parse_bucket_settings({HASH_FIELD: ",".join(key_fields), **properties})
+    check_hash_fields(bucket_settings.hash_fields, key_fields)
+    check_engine(bucket_settings.engine, table_type)
+    index_properties = {
         INDEX_TYPE: "BUCKET",
-        BUCKET_ENGINE: asked.engine,
-        NUM_BUCKETS: str(asked.counts.default),
-        HASH_FIELD: ",".join(asked.hash_fields),
+        BUCKET_ENGINE: bucket_settings.engine,
+        NUM_BUCKETS: str(bucket_settings.counts.default),
+        HASH_FIELD: ",".join(bucket_settings.hash_fields),
     }
-    if asked.counts.expressions:
-        kept |= {PARTITION_EXPRESSIONS: asked.counts.expressions, PARTITION_RULE: asked.counts.rule}
-    return kept
+    if bucket_settings.counts.expressions:
+        index_properties |= {
+            PARTITION_EXPRESSIONS: bucket_settings.counts.expressions,
+            PARTITION_RULE: bucket_settings.counts.rule,
+        }
+    return index_properties
 
 
 def asked_bucket_properties(settings: Settings) -> dict[str, str]:
@@ -312,11 +315,14 @@ def check_asked_buckets(config: TableConfig, settings: Settings) -> None:
     """
     names = (INDEX_TYPE, NUM_BUCKETS, HASH_FIELD, BUCKET_ENGINE, PARTITION_EXPRESSIONS, PARTITION_RULE, INDEX_CLASS)
     for key in names:
-        kept, asked = config.properties.get(key), settings.values.get(key)
-        is_asked = asked is not None and settings.is_asked(key)
-        if is_asked and (kept is None or str(asked).replace(" ", "").lower() != kept.replace(" ", "").lower()):
+        stored_value, requested_value = config.properties.get(key), settings.values.get(key)
+        is_asked = requested_value is not None and settings.is_asked(key)
+        if is_asked and (
+            stored_value is None
+            or str(requested_value).replace(" ", "").lower() != stored_value.replace(" ", "").lower()
+        ):
             raise UnknownSetting(
-                f"{key}={asked} contradicts the table, whose rows lie in the buckets of its own index "
+                f"{key}={requested_value} contradicts the table, whose rows lie in the buckets of its own index "
                 f"({NUM_BUCKETS}={config.properties.get(NUM_BUCKETS)})"
             )
 

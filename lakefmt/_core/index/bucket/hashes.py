@@ -151,8 +151,8 @@ def _hash_keys_of_several_fields(
     values[_equal_any(part.raw, spans.begins, spans.ends, _PLACEHOLDERS)] = 0
     counts = np.bincount(owner, minlength=len(part.begins))
     # h = 31^n + sum of 31^(n - 1 - i) * value i; a key without such a field counts as one empty value.
-    place = np.arange(len(owner)) - (np.cumsum(counts) - counts)[owner]
-    terms = values * _powers_of_base(counts[owner] - 1 - place)
+    value_index = np.arange(len(owner)) - (np.cumsum(counts) - counts)[owner]
+    terms = values * _powers_of_base(counts[owner] - 1 - value_index)
     sums = np.append(np.uint32(0), np.cumsum(terms, dtype=np.uint32))
     upto = np.cumsum(counts)
     joined_hashes = sums[upto] - sums[upto - counts] + _powers_of_base(np.maximum(counts, 1))
@@ -184,15 +184,15 @@ def _hashed_value_spans(part: _KeyPart, fields: Sequence[str], strict: bool) -> 
     # A value ends before the comma of the next name, or with its key.
     last = np.append(first[1:], True)
     value_ends = np.where(last, ends[owner], np.append(comma[1:], 0))
-    wanted = _equal_any(part.raw, name_begins, colons, [name.encode() for name in fields])
+    mask = _equal_any(part.raw, name_begins, colons, [name.encode() for name in fields])
     if strict:
         in_key = np.searchsorted(commas, ends) - np.searchsorted(commas, begins)
         names = np.bincount(owner, minlength=len(begins))
-        hashed = np.bincount(owner[wanted], minlength=len(begins))
+        hashed = np.bincount(owner[mask], minlength=len(begins))
         differs = part.several & ((in_key != names - 1) | (hashed == 0))
         if differs.any():
             raise _differing_bucket_error(part.keys, differs)
-    return _ValueSpans(owner[wanted], colons[wanted] + 1, value_ends[wanted])
+    return _ValueSpans(owner[mask], colons[mask] + 1, value_ends[mask])
 
 
 def _equal_any(raw: U8, begins: I64, ends: I64, texts: Sequence[bytes]) -> Mask:
@@ -234,7 +234,7 @@ def joined_values(keys: pa.StringArray, fields: Sequence[str], *, strict: bool =
             f"{keys[number].as_py()!r:.200}: Hudi would hash nothing of them; change the values"
         )
     begins, ends = spans.begins, spans.ends
-    null, empty = (_equal_any(part.raw, begins, ends, [text]) for text in _PLACEHOLDERS)
+    null, empty = (_equal_any(part.raw, begins, ends, [placeholder]) for placeholder in _PLACEHOLDERS)
     # Java appends the word null for a null: it stands between the underscores.
     begins, ends = begins + 2 * null, np.where(empty, begins, ends - 2 * null)
     whole = np.flatnonzero(~part.several)
@@ -336,17 +336,17 @@ def xxhash32(texts: pa.StringArray) -> U32:
 
 def _xxhash32_of_part(raw: U8, words: U32, begins: I64, lengths: I64) -> U32:
     order = np.argsort(-lengths, kind="stable")
-    places, sizes = begins[order], lengths[order]
-    hashes = _hash_stripes(words, places, sizes)
+    offsets, sizes = begins[order], lengths[order]
+    hashes = _hash_stripes(words, offsets, sizes)
     hashes += sizes.astype(np.uint32)
     done = sizes // _XXHASH_STRIPE * _XXHASH_STRIPE
     for _ in range(_XXHASH_STRIPE // 4 - 1):
         left = np.flatnonzero(sizes - done >= 4)
-        hashes[left] = _rotated_left(hashes[left] + words[places[left] + done[left]] * _PRIME3, 17) * _PRIME4
+        hashes[left] = _rotated_left(hashes[left] + words[offsets[left] + done[left]] * _PRIME3, 17) * _PRIME4
         done[left] += 4
     for _ in range(3):
         left = np.flatnonzero(done < sizes)
-        hashes[left] = _rotated_left(hashes[left] + raw[places[left] + done[left]] * _PRIME5, 11) * _PRIME1
+        hashes[left] = _rotated_left(hashes[left] + raw[offsets[left] + done[left]] * _PRIME5, 11) * _PRIME1
         done[left] += 1
     hashes = (hashes ^ (hashes >> np.uint32(15))) * _PRIME2
     hashes = (hashes ^ (hashes >> np.uint32(13))) * _PRIME3
@@ -355,7 +355,7 @@ def _xxhash32_of_part(raw: U8, words: U32, begins: I64, lengths: I64) -> U32:
     return result
 
 
-def _hash_stripes(words: U32, places: I64, sizes: I64) -> U32:
+def _hash_stripes(words: U32, offsets: I64, sizes: I64) -> U32:
     """Return the hash of the whole stripes of each value, longest values first; short ones begin with a constant."""
     hashes: U32 = np.full(len(sizes), _PRIME5, np.uint32)
     long = int(np.count_nonzero(sizes >= _XXHASH_STRIPE))
@@ -369,7 +369,7 @@ def _hash_stripes(words: U32, places: I64, sizes: I64) -> U32:
     active = np.searchsorted(-stripes, -np.arange(1, int(stripes[0]) + 1), side="right")
     for number, count in enumerate(map(int, active)):  # stripes of the longest value, not rows
         for lane in range(4):
-            values = words[places[:count] + (number * _XXHASH_STRIPE + 4 * lane)]
+            values = words[offsets[:count] + (number * _XXHASH_STRIPE + 4 * lane)]
             lanes[lane][:count] = _rotated_left(lanes[lane][:count] + values * _PRIME2, 13) * _PRIME1
     hashes[:long] = sum(_rotated_left(lane, turn) for lane, turn in zip(lanes, (1, 7, 12, 18), strict=True))
     return hashes

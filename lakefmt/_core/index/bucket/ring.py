@@ -125,9 +125,9 @@ class HashRing:
             >>> whole.moving_together(halves).tolist(), halves.moving_together(whole).tolist()
             ([0], [0, 0])
         """
-        kept = np.isin([node.value for node in self.nodes], [node.value for node in later.nodes])
-        numbers: I64 = np.concatenate([[0], np.cumsum(kept[:-1])]).astype(np.int64)
-        if not kept[-1]:  # the hashes above the last node are the first one's
+        is_shared = np.isin([node.value for node in self.nodes], [node.value for node in later.nodes])
+        numbers: I64 = np.concatenate([[0], np.cumsum(is_shared[:-1])]).astype(np.int64)
+        if not is_shared[-1]:  # the hashes above the last node are the first one's
             numbers[numbers == numbers[-1]] = 0
         return numbers
 
@@ -214,8 +214,8 @@ def _name_uuid(name: bytes) -> str:
     digest = bytearray(hashlib.md5(name, usedforsecurity=False).digest())
     digest[6] = digest[6] & 0x0F | 0x30
     digest[8] = digest[8] & 0x3F | 0x80
-    text = digest.hex()
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+    hex_digits = digest.hex()
+    return f"{hex_digits[:8]}-{hex_digits[8:12]}-{hex_digits[12:16]}-{hex_digits[16:20]}-{hex_digits[20:]}"
 
 
 def encode_ring(ring: HashRing) -> bytes:

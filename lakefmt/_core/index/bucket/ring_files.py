@@ -111,7 +111,7 @@ class RingFiles:
             ring = stored or first_ring(partition, self._num_buckets)
             if self._spent is None:
                 self._spent = self._client.at(self._state).replaced()
-            spent = {file_id for place, file_id in self._spent if place == partition}
+            spent = {file_id for path, file_id in self._spent if path == partition}
             if self._replaces:
                 spent |= {node.file_id for node in ring.nodes}
             if any(node.file_id in spent for node in ring.nodes):
@@ -189,7 +189,7 @@ class RingFiles:
             mark_ring(self._client.store, partition, earlier)
         self._unmarked.clear()
         # Releases before 1.1 believe the mark, whatever became of the instant.
-        undone = [ring_files(place, ring) for place, ring in self._undone if ring < instant]
+        undone = [ring_files(path, ring) for path, ring in self._undone if ring < instant]
         self._undone.clear()
         for names in zip(*undone, strict=True):
             self._client.store.delete(names)

@@ -155,12 +155,12 @@ def open_folder(location: str, storage_options: Mapping[str, object] | None = No
     Raises:
         InvalidInputError: it is no path or URL of a store.
     """
-    text = location_text(location)
-    if text.startswith(("file:", "local:")):
-        return _LocalFolder(local_path(text))
-    if "://" not in text:
-        return _LocalFolder(os.path.expanduser(text))  # noqa: PTH111 - a text, as of other locations
-    return _StoreFolder(text, storage_options)
+    path_or_url = location_text(location)
+    if path_or_url.startswith(("file:", "local:")):
+        return _LocalFolder(local_path(path_or_url))
+    if "://" not in path_or_url:
+        return _LocalFolder(os.path.expanduser(path_or_url))  # noqa: PTH111 - a text, as of other locations
+    return _StoreFolder(path_or_url, storage_options)
 
 
 def split_location(location: str) -> tuple[str, str | None]:

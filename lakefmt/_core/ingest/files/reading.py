@@ -93,9 +93,9 @@ def hive_values(name: str) -> dict[str, str | None]:
     """
     values = dict[str, str | None]()
     for part in name.split("/")[:-1]:
-        column, sign, text = part.partition("=")
+        column, sign, value = part.partition("=")
         if sign and column:
-            values[unquote(column)] = None if text == _HIVE_NULL else unquote(text)
+            values[unquote(column)] = None if value == _HIVE_NULL else unquote(value)
     return values
 
 
@@ -116,20 +116,22 @@ def read_file(
         SchemaMismatch: a value does not fit its column.
         UnsupportedFeature: a package is missing.
     """
-    kind, compression = file_format(name, how) or ("jsonl", None)
-    given = _input(name, kind, compression, opener, how)
+    format_name, compression = file_format(name, how) or ("jsonl", None)
+    given = _input(name, format_name, compression, opener, how)
     hive = hive_values(name) if how.hive_columns else {}
     inside = pa.schema([each for each in schema if each.name not in hive])
     for batch in _batches(given, inside if hive else schema, guesses):
         yield _with_hive_columns(batch, hive, schema) if hive else batch
 
 
-def _input(name: str, kind: str, compression: str | None, opener: Callable[[], BinaryIO], how: FileFormat) -> Input:
-    if compression is not None and kind not in _TEXTS:
-        raise InvalidInputError(f"{name}: {kind} files compress themselves, and are not read from {compression}")
+def _input(
+    name: str, format_name: str, compression: str | None, opener: Callable[[], BinaryIO], how: FileFormat
+) -> Input:
+    if compression is not None and format_name not in _TEXTS:
+        raise InvalidInputError(f"{name}: {format_name} files compress themselves, and are not read from {compression}")
     opened = opener if compression is None else lambda: _decompressed(opener(), compression)
     delimiter = "\t" if name.lower().removesuffix(".gz").endswith(".tsv") and how.delimiter == "," else how.delimiter
-    return Input(name, kind, delimiter, how.nulls, names=how.names, opener=opened)
+    return Input(name, format_name, delimiter, how.nulls, names=how.names, opener=opened)
 
 
 def _decompressed(file: BinaryIO, compression: str) -> BinaryIO:
@@ -204,10 +206,10 @@ def _opened(given: Input) -> BinaryIO:
 def _with_hive_columns(batch: pa.RecordBatch, values: dict[str, str | None], schema: pa.Schema) -> pa.RecordBatch:
     """Return rows with the columns that the folders say, in place of those in the file."""
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-    for name, text in values.items():
-        kind = schema.field(name).type if name in schema.names else pa.string()
-        texts = pa.repeat(pa.scalar(text, pa.string()), batch.num_rows)
-        columns[name] = parse_texts(name, texts, kind)
+    for name, value in values.items():
+        data_type = schema.field(name).type if name in schema.names else pa.string()
+        texts = pa.repeat(pa.scalar(value, pa.string()), batch.num_rows)
+        columns[name] = parse_texts(name, texts, data_type)
     return pa.record_batch(list(columns.values()), names=list(columns))
 
 

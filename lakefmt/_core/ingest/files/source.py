@@ -254,14 +254,14 @@ class FileSource:
         known = np.zeros(len(files), bool) if before is None else before.are_known(files)
         # Empty files have no rows, and may get some later, under another time.
         candidates = [number for number in np.flatnonzero(~known).tolist() if files[number].size]
-        chosen = _chosen(files, candidates, limit)
-        if not chosen:
+        file_numbers = _chosen(files, candidates, limit)
+        if not file_numbers:
             return None
-        known[chosen] = True
-        newest = max(files[number].modified for number in chosen)
+        known[file_numbers] = True
+        newest = max(files[number].modified for number in file_numbers)
         modified = newest if before is None else max(newest, before.modified)
         taken = remember(files, known, modified, self._window, before)
-        return FileRound(self, [files[number] for number in chosen], taken, self.table_schema)
+        return FileRound(self, [files[number] for number in file_numbers], taken, self.table_schema)
 
     def _listed(self) -> list[ListedFile]:
         """Return the files that are old enough, by time and name; wait once for those that are not yet."""
@@ -320,8 +320,10 @@ class FileSource:
             empty = self._empty_columns(rows, file, schema)
             if rejected is None:
                 # What no value tells the type of is guessed again with the next file.
-                guesses.types.update({name: kind for name, kind in trial.types.items() if name not in empty})
-                guesses.read_as.update({name: kind for name, kind in trial.read_as.items() if name not in empty})
+                guesses.types.update({name: data_type for name, data_type in trial.types.items() if name not in empty})
+                guesses.read_as.update(
+                    {name: data_type for name, data_type in trial.read_as.items() if name not in empty}
+                )
             for batch in rows.batches():
                 left = [name for name in batch.schema.names if name not in empty]
                 yield SourceBatch(batch if len(left) == len(batch.schema) else batch.select(left))
@@ -334,8 +336,8 @@ class FileSource:
 
     def _empty_columns(self, rows: RoundRows, file: ListedFile, schema: pa.Schema) -> frozenset[str]:
         """Return new columns without a value in a file that has no types: which type they have, a later file tells."""
-        kind = file_format(file.name, self.format)
-        if kind is None or kind[0] not in ("csv", "jsonl"):
+        format_of_file = file_format(file.name, self.format)
+        if format_of_file is None or format_of_file[0] not in ("csv", "jsonl"):
             return frozenset()
         new = {name for each in rows.schemas for name in each.names if name not in schema.names}
         for batch in rows.batches() if new else ():
@@ -351,8 +353,8 @@ class FileSource:
             return None
         except InvalidInputError as error:
             failure = error
-        kind = file_format(file.name, self.format)
-        if kind is not None and kind[0] in ("csv", "jsonl"):
+        format_of_file = file_format(file.name, self.format)
+        if format_of_file is not None and format_of_file[0] in ("csv", "jsonl"):
             # Numbers that the columns do not hold, such as 2.5 among whole ones: the file says which types it has.
             rows.clear()
             plain = pa.schema([each for each in schema if not is_number(each.type)])
@@ -363,7 +365,7 @@ class FileSource:
             failure.args = (f"{self.name}: {failure}", *failure.args[1:])
             raise failure
         rows.clear()
-        if kind is not None and kind[0] == "jsonl":
+        if format_of_file is not None and format_of_file[0] == "jsonl":
             return self._salvage_into(rows, file, schema, guesses, str(failure))
         return rejected_records([str(failure)], [f"{self.name}/{file.name}"], [None])
 

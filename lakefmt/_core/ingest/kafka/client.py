@@ -146,33 +146,39 @@ class KafkaClient:
         """Return the first offset of each partition that is not older than a time; -1: there is none."""
         return self._list(dict.fromkeys(partitions, self._admin_module().OffsetSpec.for_timestamp(millis)))
 
-    def _list(self, asked: Mapping[int, Any], *, uncommitted: bool = False) -> dict[int, int]:
-        if not asked:
+    def _list(self, specifications: Mapping[int, Any], *, uncommitted: bool = False) -> dict[int, int]:
+        if not specifications:
             return {}
         level = self._kafka.IsolationLevel
         is_uncommitted = uncommitted or self._options.client.get("isolation.level") == "read_uncommitted"
         answer = self._administrator().list_offsets(
-            {self._place(partition, None): specification for partition, specification in asked.items()},
+            {self._place(partition, None): specification for partition, specification in specifications.items()},
             isolation_level=level.READ_UNCOMMITTED if is_uncommitted else level.READ_COMMITTED,
             request_timeout=self._options.seconds,
         )
-        return {place.partition: int(self._result(future).offset) for place, future in answer.items()}
+        return {
+            topic_partition.partition: int(self._result(future).offset) for topic_partition, future in answer.items()
+        }
 
     def group_offsets(self, partitions: Sequence[int]) -> dict[int, int]:
         """Return what the group of the settings has committed, of the partitions of which it has."""
         try:
-            places = self._reader().committed(
+            topic_partitions = self._reader().committed(
                 [self._place(partition, None) for partition in partitions], timeout=self._options.seconds
             )
         except self._kafka.KafkaException as error:
             raise self._error(error.args[0]) from None
-        return {place.partition: place.offset for place in places if place.offset >= 0}
+        return {
+            topic_partition.partition: topic_partition.offset
+            for topic_partition in topic_partitions
+            if topic_partition.offset >= 0
+        }
 
     def commit_group_offsets(self, offsets: Mapping[int, int]) -> None:
         """Tell the group's offsets to the brokers, for people who look at lags; what goes wrong is logged."""
-        places = [self._place(partition, offset) for partition, offset in offsets.items()]
+        topic_partitions = [self._place(partition, offset) for partition, offset in offsets.items()]
         try:
-            self._reader().commit(offsets=places, asynchronous=False)
+            self._reader().commit(offsets=topic_partitions, asynchronous=False)
         except self._kafka.KafkaException as error:
             _LOG.warning("the group's offsets are not committed: %s", error.args[0].str())
 
@@ -208,29 +214,29 @@ class KafkaClient:
         deadline = time.monotonic() + self._options.seconds
         at_once = 500
         while left:
-            came = consumer.consume(1, _SECONDS_OF_A_STEP)
-            if not came:
+            arrivals = consumer.consume(1, _SECONDS_OF_A_STEP)
+            if not arrivals:
                 if time.monotonic() > deadline:
                     raise SourceUnavailable(self._silence(left))
                 continue
             deadline = time.monotonic() + self._options.seconds
-            came += consumer.consume(at_once, 0)
-            taken, size_of_them = self._take(consumer, came, left)
+            arrivals += consumer.consume(at_once, 0)
+            taken, size_of_them = self._take(consumer, arrivals, left)
             messages += taken
             size += size_of_them
-            number += len(came)
-            at_once = max(1, min(_MOST_AT_ONCE, _BYTES_AT_ONCE * len(came) // (size_of_them + 1)))
+            number += len(arrivals)
+            at_once = max(1, min(_MOST_AT_ONCE, _BYTES_AT_ONCE * len(arrivals) // (size_of_them + 1)))
             if len(messages) >= self._options.batch_rows or size >= self._options.batch_bytes:
                 yield self._batch(messages)
                 messages, size = [], 0
         if messages:
             yield self._batch(messages)
 
-    def _take(self, consumer: Any, came: Sequence[Message], left: dict[int, int]) -> tuple[list[Message], int]:
+    def _take(self, consumer: Any, arrivals: Sequence[Message], left: dict[int, int]) -> tuple[list[Message], int]:
         """Return the messages that belong to the ranges, and their bytes; ranges that are done leave `left`."""
         taken = []
         size = 0
-        for message in came:
+        for message in arrivals:
             partition, offset = message.partition(), message.offset()
             error = message.error()
             if error is not None and error.code() != self._kafka.KafkaError._PARTITION_EOF:
@@ -314,12 +320,12 @@ class KafkaClient:
             self._consumer = self._made(self._kafka.Consumer, {**usual, **self._options.client, **decided})
         return self._consumer
 
-    def _made(self, kind: Any, settings: Mapping[str, object]) -> Any:
+    def _made(self, client_class: Any, settings: Mapping[str, object]) -> Any:
         given = dict(self._options.client)
         if not settings:  # the administrator is no consumer, and warns of a consumer's settings
-            given = {name: text for name, text in given.items() if not _OF_CONSUMERS.fullmatch(name)}
+            given = {name: value for name, value in given.items() if not _OF_CONSUMERS.fullmatch(name)}
         try:
-            return kind({**given, **settings, "logger": _LOG, "error_cb": self._note})
+            return client_class({**given, **settings, "logger": _LOG, "error_cb": self._note})
         except self._kafka.KafkaException as error:
             said = error.args[0].str()
             name = re.search(r"property:? \"([\w.]+)\"", said)

@@ -77,7 +77,7 @@ class Decoder(Protocol):
         """
 
 
-def merge_parts(parts: Sequence[pa.Table], places: Sequence[I64]) -> tuple[pa.Table, I64]:
+def merge_parts(parts: Sequence[pa.Table], message_numbers: Sequence[I64]) -> tuple[pa.Table, I64]:
     """Return parts of a batch as one table in the order of their messages; a column that a part lacks is null there.
 
     Raises:
@@ -86,9 +86,11 @@ def merge_parts(parts: Sequence[pa.Table], places: Sequence[I64]) -> tuple[pa.Ta
     if not parts:
         return pa.table({}), np.empty(0, np.int64)
     if len(parts) == 1:
-        return parts[0], places[0]
+        return parts[0], message_numbers[0]
     # A part without columns has rows, too, which only a column keeps.
-    numbered = [part.append_column(_PLACE, pa.array(numbers)) for part, numbers in zip(parts, places, strict=True)]
+    numbered = [
+        part.append_column(_PLACE, pa.array(numbers)) for part, numbers in zip(parts, message_numbers, strict=True)
+    ]
     try:
         kinds = [
             pa.schema([pa.field(each.name, nullable_type(each.type)) for each in part.schema]) for part in numbered
@@ -159,17 +161,19 @@ class JsonMessages:
         """Take the types of a table's columns: those that JSON has, and times, which it has as text or numbers."""
         types = {each.name: each.type for each in (*self._known, *schema) if _is_plain(each.type)}
         self._moments = {each.name: each.type for each in schema if _is_moment(each.type)}
-        self._known = pa.schema([(name, kind) for name, kind in types.items() if name not in self._moments])
+        self._known = pa.schema([(name, data_type) for name, data_type in types.items() if name not in self._moments])
 
     def decode(self, keys: Sequence[bytes | None], values: Sequence[bytes]) -> Decoded:
         """Return the rows of messages; a message that is no object is rejected."""
         read, rejected = read_or_halve(values, self._read, (pa.ArrowException, SchemaMismatch, ValueError))
         tables = [_typed(table) for _, _, table in read]
-        places = [np.arange(low, high, dtype=np.int64) for low, high, _ in read]
-        table, order = merge_parts(tables, places)
-        rejected = [(place, _IN_ARROWS_WORDS.sub("", why)) for place, why in rejected]
+        message_numbers = [np.arange(low, high, dtype=np.int64) for low, high, _ in read]
+        table, order = merge_parts(tables, message_numbers)
+        rejected = [(message_number, _IN_ARROWS_WORDS.sub("", why)) for message_number, why in rejected]
         if not table.num_columns:
-            rejected = sorted([*rejected, *((int(place), "an object without values") for place in order)])
+            rejected = sorted(
+                [*rejected, *((int(message_number), "an object without values") for message_number in order)]
+            )
             table, order = pa.table({}), np.empty(0, np.int64)
         return Decoded(table, order, rejected=tuple(rejected))
 
@@ -190,12 +194,12 @@ class JsonMessages:
 
     def _with_moments(self, rows: pa.Table) -> pa.Table:
         """Return rows with the table's times: text is parsed, and numbers count the units of the type, as in Avro."""
-        for place, name in enumerate(rows.column_names):
-            kind, column = self._moments.get(name), rows.column(place)
-            if kind is None or pt.is_null(column.type):
+        for column_number, name in enumerate(rows.column_names):
+            data_type, column = self._moments.get(name), rows.column(column_number)
+            if data_type is None or pt.is_null(column.type):
                 continue
-            parsed = [_moments(name, chunk, kind) for chunk in column.chunks]
-            rows = rows.set_column(place, pa.field(name, kind), pa.chunked_array(parsed, kind))
+            parsed = [_moments(name, chunk, data_type) for chunk in column.chunks]
+            rows = rows.set_column(column_number, pa.field(name, data_type), pa.chunked_array(parsed, data_type))
         return rows
 
 
@@ -237,14 +241,16 @@ def _check_utf8(raw: bytes) -> None:
 
 def _merged(known: pa.Schema, found: pa.Schema) -> pa.Schema:
     """Return the types of columns after some messages; a conflict is an error of Arrow."""
-    typed = pa.schema([pa.field(each.name, kind) for each in found if (kind := _without_nulls(each.type)) is not None])
+    typed = pa.schema(
+        [pa.field(each.name, data_type) for each in found if (data_type := _without_nulls(each.type)) is not None]
+    )
     return pa.unify_schemas([known, typed], promote_options="permissive")
 
 
 def _typed(table: pa.Table) -> pa.Table:
     """Return the columns that have a type."""
     kinds = {each.name: _without_nulls(each.type) for each in table.schema}
-    typed = table.select([name for name, kind in kinds.items() if kind is not None])
+    typed = table.select([name for name, data_type in kinds.items() if data_type is not None])
     return typed if all(kinds[each.name] == each.type for each in typed.schema) else _without_null_fields(typed)
 
 
@@ -253,32 +259,32 @@ def _without_null_fields(table: pa.Table) -> pa.Table:
     return pa.table(columns, table.column_names)
 
 
-def _reduced(array: pa.Array, kind: pa.DataType | None) -> pa.Array:
+def _reduced(array: pa.Array, data_type: pa.DataType | None) -> pa.Array:
     """Return a column without the fields that have no type yet."""
     if isinstance(array, pa.ChunkedArray):  # of an older Arrow
         array = array.chunk(0)
-    if kind is None or array.type == kind:
+    if data_type is None or array.type == data_type:
         return array
     mask = array.is_null() if array.null_count else None
-    if pt.is_list(kind):
-        return pa.ListArray.from_arrays(array.offsets, _reduced(array.values, kind.value_type), mask=mask)
-    members = struct_fields(kind)
+    if pt.is_list(data_type):
+        return pa.ListArray.from_arrays(array.offsets, _reduced(array.values, data_type.value_type), mask=mask)
+    members = struct_fields(data_type)
     parts = [_reduced(array.field(each.name), each.type) for each in members]
     return pa.StructArray.from_arrays(parts, fields=members, mask=mask)
 
 
-def _without_nulls(kind: pa.DataType) -> pa.DataType | None:
+def _without_nulls(data_type: pa.DataType) -> pa.DataType | None:
     """Return a type without its parts that are of nulls alone; None: nothing is left of it."""
-    if pt.is_null(kind):
+    if pt.is_null(data_type):
         return None
-    if pt.is_list(kind):
-        inner = _without_nulls(kind.value_type)
-        return None if inner is None else kind if inner == kind.value_type else pa.list_(inner)
-    if pt.is_struct(kind):
-        left = [(each.name, _without_nulls(each.type)) for each in struct_fields(kind)]
+    if pt.is_list(data_type):
+        inner = _without_nulls(data_type.value_type)
+        return None if inner is None else data_type if inner == data_type.value_type else pa.list_(inner)
+    if pt.is_struct(data_type):
+        left = [(each.name, _without_nulls(each.type)) for each in struct_fields(data_type)]
         members = [pa.field(name, inner) for name, inner in left if inner is not None]
-        return kind if len(members) == kind.num_fields else pa.struct(members)
-    return kind
+        return data_type if len(members) == data_type.num_fields else pa.struct(members)
+    return data_type
 
 
 #: As long as the smallest that 64 bits do not hold.
@@ -296,36 +302,41 @@ def _has_large_number(value: bytes) -> bool:
     return any(not -(2**63) <= number < 2**63 for number in found)
 
 
-def _is_moment(kind: pa.DataType) -> bool:
-    return bool(pt.is_timestamp(kind) or pt.is_date32(kind) or pt.is_time(kind))
+def _is_moment(data_type: pa.DataType) -> bool:
+    return bool(pt.is_timestamp(data_type) or pt.is_date32(data_type) or pt.is_time(data_type))
 
 
-def _moments(name: str, values: pa.Array, kind: pa.DataType) -> pa.Array:
+def _moments(name: str, values: pa.Array, data_type: pa.DataType) -> pa.Array:
     if pt.is_string(values.type):
-        return parse_texts(name, values, kind)
+        return parse_texts(name, values, data_type)
     if not pt.is_int64(values.type):
-        raise SchemaMismatch(f"column {name!r} of type {kind}: neither text nor a whole number")
-    return values.cast(pa.int32()).cast(kind) if kind.bit_width == 32 else values.cast(kind)
+        raise SchemaMismatch(f"column {name!r} of type {data_type}: neither text nor a whole number")
+    return values.cast(pa.int32()).cast(data_type) if data_type.bit_width == 32 else values.cast(data_type)
 
 
-def _without_times(kind: pa.DataType) -> pa.DataType:
+def _without_times(data_type: pa.DataType) -> pa.DataType:
     """Return a type in which text that looks like a time is text: the next message's may not."""
-    if pt.is_timestamp(kind) or pt.is_date(kind) or pt.is_time(kind):
+    if pt.is_timestamp(data_type) or pt.is_date(data_type) or pt.is_time(data_type):
         return pa.string()
-    if pt.is_list(kind):
-        return pa.list_(_without_times(kind.value_type))
-    if pt.is_struct(kind):
-        return pa.struct([pa.field(each.name, _without_times(each.type)) for each in struct_fields(kind)])
-    return kind
+    if pt.is_list(data_type):
+        return pa.list_(_without_times(data_type.value_type))
+    if pt.is_struct(data_type):
+        return pa.struct([pa.field(each.name, _without_times(each.type)) for each in struct_fields(data_type)])
+    return data_type
 
 
-def _is_plain(kind: pa.DataType) -> bool:
+def _is_plain(data_type: pa.DataType) -> bool:
     """Return whether JSON has values of a type, each in one form."""
-    if pt.is_list(kind):
-        return _is_plain(kind.value_type)
-    if pt.is_struct(kind):
-        return all(_is_plain(each.type) for each in struct_fields(kind))
-    return pt.is_string(kind) or pt.is_boolean(kind) or kind in (pa.int64(), pa.float64()) or pt.is_decimal128(kind)
+    if pt.is_list(data_type):
+        return _is_plain(data_type.value_type)
+    if pt.is_struct(data_type):
+        return all(_is_plain(each.type) for each in struct_fields(data_type))
+    return (
+        pt.is_string(data_type)
+        or pt.is_boolean(data_type)
+        or data_type in (pa.int64(), pa.float64())
+        or pt.is_decimal128(data_type)
+    )
 
 
 # ------------------------------------------------------------------------------------------------------------------ Avro
@@ -352,23 +363,27 @@ class AvroMessages:
     def decode(self, keys: Sequence[bytes | None], values: Sequence[bytes]) -> Decoded:
         """Return the rows of messages; those of an unknown schema are rejected."""
         numbers = np.fromiter(map(_schema_number, values), np.int64, len(values))
-        rejected = [(int(place), "no number of a schema in front") for place in np.flatnonzero(numbers < 0)]
-        tables, places = [], []
+        rejected = [
+            (int(message_number), "no number of a schema in front") for message_number in np.flatnonzero(numbers < 0)
+        ]
+        tables, message_numbers = [], []
         for number in np.unique(numbers[numbers >= 0]):
             of_schema = np.flatnonzero(numbers == number)
             try:
                 schema = json.dumps(self._registry.schema(int(number)))
                 self._look_for_defaults(int(number))
             except FormatError as error:
-                rejected += [(int(place), str(error)) for place in of_schema]
+                rejected += [(int(message_number), str(error)) for message_number in of_schema]
                 continue
             read, failed = read_or_halve(
-                [values[int(place)] for place in of_schema], _avro_reader(schema), (FormatError, UnsupportedFeature)
+                [values[int(message_number)] for message_number in of_schema],
+                _avro_reader(schema),
+                (FormatError, UnsupportedFeature),
             )
             tables += [self._with_defaults(table) for _, _, table in read]
-            places += [of_schema[low:high] for low, high, _ in read]
-            rejected += [(int(of_schema[place]), why) for place, why in failed]
-        table, order = merge_parts(tables, places)
+            message_numbers += [of_schema[low:high] for low, high, _ in read]
+            rejected += [(int(of_schema[message_number]), why) for message_number, why in failed]
+        table, order = merge_parts(tables, message_numbers)
         return Decoded(table, order, rejected=tuple(sorted(rejected)))
 
     def _look_for_defaults(self, number: int) -> None:
@@ -406,19 +421,19 @@ def _defaults_of(schema: Any) -> dict[str, pa.Scalar]:
         ) from None
 
 
-def _default(value: Any, kind: pa.DataType) -> pa.Scalar:
+def _default(value: Any, data_type: pa.DataType) -> pa.Scalar:
     """Return a default as a value of its column: bytes are texts of one character each."""
-    if pt.is_decimal(kind):
+    if pt.is_decimal(data_type):
         unscaled = int.from_bytes(value.encode("latin-1"), "big", signed=True)
-        return pa.scalar(Decimal(unscaled).scaleb(-kind.scale), kind)
-    if pt.is_binary(kind) or pt.is_fixed_size_binary(kind):
-        return pa.scalar(value.encode("latin-1"), kind)
-    if pt.is_map(kind):
-        return pa.scalar(list(value.items()), kind)
-    if pt.is_timestamp(kind) or pt.is_time(kind) or pt.is_date(kind):
-        whole = pa.int32() if kind.bit_width == 32 else pa.int64()
-        return pa.scalar(value, whole).cast(kind)
-    return pa.scalar(value, kind)
+        return pa.scalar(Decimal(unscaled).scaleb(-data_type.scale), data_type)
+    if pt.is_binary(data_type) or pt.is_fixed_size_binary(data_type):
+        return pa.scalar(value.encode("latin-1"), data_type)
+    if pt.is_map(data_type):
+        return pa.scalar(list(value.items()), data_type)
+    if pt.is_timestamp(data_type) or pt.is_time(data_type) or pt.is_date(data_type):
+        whole = pa.int32() if data_type.bit_width == 32 else pa.int64()
+        return pa.scalar(value, whole).cast(data_type)
+    return pa.scalar(value, data_type)
 
 
 def _schema_number(value: bytes) -> int:
@@ -449,7 +464,7 @@ class BlobMessages:
         table, order = merge_parts(
             [part for _, _, part in read], [np.arange(low, high, dtype=np.int64) for low, high, _ in read]
         )
-        return Decoded(table, order, rejected=tuple((place, "no UTF-8") for place, _ in rejected))
+        return Decoded(table, order, rejected=tuple((message_number, "no UTF-8") for message_number, _ in rejected))
 
     def _read(self, values: Sequence[bytes]) -> pa.Table:
         column = pa.array(values, pa.binary())

@@ -50,7 +50,7 @@ def checkpoint_text(topic: str, offsets: Mapping[int, int]) -> str:
     return ",".join([topic, *(f"{partition}:{offsets[partition]}" for partition in sorted(offsets))])
 
 
-def parse_offsets(text: str, topic: str) -> dict[int, int]:
+def parse_offsets(checkpoint: str, topic: str) -> dict[int, int]:
     """Return the next offset of each partition in a checkpoint.
 
     Raises:
@@ -60,12 +60,12 @@ def parse_offsets(text: str, topic: str) -> dict[int, int]:
         >>> parse_offsets("orders,0:12,1:7", "orders")
         {0: 12, 1: 7}
     """
-    name, *places = text[:_MOST_CHARACTERS].split(",")
-    parsed = [_PLACE.fullmatch(place) for place in places]
+    name, *parts = checkpoint[:_MOST_CHARACTERS].split(",")
+    parsed = [_PLACE.fullmatch(item) for item in parts]
     offsets = {int(match[1]): int(match[2]) for match in parsed if match is not None}
-    if not places or len(text) > _MOST_CHARACTERS or len(offsets) < len(places) or max(offsets.values()) > _MOST:
+    if not parts or len(checkpoint) > _MOST_CHARACTERS or len(offsets) < len(parts) or max(offsets.values()) > _MOST:
         raise SourceRefused(
-            f"the checkpoint {shown(text)} is none of a topic of Kafka, such as '{topic},0:12,1:7': "
+            f"the checkpoint {shown(checkpoint)} is none of a topic of Kafka, such as '{topic},0:12,1:7': "
             "it comes from a source of another kind, or from another type of checkpoint"
         )
     if name != topic:
@@ -73,21 +73,21 @@ def parse_offsets(text: str, topic: str) -> dict[int, int]:
     return offsets
 
 
-def parse_timestamp(text: str) -> int | None:
+def parse_timestamp(checkpoint: str) -> int | None:
     """Return the milliseconds since 1970 of a checkpoint of 10 digits (seconds) or 13 (milliseconds); None: it is no such time.
 
     Example:
         >>> parse_timestamp("1700000000"), parse_timestamp("1700000000123"), parse_timestamp("orders,0:1")
         (1700000000000, 1700000000123, None)
     """
-    if not re.fullmatch(r"[0-9]{10}|[0-9]{13}", text):
+    if not re.fullmatch(r"[0-9]{10}|[0-9]{13}", checkpoint):
         return None
-    return int(text) * (1000 if len(text) == 10 else 1)
+    return int(checkpoint) * (1000 if len(checkpoint) == 10 else 1)
 
 
-def parse_single_offset(text: str) -> int | None:
+def parse_single_offset(checkpoint: str) -> int | None:
     """Return the next offset of a topic's only partition; None: the text is no number."""
-    return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else None
+    return int(checkpoint) if re.fullmatch(r"[0-9]{1,18}", checkpoint) else None
 
 
 def begin_offsets(

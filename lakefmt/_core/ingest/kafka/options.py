@@ -115,23 +115,23 @@ class KafkaOptions:
 
 
 def _choice(*values: str) -> Callable[[str], str]:
-    def parse(text: str) -> str:
-        if text.lower() not in values:
+    def parse(value: str) -> str:
+        if value.lower() not in values:
             raise ValueError(f"expected one of {', '.join(values)}")
-        return text.lower()
+        return value.lower()
 
     return parse
 
 
-def _flag(text: str) -> bool:
-    return _choice("true", "false")(text) == "true"
+def _flag(value: str) -> bool:
+    return _choice("true", "false")(value) == "true"
 
 
 def _number(least: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        if not re.fullmatch(r"[0-9]{1,18}", text) or int(text) < least:
+    def parse(value: str) -> int:
+        if not re.fullmatch(r"[0-9]{1,18}", value) or int(value) < least:
             raise ValueError(f"expected a whole number of at least {least}")
-        return int(text)
+        return int(value)
 
     return parse
 
@@ -178,7 +178,7 @@ def parse_kafka_options(properties: Mapping[str, str]) -> KafkaOptions:
         ('orders', 'earliest', False)
     """
     values: dict[str, Any] = {}
-    for name, text in properties.items():
+    for name, value in properties.items():
         if name.startswith((_HUDI, _OLDER)):
             rule = _OF_HUDI.get(name.removeprefix(_HUDI).removeprefix(_OLDER))
         elif name.startswith(_OWN):
@@ -189,8 +189,8 @@ def parse_kafka_options(properties: Mapping[str, str]) -> KafkaOptions:
         else:
             rule = ("start", _choice("latest", "earliest", "group")) if name == "auto.offset.reset" else None
         if rule is not None:
-            values[rule[0]] = _parsed(name, text, rule[1])
-    source_class = next((text for name, text in properties.items() if name in _CLASS_NAMES), "")
+            values[rule[0]] = _parsed(name, value, rule[1])
+    source_class = next((value for name, value in properties.items() if name in _CLASS_NAMES), "")
     if "format" not in values and (form := _SOURCE_CLASSES.get(source_class.rpartition(".")[2])):
         values["format"] = form
     if not values.get("topic"):
@@ -214,11 +214,11 @@ def parse_kafka_options(properties: Mapping[str, str]) -> KafkaOptions:
     )
 
 
-def _parsed(name: str, text: str, parse: Callable[[str], Any]) -> Any:
+def _parsed(name: str, value: str, parse: Callable[[str], Any]) -> Any:
     try:
-        return parse(text.strip())
+        return parse(value.strip())
     except ValueError as error:
-        raise UnknownSetting(f"{name}={shown(text)}: {error}") from None
+        raise UnknownSetting(f"{name}={shown(value)}: {error}") from None
 
 
 def _streamer_value(properties: Mapping[str, str], name: str) -> str | None:
@@ -228,12 +228,14 @@ def _streamer_value(properties: Mapping[str, str], name: str) -> str | None:
 def _client_settings(properties: Mapping[str, str]) -> dict[str, str]:
     """Return the settings of librdkafka: what has no prefix first, so that ``kafka.*`` prevails."""
     client = {
-        name: text.strip()
-        for name, text in properties.items()
+        name: value.strip()
+        for name, value in properties.items()
         if _CLIENT.fullmatch(name) and name not in _JAVA_ALONE and not _JAVA_STORES.fullmatch(name)
     }
     passed_on = {
-        name.removeprefix(_PASSED_ON): text.strip() for name, text in properties.items() if name.startswith(_PASSED_ON)
+        name.removeprefix(_PASSED_ON): value.strip()
+        for name, value in properties.items()
+        if name.startswith(_PASSED_ON)
     }
     stores = sorted(name for name in properties if _JAVA_STORES.fullmatch(name) and name.endswith(".location"))
     if stores and not {"ssl.ca.location", "ssl.ca.pem"} & {*client, *passed_on}:

@@ -68,10 +68,10 @@ class ProtobufMessages:
 
     def decode(self, keys: Sequence[bytes | None], values: Sequence[bytes]) -> Decoded:
         """Return the rows of messages."""
-        rows, places, rejected = self._reader.read(
-            [(place, value) for place, value in enumerate(values)], without_frame
+        rows, message_numbers, rejected = self._reader.read(
+            [(message_number, value) for message_number, value in enumerate(values)], without_frame
         )
-        return Decoded(rows, places, rejected=tuple(rejected))
+        return Decoded(rows, message_numbers, rejected=tuple(rejected))
 
 
 class _MessageReader:
@@ -97,15 +97,15 @@ class _MessageReader:
         self, values: Sequence[tuple[int, bytes]], unframed: Callable[[bytes], bytes]
     ) -> tuple[pa.Table, npt.NDArray[np.int64], list[tuple[int, str]]]:
         """Return the rows of messages, the place of each, and places and reasons of those that cannot be read."""
-        rows, places, rejected = [], [], []
-        for place, value in values:
+        rows, message_numbers, rejected = [], [], []
+        for message_number, value in values:
             try:
                 rows.append(self._convert(self._parse(unframed(value))))
-                places.append(place)
+                message_numbers.append(message_number)
             except (self._damaged, FormatError, ValueError) as error:
-                rejected.append((place, str(error)))
+                rejected.append((message_number, str(error)))
         table = pa.Table.from_batches([pa.RecordBatch.from_struct_array(pa.array(rows, self._type))])
-        return table, np.array(places, np.int64), rejected
+        return table, np.array(message_numbers, np.int64), rejected
 
 
 class RegisteredMessages:
@@ -138,24 +138,24 @@ class RegisteredMessages:
             SourceUnavailable: the registry does not answer.
         """
         groups: dict[tuple[int, tuple[int, ...]], list[tuple[int, bytes]]] = {}
-        rejected, tables, places = [], [], []
-        for place, value in enumerate(values):
+        rejected, tables, message_numbers = [], [], []
+        for message_number, value in enumerate(values):
             try:
                 number, path, rest = _framed(value)
-                groups.setdefault((number, path), []).append((place, rest))
+                groups.setdefault((number, path), []).append((message_number, rest))
             except FormatError as error:
-                rejected.append((place, str(error)))
+                rejected.append((message_number, str(error)))
         for (number, path), group in groups.items():
             try:
                 reader = self._reader_of(number, path)
             except FormatError as error:
-                rejected += [(place, str(error)) for place, _ in group]
+                rejected += [(message_number, str(error)) for message_number, _ in group]
                 continue
             rows, found, failed = reader.read(group, bytes)
             tables.append(rows)
-            places.append(found)
+            message_numbers.append(found)
             rejected += failed
-        table, order = merge_parts(tables, places)
+        table, order = merge_parts(tables, message_numbers)
         return Decoded(table, order, rejected=tuple(sorted(rejected)))
 
     def _reader_of(self, number: int, path: tuple[int, ...]) -> _MessageReader:
@@ -187,12 +187,12 @@ def _compiled(texts: Mapping[str, str], what: str) -> bytes:
         FormatError: protoc says no.
     """
     with TemporaryDirectory(prefix="lakefmt-protoc-") as base:
-        for name, text in texts.items():
+        for name, proto_source in texts.items():
             if name and (_IMPORT.fullmatch(name) is None or name == _MAIN):
                 raise FormatError(f"{what} imports {shown(name)}, which is no name of a file")
             path = Path(base, name or _MAIN)
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
+            path.write_text(proto_source, encoding="utf-8")
         command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{base}", "--include_imports"]
         command += [f"--descriptor_set_out={base}/out", _MAIN]
         try:
@@ -225,16 +225,16 @@ def _framed(value: bytes) -> tuple[int, tuple[int, ...], bytes]:
     """
     if value[:1] != b"\0" or len(value) < _FRAME:
         raise FormatError("no number of a schema in front")
-    count, place = _number(value, 5)
+    count, offset = _number(value, 5)
     if not 0 <= count <= _MOST_LEVELS:
         raise FormatError("the frame of a message is damaged")
     path = []
     for _ in range(count):
-        number, place = _number(value, place)
+        number, offset = _number(value, offset)
         if number < 0:
             raise FormatError("the frame of a message is damaged")
         path.append(number)
-    return int.from_bytes(value[1:5], "big"), tuple(path) or (0,), value[place:]
+    return int.from_bytes(value[1:5], "big"), tuple(path) or (0,), value[offset:]
 
 
 def without_frame(value: bytes) -> bytes:
@@ -251,22 +251,22 @@ def without_frame(value: bytes) -> bytes:
     """
     if value[:1] != b"\0":
         return value
-    place = 5
-    count, place = _number(value, place)
+    offset = 5
+    count, offset = _number(value, offset)
     for _ in range(count):
-        _, place = _number(value, place)
-    return value[place:]
+        _, offset = _number(value, offset)
+    return value[offset:]
 
 
-def _number(value: bytes, place: int) -> tuple[int, int]:
+def _number(value: bytes, offset: int) -> tuple[int, int]:
     """Return a zigzag number and the place behind it."""
     number = shift = 0
-    while place < len(value) and shift <= 28:
-        byte = value[place]
+    while offset < len(value) and shift <= 28:
+        byte = value[offset]
         number |= (byte & 0x7F) << shift
-        place, shift = place + 1, shift + 7
+        offset, shift = offset + 1, shift + 7
         if byte < 0x80:
-            return (number >> 1) ^ -(number & 1), place
+            return (number >> 1) ^ -(number & 1), offset
     raise FormatError("the frame of a message is cut off")
 
 
@@ -289,7 +289,7 @@ def _message_type(descriptor: Any, level: int) -> tuple[pa.DataType, Convert]:
     def convert(message: Any) -> dict[str, Any]:
         return {name: read(message) for name, read in readers}
 
-    return pa.struct([pa.field(name, kind) for name, _, kind, _ in fields]), convert
+    return pa.struct([pa.field(name, data_type) for name, _, data_type, _ in fields]), convert
 
 
 def _reader(descriptor: Any, convert: Convert) -> Convert:
@@ -300,8 +300,8 @@ def _reader(descriptor: Any, convert: Convert) -> Convert:
 
 
 def _is_repeated(descriptor: Any) -> bool:
-    told = getattr(descriptor, "is_repeated", None)  # newer releases; the label of older ones is going away
-    return bool(descriptor.label == descriptor.LABEL_REPEATED if told is None else told)
+    repeated_flag = getattr(descriptor, "is_repeated", None)  # newer releases; the label of older ones is going away
+    return bool(descriptor.label == descriptor.LABEL_REPEATED if repeated_flag is None else repeated_flag)
 
 
 def _field_type(descriptor: Any, level: int) -> tuple[pa.DataType, Convert]:
@@ -310,10 +310,10 @@ def _field_type(descriptor: Any, level: int) -> tuple[pa.DataType, Convert]:
         key, read_key = _value_type(inner.fields_by_name["key"], level)
         item, read_item = _value_type(inner.fields_by_name["value"], level)
         return pa.map_(key, item), lambda found: [(read_key(name), read_item(found[name])) for name in found]
-    kind, convert = _value_type(descriptor, level)
+    data_type, convert = _value_type(descriptor, level)
     if _is_repeated(descriptor):
-        return pa.list_(kind), lambda found: [convert(each) for each in found]
-    return kind, convert
+        return pa.list_(data_type), lambda found: [convert(each) for each in found]
+    return data_type, convert
 
 
 def _value_type(descriptor: Any, level: int) -> tuple[pa.DataType, Convert]:
@@ -323,8 +323,8 @@ def _value_type(descriptor: Any, level: int) -> tuple[pa.DataType, Convert]:
         if inner.full_name == _TIMESTAMP:
             return pa.timestamp("us", "UTC"), lambda found: found.seconds * 1_000_000 + found.nanos // 1000
         if inner.full_name in _WRAPPERS:
-            kind, convert = _value_type(inner.fields_by_name["value"], level)
-            return kind, lambda found: convert(found.value)
+            data_type, convert = _value_type(inner.fields_by_name["value"], level)
+            return data_type, lambda found: convert(found.value)
         return _message_type(inner, level + 1)
     if cpp == descriptor.CPPTYPE_ENUM:
         names = {number: value.name for number, value in descriptor.enum_type.values_by_number.items()}

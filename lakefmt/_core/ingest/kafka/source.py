@@ -123,11 +123,13 @@ class MessageRows:
             # Where keys are deleted a message is the newest row of its key, whichever messages are read beside it.
             kinds = np.full(len(found.places), RowKind.UPDATE_AFTER.value, np.int8) if deletes else None
             return self._with_origins(found.rows, messages, found.places), kinds, list(found.rejected)
-        places = np.flatnonzero(np.array([value is not None for value in messages.values]))
+        message_numbers = np.flatnonzero(np.array([value is not None for value in messages.values]))
         nulls = np.flatnonzero(np.array([value is None for value in messages.values]))
-        found = decoder.decode([messages.keys[place] for place in places], values)
-        rejected = [(int(places[place]), why) for place, why in found.rejected]
-        found = Decoded(self._with_origins(found.rows, messages, places[found.places]), places[found.places])
+        found = decoder.decode([messages.keys[index] for index in message_numbers], values)
+        rejected = [(int(message_numbers[index]), why) for index, why in found.rejected]
+        found = Decoded(
+            self._with_origins(found.rows, messages, message_numbers[found.places]), message_numbers[found.places]
+        )
         if not deletes:
             self.skipped["null values"] = self.skipped.get("null values", 0) + len(nulls)
             return found.rows, None, rejected
@@ -140,18 +142,18 @@ class MessageRows:
         self, found: Decoded, messages: MessageBatch, nulls: npt.NDArray[np.int64]
     ) -> tuple[pa.Table, npt.NDArray[np.int64], list[tuple[int, str]]]:
         """Return rows with those of the keys that messages without a value delete, in order."""
-        keys = [messages.keys[place] for place in nulls]
+        keys = [messages.keys[message_number] for message_number in nulls]
         named = np.array([key is not None for key in keys])
-        rejected = [(int(place), "neither a key nor a value") for place in nulls[~named]]
+        rejected = [(int(message_number), "neither a key nor a value") for message_number in nulls[~named]]
         if not named.any():
             return found.rows, found.places, rejected
         deletions = columns_of_keys([key for key in keys if key is not None], self._options.key_column)
         parts = [(found.rows, found.places), (self._with_origins(deletions, messages, nulls[named]), nulls[named])]
-        parts = [(rows, places) for rows, places in parts if len(places)]
-        table, order = merge_parts([rows for rows, _ in parts], [places for _, places in parts])
+        parts = [(rows, message_numbers) for rows, message_numbers in parts if len(message_numbers)]
+        table, order = merge_parts([rows for rows, _ in parts], [message_numbers for _, message_numbers in parts])
         return table, order, rejected
 
-    def _with_origins(self, rows: pa.Table, messages: MessageBatch, places: npt.NDArray[np.int64]) -> pa.Table:
+    def _with_origins(self, rows: pa.Table, messages: MessageBatch, message_numbers: npt.NDArray[np.int64]) -> pa.Table:
         """Add the columns that tell where each row came from, as far as the settings want them."""
         options = self._options
         columns: dict[str, pa.Array] = {}
@@ -165,7 +167,7 @@ class MessageRows:
         if options.has_headers:
             columns[_HEADERS] = pa.array(messages.headers, _HEADERS_TYPE)
         for name, column in columns.items():
-            rows = rows.append_column(name, column.take(pa.array(places)))
+            rows = rows.append_column(name, column.take(pa.array(message_numbers)))
         return rows
 
 
@@ -226,10 +228,10 @@ class KafkaSource:
         ends = {partition: max(latest[partition], begins[partition]) for partition in begins}
         most = options.most_messages if limit is None else min(limit, options.most_messages)
         ranges = plan_ranges(begins, ends, most)
-        text = checkpoint_text(topic, {each.partition: each.end for each in ranges})
-        if not is_new and after is not None and text == after.text:
+        checkpoint = checkpoint_text(topic, {each.partition: each.end for each in ranges})
+        if not is_new and after is not None and checkpoint == after.text:
             return None
-        return KafkaRound(self, Checkpoint(text, {TOPIC_ID: state.id} if state.id else {}), ranges)
+        return KafkaRound(self, Checkpoint(checkpoint, {TOPIC_ID: state.id} if state.id else {}), ranges)
 
     def _begins(
         self, after: Checkpoint | None, partitions: Sequence[int], latest: Mapping[int, int]
@@ -260,10 +262,10 @@ class KafkaSource:
                 _LOG.warning("%s: partition %d: %d offsets are gone and left out", self.name, partition, lost)
         return begins, False
 
-    def _stored(self, text: str, partitions: Sequence[int]) -> dict[int, int]:
-        offset = parse_single_offset(text) if self._options.checkpoint_type == "single_offset" else None
+    def _stored(self, checkpoint: str, partitions: Sequence[int]) -> dict[int, int]:
+        offset = parse_single_offset(checkpoint) if self._options.checkpoint_type == "single_offset" else None
         if offset is None:
-            return parse_offsets(text, self._options.topic)
+            return parse_offsets(checkpoint, self._options.topic)
         if len(partitions) != 1:
             raise SourceRefused(
                 f"a checkpoint of one offset is for a topic of one partition; {shown(self._options.topic)} has {len(partitions)}"
@@ -362,8 +364,11 @@ def _rejected(topic: str, messages: MessageBatch, rejected: Sequence[tuple[int, 
         return None
     return rejected_records(
         [why for _, why in rejected],
-        [f"{topic}-{messages.partitions[place]}@{messages.offsets[place]}" for place, _ in rejected],
-        [messages.values[place] for place, _ in rejected],
+        [
+            f"{topic}-{messages.partitions[message_number]}@{messages.offsets[message_number]}"
+            for message_number, _ in rejected
+        ],
+        [messages.values[message_number] for message_number, _ in rejected],
     )
 
 

@@ -77,13 +77,13 @@ def lookup_locations(table: MetadataTable, keys: pa.Array, partitions: Iterable[
     Raises:
         CorruptFile: the index is damaged, or a file group of it is missing.
     """
-    wanted = keys.unique().cast(pa.binary())
+    distinct_keys = keys.unique().cast(pa.binary())
     slices_of_runs = table.file_slices(_RECORD_INDEX)
     if None in slices_of_runs:
         runs: list[str | None] = [None]
     else:
         runs = list(slices_of_runs) if partitions is None else [escape_partition(path) for path in partitions]
-    parts = (locations_of(table.lookup(_RECORD_INDEX, wanted, run)) for run in runs)
+    parts = (locations_of(table.lookup(_RECORD_INDEX, distinct_keys, run)) for run in runs)
     return pa.concat_tables([LOCATION_SCHEMA.empty_table(), *parts])
 
 
@@ -102,11 +102,11 @@ def keys_in_file_group(table: MetadataTable, keys: pa.Array, partition: str, fil
     slices_of_runs = table.file_slices(_RECORD_INDEX)
     if not len(keys) or (None not in slices_of_runs and escape_partition(partition) not in slices_of_runs):
         return keys[:0]
-    places = lookup_locations(table, keys, [partition])
+    locations = lookup_locations(table, keys, [partition])
     there = pa.compute.and_(
-        pa.compute.equal(places["partition"], partition), pa.compute.equal(places["file_id"], file_id)
+        pa.compute.equal(locations["partition"], partition), pa.compute.equal(locations["file_id"], file_id)
     )
-    chunks = places["key"].filter(there).chunks
+    chunks = locations["key"].filter(there).chunks
     return pa.concat_arrays(chunks) if chunks else keys[:0]
 
 
@@ -139,11 +139,11 @@ def locations_of(runs: Sequence[RecordRun]) -> pa.Table:
         rows = newest.filter(pa.compute.equal(newest["schema"], number))
         values = rows["value"].combine_chunks().dictionary_encode()
         # Distinct values, of which there are a few for each file group.
-        places = [_location_in_record(value, schema, runs[0].what) for value in values.dictionary.to_pylist()]
+        locations = [_location_in_record(value, schema, runs[0].what) for value in values.dictionary.to_pylist()]
         distinct = {
-            "partition": pa.array([place.partition for place in places], pa.string()),
-            "file_id": pa.array([place.file_id for place in places], pa.string()),
-            "instant_millis": pa.array([place.instant_millis for place in places], pa.int64()),
+            "partition": pa.array([location.partition for location in locations], pa.string()),
+            "file_id": pa.array([location.file_id for location in locations], pa.string()),
+            "instant_millis": pa.array([location.instant_millis for location in locations], pa.int64()),
         }
         columns = {name: column.take(values.indices) for name, column in distinct.items()}
         try:
@@ -195,7 +195,7 @@ def decode_index_keys(keys: pa.Array, what: str) -> pa.Array:
 
 
 def read_expression_stats(
-    table: MetadataTable, index: str, column: str, kind: pa.DataType, partitions: Iterable[str] | None = None
+    table: MetadataTable, index: str, column: str, data_type: pa.DataType, partitions: Iterable[str] | None = None
 ) -> pa.Table:
     """Return what an expression gives for the rows of each file.
 
@@ -203,7 +203,7 @@ def read_expression_stats(
         table: the metadata table.
         index: the metadata table's partition, ``expr_index_…``, of type ``column_stats``.
         column: the column that the expression is of.
-        kind: the type of what the expression gives.
+        data_type: the type of what the expression gives.
         partitions: paths of data partitions; None: all.
 
     Returns:
@@ -215,12 +215,12 @@ def read_expression_stats(
     """
     first = column_key(column)
     prefixes = [first] if partitions is None else [first + partition_key(path) for path in partitions]
-    stats = read_stats_of_keys(table, index, prefixes, kind, nulls_counted=False)
+    stats = read_stats_of_keys(table, index, prefixes, data_type, nulls_counted=False)
     return stats.filter(pc.invert(stats["is_tight"]))  # those of data partitions are tight
 
 
 def read_expression_partition_stats(
-    table: MetadataTable, index: str, column: str, kind: pa.DataType, partitions: Iterable[str]
+    table: MetadataTable, index: str, column: str, data_type: pa.DataType, partitions: Iterable[str]
 ) -> pa.Table:
     """Return what an expression gives for the rows of each data partition; ``name`` is its path.
 
@@ -228,7 +228,7 @@ def read_expression_partition_stats(
         table: the metadata table.
         index: the metadata table's partition, ``expr_index_…``, of type ``column_stats``.
         column: the column that the expression is of.
-        kind: the type of what the expression gives.
+        data_type: the type of what the expression gives.
         partitions: paths of data partitions.
 
     Returns:
@@ -238,7 +238,7 @@ def read_expression_partition_stats(
         CorruptFile: the metadata table is damaged.
     """
     keys = [expression_partition_stats_key(column, path) for path in partitions]
-    return read_stats_of_keys(table, index, keys, kind, nulls_counted=False)
+    return read_stats_of_keys(table, index, keys, data_type, nulls_counted=False)
 
 
 # ----------------------------------------------------------------------------------- column statistics
@@ -265,7 +265,7 @@ def read_stats(
     table: MetadataTable,
     where: PartitionKind,
     column: str,
-    kind: pa.DataType,
+    data_type: pa.DataType,
     partitions: Iterable[str] | None = None,
 ) -> pa.Table:
     """Return what values of a column each file, or each data partition, has.
@@ -274,11 +274,11 @@ def read_stats(
         table: the metadata table.
         where: ``COLUMN_STATS`` or ``PARTITION_STATS``.
         column: the column's name, with dots when it is nested.
-        kind: its type in the table.
+        data_type: its type in the table.
         partitions: paths of data partitions; None: all.
 
     Returns:
-        Columns ``name`` (of the file, without directory, or the partition's path), ``min`` and ``max`` (of `kind`; null: not
+        Columns ``name`` (of the file, without directory, or the partition's path), ``min`` and ``max`` (of `data_type`; null: not
         known, or only nulls), ``value_count`` (rows, those with null included), ``null_count`` and ``is_tight``. A file that
         is missing is one of which nothing is known.
 
@@ -287,22 +287,22 @@ def read_stats(
     """
     first = column_key(column)
     prefixes = [first] if partitions is None else [first + partition_key(path) for path in partitions]
-    return read_stats_of_keys(table, where.value, prefixes, kind)
+    return read_stats_of_keys(table, where.value, prefixes, data_type)
 
 
-def decode_statistics(values: pa.BinaryArray, schema: str, kind: pa.DataType) -> pa.Table:
+def decode_statistics(values: pa.BinaryArray, schema: str, data_type: pa.DataType) -> pa.Table:
     """Return records of one column as :func:`read_stats` would return them once they are written.
 
     Parameters:
         values: encoded records.
         schema: their Avro schema, as JSON text.
-        kind: the column's type in the table.
+        data_type: the column's type in the table.
     """
-    return decode_stats(values, schema, kind, "statistics")
+    return decode_stats(values, schema, data_type, "statistics")
 
 
 def read_stats_of_keys(
-    table: MetadataTable, where: str, prefixes: Sequence[str], kind: pa.DataType, *, nulls_counted: bool = True
+    table: MetadataTable, where: str, prefixes: Sequence[str], data_type: pa.DataType, *, nulls_counted: bool = True
 ) -> pa.Table:
     """Return the statistics whose keys begin with one of some texts.
 
@@ -310,7 +310,7 @@ def read_stats_of_keys(
         table: the metadata table.
         where: its partition.
         prefixes: how the keys begin.
-        kind: the type of the values.
+        data_type: the type of the values.
         nulls_counted: the rows that are counted include those with null.
 
     Returns:
@@ -320,31 +320,31 @@ def read_stats_of_keys(
         CorruptFile: the metadata table is damaged.
     """
     if not prefixes:
-        return stats_schema(kind).empty_table()
+        return stats_schema(data_type).empty_table()
     runs = table.lookup_prefixes(where, pa.array([prefix.encode() for prefix in prefixes], pa.binary()))
-    statistics = _newest_stats(runs, kind, nulls_counted)
+    statistics = _newest_stats(runs, data_type, nulls_counted)
     several = _keys_of_several(runs)
     # A tight record counts alone, as the newest one does; others are combined with those before them.
     if not len(several) or pc.all(statistics["is_tight"], min_count=0).as_py():
         return statistics
-    return _newest_stats([*runs, _combined_run(runs, several, table)], kind, nulls_counted)
+    return _newest_stats([*runs, _combined_run(runs, several, table)], data_type, nulls_counted)
 
 
-def _newest_stats(runs: Sequence[RecordRun], kind: pa.DataType, nulls_counted: bool) -> pa.Table:
+def _newest_stats(runs: Sequence[RecordRun], data_type: pa.DataType, nulls_counted: bool) -> pa.Table:
     """Return the newest record of every key."""
     newest, schemas = newest_records(runs)
     parts = [
         decode_stats(
             newest.filter(pc.equal(newest["schema"], number))["value"].combine_chunks(),
             schema,
-            kind,
+            data_type,
             runs[0].what,
             nulls_counted=nulls_counted,
         )
         for number, schema in enumerate(schemas)
         if schema
     ]
-    return pa.concat_tables([stats_schema(kind).empty_table(), *parts])
+    return pa.concat_tables([stats_schema(data_type).empty_table(), *parts])
 
 
 def _keys_of_several(runs: Sequence[RecordRun]) -> pa.Array:
@@ -376,17 +376,17 @@ def _combined_run(runs: Sequence[RecordRun], several: pa.Array, table: MetadataT
     return RecordRun(arrays[0], arrays[1], record_schema(version), runs[0].what)
 
 
-def stats_schema(kind: pa.DataType) -> pa.Schema:
+def stats_schema(data_type: pa.DataType) -> pa.Schema:
     """Return the columns of statistics of one column.
 
     Parameters:
-        kind: the column's type in the table.
+        data_type: the column's type in the table.
     """
     return pa.schema(
         [
             ("name", pa.string()),
-            ("min", kind),
-            ("max", kind),
+            ("min", data_type),
+            ("max", data_type),
             ("value_count", pa.int64()),
             ("null_count", pa.int64()),
             ("is_tight", pa.bool_()),
@@ -395,7 +395,7 @@ def stats_schema(kind: pa.DataType) -> pa.Schema:
 
 
 def decode_stats(
-    values: pa.BinaryArray, schema: str, kind: pa.DataType, what: str, *, nulls_counted: bool = True
+    values: pa.BinaryArray, schema: str, data_type: pa.DataType, what: str, *, nulls_counted: bool = True
 ) -> pa.Table:
     """Return statistics records of one column (:func:`stats_schema`), those of removed files left out.
 
@@ -404,7 +404,7 @@ def decode_stats(
     Parameters:
         values: encoded records.
         schema: the Avro schema of the records, as JSON text.
-        kind: the column's type in the table.
+        data_type: the column's type in the table.
         what: how the file is named in errors.
         nulls_counted: the rows that are counted include those with null.
 
@@ -412,18 +412,18 @@ def decode_stats(
         CorruptFile: a record is damaged.
     """
     try:
-        return _decoded_stats(values, schema, kind, what, nulls_counted=nulls_counted)
+        return _decoded_stats(values, schema, data_type, what, nulls_counted=nulls_counted)
     except (KeyError, pa.ArrowException) as error:  # the schema is part of a log's bytes
         raise CorruptFile(f"{what}: the schema of its statistics is damaged: {error!r:.200}") from None
 
 
 def _decoded_stats(
-    values: pa.BinaryArray, schema: str, kind: pa.DataType, what: str, *, nulls_counted: bool
+    values: pa.BinaryArray, schema: str, data_type: pa.DataType, what: str, *, nulls_counted: bool
 ) -> pa.Table:
     plain = _plain_schema(schema)
     alike = _decoded_with_one_wrapper(values, plain, schema, what)
     if alike is not None:
-        return _stats_table(alike, kind, nulls_counted)
+        return _stats_table(alike, data_type, nulls_counted)
     parts = []
     branches = _stats_field(values, plain.of(None, upto=1), "minBranch", what)
     for branch in distinct(branches).tolist():  # one for each wrapper that occurs
@@ -433,8 +433,8 @@ def _decoded_stats(
         other = _stats_field(some, plain.of(branch, upto=2), "maxBranch", what) != branch
         # Ends of two kinds cannot be compared: nothing is known of those.
         some = some.filter(pa.array(~other))
-        parts.append(_stats_table(_decode_structs(some, plain.of(branch, upto=3), what), kind, nulls_counted))
-    return pa.concat_tables([stats_schema(kind).empty_table(), *parts])
+        parts.append(_stats_table(_decode_structs(some, plain.of(branch, upto=3), what), data_type, nulls_counted))
+    return pa.concat_tables([stats_schema(data_type).empty_table(), *parts])
 
 
 def _decoded_with_one_wrapper(
@@ -470,24 +470,24 @@ def _stats_field(values: pa.BinaryArray, schema: str, name: str, what: str) -> I
     return numbers
 
 
-def _stats_table(stats: pa.StructArray, kind: pa.DataType, nulls_counted: bool) -> pa.Table:
+def _stats_table(stats: pa.StructArray, data_type: pa.DataType, nulls_counted: bool) -> pa.Table:
     """Return records of one wrapper as :func:`stats_schema`."""
     names = {field.name for field in stats.type}
     nothing = pa.nulls(len(stats), pa.int32())
     has_type = "valueType" in names
     ordinals = pc.struct_field(stats, ["valueType", "typeOrdinal"]) if has_type else nothing
     details = pc.struct_field(stats, ["valueType", "additionalInfo"]) if has_type else nothing.cast(pa.string())
-    if pt.is_decimal(kind):
-        ordinals = _decimal_scales(pc.is_valid(ordinals), details, kind)
+    if pt.is_decimal(data_type):
+        ordinals = _decimal_scales(pc.is_valid(ordinals), details, data_type)
     ends = [
-        _typed_ends(stats.field(name), ordinals, kind) if name in names else pa.nulls(len(stats), kind)
+        _typed_ends(stats.field(name), ordinals, data_type) if name in names else pa.nulls(len(stats), data_type)
         for name in ("minValue", "maxValue")
     ]
     zero = pa.scalar(0, pa.int64())
     counts, nulls = (pc.fill_null(stats.field(name), zero) for name in ("valueCount", "nullCount"))
     # Where all values are null, some releases store 0 or false as both ends.
     nothing_known = pc.equal(counts, nulls if nulls_counted else zero)
-    ends = [pc.if_else(nothing_known, pa.scalar(None, kind), end) for end in ends]
+    ends = [pc.if_else(nothing_known, pa.scalar(None, data_type), end) for end in ends]
     tight = stats.field("isTightBound") if "isTightBound" in names else pa.array(np.zeros(len(stats), bool))
     columns = [
         stats.field("fileName"),
@@ -496,64 +496,64 @@ def _stats_table(stats: pa.StructArray, kind: pa.DataType, nulls_counted: bool) 
         nulls,
         tight,
     ]
-    return pa.table(columns, schema=stats_schema(kind)).filter(pc.invert(stats.field("isDeleted")))
+    return pa.table(columns, schema=stats_schema(data_type)).filter(pc.invert(stats.field("isDeleted")))
 
 
-def _decimal_scales(typed: pa.Array, details: pa.Array, kind: pa.DataType) -> pa.Array:
+def _decimal_scales(typed: pa.Array, details: pa.Array, data_type: pa.DataType) -> pa.Array:
     """Return how many digits behind the point decimals are stored with; from version 9 on the type says its own."""
     own = pc.struct_field(pc.extract_regex(details, r"^\s*\d+\s*,\s*(?P<scale>\d{1,2})\s*$"), "scale")
-    return pc.if_else(typed, pc.fill_null(own.cast(pa.int32()), kind.scale), _DECIMAL_SCALE)
+    return pc.if_else(typed, pc.fill_null(own.cast(pa.int32()), data_type.scale), _DECIMAL_SCALE)
 
 
-def _typed_ends(ends: pa.Array, ordinals: pa.Array, kind: pa.DataType) -> pa.Array:
+def _typed_ends(ends: pa.Array, ordinals: pa.Array, data_type: pa.DataType) -> pa.Array:
     """Return ends of one wrapper as values of the column's type, null where they are of another one.
 
     Parameters:
         ends: what is stored.
         ordinals: the number of the type of each; of decimals the digits behind the point.
-        kind: the column's type.
+        data_type: the column's type.
     """
-    if pt.is_decimal(kind):
-        return _decimal_ends(ends, ordinals, kind) if pt.is_binary(ends.type) else pa.nulls(len(ends), kind)
-    if pt.is_timestamp(kind) or pt.is_time(kind):
-        return _time_ends(ends, ordinals, kind) if pt.is_integer(ends.type) else pa.nulls(len(ends), kind)
-    if pt.is_string(ends.type) != (pt.is_string(kind) or pt.is_large_string(kind)):
-        return pa.nulls(len(ends), kind)
+    if pt.is_decimal(data_type):
+        return _decimal_ends(ends, ordinals, data_type) if pt.is_binary(ends.type) else pa.nulls(len(ends), data_type)
+    if pt.is_timestamp(data_type) or pt.is_time(data_type):
+        return _time_ends(ends, ordinals, data_type) if pt.is_integer(ends.type) else pa.nulls(len(ends), data_type)
+    if pt.is_string(ends.type) != (pt.is_string(data_type) or pt.is_large_string(data_type)):
+        return pa.nulls(len(ends), data_type)
     try:
         # Days are numbers of 32 bits; what was stored under the name of a column may be of another one.
-        return (ends.cast(pa.int32()) if pt.is_date32(kind) and pt.is_integer(ends.type) else ends).cast(kind)
+        return (ends.cast(pa.int32()) if pt.is_date32(data_type) and pt.is_integer(ends.type) else ends).cast(data_type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        return pa.nulls(len(ends), kind)
+        return pa.nulls(len(ends), data_type)
 
 
-def _time_ends(ends: pa.Array, ordinals: pa.Array, kind: pa.DataType) -> pa.Array:
-    joined = pa.nulls(len(ends), kind)
+def _time_ends(ends: pa.Array, ordinals: pa.Array, data_type: pa.DataType) -> pa.Array:
+    joined = pa.nulls(len(ends), data_type)
     codes = pc.fill_null(ordinals, 0).to_numpy(zero_copy_only=False)
     for code in distinct(codes).tolist():  # one unit as a rule
         unit = _UNITS_BY_TYPE.get(code, "us")
         stored: pa.DataType
-        if pt.is_time(kind):
+        if pt.is_time(data_type):
             stored = pa.time32("ms") if unit == "ms" else pa.time64(unit)
         else:
-            stored = pa.timestamp(unit, kind.tz)
+            stored = pa.timestamp(unit, data_type.tz)
         numbers = ends.cast(pa.int32() if stored == pa.time32("ms") else pa.int64(), safe=False)
-        if is_mislabelled(stored, kind):
+        if is_mislabelled(stored, data_type):
             # As microseconds the milliseconds of every year up to 9999 lie near 1970: nothing is known of such ends.
             doubtful = pc.and_(pc.less(numbers, _MOST_MILLIS), pc.greater(numbers, -_MOST_MILLIS))
             numbers = pc.if_else(doubtful, pa.scalar(None, pa.int64()), numbers)
         try:
-            moments = numbers.cast(stored).cast(kind)
+            moments = numbers.cast(stored).cast(data_type)
         except pa.ArrowInvalid:
             continue
         joined = pc.if_else(pa.array(codes == code), moments, joined)
     return joined
 
 
-def _decimal_ends(ends: pa.Array, scales: pa.Array, kind: pa.DataType) -> pa.Array:
+def _decimal_ends(ends: pa.Array, scales: pa.Array, data_type: pa.DataType) -> pa.Array:
     """Return numbers that are stored as bytes, each with its own digits behind the point."""
     lengths = pc.fill_null(pc.binary_length(ends), 0).to_numpy(zero_copy_only=False).astype(np.int64)
     if int(lengths.max(initial=0)) > _DECIMAL_BYTES:
-        return pa.nulls(len(ends), kind)
+        return pa.nulls(len(ends), data_type)
     behind = text_offsets(ends)[1:].astype(np.int64)
     raw = np.frombuffer(ends.buffers()[2] or b"\0", np.uint8)
     digits = np.zeros((len(ends), _DECIMAL_BYTES), np.uint8)
@@ -561,10 +561,10 @@ def _decimal_ends(ends: pa.Array, scales: pa.Array, kind: pa.DataType) -> pa.Arr
     first = np.zeros(len(ends), np.uint8)
     first[some] = raw[(behind - lengths)[some]]
     digits[first >= 0x80] = 0xFF
-    for place in range(int(lengths.max(initial=0))):
-        there = lengths > place
-        digits[there, place] = raw[behind[there] - 1 - place]
-    joined = pa.nulls(len(ends), kind)
+    for byte_index in range(int(lengths.max(initial=0))):
+        there = lengths > byte_index
+        digits[there, byte_index] = raw[behind[there] - 1 - byte_index]
+    joined = pa.nulls(len(ends), data_type)
     digits_behind = scales.to_numpy(zero_copy_only=False)
     for scale in distinct(digits_behind).tolist():  # one as a rule
         if scale <= _DECIMAL_DIGITS:
@@ -574,7 +574,7 @@ def _decimal_ends(ends: pa.Array, scales: pa.Array, kind: pa.DataType) -> pa.Arr
             has_scale = pc.and_(pa.array(digits_behind == scale), ends.is_valid())
             try:
                 joined = pc.if_else(
-                    has_scale, pc.if_else(has_scale, stored, pa.scalar(None, stored.type)).cast(kind), joined
+                    has_scale, pc.if_else(has_scale, stored, pa.scalar(None, stored.type)).cast(data_type), joined
                 )
             except pa.ArrowInvalid:
                 continue
@@ -636,12 +636,12 @@ class _PlainSchema:
     def _make(self, branch: int | None, upto: int) -> str:
         fields = self._stats["fields"]
         own: list[object] = [*fields[:2], {"name": "minBranch", "type": "long"}]
-        kind = None if branch is None else self.wrappers[branch]
+        avro_type = None if branch is None else self.wrappers[branch]
         if upto > 1:
-            own += [] if kind is None else [{"name": "minValue", "type": kind}]
+            own += [] if avro_type is None else [{"name": "minValue", "type": avro_type}]
             own.append({"name": "maxBranch", "type": "long"})
         if upto > 2:
-            own += [] if kind is None else [{"name": "maxValue", "type": kind}]
+            own += [] if avro_type is None else [{"name": "maxValue", "type": avro_type}]
             own += fields[4:]
         names = [each["name"] for each in self._record["fields"]]
         before = self._record["fields"][: names.index(_STATS_FIELD)]
@@ -656,7 +656,7 @@ def _plain_schema(schema: str) -> _PlainSchema:
 
 def _plain_type(wrapper: dict[str, Any]) -> str:
     """Return the type of a wrapper's value; of one that holds several it does not matter."""
-    kind = wrapper["fields"][0]["type"]
-    while isinstance(kind, dict):
-        kind = kind["type"]
-    return kind if isinstance(kind, str) else "null"
+    avro_type = wrapper["fields"][0]["type"]
+    while isinstance(avro_type, dict):
+        avro_type = avro_type["type"]
+    return avro_type if isinstance(avro_type, str) else "null"

@@ -297,17 +297,17 @@ class MetadataListing:
         Raises:
             CorruptFile: the metadata table was begun and never completed.
         """
-        wanted = None if partitions is None else list(dict.fromkeys(partitions))
-        if self._is_storage_cheaper(1 if wanted is None else len(wanted)):
-            files = self._storage.files_at_once() if wanted is None else self._storage.files(wanted)
+        partition_paths = None if partitions is None else list(dict.fromkeys(partitions))
+        if self._is_storage_cheaper(1 if partition_paths is None else len(partition_paths)):
+            files = self._storage.files_at_once() if partition_paths is None else self._storage.files(partition_paths)
             if files is not None:
                 return files
-        keys = None if wanted is None else [partition_identifier(path) for path in wanted]
+        keys = None if partition_paths is None else [partition_identifier(path) for path in partition_paths]
         listed = reading_newest(partial(self._read, keys))
         if listed is None:
-            return self._storage.files(wanted)
+            return self._storage.files(partition_paths)
         bases, logs = _parsed_files(listed)
-        self._client.reader.forget_absent(wanted, bases)
+        self._client.reader.forget_absent(partition_paths, bases)
         return bases, logs
 
     def _fall_back(self, error: CorruptFile) -> None:
@@ -417,9 +417,9 @@ def listed_files(runs: Sequence[RecordRun]) -> pa.Table:
     rows = rows[np.argsort(entry[rows], kind="stable")]
     if not len(rows):
         return _ENTRIES.empty_table()
-    kept, sizes = _newest_sizes(entry[rows], removed[rows], together["size"].to_numpy()[rows])
-    chosen = together.take(from_numpy(rows[kept])).select(["key", "name"])
-    return chosen.append_column("size", from_numpy(sizes)).cast(_ENTRIES)
+    live_rows, sizes = _newest_sizes(entry[rows], removed[rows], together["size"].to_numpy()[rows])
+    live_files = together.take(from_numpy(rows[live_rows])).select(["key", "name"])
+    return live_files.append_column("size", from_numpy(sizes)).cast(_ENTRIES)
 
 
 def _newest_sizes(entry: I64, removed: npt.NDArray[np.bool_], sizes: I64) -> tuple[I64, I64]:

@@ -84,12 +84,12 @@ class HandleMemory:
         self._kept: dict[type[Any], Any] = {}
         self._lock = Lock()
 
-    def of(self, kind: type[K]) -> K:
+    def of(self, memory_type: type[K]) -> K:
         """Return what is kept of a kind, which is empty at first."""
         with self._lock:
-            if kind not in self._kept:
-                self._kept[kind] = kind()
-            return cast("K", self._kept[kind])
+            if memory_type not in self._kept:
+                self._kept[memory_type] = memory_type()
+            return cast("K", self._kept[memory_type])
 
     @property
     def nbytes(self) -> int:
@@ -275,9 +275,9 @@ class MetadataFileCache:
             self._bytes_of.pop(path, None)
             if len(data) <= _MOST_STORED_FILE_BYTES:
                 self._bytes_of[path] = data
-            kept = sum(map(len, self._bytes_of.values()))
-            while kept > _KEPT_STORED_BYTES:
-                kept -= len(self._bytes_of.popitem(last=False)[1])
+            num_bytes = sum(map(len, self._bytes_of.values()))
+            while num_bytes > _KEPT_STORED_BYTES:
+                num_bytes -= len(self._bytes_of.popitem(last=False)[1])
 
     def bytes_of(self, path: str, mark: str) -> bytes | None:
         """Return the bytes of a file that were kept, if its mark is the MD5 digest of them, as S3's ETag is."""
@@ -290,19 +290,19 @@ class MetadataFileCache:
     def has(self, version: _ListedFile, mark: str) -> bool:
         """Return whether a file need not be read."""
         with self._lock:
-            kept = version in self._files
-        return kept or self.bytes_of(version.path, mark) is not None
+            is_decoded = version in self._files
+        return is_decoded or self.bytes_of(version.path, mark) is not None
 
     def get(self, version: _ListedFile) -> _OpenedFile | None:
         """Return a file that was read before."""
         with self._lock:
-            kept = self._files.get(version)
-            if kept is None:
+            cached_file = self._files.get(version)
+            if cached_file is None:
                 return None
             self._uses += 1
-            kept.used_before, kept.used = kept.used, self._uses
+            cached_file.used_before, cached_file.used = cached_file.used, self._uses
             self._files.move_to_end(version)
-            return kept.content
+            return cached_file.content
 
     def put(self, version: _ListedFile, content: _OpenedFile) -> None:
         """Keep a file."""
@@ -317,9 +317,9 @@ class MetadataFileCache:
             self._uses += 1
             self._files[version] = _KeptFile(content, self._uses)
             while self._bytes > _KEPT_BYTES:
-                oldest, kept = self._files.popitem(last=False)
+                oldest, cached_file = self._files.popitem(last=False)
                 self._bytes -= oldest.size
-                self._decoded -= kept.forget_blocks()
+                self._decoded -= cached_file.forget_blocks()
 
     def _reserve(self, version: _ListedFile, size: int) -> bool:
         """Return whether a file may keep more decoded blocks; those of files that are used no more make room.
@@ -330,10 +330,10 @@ class MetadataFileCache:
             own = self._files.get(version)
             if own is None:
                 return False
-            for kept in self._files.values():
-                if self._decoded + size <= _KEPT_DECODED_BYTES or kept.used >= own.used_before:
+            for cached_file in self._files.values():
+                if self._decoded + size <= _KEPT_DECODED_BYTES or cached_file.used >= own.used_before:
                     break
-                self._decoded -= kept.forget_blocks()
+                self._decoded -= cached_file.forget_blocks()
             if self._decoded + size > _KEPT_DECODED_BYTES:
                 return False
             own.decoded += size
@@ -424,9 +424,9 @@ class MetadataFiles:
         if isinstance(file, BaseFile) and file.size > _READ_WHOLE_BYTES:
             return self._open_ranged(file)
         version = self._version(file)
-        kept = self._cache.get(version)
-        if kept is not None:
-            return kept
+        opened_file = self._cache.get(version)
+        if opened_file is not None:
+            return opened_file
         data = self._cache.bytes_of(file.path, self._marks.get(file.path, ""))
         if data is None:
             try:
@@ -587,10 +587,10 @@ class WrittenGroups:
         commits = [
             each for each in self.timeline.completed(Action.COMMIT, Action.DELTA_COMMIT) if _order_time(each) >= since
         ]
-        told: set[str] = set()
+        listed_instants: set[str] = set()
         if partition == PartitionKind.FILES.value and self._is_lazy:
-            told = {parsed.instant for parsed in map(parse_metadata_file, present) if parsed is not None}
-        self._load_all([each for each in commits if each.time not in told])
+            listed_instants = {parsed.instant for parsed in map(parse_metadata_file, present) if parsed is not None}
+        self._load_all([each for each in commits if each.time not in listed_instants])
         named = [(commit, file) for commit in commits for file in self._needed(commit, partition, bases)]
         # What was cut of a base file shows when it is opened.
         doubtful = [

@@ -312,8 +312,8 @@ class MetadataTable:
         slices = [file_slice for group in groups for file_slice in group]
         if placed_by is not None:
             slices = [slices[number] for number in distinct(file_group_numbers(placed_by, len(slices))).tolist()]
-        asked = Prefixes(prefixes)
-        return self._records(slices, lambda reader: reader.lookup_prefixes(asked))
+        prefix_set = Prefixes(prefixes)
+        return self._records(slices, lambda reader: reader.lookup_prefixes(prefix_set))
 
     def lookup(
         self, partition: str, keys: pa.Array, run: str | None = None, *, newest_only: bool = False
@@ -365,20 +365,20 @@ class MetadataTable:
         """Return the records of file slices that `select` takes from each file, and all deletes."""
         return _runs(self._parts(slices), select, None)
 
-    def _parts(self, slices: Sequence[FileSlice], place: tuple[int, int] | None = None) -> Iterator[_Part]:
+    def _parts(self, slices: Sequence[FileSlice], number_and_count: tuple[int, int] | None = None) -> Iterator[_Part]:
         """Yield the base file and the blocks of file slices, oldest first within a file group; none is decoded yet."""
         bases, logs = self.files.open_all(slices)
         self._check_whole(slices, logs)
         for file_slice in slices:
             if file_slice.base is not None:
                 base = bases[file_slice.base.path]
-                if place is not None:
-                    _check_place(base.last_key, place, file_slice.base.path)
+                if number_and_count is not None:
+                    _check_place(base.last_key, number_and_count, file_slice.base.path)
                 yield partial(_selected, base, base.schema, file_slice.base.path)
             contents = {(log.path, each.block.start): each for log in file_slice.logs for each in logs[log.path]}
             placed = [PlacedBlock(log, each.block) for log in file_slice.logs for each in logs[log.path]]
-            chosen = select_blocks(placed, layout=self.timeline.layout, is_committed=self.is_valid, bound=None)
-            for each in chosen:
+            selected_blocks = select_blocks(placed, layout=self.timeline.layout, is_committed=self.is_valid, bound=None)
+            for each in selected_blocks:
                 _check_kind(each)
                 yield partial(_run_of_block, each, contents[each.file.path, each.block.start])
 
@@ -441,9 +441,9 @@ def _check_kind(placed: PlacedBlock) -> None:
         raise UnsupportedFeature(f"{placed.file.path}: a block of kind {placed.block.kind.name} in a metadata table")
 
 
-def _check_place(last_key: bytes | None, place: tuple[int, int], what: str) -> None:
+def _check_place(last_key: bytes | None, number_and_count: tuple[int, int], what: str) -> None:
     """Raise when a key of the file belongs to another of the file groups that were found."""
-    number, count = place
+    number, count = number_and_count
     if last_key is not None and int(file_group_numbers(pa.array([last_key]), count)[0]) != number:
         raise CorruptFile(
             f"{what} holds keys of another file group than {number} of {count}: a file group is missing, and keys would "
@@ -498,8 +498,8 @@ def _validity(timeline: Timeline, data: Timeline, loaded: MetadataTimeline) -> C
     # No instant of the data table stands behind them.
     of_services = {loaded_instant.time for loaded_instant in loaded.instants if loaded_instant.is_log_compaction}
 
-    def is_valid(text: str) -> bool:
-        time = InstantTime(text)
+    def is_valid(instant: str) -> bool:
+        time = InstantTime(instant)
         if time in completed or time in pending:
             return time in completed
         own = time in of_services or time.startswith(_INITIALISATION)

@@ -477,8 +477,8 @@ def _newest_slice(
     logs = [(completion(file), file) for file in files if file.version is not None]
     if layout == 1:
         begins = base.instant if base is not None else min((file.instant for _, file in logs), default="")
-        chosen = [file for _, file in logs if file.instant == begins]
-        return MetadataSlice(file_id, base, tuple(sorted(chosen, key=lambda file: (file.version or 0, file.name))))
+        log_files = [file for _, file in logs if file.instant == begins]
+        return MetadataSlice(file_id, base, tuple(sorted(log_files, key=lambda file: (file.version or 0, file.name))))
     since = "" if base is None else base.instant
     placed = [(done, file) for done, file in logs if done is not None and done >= since]
     placed.sort(key=lambda pair: (pair[0], pair[1].version or 0, pair[1].write_token))
@@ -577,8 +577,8 @@ def log_entries(
         blocks = [PlacedBlock(log, block) for block in scan_blocks(partial(_bytes_at, data), len(data), log.path)]
         _check_log_is_whole(log, blocks, counts, committed.get(name.name), layout)
         placed += blocks
-    chosen = select_blocks(placed, layout=layout, is_committed=counts, bound=None)
-    return [_block_entries(each, contents[each.file.path]) for each in chosen]
+    selected_blocks = select_blocks(placed, layout=layout, is_committed=counts, bound=None)
+    return [_block_entries(each, contents[each.file.path]) for each in selected_blocks]
 
 
 def _check_log_is_whole(
@@ -729,17 +729,17 @@ def _combined_by_rule(
     singles = rows[~np.isin(codes[rows], several)]
     repeated = alive[np.isin(codes[alive], several)]
     folded: dict[int, MetadataRecord] = {}
-    places: dict[int, int] = {}
+    row_by_code: dict[int, int] = {}
     replaced: set[int] = set()
     for row, code, value in zip(repeated, codes[repeated], values.take(from_numpy(repeated)).to_pylist(), strict=True):
         record = decode_record(value, form.schema)
         folded[code] = combine(folded[code], record) if code in folded else record
-        places[code] = int(row)
+        row_by_code[code] = int(row)
         if is_replacing(record):
             replaced.add(code)
     merged = pa.array([encode_record(record, form.schema_version) for record in folded.values()], pa.binary())
-    both = np.concatenate([singles, np.array(list(places.values()), np.int64)])
-    hidden = [places[code] for code in replaced if not is_replacing(folded[code])]
+    both = np.concatenate([singles, np.array(list(row_by_code.values()), np.int64)])
+    hidden = [row_by_code[code] for code in replaced if not is_replacing(folded[code])]
     return (
         keys.take(from_numpy(both)),
         pa.concat_arrays([values.take(from_numpy(singles)), merged]),

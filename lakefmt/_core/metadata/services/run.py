@@ -231,14 +231,14 @@ def files_to_clean(files: Iterable[MetadataFileName], earliest: str, timeline: M
     to_clean = []
     for own in groups.values():
         bases = [f.instant for f in own if f.version is None and timeline.completion_of(f.instant) is not None]
-        kept = max((instant for instant in bases if instant <= earliest), default=None)
-        if kept is None:
+        base_instant = max((instant for instant in bases if instant <= earliest), default=None)
+        if base_instant is None:
             continue
         for file in own:
             done = timeline.completion_of(file.instant)
             is_stray = done is None and not timeline.of_time(file.instant)
             last = file.instant if file.version is None or is_stray or file.instant in bases else done
-            if last is not None and last < kept:
+            if last is not None and last < base_instant:
                 to_clean.append(file.name)
     return sorted(to_clean)
 

@@ -196,8 +196,8 @@ class TableTags:
             tag = load_tag(self._client, name)
             self._client.store.delete([_file_of(name)])
             others = any(each.instant == tag.instant for each in self.list())
-            kept = [each for each in list_savepoints(self._client) if each.instant == tag.instant]
-            if kept and kept[0].comment == _COMMENT and not others:
+            savepoints = [each for each in list_savepoints(self._client) if each.instant == tag.instant]
+            if savepoints and savepoints[0].comment == _COMMENT and not others:
                 with suppress(InstantNotFound):
                     delete_savepoint(self._client, tag.instant, options)
 

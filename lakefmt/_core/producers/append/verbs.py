@@ -135,7 +135,7 @@ class AppendVerbs(TableVerbs):
         """
         check_keywords(self.append, call, ARGUMENTS)
         entries = AppendEntries(parse_txn(txn), parse_watermark(watermark))
-        asked = None if entries == AppendEntries() else entries
+        requested_entries = None if entries == AppendEntries() else entries
         if entries.txn is not None and not call.get("dry_run"):
             earlier = self._done_before(entries)
             if earlier is not None:
@@ -144,7 +144,7 @@ class AppendVerbs(TableVerbs):
         call = {**call, "options": cast("Mapping[str, object] | None", options)}
         operation = WriteOperation.INSERT if isinstance(data, Sized) or _is_held(data) else WriteOperation.BULK_INSERT
         try:
-            result = self._write(operation, data, call, entries=asked)
+            result = self._write(operation, data, call, entries=requested_entries)
         except StorageError:
             # The completed file may be there all the same.
             if entries.txn is not None:
@@ -275,15 +275,15 @@ class AppendVerbs(TableVerbs):
         from lakefmt._core.timeline.commit import watermark_of
 
         state = self.client.at(self.client.load()).with_history().state
-        chosen = None
+        candidate = None
         for instant in reversed(state.timeline.commits_by_completion):
             mark = watermark_of(self.client.at(state).commit_metadata(instant).entries)
             if mark is not None and mark < watermark:
                 break
-            chosen = instant if mark is not None else chosen
-        if chosen is None:
+            candidate = instant if mark is not None else candidate
+        if candidate is None:
             raise InstantNotFound(f"no state of the table has a watermark of {watermark} or more")
-        return chosen.order_time
+        return candidate.order_time
 
     def expire_partitions(
         self,
@@ -471,39 +471,47 @@ def translate_options(properties: Mapping[str, str]) -> dict[str, str]:
             raise UnknownSetting(f"unknown table option {name!r}{hint}")
         if option.refused:
             raise UnsupportedFeature(f"table option {name}: lakefmt has nothing for it ({option.note})")
-        for key, text in _translated_option(name, option, str(value).strip(), properties).items():
-            _take_property(made, key, text, name)
+        for key, property_value in _translated_option(name, option, str(value).strip(), properties).items():
+            _take_property(made, key, property_value, name)
     return made
 
 
-def _take_property(made: dict[str, str], key: str, text: str, name: str) -> None:
-    if made.setdefault(key, text) != text:
-        raise InvalidInputError(f"table option {name}={text} contradicts {key}={made[key]}")
+def _take_property(made: dict[str, str], key: str, value: str, name: str) -> None:
+    if made.setdefault(key, value) != value:
+        raise InvalidInputError(f"table option {name}={value} contradicts {key}={made[key]}")
 
 
 def _translated_option(name: str, option: PaimonOption, value: str, given: Mapping[str, str]) -> dict[str, str]:
     """Return the properties that stand for an option; the option itself is kept under lakefmt's prefix."""
-    kept = {f"lakefmt.paimon.{name}": value}
+    stored_option = {f"lakefmt.paimon.{name}": value}
     if name == "bucket":
         if value == "-1" or str(given.get("bucket-append-ordered", "true")).lower() == "false":
-            return {**kept, "lakefmt.append.order": "none"}
-        return {**kept, "lakefmt.append.order": "per_bucket", "lakefmt.append.buckets": _number_value(name, value)}
+            return {**stored_option, "lakefmt.append.order": "none"}
+        return {
+            **stored_option,
+            "lakefmt.append.order": "per_bucket",
+            "lakefmt.append.buckets": _number_value(name, value),
+        }
     if name == "file.format" and value.lower() != "parquet":
         raise UnsupportedFeature(f"table option file.format={value}: base files are Parquet")
     if name == "consumer.mode":
         modes = {mode.replace("_", "-"): mode for mode in ("exactly_once", "at_least_once")}
         if value not in modes:
             raise InvalidInputError(f"table option {name} takes exactly-once or at-least-once, not {value[:40]!r}")
-        return {**kept, option.becomes: modes[value]}
+        return {**stored_option, option.becomes: modes[value]}
     if name == "target-file-size":
         return {
-            **kept,
+            **stored_option,
             **_file_size_properties(_size_value(name, value), str(given.get("compaction.small-file-ratio", "0.7"))),
         }
     if name == "clustering.strategy":
-        return {**kept, option.becomes: _CLUSTERING_LAYOUTS[value]} if value in _CLUSTERING_LAYOUTS else kept
+        return (
+            {**stored_option, option.becomes: _CLUSTERING_LAYOUTS[value]}
+            if value in _CLUSTERING_LAYOUTS
+            else stored_option
+        )
     if not option.becomes:
-        return kept
+        return stored_option
     if option.form == "size":
         value = str(_size_value(name, value))
     elif option.form == "number":
@@ -514,7 +522,7 @@ def _translated_option(name: str, option: PaimonOption, value: str, given: Mappi
         value = f"{_span_value(name, value):g}"
     elif option.form == "hours":
         value = str(max(1, math.ceil(_span_value(name, value) / 3600)))
-    return {**kept, option.becomes: value}
+    return {**stored_option, option.becomes: value}
 
 
 def _file_size_properties(target: int, ratio: str) -> dict[str, str]:
@@ -685,9 +693,9 @@ def _check_keyless(properties: Mapping[str, str], keyed_by: Mapping[str, object]
         )
 
 
-def _state_argument(made: dict[str, str], key: str, text: str, argument: str) -> None:
-    if made.setdefault(key, text) != text:
-        raise InvalidInputError(f"{argument}={text!r} contradicts the property {key}={made[key]!r}")
+def _state_argument(made: dict[str, str], key: str, value: str, argument: str) -> None:
+    if made.setdefault(key, value) != value:
+        raise InvalidInputError(f"{argument}={value!r} contradicts the property {key}={made[key]!r}")
 
 
 def _check_event_time(schema: pa.Schema, made: Mapping[str, str]) -> None:

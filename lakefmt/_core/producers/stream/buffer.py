@@ -79,16 +79,16 @@ class Tracked:
 def _cut_part(part: _RowRun | pa.Table, first: int, end: int) -> _RowRun | pa.Table:
     if isinstance(part, pa.Table):
         return part.slice(first, end - first)
-    columns = {number - first: text for number, text in part.columns.items() if first <= number < end}
+    columns = {number - first: encoded for number, encoded in part.columns.items() if first <= number < end}
     return _RowRun(part.checker, part.rows[first:end], part.operators[first:end], columns)
 
 
-def _part_of(part: _RowRun | pa.Table, chosen: npt.NDArray[np.bool_]) -> _RowRun | pa.Table:
+def _part_of(part: _RowRun | pa.Table, mask: npt.NDArray[np.bool_]) -> _RowRun | pa.Table:
     if isinstance(part, pa.Table):
-        return part.filter(pa.array(chosen))
-    numbers = np.cumsum(chosen) - 1
-    columns = {int(numbers[number]): text for number, text in part.columns.items() if chosen[number]}
-    return _RowRun(part.checker, list(compress(part.rows, chosen)), list(compress(part.operators, chosen)), columns)
+        return part.filter(pa.array(mask))
+    numbers = np.cumsum(mask) - 1
+    columns = {int(numbers[number]): encoded for number, encoded in part.columns.items() if mask[number]}
+    return _RowRun(part.checker, list(compress(part.rows, mask)), list(compress(part.operators, mask)), columns)
 
 
 @dataclass(slots=True)
@@ -169,12 +169,12 @@ class Buffer:
         if self.marked is None or self.marked == self.rows:
             return None
         rest = Buffer(opened=self.opened, strict=self.strict, checker=self.checker)
-        kept, parts = self.marked, self._parts
+        remaining_rows, parts = self.marked, self._parts
         self._parts = []
         for part in parts:
             count = len(part.rows) if isinstance(part, _RowRun) else part.num_rows
-            here = min(count, max(kept, 0))
-            kept -= here
+            here = min(count, max(remaining_rows, 0))
+            remaining_rows -= here
             if here:
                 self._parts.append(_cut_part(part, 0, here))
             if here < count:
@@ -190,30 +190,30 @@ class Buffer:
         self.tracked = [each for each in self.tracked if each.row < self.marked]
         return rest
 
-    def parted(self, chosen: npt.NDArray[np.bool_]) -> tuple[Buffer, Buffer]:
+    def parted(self, mask: npt.NDArray[np.bool_]) -> tuple[Buffer, Buffer]:
         """Return the chosen rows and the others, each with what its callers follow; the others keep the mark.
 
         Args:
-            chosen: of all rows; the mark is behind the last one, or there is none.
+            mask: of all rows; the mark is behind the last one, or there is none.
         """
-        return self._some(chosen, is_marked=False), self._some(~chosen, is_marked=True)
+        return self._some(mask, is_marked=False), self._some(~mask, is_marked=True)
 
-    def _some(self, chosen: npt.NDArray[np.bool_], *, is_marked: bool) -> Buffer:
-        numbers = np.cumsum(chosen) - 1
+    def _some(self, mask: npt.NDArray[np.bool_], *, is_marked: bool) -> Buffer:
+        numbers = np.cumsum(mask) - 1
         some = Buffer(self.opened, strict=self.strict, trigger=self.trigger, tail=self.tail, checker=self.checker)
-        some.rows = int(chosen.sum())
+        some.rows = int(mask.sum())
         some.bytes = self.bytes * some.rows // self.rows
         if is_marked and self.marked is not None:
             some.offset, some.marked = self.offset, some.rows
         first = 0
         for part in self._parts:
             count = len(part.rows) if isinstance(part, _RowRun) else part.num_rows
-            some._parts.append(_part_of(part, chosen[first : first + count]))
+            some._parts.append(_part_of(part, mask[first : first + count]))
             first += count
-        times = self.times()[chosen]
+        times = self.times()[mask]
         changes = np.flatnonzero(np.diff(times, prepend=np.nan) != 0)
         some._times = list(zip(map(int, changes), map(float, times[changes]), strict=True))
-        some.tracked = [replace(each, row=int(numbers[each.row])) for each in self.tracked if chosen[each.row]]
+        some.tracked = [replace(each, row=int(numbers[each.row])) for each in self.tracked if mask[each.row]]
         return some
 
     def tables(self) -> list[pa.Table]:

@@ -88,14 +88,14 @@ BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2
 _log = logging.getLogger("lakefmt.streams")
 
 
-def commit_options(client: TableClient, asked: Mapping[str, object]) -> dict[str, object]:
+def commit_options(client: TableClient, settings: Mapping[str, object]) -> dict[str, object]:
     """Return the settings of a stream's commits: beside other writers, unless the caller or the table says otherwise.
 
     Args:
         client: the table.
-        asked: settings that the caller gave the stream.
+        settings: settings that the caller gave the stream.
     """
-    options = dict(asked)
+    options = dict(settings)
     stated = {**client.load_config().properties, **client.options, **options}
     if _CONCURRENCY_MODE in stated:
         return options
@@ -321,8 +321,8 @@ class KeyedCommit:
         asks = needs_stored(rows, numbers, rules)
         if not asks.any():
             return resolve_rows(rows, numbers, None, np.array([], np.int64), rules), None
-        chosen = from_numpy(asks)
-        stored = stored_rows(table_at, options, keys.filter(chosen), partitions.filter(chosen))
+        lookup_mask = from_numpy(asks)
+        stored = stored_rows(table_at, options, keys.filter(lookup_mask), partitions.filter(lookup_mask))
         of_stored = codes_in(stored_identities(stored, across=across), distinct)
         stored, of_stored = stored.filter(pa.array(of_stored >= 0)), of_stored[of_stored >= 0]
         return resolve_rows(rows, numbers, stored, of_stored, rules, asks), state

@@ -287,9 +287,9 @@ class Committer:
             self._confirmed = SegmentPosition(writer.held.epoch, 0)
             self._times = [self._client.time_source.monotonic()] * len(self._pending)
             self.last_committed = writer.committed
-            kept = {header.position for header in self._pending}
-            futures = [future for position, future in self._futures if position not in kept]
-            self._futures = [each for each in self._futures if each[0] in kept]
+            pending_positions = {header.position for header in self._pending}
+            futures = [future for position, future in self._futures if position not in pending_positions]
+            self._futures = [each for each in self._futures if each[0] in pending_positions]
         finish_futures(futures, writer.recovered.result)
 
     def stop(self) -> None:
@@ -663,8 +663,8 @@ class StreamCore:
         """Stop taking rows; everything that is not durable is a failed row."""
         with self._changed:
             waiting = [*list(self._sealed)[len(buffers) :], self._buffer]
-            told = [batch for batch in error.batches if isinstance(batch, FailedBatch)]
-            first = told or failed_batches(buffers, error.__cause__)
+            batches_of_error = [batch for batch in error.batches if isinstance(batch, FailedBatch)]
+            first = batches_of_error or failed_batches(buffers, error.__cause__)
             self._failed += [*first, *failed_batches(waiting, None)]
             tracked = [each for buffer in (*self._sealed, self._buffer) for each in buffer.tracked]
             self._sealed.clear()

@@ -164,7 +164,7 @@ class SegmentWriter:
         committed: what the table has of the stream.
         sequence: number of the next segment.
         recovered: what was found when it was opened.
-        kept: segments of this process behind its last mark, which are still to be committed.
+        tail: segments of this process behind its last mark, which are still to be committed.
     """
 
     def __init__(
@@ -174,9 +174,9 @@ class SegmentWriter:
         committed: Committed | None,
         sequence: int,
         recovered: Recovered,
-        kept: Sequence[SegmentHeader] = (),
+        tail: Sequence[SegmentHeader] = (),
     ) -> None:
-        self.client, self.held, self.committed, self.recovered, self.kept = client, held, committed, recovered, kept
+        self.client, self.held, self.committed, self.recovered, self.kept = client, held, committed, recovered, tail
         self.sequence = sequence
         self.durable = is_durable(client)
         #: A segment of which is not known whether it is durable.
@@ -245,8 +245,8 @@ class SegmentWriter:
         (noted,) = load_streams(client, [stream])
         (plan,) = plan_streams(table_at, [noted])
         result = _commit(client, plan, options, finish, since)
-        kept = () if confirmed is None else plan.tail  # a source that lives does not send them again
-        dropped = [*plan.done, *plan.unconfirmed, *(header.position for header in plan.tail if not kept)]
+        tail = () if confirmed is None else plan.tail  # a source that lives does not send them again
+        dropped = [*plan.done, *plan.unconfirmed, *(header.position for header in plan.tail if not tail)]
         delete_segments(store, stream, [*dropped, *(header.position for header in plan.to_commit)])
         _remove_old_claims(client, held)
         _, headless = list_positions(store, stream)
@@ -254,7 +254,7 @@ class SegmentWriter:
         now = committed_of_streams(client.at(client.load()), {stream: since}).get(stream)
         sequence = next_sequence([*headless, *(header.position for header in in_store.headers)], now)
         rows = sum(header.rows for header in plan.to_commit)
-        return cls(client, held, now, sequence, Recovered(stream, result, rows, len(dropped)), kept)
+        return cls(client, held, now, sequence, Recovered(stream, result, rows, len(dropped)), tail)
 
     @property
     def stream(self) -> str:

@@ -232,9 +232,9 @@ flush_interval must be at least 0, not -1
     def _wrong_choices(self) -> list[str]:
         """Return what is wrong with the rest, a sentence each."""
         wrong = [
-            f"{name} must be a {kind.__name__}, not {self[name]!r}"
-            for name, kind in _OPTION_TYPES.items()
-            if not isinstance(self[name], kind)
+            f"{name} must be a {option_type.__name__}, not {self[name]!r}"
+            for name, option_type in _OPTION_TYPES.items()
+            if not isinstance(self[name], option_type)
         ]
         # The caller may have given anything.
         handler: object = self["error_type_handler"]

@@ -77,7 +77,7 @@ def row_mapping(row: object) -> Mapping[str, object]:
         return {field.name: getattr(row, field.name) for field in fields(row)}
     # Of pydantic, msgspec and named tuples.
     kinds = ("model_fields", "__struct_fields__", "_fields")
-    names = next((named for kind in kinds if (named := getattr(type(row), kind, None))), None)
+    names = next((named for attribute in kinds if (named := getattr(type(row), attribute, None))), None)
     if names is None:
         names = getattr(row, "__dict__", None)
     if names is None or isinstance(row, type):
@@ -127,7 +127,7 @@ class RowChecker:
         self._spec = spec
         self._key_texts, self._path_texts = self._odd_places(spec)
         #: A key column of texts: where its value is there, the key is not empty.
-        self._first_text = next((place[0] for place in self._key_texts if len(place) == 1), None)
+        self._first_text = next((value_path[0] for value_path in self._key_texts if len(value_path) == 1), None)
         bound = [] if spec is None else [*spec.record_key_fields, *(each.name for each in spec.partition_fields)]
         #: Fields of structs of which a key or a path is made.
         self.inner_keys = tuple(dict.fromkeys(name for name in bound if "." in name)) if self.keys else ()
@@ -176,15 +176,15 @@ class RowChecker:
         Raises:
             InvalidKey: so it is.
         """
-        for name, place in zip(self.inner_keys, self._inner_places, strict=True) if self.inner_keys else ():
-            if _value_at(values, place) is None:
+        for name, value_path in zip(self.inner_keys, self._inner_places, strict=True) if self.inner_keys else ():
+            if _value_at(values, value_path) is None:
                 raise InvalidKey(f"column {name!r} must be set, and must not be null: a key or a path is made of it")
         has_key = self._first_text is not None and values[self._first_text]
-        if not has_key and self._key_texts and not any(_value_at(values, place) for place in self._key_texts):
-            names = ", ".join(".".join((self.names[place[0]], *place[1:])) for place in self._key_texts)
+        if not has_key and self._key_texts and not any(_value_at(values, value_path) for value_path in self._key_texts):
+            names = ", ".join(".".join((self.names[value_path[0]], *value_path[1:])) for value_path in self._key_texts)
             raise InvalidKey(f"the record key ({names}) must not be empty")
-        for place in self._path_texts:
-            value = _value_at(values, place)
+        for value_path in self._path_texts:
+            value = _value_at(values, value_path)
             if value and not _PLAIN_PATH_PART.fullmatch(value) and self._spec is not None:
                 build = build_new_partition_paths if stores else build_partition_paths
                 build(self._spec, self.columns([values]))
@@ -203,7 +203,7 @@ class RowChecker:
             build_record_keys(self._spec, rows)
             _refuse_paths(self._spec, rows, deletes)
         elif self._key_texts:
-            empty = [pc.fill_null(pc.equal(rows.column(place[0]), ""), True) for place in self._key_texts]
+            empty = [pc.fill_null(pc.equal(rows.column(value_path[0]), ""), True) for value_path in self._key_texts]
             count = sum(chunk.true_count for chunk in reduce(pc.and_, empty).chunks)
             if count:
                 raise InvalidKey(f"{count} rows have an empty record key")
@@ -223,30 +223,30 @@ class RowChecker:
 
     def _delete(self, row: Mapping[str, object]) -> list[object]:
         values: list[object] = [None] * len(self.names)
-        for place in self._key_places:
-            name = self.names[place]
+        for column_number in self._key_places:
+            name = self.names[column_number]
             if row.get(name) is None:
                 raise InvalidKey(f"a delete needs its key: column {name!r} is not set")
-        for place, (name, check) in enumerate(self._pairs):
+        for column_number, (name, check) in enumerate(self._pairs):
             if row.get(name) is not None:
-                values[place] = check(row[name])
+                values[column_number] = check(row[name])
         return values
 
     def _update(self, row: Mapping[str, object]) -> tuple[list[object], tuple[str, ...]]:
         values: list[object] = [None] * len(self.names)
-        for place in self._key_places:
-            if row.get(self.names[place]) is None:
-                raise InvalidKey(f"an update needs its key: column {self.names[place]!r} is not set")
-        for place, (name, check) in enumerate(self._pairs):
+        for column_number in self._key_places:
+            if row.get(self.names[column_number]) is None:
+                raise InvalidKey(f"an update needs its key: column {self.names[column_number]!r} is not set")
+        for column_number, (name, check) in enumerate(self._pairs):
             if name in row:
-                values[place] = check(row[name])
+                values[column_number] = check(row[name])
         return values, tuple(name for name in self.names if name in row)
 
     def size(self, values: Values) -> int:
         """Return about how many bytes a row takes."""
         total = self._fixed
-        for place in self._sized:
-            value = values[place]
+        for column_number in self._sized:
+            value = values[column_number]
             if value is not None:
                 total += len(value) if type(value) is str or type(value) is bytes else _value_size(value)
         return total
@@ -275,8 +275,8 @@ def nullable(schema: pa.Schema) -> pa.Schema:
     return pa.schema([field.with_nullable(True) for field in schema])
 
 
-def _has_fixed_size(kind: pa.DataType) -> bool:
-    return bool(pt.is_primitive(kind) or pt.is_decimal(kind))
+def _has_fixed_size(data_type: pa.DataType) -> bool:
+    return bool(pt.is_primitive(data_type) or pt.is_decimal(data_type))
 
 
 def _value_size(value: object) -> int:
@@ -290,9 +290,9 @@ def _value_size(value: object) -> int:
     return _VALUE_BYTES
 
 
-def _value_at(values: Values, place: _Place) -> Any:
+def _value_at(values: Values, value_path: _Place) -> Any:
     """Return a value of a row, or of a struct in it; None where the struct is null."""
-    first, *rest = place
+    first, *rest = value_path
     value = values[first]
     for name in rest:
         value = None if value is None else value[name]
@@ -305,8 +305,8 @@ def _sizes_of_all(values: Iterable[object]) -> int:
 
 def _value_check(field: pa.Field, *, needed: bool, null_elements: bool) -> _ValueCheck:
     """Return the function that checks a value of a column and returns it as it is stored; most values pass at once."""
-    name, kind = field.name, field.type
-    convert = value_converter(name, kind, required=needed, null_elements=null_elements)
+    name, data_type = field.name, field.type
+    convert = value_converter(name, data_type, required=needed, null_elements=null_elements)
 
     def slow(value: object) -> object:
         try:
@@ -316,32 +316,32 @@ def _value_check(field: pa.Field, *, needed: bool, null_elements: bool) -> _Valu
                 raise
             raise SchemaMismatch(f"Failed to cast value for column {name!r}: {error}") from None
 
-    if pt.is_string(kind) or pt.is_large_string(kind):
+    if pt.is_string(data_type) or pt.is_large_string(data_type):
         return lambda value: value if type(value) is str and value.isascii() else slow(value)
-    if pt.is_integer(kind):
-        low, high = _integer_bounds(kind)
+    if pt.is_integer(data_type):
+        low, high = _integer_bounds(data_type)
         return lambda value: value if type(value) is int and low <= value <= high else slow(value)
-    exact = _exact_type(kind)
+    exact = _exact_type(data_type)
     if exact is not None:
         return lambda value: value if type(value) is exact else slow(value)
     return slow
 
 
-def _exact_type(kind: pa.DataType) -> type | None:
+def _exact_type(data_type: pa.DataType) -> type | None:
     """Return the type whose every value fits."""
-    if pt.is_boolean(kind):
+    if pt.is_boolean(data_type):
         return bool
-    if pt.is_float64(kind):
+    if pt.is_float64(data_type):
         return float
-    if pt.is_date32(kind):
+    if pt.is_date32(data_type):
         return date
-    return bytes if pt.is_binary(kind) or pt.is_large_binary(kind) else None
+    return bytes if pt.is_binary(data_type) or pt.is_large_binary(data_type) else None
 
 
-def _integer_bounds(kind: pa.DataType) -> tuple[int, int]:
-    if pt.is_unsigned_integer(kind):
-        return 0, 2**kind.bit_width - 1
-    return -(2 ** (kind.bit_width - 1)), 2 ** (kind.bit_width - 1) - 1
+def _integer_bounds(data_type: pa.DataType) -> tuple[int, int]:
+    if pt.is_unsigned_integer(data_type):
+        return 0, 2**data_type.bit_width - 1
+    return -(2 ** (data_type.bit_width - 1)), 2 ** (data_type.bit_width - 1) - 1
 
 
 def _refuse_paths(spec: KeySpec, rows: pa.Table, deletes: Mask) -> None:
@@ -425,9 +425,9 @@ def arrow_rows(
     if not kinds & UPDATES:
         return made
     held = set(rows.column_names)
-    text = encode_columns([name for name in checker.names if name in held])
+    encoded_columns = encode_columns([name for name in checker.names if name in held])
     is_update = pa.array(np.isin(numbers, [kind.value for kind in UPDATES]))
-    texts = pc.if_else(is_update, pa.scalar(text), pa.scalar(None, pa.string()))
+    texts = pc.if_else(is_update, pa.scalar(encoded_columns), pa.scalar(None, pa.string()))
     return made.append_column(COLUMNS, texts if named is None else pc.coalesce(named, texts))
 
 

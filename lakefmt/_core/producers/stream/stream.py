@@ -274,18 +274,18 @@ class Stream:
         Raises:
             SchemaMismatch: a value does not fit; none of the rows is taken.
         """
-        kind, core = parse_operator(operator), self._core
-        if kind not in self._operators:
-            raise self._refused(kind)
+        row_operator, core = parse_operator(operator), self._core
+        if row_operator not in self._operators:
+            raise self._refused(row_operator)
         given = [row_mapping(row) for row in rows]
         for row in given:
             try:
-                self.checker.values(kind, row)
+                self.checker.values(row_operator, row)
             except InvalidInputError as error:
                 core.check_usable()
-                self._values_after(error, kind, row)
+                self._values_after(error, row_operator, row)
         for row in given:
-            self._apply(kind, row)
+            self._apply(row_operator, row)
         self.check_commits()
 
     def apply_values(
@@ -312,11 +312,11 @@ class Stream:
         if operator not in self._operators:
             raise self._refused(operator)
         checker = self.checker if checker is None else checker
-        text = None if columns is None else encode_columns(columns)
+        encoded_columns = None if columns is None else encode_columns(columns)
         for row in rows:
             checker.refuse_odd(row, stores=operator not in DELETES)
         for row in rows:
-            core.take_row(checker, row, operator, text)
+            core.take_row(checker, row, operator, encoded_columns)
 
     def extend(self, rows: Iterable[object], operator: RowOperator | str | None = None) -> None:
         """Take rows one after the other; errors as for :meth:`insert`, and those before the bad row are taken.
@@ -333,10 +333,10 @@ class Stream:
             >>> t.read().num_rows
             2
         """
-        kind = self._default if operator is None else parse_operator(operator)
+        row_operator = self._default if operator is None else parse_operator(operator)
         tells = not isinstance(rows, Sized)  # an iterator may never end, and what it gave is taken
         for row in rows:
-            self._apply(kind, row)
+            self._apply(row_operator, row)
             if tells:
                 self.check_commits()
         self.check_commits()
@@ -377,16 +377,16 @@ class Stream:
             >>> t.read().num_rows
             2
         """
-        kind = self._default if operator is None else parse_operator(operator)
-        if kind not in self._operators:
-            raise self._refused(kind)
+        row_operator = self._default if operator is None else parse_operator(operator)
+        if row_operator not in self._operators:
+            raise self._refused(row_operator)
         self._core.check_usable()
         schema, tables = open_stream(data)
         rows = read_all(schema, tables)
-        operators: RowOperator | Numbers = kind
+        operators: RowOperator | Numbers = row_operator
         if operator_column is not None:
             rows, column = without_column(rows, operator_column, self.checker)
-            operators = operator_numbers(column, kind)
+            operators = operator_numbers(column, row_operator)
         checker = self.checker
         try:
             made = arrow_rows(rows, checker, operators, self._operators)
@@ -582,9 +582,9 @@ class Stream:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close(discard=kind is not None)
+        self.close(discard=error_type is not None)
 
     def __reduce__(self) -> tuple[object, ...]:
         raise TypeError("a stream belongs to the process that opened it and cannot be pickled")
@@ -633,9 +633,9 @@ class AsyncStream:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.close(discard=kind is not None)
+        await self.close(discard=error_type is not None)
 
     @property
     def stream(self) -> Stream:

@@ -70,10 +70,10 @@ class ProducerVerbs(TableVerbs):
         from lakefmt._core.producers.stream.stream import open_row_stream
 
         made = _options(options, settings)
-        asked = None if operation is None else text_argument(operation, "operation").lower()
-        if asked is not None and asked not in _OPERATIONS:
-            raise InvalidInputError(f"unknown operation {asked!r}: expected 'upsert' or 'append'")
-        return open_row_stream(self.client, asked, writer_id, made, self._run_commit, self._add_columns)
+        requested_operation = None if operation is None else text_argument(operation, "operation").lower()
+        if requested_operation is not None and requested_operation not in _OPERATIONS:
+            raise InvalidInputError(f"unknown operation {requested_operation!r}: expected 'upsert' or 'append'")
+        return open_row_stream(self.client, requested_operation, writer_id, made, self._run_commit, self._add_columns)
 
     def open_stream_async(
         self,

@@ -78,16 +78,16 @@ def slices_by_statistics(
     if query.condition is None or query.condition.pruning is None or not slices:
         return list(slices)
     paths = list(dict.fromkeys(file_slice.partition for file_slice in slices))
-    wanted = paths if len(paths) <= _MANY_PARTITIONS else None
+    partition_filter = paths if len(paths) <= _MANY_PARTITIONS else None
     files, guarantees = files_of(slices), []
     for leaf in leaves:
-        stats = read_stats(table, PartitionKind.COLUMN_STATS, leaf.name, leaf.kind, wanted)
+        stats = read_stats(table, PartitionKind.COLUMN_STATS, leaf.name, leaf.kind, partition_filter)
         if stats.num_rows:
             guarantees.append(range_guarantees(leaf.expression, joined_ranges(stats, files, leaf.since)))
     if not guarantees:
         return list(slices)
-    kept = satisfiable(all_known(guarantees), query.condition.pruning, query.schema)
-    return [slices[number] for number in np.flatnonzero(kept).tolist()]
+    mask = satisfiable(all_known(guarantees), query.condition.pruning, query.schema)
+    return [slices[number] for number in np.flatnonzero(mask).tolist()]
 
 
 def files_of(slices: Sequence[FileSlice]) -> SliceFiles:
@@ -139,13 +139,13 @@ def partitions_by_statistics(
     if query.condition is None or query.condition.pruning is None:
         return list(partitions)
     count = len(partitions)
-    wanted = partitions if count <= _MANY_PARTITIONS else None
+    partition_filter = partitions if count <= _MANY_PARTITIONS else None
     rows = SliceFiles(partitions, range(count), [False] * count, count)
     guarantees = []
-    keys = read_stats(table, PartitionKind.PARTITION_STATS, RECORD_KEY, pa.string(), wanted)
+    keys = read_stats(table, PartitionKind.PARTITION_STATS, RECORD_KEY, pa.string(), partition_filter)
     for leaf in leaves:
         if exact_in_partitions(leaf.kind):
-            stats = read_stats(table, PartitionKind.PARTITION_STATS, leaf.name, leaf.kind, wanted)
+            stats = read_stats(table, PartitionKind.PARTITION_STATS, leaf.name, leaf.kind, partition_filter)
             stats = of_all_rows(stats, keys)
             ranges = joined_ranges(stats, rows)
             # Files that are older than a column have null in it, and no statistics.
@@ -153,8 +153,8 @@ def partitions_by_statistics(
             guarantees.append(range_guarantees(leaf.expression, ranges))
     if not guarantees:
         return list(partitions)
-    kept = satisfiable(all_known(guarantees), query.condition.pruning, query.schema)
-    return [partitions[number] for number in np.flatnonzero(kept).tolist()]
+    mask = satisfiable(all_known(guarantees), query.condition.pruning, query.schema)
+    return [partitions[number] for number in np.flatnonzero(mask).tolist()]
 
 
 def of_all_rows(stats: pa.Table, keys: pa.Table) -> pa.Table:
@@ -166,8 +166,8 @@ def of_all_rows(stats: pa.Table, keys: pa.Table) -> pa.Table:
         stats: of a column.
         keys: of record keys, which every file has.
     """
-    places = pc.index_in(stats["name"], value_set=keys["name"].combine_chunks())
-    rows = keys["value_count"].combine_chunks().take(places.combine_chunks())
+    indices = pc.index_in(stats["name"], value_set=keys["name"].combine_chunks())
+    rows = keys["value_count"].combine_chunks().take(indices.combine_chunks())
     return stats.filter(pc.fill_null(pc.and_(stats["is_tight"], pc.equal(stats["value_count"], rows)), False))
 
 
@@ -203,8 +203,8 @@ def is_rising(definition: IndexDefinition, column: pa.DataType) -> bool:
     """
     function, of_time = definition.function, pt.is_date32(column) or _is_timestamp(column)
     if function in ("date_format", "from_unixtime"):
-        kind = pt.is_integer(column) if function == "from_unixtime" else of_time
-        return bool(kind) and _ordered_pattern(definition) is not None
+        has_fitting_type = pt.is_integer(column) if function == "from_unixtime" else of_time
+        return bool(has_fitting_type) and _ordered_pattern(definition) is not None
     if function in ("date_add", "date_sub"):
         return of_time and _added_days(definition) is not None
     return function in ("year", "to_date") and of_time
@@ -251,8 +251,8 @@ def column_ranges(definition: IndexDefinition, ranges: pa.Table, column: pa.Data
     return pa.table(columns)
 
 
-def _is_timestamp(kind: pa.DataType) -> bool:
-    return bool(pt.is_timestamp(kind) and kind.unit in ("us", "ms"))
+def _is_timestamp(data_type: pa.DataType) -> bool:
+    return bool(pt.is_timestamp(data_type) and data_type.unit in ("us", "ms"))
 
 
 def _added_days(definition: IndexDefinition) -> int | None:
@@ -308,12 +308,12 @@ def _printed_micros(pattern: TimePattern, texts: pa.Array, behind: bool) -> pa.A
         pc.fill_null(pc.match_substring_regex(texts, f"^{expected}$"), False), texts, pa.scalar(None, pa.string())
     )
     numbers: dict[str, pa.Array] = {}
-    place, last = 0, "y"
+    start, last = 0, "y"
     for letter, width in pattern:
-        stop = place + (int(width) if letter else len(str(width)))
+        stop = start + (int(width) if letter else len(str(width)))
         if letter:
-            numbers[letter], last = pc.utf8_slice_codeunits(texts, place, stop).cast(pa.int64()), letter
-        place = stop
+            numbers[letter], last = pc.utf8_slice_codeunits(texts, start, stop).cast(pa.int64()), letter
+        start = stop
     if behind:
         numbers[last] = pc.add(numbers[last], 1)
     months = pc.multiply(pc.subtract(numbers["y"], 1970), 12)
@@ -326,8 +326,8 @@ def _printed_micros(pattern: TimePattern, texts: pa.Array, behind: bool) -> pa.A
     return micros
 
 
-def _quoted_for_regex(text: str) -> str:
-    return "".join(f"\\x{{{ord(char):x}}}" for char in text)
+def _quoted_for_regex(literal: str) -> str:
+    return "".join(f"\\x{{{ord(char):x}}}" for char in literal)
 
 
 def _as_column_values(micros: pa.Array, column: pa.DataType) -> pa.Array:
@@ -428,36 +428,39 @@ def slices_by_expression(
         values = values_of(definition, condition, query.schema)
         return list(slices) if values is None else slices_by_filters(table, definition.name, slices, values)
     column = definition.columns[0]
-    kind = query.schema.field(column).type
+    column_type = query.schema.field(column).type
     expression = find_expression(definition, query.schema, "UTC")
     paths = list(dict.fromkeys(file_slice.partition for file_slice in slices))
     stats = read_expression_stats(table, definition.name, column, expression.result, paths)
     if not stats.num_rows:
         return list(slices)
     ranges = joined_ranges(stats, files_of(slices))
-    if is_rising(definition, kind):
-        kept = _files_by_column_range(definition, column_ranges(definition, ranges, kind), query, kind)
+    if is_rising(definition, column_type):
+        mask = _files_by_column_range(definition, column_ranges(definition, ranges, column_type), query, column_type)
     else:
         values = values_of(definition, condition, query.schema)
         if values is None:
             return list(slices)
         guarantees = range_guarantees(pc.field(_VALUE_COLUMN), ranges)
-        kept = satisfiable(
+        mask = satisfiable(
             guarantees, pc.field(_VALUE_COLUMN).isin(values), pa.schema([(_VALUE_COLUMN, expression.result)])
         )
-    return [slices[number] for number in np.flatnonzero(kept).tolist()]
+    return [slices[number] for number in np.flatnonzero(mask).tolist()]
 
 
 def _files_by_column_range(
-    definition: IndexDefinition, ranges: pa.Table, query: Query, kind: pa.DataType
+    definition: IndexDefinition, ranges: pa.Table, query: Query, column_type: pa.DataType
 ) -> np.ndarray:
     condition, field = query.condition, pc.field(definition.columns[0])
     everything = np.ones(len(ranges), bool)
     if condition is None or condition.pruning is None:
         return everything
-    ends = wraps_around(definition, kind)
+    ends = wraps_around(definition, column_type)
     if ends is not None:
-        beyond = [field < pc.scalar(pa.scalar(ends[0], kind)), field > pc.scalar(pa.scalar(ends[1], kind))]
+        beyond = [
+            field < pc.scalar(pa.scalar(ends[0], column_type)),
+            field > pc.scalar(pa.scalar(ends[1], column_type)),
+        ]
         if satisfiable(beyond, condition.pruning, query.schema).any():
             return everything
     return satisfiable(range_guarantees(field, ranges), condition.pruning, query.schema)
@@ -479,8 +482,8 @@ def slices_by_filters(
     Raises:
         CorruptFile: the filters are damaged.
     """
-    asked = [each for each in slices if each.base is not None and not each.logs]
-    keys = {bloom_filter_key(each.partition, each.base.name): each for each in asked if each.base is not None}
+    plain_slices = [each for each in slices if each.base is not None and not each.logs]
+    keys = {bloom_filter_key(each.partition, each.base.name): each for each in plain_slices if each.base is not None}
     if not keys or len(keys) > MOST_FILTERS:
         return list(slices)
     newest, schemas = newest_records(table.lookup(where, pa.array([key.encode() for key in keys], pa.binary())))

@@ -240,8 +240,8 @@ def record_keys_of_condition(condition: Condition, spec: KeySpec, schema: pa.Sch
     named = [column for column in columns if column is not None]
     if len(named) < len(names) or not 0 < prod(map(len, named)) <= _MOST_LOOKED_UP_KEYS:
         return None
-    places = np.indices([len(column) for column in named]).reshape(len(named), -1)
-    rows = [column.take(pa.array(numbers)) for column, numbers in zip(named, places, strict=True)]
+    indices = np.indices([len(column) for column in named]).reshape(len(named), -1)
+    rows = [column.take(pa.array(numbers)) for column, numbers in zip(named, indices, strict=True)]
     return build_record_keys(spec, pa.table(rows, names=list(names)))
 
 
@@ -490,11 +490,11 @@ def chosen_by_statistics(table_at: TableAt, slices: list[FileSlice], plan: Query
 def _selected(read: _Read, *, explained: bool) -> Selection | None:
     """Return the selection; None: an index says what is stored now, and that is not this state."""
     unused: list[UnusedIndex] = []
-    kept, narrowed = _folded(read, _by_names(read), Candidates(), unused)
-    prune = None if kept.partitions is None else partial(prune_partitions, read.table_at, query=read.plan)
+    candidates, narrowed = _folded(read, _by_names(read), Candidates(), unused)
+    prune = None if candidates.partitions is None else partial(prune_partitions, read.table_at, query=read.plan)
     pin = partial(pinned_slices, read.table_at, listing=read.listing, prune=prune)
-    slices = pin(None) if explained else pin(kept.partitions, groups=kept.groups)
-    if not _is_current(read, kept, slices, [skipper for skipper, _ in narrowed]):
+    slices = pin(None) if explained else pin(candidates.partitions, groups=candidates.groups)
+    if not _is_current(read, candidates, slices, [skipper for skipper, _ in narrowed]):
         return None
     if read.query != "snapshot":
         slices = [replace(each, logs=()) for each in slices if each.base is not None]
@@ -502,7 +502,7 @@ def _selected(read: _Read, *, explained: bool) -> Selection | None:
     for skipper, left in narrowed if explained else ():
         slices = left.of(slices)
         steps.append((skipper.name, slices))
-    slices, by_files = _folded(read, _by_files(read, kept.by), slices, unused)
+    slices, by_files = _folded(read, _by_files(read, candidates.by), slices, unused)
     steps += [(skipper.name, left) for skipper, left in by_files] if explained else []
     return Selection(slices, tuple(steps), tuple(unused) if explained else ())
 
@@ -526,12 +526,14 @@ def _folded(
     return left, used
 
 
-def _is_current(read: _Read, kept: Candidates, slices: list[FileSlice], used: Sequence[Skipper[Candidates]]) -> bool:
+def _is_current(
+    read: _Read, candidates: Candidates, slices: list[FileSlice], used: Sequence[Skipper[Candidates]]
+) -> bool:
     """Return whether what indexes say is stored now is what the state has."""
     if not any(skipper.of_newest for skipper in used):
         return True
-    partitions = frozenset(kept.partitions or ())
-    named = {(path, file_id) for path, file_id in kept.groups or () if path in partitions}
+    partitions = frozenset(candidates.partitions or ())
+    named = {(path, file_id) for path, file_id in candidates.groups or () if path in partitions}
     if not named <= {(file_slice.partition, file_slice.file_id) for file_slice in slices}:
         return False
     table_at = read.table_at
@@ -558,11 +560,11 @@ def _by_names(read: _Read) -> Iterator[Skipper[Candidates]]:
         yield Skipper(_PARTITION_STATS, _by_partition_stats, of_newest=True)
 
 
-def _by_partition_values(read: _Read, kept: Candidates) -> Candidates:
+def _by_partition_values(read: _Read, candidates: Candidates) -> Candidates:
     return Candidates(prune_partitions(read.table_at, read.listing.candidates(), read.plan))
 
 
-def _by_record_index(read: _Read, kept: Candidates) -> Candidates | NotUsed:
+def _by_record_index(read: _Read, candidates: Candidates) -> Candidates | NotUsed:
     """Return the file groups of the rows with the keys that the filter names."""
     if read.condition is None or not read.condition.values:
         return NotUsed(_NO_VALUES)
@@ -571,7 +573,7 @@ def _by_record_index(read: _Read, kept: Candidates) -> Candidates | NotUsed:
         return NotUsed("base files alone are read")
     if read.keys is None:
         return NotUsed("")
-    return _within(kept, groups_of_keys(read.metadata(), read.keys, kept.partitions), _RECORD_INDEX)
+    return _within(candidates, groups_of_keys(read.metadata(), read.keys, candidates.partitions), _RECORD_INDEX)
 
 
 def _by_secondary_indexes(read: _Read, condition: Condition) -> Iterator[Skipper[Candidates]]:
@@ -595,26 +597,28 @@ def _left_out(name: str, reason: NotUsed) -> Skipper[T]:
 
 
 def _by_values(
-    read: _Read, kept: Candidates, *, index: IndexDefinition, values: pa.Array, is_first: bool
+    read: _Read, candidates: Candidates, *, index: IndexDefinition, values: pa.Array, is_first: bool
 ) -> Candidates | NotUsed:
     """Return the file groups of the rows with the indexed values that the filter names."""
-    if kept.groups is not None:
+    if candidates.groups is not None:
         return NotUsed("")
     if read.is_mor and not is_first:
         # Hudi 1.2.0 leaves the others as they were when it writes logs: they would lose rows.
         return NotUsed("of a merge-on-read table Hudi keeps the first secondary index only")
-    return _within(kept, groups_of_values(read.metadata(), index, values, kept.partitions), index.name)
+    return _within(candidates, groups_of_values(read.metadata(), index, values, candidates.partitions), index.name)
 
 
-def _within(kept: Candidates, groups: Groups, by: str) -> Candidates:
+def _within(candidates: Candidates, groups: Groups, by: str) -> Candidates:
     paths = {path for path, _ in groups}
-    return Candidates(sorted(paths if kept.partitions is None else paths.intersection(kept.partitions)), groups, by)
+    return Candidates(
+        sorted(paths if candidates.partitions is None else paths.intersection(candidates.partitions)), groups, by
+    )
 
 
-def _by_partition_stats(read: _Read, kept: Candidates) -> Candidates | NotUsed:
+def _by_partition_stats(read: _Read, candidates: Candidates) -> Candidates | NotUsed:
     """Return the partitions that may have rows, by the statistics of partitions."""
-    partitions, config = kept.partitions, read.table_at.config
-    if partitions is None or kept.groups is not None:
+    partitions, config = candidates.partitions, read.table_at.config
+    if partitions is None or candidates.groups is not None:
         return NotUsed("")
     if len(partitions) <= FEW_PARTITIONS:
         return NotUsed(f"{len(partitions)} partitions are listed sooner")
@@ -750,16 +754,16 @@ def _bytes_to_read(table_at: TableAt, file: BaseFile, plan: Query) -> int:
     """Return the bytes of the row groups that may have rows; of all of them the size of the file."""
     with reading(file.path), computing():
         choose = chosen_row_groups(table_at, file, plan)
-        metadata, kept = (
+        metadata, row_groups = (
             _row_groups_of_scan(table_at.client, file, plan)
             if choose is None
             else _row_groups_by_footer(table_at.client, file, choose)
         )
     if not metadata.num_rows:
         return 0  # a file whose rows were all deleted says nothing of its columns
-    if len(kept) == metadata.num_row_groups:
+    if len(row_groups) == metadata.num_row_groups:
         return file.size
-    groups = [metadata.row_group(number) for number in kept]
+    groups = [metadata.row_group(number) for number in row_groups]
     return sum(group.column(number).total_compressed_size for group in groups for number in range(group.num_columns))
 
 
@@ -784,5 +788,5 @@ def _row_groups_of_scan(client: TableClient, file: BaseFile, plan: Query) -> tup
     if not fragment.metadata.num_rows:
         return fragment.metadata, []
     condition = None if plan.condition is None else plan.condition.pruning
-    kept = fragment.subset(filter=condition, schema=plan.schema).row_groups
-    return fragment.metadata, [group.id for group in kept]
+    row_groups = fragment.subset(filter=condition, schema=plan.schema).row_groups
+    return fragment.metadata, [group.id for group in row_groups]

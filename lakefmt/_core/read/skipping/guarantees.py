@@ -110,11 +110,11 @@ def joined_ranges(stats: pa.Table, files: SliceFiles, since: int = 0) -> pa.Tabl
     counts = stats["name"].value_counts()
     twice = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
     stats = stats.filter(pc.invert(pc.is_in(stats["name"], value_set=twice))) if len(twice) else stats
-    places = pc.index_in(files.names, value_set=stats["name"].combine_chunks())
+    indices = pc.index_in(files.names, value_set=stats["name"].combine_chunks())
     if since:
-        places = pc.if_else(files.older_than(since), pa.scalar(None, places.type), places)
+        indices = pc.if_else(files.older_than(since), pa.scalar(None, indices.type), indices)
     return joined_records(
-        pa.table({name: stats[name].combine_chunks().take(places) for name in _RECORD_COLUMNS}), files
+        pa.table({name: stats[name].combine_chunks().take(indices) for name in _RECORD_COLUMNS}), files
     )
 
 
@@ -147,27 +147,32 @@ def _counts_or_minus_one(values: pa.Array) -> I64:
     return numbers
 
 
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pt.is_string(kind) or pt.is_large_string(kind) or pt.is_binary(kind) or pt.is_large_binary(kind))
+def _is_text(data_type: pa.DataType) -> bool:
+    return bool(
+        pt.is_string(data_type)
+        or pt.is_large_string(data_type)
+        or pt.is_binary(data_type)
+        or pt.is_large_binary(data_type)
+    )
 
 
-def _tells_nulls(kind: pa.DataType) -> bool:
+def _tells_nulls(data_type: pa.DataType) -> bool:
     """Return whether statistics with nulls alone mean that there are only nulls."""
     # Some releases say the same of texts that are too long for a footer, and of Spark's old timestamps.
-    return not (_is_text(kind) or pt.is_timestamp(kind))
+    return not (_is_text(data_type) or pt.is_timestamp(data_type))
 
 
 def _has_range(low: pa.Array, high: pa.Array) -> Mask:
     """Return where both ends are values that all others lie between."""
-    kind = low.type
+    data_type = low.type
     is_usable = pc.and_(pc.is_valid(low), pc.is_valid(high))
-    if pt.is_floating(kind):
-        zero = pa.scalar(0.0, kind)
+    if pt.is_floating(data_type):
+        zero = pa.scalar(0.0, data_type)
         # Of values with NaN some releases store zero as both ends.
         zeros = pc.and_(pc.equal(low, zero), pc.equal(high, zero))
         is_usable = pc.and_(is_usable, pc.invert(pc.fill_null(zeros, True)))
         is_usable = pc.and_(is_usable, pc.invert(pc.fill_null(pc.or_(pc.is_nan(low), pc.is_nan(high)), True)))
-    if pt.is_string(kind) or pt.is_large_string(kind):
+    if pt.is_string(data_type) or pt.is_large_string(data_type):
         other = [pc.fill_null(pc.match_substring_regex(end, _ORDERED_DIFFERENTLY), True) for end in (low, high)]
         is_usable = pc.and_(is_usable, pc.invert(pc.or_(*other)))
     in_order = pc.fill_null(pc.less_equal(low, high), False)
@@ -181,9 +186,9 @@ def _outermost(ends: pa.Array, slices: I64, count: int, counts: Mask, order: str
     parts = pa.table({"slice": slices[rows], "end": ends.take(pa.array(rows))})
     ordered = pc.sort_indices(parts, sort_keys=[("slice", "ascending"), ("end", order)]).to_numpy()
     numbers, firsts = np.unique(slices[rows][ordered], return_index=True)
-    places = np.full(count, -1, np.int64)
-    places[numbers] = rows[ordered[firsts]]
-    return ends.take(pa.array(places, mask=places < 0))
+    indices = np.full(count, -1, np.int64)
+    indices[numbers] = rows[ordered[firsts]]
+    return ends.take(pa.array(indices, mask=indices < 0))
 
 
 def range_guarantees(column: pc.Expression, ranges: pa.Table) -> list[pc.Expression | None]:
@@ -214,7 +219,7 @@ def all_known(parts: Sequence[Sequence[pc.Expression | None]]) -> list[pc.Expres
     return [reduce(lambda a, b: a & b, row) if row else None for row in rows]
 
 
-def exact_in_partitions(kind: pa.DataType) -> bool:
+def exact_in_partitions(data_type: pa.DataType) -> bool:
     """Return whether ranges of whole partitions can be relied on for a type.
 
     A range of a partition leaves out files whose ends are not known: floats with NaN, long texts, Spark's old timestamps.
@@ -223,7 +228,7 @@ def exact_in_partitions(kind: pa.DataType) -> bool:
         >>> exact_in_partitions(pa.int64()), exact_in_partitions(pa.string())
         (True, False)
     """
-    return _tells_nulls(kind) and not pt.is_floating(kind)
+    return _tells_nulls(data_type) and not pt.is_floating(data_type)
 
 
 class Leaf(NamedTuple):
@@ -259,13 +264,13 @@ def statistic_columns(
     return [leaf for field in fields for leaf in _leaf_columns((field.name,), field.type)]
 
 
-def _leaf_columns(path: tuple[str, ...], kind: pa.DataType) -> Iterator[Leaf]:
-    if pt.is_struct(kind):
-        for number in range(kind.num_fields):
-            if "." not in kind.field(number).name:
-                yield from _leaf_columns((*path, kind.field(number).name), kind.field(number).type)
-    elif not (pt.is_nested(kind) or isinstance(kind, pa.BaseExtensionType)):
-        yield Leaf(".".join(path), pc.field(path[0]) if len(path) == 1 else pc.field(*path), kind)
+def _leaf_columns(path: tuple[str, ...], data_type: pa.DataType) -> Iterator[Leaf]:
+    if pt.is_struct(data_type):
+        for number in range(data_type.num_fields):
+            if "." not in data_type.field(number).name:
+                yield from _leaf_columns((*path, data_type.field(number).name), data_type.field(number).type)
+    elif not (pt.is_nested(data_type) or isinstance(data_type, pa.BaseExtensionType)):
+        yield Leaf(".".join(path), pc.field(path[0]) if len(path) == 1 else pc.field(*path), data_type)
 
 
 def alterations(table_at: TableAt, columns: Iterable[str]) -> dict[str, int | None]:
@@ -296,7 +301,7 @@ def _since(column: str, now: SchemaHistory | None, newest: SchemaHistory | None)
 def row_groups_left(
     metadata: pq.FileMetaData,
     stored: pa.Schema,
-    places: ColumnPlaces | None,
+    column_places: ColumnPlaces | None,
     condition: Condition,
     schema: pa.Schema,
     config: TableConfig,
@@ -306,7 +311,7 @@ def row_groups_left(
     Parameters:
         metadata: the file's footer.
         stored: the columns that it has.
-        places: where the columns of today are in it; None: under their names.
+        column_places: where the columns of today are in it; None: under their names.
         condition: of rows.
         schema: the columns of today.
         config: the table's properties.
@@ -316,22 +321,22 @@ def row_groups_left(
     if condition.pruning is None or config.drop_partition_columns or not every:
         return every
     leaves = statistic_columns(condition, schema, config, merged=False)
-    by_leaf = [_row_group_guarantees(metadata, stored, places, leaf) for leaf in leaves]
+    by_leaf = [_row_group_guarantees(metadata, stored, column_places, leaf) for leaf in leaves]
     guarantees = [each for each in by_leaf if each is not None]
     if not guarantees:
         return every
     try:
-        kept = satisfiable(all_known(guarantees), condition.pruning, schema)
+        mask = satisfiable(all_known(guarantees), condition.pruning, schema)
     except pa.ArrowException:
         return every  # the rows tell what is wrong with the filter
-    return [number for number in every if kept[number]]
+    return [number for number in every if mask[number]]
 
 
 def _row_group_guarantees(
-    metadata: pq.FileMetaData, stored: pa.Schema, places: ColumnPlaces | None, leaf: Leaf
+    metadata: pq.FileMetaData, stored: pa.Schema, column_places: ColumnPlaces | None, leaf: Leaf
 ) -> list[pc.Expression | None] | None:
     """Return what is true of a column in each row group; None: nothing is known of any."""
-    if places is not None and not places.stays_inside(leaf.name.split(".")):
+    if column_places is not None and not column_places.stays_inside(leaf.name.split(".")):
         return None
     numbers = [n for n in range(metadata.num_columns) if metadata.schema.column(n).path == leaf.name]
     field = field_at(stored, leaf.name) if len(numbers) == 1 else None

@@ -640,7 +640,7 @@ class LocalObjectWriter:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         # Bytes that cannot be flushed are discarded with the file.
         with contextlib.suppress(OSError):

@@ -52,7 +52,7 @@ class ProcessLock:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.release()
 
@@ -181,8 +181,8 @@ def process_locks(store: object) -> SupportsProcessLocks | None:
 
 
 @lru_cache(maxsize=64)
-def _can_lock(kind: Hashable) -> bool:
-    return all(callable(getattr(kind, name, None)) for name in ("hold", "put_held", "is_held", "touch"))
+def _can_lock(store_class: Hashable) -> bool:
+    return all(callable(getattr(store_class, name, None)) for name in ("hold", "put_held", "is_held", "touch"))
 
 
 def hold_file(path: Path) -> ProcessLock | None:

@@ -98,7 +98,7 @@ class BodyCut(Exception):
     """The body of an answer was shorter than the answer said."""
 
 
-def check_length(data: bytes, wanted: int, name: str) -> bytes:
+def check_length(data: bytes, length: int, name: str) -> bytes:
     """Return `data` when it has the length that the store told.
 
     Raises:
@@ -108,8 +108,8 @@ def check_length(data: bytes, wanted: int, name: str) -> bytes:
         >>> check_length(b"abc", 3, "a")
         b'abc'
     """
-    if len(data) != wanted:
-        raise BodyCut(f"{len(data):,} of {wanted:,} bytes of {name!r} arrived")
+    if len(data) != length:
+        raise BodyCut(f"{len(data):,} of {length:,} bytes of {name!r} arrived")
     return data
 
 
@@ -123,7 +123,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _is_called(error: BaseException | None, names: frozenset[str]) -> bool:
-    return error is not None and any(kind.__name__ in names for kind in type(error).__mro__)
+    return error is not None and any(error_type.__name__ in names for error_type in type(error).__mro__)
 
 
 def _is_answer(error: BaseException) -> bool:
@@ -201,7 +201,7 @@ def is_throttled(error: BaseException) -> bool:
     """
     if status_of(error) in _SLOWER_STATUS or _code_of(error) in _SLOWER_CODES:
         return True
-    return any("Throttl" in kind.__name__ for link in _chain(error) for kind in type(link).__mro__)
+    return any("Throttl" in error_type.__name__ for link in _chain(error) for error_type in type(link).__mro__)
 
 
 def _passes(error: BaseException) -> bool:
@@ -209,7 +209,7 @@ def _passes(error: BaseException) -> bool:
         return True
     if isinstance(error, OSError) and error.errno is not None and is_transient_code(error.errno):
         return True
-    return any(word in kind.__name__ for kind in type(error).__mro__ for word in _TRANSIENT_WORDS)
+    return any(word in error_type.__name__ for error_type in type(error).__mro__ for word in _TRANSIENT_WORDS)
 
 
 def may_have_happened(error: BaseException) -> bool:
@@ -252,8 +252,8 @@ def describe(error: BaseException) -> str:
     """
     status = status_of(error)
     words = " ".join(str(error).split())[:500]
-    kind = type(error).__name__ + (f" (status {status})" if status is not None else "")
-    return f"{kind}: {words}" if words else kind
+    label = type(error).__name__ + (f" (status {status})" if status is not None else "")
+    return f"{label}: {words}" if words else label
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -119,11 +119,11 @@ class S3Objects:
 
     async def _fetch(self, key: str, span: str | None, limit: int | None) -> tuple[bytes, Answer]:
         """Return an object's first `limit` bytes with the answer; a body that was cut is asked for again, as often as s3fs asks."""
-        wanted = {} if span is None else {"Range": span}
+        range_option = {} if span is None else {"Range": span}
         attempts: int = self._fs.retries
         for attempt in range(attempts):
             # s3fs repeats this request by itself, but not the reading of the answer's body.
-            answer = await self._fs._call_s3("get_object", Bucket=self._bucket, Key=key, **wanted)
+            answer = await self._fs._call_s3("get_object", Bucket=self._bucket, Key=key, **range_option)
             try:
                 return await _whole_body(answer, limit, key), answer
             except Exception as error:
@@ -271,8 +271,8 @@ class S3Objects:
     def _remove_keys(self, keys: list[str]) -> dict[str, str]:
         failed: dict[str, str] = {}
         for first in range(0, len(keys), _DELETE_AT_ONCE):
-            wanted = [{"Key": key} for key in keys[first : first + _DELETE_AT_ONCE]]
-            answer = self._call("delete_objects", Delete={"Objects": wanted, "Quiet": True})
+            objects = [{"Key": key} for key in keys[first : first + _DELETE_AT_ONCE]]
+            answer = self._call("delete_objects", Delete={"Objects": objects, "Quiet": True})
             errors = [error for error in answer.get("Errors", ()) if error.get("Code") != "NoSuchKey"]
             failed |= {error["Key"][len(self._start) :]: str(error.get("Code")) for error in errors}
         return failed

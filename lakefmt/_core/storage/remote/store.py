@@ -246,9 +246,9 @@ class _RangeFile:
         first = self.size - len(self._end)  # of what is at hand
         data = self._end[max(0, start - first) : max(0, stop - first)]
         if start < min(stop, first):
-            wanted = min(stop, first) - start
-            before = self._objects.get_range(self._name, start, wanted)
-            data = before + data if len(before) == wanted else before
+            num_bytes = min(stop, first) - start
+            before = self._objects.get_range(self._name, start, num_bytes)
+            data = before + data if len(before) == num_bytes else before
         self._position += len(data)
         return data
 
@@ -308,22 +308,22 @@ class _CheckedFile:
             StorageError: the store failed, or gave less than that again and again.
         """
         rest = max(0, self._size - self._position)
-        wanted = rest if length is None or length < 0 else min(length, rest)
-        data: bytes = self._ask("read", self._path, lambda: self._range(wanted)) if wanted else b""
+        num_bytes = rest if length is None or length < 0 else min(length, rest)
+        data: bytes = self._ask("read", self._path, lambda: self._range(num_bytes)) if num_bytes else b""
         self._position += len(data)
         return data
 
-    def _range(self, wanted: int) -> bytes:
+    def _range(self, num_bytes: int) -> bytes:
         data = b""
         for pause in _SHORT_READ_PAUSES:
             if pause:
                 time.sleep(pause)
             self._file.seek(self._position + len(data))
-            while len(data) < wanted and (part := self._file.read(wanted - len(data))):
+            while len(data) < num_bytes and (part := self._file.read(num_bytes - len(data))):
                 data = data + part if data else part
-            if len(data) == wanted:
+            if len(data) == num_bytes:
                 return data
-        return check_length(data, wanted, self._path)
+        return check_length(data, num_bytes, self._path)
 
 
 #: Services that are asked for more than every file system of fsspec can do.
@@ -395,10 +395,10 @@ class RemoteStore:
         if hasattr(fs, "dircache"):
             fs.dircache.use_listings_cache = False
         fs.invalidate_cache()
-        kind = next(
+        objects_class = next(
             (_OBJECTS_OF_SCHEME[protocol] for protocol in protocols if protocol in _OBJECTS_OF_SCHEME), FsspecObjects
         )
-        self._objects: RemoteObjects = kind(fs, self._root)
+        self._objects: RemoteObjects = objects_class(fs, self._root)
         self._written = WrittenFooters()
         if not self._objects.conditional:
             _log.warning(
@@ -652,8 +652,8 @@ class RemoteStore:
             return unknown_option(wrong, frozenset(), self.url.partition("://")[0])
         what = repr(name) if name else "the base"
         why = self._redact(describe(error))
-        text = f"cannot {doing} {what} in {self.url}: {why}"
-        return StorageError(text, transient=is_transient(error), throttled=is_throttled(error))
+        message = f"cannot {doing} {what} in {self.url}: {why}"
+        return StorageError(message, transient=is_transient(error), throttled=is_throttled(error))
 
 
 class RemoteObjectWriter:
@@ -713,7 +713,7 @@ class RemoteObjectWriter:
         return Payload.of_file(self._path)
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         with contextlib.suppress(OSError):
             self.file.close()

@@ -388,11 +388,11 @@ def obsolete_names(
         >>> obsolete_names(names, known)
         ('manifest_1', '1_1_0.parquet')
     """
-    kept = sorted(manifests, reverse=True)[: _KEPT_MANIFESTS + merged_levels]
-    if len(kept) == len(manifests):
+    kept_numbers = sorted(manifests, reverse=True)[: _KEPT_MANIFESTS + merged_levels]
+    if len(kept_numbers) == len(manifests):
         return ()
-    needed = {file.name for number in kept for file in manifests[number]}
-    old = [f"manifest_{number}" for number in sorted(manifests.keys() - set(kept))]
+    needed = {file.name for number in kept_numbers for file in manifests[number]}
+    old = [f"manifest_{number}" for number in sorted(manifests.keys() - set(kept_numbers))]
     files = sorted(name for name in names if _HISTORY_FILE_NAME.fullmatch(name) and name not in needed)
     return tuple(name for name in (*old, *files) if name in names)
 
@@ -418,8 +418,8 @@ def load_manifest(store: ObjectStore, directory: str) -> tuple[int, list[History
     """
     number = 0
     try:
-        text = store.read(f"{directory}/_version_", 64).strip()
-        number = int(text) if text.isdigit() and len(text) < 10 else 0
+        raw_number = store.read(f"{directory}/_version_", 64).strip()
+        number = int(raw_number) if raw_number.isdigit() and len(raw_number) < 10 else 0
     except ObjectNotFound:
         pass
     if not number:

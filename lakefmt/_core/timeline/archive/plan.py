@@ -190,10 +190,10 @@ def _compaction_edge(timeline: Timeline, rules: ArchiveRules) -> list[_Edge]:
         return []
     compacted = max((i.time for i in timeline.completed_of(Action.COMMIT)), default=None)
     deltas = [i.time for i in timeline.completed_of(Action.DELTA_COMMIT) if i.time > (compacted or "")]
-    kept = deltas[-rules.delta_commits :]
-    if not kept:
+    latest_deltas = deltas[-rules.delta_commits :]
+    if not latest_deltas:
         return []
-    first = compacted if compacted is not None and len(deltas) < rules.delta_commits else kept[0]
+    first = compacted if compacted is not None and len(deltas) < rules.delta_commits else latest_deltas[0]
     return [(first, f"{first}, from which on the trigger of compactions counts deltacommits")]
 
 

@@ -150,10 +150,10 @@ class History:
             ObjectNotFound: the archive was merged meanwhile; load it again.
             CorruptFile: the archive is damaged.
         """
-        place = self._places.get((instant.time, comparable_action(instant.action)))
-        if place is None:
+        location = self._places.get((instant.time, comparable_action(instant.action)))
+        if location is None:
             raise InstantNotFound(f"no instant {instant.time} in the archived timeline")
-        index, row = place
+        index, row = location
         return index.body(row)
 
     def transition(self, instant: Instant) -> InstantTime | None:
@@ -256,26 +256,26 @@ class HistoryStore:
             CorruptFile: a manifest or an archive file is damaged.
             StorageError: the store failed.
         """
-        wanted = {(i.time, comparable_action(i.action)): i for i in instants}
+        instants_by_key = {(i.time, comparable_action(i.action)): i for i in instants}
         try:
-            held = self._held_of_sorted(wanted) if self._layout == 2 else self._held_of_logs(wanted)
+            held = self._held_of_sorted(instants_by_key) if self._layout == 2 else self._held_of_logs(instants_by_key)
         except ObjectNotFound:
-            held = self._held_of_sorted(wanted) if self._layout == 2 else self._held_of_logs(wanted)
-        return [instant for key, instant in wanted.items() if key in held]
+            held = self._held_of_sorted(instants_by_key) if self._layout == 2 else self._held_of_logs(instants_by_key)
+        return [instant for key, instant in instants_by_key.items() if key in held]
 
-    def _held_of_sorted(self, wanted: Mapping[_TimeAndAction, Instant]) -> set[_TimeAndAction]:
-        times = sorted(time for time, _ in wanted)
+    def _held_of_sorted(self, instants_by_key: Mapping[_TimeAndAction, Instant]) -> set[_TimeAndAction]:
+        times = sorted(time for time, _ in instants_by_key)
         held: set[_TimeAndAction] = set()
         for file in load_manifest(self._store, self._directory)[1]:
             low, high = sorted((file.first, file.last))
             if bisect_left(times, low) < bisect_right(times, high):
-                held |= self._actions(file.name, file.size) & wanted.keys()
+                held |= self._actions(file.name, file.size) & instants_by_key.keys()
         return held
 
-    def _held_of_logs(self, wanted: Mapping[_TimeAndAction, Instant]) -> set[_TimeAndAction]:
+    def _held_of_logs(self, instants_by_key: Mapping[_TimeAndAction, Instant]) -> set[_TimeAndAction]:
         held: set[_TimeAndAction] = set()
         for name, size in reversed(self._logs.files()):
-            here = self._actions(name, size) & wanted.keys()
+            here = self._actions(name, size) & instants_by_key.keys()
             if not here:
                 break
             held |= here
@@ -290,9 +290,9 @@ class HistoryStore:
     def _load(self) -> History:
         files = self._sorted_files() if self._layout == 2 else self._logs.files()
         read = self._index_sorted_file if self._layout == 2 else self._index_log
-        kept = {key: self._indexes.get(key) or read(*key) for key in files}
-        self._indexes = kept
-        return _history_of(kept.values())
+        indexes = {key: self._indexes.get(key) or read(*key) for key in files}
+        self._indexes = indexes
+        return _history_of(indexes.values())
 
     def _index_log(self, name: str, size: int, between: tuple[int, int] = (0, _LAST_TIME)) -> _FileIndex:
         lower, upper = (f"{bound:017}" for bound in between)
@@ -386,14 +386,16 @@ class HistoryStore:
 
 
 def _history_of(indexes: Iterable[_FileIndex]) -> History:
-    places: dict[_TimeAndAction, tuple[_FileIndex, int]] = {}
+    locations: dict[_TimeAndAction, tuple[_FileIndex, int]] = {}
     for index in indexes:
-        places.update(((i.time, _COMPARABLE_ACTIONS[i.action]), (index, row)) for row, i in enumerate(index.instants))
-    ordered = [index.instants[row] for index, row in places.values()]
+        locations.update(
+            ((i.time, _COMPARABLE_ACTIONS[i.action]), (index, row)) for row, i in enumerate(index.instants)
+        )
+    ordered = [index.instants[row] for index, row in locations.values()]
     ordered.sort(key=attrgetter("time"))
-    if len({time for time, _ in places}) < len(ordered):
+    if len({time for time, _ in locations}) < len(ordered):
         ordered.sort(key=lambda i: (i.time, i.action.value))
-    return History(tuple(ordered), places)
+    return History(tuple(ordered), locations)
 
 
 def numbers_of_times(times: pa.ChunkedArray) -> pa.ChunkedArray:

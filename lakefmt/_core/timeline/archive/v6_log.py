@@ -134,8 +134,8 @@ def archive_schema() -> str:
         if kind == "int":
             fields.append({"name": name, "type": ["int", "null"], "default": 1})
             continue
-        text = {"type": "string", "avro.java.string": "String"}
-        held = _defined_once(json.loads(body_schema(kind)), defined) if isinstance(kind, BodyKind) else text
+        string_type = {"type": "string", "avro.java.string": "String"}
+        held = _defined_once(json.loads(body_schema(kind)), defined) if isinstance(kind, BodyKind) else string_type
         fields.append({"name": name, "type": ["null", held], "default": None})
     record = {"type": "record", "name": "HoodieArchivedMetaEntry", "namespace": NAMESPACE, "fields": fields}
     return json.dumps(record, separators=(",", ":"))
@@ -380,15 +380,15 @@ class LogArchive:
             for block in scan_blocks(lambda offset, count: source.read_at(count, offset), size, what):
                 if block.kind is not BlockKind.AVRO_DATA:
                     raise CorruptFile(f"{what} is damaged between bytes {block.start:,} and {block.end:,}")
-                text = block.header.get(HeaderKey.SCHEMA, "")
-                schema = self._schemas.setdefault(text, text)
+                schema_text = block.header.get(HeaderKey.SCHEMA, "")
+                schema = self._schemas.setdefault(schema_text, schema_text)
                 content = _read_content(source, block.content_start, block.content_size, what)
                 for row, datum in enumerate(split_avro_records(content, what)):
                     read = decode_avro_record(datum, schema, what, _INDEX_READER)
                     instant = _instant_of_entry(read, len(datum), what)
                     if instant is not None:
-                        place = (name, block.content_start, block.content_size, row, schema)
-                        entries.append(LogEntry(instant, str(read["stateTransitionTime"] or ""), *place))
+                        location = (name, block.content_start, block.content_size, row, schema)
+                        entries.append(LogEntry(instant, str(read["stateTransitionTime"] or ""), *location))
         return entries
 
     def body(self, entry: LogEntry) -> bytes:
@@ -482,8 +482,8 @@ def _entry_schema(fields: list[dict[str, object]]) -> str:
     return json.dumps({"type": "record", "name": "HoodieArchivedMetaEntry", "namespace": NAMESPACE, "fields": fields})
 
 
-def _optional_field(name: str, kind: object) -> dict[str, object]:
-    return {"name": name, "type": ["null", kind], "default": None}
+def _optional_field(name: str, avro_type: object) -> dict[str, object]:
+    return {"name": name, "type": ["null", avro_type], "default": None}
 
 
 _INDEX_READER = _entry_schema(

@@ -157,10 +157,10 @@ class RetryPolicy:
                 return
             # Who has waited for half of its time asks more often than newcomers do, so that none starves; chance
             # keeps equals from asking in step for ever.
-            wanted = (
+            next_pause = (
                 pause if self.pause is not None or left > self.seconds / 2 else min(pause, longest / _PATIENT_SHARE)
             )
-            time_source.sleep(min(wanted * (0.5 + time_source.jitter() / 2), left))
+            time_source.sleep(min(next_pause * (0.5 + time_source.jitter() / 2), left))
             pause = min(pause * _PAUSE_GROWTH, longest)
 
 

@@ -60,5 +60,5 @@ def ask_service(what: str, doing: str, act: Callable[[], T]) -> T:
     if isinstance(error, LakefmtError):
         raise error
     # The original, whose text may hold what must not be shown, is not chained to it.
-    text = f"cannot {doing} {what}: {_redact_urls(describe(error))}"
-    raise StorageError(text, transient=True, throttled=is_throttled(error))
+    message = f"cannot {doing} {what}: {_redact_urls(describe(error))}"
+    raise StorageError(message, transient=True, throttled=is_throttled(error))

@@ -205,7 +205,7 @@ class BotoLockTable:
             "leaseDuration": str(item.lease_ms),
             "recordVersionNumber": item.version,
         }
-        attributes = {name: {"S": text} for name, text in values.items()}
+        attributes = {name: {"S": value} for name, value in values.items()}
         if seen is None:
             condition: dict[str, Any] = {"ConditionExpression": "attribute_not_exists(#key)"}
             condition["ExpressionAttributeNames"] = {"#key": _KEY}

@@ -109,7 +109,9 @@ def _decode_vouched(content: dict[str, object]) -> Vouched | None:
     if not isinstance(process, dict) or not isinstance(note, str) or "/" in note or not note.startswith(_NOTE_PREFIX):
         return None
     kinds = {"machine": str, "space": str, "pid": int, "started": int}
-    if process.keys() != kinds.keys() or any(type(process[name]) is not kind for name, kind in kinds.items()):
+    if process.keys() != kinds.keys() or any(
+        type(process[name]) is not expected_type for name, expected_type in kinds.items()
+    ):
         return None
     return Vouched(ProcessName(**process), note)
 

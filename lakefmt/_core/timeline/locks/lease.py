@@ -33,11 +33,11 @@ _BUSY_SECONDS = 60.0
 class TimedLease:
     """One tenure of a lock, as its holder sees it."""
 
-    def __init__(self, handle: LockHandle, what: str, time_source: TimeSource, asked: float) -> None:
+    def __init__(self, handle: LockHandle, what: str, time_source: TimeSource, request_time: float) -> None:
         self._handle = handle
         self._what = what
         self._time_source = time_source
-        self._ends = self._end_from(asked)
+        self._ends = self._end_from(request_time)
         self._lost: str | None = None
         # A beat, a check and the release must not overlap: each of them may change what the tenure is called.
         self._busy = Lock()
@@ -112,15 +112,15 @@ class TimedLease:
         raise AssertionError("the last attempt returns or raises")
 
     def _renew(self) -> bool:
-        asked = self._time_source.monotonic()
+        request_time = self._time_source.monotonic()
         if not self._handle.renew():
             return False
-        self._ends = self._end_from(asked)
+        self._ends = self._end_from(request_time)
         return True
 
-    def _end_from(self, asked: float) -> float | None:
+    def _end_from(self, request_time: float) -> float | None:
         valid = self._handle.valid_seconds
-        return None if valid is None else asked + valid
+        return None if valid is None else request_time + valid
 
     def _is_short(self) -> bool:
         valid, ends = self._handle.valid_seconds, self._ends
@@ -169,7 +169,7 @@ class LeasedLock:
         backend = self._backend
         failure: StorageError | None = None
         for _ in self._patience.tries(self._time_source, backend.longest_pause):
-            asked = self._time_source.monotonic()
+            request_time = self._time_source.monotonic()
             try:
                 handle = backend.acquire()
             except StorageError as error:
@@ -178,7 +178,7 @@ class LeasedLock:
                 failure = error
                 continue
             if handle is not None:
-                return TimedLease(handle, backend.what, self._time_source, asked)
+                return TimedLease(handle, backend.what, self._time_source, request_time)
             failure = None
         if failure is not None:
             raise failure

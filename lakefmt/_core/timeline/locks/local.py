@@ -264,9 +264,9 @@ class _Within:
             yield lease
             return
         with ExitStack() as held:
-            asked = self._turn.time_source.monotonic()
+            request_time = self._turn.time_source.monotonic()
             lease = held.enter_context(self._lock.hold())
-            waited = self._turn.time_source.monotonic() - asked
+            waited = self._turn.time_source.monotonic() - request_time
             self._turn.waited += waited
             if waited > _NOTED_SECONDS:
                 emit("lock_wait", self._url, seconds=waited)

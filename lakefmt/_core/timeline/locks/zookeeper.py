@@ -153,8 +153,8 @@ def _number(name: str) -> str:
 
 
 def _uuid() -> str:
-    text = secrets.token_hex(16)
-    return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
+    hex_digits = secrets.token_hex(16)
+    return "-".join((hex_digits[:8], hex_digits[8:12], hex_digits[12:16], hex_digits[16:20], hex_digits[20:]))
 
 
 class KazooSession:
@@ -181,8 +181,8 @@ class KazooSession:
         def make() -> str:
             self._client.ensure_path_async(path).get(timeout=self._seconds)
             data = socket.gethostname().encode()
-            asked = self._client.create_async(f"{path}/{prefix}", data, ephemeral=True, sequence=True)
-            return str(asked.get(timeout=self._seconds))
+            creation = self._client.create_async(f"{path}/{prefix}", data, ephemeral=True, sequence=True)
+            return str(creation.get(timeout=self._seconds))
 
         return self._ask("enter the queue of", make).rpartition("/")[2]
 

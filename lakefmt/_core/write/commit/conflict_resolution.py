@@ -82,9 +82,9 @@ def update_strategy(settings: Settings) -> UpdateStrategy:
         'ALLOW'
     """
     named = settings.text("hoodie.clustering.updates.strategy") or ""
-    kind = named.rpartition(".")[2].removeprefix("Spark").removeprefix("Flink").removeprefix("Java")
+    strategy_name = named.rpartition(".")[2].removeprefix("Spark").removeprefix("Flink").removeprefix("Java")
     try:
-        return UpdateStrategy(kind)
+        return UpdateStrategy(strategy_name)
     except ValueError:
         names = ", ".join(f"Spark{strategy.value}" for strategy in UpdateStrategy)
         raise UnknownSetting(
@@ -430,21 +430,21 @@ def _with_schema(
         CommitConflict: the write has to be made again upon another schema.
     """
     schema_texts = {i: c.schema_text for i, c in other_commits if c.schema_text and c.operation not in _SCHEMA_KEEPING}
-    if all(text == context.schema_text for text in schema_texts.values()):
+    if all(schema_text == context.schema_text for schema_text in schema_texts.values()):
         return metadata
     names: list[tuple[pa.Schema, str]] = []
 
-    def name_of(schema: pa.Schema, text: str) -> str:
+    def name_of(schema: pa.Schema, schema_text: str) -> str:
         for named, name in names:
             if named.equals(schema):
                 return name
-        names.append((schema, text))
-        return text
+        names.append((schema, schema_text))
+        return schema_text
 
-    parsed = {text: avro_to_arrow(text) for text in {context.schema_text, *schema_texts.values()}}
+    parsed = {schema_text: avro_to_arrow(schema_text) for schema_text in {context.schema_text, *schema_texts.values()}}
     own_name = name_of(parsed[context.schema_text], context.schema_text)
     before = name_of(write_at.client.at(begun).schema(), "begun")
-    other_schemas = {i.time: name_of(parsed[text], text) for i, text in schema_texts.items()}
+    other_schemas = {i.time: name_of(parsed[schema_text], schema_text) for i, schema_text in schema_texts.items()}
     merged = merge_schemas(own_name, before, context.instant, other_schemas)
     if merged == own_name:
         return metadata

@@ -84,10 +84,10 @@ def key_stats_of(statuses: Iterable[WriteStatus]) -> dict[str, str]:
     with_new_rows = [status for status in statuses if any(map(adds_rows, status.stats))]
     if not with_new_rows or len(with_new_rows) > _MOST_FILES or any(status.keys is None for status in with_new_rows):
         return {}
-    text = json.dumps(
+    json_text = json.dumps(
         {status.stat.file_name: status.keys for status in with_new_rows}, ensure_ascii=False, separators=(",", ":")
     )
-    return {KEY_RANGES_ENTRY: text, **_note_hashes(with_new_rows)} if len(text) <= _MOST_CHARACTERS else {}
+    return {KEY_RANGES_ENTRY: json_text, **_note_hashes(with_new_rows)} if len(json_text) <= _MOST_CHARACTERS else {}
 
 
 def _note_hashes(statuses: Sequence[WriteStatus]) -> dict[str, str]:
@@ -95,8 +95,8 @@ def _note_hashes(statuses: Sequence[WriteStatus]) -> dict[str, str]:
     if not 0 < sum(map(len, hashes.values())) <= MOST_HASHES * _HASH.itemsize:
         return {}
     encoded = {name: base64.b64encode(data).decode() for name, data in hashes.items()}
-    text = json.dumps(encoded, ensure_ascii=False, separators=(",", ":"))
-    return {KEY_HASHES_ENTRY: text} if len(text) <= _MOST_HASH_CHARACTERS else {}
+    json_text = json.dumps(encoded, ensure_ascii=False, separators=(",", ":"))
+    return {KEY_HASHES_ENTRY: json_text} if len(json_text) <= _MOST_HASH_CHARACTERS else {}
 
 
 def hash_keys(keys: pa.ChunkedArray) -> bytes | None:
@@ -139,24 +139,26 @@ def key_hashes_of(commit: CommitMetadata) -> Mapping[str, bytes]:
         '314146735e5f6892'
     """
     rows = {stat.file_name: stat.num_writes for stat in commit.stats}
-    hashes = {name: _unpacked(text) for name, text in _entry(commit, KEY_HASHES_ENTRY, _MOST_HASH_CHARACTERS).items()}
+    hashes = {
+        name: _unpacked(encoded) for name, encoded in _entry(commit, KEY_HASHES_ENTRY, _MOST_HASH_CHARACTERS).items()
+    }
     return {name: data for name, data in hashes.items() if data and len(data) == rows.get(name, 0) * _HASH.itemsize}
 
 
 def _entry(commit: CommitMetadata, name: str, most: int) -> dict[str, Any]:
-    text = commit.extra_metadata.get(name)
-    if text is None or len(text) > most:
+    json_text = commit.extra_metadata.get(name)
+    if json_text is None or len(json_text) > most:
         return {}
     try:
-        entry = json.loads(text)
+        entry = json.loads(json_text)
     except (ValueError, RecursionError):
         return {}
     return entry if isinstance(entry, dict) else {}
 
 
-def _unpacked(text: object) -> bytes:
+def _unpacked(encoded: object) -> bytes:
     try:
-        return base64.b64decode(text, validate=True) if isinstance(text, str) else b""
+        return base64.b64decode(encoded, validate=True) if isinstance(encoded, str) else b""
     except (binascii.Error, ValueError):
         return b""
 
@@ -212,9 +214,9 @@ def sharing_hashes(keys: Sequence[pa.StringArray], hashes_of_files: Sequence[byt
         return [True] * len(hashes_of_files)
     own: U32 = np.frombuffer(hashes, _HASH)
     others: U32 = np.frombuffer(b"".join(hashes_of_files), _HASH)
-    places = np.searchsorted(own, others)
+    positions = np.searchsorted(own, others)
     shared_each = (
-        own.take(np.minimum(places, len(own) - 1)) == others if len(own) else np.zeros(len(others), dtype=bool)
+        own.take(np.minimum(positions, len(own) - 1)) == others if len(own) else np.zeros(len(others), dtype=bool)
     )
     begins = np.cumsum([0, *(len(data) // _HASH.itemsize for data in hashes_of_files[:-1])])
     shared: list[bool] = np.logical_or.reduceat(shared_each, begins).tolist()

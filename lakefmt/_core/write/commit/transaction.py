@@ -355,9 +355,9 @@ def _check_generator_option(write_client: WriteClient, config: TableConfig) -> N
         UnknownSetting: it names no key generator of Hudi.
     """
     settings = write_client.settings
-    asked = {key: str(settings.values[key]) for key in GENERATOR_KEYS if settings.is_asked(key)}
-    if asked:
-        check_generator(asked, config.properties)
+    options = {key: str(settings.values[key]) for key in GENERATOR_KEYS if settings.is_asked(key)}
+    if options:
+        check_generator(options, config.properties)
 
 
 def take_over_write(write_client: WriteClient, context: WriteContext) -> InstantTransaction:

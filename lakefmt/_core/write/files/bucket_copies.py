@@ -64,9 +64,9 @@ class SharedBuckets:
         index = self.index_for(index, lambda: client.store)
         return index, BucketCopies(client.at(write.state), index, self.moves, write.context.instant, self.versions)
 
-    def numbers(self, index: SplittingIndex, wanted: IndexKeys) -> npt.NDArray[np.int64]:
+    def numbers(self, index: SplittingIndex, index_keys: IndexKeys) -> npt.NDArray[np.int64]:
         """Return a number for each key of a partition: equal ones where rows go to one file group, copies included."""
-        return index.node_numbers(wanted, {partition: move.ring for partition, move in self.moves.items()})
+        return index.node_numbers(index_keys, {partition: move.ring for partition, move in self.moves.items()})
 
 
 class BucketCopies:
@@ -154,11 +154,11 @@ class BucketCopies:
 
     def _list(self, partitions: Sequence[PartitionPath]) -> None:
         """Look which copies of earlier writes are there: later ones have larger versions, because readers go by them."""
-        wanted = [partition for partition in partitions if partition not in self._listed]
-        if not wanted:
+        new_partitions = [partition for partition in partitions if partition not in self._listed]
+        if not new_partitions:
             return
-        self._listed.update(wanted)
-        for log in self._client.storage_listing(self._state.config).files(wanted)[1]:
+        self._listed.update(new_partitions)
+        for log in self._client.storage_listing(self._state.config).files(new_partitions)[1]:
             move = self._moves.get(log.partition)
             if move is not None and log.instant == move.time:
                 group = log.partition, log.file_id
@@ -173,8 +173,8 @@ def copies_of_write(write: PendingWrite, index: Index) -> BucketCopies:
         CorruptFile: a plan or a ring is damaged.
     """
     client, moves = write.write_client.client, dict[PartitionPath, WaitingMove]()
-    wanted = update_strategy(write.write_client.settings) is UpdateStrategy.DUPLICATE
-    if wanted and splits_buckets(index):
+    makes_copies = update_strategy(write.write_client.settings) is UpdateStrategy.DUPLICATE
+    if makes_copies and splits_buckets(index):
         moves = waiting_moves(client.at(write.state), index.rings)
     return BucketCopies(client.at(write.state), index, moves, write.context.instant)
 

@@ -178,13 +178,13 @@ def joined(some: Sequence[Assigned]) -> Assigned:
         return some[0]
     stored = [each.stored for each in some if each.stored is not None]
     marks = [np.zeros(len(each.rows), bool) if each.leaving is None else each.leaving for each in some]
-    places = [np.full(len(each.rows), -1, np.int64) if each.positions is None else each.positions for each in some]
+    positions = [np.full(len(each.rows), -1, np.int64) if each.positions is None else each.positions for each in some]
     return Assigned(
         some[0].assignment,
         np.concatenate([each.rows for each in some]),
         np.concatenate(marks) if any(each.leaving is not None for each in some) else None,
         pa.concat_tables(stored) if stored else None,
-        np.concatenate(places) if any(each.positions is not None for each in some) else None,
+        np.concatenate(positions) if any(each.positions is not None for each in some) else None,
     )
 
 
@@ -340,9 +340,9 @@ class FileBundle:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stack.__exit__(kind, error, trace)
+        self._stack.__exit__(error_type, error, trace)
 
     @contextmanager
     def file(self, assignment: FileAssignment) -> Iterator[FileInProgress]:
@@ -472,11 +472,11 @@ def rewrite_together(
     firsts = [prepare(bound, assignment, announced=announced) for assignment in assignments]
     if not all(firsts) and any(adopt(bound, assignment) is not None for assignment in assignments):
         return _write_one_by_one(bound, assignments, _parts(rows, counts), announced)
-    kept = bound.file_schema.remove(bound.file_schema.get_field_index(FILE_NAME))
+    stored_schema = bound.file_schema.remove(bound.file_schema.get_field_index(FILE_NAME))
     reader = BaseFileReader(bound.store)
-    bases = [_read_base(reader, assignment, kept, footer_of) for assignment in assignments]
+    bases = [_read_base(reader, assignment, stored_schema, footer_of) for assignment in assignments]
     base_rows = [base.rows.num_rows for base in bases]
-    stored = joined_in_schema([base.rows for base in bases], kept)
+    stored = joined_in_schema([base.rows for base in bases], stored_schema)
     merged = _merge_bases(bound, assignments, counts, rows, stored, base_rows)
     if merged is None:
         return _write_one_by_one(bound, assignments, _parts(rows, counts), announced)
@@ -516,13 +516,13 @@ def _write_one_by_one(
 def _read_base(
     reader: BaseFileReader,
     assignment: FileAssignment,
-    kept: pa.Schema,
+    stored_schema: pa.Schema,
     footer_of: Callable[[BaseFile], KnownFooter | None],
 ) -> _BaseToRewrite:
     base = assignment.base
     if base is None:
         raise InternalError("there is no base file to rewrite")
-    stored, footer = reader.rows_and_footer(base, kept.names, use_threads=False, known_footer=footer_of(base))
+    stored, footer = reader.rows_and_footer(base, stored_schema.names, use_threads=False, known_footer=footer_of(base))
     return _BaseToRewrite(stored, footer)
 
 

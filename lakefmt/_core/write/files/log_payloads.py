@@ -120,20 +120,20 @@ def _by_position(rows: pa.Table, counts: Sequence[int]) -> tuple[pa.Table, I64 |
     nowhere = np.zeros(len(counts), dtype=bool)
     if POSITION not in rows.column_names:
         return rows, None, nowhere
-    places = rows.column(POSITION).to_numpy()
+    positions = rows.column(POSITION).to_numpy()
     rows = rows.drop_columns([POSITION])
     logs = np.repeat(np.arange(len(counts)), counts)
-    order = np.lexsort((places, logs))
-    ordered, same = places[order], np.diff(logs) == 0
-    unknown = np.zeros(len(places), dtype=bool)
+    order = np.lexsort((positions, logs))
+    ordered, same = positions[order], np.diff(logs) == 0
+    unknown = np.zeros(len(positions), dtype=bool)
     unknown[:] = ordered < 0
     unknown[1:] |= same & (np.diff(ordered) <= 0)
     are_placed = np.bincount(logs, minlength=len(counts)) > 0
     are_placed[logs[unknown]] = False
-    order = np.lexsort((np.where(are_placed[logs], places, np.arange(len(places))), logs))
+    order = np.lexsort((np.where(are_placed[logs], positions, np.arange(len(positions))), logs))
     if (np.diff(order) != 1).any():
         rows = rows.take(from_numpy(order))
-    return rows, places[order], are_placed
+    return rows, positions[order], are_placed
 
 
 def holds_whole_rows(layout: int, rule: MergeRule, names: Sequence[str]) -> bool:

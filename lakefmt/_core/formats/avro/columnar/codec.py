@@ -180,17 +180,17 @@ def decode_rows(
         [1, None, 300]
     """
     root = plan_rows(schema, what)
-    wanted = _wanted(root, columns)
+    column_numbers = _wanted(root, columns)
     begins, stops = np.asarray(starts, np.int64), np.asarray(ends, np.int64)
     raw = np.frombuffer(data, np.uint8) if len(data) else np.empty(0, np.uint8)
     _check_spans(begins, stops, len(raw), what)
     fields = {field.name: field for field in struct_fields(root.arrow)}
-    shape = pa.schema([fields[root.parts[number].name].remove_metadata() for number in wanted])
+    shape = pa.schema([fields[root.parts[number].name].remove_metadata() for number in column_numbers])
     batches = []
     for low, high in _ranges(begins, stops):
         try:
             source = ByteCursor(raw, int(begins[low]), int(stops[high - 1]))
-            arrays = read_columns(source, root, begins[low:high], stops[low:high], wanted)
+            arrays = read_columns(source, root, begins[low:high], stops[low:high], column_numbers)
             batches.append(pa.record_batch(arrays, schema=shape))
         except DamagedInput as error:
             raise CorruptFile(f"{what}: damaged record among rows {low:,} to {high - 1:,}: {error}") from None
@@ -201,13 +201,13 @@ def _wanted(root: Node, columns: Sequence[str] | None) -> list[int]:
     names = [part.name for part in root.parts]
     if columns is None:
         return list(range(len(names)))
-    places = {name: number for number, name in reversed([*enumerate(names)])}
-    unknown = [name for name in columns if name not in places]
+    numbers_by_name = {name: number for number, name in reversed([*enumerate(names)])}
+    unknown = [name for name in columns if name not in numbers_by_name]
     if not columns or unknown or len(set(columns)) < len(columns):
         raise InvalidInputError(
             f"columns {', '.join(unknown or columns)!r} cannot be read: at least one, each of the schema and once"
         )
-    return [places[name] for name in columns]
+    return [numbers_by_name[name] for name in columns]
 
 
 def _check_spans(begins: I64, stops: I64, size: int, what: str) -> None:

@@ -395,8 +395,10 @@ def _walk_number(record: bytes, position: int) -> int:
 # -------------------------------------------------------------------------------------------------------------- columns
 
 
-def read_columns(source: ByteCursor, root: Node, begins: I64, stops: I64, wanted: Sequence[int]) -> list[pa.Array]:
-    """Return the columns of some records that have the numbers `wanted`, in this order.
+def read_columns(
+    source: ByteCursor, root: Node, begins: I64, stops: I64, column_numbers: Sequence[int]
+) -> list[pa.Array]:
+    """Return the columns of some records that have the numbers `column_numbers`, in this order.
 
     Raises:
         DamagedInput: a record does not fit the schema.
@@ -404,7 +406,7 @@ def read_columns(source: ByteCursor, root: Node, begins: I64, stops: I64, wanted
     """
     positions, limit = begins - source.begin, stops - source.begin
     arrays: dict[int, pa.Array] = {}
-    last, chosen = max(wanted), set(wanted)
+    last, chosen = max(column_numbers), set(column_numbers)
     for number, part in enumerate(root.parts[: last + 1]):
         if number in chosen:
             arrays[number], positions = read_values(source, part, positions, limit)
@@ -412,7 +414,7 @@ def read_columns(source: ByteCursor, root: Node, begins: I64, stops: I64, wanted
             positions = skip(source, part, positions, limit)
     if last == len(root.parts) - 1 and not np.array_equal(positions, limit):
         raise DamagedInput("bytes are left behind the last field")
-    return [arrays[number] for number in wanted]
+    return [arrays[number] for number in column_numbers]
 
 
 def read_values(source: ByteCursor, node: Node, positions: I64, limit: I64) -> _ValuesAndEnd:
@@ -438,9 +440,9 @@ def read_values(source: ByteCursor, node: Node, positions: I64, limit: I64) -> _
 
 def spread(dense: pa.Array, valid: Flags) -> pa.Array:
     """Return the values with nulls between them."""
-    place = np.cumsum(valid, dtype=np.int32)
-    place -= 1
-    return dense.take(from_numpy(place, valid))
+    indices = np.cumsum(valid, dtype=np.int32)
+    indices -= 1
+    return dense.take(from_numpy(indices, valid))
 
 
 def _array_of_numbers(node: Node, values: npt.NDArray[np.generic]) -> pa.Array:

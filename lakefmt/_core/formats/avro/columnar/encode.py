@@ -477,9 +477,9 @@ def _values(node: Node, column: pa.Array, valid: npt.NDArray[np.bool_] | None = 
     return _text(column, valid)
 
 
-def _raw(column: pa.Array, kind: npt.DTypeLike) -> npt.NDArray[np.generic]:
+def _raw(column: pa.Array, dtype_like: npt.DTypeLike) -> npt.NDArray[np.generic]:
     """Return the values of a column of fixed width as they are in memory."""
-    dtype = np.dtype(kind)
+    dtype = np.dtype(dtype_like)
     buffer = column.buffers()[1]
     if buffer is None:
         return np.empty(0, dtype)
