@@ -16,7 +16,7 @@ from lakefmt._core.arrays import distinct
 from lakefmt._core.config.settings import resolve_settings
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.table_client import TableClient, TableState
-from lakefmt._core.index.api import FilterTally, Index, Located, LookUpStep
+from lakefmt._core.index.api import FilterTally, Index, Located, LookUpStep, capabilities_of
 from lakefmt._core.index.key_reader import key_files
 from lakefmt._core.index.locations import locate_everywhere, partitions_of_keys
 from lakefmt._core.index.registry import choose_index
@@ -28,7 +28,7 @@ from lakefmt._core.transactions.indexing import (
     run_indexing,
     schedule_indexing,
 )
-from lakefmt._core.values import Partitions
+from lakefmt._core.values import Partitions, TableType
 from lakefmt.errors import InvalidInputError, InvalidKey
 
 if TYPE_CHECKING:
@@ -54,7 +54,8 @@ class LookUpReport:
         index: the index's name.
         keys: keys that were looked up.
         found: keys of these that are stored.
-        steps: files, and pairs of key and file, left after each step; the last one is what was found.
+        steps: files, and pairs of key and file, left after each step. ``found`` is what base files have; where logs have keys of
+            their own, or delete some, ``stored, by logs`` follows.
         filters: what key filters said; None when none was asked.
     """
 
@@ -145,17 +146,36 @@ class IndexView:
         requested_partitions = None if partitions is None else table_at.chosen_partitions(partitions)
         partition_paths = partitions_of_keys(index, key_texts) if requested_partitions is None else requested_partitions
         slices = table_at.slices(partition_paths)
-        located = locate_everywhere(index, key_texts, slices, key_files(self._client, state))
-        return _look_up_report(index, len(key_texts), located)
+        in_base_files = locate_everywhere(index, key_texts, slices, key_files(self._client, state))
+        if table_at.config.table_type is not TableType.MERGE_ON_READ or capabilities_of(index).covers_logs:
+            return _look_up_report(index, len(key_texts), in_base_files, in_base_files)
+        from lakefmt._core.write.slice_state import apply_log_deletes  # as a write does; few programs ask
+
+        stored = apply_log_deletes(table_at, index, key_texts, None, in_base_files, slices, alive=True)
+        return _look_up_report(index, len(key_texts), in_base_files, stored)
 
     def _index(self, state: TableState) -> Index:
         settings = resolve_settings({}, self._client.options, state.config.properties)
         return choose_index(self._client, settings, state.config, state)
 
 
-def _look_up_report(index: Index, num_keys: int, located: Located) -> LookUpReport:
-    stored = LookUpStep("found", len(distinct(located.slices)), len(located.slices))
-    return LookUpReport(index.name, num_keys, len(distinct(located.rows)), (*located.steps, stored), located.filters)
+def _look_up_report(index: Index, num_keys: int, in_base_files: Located, stored: Located) -> LookUpReport:
+    """Return the report of a look-up.
+
+    Args:
+        index: the index.
+        num_keys: how many keys were looked up.
+        in_base_files: what the index found.
+        stored: what is stored, logs considered: they have keys of their own, and delete others.
+    """
+    steps = [*in_base_files.steps, _step("found", in_base_files)]
+    if stored is not in_base_files:
+        steps.append(_step("stored, by logs", stored))
+    return LookUpReport(index.name, num_keys, len(distinct(stored.rows)), tuple(steps), in_base_files.filters)
+
+
+def _step(name: str, located: Located) -> LookUpStep:
+    return LookUpStep(name, len(distinct(located.slices)), len(located.slices))
 
 
 def _key_texts(keys: object) -> pa.StringArray:

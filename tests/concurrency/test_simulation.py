@@ -16,8 +16,8 @@ from contextlib import contextmanager
 import pytest
 
 import lakefmt._core.transactions.client as services
-import lakefmt._core.write._slice_state as slice_state
 import lakefmt._core.write.commit.conflict_resolution as rivals
+import lakefmt._core.write.slice_state as slice_state
 from lakefmt._core.data_classes import replace
 from lakefmt._core.timeline.heartbeat import Liveness
 from tests.example_counts import seeds_of_run

@@ -161,3 +161,27 @@ def test_whoever_hands_in_a_translator_may_ask_by_rows(path: str) -> None:
 
     client = TableClient(LocalStore(path))
     assert IndexView(client, to_keys).explain(pa.table({"id": ["k05"]})).found == 1
+
+
+@pytest.mark.parametrize("version", [6, 8, 9])
+@pytest.mark.parametrize("index", ["bloom", "simple", "global_bloom", "bucket"])
+def test_keys_that_logs_have_alone_or_delete_are_told(version: int, index: str) -> None:
+    table = lakefmt.create_table(
+        f"memory://explained-logs-{version}-{index}",
+        schema=pa.schema([("id", pa.string()), ("v", pa.int64())]),
+        record_key="id",
+        table_type="mor",
+        table_version=version,
+        index=index,
+        properties={"hoodie.bucket.index.num.buckets": "1"} if index == "bucket" else {},
+    )
+    table.upsert(pa.table({"id": ["a", "b"], "v": [1, 1]}))
+    table.delete(["b"])
+    assert table.index.explain(["a", "b", "c"]).found == 1
+    table.compact()
+    table.delete(["a"])
+    table.compact(schedule=True)
+    table.upsert(pa.table({"id": ["a", "c"], "v": [2, 2]}))
+    keys = set(table.read()["id"].to_pylist())
+    for key in ("a", "b", "c"):
+        assert table.index.explain([key]).found == (key in keys)

@@ -199,13 +199,13 @@ def plan_shape(
 
 
 def _gone_columns(
-    stored: pa.Schema, wanted: pa.Schema, targets: Mapping[str, str], table: SourceTable, options: CdcOptions
+    stored: pa.Schema, source_schema: pa.Schema, targets: Mapping[str, str], table: SourceTable, options: CdcOptions
 ) -> tuple[str, ...]:
     """Return the columns that the source dropped."""
     gone = tuple(
         name
         for name in stored.names
-        if name not in wanted.names and name not in targets.values() and not name.endswith(_NEW_COLUMN_SUFFIX)
+        if name not in source_schema.names and name not in targets.values() and not name.endswith(_NEW_COLUMN_SUFFIX)
     )
     if gone and options.on_column_dropped == "fail":
         raise ChangeEndsFollower(f"{table.name}: the column {gone[0]!r} was dropped")

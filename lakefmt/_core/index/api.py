@@ -83,8 +83,8 @@ class SelectiveKeyReader(KeyReader, Protocol):
 
     threads: int
 
-    def keys_among(self, file: BaseFile, wanted: pa.StringArray) -> pa.ChunkedArray | None:
-        """Return the keys of the parts of a file that may hold some of `wanted`; None: no part does, none is read."""
+    def keys_among(self, file: BaseFile, keys_to_find: pa.StringArray) -> pa.ChunkedArray | None:
+        """Return the keys of the parts of a file that may hold some of `keys_to_find`; None: no part does, none is read."""
         ...
 
 
@@ -93,9 +93,9 @@ class PositionalKeyReader(SelectiveKeyReader, Protocol):
     """A reader that knows which rows of a file the parts are that it did not leave out."""
 
     def keys_with_positions(
-        self, file: BaseFile, wanted: pa.StringArray
+        self, file: BaseFile, keys_to_find: pa.StringArray
     ) -> tuple[pa.ChunkedArray, npt.NDArray[np.int64]] | None:
-        """Return the keys of the parts that may hold some of `wanted`, and the row of each; None: no part does."""
+        """Return the keys of the parts that may hold some of `keys_to_find`, and the row of each; None: no part does."""
         ...
 
 
@@ -245,7 +245,7 @@ class Index(Protocol):
     name: str
     is_global: bool
 
-    def locate(self, wanted: IndexKeys, slices: Sequence[FileSlice], reader: KeyReader) -> Located:
+    def locate(self, index_keys: IndexKeys, slices: Sequence[FileSlice], reader: KeyReader) -> Located:
         """Return where the wanted keys are stored among `slices`.
 
         An index that is not global answers with slices of a row's own partition only. The answer is trusted: a key
@@ -282,13 +282,13 @@ class KeyPlacement:
 class PlacingIndex(Index, Protocol):
     """An index with ``places_new_keys``: the file group of a key follows from the key, not from what is stored."""
 
-    def place(self, wanted: IndexKeys, slices: Sequence[FileSlice], new_uuid: Callable[[], str]) -> KeyPlacement:
+    def place(self, index_keys: IndexKeys, slices: Sequence[FileSlice], new_uuid: Callable[[], str]) -> KeyPlacement:
         """Return the file group of every key.
 
         The same key always gets the same file group, as long as `slices` has it. Nothing is read.
 
         Args:
-            wanted: the keys, and the partition that each is meant for.
+            index_keys: the keys, and the partition that each is meant for.
             slices: the latest file slices of these partitions; none when what is stored is replaced.
             new_uuid: makes UUIDs for the ids of new file groups.
         """
@@ -347,7 +347,7 @@ class KeyFileGroups:
 class SupportsKeyLocations(Protocol):
     """An index that knows the locations of keys without reading the table's data files."""
 
-    def key_locations(self, wanted: IndexKeys) -> KeyFileGroups:
+    def key_locations(self, index_keys: IndexKeys) -> KeyFileGroups:
         """Return the file groups that hold the wanted keys.
 
         An index that is not global answers with a row's own partition only. File groups that the table no longer has

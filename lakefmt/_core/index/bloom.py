@@ -48,9 +48,9 @@ class SimpleIndex:
         """Return the same index for keys whose partition is not known."""
         return SimpleIndex(is_global=True, threads=self._threads)
 
-    def locate(self, wanted: IndexKeys, slices: Sequence[FileSlice], reader: KeyReader) -> Located:
+    def locate(self, index_keys: IndexKeys, slices: Sequence[FileSlice], reader: KeyReader) -> Located:
         """Return where the wanted keys are stored among `slices`."""
-        return look_up_keys(LookUp(self.is_global, threads=self._threads), wanted, slices, reader)
+        return look_up_keys(LookUp(self.is_global, threads=self._threads), index_keys, slices, reader)
 
 
 class BloomIndex:
@@ -97,11 +97,11 @@ class BloomIndex:
             open_metadata=self.open_metadata,
         )
 
-    def locate(self, wanted: IndexKeys, slices: Sequence[FileSlice], reader: KeyReader) -> Located:
+    def locate(self, index_keys: IndexKeys, slices: Sequence[FileSlice], reader: KeyReader) -> Located:
         """Return where the wanted keys are stored among `slices`."""
         how = LookUp(self.is_global, ranges=self._prune_by_ranges, filters=True, threads=self._threads)
         if self.open_metadata is not None:
             from lakefmt._core.index.metadata_footers import metadata_footers  # brings the metadata table along
 
-            reader = metadata_footers(self.open_metadata, wanted.keys, slices, reader)
-        return look_up_keys(how, wanted, slices, reader)
+            reader = metadata_footers(self.open_metadata, index_keys.keys, slices, reader)
+        return look_up_keys(how, index_keys, slices, reader)

@@ -148,7 +148,7 @@ class CheckedIndex:
         self.is_global = index.is_global
         self.update_partition_path = bool(getattr(index, "update_partition_path", True))
 
-    def locate(self, wanted: IndexKeys, slices: Sequence[FileSlice], reader: KeyReader) -> Located:
+    def locate(self, index_keys: IndexKeys, slices: Sequence[FileSlice], reader: KeyReader) -> Located:
         """Return the index's answer, ordered by row and without repetitions.
 
         Raises:
@@ -156,14 +156,14 @@ class CheckedIndex:
                 or, from an index that is not global, to another partition than a row's own.
         """
         answer: object = (
-            self._index.locate(wanted, slices, reader)
+            self._index.locate(index_keys, slices, reader)
             if self.capabilities.needs_file_reader
-            else locations_in(self.key_locations(wanted), slices)
+            else locations_in(self.key_locations(index_keys), slices)
         )
         if not isinstance(answer, Located):
             raise self._wrong(f"answers with {type(answer).__name__}, not with Located")
         rows, numbers = (
-            self._numbers("rows", answer.rows, len(wanted)),
+            self._numbers("rows", answer.rows, len(index_keys)),
             self._numbers("slices", answer.slices, len(slices)),
         )
         if len(rows) != len(numbers):
@@ -171,11 +171,14 @@ class CheckedIndex:
         in_logs = any(slices[number].base is None for number in distinct(numbers))
         if in_logs and not self.capabilities.covers_logs:
             raise self._wrong("names a slice without a base file")
-        if not self.is_global and (wanted.partition_codes()[rows] != _partitions_in(wanted, slices)[numbers]).any():
+        if (
+            not self.is_global
+            and (index_keys.partition_codes()[rows] != _partitions_in(index_keys, slices)[numbers]).any()
+        ):
             raise self._wrong("names another partition than a row's own, though it is not global")
         return Located(*_pairs(rows, numbers, len(slices)), answer.steps, answer.filters)
 
-    def place(self, wanted: IndexKeys, slices: Sequence[FileSlice], new_uuid: Callable[[], str]) -> KeyPlacement:
+    def place(self, index_keys: IndexKeys, slices: Sequence[FileSlice], new_uuid: Callable[[], str]) -> KeyPlacement:
         """Return the index's placement.
 
         Raises:
@@ -184,17 +187,17 @@ class CheckedIndex:
         """
         if not places_new_keys(self._index):
             raise self._wrong("places no keys")
-        placed: object = self._index.place(wanted, slices, new_uuid)
+        placed: object = self._index.place(index_keys, slices, new_uuid)
         if not isinstance(placed, KeyPlacement):
             raise self._wrong(f"places with {type(placed).__name__}, not with KeyPlacement")
         file_groups = [self._file_group(each) for each in placed.file_groups]
         groups = self._numbers("file groups", placed.groups, len(file_groups))
-        if len(groups) != len(wanted):
-            raise self._wrong(f"places {len(groups)} of {len(wanted)} keys")
+        if len(groups) != len(index_keys):
+            raise self._wrong(f"places {len(groups)} of {len(index_keys)} keys")
         if len(set(file_groups)) != len(file_groups):
             raise self._wrong("names a file group twice")
         partitions = pa.array([partition for partition, _ in file_groups], pa.string())
-        if (wanted.partition_codes() != _codes_of(wanted, partitions)[groups]).any():
+        if (index_keys.partition_codes() != _codes_of(index_keys, partitions)[groups]).any():
             raise self._wrong("places a key in another partition than its own")
         return KeyPlacement(groups, file_groups)
 
@@ -205,7 +208,7 @@ class CheckedIndex:
                 return PartitionPath(given[0]), FileId(given[1])
         raise self._wrong("names a file group that is no partition with a file id of letters, digits and hyphens")
 
-    def key_locations(self, wanted: IndexKeys) -> KeyFileGroups:
+    def key_locations(self, index_keys: IndexKeys) -> KeyFileGroups:
         """Return the index's answer.
 
         Raises:
@@ -213,10 +216,10 @@ class CheckedIndex:
         """
         if not isinstance(self._index, SupportsKeyLocations):
             raise self._wrong("knows no locations")
-        answer: object = self._index.key_locations(wanted)
+        answer: object = self._index.key_locations(index_keys)
         if not isinstance(answer, KeyFileGroups):
             raise self._wrong(f"answers with {type(answer).__name__}, not with KeyFileGroups")
-        rows = self._numbers("rows", answer.rows, len(wanted))
+        rows = self._numbers("rows", answer.rows, len(index_keys))
         for texts in (answer.partitions, answer.file_ids):
             if not isinstance(texts, pa.StringArray) or texts.null_count or len(texts) != len(rows):
                 raise self._wrong(f"names partitions or file ids that are not {len(rows)} texts")

@@ -75,15 +75,15 @@ class MetadataFooters:
         """Return a file's record keys, in file order."""
         return self._reader.keys(file)
 
-    def keys_among(self, file: BaseFile, wanted: pa.StringArray) -> pa.ChunkedArray | None:
-        """Return the keys of the parts of a file that may hold some of `wanted`; None: no part does."""
-        return self._reader.keys_among(file, wanted)
+    def keys_among(self, file: BaseFile, keys_to_find: pa.StringArray) -> pa.ChunkedArray | None:
+        """Return the keys of the parts of a file that may hold some of `keys_to_find`; None: no part does."""
+        return self._reader.keys_among(file, keys_to_find)
 
     def keys_with_positions(
-        self, file: BaseFile, wanted: pa.StringArray
+        self, file: BaseFile, keys_to_find: pa.StringArray
     ) -> tuple[pa.ChunkedArray, npt.NDArray[np.int64]] | None:
         """Return what :meth:`keys_among` does, with the row of the file that each key is from."""
-        return self._reader.keys_with_positions(file, wanted)
+        return self._reader.keys_with_positions(file, keys_to_find)
 
 
 def metadata_footers(

@@ -124,27 +124,27 @@ class RecordIndex:
             self._everywhere = RecordIndex(self._open, is_global=True)
         return self._everywhere
 
-    def locate(self, wanted: IndexKeys, slices: Sequence[FileSlice], reader: KeyReader) -> Located:
+    def locate(self, index_keys: IndexKeys, slices: Sequence[FileSlice], reader: KeyReader) -> Located:
         """Return where the wanted keys are stored among `slices`; nothing is read from them.
 
         Raises:
             CorruptFile: the metadata table is damaged, or a file group of the index is missing.
         """
-        locations = self.key_locations(wanted)
+        locations = self.key_locations(index_keys)
         located = locations_in(locations, slices)
         groups = pc.binary_join_element_wise(locations.partitions, locations.file_ids, "/").unique()
         named = LookUpStep("in the record index", len(groups), len(locations.rows))
         return Located(located.rows, located.slices, (named,))
 
-    def key_locations(self, wanted: IndexKeys) -> KeyFileGroups:
+    def key_locations(self, index_keys: IndexKeys) -> KeyFileGroups:
         """Return the file groups that hold the wanted keys.
 
         Raises:
             CorruptFile: the metadata table is damaged, or a file group of the index is missing.
             UnsafePath: it names a partition outside of the table.
         """
-        if self._last is None or not self._is_same(wanted, self._last[0]):
-            self._last = wanted, reading_newest(lambda: self._look_up(self._open(), wanted))
+        if self._last is None or not self._is_same(index_keys, self._last[0]):
+            self._last = index_keys, reading_newest(lambda: self._look_up(self._open(), index_keys))
         return self._last[1]
 
     def _is_same(self, index_keys: IndexKeys, other: IndexKeys) -> bool:

@@ -80,11 +80,11 @@ class SqliteIndex:
         self._path = path
         self._context = context
 
-    def locate(self, wanted: IndexKeys, slices: Sequence[FileSlice], reader: KeyReader) -> Located:
+    def locate(self, index_keys: IndexKeys, slices: Sequence[FileSlice], reader: KeyReader) -> Located:
         """Return where the wanted keys are stored among `slices`; nothing is read from them."""
-        return locations_in(self.key_locations(wanted), slices)
+        return locations_in(self.key_locations(index_keys), slices)
 
-    def key_locations(self, wanted: IndexKeys) -> KeyFileGroups:
+    def key_locations(self, index_keys: IndexKeys) -> KeyFileGroups:
         """Return the file group of each known key, after reading the commits that are not known yet.
 
         Raises:
@@ -92,8 +92,8 @@ class SqliteIndex:
         """
         with self._open() as store:
             self._catch_up(store)
-            partitions = wanted.partitions.cast(pa.string())
-            rows = zip(range(len(wanted)), partitions.to_pylist(), wanted.keys.to_pylist(), strict=True)
+            partitions = index_keys.partitions.cast(pa.string())
+            rows = zip(range(len(index_keys)), partitions.to_pylist(), index_keys.keys.to_pylist(), strict=True)
             store.executemany("insert into wanted values (?, ?, ?)", rows)
             locations = store.execute(_FIND).fetchall()
         numbers, paths, file_ids, _ = zip(*locations, strict=True) if locations else ((), (), (), ())

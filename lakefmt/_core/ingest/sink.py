@@ -571,8 +571,8 @@ def _keys_alone(rows: pa.Table, chosen: Mask, names: tuple[str, ...]) -> pa.Tabl
 
 def _stored_anywhere(table_at: TableAt, keys: pa.Array, names: list[str]) -> tuple[pa.Table, pa.Array]:
     """Return columns of the stored rows of record keys, in whatever partition they are, and their record keys."""
-    wanted = pc.field(RECORD_KEY).isin(keys.unique())
-    found = Snapshot(table_at.client, table_at.state).scan([RECORD_KEY, *names], wanted).read_all()
+    keys_to_find = pc.field(RECORD_KEY).isin(keys.unique())
+    found = Snapshot(table_at.client, table_at.state).scan([RECORD_KEY, *names], keys_to_find).read_all()
     return found.select(names), one_array(found[RECORD_KEY])
 
 

@@ -315,17 +315,17 @@ def rows_of_keys(
     from lakefmt._core.filegroups.named_rows import MOST_TEXTS
 
     table_at, unique = snapshot._known_at, keys.unique()
-    wanted: Filter = None
+    key_filter: Filter = None
     if table_at.config.populate_meta_fields:
         # Tuples name a few keys, which are looked up in indexes and pages of files; Arrow compares many of them sooner.
         few = slices is None or len(unique) <= MOST_TEXTS
-        wanted = [(RECORD_KEY, "in", unique)] if few else pc.field(RECORD_KEY).isin(unique)
-    asked = None if columns is None else list(dict.fromkeys([*columns, *key_columns(table_at)]))
+        key_filter = [(RECORD_KEY, "in", unique)] if few else pc.field(RECORD_KEY).isin(unique)
+    needed_columns = None if columns is None else list(dict.fromkeys([*columns, *key_columns(table_at)]))
     if slices is None:
-        rows = snapshot.read(asked, wanted, meta_columns=columns is None)
+        rows = snapshot.read(needed_columns, key_filter, meta_columns=columns is None)
     else:
-        rows = scan_slices(snapshot, slices, asked, wanted, meta_columns=columns is None).read_all()
-    if wanted is None:  # the files have no keys to compare
+        rows = scan_slices(snapshot, slices, needed_columns, key_filter, meta_columns=columns is None).read_all()
+    if key_filter is None:  # the files have no keys to compare
         rows = keyed_rows(table_at, rows)
         rows = rows.filter(pc.is_in(rows.column(RECORD_KEY), value_set=unique))
     return rows if columns is None else rows.select(list(dict.fromkeys([*columns, RECORD_KEY, PARTITION_PATH])))

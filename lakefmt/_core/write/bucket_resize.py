@@ -27,9 +27,9 @@ from lakefmt._core.index.bucket.ring import (
 )
 from lakefmt._core.schema import reconcile
 from lakefmt._core.values import RECORD_KEY, FileId, InstantTime, PartitionPath, WriteOperation, WriteStat
-from lakefmt._core.write._slice_state import SliceReader
 from lakefmt._core.write.assign import open_file_group
 from lakefmt._core.write.context import WriteRequest, WriteStatus, prepare
+from lakefmt._core.write.slice_state import SliceReader
 from lakefmt._core.write.transaction import WriteTransaction
 from lakefmt.errors import UnsupportedFeature
 

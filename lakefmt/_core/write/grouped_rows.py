@@ -44,7 +44,6 @@ from lakefmt._core.values import (
     Partitions,
     TableType,
 )
-from lakefmt._core.write._slice_state import log_placing
 from lakefmt._core.write.assign import Assigned, FileSizing, Logs, Routes, assign_rows, new_file, new_rows
 from lakefmt._core.write.commit.conflict_resolution import Footprint
 from lakefmt._core.write.context import MOVED_AWAY, Announcements, BoundContext, FileAssignment, LogTarget, WriteStatus
@@ -53,6 +52,7 @@ from lakefmt._core.write.files.meta_columns import POSITION
 from lakefmt._core.write.ingest import KeyedBatch, handed_out, in_no_partition, read_all, record_keys, with_keys
 from lakefmt._core.write.mutations import DeleteKeys, GivenKeys, keys_and_partitions
 from lakefmt._core.write.pipeline import LocatedRows, PlacedRows, complete_log_rows
+from lakefmt._core.write.slice_state import log_placing
 
 __all__ = [
     "NEW",

@@ -43,7 +43,6 @@ from lakefmt._core.keys.generate import build_auto_keys
 from lakefmt._core.read.snapshot import Snapshot, matching_slices, scan_slices
 from lakefmt._core.schema import reconcile
 from lakefmt._core.values import PARTITION_PATH, RECORD_KEY, CommitResult, PartitionPath, TableType, WriteOperation
-from lakefmt._core.write._slice_state import SliceReader, apply_log_deletes, find_stored
 from lakefmt._core.write.commit.conflict_resolution import Footprint
 from lakefmt._core.write.commit.key_stats import slices_with_deletes
 from lakefmt._core.write.context import MOVED_AWAY, WriteRequest
@@ -60,6 +59,7 @@ from lakefmt._core.write.merge_rows import (
 )
 from lakefmt._core.write.mutations import slices_of_keys
 from lakefmt._core.write.pipeline import LocatedRows
+from lakefmt._core.write.slice_state import SliceReader, apply_log_deletes, find_stored
 from lakefmt._core.write.transaction import WriteTransaction
 from lakefmt.errors import DuplicateKey, UnsupportedFeature
 

@@ -27,7 +27,6 @@ from lakefmt._core.schema import conform
 from lakefmt._core.schema.python_values import arrow_array, arrow_scalar
 from lakefmt._core.schema.types import field_at, struct_fields
 from lakefmt._core.values import META_COLUMNS, PARTITION_PATH, RECORD_KEY, PartitionPath
-from lakefmt._core.write._slice_state import find_stored
 from lakefmt._core.write.ingest import (
     STORED_KEY,
     KeyedBatch,
@@ -39,6 +38,7 @@ from lakefmt._core.write.ingest import (
     open_stream,
     read_all,
 )
+from lakefmt._core.write.slice_state import find_stored
 from lakefmt.errors import InvalidInputError, InvalidKey, SchemaMismatch
 
 if TYPE_CHECKING:

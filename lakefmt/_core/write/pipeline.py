@@ -44,15 +44,6 @@ from lakefmt._core.schema import field_at, reconcile
 from lakefmt._core.storage.api import SupportsPutBatch
 from lakefmt._core.transactions.concurrency import is_non_blocking
 from lakefmt._core.values import RECORD_KEY, FileId, InstantTime, PartitionPath, TableType, WriteOperation
-from lakefmt._core.write._slice_state import (
-    SliceReader,
-    apply_log_deletes,
-    fetch_missing_columns,
-    find_stored,
-    is_compaction_pending,
-    log_placing,
-    without_dead,
-)
 from lakefmt._core.write.assign import (
     Assigned,
     FileSizing,
@@ -78,6 +69,15 @@ from lakefmt._core.write.files.bundles import BundleSource, bundle_limits, plan_
 from lakefmt._core.write.files.meta_columns import deletes_among
 from lakefmt._core.write.ingest import KeyedBatch, combine, in_no_partition, key_batch, record_keys
 from lakefmt._core.write.mutations import DeleteKeys
+from lakefmt._core.write.slice_state import (
+    SliceReader,
+    apply_log_deletes,
+    fetch_missing_columns,
+    find_stored,
+    is_compaction_pending,
+    log_placing,
+    without_dead,
+)
 from lakefmt.errors import InternalError, UnsupportedFeature
 
 __all__ = [

@@ -35,7 +35,6 @@ from lakefmt._core.timeline.instant import Action
 from lakefmt._core.transactions.client import write_client_of
 from lakefmt._core.transactions.instant import InstantTransaction
 from lakefmt._core.values import RECORD_KEY, CommitResult, InstantTime, PartitionPath, sum_of_known
-from lakefmt._core.write._slice_state import log_placing
 from lakefmt._core.write.assign import Assigned, new_rows, new_rows_by_partition, rows_by_file_group
 from lakefmt._core.write.commit.retry import retried
 from lakefmt._core.write.commit.transaction import FirstSchema, PendingWrite, check_pending, concurrency_of
@@ -53,6 +52,7 @@ from lakefmt._core.write.ingest import (
 )
 from lakefmt._core.write.mutations import DeleteKeys, keys_anywhere
 from lakefmt._core.write.pipeline import LocatedRows, PlacedRows, complete_log_rows, key_in_schema
+from lakefmt._core.write.slice_state import log_placing
 from lakefmt._core.write.transaction import WriteTransaction
 from lakefmt.errors import InvalidInputError
 

@@ -170,13 +170,13 @@ def _without_filter(read_at: ReadBytes, length: int) -> tuple[bytes, dict[str, S
     head, position = _head_of(read_at, length)
     window = _Window(read_at)
     kind = window[position] & 15
-    count, place = count_at(window, position)
-    kept: list[bytes] = []
+    count, offset = count_at(window, position)
+    remaining_entries: list[bytes] = []
     left_out: dict[str, Span] = {}
     names: set[str] = set()
     for _ in range(count):
-        fields = fields_of(window, place)
-        end = (fields[-1].end if fields else place) + 1
+        fields = fields_of(window, offset)
+        end = (fields[-1].end if fields else offset) + 1
         name = _text_at(read_at, window, only_field(fields, _ENTRY_NAME)).decode()
         value = next((field for field in fields if field.number == _ENTRY_VALUE), None)
         if kind != STRUCT or end > length or name in names:  # of two entries of a name Arrow tells one
@@ -185,11 +185,11 @@ def _without_filter(read_at: ReadBytes, length: int) -> tuple[bytes, dict[str, S
         if value is not None and name in (BLOOM_KEY, LEGACY_BLOOM_KEY) and value.end - value.start >= _LARGE_FILTER:
             left_out[name] = _span_of(window, value)
         else:
-            kept.append(read_at(place, end - place))
-        place = end
-    if not left_out or length - place > _MOST_REST_BYTES:
+            remaining_entries.append(read_at(offset, end - offset))
+        offset = end
+    if not left_out or length - offset > _MOST_REST_BYTES:
         raise InternalError("a large footer has a key filter")
-    return b"".join([head[:position], encode_list(kept), read_at(place, length - place)]), left_out
+    return b"".join([head[:position], encode_list(remaining_entries), read_at(offset, length - offset)]), left_out
 
 
 def _head_of(read_at: ReadBytes, length: int) -> tuple[bytes, int]:

@@ -99,7 +99,7 @@ class BucketIndex:
         self._strict = strict
         self._threads = threads
 
-    def place(self, wanted: IndexKeys, slices: Sequence[FileSlice], new_uuid: Callable[[], str]) -> KeyPlacement:
+    def place(self, index_keys: IndexKeys, slices: Sequence[FileSlice], new_uuid: Callable[[], str]) -> KeyPlacement:
         """Return the file group of every key: that of its bucket, or a new one.
 
         Raises:
@@ -107,8 +107,8 @@ class BucketIndex:
             UnsupportedFeature: the file slices belong to another number of buckets.
         """
         stored_ids = {key: file_slice.file_id for key, file_slice in self._by_bucket(slices)}
-        names = wanted.partition_names()
-        group_codes = wanted.partition_codes() * (MAX_BUCKETS + 1) + self._buckets(wanted)
+        names = index_keys.partition_names()
+        group_codes = index_keys.partition_codes() * (MAX_BUCKETS + 1) + self._buckets(index_keys)
         distinct, groups = np.unique(group_codes, return_inverse=True)
         file_groups = []
         for group_code in map(int, distinct):  # file groups, not rows
@@ -117,7 +117,7 @@ class BucketIndex:
             file_groups.append((partition, file_id))
         return KeyPlacement(groups.astype(np.int64).reshape(-1), file_groups)
 
-    def locate(self, wanted: IndexKeys, slices: Sequence[FileSlice], reader: KeyReader) -> Located:
+    def locate(self, index_keys: IndexKeys, slices: Sequence[FileSlice], reader: KeyReader) -> Located:
         """Return where the wanted keys are stored in base files; only files of a key's bucket are read.
 
         Raises:
@@ -126,8 +126,8 @@ class BucketIndex:
             SnapshotExpired: a file is gone.
             CorruptFile: a footer or a key column is damaged.
         """
-        candidates = list(self._candidates(wanted, slices))
-        return look_up_candidates(LookUp(threads=self._threads), wanted, candidates, reader)
+        candidates = list(self._candidates(index_keys, slices))
+        return look_up_candidates(LookUp(threads=self._threads), index_keys, candidates, reader)
 
     def _candidates(self, index_keys: IndexKeys, slices: Sequence[FileSlice]) -> Iterator[Candidate]:
         codes = {name: code for code, name in enumerate(index_keys.partition_names())}
@@ -261,7 +261,7 @@ class ConsistentBucketIndex:
         """Mark the rings of an instant that has completed."""
         self.rings.mark_completed(instant)
 
-    def place(self, wanted: IndexKeys, slices: Sequence[FileSlice], new_uuid: Callable[[], str]) -> KeyPlacement:
+    def place(self, index_keys: IndexKeys, slices: Sequence[FileSlice], new_uuid: Callable[[], str]) -> KeyPlacement:
         """Return the file group of every key: that of its node.
 
         Raises:
@@ -270,16 +270,16 @@ class ConsistentBucketIndex:
             CorruptFile: a ring is damaged.
         """
         self._check_slices(slices)
-        group_codes = self._places(wanted)
+        group_codes = self._places(index_keys)
         distinct, groups = np.unique(group_codes, return_inverse=True)
-        names = wanted.partition_names()
+        names = index_keys.partition_names()
         file_groups: list[tuple[PartitionPath, FileId]] = []
         for group_code in map(int, distinct):  # file groups, not rows
             partition = PartitionPath(names[group_code // MAX_BUCKETS])
             file_groups.append((partition, self.rings.ring(partition).nodes[group_code % MAX_BUCKETS].file_id))
         return KeyPlacement(groups.astype(np.int64).reshape(-1), file_groups)
 
-    def locate(self, wanted: IndexKeys, slices: Sequence[FileSlice], reader: KeyReader) -> Located:
+    def locate(self, index_keys: IndexKeys, slices: Sequence[FileSlice], reader: KeyReader) -> Located:
         """Return where the wanted keys are stored in base files; only files of a key's node are read.
 
         Raises:
@@ -289,19 +289,19 @@ class ConsistentBucketIndex:
             CorruptFile: a ring, a footer or a key column is damaged.
         """
         self._check_slices(slices)
-        candidates = list(self._candidates(wanted, slices))
-        return look_up_candidates(LookUp(threads=self._threads), wanted, candidates, reader)
+        candidates = list(self._candidates(index_keys, slices))
+        return look_up_candidates(LookUp(threads=self._threads), index_keys, candidates, reader)
 
-    def node_numbers(self, wanted: IndexKeys, later: Mapping[PartitionPath, HashRing]) -> I64:
+    def node_numbers(self, keys_to_find: IndexKeys, later: Mapping[PartitionPath, HashRing]) -> I64:
         """Return the number of each key's node in its partition, the same one for nodes whose rows move together.
 
         Args:
-            wanted: the keys.
+            keys_to_find: the keys.
             later: the rings that pending clusterings will bring.
         """
-        numbers = self._places(wanted) % MAX_BUCKETS
-        codes = wanted.partition_codes()
-        for code, name in enumerate(wanted.partition_names()):  # partitions, not rows
+        numbers = self._places(keys_to_find) % MAX_BUCKETS
+        codes = keys_to_find.partition_codes()
+        for code, name in enumerate(keys_to_find.partition_names()):  # partitions, not rows
             ring = later.get(PartitionPath(name))
             if ring is not None:
                 here = codes == code

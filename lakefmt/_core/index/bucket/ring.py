@@ -483,7 +483,7 @@ class SplittingIndex(PlacementKeeper, Protocol):
         """Return the same index with other rings."""
         ...
 
-    def node_numbers(self, wanted: IndexKeys, later: Mapping[PartitionPath, HashRing]) -> I64:
+    def node_numbers(self, keys_to_find: IndexKeys, later: Mapping[PartitionPath, HashRing]) -> I64:
         """Return the number of each key's node in its partition, the same one for nodes whose rows move together."""
         ...
 
