@@ -207,10 +207,13 @@ class InstantTransaction:
             timeline: the table's timeline, listed under this hold of the table lock.
 
         Raises:
-            InstantNotPending: another writer rolled the instant back or took it over.
+            InstantNotPending: another writer rolled the instant back, or completed it: a table service that was taken over.
         """
-        if not any((i.time, i.action, i.state) == (self.time, self.action, State.INFLIGHT) for i in timeline.pending):
-            raise InstantNotPending(f"instant {self.time} is no longer pending: another writer rolled it back")
+        if any((i.time, i.action, i.state) == (self.time, self.action, State.INFLIGHT) for i in timeline.pending):
+            return
+        is_complete = any(i.time == self.time for i in timeline.completed_of(self.action))
+        reason = "another process completed it" if is_complete else "another writer rolled it back"
+        raise InstantNotPending(f"instant {self.time} is no longer pending: {reason}")
 
     def complete(
         self,
