@@ -619,11 +619,8 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, StreamVerbs, AppendVerbs, 
             whole=dry or not request.streams,
             memory_bytes=window,
             stored_keys=updates,
-            table_schema=self._columns_of_now,
+            table_schema=lambda: self.schema,
         )
-
-    def _columns_of_now(self) -> pa.Schema:
-        return self.client.at(self.client.load()).schema()
 
     def _window_bytes(self, request: WriteRequest) -> int:
         return resolve_settings(request.options, self.client.options).integer("lakefmt.write.window.bytes")

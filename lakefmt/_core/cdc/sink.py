@@ -112,7 +112,7 @@ class TableSink:
         self._comes_again = False
         #: New columns that have their values in older rows, and still the comment that says they have not.
         self._filled: tuple[str, ...] = ()
-        #: Since when the table had its columns, at the newest commit.
+        #: The instant of the newest schema change at the last commit.
         self._columns_since: str | None = None
         #: Columns with the name of one that the source had dropped, whose rows are being read again.
         self._came_back: frozenset[str] = frozenset()
@@ -270,7 +270,7 @@ class TableSink:
             self._fill(filled, keys_of_transaction)
 
     def _older_columns(self, table: Table) -> frozenset[str]:
-        """Return the columns that the table had when the first columns of its source were told: later ones come again."""
+        """Return the columns of the table at its last commit; the source delivers the changes behind that again."""
         table_at = table.client.at(table.client.load())
         history = table_at.schema_history()
         if self._columns.targets or self._columns_since is None or history is None:
@@ -278,7 +278,7 @@ class TableSink:
         return frozenset(column.name for column in history.at(self._columns_since).columns)
 
     def _look_for_old_names(self, names: Iterable[str]) -> None:
-        """Tell a column that comes from one of its name that was dropped before: stored rows have the values of that one.
+        """Find columns whose name a dropped column had: stored rows still have the values of the dropped one.
 
         Raises:
             RowsComeAgain: there is such a column.
@@ -528,7 +528,7 @@ class TableSink:
         return [name for name in names if name not in spec.record_key_fields]
 
     def _placed(self, changes: RowChanges, kinds: npt.NDArray[np.int8], moved: Mask) -> tuple[RowChanges, Mask]:
-        """Give rows that go, and of which the source sent the key alone, the partition in which they are; those that are not there are left out.
+        """Look up the partition of deleted and moved rows of which the source sent only the key; rows that are not stored are left out.
 
         Args:
             changes: with the columns of the table.

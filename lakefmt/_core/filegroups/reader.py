@@ -216,7 +216,7 @@ class OpenBaseFile:
         self.parquet = parquet
 
     def footer(self) -> BaseFileFooter:
-        """Return its footer, with the key filter.
+        """Return the footer of the file, key filter included.
 
         Raises:
             CorruptFile: it is damaged.

@@ -68,9 +68,9 @@ def key_columns(table_at: TableAt) -> list[str]:
 
 
 def keyed_rows(table_at: TableAt, rows: pa.Table) -> pa.Table:
-    """Return stored rows, which have their :func:`key_columns`, with record keys and partition paths.
+    """Return stored rows with their record keys and partition paths; `rows` must have the :func:`key_columns`.
 
-    A table without meta columns has empty ones, which are told by the other columns.
+    A table without meta columns stores neither: both are made from the other columns.
     """
     if table_at.config.populate_meta_fields:
         return rows
@@ -80,8 +80,8 @@ def keyed_rows(table_at: TableAt, rows: pa.Table) -> pa.Table:
         PARTITION_PATH: build_partition_paths(spec, rows).cast(pa.string()),
     }
     for name, values in made.items():
-        place = rows.schema.get_field_index(name)
-        rows = rows.append_column(name, values) if place < 0 else rows.set_column(place, name, values)
+        index = rows.schema.get_field_index(name)
+        rows = rows.append_column(name, values) if index < 0 else rows.set_column(index, name, values)
     return rows
 
 
@@ -148,7 +148,7 @@ def note_rows_that_stay(table_at: TableAt) -> None:
 
 
 def rows_may_stay(table_at: TableAt) -> bool:
-    """Return whether rows may lie in the partitions of other times than their own (effects: a request where the table cannot tell).
+    """Return whether rows may lie in partitions of other times than their own (effects: a request unless it is cached).
 
     Writes by a global record index leave rows where they are by default, also those of other engines.
     """

@@ -168,12 +168,14 @@ class RoundBatch:
                 self._mark(
                     keep, reasons, rows.column(name).is_null().to_numpy(zero_copy_only=False), f"key {name!r} is null"
                 )
-        # A row of which nothing but its key came is none that a check could hold for.
+        # Checks are not asked of rows that go: of some only the key is known.
         goes = np.zeros(rows.num_rows, bool) if kinds is None else np.isin(kinds, _GOING)
-        for name, expression in {} if goes.all() else job.checks.items():
-            typed = self._typed(rows)
+        if not job.checks or goes.all():
+            return keep, reasons
+        typed = self._typed(rows)
+        numbered = typed.append_column(KIND, pa.array(np.arange(rows.num_rows)))
+        for name, expression in job.checks.items():
             condition = parse_filter(expression, typed.schema)
-            numbered = typed.append_column(KIND, pa.array(np.arange(rows.num_rows)))
             good = goes.copy()
             good[keep_rows(numbered, condition)[KIND].to_numpy()] = True
             if job.on_check_failed == "abort" and not good.all():

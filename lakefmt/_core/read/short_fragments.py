@@ -1,8 +1,8 @@
-"""Fragments of a dataset of Arrow's over local files whose footers are read without their key filters (effects: reads).
+"""Arrow dataset fragments of local files, with footers that lack the key filters (effects: reads).
 
-Arrow reads the whole footer of each file of a dataset, and holds it as long as the dataset is there: 6 MB for a file of 400,000 rows
-whose filter has 2.6. A dataset that is made of one file with the footers of all others asks none of them for its own. That file is
-in memory only.
+An Arrow dataset reads the whole footer of each file and holds it as long as it lives: 6 MB for a file of 400,000 rows, whose filter
+has 2.6 MB. A dataset that is made from a ``_metadata`` file takes the footers from there instead of from the files. That file is
+written to memory only.
 """
 
 from __future__ import annotations

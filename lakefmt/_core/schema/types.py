@@ -204,7 +204,7 @@ def unreadable_by_spark(schema: pa.Schema) -> list[str]:
 
 
 def holds_type(data_type: pa.DataType, check: Callable[[pa.DataType], bool]) -> bool:
-    """Return whether a type, or one inside it, passes a check.
+    """Return whether `check` is true of a type or of any type nested in it.
 
     Example:
         >>> holds_type(pa.list_(pa.map_(pa.string(), pa.int64())), pt.is_map)

@@ -727,7 +727,7 @@ def codes_in(identities: pa.Array, keys: pa.Array) -> Numbers:
 
 
 def previous_rows(codes: Numbers) -> Numbers:
-    """Return for each row the place of the row of its key before it; -1: it is the first one.
+    """Return for each row the number of the previous row with its key; -1: there is none.
 
     Example:
         >>> previous_rows(np.array([7, 3, 7, 7, 3])).tolist()
@@ -765,12 +765,12 @@ def placed_rows(
     """
     count = rows.num_rows
     numbers, _ = number_keys(keys)
-    places = np.flatnonzero(lacks)
-    before, known = previous_rows(numbers)[places], codes_in(keys.take(pa.array(places)), stored_keys)
+    row_numbers = np.flatnonzero(lacks)
+    before, known = previous_rows(numbers)[row_numbers], codes_in(keys.take(pa.array(row_numbers)), stored_keys)
     is_first = before < 0
     is_there = np.where(is_first, known >= 0, ~gone[before])
     order = np.arange(count)
-    order[places[is_there]] = np.where(is_first, count + known, before)[is_there]
+    order[row_numbers[is_there]] = np.where(is_first, count + known, before)[is_there]
     for number, name in enumerate(rows.column_names):
         if name in stored.column_names:
             field = rows.field(name)
@@ -778,9 +778,9 @@ def placed_rows(
                 [*rows.column(name).chunks, *stored.column(name).cast(field.type).chunks], field.type
             )
             rows = rows.set_column(number, field.with_nullable(True), both.take(pa.array(order)))
-    there = np.ones(count, bool)
-    there[places[~is_there]] = False
-    return rows, there
+    had_row = np.ones(count, bool)
+    had_row[row_numbers[~is_there]] = False
+    return rows, had_row
 
 
 def fill_required(rows: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -658,7 +658,7 @@ class WriteTransaction:
         return replace(result, seconds=seconds, warnings=warnings, num_late=0 if result.skipped else num_late)
 
     def _late_rows(self, statuses: Sequence[WriteStatus]) -> int | None:
-        """Return how many rows lost to stored ones, each file counted once; None: not known."""
+        """Return the number of late rows of the commit; attempts at one file count once. None: not known."""
         counts = {status.stat.path: status.num_late for status in statuses if not status.is_copy}
         return sum_of_known([self._left_out, *counts.values()])
 

@@ -365,7 +365,7 @@ def _clauses(tokens: Sequence[_Token]) -> list[list[_Token]]:
 
 
 def _behind(clause: Sequence[_Token], *words: str) -> Sequence[_Token]:
-    """Return what stands in a clause behind some words, each of which may be there."""
+    """Return the tokens of a clause after some optional words."""
     begin = 0
     for word in words:
         begin += clause[begin : begin + 1] != [] and clause[begin].word == word
@@ -396,9 +396,9 @@ def _dropped_column(clause: Sequence[_Token]) -> str:
 
 
 def _fills_rows(clause: Sequence[_Token]) -> bool:
-    """Return whether a clause gives rows that are there values that no event tells; a wrong yes costs a reading of the table.
+    """Return whether a clause changes values of stored rows without an event; a wrong yes costs a reading of the table.
 
-    That is a column that is added and not null, and one that is given another expression, or a type that may round its values.
+    It adds a column that is not null, or gives a column another expression, or a type that may round its values.
     """
     words = [token.word for token in clause]
     pairs = list(itertools.pairwise([*words, ""]))

@@ -101,7 +101,7 @@ def merge_logs(base: pa.Table, logs: LogRows, rule: MergeRule) -> pa.Table:
 
 
 def count_late(base: pa.Table, logs: LogRows, rule: MergeRule) -> int | None:
-    """Return how many rows and deletes of logs lost, when they came, to a larger ordering value that was there by then.
+    """Return how many rows and deletes of logs were late: an earlier row of their key had a larger ordering value.
 
     Args:
         base: the base file's rows, with their keys and ordering columns.

@@ -325,7 +325,7 @@ def _status(bound: BoundContext, work: LogPayload, written: tuple[WrittenLog, ..
 
 def _may_lose(bound: BoundContext, assignment: FileAssignment, out: LogRowsOut) -> bool:
     """Return whether rows of a log may lose to stored ones when they are merged; the look-up does not read ordering values."""
-    # A delete by key, and a row without an event time, has that of the stored row.
+    # A delete by key and a row without an event time take the event time of the stored row, so they are never late.
     ordered = any(has_order(bound.rule.stored, rows.column_names) for rows in (out.data, out.deletes))
     if not ordered or bound.rule.custom is not None or bound.operation is WriteOperation.DELETE:
         return False
