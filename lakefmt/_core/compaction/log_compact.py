@@ -26,7 +26,7 @@ from lakefmt._core.compaction.compact.run import (
     compaction_result,
 )
 from lakefmt._core.compaction.operations import operations_of
-from lakefmt._core.compaction.service import find_pending, load_for_service, run_pending, run_service
+from lakefmt._core.compaction.service import find_pending, load_for_service, run_pending, run_service, withdrawn_logs
 from lakefmt._core.config.table_config import TableConfig, merge_rule
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.logs.reader import select_log_blocks
@@ -257,6 +257,7 @@ class _LogCompactionService(MergingService):
         if plan is None or newer_compaction is not None or pending.state is not State.REQUESTED:
             _withdraw_log_compaction(write_at, pending, plan, lease)
             return None
+        plan = plan.without_logs(withdrawn_logs(write_at, plan.log_paths))
         return replace(plan, log=True)
 
     def discard_attempt(self, state: TableState, time: InstantTime, plan: CompactionPlan) -> None:

@@ -9,13 +9,14 @@ A service (compaction, log compaction, clean) is a :class:`TableService`: a plan
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from contextlib import suppress
 from typing import Generic, Protocol, TypeVar
 
 from lakefmt._core.config.table_config import TableConfig
 from lakefmt._core.data_classes import dataclass
 from lakefmt._core.filegroups.cdc import cdc_paths
-from lakefmt._core.filegroups.table_client import TableState
+from lakefmt._core.filegroups.table_client import TableAt, TableState
 from lakefmt._core.timeline.commit import CommitMetadata
 from lakefmt._core.timeline.heartbeat import heartbeat_name
 from lakefmt._core.timeline.instant import COMMIT_ACTIONS, Action, Instant
@@ -25,7 +26,7 @@ from lakefmt._core.timeline.rollback import is_of_attempt, list_data_files
 from lakefmt._core.timeline.timeline import Timeline
 from lakefmt._core.transactions.client import WriteClient
 from lakefmt._core.transactions.instant import InstantTransaction
-from lakefmt._core.values import InstantTime, WriteOperation
+from lakefmt._core.values import InstantTime, PartitionPath, WriteOperation
 from lakefmt.errors import InstantNotFound, InstantNotPending, LakefmtError, StorageError
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "run_all_pending",
     "run_pending",
     "run_service",
+    "withdrawn_logs",
 ]
 
 #: What the planner proposes, as it is shown to a user.
@@ -248,6 +250,29 @@ def find_pending(timeline: Timeline, time: str, action: Action) -> Instant:
     if pending is None:
         raise InstantNotFound(f"no {action.value} is pending at {time}")
     return pending
+
+
+def withdrawn_logs(table_at: TableAt, paths: Collection[str]) -> set[str]:
+    """Return the planned logs that are gone and that no commit names: slow writers put them, and took them back when they lost.
+
+    Of versions from 8 on the plan has no such log, as the name of a log tells its instant.
+
+    Args:
+        table_at: the table, at one moment.
+        paths: the logs of a plan, relative to the table.
+    """
+    if table_at.timeline.layout > 1 or not paths:
+        return set()
+    partitions = sorted({PartitionPath(path.rpartition("/")[0]) for path in paths})
+    _, logs = table_at.client.storage_listing(table_at.config).files(partitions)
+    gone = set(paths).difference(log.path for log in logs)
+    if not gone:
+        return set()
+    table_at = table_at.with_history()
+    for instant in table_at.timeline.commits:
+        # Its other logs are those of the slice, whoever put them.
+        gone.difference_update(stat.path for stat in table_at.commit_metadata(instant).stats)
+    return gone
 
 
 def _execute_and_complete(

@@ -14,6 +14,7 @@ the newest file of a commit that is on the active timeline. A file of an instant
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import field
@@ -68,6 +69,7 @@ from lakefmt._core.timeline.store import (
 from lakefmt._core.timeline.timeline import Timeline
 from lakefmt._core.values import (
     Clock,
+    FileId,
     IdSource,
     InstantTime,
     PartitionPath,
@@ -694,9 +696,43 @@ class TableAt:
                     replaced.update(((partition, file_id), instant.time) for file_id in file_ids)
         return replaced
 
+    def without_lost_attempts(self, bases: Sequence[BaseFile]) -> list[BaseFile]:
+        """Return base files without those that a process put for an instant that another process completed.
+
+        A file counts by the instant in its name, and the process deletes its own when it learns that it lost. Until then only
+        the files count that the commit names: of a clustering, whose attempts write file groups of their own, and of several
+        base files of one file group and instant.
+
+        Args:
+            bases: all base files of some file groups.
+        """
+        repeated: set[tuple[PartitionPath, FileId, InstantTime]] = set()
+        if len({(base.partition, base.file_id, base.instant) for base in bases}) < len(bases):
+            counts = Counter((base.partition, base.file_id, base.instant) for base in bases)
+            repeated = {slice_key for slice_key, count in counts.items() if count > 1}
+        repeated_instants = {instant for _, _, instant in repeated}
+        clusterings: set[InstantTime] = set()
+        named: dict[InstantTime, set[str]] = {}
+        for instant in self.timeline.commits:
+            if instant.action is Action.REPLACE_COMMIT or instant.time in repeated_instants:
+                commit = self.commit_metadata(instant)
+                named[instant.time] = {stat.file_name for stat in commit.stats}
+                if commit.operation is WriteOperation.CLUSTER:
+                    clusterings.add(instant.time)
+        if not clusterings and not repeated:
+            return list(bases)
+
+        def is_lost(base: BaseFile) -> bool:
+            slice_key = base.partition, base.file_id, base.instant
+            has_rivals = base.instant in clusterings or slice_key in repeated
+            return has_rivals and base.instant in named and base.name not in named[base.instant]
+
+        return [base for base in bases if not is_lost(base)]
+
     def slices(self, partitions: Iterable[PartitionPath] | None = None) -> list[FileSlice]:
         """Return the latest committed file slices of all or of the given partitions."""
         bases, logs = self.listing().files(partitions)
+        bases = self.without_lost_attempts(bases)
         return build_slices(bases, logs, self.slicing(bases, logs), self.replaced())
 
     def slicing(self, bases: Iterable[BaseFile], logs: Iterable[LogFile]) -> Timeline:

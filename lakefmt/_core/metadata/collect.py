@@ -182,6 +182,7 @@ class FactCollector:
             more_bases, more_logs = parse_files(PartitionPath(path), objects)
             bases += [file for file in more_bases if file.path not in listed]
             logs += [file for file in more_logs if file.path not in listed]
+        bases = self.before_at.without_lost_attempts(bases)
         hidden = self.before_at.replaced()
         slicing = self.before_at.slicing(bases, logs)
         before = build_slices(bases, logs, slicing, hidden)

@@ -526,21 +526,22 @@ def committed_files(
         config: its properties.
         timeline: what is pending on it does not count.
     """
-    listing = StorageListing(client.store)
+    listing, table_at = StorageListing(client.store), client.at(TableState(config, timeline))
+    bases, logs = listing.files(None)
+    committed = table_at.without_lost_attempts(bases)
+    lost = {base.path for base in bases}.difference(base.path for base in committed)
     listed: dict[str, dict[str, int]] = {}
-    copies = copied_logs(client.at(TableState(config, timeline)))
+    copies = copied_logs(table_at)
     for path in listing.partitions():
         sizes = listed.setdefault(path, {})
         for each in client.store.list(path, recursive=False):
             name = each.name.rpartition("/")[2]
             parsed = parse_base_file(name) or parse_log_file(name)
             in_log = each.name in copies or (timeline.layout == 1 and name.startswith("."))
-            if parsed is not None and (in_log or timeline.is_committed(parsed.instant)):
+            is_committed = in_log or (parsed is not None and timeline.is_committed(parsed.instant))
+            if parsed is not None and is_committed and each.name not in lost:
                 sizes[name] = each.size
-    state = TableState(config, timeline)
-    table_at = client.at(state)
-    bases, logs = listing.files(None)
-    return listed, build_slices(bases, logs, table_at.slicing(bases, logs), table_at.replaced())
+    return listed, build_slices(committed, logs, table_at.slicing(bases, logs), table_at.replaced())
 
 
 # -------------------------------------------------------------------------------------------------------------- archive

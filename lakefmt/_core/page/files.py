@@ -210,6 +210,7 @@ def partition_facts(table: PageTable, partition: str, query: PartitionList) -> F
     table_at = table.at()
     path = PartitionPath(partition)
     bases, logs = table_at.listing().files([path])
+    bases = table_at.without_lost_attempts(bases)
     latest = {each.file_id: each for each in table.slices() if each.partition == path}
     history: dict[str, list[FileSlice]] = {}
     for each in all_slices(bases, logs, table_at.slicing(bases, logs)):

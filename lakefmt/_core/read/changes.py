@@ -241,6 +241,7 @@ class FileHistory:
     def load(cls, table_at: TableAt, first: InstantTime, partitions: Sequence[PartitionPath]) -> FileHistory:
         """List the partitions, and the files that cleans removed from them since the commit `first`."""
         bases, logs = table_at.client.listing(table_at.config).files(partitions)
+        bases = table_at.without_lost_attempts(bases)
         groups: dict[_GroupKey, GroupFiles] = {}
         for base in bases:
             groups.setdefault((base.partition, base.file_id), GroupFiles()).bases.append(base)

@@ -74,6 +74,7 @@ def pinned_slices(
     bases, logs = _of_groups(listing.files(partitions), groups)
     if table_at.history is not None:
         _check_reach(table_at.timeline, bases)
+    bases = table_at.without_lost_attempts(bases)
     replaced = table_at.replaced()
     now = TableState(table_at.config, listing.timeline_after or table_at.client.timeline_store(table_at.config).load())
     partition_set = None if partitions is None else frozenset(partitions)

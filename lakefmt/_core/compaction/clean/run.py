@@ -300,6 +300,7 @@ def _without_reachable(table_at: TableAt, job: CleanJob) -> CleanJob:
     from lakefmt._core.filegroups.cdc import list_change_files
 
     bases, logs = table_at.client.listing(table_at.config).files(list(job.files))
+    bases = table_at.without_lost_attempts(bases)
     slices = build_slices(bases, logs, table_at.slicing(bases, logs), table_at.replaced())
     retained_paths = {path for file_slice in slices for path in file_slice.paths} | saved_files(table_at)
     if cdc_mode(table_at.config.properties) is not None:

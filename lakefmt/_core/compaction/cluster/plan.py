@@ -20,7 +20,7 @@ from itertools import groupby
 from math import log
 from typing import Final
 
-from lakefmt._core.data_classes import dataclass
+from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.model import FileSlice, join_path
 from lakefmt._core.formats.names import queue_bucket_of, queue_position_of
 from lakefmt._core.index.bucket.ring import BucketChange, HashNode, HashRing, NodeChange, ResizeRules, plan_changes
@@ -293,6 +293,23 @@ class ClusteringPlan(NotebookText):
     def partitions(self) -> tuple[PartitionPath, ...]:
         """The partitions of the groups, each once."""
         return tuple(dict.fromkeys(group.partition for group in self.groups))
+
+    @property
+    def log_paths(self) -> tuple[str, ...]:
+        """The logs, relative to the table."""
+        slices = [each for group in self.groups for each in group.slices]
+        return tuple(join_path(each.partition, name) for each in slices for name in each.log_names)
+
+    def without_logs(self, paths: Collection[str]) -> ClusteringPlan:
+        """Return the plan without some logs, and without slices and groups of which nothing is left."""
+        groups = []
+        for group in self.groups:
+            left = [
+                replace(each, log_names=tuple(n for n in each.log_names if join_path(each.partition, n) not in paths))
+                for each in group.slices
+            ]
+            groups.append(replace(group, slices=tuple(each for each in left if each.paths)))
+        return replace(self, groups=tuple(group for group in groups if group.slices))
 
     @property
     def file_groups(self) -> frozenset[GroupKey]:

@@ -49,7 +49,7 @@ from lakefmt._core.compaction.cluster.rewrite import (
 )
 from lakefmt._core.compaction.compact.run import check_no_earlier_write
 from lakefmt._core.compaction.operations import RewriteResult, RunClustering, clustering_operations_of
-from lakefmt._core.compaction.service import PlanRun, load_for_service, run_pending, run_service
+from lakefmt._core.compaction.service import PlanRun, load_for_service, run_pending, run_service, withdrawn_logs
 from lakefmt._core.config.settings import Settings, resolve_settings
 from lakefmt._core.config.table_config import TableConfig, check_writable, merge_rule
 from lakefmt._core.data_classes import dataclass, replace
@@ -420,7 +420,7 @@ class _ClusteringService:
         if plan is None or is_outdated(table_at, pending, plan):
             withdraw_clustering(self.write_client.at(state), pending, lease)
             return None
-        return plan
+        return plan.without_logs(withdrawn_logs(table_at, plan.log_paths))
 
     def discard_attempt(self, state: TableState, time: InstantTime, plan: ClusteringPlan) -> None:
         discard_clustered_files(self.write_client.at(state), time, plan.partitions)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import date, datetime, timedelta, tzinfo
 
-from lakefmt._core.data_classes import dataclass
+from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.model import FileSlice, join_path
 from lakefmt._core.notebook import NotebookText
 from lakefmt._core.timeline.instant import Action, parse_instant_time
@@ -154,6 +154,19 @@ class CompactionPlan(NotebookText):
     def log_bytes(self) -> int:
         """How many bytes of logs are merged."""
         return sum(operation.log_bytes for operation in self.operations)
+
+    @property
+    def log_paths(self) -> tuple[str, ...]:
+        """The logs, relative to the table."""
+        return tuple(join_path(each.partition, name) for each in self.operations for name in each.log_names)
+
+    def without_logs(self, paths: Collection[str]) -> CompactionPlan:
+        """Return the plan without some logs, and without slices of which nothing is left."""
+        left = [
+            replace(each, log_names=tuple(n for n in each.log_names if join_path(each.partition, n) not in paths))
+            for each in self.operations
+        ]
+        return replace(self, operations=tuple(each for each in left if each.paths))
 
     def __str__(self) -> str:
         name = "as planned" if self.rules is None else self.rules.strategy.value.removesuffix("CompactionStrategy")

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lakefmt._core.compaction.compact.plan import CompactionOperation, CompactionPlan
-from lakefmt._core.compaction.service import find_pending
+from lakefmt._core.compaction.service import find_pending, withdrawn_logs
 from lakefmt._core.config.table_config import TableConfig, cdc_mode, check_readable, merge_rule
 from lakefmt._core.filegroups.cdc import list_change_files
 from lakefmt._core.filegroups.missing_completions import missing_completion
@@ -253,11 +253,13 @@ def check_inputs(write_at: WriteAt, pending: Instant, plan: CompactionPlan | Non
     Raises:
         CompletedFileMissing: its base files exist, and files that it merges do not.
     """
-    operations = () if plan is None else plan.operations
-    bases, logs = write_at.client.storage_listing(write_at.config).files(() if plan is None else partitions_of(plan))
+    if plan is None:
+        return
+    bases, logs = write_at.client.storage_listing(write_at.config).files(partitions_of(plan))
     written = {(file.partition, file.file_id) for file in bases if file.instant == pending.time}
     there = {file.path for file in bases} | {log.path for log in logs}
-    for operation in operations:
+    there |= withdrawn_logs(write_at, plan.log_paths)
+    for operation in plan.operations:
         if (operation.partition, operation.file_id) in written and not there.issuperset(operation.paths):
             raise missing_completion(write_at.state, pending)
 

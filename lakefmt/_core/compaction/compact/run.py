@@ -41,7 +41,7 @@ from lakefmt._core.compaction.compact.records import (
     require_merge_on_read,
 )
 from lakefmt._core.compaction.operations import RewriteResult, operations_of
-from lakefmt._core.compaction.service import PlanRun, load_for_service, run_pending, run_service
+from lakefmt._core.compaction.service import PlanRun, load_for_service, run_pending, run_service, withdrawn_logs
 from lakefmt._core.config.settings import Settings
 from lakefmt._core.config.table_config import TableConfig, cdc_mode
 from lakefmt._core.data_classes import dataclass, replace
@@ -280,11 +280,12 @@ class _CompactionService(MergingService):
     def read_pending(self, state: TableState, pending: Instant, lease: Lease) -> CompactionPlan | None:
         write_at = self.write_client.at(state)
         plan = read_plan(write_at, pending)
-        check_inputs(write_at, pending, plan)
         if plan is None:
             lease.check()
             self.write_client.timeline(state.config).remove_pending(pending.time, Action.COMPACTION)
-        return plan
+            return None
+        check_inputs(write_at, pending, plan)
+        return plan.without_logs(withdrawn_logs(write_at, plan.log_paths))
 
     def discard_attempt(self, state: TableState, time: InstantTime, plan: CompactionPlan) -> None:
         discard_outputs(self.write_client.at(state), time, partitions_of(plan))
