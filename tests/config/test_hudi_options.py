@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 import lakefmt
 from lakefmt._core.config.hudi_options import OptionClass, find_published, published_options, similar_names
 from lakefmt._core.config.settings import SETTINGS, resolve_settings
-from lakefmt.errors import InvalidInputError, UnknownSetting, UnsupportedFeature
+from lakefmt._core.keys import GENERATOR_KEYS
+from lakefmt.errors import InvalidInputError, InvalidKey, UnknownSetting, UnsupportedFeature
 from lakefmt.spark.options import SPARK_OPTIONS, parse_read_options, parse_write_options
 
 NUMBERS = itertools.count()
@@ -104,6 +105,22 @@ def test_what_a_table_is_must_be_what_the_option_says():
     for name, value in (("hoodie.table.cdc.enabled", "true"), ("hoodie.table.type", "MERGE_ON_READ")):
         with pytest.raises(UnknownSetting, match="contradicts the table"):
             table.upsert(ROWS, options={name: value})
+
+
+@pytest.mark.parametrize("option", GENERATOR_KEYS)
+@pytest.mark.parametrize("version", [6, 8, 9])
+def test_a_key_generator_must_be_the_table_s_under_every_name_of_the_option(option, version):
+    table = lakefmt.create_table(
+        f"memory://generator-{next(NUMBERS)}", schema=ROWS.schema, record_key="id", table_version=version
+    )
+    own, other = ("NON_PARTITION", "COMPLEX")
+    if option.endswith("class"):
+        package = "org.apache.hudi.keygen."
+        own, other = f"{package}NonpartitionedKeyGenerator", f"{package}ComplexKeyGenerator"
+    assert table.upsert(ROWS, options={option: own}).num_inserts == 1
+    for name, error in ((other, InvalidKey), ("com.example.Mine", UnknownSetting)):
+        with pytest.raises(error, match="key generator"):
+            table.upsert(ROWS, options={option: name})
 
 
 def test_an_option_of_the_data_source_is_not_ignored_by_a_verb():

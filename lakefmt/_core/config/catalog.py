@@ -826,6 +826,8 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
     _inert("hoodie.bloom.index.parallelism", "there is no shuffle"),
     _honoured("hoodie.datasource.write.keygenerator.class", _text, None, "must be the table's key generator, by class"),
     _honoured("hoodie.datasource.write.keygenerator.type", _text, None, "must be the table's key generator, by type"),
+    _honoured("hoodie.table.keygenerator.class", _text, None, "must be the table's key generator, by class"),
+    _honoured("hoodie.table.keygenerator.type", _text, None, "must be the table's key generator, by type"),
     _inert("hoodie.bloom.index.use.treebased.filter", "ranges are pruned on sorted arrays"),
     _inert("hoodie.bloom.index.bucketized.checking", "there is no shuffle"),
     _inert("hoodie.bloom.index.keys.per.bucket", "there is no shuffle"),

@@ -454,8 +454,6 @@ hoodie.table.partition.fields hoodie.table.partition.fields
 hoodie.table.precombine.field hoodie.table.precombine.field
 hoodie.table.ordering.fields hoodie.table.precombine.field
 hoodie.payload.ordering.field hoodie.table.precombine.field
-hoodie.table.keygenerator.class hoodie.table.keygenerator.class
-hoodie.table.keygenerator.type hoodie.table.keygenerator.type
 hoodie.table.cdc.enabled hoodie.table.cdc.enabled false
 hoodie.table.cdc.supplemental.logging.mode hoodie.table.cdc.supplemental.logging.mode DATA_BEFORE_AFTER
 hoodie.table.partial.update.mode hoodie.table.partial.update.mode
