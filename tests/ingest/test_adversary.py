@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import itertools
 import lzma
 import os
 import sqlite3
 from collections import Counter
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import lakefmt
 import lakefmt._core.ingest.files.listing as listing
@@ -23,11 +27,13 @@ from lakefmt._core.ingest.transforms import _Sql
 from lakefmt._core.storage.open import open_store
 from lakefmt._core.write.transaction import WriteTransaction
 from lakefmt.errors import InvalidInputError, LakefmtError, PositionLost, SourceRefused, UnknownSetting
+from tests.example_counts import examples
 from tests.ingest.ingest_kit import NOW, ingest, job, rows_of, write_rows
 from tests.ingest.test_jobs import Scripted, kinds
 from tests.ingest.test_other_sources import make
 
 SCHEMA = pa.schema([("id", pa.string()), ("n", pa.int64())])
+NUMBERS = itertools.count()
 
 
 # ---------------------------------------------------------------------------------------------------------------- files
@@ -514,6 +520,51 @@ def test_no_check_keeps_a_row_that_goes(tmp_path, on_check_failed):
     how = {"checks": {"positive": "n > 0"}, "on_check_failed": on_check_failed, "errors": str(tmp_path / "e")}
     assert job(Scripted(rounds), tmp_path / "t", **how).run("until_idle").tables[0].rejected_rows == 0
     assert rows_of(tmp_path / "t") == [{"id": "b", "n": 2}]
+
+
+CHECKS = [
+    "n > 0",
+    "n is null or n > 0",
+    "not (n > 0)",
+    "n in (1, 2)",
+    "n not in (1, 2)",
+    "n between 1 and 5",
+    "n + 1 > 1",
+    "coalesce(n, 1) > 0",
+    "n = n",
+    "n > 0 or id = 'a'",
+    "cast(n as text) like '1%'",
+]
+CHECKED_ROW = st.fixed_dictionaries(
+    {"id": st.sampled_from("abcdef")}, optional={"n": st.sampled_from([None, -1, 1, 3])}
+)
+CHECKED_BATCH = st.lists(CHECKED_ROW, min_size=1, max_size=3)
+
+
+def _even(rows):
+    """Rows with equal columns: those that one of them has."""
+    names = {name for row in rows for name in row}
+    return [{**dict.fromkeys(sorted(names)), **row} for row in rows]
+
+
+@pytest.mark.slow
+@settings(max_examples=examples(100), derandomize=True, deadline=None)
+@given(
+    rounds=st.lists(st.lists(CHECKED_BATCH, min_size=1, max_size=2), min_size=1, max_size=3),
+    check=st.sampled_from(CHECKS),
+)
+def test_what_a_check_says_of_a_row_does_not_depend_on_the_rows_beside_it(rounds, check):
+    """Also where no row so far has a value in the column, or has the column; DuckDB says which rows are good."""
+    folder = f"memory://checks-{next(NUMBERS)}"
+    given_rounds = [[kinds(_even(batch), [0] * len(batch)) for batch in each] for each in rounds]
+    how = {"checks": {"c": check}, "on_check_failed": "quarantine", "errors": f"{folder}/e"}
+    job(Scripted(given_rounds), f"{folder}/t", **how).run("until_idle")
+    rows = [row for each in rounds for batch in each for row in batch]
+    table = pa.table({"id": [row["id"] for row in rows], "n": pa.array([row.get("n") for row in rows], pa.int64())})
+    good = duckdb.connect().from_arrow(table).filter(check).fetchall()
+    expected = dict(good)
+    stored = {row["id"]: row.get("n") for row in rows_of(f"{folder}/t")} if good else {}
+    assert stored == expected
 
 
 def test_a_check_reads_a_batch_of_nulls_by_the_type_of_the_column(tmp_path):
