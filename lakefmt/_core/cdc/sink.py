@@ -302,7 +302,7 @@ class TableSink:
         rows = self._uncommitted_rows(table_at)
         if rows is None:
             return table_at.schema().empty_table().select(names)
-        return rows.select(names).group_by(names).aggregate([]).drop_null()
+        return rows.select(names).group_by(names).aggregate([])
 
     def _uncommitted_rows(self, table_at: TableAt) -> pa.Table | None:
         """Return what the stream was given and has not committed, with the table's columns; None: nothing."""
