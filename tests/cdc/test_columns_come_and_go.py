@@ -193,7 +193,7 @@ def test_values_of_every_alteration_that_the_server_takes_are_the_servers(mariad
     path, names = f"memory://columns-{next(NUMBERS)}", {"tables": [f"{database}.*"]}
     followers = [Follower(lambda: source_of(mariadb, database, **names), path, {}, CdcOptions(**OPTIONS)) for _ in "ab"]
     followers[0].run(until_now=True)
-    for number, (first, later, mode) in enumerate(cases):
+    for number, (_, later, mode) in enumerate(cases):
         how = draw.choice(("modify x", "modify column x", "change x x", "change column if exists `x` X"))
         with contextlib.suppress(pymysql.MySQLError):  # the server refuses some
             mariadb.execute(

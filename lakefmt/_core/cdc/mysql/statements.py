@@ -182,8 +182,22 @@ _NO_COLUMNS: Final = frozenset(
 )
 #: Types to which a strict session changes whole numbers as they are, or not at all. Others round, pad, cut spaces or spell anew.
 _WHOLE_NUMBERS: Final = frozenset(
-    ("BIGINT", "BOOL", "BOOLEAN", "INT", "INT1", "INT2", "INT3", "INT4", "INT8", "INTEGER", "MEDIUMINT", "MIDDLEINT")
-    + ("SMALLINT", "TINYINT")
+    [
+        "BIGINT",
+        "BOOL",
+        "BOOLEAN",
+        "INT",
+        "INT1",
+        "INT2",
+        "INT3",
+        "INT4",
+        "INT8",
+        "INTEGER",
+        "MEDIUMINT",
+        "MIDDLEINT",
+        "SMALLINT",
+        "TINYINT",
+    ]
 )
 
 
