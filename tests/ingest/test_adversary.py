@@ -522,6 +522,42 @@ def test_no_check_keeps_a_row_that_goes(tmp_path, on_check_failed):
     assert rows_of(tmp_path / "t") == [{"id": "b", "n": 2}]
 
 
+CHANGES = st.lists(
+    st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([None, -1, 1, 2, "delete"])), min_size=1, max_size=5),
+    min_size=1,
+    max_size=4,
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sends", ["whole rows", "keys"])
+@settings(max_examples=examples(15), derandomize=True, deadline=None)
+@given(changes=CHANGES)
+def test_a_condition_keeps_no_row_that_goes(sends, changes):
+    """Of rows that are no longer the source sends all, or the key alone, of which no condition is true."""
+    stored, rounds = dict[str, int | None](), list[list[SourceBatch]]()
+    for steps in changes:
+        batches = list[SourceBatch]()
+        for key, value in steps:
+            if key in stored:
+                was = {"id": key, "n": stored[key] if sends == "whole rows" else None}
+                batches.append(kinds([was], [3 if value == "delete" else 1]))
+            if value == "delete":
+                stored.pop(key, None)
+            else:
+                batches.append(kinds([{"id": key, "n": value}], [2 if key in stored else 0]))
+                stored[key] = value
+        rounds.append(batches)
+    table = f"memory://conditions-{next(NUMBERS)}"
+    make(table)
+    query = "SELECT id, n * 10 AS n FROM <SRC> WHERE n > 0"
+    job(Scripted(rounds), table, transformers=[query]).run("until_idle")
+    expected = [
+        {"id": key, "n": value * 10} for key, value in sorted(stored.items()) if value is not None and value > 0
+    ]
+    assert rows_of(table) == expected
+
+
 CHECKS = [
     "n > 0",
     "n is null or n > 0",

@@ -27,6 +27,7 @@ from lakefmt._core.ingest.checkpoints import CheckpointCommit, CheckpointFinder,
 from lakefmt._core.ingest.functions import load_function
 from lakefmt._core.ingest.options import TableJob
 from lakefmt._core.ingest.rows import RoundRows, without_null_types
+from lakefmt._core.ingest.transforms import GOING
 from lakefmt._core.keys import build_record_keys
 from lakefmt._core.producers.stream.committing import KeyedCommit, commit_options, has_record_keys, key_scope
 from lakefmt._core.read.filters import columns_of_sql, keep_rows, parse_filter
@@ -171,7 +172,7 @@ class RoundBatch:
                     keep, reasons, rows.column(name).is_null().to_numpy(zero_copy_only=False), f"key {name!r} is null"
                 )
         # Checks are not asked of rows that go: of some only the key is known.
-        goes = np.zeros(rows.num_rows, bool) if kinds is None else np.isin(kinds, _GOING)
+        goes = np.zeros(rows.num_rows, bool) if kinds is None else np.isin(kinds, GOING)
         if not job.checks or goes.all():
             return keep, reasons
         typed = self._typed(rows)
@@ -481,8 +482,6 @@ class JobSink:
 #: Column of row kinds (insert, update, delete); it is dropped before the commit.
 KIND: Final = "_lakefmt_ingest_kind"
 
-#: Kinds of rows that are no more.
-_GOING: Final = (RowKind.UPDATE_BEFORE.value, RowKind.DELETE.value)
 #: The operator of each kind, by its code. A row before an update is deleted unless its key comes again.
 _OPERATORS: Final = np.array(
     [
