@@ -202,11 +202,11 @@ class RoundBatch:
             if name not in known.names and name not in self._named_columns:
                 self._named_columns.add(name)
                 _log.warning("%s: a check names the column %r, which has had no value so far", self.source, name)
-        fields = [
-            known.field(each.name) if pa.types.is_null(each.type) and each.name in known.names else each
-            for each in plain.schema
-        ]
-        return plain.cast(pa.schema([each.with_nullable(True) for each in fields]))
+        for number, each in enumerate(plain.schema):
+            if pa.types.is_null(each.type) and each.name in known.names:
+                field = known.field(each.name).with_nullable(True)
+                plain = plain.set_column(number, field, pa.nulls(rows.num_rows, field.type))
+        return plain
 
     @staticmethod
     def _mark(keep: Mask, reasons: dict[int, str], bad: Mask, reason: str) -> None:

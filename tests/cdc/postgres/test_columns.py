@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt._core.cdc.postgres.columns import (
-    CatalogColumn,
+    AttributeRow,
     ColumnRow,
     KnownColumns,
     changes_of_names,
@@ -74,10 +74,10 @@ class History:
     def sent(self, state: int) -> dict[int, ColumnRow]:
         return {number + 1: each for number, each in enumerate(self.states[state]) if each is not None}
 
-    def catalog(self, state: int) -> list[CatalogColumn]:
+    def catalog(self, state: int) -> list[AttributeRow]:
         gone = ColumnRow("........pg.dropped.0........", 0, -1)
         return [
-            CatalogColumn(number, each or gone, each is None, each is not None)
+            AttributeRow(number, each or gone, each is None, each is not None)
             for number, each in enumerate(self.states[min(state, len(self.states) - 1)], 1)
         ]
 
@@ -123,9 +123,9 @@ def test_alterations_of_one_kind_are_always_told_and_names_at_any_time(
 def test_what_is_not_known_is_named() -> None:
     known = KnownColumns((1, 2), ("id", "b"), 2)
     catalog = [
-        CatalogColumn(1, ColumnRow("id", 20, -1), False, True),
-        CatalogColumn(2, ColumnRow("", 0, -1), True, False),
-        CatalogColumn(3, ColumnRow("a", 23, -1), False, True),
+        AttributeRow(1, ColumnRow("id", 20, -1), False, True),
+        AttributeRow(2, ColumnRow("", 0, -1), True, False),
+        AttributeRow(3, ColumnRow("a", 23, -1), False, True),
     ]
     columns = [ColumnRow("id", 20, -1), ColumnRow("a", 23, -1)]
     assert numbers_of(columns, known, catalog) is None  # renamed, and then dropped and added anew; or dropped and added

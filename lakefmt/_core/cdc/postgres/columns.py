@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-__all__ = ["CatalogColumn", "ColumnRow", "KnownColumns", "changes_of_names", "numbers_of"]
+__all__ = ["AttributeRow", "ColumnRow", "KnownColumns", "changes_of_names", "numbers_of"]
 
 
 class ColumnRow(NamedTuple):
@@ -21,7 +21,7 @@ class ColumnRow(NamedTuple):
     modifier: int
 
 
-class CatalogColumn(NamedTuple):
+class AttributeRow(NamedTuple):
     """A column as the catalog has it now.
 
     Attributes:
@@ -52,7 +52,7 @@ class KnownColumns(NamedTuple):
 
 
 def numbers_of(
-    columns: Sequence[ColumnRow], known: KnownColumns | None, catalog: Sequence[CatalogColumn]
+    columns: Sequence[ColumnRow], known: KnownColumns | None, catalog: Sequence[AttributeRow]
 ) -> tuple[int, ...] | None:
     """Return the numbers of the columns of an event; None: it cannot be told for sure.
 
@@ -63,7 +63,7 @@ def numbers_of(
 
     Example:
         >>> known = KnownColumns((1, 2), ("id", "a"), 2)
-        >>> catalog = [CatalogColumn(n, ColumnRow(name, 23, -1), False, True) for n, name in ((1, "id"), (2, "c"), (3, "d"))]
+        >>> catalog = [AttributeRow(n, ColumnRow(name, 23, -1), False, True) for n, name in ((1, "id"), (2, "c"), (3, "d"))]
         >>> numbers_of([ColumnRow("id", 23, -1), ColumnRow("b", 23, -1)], known, catalog)  # renamed to b, and later to c
         (1, 2)
     """

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, Final, Literal, NamedTuple, Protocol, Self, ov
 import pyarrow as pa
 
 from lakefmt._core.cdc.events import SourceName, is_followed
-from lakefmt._core.cdc.postgres.columns import CatalogColumn, ColumnRow, KnownColumns
+from lakefmt._core.cdc.postgres.columns import AttributeRow, ColumnRow, KnownColumns
 from lakefmt._core.cdc.postgres.rows import TEXT, ColumnTypes, OddValues, TypeRow, find_type, to_arrow
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt.errors import InvalidInputError, PositionLost, SourceRefused, SourceUnavailable
@@ -460,11 +460,11 @@ class ServerCatalog:
             for table_id, schema, name, replica_identity, kind, file in found
         }
 
-    def columns(self, ids: Sequence[int]) -> dict[int, list[CatalogColumn]]:
+    def columns(self, ids: Sequence[int]) -> dict[int, list[AttributeRow]]:
         """Return all columns that tables have or had, by the object id of the table."""
-        columns: dict[int, list[CatalogColumn]] = {}
+        columns: dict[int, list[AttributeRow]] = {}
         for table_id, number, is_dropped, is_sent, *column in ask(self._connection, _COLUMNS, list(ids)):
-            columns.setdefault(table_id, []).append(CatalogColumn(number, ColumnRow(*column), is_dropped, is_sent))
+            columns.setdefault(table_id, []).append(AttributeRow(number, ColumnRow(*column), is_dropped, is_sent))
         return columns
 
     def _learn(self, ids: set[int]) -> None:
@@ -503,7 +503,7 @@ class ServerCatalog:
         return replace(shape, filled=filled) if filled else shape
 
 
-def _known(columns: Sequence[CatalogColumn]) -> KnownColumns:
+def _known(columns: Sequence[AttributeRow]) -> KnownColumns:
     """Return the columns that the log has, as the catalog tells them at one moment."""
     sent = [each for each in columns if each.is_sent]
     attributes = max((each.number for each in columns), default=0)
