@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import lakefmt._core.ingest.http as http_sources
 from lakefmt.errors import (
     InvalidInputError,
     LakefmtError,
@@ -181,6 +182,16 @@ def test_a_round_that_finds_nothing_new_commits_nothing(server: Server, tmp_path
     assert ingest(server.url, tmp_path / "t") == 2  # without a field that grows all rows are taken again
     assert rows_of(tmp_path / "t") == [{"id": "a", "n": 1}, {"id": "b", "n": 2}]
     assert commits_of(tmp_path / "t") == 2
+
+
+def test_rows_that_are_many_wait_in_a_temporary_file(
+    server: Server, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_sources, "_MEMORY", 1)
+    server.answer = orders = Orders(server.url, "link", 7, ">=", newest_first=True)
+    orders.rows += [{"id": f"{n:03}", "changed": n, **({"more": "x"} if n % 2 else {})} for n in range(50)]
+    assert ingest(server.url, tmp_path / "t", **how("link")) == 50
+    assert all((row["more"] == "x") == (row["changed"] % 2 == 1) for row in rows_of(tmp_path / "t"))
 
 
 def test_times_are_compared_as_moments(server: Server, tmp_path: Any) -> None:

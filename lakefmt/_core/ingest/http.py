@@ -132,6 +132,7 @@ class HttpSource:
         self._identity = " ".join(filter(None, (self._name, digest, options.column)))
         self._opener = urllib.request.build_opener(_NoRedirect())
         self.table_schema: pa.Schema | None = None
+        self._round: _HttpRound | None = None
 
     @property
     def name(self) -> str:
@@ -143,7 +144,10 @@ class HttpSource:
         return None
 
     def close(self) -> None:
-        """Do nothing: each request has a connection of its own."""
+        """Let go of the rows of the last round; each request has a connection of its own."""
+        if self._round is not None:
+            self._round.close()
+            self._round = None
 
     def plan(self, after: Checkpoint | None, limit: int | None) -> _HttpRound | None:
         """Read all pages, and choose the rows that are new.
@@ -159,17 +163,11 @@ class HttpSource:
         """
         if after is not None:
             check_source(after, self._identity)
-        found = _HttpRound(self._name, self._identity, self._options, _Place.of(after, self._options))
-        try:
-            for page in self._pages(found.place.value):
-                found.take(page, self.table_schema)
-        except BaseException:
-            found.close()
-            raise
-        if found.has_news():
-            return found
-        found.close()
-        return None
+        self.close()
+        found = self._round = _HttpRound(self._name, self._identity, self._options, _Place.of(after, self._options))
+        for page in self._pages(found.place.value):
+            found.take(page, self.table_schema)
+        return found if found.has_news() else None
 
     # --- pages ------------------------------------------------------------------------------------------------------------
 

@@ -303,3 +303,17 @@ def test_a_column_with_a_default_does_not_keep_rows_that_are_gone_when_all_are_r
     )
     follow_into(postgres, shop, path)
     assert [(row["id"], row["c"]) for row in rows_here(path)] == [(1, 5), (3, 5)]
+
+
+def test_a_column_that_was_generated_brings_the_values_that_are_there(postgres: PostgresServer, shop: str) -> None:
+    path = f"memory://attributes-{next(TABLES)}"
+    postgres.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, a int GENERATED ALWAYS AS (id * 10) STORED)",
+        "INSERT INTO t VALUES (1)",
+        database=shop,
+    )
+    follow_into(postgres, shop, path)
+    assert rows_here(path) == [{"id": 1}]
+    postgres.execute("ALTER TABLE t ALTER a DROP EXPRESSION", "INSERT INTO t VALUES (2, 5)", database=shop)
+    follow_into(postgres, shop, path)
+    assert rows_here(path) == [{"id": 1, "a": 10}, {"id": 2, "a": 5}]

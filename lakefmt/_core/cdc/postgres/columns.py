@@ -118,4 +118,7 @@ def changes_of_names(
     renamed = {name: has[number] for number, name in had.items() if has.get(number, name) != name}
     dropped = {name for number, name in had.items() if number not in has}
     again = [name for number, name in has.items() if name in dropped]
-    return renamed, f"{again[0]!r} is the name of a column that was dropped" if again else ""
+    if again:
+        return renamed, f"{again[0]!r} is the name of a column that was dropped"
+    computed = [name for number, name in has.items() if number not in had and number <= known.attributes]
+    return renamed, f"{computed[0]!r} was generated, and is in the log now" if computed else ""
