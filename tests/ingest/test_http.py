@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import threading
@@ -314,3 +315,68 @@ def test_a_checkpoint_of_another_url_is_refused(server: Server, tmp_path: Any) -
             ingest(url, tmp_path / "t", **more)
     with pytest.raises(InvalidInputError, match="has a user or password"):
         ingest(server.url.replace("//", "//me:hush@"), tmp_path / "t")
+
+
+VALUES = st.recursive(
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(),
+        st.floats(),
+        st.text(max_size=5),
+        st.sampled_from(["\ud800", 2**70, ""]),
+    ),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.sampled_from(["id", "n", "rows", "next"]), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+BODIES = st.one_of(
+    st.binary(max_size=40),
+    VALUES.map(lambda value: json.dumps(value).encode()),
+    st.lists(VALUES, max_size=3).map(lambda values: json.dumps({"rows": values, "next": None}).encode()),
+    st.lists(st.fixed_dictionaries({"n": VALUES}), max_size=3).map(lambda values: json.dumps(values).encode()),
+)
+HEADERS = st.fixed_dictionaries(
+    {},
+    optional={
+        "Link": st.sampled_from(
+            ["<http://[x>; rel=next", "</\xfc \xdf?a=%zz>; rel=next", "<//elsewhere>; rel=next", "<>; rel=next", "<"]
+        ),
+        "Content-Length": st.sampled_from(["-1", "x", "\xb2", "99"]),
+        "Retry-After": st.sampled_from(["\xb2", "-5", "9" * 400, "Wed, 21 Oct 2015 07:28:00 GMT", "x"]),
+        "Content-Type": st.sampled_from(["application/x-ndjson", "", ";;", "text/html; charset=x"]),
+    },
+)
+
+
+@pytest.mark.slow
+@settings(max_examples=examples(400), derandomize=True, deadline=None)
+@given(
+    status=st.sampled_from([200, 200, 200, 204, 301, 403, 429, 599]),
+    headers=HEADERS,
+    body=BODIES,
+    options=st.sampled_from(
+        [
+            {},
+            {"http.column": "n"},
+            {"http.column": "n", "http.nulls": "skip"},
+            {"http.records": "rows", "http.pages": "cursor", "http.cursor": "next"},
+        ]
+    ),
+)
+def test_whatever_a_server_says_is_rows_or_an_error_with_a_type(
+    server: Server, status: int, headers: dict[str, str], body: bytes, options: dict[str, str]
+) -> None:
+    server.answer = lambda _asked: (status, headers, body)
+    given_options = {"http.retries": "1", "http.timeout.seconds": "5", **options}
+    source = http_sources.open_http_source(server.url, given_options, None, Clock())  # type: ignore[arg-type]
+    with contextlib.suppress(LakefmtError):
+        found = source.plan(None, None)
+        if found is not None:
+            rows = sum(each.rows.num_rows for each in found.batches())
+            assert rows == found.expected_rows
+            found.checkpoint.text.encode()
+            after = found.checkpoint
+            assert source.plan(after, None) is None
+    source.close()

@@ -47,6 +47,10 @@ _VALUE: Final = "value"
 _SEEN: Final = "seen"
 _BAD: Final = "bad"
 _PAGES: Final = ("none", "link", "cursor", "number")
+_DIGITS: Final = re.compile(r"[0-9]{1,18}")
+_DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+#: What stands in a URL as it is.
+_PLAIN: Final = "%:/?#[]@!$&'()*+,;=~"
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _SECRET: Final = re.compile(r"auth|cookie|key|password|secret|token", re.IGNORECASE)
 _LINK: Final = re.compile(r"<([^>]*)>((?:\s*;[^,;]*)*)")
@@ -119,8 +123,12 @@ class HttpSource:
     """
 
     def __init__(self, url: str, options: HttpOptions, time_source: TimeSource | None = None) -> None:
-        parts = urllib.parse.urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        try:
+            parts = urllib.parse.urlsplit(url)
+            is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        except ValueError as error:
+            raise InvalidInputError(f"the URL of the source cannot be read: {error}") from None
+        if not is_url:
             raise InvalidInputError(f"{shown(url)} is no URL like https://api.example/v1/orders")
         if parts.username is not None or parts.password is not None:
             raise InvalidInputError(
@@ -210,7 +218,7 @@ class HttpSource:
         if options.pages == "link":
             links = ", ".join(answer.headers.get_all("Link") or ())
             target = next((match[1] for match in _LINK.finditer(links) if _NEXT.search(match[2])), None)
-            return None if target is None else self._same_server(urllib.parse.urljoin(url, target))
+            return None if target is None else self._same_server(url, target)
         if options.pages != "cursor":
             return None
         cursor = _at(value, options.cursor)
@@ -221,22 +229,24 @@ class HttpSource:
                 f"{self._name}: the cursor {options.cursor} is {shown(cursor)}, neither a text nor a number"
             )
         if options.page_parameter is None:
-            return self._same_server(urllib.parse.urljoin(url, str(cursor)))
+            return self._same_server(url, str(cursor))
         return self._with_parameters(self._url, {**own, options.page_parameter: str(cursor)})
 
-    def _same_server(self, url: str) -> str:
-        """Return a URL that an answer names; headers with secrets go to no other server.
+    def _same_server(self, url: str, target: str) -> str:
+        """Return the URL that an answer names as the next one; headers with secrets go to no other server.
 
         Raises:
-            SourceRefused: it is of another one.
+            SourceRefused: it is of another one, or none.
         """
-        here, there = urllib.parse.urlsplit(self._url), urllib.parse.urlsplit(url)
+        try:
+            following = urllib.parse.urljoin(url, target)
+            here, there = urllib.parse.urlsplit(self._url), urllib.parse.urlsplit(following)
+        except ValueError as error:
+            raise SourceRefused(f"{self._name}: the next page is no URL: {error}") from None
         if (here.scheme, here.netloc) != (there.scheme, there.netloc):
-            raise SourceRefused(
-                f"{self._name}: the next page is on another server, {shown(f'{there.scheme}://{there.netloc}')}"
-            )
+            raise SourceRefused(f"{self._name}: the next page is on another server, {shown(there.netloc)}")
         # What the server repeats of the parameters is not relied on where they have secrets.
-        return self._with_parameters(url, dict(self._options.query or {}))
+        return self._with_parameters(following, dict(self._options.query or {}))
 
     @staticmethod
     def _with_parameters(url: str, parameters: Mapping[str, str]) -> str:
@@ -258,7 +268,8 @@ class HttpSource:
         """
         options = self._options
         headers = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "lakefmt"}
-        request = urllib.request.Request(url, headers={**headers, **(options.headers or {})})  # noqa: S310  (checked)
+        plain = urllib.parse.quote(url, safe=_PLAIN)
+        request = urllib.request.Request(plain, headers={**headers, **(options.headers or {})})  # noqa: S310  (checked)
         attempt = 0
         while True:
             wait: float | None = None
@@ -271,7 +282,8 @@ class HttpSource:
                         )
                     if answer.headers.get("Content-Encoding", "identity") != "identity":
                         raise SourceRefused(f"{self._name}: the answer is compressed, which nobody asked for")
-                    if len(body) < int(answer.headers.get("Content-Length") or 0):
+                    length = answer.headers.get("Content-Length", "")
+                    if _DIGITS.fullmatch(length) and len(body) < int(length):
                         raise http.client.IncompleteRead(body)
                     return _Answer(body, answer.headers)
             except urllib.error.HTTPError as error:
@@ -385,7 +397,7 @@ def _retry_after(header: str | None) -> float | None:
     """Return the seconds of a header ``Retry-After``; None: it says none."""
     if header is None:
         return None
-    if header.strip().isdigit():
+    if _DIGITS.fullmatch(header.strip()):
         return float(header)
     try:
         return max(0.0, (parsedate_to_datetime(header) - datetime.now(UTC)).total_seconds())
@@ -459,8 +471,10 @@ def _order(value: Any) -> tuple[str, Any]:
     if not isinstance(value, str):
         return "number", value
     try:
-        moment = datetime.fromisoformat(value)
+        moment = datetime.fromisoformat(value) if _DATE.match(value) else None
     except ValueError:
+        moment = None
+    if moment is None:
         return "text", value
     return ("time", moment) if moment.tzinfo is None else ("moment", moment)
 
