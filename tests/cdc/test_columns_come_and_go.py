@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-import pymysql
 import pytest
 
 import lakefmt
@@ -178,6 +177,8 @@ LATER = (
 @pytest.mark.parametrize("seed", seeds_of_run(2, 60))
 def test_values_of_every_alteration_that_the_server_takes_are_the_servers(mariadb: MariaServer, seed: int) -> None:
     """Also those that a session that is not strict clamps, cuts or empties; or the table stops."""
+    import pymysql
+
     draw = random.Random(seed)
     cases = [
         (draw.choice(list(FIRST)), draw.choice(LATER), draw.choice(("", "strict_trans_tables"))) for _ in range(30)

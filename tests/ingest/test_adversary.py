@@ -10,7 +10,6 @@ import os
 import sqlite3
 from collections import Counter
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -591,6 +590,7 @@ def _even(rows):
 )
 def test_what_a_check_says_of_a_row_does_not_depend_on_the_rows_beside_it(rounds, check):
     """Also where no row so far has a value in the column, or has the column; DuckDB says which rows are good."""
+    duckdb = pytest.importorskip("duckdb")
     folder = f"memory://checks-{next(NUMBERS)}"
     given_rounds = [[kinds(_even(batch), [0] * len(batch)) for batch in each] for each in rounds]
     how = {"checks": {"c": check}, "on_check_failed": "quarantine", "errors": f"{folder}/e"}

@@ -8,7 +8,6 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-import psycopg2
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -222,6 +221,8 @@ def change(draw: random.Random, columns: list[str]) -> list[str]:
 @pytest.mark.parametrize("seed", seeds_of_run(4, 300))
 def test_columns_of_the_server_are_those_of_the_table(postgres: PostgresServer, shop: str, seed: int) -> None:
     """Renamed, exchanged, dropped and added anew, while the follower runs, is away, or dies."""
+    from psycopg2.errors import UniqueViolation
+
     draw = random.Random(seed)
     columns, path = ["id", "a", "b"], f"memory://attributes-{next(TABLES)}"
     postgres.execute("CREATE TABLE t (id int PRIMARY KEY, a int, b int)", database=shop)
@@ -231,7 +232,7 @@ def test_columns_of_the_server_are_those_of_the_table(postgres: PostgresServer, 
         for _ in range(draw.randrange(1, 5)):
             statements = alteration(draw, columns) if draw.random() < 0.45 else change(draw, columns)
             told += statements
-            with contextlib.suppress(psycopg2.errors.UniqueViolation):
+            with contextlib.suppress(UniqueViolation):
                 postgres.execute("; ".join(statements), database=shop)
         if draw.random() < 0.6:
             events = draw.choice((10_000, draw.randrange(12)))
