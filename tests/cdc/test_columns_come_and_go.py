@@ -6,13 +6,16 @@ import contextlib
 import itertools
 import random
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 
 import pytest
 
 import lakefmt
+from lakefmt._core.cdc.events import SourceName
 from lakefmt.cdc import CdcOptions, Follower
-from tests.cdc.mysql.following_kit import new_database, source_of
+from lakefmt.errors import SourceChanged
+from tests.cdc.mysql.following_kit import new_database, selected, source_of
 from tests.example_counts import seeds_of_run
 from tests.judges.mariadb import MariaServer
 
@@ -143,3 +146,77 @@ def test_values_that_an_alteration_changes_are_those_of_the_server(
     assert len(set(found)) == (2 if value == "default" else 1)
     if value == "default":
         assert found == [101, 102]
+
+
+#: Definitions of a column, and values that it takes.
+FIRST: dict[str, tuple[str, ...]] = {
+    "int": ("-5", "300", "70000"),
+    "bigint unsigned": ("5", "9223372036854775813"),
+    "decimal(10,4)": ("1.2345", "-1.5", "99999.9999"),
+    "double": ("1.5", "-2e8", "0.1"),
+    "varchar(40)": ("'abc'", "'ABC'", "'a  '", "'12'", "''", "'größe'"),
+    "text": ("'123E4567-E89B-12D3-A456-426614174000'", "'::0001'"),
+    "enum('x','y','z')": ("'x'", "'z'"),
+    "set('x','y')": ("'x,y'", "'y'", "''"),
+    "datetime(6)": ("'2026-01-02 03:04:05.678901'", "'1901-01-02 00:00:00'"),
+    "time(6)": ("'03:04:05.678901'", "'-100:00:00'"),
+    "date": ("'2026-01-02'", "'1000-01-01'"),
+    "year": ("2026", "1999"),
+    "varbinary(8)": ("x'0102'", "x'ff00000000000001'"),
+    "binary(4)": ("x'0102'",),
+}
+LATER = (
+    *("tinyint", "int", "bigint", "int unsigned", "tinyint unsigned", "year", "int not null", "bool", "serial"),
+    *("decimal(8,1)", "decimal(30,8)", "numeric", "float", "double", "double precision", "real", "bigint as (id)"),
+    *("varchar(2)", "varchar(60)", "char(10)", "national char(10)", "tinytext", "varchar(40) character set latin1"),
+    *("enum('y','z')", "enum('z','y','x','w')", "set('x')", "text not null", "json", "uuid", "inet6"),
+    *("datetime", "timestamp", "date", "time", "binary(10)", "varbinary(2)", "blob", "varchar(30) not null"),
+)
+
+
+@pytest.mark.parametrize("seed", seeds_of_run(2, 60))
+def test_values_of_every_alteration_that_the_server_takes_are_the_servers(mariadb: MariaServer, seed: int) -> None:
+    """Also those that a session that is not strict clamps, cuts or empties; or the table stops."""
+    import pymysql
+
+    draw = random.Random(seed)
+    cases = [
+        (draw.choice(list(FIRST)), draw.choice(LATER), draw.choice(("", "strict_trans_tables"))) for _ in range(30)
+    ]
+    database = new_database(mariadb)
+    for number, (first, _, _) in enumerate(cases):
+        rows = ", ".join(f"({key}, {value})" for key, value in enumerate((*FIRST[first], "null")))
+        mariadb.execute(
+            f"create table t{number} (id int primary key, x {first}) character set utf8mb4",
+            f"insert into t{number} values {rows}",
+            database=database,
+        )
+    path, names = f"memory://columns-{next(NUMBERS)}", {"tables": [f"{database}.*"]}
+    followers = [Follower(lambda: source_of(mariadb, database, **names), path, {}, CdcOptions(**OPTIONS)) for _ in "ab"]
+    followers[0].run(until_now=True)
+    for number, (_, later, mode) in enumerate(cases):
+        how = draw.choice(("modify x", "modify column x", "change x x", "change column if exists `x` X"))
+        with contextlib.suppress(pymysql.MySQLError):  # the server refuses some
+            mariadb.execute(
+                "set names utf8mb4",
+                f"set sql_mode = '{mode}'",
+                f"alter table t{number} {how} {later}",
+                database=database,
+            )
+        # Columns are told with the next row.
+        mariadb.execute("set sql_mode = ''", f"insert into t{number} (id) values (99)", database=database)
+    with contextlib.suppress(SourceChanged):
+        followers[1].run(until_now=True)
+    found = dict[str, tuple[Any, Any]]()
+    for number, case in enumerate(cases):
+        progress = followers[1].progress().tables[f"{database}.t{number}"]
+        if progress.error is None:
+            here = lakefmt.open_table(f"{path}/{database}/t{number}").read().sort_by("id").to_pylist()
+            there = selected(mariadb, SourceName(database, f"t{number}")).sort_by("id").to_pylist()
+            found[str(case)] = plain(here), plain(there)
+    assert {case: here for case, (here, _) in found.items()} == {case: there for case, (_, there) in found.items()}
+
+
+def plain(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    """Values without names in other letters and without zones."""
+    return [tuple(v.replace(tzinfo=None) if isinstance(v, datetime) else v for v in row.values()) for row in rows]

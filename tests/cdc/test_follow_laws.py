@@ -165,6 +165,7 @@ def play(
     sends_part: bool = False,
     first: int = 0,
     batch_rows: int = 100,
+    tables: Mapping[str, object] | None = None,
 ) -> None:
     time = VirtualTime()
     database, base = Database(sends_part=sends_part, batch_rows=batch_rows), f"memory://cdc-{next(NUMBERS)}"
@@ -184,8 +185,8 @@ def play(
         elif step == "more":
             database.commit([("put", ITEMS, key, 7) for key in range(5)])
         else:
-            run(database, base, options, step, time)
-    run(database, base, options, ("well", 0), time)
+            run(database, base, options, step, time, tables)
+    run(database, base, options, ("well", 0), time, tables)
     check(database, base)
     if ODD in database.columns[ITEMS].names:
         run(database, base, options, ("well", 0), time, {"shop.items": {"rename": {ODD: "odd"}}})
@@ -218,6 +219,36 @@ def test_a_table_that_stops_keeps_no_other_from_its_source_and_is_equal_when_it_
 ) -> None:
     story = [*before, "odd", *after]
     play(story, CdcOptions(**QUICK), check_mirror, sends_part=sends_part, first=first, batch_rows=batch_rows)
+
+
+PLACES = st.sampled_from([None, 0, 1])
+PLACED_STEP = st.one_of(
+    st.tuples(st.just("put"), st.just(ORDERS), KEYS, PLACES),
+    st.tuples(st.just("delete"), st.just(ORDERS), KEYS),
+    st.tuples(st.just("move"), st.just(ORDERS), KEYS, KEYS),
+    st.tuples(st.just("alter"), st.just(ORDERS), KEYS),
+)
+PLACED_STORY = st.lists(
+    st.one_of(st.lists(PLACED_STEP, min_size=1, max_size=8), st.just("alter"), RUN), min_size=1, max_size=8
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [{}, {"delete_mode": "soft"}, {"index": "global_bloom"}, {"table_type": "cow"}])
+@settings(max_examples=examples(30), derandomize=True, deadline=None)
+@given(story=PLACED_STORY, sends_part=st.booleans(), batch_rows=st.sampled_from([1, 100]))
+def test_rows_without_a_partition_value_are_mirrored_as_all_others(
+    how: dict[str, Any], story: list[Any], sends_part: bool, batch_rows: int
+) -> None:
+    def check(database: Database, base: str) -> None:
+        here = [row for row in rows_here(base, ORDERS) if row.pop("_deleted_at", None) is None]
+        names = database.columns[ORDERS].names
+        rows = database.tables[ORDERS]
+        assert here == [{**dict.fromkeys(names), **rows[key]} for key in sorted(rows)]
+
+    options = CdcOptions(**QUICK, **how)
+    tables = {"shop.orders": {"partition_by": "v"}}
+    play(story, options, check, sends_part=sends_part, batch_rows=batch_rows, tables=tables)
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import itertools
 import lzma
 import os
 import sqlite3
@@ -12,6 +13,8 @@ from collections import Counter
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import lakefmt
 import lakefmt._core.ingest.files.listing as listing
@@ -23,11 +26,13 @@ from lakefmt._core.ingest.transforms import _Sql
 from lakefmt._core.storage.open import open_store
 from lakefmt._core.write.transaction import WriteTransaction
 from lakefmt.errors import InvalidInputError, LakefmtError, PositionLost, SourceRefused, UnknownSetting
+from tests.example_counts import examples
 from tests.ingest.ingest_kit import NOW, ingest, job, rows_of, write_rows
 from tests.ingest.test_jobs import Scripted, kinds
 from tests.ingest.test_other_sources import make
 
 SCHEMA = pa.schema([("id", pa.string()), ("n", pa.int64())])
+NUMBERS = itertools.count()
 
 
 # ---------------------------------------------------------------------------------------------------------------- files
@@ -195,7 +200,7 @@ def test_sql_over_an_increment_is_run_for_each_kind_of_rows_and_not_for_each_row
     bronze.upsert([{"id": f"{n:03}", "n": -n} for n in range(300)])  # every second one is new
     asked = list[int]()
     ask = _Sql._asked
-    monkeypatch.setattr(_Sql, "_asked", lambda query, rows: asked.append(1) or ask(query, rows))
+    monkeypatch.setattr(_Sql, "_asked", lambda query, *given: asked.append(1) or ask(query, *given))
     ingest(tmp_path / "bronze", tmp_path / "silver", **how)
     assert len(asked) <= 4
     assert rows_of(tmp_path / "silver") == rows_of(tmp_path / "bronze")
@@ -514,6 +519,88 @@ def test_no_check_keeps_a_row_that_goes(tmp_path, on_check_failed):
     how = {"checks": {"positive": "n > 0"}, "on_check_failed": on_check_failed, "errors": str(tmp_path / "e")}
     assert job(Scripted(rounds), tmp_path / "t", **how).run("until_idle").tables[0].rejected_rows == 0
     assert rows_of(tmp_path / "t") == [{"id": "b", "n": 2}]
+
+
+CHANGES = st.lists(
+    st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([None, -1, 1, 2, "delete"])), min_size=1, max_size=5),
+    min_size=1,
+    max_size=4,
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sends", ["whole rows", "keys"])
+@settings(max_examples=examples(15), derandomize=True, deadline=None)
+@given(changes=CHANGES)
+def test_a_condition_keeps_no_row_that_goes(sends, changes):
+    """Of rows that are no longer the source sends all, or the key alone, of which no condition is true."""
+    stored, rounds = dict[str, int | None](), list[list[SourceBatch]]()
+    for steps in changes:
+        batches = list[SourceBatch]()
+        for key, value in steps:
+            if key in stored:
+                was = {"id": key, "n": stored[key] if sends == "whole rows" else None}
+                batches.append(kinds([was], [3 if value == "delete" else 1]))
+            if value == "delete":
+                stored.pop(key, None)
+            else:
+                batches.append(kinds([{"id": key, "n": value}], [2 if key in stored else 0]))
+                stored[key] = value
+        rounds.append(batches)
+    table = f"memory://conditions-{next(NUMBERS)}"
+    make(table)
+    query = "SELECT id, n * 10 AS n FROM <SRC> WHERE n > 0"
+    job(Scripted(rounds), table, transformers=[query]).run("until_idle")
+    expected = [
+        {"id": key, "n": value * 10} for key, value in sorted(stored.items()) if value is not None and value > 0
+    ]
+    assert rows_of(table) == expected
+
+
+CHECKS = [
+    "n > 0",
+    "n is null or n > 0",
+    "not (n > 0)",
+    "n in (1, 2)",
+    "n not in (1, 2)",
+    "n between 1 and 5",
+    "n + 1 > 1",
+    "coalesce(n, 1) > 0",
+    "n = n",
+    "n > 0 or id = 'a'",
+    "cast(n as text) like '1%'",
+]
+CHECKED_ROW = st.fixed_dictionaries(
+    {"id": st.sampled_from("abcdef")}, optional={"n": st.sampled_from([None, -1, 1, 3])}
+)
+CHECKED_BATCH = st.lists(CHECKED_ROW, min_size=1, max_size=3)
+
+
+def _even(rows):
+    """Rows with equal columns: those that one of them has."""
+    names = {name for row in rows for name in row}
+    return [{**dict.fromkeys(sorted(names)), **row} for row in rows]
+
+
+@pytest.mark.slow
+@settings(max_examples=examples(100), derandomize=True, deadline=None)
+@given(
+    rounds=st.lists(st.lists(CHECKED_BATCH, min_size=1, max_size=2), min_size=1, max_size=3),
+    check=st.sampled_from(CHECKS),
+)
+def test_what_a_check_says_of_a_row_does_not_depend_on_the_rows_beside_it(rounds, check):
+    """Also where no row so far has a value in the column, or has the column; DuckDB says which rows are good."""
+    duckdb = pytest.importorskip("duckdb")
+    folder = f"memory://checks-{next(NUMBERS)}"
+    given_rounds = [[kinds(_even(batch), [0] * len(batch)) for batch in each] for each in rounds]
+    how = {"checks": {"c": check}, "on_check_failed": "quarantine", "errors": f"{folder}/e"}
+    job(Scripted(given_rounds), f"{folder}/t", **how).run("until_idle")
+    rows = [row for each in rounds for batch in each for row in batch]
+    table = pa.table({"id": [row["id"] for row in rows], "n": pa.array([row.get("n") for row in rows], pa.int64())})
+    good = duckdb.connect().from_arrow(table).filter(check).fetchall()
+    expected = dict(good)
+    stored = {row["id"]: row.get("n") for row in rows_of(f"{folder}/t")} if good else {}
+    assert stored == expected
 
 
 def test_a_check_reads_a_batch_of_nulls_by_the_type_of_the_column(tmp_path):

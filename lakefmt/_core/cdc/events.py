@@ -181,12 +181,15 @@ class TableChanged:
         renamed: columns that the source says were renamed: the old name → the new one.
         filled: columns that were added with a value for the rows that were there, of which no event tells: the name → the value. A source that
             tells it reads the rows of a table at one position.
+        comes_again: why rows that are there have, or may have, the values of other columns under these names, so that they have to be read again;
+            "": they have not.
     """
 
     table: SourceTable
     before: SourceTable | None = None
     renamed: Mapping[str, str] = field(default_factory=dict)
     filled: Mapping[str, pa.Scalar] = field(default_factory=dict)
+    comes_again: str = ""
 
 
 @dataclass(frozen=True, slots=True)

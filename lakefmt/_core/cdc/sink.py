@@ -302,7 +302,7 @@ class TableSink:
         rows = self._uncommitted_rows(table_at)
         if rows is None:
             return table_at.schema().empty_table().select(names)
-        return rows.select(names).group_by(names).aggregate([]).drop_null()
+        return rows.select(names).group_by(names).aggregate([])
 
     def _uncommitted_rows(self, table_at: TableAt) -> pa.Table | None:
         """Return what the stream was given and has not committed, with the table's columns; None: nothing."""
@@ -317,10 +317,12 @@ class TableSink:
 
         A column has a comment until the transaction is committed: if this process dies, its rows come again, and are filled again.
         """
+        # Rows that are being read again bring their values, and those that are gone are told by their old commits.
+        read_again = "" if self._since is None else f" and {COMMIT_TIME} > '{self._since}'"
         for name, value in values.items():
             self._altered(
                 f"column {name!r} is filled in older rows",
-                partial(self.table.update, f'"{name}" is null', {name: value}),
+                partial(self.table.update, f'"{name}" is null{read_again}', {name: value}),
             )
         self._filled = (*self._filled, *values)
         if not keys.num_rows:
@@ -345,8 +347,10 @@ class TableSink:
 
         Raises:
             SourceChanged: the table is built on one of them.
-            RowsComeAgain: they change their names among each other.
+            RowsComeAgain: they change their names among each other, or rows that are there may have values of other columns.
         """
+        if changed.comes_again and not self._options.logs:
+            raise RowsComeAgain(f"{self.name}: {changed.comes_again}")
         if self._options.on_column_renamed != "rename":
             return
         table, rename = self.table, self._settings.rename

@@ -58,6 +58,10 @@ def open_source(
         from lakefmt._core.ingest.queries import open_query_source
 
         return open_query_source(given, job.source_options)
+    if job.source_kind == "http" or (job.source_kind == "files" and given.startswith(("http://", "https://"))):
+        from lakefmt._core.ingest.http import open_http_source
+
+        return open_http_source(given, job.source_options, job.format, time_source)
     if job.source_kind == "rows":
         from lakefmt._core.ingest.iterables import named_source
 

@@ -23,7 +23,7 @@ __all__ = ["Layer", "TableJob", "resolve_table_job", "table_layers"]
 Layer = tuple[str, Mapping[str, object]]
 
 _OPERATIONS: Final = ("upsert", "insert", "bulk_insert", "insert_overwrite", "insert_overwrite_table")
-_KINDS: Final = ("files", "kafka", "table", "query", "rows")
+_KINDS: Final = ("files", "kafka", "table", "query", "http", "rows")
 _CHOICES: Final[Mapping[str, tuple[str | None, ...]]] = {
     "operation": _OPERATIONS,
     "source_kind": _KINDS,
@@ -39,7 +39,7 @@ class TableJob:
 
     Attributes:
         source: a path, a URL, a pattern of files, a topic, a connection; or an object that is a source, or an iterable of rows.
-        source_kind: ``"files"``, ``"kafka"``, ``"table"``, ``"query"`` or ``"rows"``.
+        source_kind: ``"files"``, ``"kafka"``, ``"table"``, ``"query"``, ``"http"`` or ``"rows"``.
         table: path or URL of the table.
         name: of the job in messages; default: the table's.
         format: of files: ``"parquet"``, ``"csv"``, ``"jsonl"``, ``"avro"`` or ``"orc"``; None: the ends of their names tell.

@@ -27,9 +27,10 @@ from lakefmt._core.ingest.checkpoints import CheckpointCommit, CheckpointFinder,
 from lakefmt._core.ingest.functions import load_function
 from lakefmt._core.ingest.options import TableJob
 from lakefmt._core.ingest.rows import RoundRows, without_null_types
+from lakefmt._core.ingest.transforms import GOING
 from lakefmt._core.keys import build_record_keys
 from lakefmt._core.producers.stream.committing import KeyedCommit, commit_options, has_record_keys, key_scope
-from lakefmt._core.read.filters import keep_rows, parse_filter
+from lakefmt._core.read.filters import columns_of_sql, keep_rows, parse_filter
 from lakefmt._core.read.snapshot import Snapshot, planned_clusterings
 from lakefmt._core.schema import conform
 from lakefmt._core.schema.evolve import evolve
@@ -89,6 +90,8 @@ class RoundBatch:
         self.rejected_rows = 0
         self.has_kinds = False
         self._numbered = 0
+        self._checked_columns = sorted({name for check in job.checks.values() for name in columns_of_sql(check)})
+        self._named_columns = set[str]()
 
     def close(self) -> None:
         """Let go of the rows."""
@@ -169,7 +172,7 @@ class RoundBatch:
                     keep, reasons, rows.column(name).is_null().to_numpy(zero_copy_only=False), f"key {name!r} is null"
                 )
         # Checks are not asked of rows that go: of some only the key is known.
-        goes = np.zeros(rows.num_rows, bool) if kinds is None else np.isin(kinds, _GOING)
+        goes = np.zeros(rows.num_rows, bool) if kinds is None else np.isin(kinds, GOING)
         if not job.checks or goes.all():
             return keep, reasons
         typed = self._typed(rows)
@@ -188,9 +191,22 @@ class RoundBatch:
         return keep, reasons
 
     def _typed(self, rows: pa.RecordBatch) -> pa.Table:
-        """Return rows in which a column of nothing but nulls has the type of the rows before."""
-        plain = pa.Table.from_batches([rows]).replace_schema_metadata()
-        return conform(plain, without_null_types(plain.schema, self._schema), allow_null_list_elements=True)
+        """Return rows in which a column of nothing but nulls has the type of the rows before, and stays one of nulls where there is none.
+
+        Sources leave out columns without a value: what a check names and the rows lack is such a column.
+        """
+        plain, known = pa.Table.from_batches([rows]).replace_schema_metadata(), self._schema
+        names = {name.lower() for name in plain.column_names}
+        for name in [each for each in self._checked_columns if each.lower() not in names]:
+            plain = plain.append_column(name, pa.nulls(rows.num_rows))
+            if name not in known.names and name not in self._named_columns:
+                self._named_columns.add(name)
+                _log.warning("%s: a check names the column %r, which has had no value so far", self.source, name)
+        for number, each in enumerate(plain.schema):
+            if pa.types.is_null(each.type) and each.name in known.names:
+                field = known.field(each.name).with_nullable(True)
+                plain = plain.set_column(number, field, pa.nulls(rows.num_rows, field.type))
+        return plain
 
     @staticmethod
     def _mark(keep: Mask, reasons: dict[int, str], bad: Mask, reason: str) -> None:
@@ -466,8 +482,6 @@ class JobSink:
 #: Column of row kinds (insert, update, delete); it is dropped before the commit.
 KIND: Final = "_lakefmt_ingest_kind"
 
-#: Kinds of rows that are no more.
-_GOING: Final = (RowKind.UPDATE_BEFORE.value, RowKind.DELETE.value)
 #: The operator of each kind, by its code. A row before an update is deleted unless its key comes again.
 _OPERATORS: Final = np.array(
     [

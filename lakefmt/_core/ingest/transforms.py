@@ -14,13 +14,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lakefmt._core.arguments import foreign, foreign_items, shown
+from lakefmt._core.cdc.events import RowKind
 from lakefmt._core.ingest.functions import load_function
 from lakefmt._core.ingest.rows import RoundRows
 from lakefmt._core.schema.types import struct_fields
 from lakefmt._core.sorting.external_sort import spilling
 from lakefmt.errors import InvalidInputError, SchemaMismatch, UnsupportedFeature
 
-__all__ = ["Part", "Transform", "open_transforms"]
+__all__ = ["GOING", "Part", "Transform", "open_transforms"]
 
 Kinds = npt.NDArray[np.int8] | None
 
@@ -31,6 +32,9 @@ _KIND: Final = "_lakefmt_row_kind"
 _MOST_SQL_BYTES: Final = 1 << 20
 _RESULT_ROWS: Final = 65_536
 
+
+#: Kinds of rows that are no longer.
+GOING: Final = (RowKind.UPDATE_BEFORE.value, RowKind.DELETE.value)
 
 #: Rows, and the kind of each where there are kinds.
 Part = tuple[pa.RecordBatch, Kinds]
@@ -86,6 +90,7 @@ class _Sql:
             raise UnsupportedFeature("SQL over rows needs lakefmt[ingest]: install it with pip") from None
         self._duckdb, self._memory = duckdb, memory_bytes
         self._text = _SOURCE.sub(_VIEW, sql.strip().rstrip(";"))
+        self._text_of_gone = _with_unknown(self._text)
 
     def __call__(self, parts: Iterable[Part]) -> Iterator[Part]:
         with closing(RoundRows(self._memory)) as plain:
@@ -97,7 +102,7 @@ class _Sql:
                         yield from ((made, None) for made in self._asked_of_all(plain))
                         plain.clear()
                     for kind, part in _by_kind(pa.Table.from_batches([rows]), kinds):
-                        for made in self._asked(part):
+                        for made in self._asked(part, self._text_of_gone if kind in GOING else self._text):
                             yield made, np.full(made.num_rows, kind, np.int8)
             if plain.schemas:
                 yield from ((made, None) for made in self._asked_of_all(plain))
@@ -106,7 +111,7 @@ class _Sql:
         """Yield what the query makes of all rows; many of them are scanned in a temporary file, as often as it asks."""
         schema = rows.unified(pa.schema([]))
         if not rows.are_many:
-            yield from self._asked(pa.concat_tables([schema.empty_table(), *rows.tables(schema)]))
+            yield from self._asked(pa.concat_tables([schema.empty_table(), *rows.tables(schema)]), self._text)
             return
         import pyarrow.dataset as ds  # few rounds are larger than memory
 
@@ -115,13 +120,13 @@ class _Sql:
             with spilling(), pa.ipc.new_file(str(path), schema) as writer:
                 for table in rows.tables(schema):
                     writer.write_table(table)
-            yield from self._asked(ds.dataset(str(path), format="arrow"))
+            yield from self._asked(ds.dataset(str(path), format="arrow"), self._text)
 
-    def _asked(self, rows: Any) -> Iterator[pa.RecordBatch]:
+    def _asked(self, rows: Any, sql: str) -> Iterator[pa.RecordBatch]:
         what = "the SQL of a transformer failed"
         with self._duckdb.connect(":memory:", config={"enable_external_access": "false"}) as connection:
             connection.register(_VIEW, rows)
-            result: Any = foreign(lambda: connection.sql(self._text), what)
+            result: Any = foreign(lambda: connection.sql(sql), what)
             if result is None:
                 raise InvalidInputError(f"{what}: it is no query")
             reader: pa.RecordBatchReader = foreign(lambda: _reader(result), what)
@@ -131,6 +136,30 @@ class _Sql:
                 yield batch
             if empty:
                 yield pa.RecordBatch.from_pylist([], reader.schema)
+
+
+def _with_unknown(sql: str) -> str:
+    """Return a query that also lets rows through of which its condition is not known: of a row that goes the key may be all that came.
+
+    Example:
+        >>> _with_unknown("SELECT id FROM t WHERE n > 0")
+        'SELECT id FROM t WHERE NOT (n > 0) IS FALSE'
+        >>> _with_unknown("SELECT id FROM t")
+        'SELECT id FROM t'
+    """
+    import sqlglot  # part of few jobs
+    from sqlglot import errors, exp
+
+    try:
+        tree = sqlglot.parse_one(sql, dialect="duckdb")
+    except (errors.ParseError, errors.TokenError, RecursionError):
+        return sql  # DuckDB says what is wrong, or knows more
+    where = tree.args.get("where")
+    if not isinstance(tree, exp.Select) or where is None:
+        return sql
+    condition = exp.Not(this=exp.Is(this=exp.Paren(this=where.this), expression=exp.Boolean(this=False)))
+    tree.set("where", exp.Where(this=condition))
+    return tree.sql(dialect="duckdb")
 
 
 def _reader(result: Any) -> pa.RecordBatchReader:

@@ -591,6 +591,8 @@ def _no_row() -> Condition:
 def find_column(schema: pa.Schema, path: tuple[str, ...]) -> Column | None:
     """Return the expression and type of the column or nested field `path`; None if it does not exist.
 
+    A column of the null type has every field.
+
     Example:
         >>> find_column(pa.schema([("a", pa.struct([("b", pa.int32())]))]), ("a", "b"))
         (<pyarrow.compute.Expression FieldRef.Nested(FieldRef.Name(a) FieldRef.Name(b))>, DataType(int32))
@@ -598,7 +600,9 @@ def find_column(schema: pa.Schema, path: tuple[str, ...]) -> Column | None:
     if not all(map(is_encodable, path)) or schema.get_field_index(path[0]) < 0:
         return None
     data_type = schema.field(path[0]).type
-    for name in path[1:]:
+    for number, name in enumerate(path[1:], 1):
+        if pt.is_null(data_type):
+            return pc.field(*path[:number]), data_type
         if not pt.is_struct(data_type) or data_type.get_field_index(name) < 0:
             return None
         data_type = data_type.field(data_type.get_field_index(name)).type
@@ -620,7 +624,7 @@ def compare(column: Column, operator: str, value: object, name: str, *, negated:
     """
     field, data_type = column
     operand = plain_value(value)
-    if operand is None:
+    if operand is None or pt.is_null(data_type):
         return _no_row()
     if pt.is_floating(data_type):
         return _compare_floats(column, operator, *double(operand, data_type, name), negated=negated)
@@ -646,6 +650,8 @@ def compare(column: Column, operator: str, value: object, name: str, *, negated:
 
 def compare_columns(left: Column, operator: str, right: Column, *, negated: bool = False) -> Condition:
     """Return ``left operator right`` or its opposite; beside floating point numbers whole numbers become doubles."""
+    if pt.is_null(left[1]) or pt.is_null(right[1]):
+        return _no_row()
     if not (holds_floats(left[1]) or holds_floats(right[1])):
         return exactly(_COMPARISONS[_OPPOSITE[operator] if negated else operator](left[0], right[0]))
     # Arrow's own cast fails for whole numbers that no double holds. With NaN the opposite of `<` is not `>=`.
@@ -709,7 +715,7 @@ def is_in(column: Column, values: Iterable[object], name: str, *, negated: bool)
     field, data_type = column
     given = [plain_value(value) for value in values]
     present = [value for value in given if value is not None]
-    if negated and len(present) < len(given):
+    if (negated and len(present) < len(given)) or pt.is_null(data_type):
         return _no_row()
     if pt.is_floating(data_type):
         return _float_is_in(column, [double(value, data_type, name) for value in present], negated=negated)
@@ -746,6 +752,8 @@ def matches_like(
         <pyarrow.compute.Expression match_substring_regex(s, {pattern="^(?s:.*a)$", ignore_case=false})>
     """
     field, data_type = column
+    if pt.is_null(data_type):
+        return _no_row()
     if not (pt.is_string(data_type) or pt.is_large_string(data_type)):
         raise InvalidFilter(f"like needs a text column, and {name!r} is of type {data_type}")
     pattern = plain_value(pattern)

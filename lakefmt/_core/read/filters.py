@@ -117,6 +117,23 @@ def parse_sql(sql: str, schema: pa.Schema) -> Condition:
         raise InvalidFilter(f"the filter {sql!r:.200} is nested too deeply") from None
 
 
+def columns_of_sql(sql: str) -> list[str]:
+    """Return the names of the columns that an SQL text has, without those of their fields; none of a text that is no condition.
+
+    Example:
+        >>> columns_of_sql("address.zip = '1' and a > b")
+        ['a', 'address', 'b']
+    """
+    import sqlglot
+    from sqlglot import errors, exp
+
+    try:
+        tree = sqlglot.parse_one(sql, dialect="duckdb", into=exp.Condition)
+    except (errors.ParseError, errors.TokenError, RecursionError):
+        return []
+    return sorted({str(_column_parts(each)[0].name) for each in tree.find_all(exp.Column)})
+
+
 class _NotATerm(Exception):
     """A tree is more than a comparison of a column: it is computed."""
 

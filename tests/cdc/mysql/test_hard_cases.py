@@ -79,6 +79,19 @@ class TestColumns:
             sink.take(event)
         assert differences(mariadb, sink, name) == []
 
+    @pytest.mark.parametrize(
+        ("mode", "is_read"), [("", True), ("strict_trans_tables", False), ("strict_all_tables", False)]
+    )
+    def test_wider_whole_numbers_are_read_again_where_the_session_may_have_clamped_others(self, mariadb, mode, is_read):
+        database = new_database(mariadb, "create table t (id int primary key, n int)", "insert into t values (1, 1)")
+        sink = Sink()
+        follow(source_of(mariadb, database), sink)
+        sink.said.clear()
+        mariadb.execute(f"set sql_mode = '{mode}'", "alter table t modify n bigint", database=database)
+        mariadb.execute("insert into t values (2, 2)", database=database)
+        follow(source_of(mariadb, database), sink)
+        assert any(event.is_snapshot for event in said(sink, RowChanges)) is is_read
+
     def test_a_column_of_bytes_that_the_server_shows_as_text(self, mariadb):
         database = new_database(mariadb, "create table t (id int primary key, u uuid, b binary(16))")
         sink, name = Sink(), SourceName(database, "t")

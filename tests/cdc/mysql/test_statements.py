@@ -36,8 +36,11 @@ C = frozenset("c")
         ("create table if not exists s.t like u", [Created(name("t", "s"), False)]),
         ("create table t (a int) select 1 a", [Created(name("t"), False), RowsAsText("CREATE … SELECT", name("t"))]),
         ("alter table t add column (x int, y int)", [Altered(name("t"), added=frozenset("xy"))]),
-        ("alter table t rename column x to y, change `z z` w int", [Altered(name("t"), {"x": "y", "z z": "w"})]),
-        ("alter table t modify b varchar(40) default 'x, rename to y'", [Altered(name("t"))]),
+        (
+            "alter table t rename column x to y, change `z z` w int",
+            [Altered(name("t"), {"x": "y", "z z": "w"}, whole_numbers=frozenset(["z z"]))],
+        ),
+        ("alter table t modify b varchar(40) default 'x, rename to y'", [Altered(name("t"), fills_rows=True)]),
         (
             "alter online table t rename as s.u, add x int",
             [Altered(name("t"), added=frozenset("x")), Renamed(name("t"), name("u", "s"))],
@@ -49,7 +52,17 @@ C = frozenset("c")
             [Altered(name("t"), fills_rows=True, added=frozenset("cd"))],
         ),
         ("alter table t add c int generated always as (a + 1) stored", [Altered(name("t"), fills_rows=True, added=C)]),
-        ("alter table t add c int default null, modify d int not null", [Altered(name("t"), added=C)]),
+        (
+            "alter table t add c int default null, modify d int not null",
+            [Altered(name("t"), added=C, whole_numbers=frozenset("d"))],
+        ),
+        (
+            "alter table t change column if exists `c` d bigint(3) unsigned",
+            [Altered(name("t"), {"c": "d"}, whole_numbers=C)],
+        ),
+        ("alter table t modify c int as (a + 1) virtual", [Altered(name("t"), fills_rows=True)]),
+        ("alter table t convert to character set latin1", [Altered(name("t"), fills_rows=True)]),
+        ("alter table t alter column c set default 3, drop primary key", [Altered(name("t"))]),
         ("alter table t drop column if exists c, add index (c), drop key c", [Altered(name("t"), dropped=C)]),
         ("alter table t add if not exists `index` decimal(4, 2)", [Altered(name("t"), added=frozenset(["index"]))]),
         ("alter table t modify c decimal(4, 2)", [Altered(name("t"), fills_rows=True)]),

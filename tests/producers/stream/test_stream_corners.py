@@ -606,6 +606,24 @@ def test_what_is_durable_is_committed_though_the_door_refuses_it_now(monkeypatch
     assert sorted(table.read()["id"].to_pylist()) == ["a", "c"]
 
 
+def test_arrow_rows_without_a_partition_value_are_those_of_an_upsert() -> None:
+    """Their partition is a place like others; data without the column would name it for rows that lie elsewhere."""
+    schema = pa.schema([pa.field("id", pa.string(), nullable=False), ("p", pa.string()), ("v", pa.int64())])
+    table = lakefmt.create_table("memory://null-partition", schema=schema, record_key="id", partition_by="p")
+    rows = pa.table({"id": ["a", "b", "c"], "p": [None, "x", None], "v": [1, 2, 3]}, schema=schema)
+    table.upsert(rows.slice(0, 1))
+    with table.open_stream(**SYNC) as stream:
+        stream.write_arrow(rows)
+        stream.write_arrow(rows.slice(0, 1), "delete_ignore")
+        stream.write_arrow(pa.table({"id": ["c"], "p": pa.nulls(1, pa.string()), "v": [30]}), "update")
+        with pytest.raises(SchemaMismatch, match="lack 'p'"):
+            stream.write_arrow(rows.select(["id"]), "delete_ignore")
+        with pytest.raises(SchemaMismatch, match="'id' has 1 nulls"):
+            stream.write_arrow(pa.table({"id": pa.nulls(1, pa.string()), "p": ["x"], "v": [1]}))
+    assert table.partitions() == ["p=__HIVE_DEFAULT_PARTITION__", "p=x"]
+    assert rows_of(table.read(), "id") == [{"id": "b", "p": "x", "v": 2}, {"id": "c", "p": None, "v": 30}]
+
+
 def test_a_stream_deletes_from_partitions_that_it_would_not_make(monkeypatch: pytest.MonkeyPatch) -> None:
     table, stream = with_a_colon("deleted-colon", monkeypatch)
     with stream:

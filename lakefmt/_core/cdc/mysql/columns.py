@@ -11,7 +11,7 @@ import pyarrow as pa
 from lakefmt._core.cdc.events import SourceName, SourceTable
 from lakefmt.errors import SourceRefused
 
-__all__ = ["HINTS", "SourceColumn", "column_of_server", "source_table", "value_type"]
+__all__ = ["HINTS", "SourceColumn", "column_of_server", "is_whole_number", "source_table", "value_type"]
 
 #: Types that the log shows as bytes: only the server says what they are.
 HINTS: Final = frozenset(("uuid", "inet4", "inet6"))
@@ -86,6 +86,16 @@ def value_type(type: str) -> pa.DataType:
     if type.startswith("bit("):
         return pa.bool_() if type == "bit(1)" else pa.binary()
     return _ARROW_TYPES[type]
+
+
+def is_whole_number(type: str) -> bool:
+    """Return whether the values of a column are whole numbers to the server, too: a time is one here alone.
+
+    Example:
+        >>> is_whole_number("int unsigned"), is_whole_number("time")
+        (True, False)
+    """
+    return type.removesuffix(" unsigned") in _INTEGERS or type == "year"
 
 
 def column_of_server(name: str, data_type: str, column_type: str, *, is_nullable: bool) -> SourceColumn:

@@ -32,7 +32,7 @@ from lakefmt._core.cdc.events import (
     TableTruncated,
     is_followed,
 )
-from lakefmt._core.cdc.mysql.columns import HINTS, SourceColumn, source_table
+from lakefmt._core.cdc.mysql.columns import HINTS, SourceColumn, is_whole_number, source_table
 from lakefmt._core.cdc.mysql.connection import Account, Session
 from lakefmt._core.cdc.mysql.log import (
     ROWS,
@@ -158,6 +158,12 @@ class FollowedTable:
     def take_hints(self, columns: Sequence[SourceColumn]) -> None:
         """Take note of columns whose type only the server knows."""
         self.hints |= {column.name: column.type for column in columns if column.type in HINTS}
+
+    def has_whole_numbers(self, names: Set[str]) -> bool:
+        """Return whether columns, by their names before a statement, are known to have whole numbers."""
+        columns = () if self.shape is None else self.shape[0]
+        types = {self._renamed.get(column.name, column.name).casefold(): column.type for column in columns}
+        return all(is_whole_number(types.get(name.casefold(), "")) for name in names)
 
     def note_names(self, altered: Altered) -> bool:
         """Take note of columns that a statement renamed or dropped, until rows show it.
@@ -656,13 +662,13 @@ class LogFollower:
         # Tables whose names are given to others in the same statement: such a name goes on with other rows.
         replaced = {meaning.new_name for meaning in meanings if isinstance(meaning, Renamed)}
         for meaning in meanings:
-            yield from self._meaning(meaning, sql, replaced)
+            yield from self._meaning(meaning, query, replaced)
         if transaction is not None and (transaction.begin.stands_alone or word == "ROLLBACK"):
             self._end()
 
-    def _meaning(self, meaning: Meaning, sql: str, replaced: Set[SourceName]) -> Iterator[Event]:
+    def _meaning(self, meaning: Meaning, query: LogStatement, replaced: Set[SourceName]) -> Iterator[Event]:
         if isinstance(meaning, RowsAsText):
-            self._refuse_text(meaning, sql)
+            self._refuse_text(meaning, query.text.strip())
         elif isinstance(meaning, Created):
             yield from self._created(meaning)
         elif isinstance(meaning, DatabaseDropped):
@@ -673,7 +679,7 @@ class LogFollower:
         elif isinstance(meaning, Renamed):
             yield from self._renamed(meaning, replaced)
         else:
-            yield from self._altered(meaning)
+            yield from self._altered(meaning, is_strict=query.is_strict)
 
     def _refuse_text(self, meaning: RowsAsText, sql: str) -> None:
         if meaning.only is not None and meaning.only not in self._tables:
@@ -687,7 +693,7 @@ class LogFollower:
             "binlog_format = STATEMENT or MIXED; SET GLOBAL binlog_format = ROW, end sessions that set it, and read the tables anew"
         )
 
-    def _altered(self, meaning: Altered | Truncated) -> Iterator[Event]:
+    def _altered(self, meaning: Altered | Truncated, *, is_strict: bool) -> Iterator[Event]:
         table = self._tables.get(meaning.name)
         if table is None or not self._is_new(table):
             return
@@ -700,11 +706,13 @@ class LogFollower:
             raise SourceRefused(_VERSIONED.format(name=table.name), tables=[table.name])
         self._maps.clear()
         self._look_at(table)
-        comes_back = table.note_names(meaning)
+        changes_values = meaning.fills_rows or (bool(meaning.whole_numbers) and not is_strict)
+        changes_values |= not table.has_whole_numbers(meaning.whole_numbers)
+        changes_values |= table.note_names(meaning)
         if meaning.moves_rows:
             yield from self._read_anew(table)
-        elif (meaning.fills_rows or comes_back) and not self._settings.logs:
-            # No event tells the values of a new column in rows that are there.
+        elif changes_values and not self._settings.logs:
+            # No event tells the values of rows that are there.
             yield from self._taken(table)
             table.drop_chunk()
             table.is_read, table.last_key, table.reads_again = False, None, True

@@ -115,10 +115,11 @@ class GtidEvent(NamedTuple):
 
 
 class LogStatement(NamedTuple):
-    """A statement, and the database it was given in."""
+    """A statement, the database it was given in, and whether values that do not fit were errors to its session."""
 
     database: str
     text: str
+    is_strict: bool = False
 
 
 class RowsEvent(NamedTuple):
@@ -176,13 +177,24 @@ def read_gtid(body: bytes) -> GtidEvent:
     )
 
 
+#: STRICT_TRANS_TABLES and STRICT_ALL_TABLES, as the log has them.
+_STRICT_MODES: Final = (1 << 21) | (1 << 22)
+
+
 def read_query(body: bytes, *, compressed: bool = False) -> LogStatement:
     """Return a statement of the log."""
     database_length, variables = body[8], int.from_bytes(body[11:13], "little")
     at = 13 + variables
     database = body[at : at + database_length].decode("utf-8", "replace")
     statement = body[at + database_length + 1 :]
-    return LogStatement(database, (decompress(statement) if compressed else statement).decode("utf-8", "replace"))
+    plain = (decompress(statement) if compressed else statement).decode("utf-8", "replace")
+    return LogStatement(database, plain, is_strict=bool(_session_mode(body[13:at]) & _STRICT_MODES))
+
+
+def _session_mode(variables: bytes) -> int:
+    """Return the `sql_mode` of a statement's session, which only its flags precede; 0: it is not said."""
+    at = 5 if variables[:1] == b"\0" else 0
+    return int.from_bytes(variables[at + 1 : at + 9], "little") if variables[at : at + 1] == b"\1" else 0
 
 
 def read_xa_prepare(body: bytes) -> bool:

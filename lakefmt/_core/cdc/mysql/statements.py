@@ -70,6 +70,7 @@ class Altered:
         fills_rows: a new column has values in rows that are there, or values that are there change.
         added: names of new columns.
         dropped: names of columns that go.
+        whole_numbers: columns that may have been something else, and become whole numbers: their names before.
         is_versioned: it keeps old rows from here on.
     """
 
@@ -80,6 +81,7 @@ class Altered:
     is_versioned: bool = False
     added: frozenset[str] = frozenset()
     dropped: frozenset[str] = frozenset()
+    whole_numbers: frozenset[str] = frozenset()
 
 
 class RowsAsText(NamedTuple):
@@ -178,8 +180,25 @@ _NO_COLUMNS: Final = frozenset(
         "UNIQUE",
     )
 )
-#: In the new definition of a column: its values are rounded, without an error, or computed.
-_ROUNDS: Final = frozenset(("AS", "DATETIME", "DEC", "DECIMAL", "FIXED", "FLOAT", "NUMERIC", "TIME", "TIMESTAMP"))
+#: Types to which a strict session changes whole numbers as they are, or not at all. Others round, pad, cut spaces or spell anew.
+_WHOLE_NUMBERS: Final = frozenset(
+    [
+        "BIGINT",
+        "BOOL",
+        "BOOLEAN",
+        "INT",
+        "INT1",
+        "INT2",
+        "INT3",
+        "INT4",
+        "INT8",
+        "INTEGER",
+        "MEDIUMINT",
+        "MIDDLEINT",
+        "SMALLINT",
+        "TINYINT",
+    ]
+)
 
 
 class _Token(NamedTuple):
@@ -347,7 +366,8 @@ def _alter(reader: _Reader) -> list[Meaning]:
     clauses = _clauses(tokens[begin:])
     added = frozenset(itertools.chain.from_iterable(map(_added_columns, clauses)))
     dropped = frozenset(filter(None, map(_dropped_column, clauses)))
-    found.append(Altered(name, renamed, moves, any(map(_fills_rows, clauses)), versioned, added, dropped))
+    numbers = frozenset(filter(None, map(_whole_number, clauses)))
+    found.append(Altered(name, renamed, moves, any(map(_fills_rows, clauses)), versioned, added, dropped, numbers))
     if new_name is not None:
         found.append(Renamed(name, new_name))
     return found
@@ -395,17 +415,36 @@ def _dropped_column(clause: Sequence[_Token]) -> str:
     return rest[0].name if rest and rest[0].word not in _NO_COLUMNS else ""
 
 
-def _fills_rows(clause: Sequence[_Token]) -> bool:
-    """Return whether a clause changes values of stored rows without an event; a wrong yes costs a reading of the table.
+def _redefined(clause: Sequence[_Token]) -> tuple[str, Sequence[_Token]]:
+    """Return the name of the column that a clause defines anew, and its definition; "": it defines none."""
+    word = clause[0].word if clause else ""
+    if word not in ("MODIFY", "CHANGE"):
+        return "", ()
+    rest = _behind(clause, word, "COLUMN", "IF", "EXISTS")
+    return (rest[0].name, rest[1 + (word == "CHANGE") :]) if rest else ("", ())
 
-    It adds a column that is not null, or gives a column another expression, or a type that may round its values.
+
+def _whole_number(clause: Sequence[_Token]) -> str:
+    """Return the name of the column that becomes one of whole numbers by a clause, and of nothing else; "": there is none."""
+    name, definition = _redefined(clause)
+    words = [token.word for token in definition]
+    is_whole = words[:1] != [] and words[0] in _WHOLE_NUMBERS and not {"AS", "AUTO_INCREMENT"} & set(words)
+    return name if is_whole else ""
+
+
+def _fills_rows(clause: Sequence[_Token]) -> bool:
+    """Return whether a clause may change values of stored rows without an event; a wrong yes costs a reading of the table.
+
+    It adds a column that is not null, or gives a column another expression or type, but for whole numbers.
     """
     words = [token.word for token in clause]
     pairs = list(itertools.pairwise([*words, ""]))
     if words[:1] == ["ADD"]:
         has_default = any(word == "DEFAULT" and after != "NULL" for word, after in pairs)
         return has_default or ("NOT", "NULL") in pairs or bool({"AS", "AUTO_INCREMENT"} & set(words))
-    return words[:1] in (["MODIFY"], ["CHANGE"]) and bool(_ROUNDS & set(words))
+    if words[:2] == ["CONVERT", "TO"]:
+        return True
+    return words[:1] in (["MODIFY"], ["CHANGE"]) and not _whole_number(clause)
 
 
 _READERS: Final = {"TRUNCATE": _truncate, "DROP": _drop, "RENAME": _rename, "CREATE": _create, "ALTER": _alter}

@@ -9,8 +9,8 @@ the pages that were not read come from the new snapshot. So changes never meet r
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from lakefmt._core.arguments import shown
 from lakefmt._core.cdc.events import (
@@ -23,6 +23,7 @@ from lakefmt._core.cdc.events import (
     TableLoaded,
     TableTruncated,
 )
+from lakefmt._core.cdc.postgres.columns import ColumnRow, KnownColumns, changes_of_names, numbers_of
 from lakefmt._core.cdc.postgres.log import ReplicationStream, ensure_publication, ensure_slot, entries
 from lakefmt._core.cdc.postgres.pgoutput import (
     Begin,
@@ -38,7 +39,6 @@ from lakefmt._core.cdc.postgres.pgoutput import (
 from lakefmt._core.cdc.postgres.rows import ChangeBuffer, ColumnTypes, snapshot_changes
 from lakefmt._core.cdc.postgres.server import (
     PARTITIONED,
-    ColumnRow,
     PostgresConnection,
     PostgresSettings,
     ServerCatalog,
@@ -47,7 +47,7 @@ from lakefmt._core.cdc.postgres.server import (
     lsn_number,
 )
 from lakefmt._core.cdc.postgres.snapshot import ExportedSnapshot, TableReader, TouchedRows
-from lakefmt._core.data_classes import dataclass
+from lakefmt._core.data_classes import dataclass, replace
 from lakefmt.errors import FormatError, InvalidInputError, PositionLost, SourceRefused
 
 __all__ = [
@@ -102,6 +102,7 @@ class LogPosition:
         progress: its rows were read so far, and more are to come; None: all.
         leaves: of a partitioned table: the number of each partition with rows, of its file and of the transaction that made it one.
         entry: the number of the table's entry in the publication: behind another one changes may not have been sent; None: whichever it has.
+        known: the columns that its sink was told last; None: they are not known.
     """
 
     table_id: int | None
@@ -109,6 +110,7 @@ class LogPosition:
     progress: Progress | None = None
     entry: int | None = None
     leaves: tuple[tuple[int, int, int], ...] = ()
+    known: KnownColumns | None = None
 
 
 def encode_log_position(origin: Origin, position: LogPosition) -> dict[str, object]:
@@ -125,6 +127,9 @@ def encode_log_position(origin: Origin, position: LogPosition) -> dict[str, obje
     }
     if position.leaves:
         value["leaves"] = [list(leaf) for leaf in position.leaves]
+    if position.known is not None:
+        value["columns"] = [list(column) for column in zip(position.known.numbers, position.known.names, strict=True)]
+        value["attributes"] = position.known.attributes
     if position.progress is not None:
         value["snapshot"] = {"page": position.progress.page, "file": position.progress.file}
     return value
@@ -164,7 +169,19 @@ def decode_log_position(value: object, origin: Origin) -> LogPosition:
         Progress(*rest) if rest else None,
         None if entry is None else entered,
         tuple((leaf[0], leaf[1], leaf[2]) for leaf in leaves),
+        _decode_columns(value),
     )
+
+
+def _decode_columns(value: Mapping[str, Any]) -> KnownColumns | None:
+    """Return the columns that a position has."""
+    columns, attributes = value.get("columns"), value.get("attributes")
+    if columns is None:
+        return None
+    is_known = isinstance(columns, list) and all(isinstance(each, list) for each in columns)
+    if not is_known or not isinstance(attributes, int) or any([*map(type, each)] != [int, str] for each in columns):
+        raise InvalidInputError(f"{shown(value)} is no position of PostgreSQL: its columns are none")
+    return KnownColumns(tuple(each[0] for each in columns), tuple(each[1] for each in columns), attributes)
 
 
 #: A border at least so often.
@@ -181,8 +198,17 @@ _TOUCHED_KEYS: Final = 5_000
 class TrackedTable:
     """A table that is followed."""
 
-    def __init__(self, row: TableRow, lsn: int, progress: Progress | None, entry: int | None) -> None:
+    def __init__(
+        self,
+        row: TableRow,
+        lsn: int,
+        progress: Progress | None,
+        entry: int | None,
+        known: KnownColumns | None = None,
+    ) -> None:
         self.row = row
+        #: The columns that its sink was told last.
+        self.known = known
         #: The number of its entry in the publication.
         self.entry = entry
         #: The place in the log before which every transaction is in what came.
@@ -206,12 +232,15 @@ class TrackedTable:
 
     def announce(self, shape: ColumnTypes) -> list[Event]:
         """Return what has to come before rows of a shape: rows of the shape before, and the change of columns."""
-        if self.shape is not None and self.shape.table == shape.table:
+        numbers = None if shape.known is None else shape.known.numbers
+        renamed, reason = changes_of_names(self.known, shape.table.columns.names, numbers)
+        self.known = shape.known
+        if self.shape is not None and self.shape.table == shape.table and not (renamed or reason):
             self.shape = shape
             return []
         events: list[Event] = self.take()
         before = self.shape.table if self.shape is not None else None
-        events.append(TableChanged(shape.table, before, filled=shape.filled))
+        events.append(TableChanged(shape.table, before, renamed, shape.filled, reason))
         self.shape, self.buffer = shape, None
         return events
 
@@ -355,7 +384,7 @@ class PostgresRun:
             raise SourceRefused(
                 f"{row.name}: its rows were read in part for a table of last states, and cannot be read on as a log of changes"
             )
-        return TrackedTable(row, position.lsn, position.progress, entry)
+        return TrackedTable(row, position.lsn, position.progress, entry, position.known)
 
     def _take_snapshot(self) -> None:
         """Take a snapshot for the tables whose rows are still to come."""
@@ -495,7 +524,10 @@ class PostgresRun:
         if table.touched is not None:
             table.touched.add(shape, change)
             return table.take_touched() if len(table.touched) >= _TOUCHED_KEYS else ()
-        events = table.announce(shape) if table.shape is not shape else ()
+        events: Sequence[Event] = ()
+        if table.shape is not shape:
+            shape = self._shapes[change.relation] = self._numbered(table, shape)
+            events = table.announce(shape)
         if table.buffer is None:
             table.buffer = ChangeBuffer(shape, self._settings.odd_values)
         self._number += 1
@@ -507,6 +539,15 @@ class PostgresRun:
         else:
             table.buffer.delete(change.old, at)
         return [*events, *table.take()] if table.buffer.is_full else events
+
+    def _numbered(self, table: TrackedTable, shape: ColumnTypes) -> ColumnTypes:
+        """Return a shape with the numbers of its columns, as far as the catalog tells them now."""
+        catalog, known = self._catalog.columns([table.row.id]).get(table.row.id, ()), table.known
+        numbers = numbers_of(shape.columns, known, catalog)
+        if numbers is None:
+            return replace(shape, known=None)
+        attributes = max((*numbers, 0 if known is None else known.attributes))
+        return replace(shape, known=KnownColumns(numbers, tuple(shape.table.columns.names), attributes))
 
     def _relation(self, message: Relation) -> Iterator[Event]:
         name = SourceName(message.schema, message.name)
@@ -582,7 +623,7 @@ class PostgresRun:
         if table.progress is not None and self._snapshot is not None:
             lsn = min(lsn, self._snapshot.lsn)
         leaves = tuple(leaf.mark for leaf in table.row.leaves)
-        return LogPosition(table.row.id, max(table.lsn, lsn), table.progress, table.entry, leaves)
+        return LogPosition(table.row.id, max(table.lsn, lsn), table.progress, table.entry, leaves, table.known)
 
     def _look(self) -> Iterator[Event]:
         """Yield what follows from tables that joined or left, between two transactions."""

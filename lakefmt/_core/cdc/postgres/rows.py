@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from lakefmt._core.arguments import shown
 from lakefmt._core.cdc.events import RowChanges, RowKind, SourceName, SourceTable
+from lakefmt._core.cdc.postgres.columns import ColumnRow, KnownColumns
 from lakefmt._core.cdc.postgres.pgoutput import UNSENT, Value, Values
 from lakefmt._core.data_classes import dataclass
 from lakefmt.errors import FormatError, SourceRefused
@@ -319,12 +320,16 @@ class ColumnTypes:
         types: how the texts of its columns become values.
         key_places: where its key columns are.
         filled: the values that columns have in rows that are older than they.
+        columns: as the server has them.
+        known: the numbers of the columns; None: they are not known.
     """
 
     table: SourceTable
     types: tuple[ValueType, ...]
     key_places: tuple[int, ...]
     filled: Mapping[str, pa.Scalar] = field(default_factory=dict)
+    columns: tuple[ColumnRow, ...] = ()
+    known: KnownColumns | None = None
 
     @classmethod
     def of(cls, name: SourceName, names: list[str], types: list[ValueType], keys: tuple[str, ...]) -> ColumnTypes:

@@ -14,6 +14,7 @@ from typing import Any, BinaryIO, Final, Literal, NamedTuple, Protocol, Self, ov
 import pyarrow as pa
 
 from lakefmt._core.cdc.events import SourceName, is_followed
+from lakefmt._core.cdc.postgres.columns import AttributeRow, ColumnRow, KnownColumns
 from lakefmt._core.cdc.postgres.rows import TEXT, ColumnTypes, OddValues, TypeRow, find_type, to_arrow
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt.errors import InvalidInputError, PositionLost, SourceRefused, SourceUnavailable
@@ -21,7 +22,6 @@ from lakefmt.errors import InvalidInputError, PositionLost, SourceRefused, Sourc
 __all__ = [
     "PARTITIONED",
     "SLOT_BUSY",
-    "ColumnRow",
     "PartitionRow",
     "PostgresSettings",
     "Server",
@@ -299,14 +299,6 @@ def lsn_text(number: int) -> str:
 # ----------------------------------------------------------------------------------------------------------- catalog
 
 
-class ColumnRow(NamedTuple):
-    """A column as the catalog has it."""
-
-    name: str
-    type_id: int
-    modifier: int
-
-
 class PartitionRow(NamedTuple):
     """A partition that has rows, of a partitioned table or of one of its partitions.
 
@@ -343,6 +335,7 @@ class TableRow(NamedTuple):
         primary_key: in order.
         identity_key: the columns of the index that is its identity.
         leaves: of a partitioned table: the partitions that have its rows.
+        known: the numbers of its columns.
     """
 
     id: int
@@ -354,6 +347,7 @@ class TableRow(NamedTuple):
     primary_key: tuple[str, ...]
     identity_key: tuple[str, ...]
     leaves: tuple[PartitionRow, ...] = ()
+    known: KnownColumns | None = None
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -368,8 +362,8 @@ SELECT c.oid, n.nspname, c.relname, c.relreplident::text, c.relkind::text, c.rel
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE c.oid = ANY(%s::oid[])"""
 _COLUMNS: Final = """
-SELECT attrelid, attname, atttypid, atttypmod FROM pg_catalog.pg_attribute
-WHERE attrelid = ANY(%s::oid[]) AND attnum > 0 AND NOT attisdropped AND attgenerated = '' ORDER BY attrelid, attnum"""
+SELECT attrelid, attnum, attisdropped, NOT attisdropped AND attgenerated = '', attname, atttypid, atttypmod
+FROM pg_catalog.pg_attribute WHERE attrelid = ANY(%s::oid[]) AND attnum > 0 ORDER BY attrelid, attnum"""
 _KEYS: Final = """
 SELECT i.indrelid, i.indisprimary, i.indisreplident, array_agg(a.attname::text ORDER BY k.place)
 FROM pg_catalog.pg_index i CROSS JOIN LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY AS k(num, place)
@@ -437,9 +431,7 @@ class ServerCatalog:
 
     def tables(self, ids: Sequence[int]) -> dict[int, TableRow]:
         """Return tables by object id; those that are gone are left out."""
-        columns: dict[int, list[ColumnRow]] = {}
-        for table_id, *column in ask(self._connection, _COLUMNS, list(ids)):
-            columns.setdefault(table_id, []).append(ColumnRow(*column))
+        columns = self.columns(ids)
         primary: dict[int, tuple[str, ...]] = {}
         identity: dict[int, tuple[str, ...]] = {}
         for table_id, is_primary, is_identity, names in ask(self._connection, _KEYS, list(ids)):
@@ -459,13 +451,21 @@ class ServerCatalog:
                 replica_identity,
                 kind,
                 file,
-                tuple(columns.get(table_id, ())),
+                tuple(each.column for each in columns.get(table_id, ()) if each.is_sent),
                 primary.get(table_id, ()),
                 identity.get(table_id, ()),
                 tuple(leaves.get(table_id, ())),
+                _known(columns.get(table_id, ())),
             )
             for table_id, schema, name, replica_identity, kind, file in found
         }
+
+    def columns(self, ids: Sequence[int]) -> dict[int, list[AttributeRow]]:
+        """Return all columns that tables have or had, by the object id of the table."""
+        columns: dict[int, list[AttributeRow]] = {}
+        for table_id, number, is_dropped, is_sent, *column in ask(self._connection, _COLUMNS, list(ids)):
+            columns.setdefault(table_id, []).append(AttributeRow(number, ColumnRow(*column), is_dropped, is_sent))
+        return columns
 
     def _learn(self, ids: set[int]) -> None:
         unknown = ids - self.types.keys()
@@ -492,7 +492,7 @@ class ServerCatalog:
             TEXT if self.as_text(name, column.name) else find_type(column.type_id, column.modifier, self.types)
             for column in columns
         ]
-        shape = ColumnTypes.of(name, [column.name for column in columns], types, keys)
+        shape = replace(ColumnTypes.of(name, [column.name for column in columns], types, keys), columns=tuple(columns))
         # The server does not write older rows anew, and no event tells.
         texts = {} if table_id is None else dict(ask(self._connection, _MISSING_VALUES, [table_id]))
         filled = {
@@ -501,6 +501,13 @@ class ServerCatalog:
             if texts.get(column.name) is not None
         }
         return replace(shape, filled=filled) if filled else shape
+
+
+def _known(columns: Sequence[AttributeRow]) -> KnownColumns:
+    """Return the columns that the log has, as the catalog tells them at one moment."""
+    sent = [each for each in columns if each.is_sent]
+    attributes = max((each.number for each in columns), default=0)
+    return KnownColumns(tuple(each.number for each in sent), tuple(each.column.name for each in sent), attributes)
 
 
 #: Schemas of the server itself.

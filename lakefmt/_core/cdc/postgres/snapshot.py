@@ -30,6 +30,7 @@ from lakefmt._core.cdc.postgres.server import (
     source_errors,
     wait_for,
 )
+from lakefmt._core.data_classes import replace
 from lakefmt.errors import SourceRefused, SourceUnavailable
 
 __all__ = [
@@ -85,7 +86,7 @@ class TableReader:
     def __init__(self, snapshot: ExportedSnapshot, row: TableRow, chunk_bytes: int) -> None:
         self._snapshot, self._chunk_bytes = snapshot, chunk_bytes
         self.row = row
-        self.shape = snapshot.catalog.shape_of(row.name, row.columns, row.keys, row.id)
+        self.shape = replace(snapshot.catalog.shape_of(row.name, row.columns, row.keys, row.id), known=row.known)
         self._name = identifier(*row.name)
         self._columns = ", ".join(f"t.{identifier(column.name)}" for column in row.columns)
         self.pages = 0  # of a partitioned table: its partitions have them, and all are one part

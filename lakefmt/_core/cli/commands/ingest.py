@@ -52,7 +52,7 @@ def _without_effect(command: Any) -> Any:
 @click.command(short_help="Take rows of files, topics, tables and databases into tables.")
 @click.argument("config", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--source", help="Folder, URL or pattern of files; a topic; a table; a database URL.")
-@click.option("--source-kind", help="files (default), kafka, table, query or rows.")
+@click.option("--source-kind", help="files (default), kafka, table, query, http or rows.")
 @click.option("--source-class", help="The same by Hudi's class of the source, such as JsonDFSSource.")
 @click.option("--table", "--target-base-path", "table", metavar="PATH", help="Path or URL of the table.")
 @click.option("--target-table", "table_name", metavar="NAME", help="The name of a table that is made.")

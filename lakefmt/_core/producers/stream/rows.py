@@ -114,6 +114,9 @@ class RowChecker:
         self._known = frozenset(self.names)
         self._strict = strict
         self._key_set = frozenset(keys)
+        bound_keys = keys if spec is None else spec.record_key_fields if keys else ()
+        #: Of `keys` those that make the key: Arrow data may have nulls in the others, which have a partition of their own.
+        self.record_keys = frozenset(name.split(".", 1)[0] for name in bound_keys)
         required = [field.name in self._key_set or not field.nullable for field in schema]
         self.null_elements = null_elements
         checks = [
@@ -409,7 +412,8 @@ def arrow_rows(
     refused = sorted(kind.name for kind in kinds - set(allowed))
     if refused:
         raise InvalidInputError(f"the stream does not take {', '.join(refused)}")
-    if lacking := [name for name in checker.inner_keys if field_at(rows.schema, name) is None]:
+    needed = dict.fromkeys([*checker.inner_keys, *checker.keys])
+    if lacking := [name for name in needed if field_at(rows.schema, name) is None]:
         raise SchemaMismatch(f"the data lack {', '.join(map(repr, lacking))}, of which a key or a path is made")
     named = rows.column(COLUMNS) if COLUMNS in rows.column_names else None
     rows = rows if named is None else rows.drop_columns([COLUMNS])
@@ -452,7 +456,7 @@ def without_column(rows: pa.Table, name: str, checker: RowChecker) -> tuple[pa.T
 
 def _needed_columns(checker: RowChecker, *, partial: bool) -> pa.Schema:
     """Return the columns that rows need: those of the key are never null."""
-    keys = frozenset(checker.keys)
+    keys = checker.record_keys
     return pa.schema(
         [field.with_nullable((partial or field.nullable) and field.name not in keys) for field in checker.schema]
     )

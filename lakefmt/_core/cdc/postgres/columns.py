@@ -1,0 +1,124 @@
+"""Which columns of a PostgreSQL table are which, whatever they are called (pure).
+
+The log tells names alone. The catalog tells the number that a column has for as long as it lives, and never gives to another one; but it
+tells them of now, and the log is of then. So much is certain of the columns of an event: those that were there before it and are there now are
+among them; they stand in the order of their numbers; and of columns that were added since, the event has the earlier ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+__all__ = ["AttributeRow", "ColumnRow", "KnownColumns", "changes_of_names", "numbers_of"]
+
+
+class ColumnRow(NamedTuple):
+    """A column as an event or the catalog has it."""
+
+    name: str
+    type_id: int
+    modifier: int
+
+
+class AttributeRow(NamedTuple):
+    """A column as the catalog has it now.
+
+    Attributes:
+        number: its own for ever.
+        column: what it is.
+        is_dropped: it is gone.
+        is_sent: it is in the log: neither gone nor generated.
+    """
+
+    number: int
+    column: ColumnRow
+    is_dropped: bool
+    is_sent: bool
+
+
+class KnownColumns(NamedTuple):
+    """The columns that a table had at a place of the log.
+
+    Attributes:
+        numbers: of the columns, in their order.
+        names: of the columns.
+        attributes: numbers up to this one had been given then; those that no column here has are of columns that were gone.
+    """
+
+    numbers: tuple[int, ...]
+    names: tuple[str, ...]
+    attributes: int
+
+
+def numbers_of(
+    columns: Sequence[ColumnRow], known: KnownColumns | None, catalog: Sequence[AttributeRow]
+) -> tuple[int, ...] | None:
+    """Return the numbers of the columns of an event; None: it cannot be told for sure.
+
+    Args:
+        columns: that the event has.
+        known: the columns before it; None: they are not known.
+        catalog: all columns at some time after the event, in the order of their numbers; empty: the table is gone.
+
+    Example:
+        >>> known = KnownColumns((1, 2), ("id", "a"), 2)
+        >>> catalog = [AttributeRow(n, ColumnRow(name, 23, -1), False, True) for n, name in ((1, "id"), (2, "c"), (3, "d"))]
+        >>> numbers_of([ColumnRow("id", 23, -1), ColumnRow("b", 23, -1)], known, catalog)  # renamed to b, and later to c
+        (1, 2)
+    """
+    live = [each for each in catalog if each.is_sent]
+    numbers = tuple(each.number for each in live)
+    if known is None:
+        if len(live) == len(catalog) >= len(columns):
+            return numbers[: len(columns)]
+        return numbers if [each.column for each in live] == list(columns) else None
+    if not catalog:
+        return known.numbers if [each.name for each in columns] == list(known.names) else None
+    stayed = [number for number in numbers if number in known.numbers]
+    new = [number for number in numbers if number not in known.numbers]
+    gone = [number for number in known.numbers if number not in numbers]
+    gone += [each.number for each in catalog if each.is_dropped and each.number > known.attributes]
+    count = len(columns) - len(stayed)
+    if count == 0:
+        return tuple(stayed)
+    if count == len(gone) + len(new):
+        return tuple(sorted([*stayed, *gone, *new]))
+    # Numbers grow: who has a column has all that were added before it. One that was generated before has an older number.
+    if count > 0 and not gone and all(number > known.attributes for number in new):
+        return (*stayed, *new[:count])
+    return None
+
+
+def changes_of_names(
+    known: KnownColumns | None, names: Sequence[str], numbers: tuple[int, ...] | None
+) -> tuple[Mapping[str, str], str]:
+    """Return which columns have other names than before, and why rows that are there have to be read again; "": they have not.
+
+    Args:
+        known: the columns before; None: they are not known, and all are taken for those of their names.
+        names: of the columns.
+        numbers: of the columns; None: they are not known.
+
+    Example:
+        >>> changes_of_names(KnownColumns((1, 2), ("a", "b"), 2), ["c", "b"], (1, 2))
+        ({'a': 'c'}, '')
+        >>> changes_of_names(KnownColumns((1, 2), ("a", "b"), 2), ["a", "b"], (1, 3))
+        ({}, "'b' is the name of a column that was dropped")
+    """
+    if known is None:
+        return {}, ""
+    if numbers is None:
+        was, now = ", ".join(map(repr, known.names)), ", ".join(map(repr, names))
+        return (
+            {},
+            f"the columns were {was} and are {now}, and others came or went since: which of them are the same is not known",
+        )
+    had, has = dict(zip(known.numbers, known.names, strict=True)), dict(zip(numbers, names, strict=True))
+    renamed = {name: has[number] for number, name in had.items() if has.get(number, name) != name}
+    dropped = {name for number, name in had.items() if number not in has}
+    again = [name for number, name in has.items() if name in dropped]
+    if again:
+        return renamed, f"{again[0]!r} is the name of a column that was dropped"
+    computed = [name for number, name in has.items() if number not in had and number <= known.attributes]
+    return renamed, f"{computed[0]!r} was generated, and is in the log now" if computed else ""
