@@ -6,18 +6,19 @@ import csv
 import io
 import math
 from collections.abc import Iterator, Sequence
+from fractions import Fraction
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 import lakefmt._core.loads.csv_rows as csv_rows
 from lakefmt._core.keys import KeyGeneratorType, KeySpec
 from lakefmt._core.loads.conversions import convert_texts, fit_values
 from lakefmt._core.loads.csv_rows import CsvReader
-from lakefmt._core.loads.protocol import LoadParameters, Refusal, parse_load, separator_bytes
+from lakefmt._core.loads.protocol import LoadCounts, LoadParameters, Refusal, parse_load, separator_bytes
 from lakefmt._core.loads.shape import Shaper, Target
 from tests.example_counts import examples
 from tests.loads.loads_kit import Base, Client, loaded
@@ -166,6 +167,107 @@ def test_t9_any_body_has_the_same_rows_wherever_it_is_cut_and_by_each_way(
         assert read(text.encode(), **{**how, "escape": b"^"}) == whole
 
 
+def _byte_by_byte(data: bytes, parameters: LoadParameters) -> tuple[list[tuple[str | None, ...]], int]:
+    """The rules of docs/http-loads.md, one byte after the other."""
+    separator, delimiter, quote, escape = (
+        parameters.separator,
+        parameters.delimiter,
+        parameters.enclose,
+        parameters.escape,
+    )
+    rows, bad, fields, at = [], 0, list[tuple[bytes, bytes, bool]](), 0
+    while at < len(data) or fields:
+        begin = at
+        while parameters.trim_space and data[at : at + 1] == b" ":
+            at += 1
+        quoted = bool(quote) and data.startswith(quote, at)
+        at, value, open_quote = (at + 1, b"", True) if quoted else (begin, b"", False)
+        while at < len(data):
+            if escape and data.startswith(escape, at) and at + 1 < len(data):
+                value, at = value + data[at + 1 : at + 2], at + 2
+            elif open_quote and data.startswith(quote * 2, at):
+                value, at = value + quote, at + 2
+            elif open_quote and data.startswith(quote, at):
+                open_quote, at = False, at + 1
+            elif not open_quote and data.startswith((separator, delimiter), at):
+                break
+            else:
+                blank_outside = quoted and not open_quote and parameters.trim_space and data[at : at + 1] == b" "
+                value, at = value + (b"" if blank_outside else data[at : at + 1]), at + 1
+        if open_quote:
+            return rows, bad + 1
+        fields.append((data[begin:at], value, quoted))
+        if data.startswith(delimiter, at) or at >= len(data):
+            at += len(delimiter)
+            if len(fields) > 1 or fields[0][0]:
+                made = [_value(raw, value, parameters, quoted=quoted) for raw, value, quoted in fields]
+                is_good = len(fields) == len(NAMES) and "?" not in made
+                rows += [tuple(made)] if is_good else []
+                bad += not is_good
+            fields = []
+        else:
+            at += len(separator)
+    return rows, bad
+
+
+def _value(raw: bytes, value: bytes, parameters: LoadParameters, *, quoted: bool) -> str | None:
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        return "?"
+    if parameters.trim_space:
+        raw, text = raw.strip(b" "), text if quoted else text.strip(" ")
+    return None if raw == b"\\N" else text
+
+
+SIGNS = [
+    b'"',
+    b'"',
+    b",",
+    b"|",
+    b"||",
+    b";",
+    b";;",
+    b"\n",
+    b"\r\n",
+    b"a",
+    "é".encode(),
+    b" ",
+    b"\\",
+    b"\\N",
+    b"\xa7",
+    b"\x01",
+]
+
+
+@settings(max_examples=examples(3000), deadline=None)
+@given(
+    st.lists(st.sampled_from(SIGNS), max_size=16).map(b"".join),
+    st.tuples(st.booleans(), st.booleans(), st.booleans()),
+    st.sampled_from([b",", b"||", b"\xa7", b"|;"]),
+    st.sampled_from([b"\n", b"\r\n", b";;", b";", b"|"]),
+    st.integers(1, 6),
+)
+@example(b'"a\r\nb"||c\r\n', (True, False, False), b"||", b"\r\n", 4)
+@example(b"a\\|||b\n", (False, True, False), b"||", b"\n", 4)
+@example(b"a,b;;;,c;;", (False, False, False), b",", b";;", 6)
+@example(b" \\\\N,b\n", (False, True, True), b",", b"\n", 6)
+def test_every_byte_means_what_the_rules_say(
+    data: bytes, signs: tuple[bool, bool, bool], separator: bytes, delimiter: bytes, size: int
+) -> None:
+    """What is between quotes is data, a delimiter of several bytes, too; an escape protects one byte."""
+    enclosed, escaped, trimmed = signs
+    assume(set(separator).isdisjoint(delimiter))
+    how: dict[str, Any] = {"separator": separator, "delimiter": delimiter, "trim_space": trimmed}
+    how |= {"enclose": b'"'} if enclosed else {}
+    how |= {"escape": b"\\"} if escaped else {}
+    expected = _byte_by_byte(data, LoadParameters(**how))
+    with pytest.MonkeyPatch.context() as patch:
+        assert read(data, **how) == expected
+        patch.setattr(csv_rows, "_BLOCK_BYTES", size)
+        assert read(data, size=size, **how) == expected
+
+
 @pytest.mark.parametrize("escape", [b"", b"\\"])
 def test_a_quote_that_is_not_closed_is_a_bad_row(escape: bytes) -> None:
     assert read(b'1,a\n2,"b\n3,c\n', enclose=b'"', escape=escape) == ([("1", "a")], 1)
@@ -268,6 +370,32 @@ def test_values_of_every_type() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("data_type", "text", "expected"),
+    [
+        (pa.timestamp("ms"), "1969-12-31 23:59:59.9999", "1969-12-31 23:59:59.999000"),
+        (pa.timestamp("ms"), "2026-02-28 10:00:00.1239", "2026-02-28 10:00:00.123000"),
+        (pa.timestamp("ms", "UTC"), "1969-12-31 23:59:59.9999", "1969-12-31 23:59:59.999000+00:00"),
+        (pa.timestamp("us", "UTC"), "2026-02-28 10:00:00+14:00", "2026-02-27 20:00:00+00:00"),
+        (pa.timestamp("us", "UTC"), "2026-02-28 10:00:00+15:00", "None"),
+        (pa.timestamp("us", "UTC"), "2026-02-28 10:00:00+01:60", "None"),
+    ],
+)
+def test_times_are_cut_to_their_unit_and_zones_are_those_that_there_are(
+    data_type: pa.DataType, text: str, expected: str
+) -> None:
+    assert str(convert_texts(pa.chunked_array([[text]]), data_type)[0][0].as_py()) == expected
+
+
+@settings(max_examples=examples(300), deadline=None)
+@given(st.integers(1, 2000), st.integers(0, 2000), st.integers(0, 100))
+@example(100, 29, 29)
+def test_a_ratio_of_bad_rows_is_exact(selected: int, filtered: int, hundredths: int) -> None:
+    filtered = min(filtered, selected)
+    counts = LoadCounts(total=selected + 3, filtered=filtered, unselected=3)
+    assert counts.exceeds(hundredths / 100) == (Fraction(filtered, selected) > Fraction(hundredths, 100))
+
+
 BAD = b"2|2147483648|x|1000|maybe|2026-02-30|later|y|{\n"
 
 
@@ -347,9 +475,37 @@ def test_counts_of_unselected_and_bad_rows() -> None:
 
 
 VALUES: dict[pa.DataType, list[str]] = {
-    pa.float64(): ["1.5", "nan", "-inf", "Infinity", "1e400", "1e-400", "+5", " 7 ", ".5", "5.", "", "x", "0x10"],
+    pa.float64(): [
+        "1e00001",
+        "1.5",
+        "nan",
+        "-inf",
+        "Infinity",
+        "1e400",
+        "1e-400",
+        "+5",
+        " 7 ",
+        ".5",
+        "5.",
+        "",
+        "x",
+        "0x10",
+    ],
     pa.float32(): ["1.00000017881393432617187499", "1e39", "inf", "16777217", "0.1", "x"],
-    pa.int64(): ["0x1F", "+5", "-0", "007", " 9 ", "9223372036854775807", "9223372036854775808", "1.0", "1e3", "", "x"],
+    pa.int64(): [
+        "0x1F",
+        "+5",
+        "-0",
+        "007",
+        " 9 ",
+        "9223372036854775807",
+        "9223372036854775808",
+        "1.0",
+        "1e3",
+        "",
+        "x",
+        "0" * 40 + "7",
+    ],
     pa.int8(): ["127", "128", "0x7f", "-128", "-129", "x"],
     pa.bool_(): ["true", "tRUE", "t", "2", "1", "0", "FALSE", ""],
     pa.date32(): [
@@ -360,6 +516,16 @@ VALUES: dict[pa.DataType, list[str]] = {
         "20260228",
         "2026-13-01",
         "10000-01-01",
+    ],
+    pa.timestamp("ms"): ["1969-12-31 23:59:59.9999", "2026-02-28 10:00:00.1239", "2026-02-28 10:00:00.123", "x"],
+    pa.timestamp("us", "UTC"): [
+        *(
+            "2026-02-28 10:00:00+05:30",
+            "2026-02-28 10:00:00+99:99",
+            "2026-02-28 10:00:00-00:60",
+            "2026-02-28T10:00:00Z",
+        ),
+        *("2026-02-28", "x"),
     ],
     pa.timestamp("us"): [
         *(

@@ -21,8 +21,8 @@ from lakefmt._core.loads.protocol import Refusal
 
 __all__ = ["convert_texts", "fit_values"]
 
-_INTEGER: Final = r"^[+-]?[0-9]{1,38}$"
-_NUMBER: Final = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?$"
+_INTEGER: Final = r"^[+-]?0*[0-9]{1,38}$"
+_NUMBER: Final = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 _FIXED: Final = r"^[+-]?([0-9]{0,38}\.?[0-9]{0,37}|[0-9]{1,18}(\.[0-9]{0,17})?[eE][+-]?(1?[0-9]|20))$"
 _DATE: Final = r"^(?P<y>[0-9]{4})-(?P<m>[0-9]{1,2})-(?P<d>[0-9]{1,2})"
 _TIME: Final = (
@@ -83,7 +83,7 @@ def _cast_texts(texts: pa.ChunkedArray, data_type: pa.DataType, zone: ZoneInfo |
     if pt.is_date(data_type):
         return _moments(texts, "s").cast(pa.date32()).cast(data_type)
     if pt.is_timestamp(data_type):
-        return _moments(texts, "us").cast(data_type, safe=False)
+        return _at_unit(_moments(texts, "us"), data_type)
     if pt.is_time(data_type):
         clock = _matching(texts, r"^([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,6})?$")
         moments = _moments(pc.binary_join_element_wise("1970-01-01", clock, " "), "us")
@@ -112,7 +112,8 @@ def _matching(texts: pa.ChunkedArray, pattern: str) -> pa.ChunkedArray:
 
 
 def _integers(texts: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedArray:
-    wide = _matching(texts, _INTEGER).cast(pa.decimal128(38, 0))
+    digits = pc.replace_substring_regex(_matching(texts, _INTEGER), r"^([+-]?)0+([0-9])", r"\1\2")
+    wide = digits.cast(pa.decimal128(38, 0))
     bits = data_type.bit_width
     signed = pt.is_signed_integer(data_type)
     least, most = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
@@ -160,7 +161,7 @@ def _moments(texts: pa.ChunkedArray, unit: str) -> pa.ChunkedArray:
 
 def _zoned(texts: pa.ChunkedArray, data_type: pa.DataType, zone: ZoneInfo | None) -> pa.ChunkedArray:
     """Return moments: texts that name no zone are of the load's."""
-    parts = pc.extract_regex(texts, r"^(?P<t>.*?) ?(?P<s>[+-])(?P<h>[0-9]{2}):?(?P<m>[0-9]{2})$")
+    parts = pc.extract_regex(texts, r"^(?P<t>.*?) ?(?P<s>[+-])(?P<h>0[0-9]|1[0-4]):?(?P<m>[0-5][0-9])$")
     has_offset = parts.is_valid()
     in_utc = pc.fill_null(pc.match_substring_regex(texts, "Z$"), False)
     plain = pc.if_else(has_offset, pc.struct_field(parts, "t"), pc.if_else(in_utc, pc.utf8_rtrim(texts, "Z"), texts))
@@ -173,7 +174,13 @@ def _zoned(texts: pa.ChunkedArray, data_type: pa.DataType, zone: ZoneInfo | None
     with_zone = pc.subtract(local, shift).cast(pa.timestamp("us", "UTC"))
     placed = pc.assume_timezone(local, str(zone or "UTC"), ambiguous="earliest", nonexistent="latest")
     named = pc.or_(has_offset, in_utc)
-    return pc.if_else(named, with_zone, placed.cast(pa.timestamp("us", "UTC"))).cast(data_type, safe=False)
+    return _at_unit(pc.if_else(named, with_zone, placed.cast(pa.timestamp("us", "UTC"))), data_type)
+
+
+def _at_unit(moments: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedArray:
+    """Return microseconds as a coarser unit, the earlier one of two: a cast takes the later one before 1970."""
+    unit = {"s": "second", "ms": "millisecond"}.get(data_type.unit)
+    return (moments if unit is None else pc.floor_temporal(moments, unit=unit)).cast(data_type, safe=False)
 
 
 def _from_json(texts: pa.ChunkedArray, data_type: pa.DataType) -> tuple[pa.ChunkedArray, Mask]:
