@@ -389,6 +389,27 @@ def test_a_merge_condition_that_cannot_be_asked_is_refused_at_the_load(
     assert message in reply["Message"]
 
 
+@pytest.mark.parametrize("change", ["rename", "drop"])
+def test_a_merge_condition_whose_column_is_altered_before_the_commit(change: str) -> None:
+    base = Base()
+    load(base, b"1,old,5\n2,old,5\n", **CSV)
+    client = Client(base.service(options()))
+    client.transaction("begin", "m")
+    client.transaction("load", "m", b"1,new,4\n2,new,6\n", merge_condition="n", **CSV)
+    client.transaction("prepare", "m")
+    table = base.table()
+    if change == "rename":
+        table.alter.rename_column("n", "m")
+    else:
+        table.alter.drop_column("n")
+    reply = client.transaction("commit", "m")
+    if change == "rename":
+        assert (reply["Status"], base.rows()) == ("OK", [(1, "old", 5.0), (2, "new", 6.0)])
+    else:  # nothing can be asked any more
+        assert (reply["Status"], client.state("m")) == ("FAILED", "PREPARED")
+        assert base.rows() == [(1, "old"), (2, "old")]
+
+
 @pytest.mark.parametrize("strict", ["true", "false"])
 def test_a_text_that_is_longer_than_its_column_ends_its_row(strict: str) -> None:
     base = Base()

@@ -542,7 +542,8 @@ def places_of(data: bytes, mark: bytes) -> Numbers:
     """
     if len(mark) == 1:
         return np.flatnonzero(np.frombuffer(data, np.uint8) == mark[0])
-    lengths = np.fromiter(map(len, data.split(mark)), np.int64)[:-1]
+    pieces = pc.list_flatten(pc.split_pattern(pa.array([data], pa.large_binary()), pattern=mark))
+    lengths = pc.binary_length(pieces).to_numpy()[:-1].astype(np.int64)
     return np.cumsum(lengths) + np.arange(len(lengths)) * len(mark)
 
 

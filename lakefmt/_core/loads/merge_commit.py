@@ -114,14 +114,15 @@ class MergeCommits:
             group.closed = True
             self._groups.pop(key, None)
         record = live.record
-        outcome = outcome_body("INTERNAL_ERROR", "the commit failed", record.label, record.id)
+        status, message = "INTERNAL_ERROR", "the commit failed"
         try:
             with transactions.working(live, waits=True):
                 transactions.commit(live, final=True)
-            outcome = outcome_body("OK", "", record.label, record.id)
+            status, message = "OK", ""
         except LakefmtError as error:
-            outcome = outcome_body("FAILED", str(error), record.label, record.id)
+            status, message = "FAILED", str(error)
         finally:  # whatever happened: the others wait for it
+            outcome = outcome_body(status, message + live.doubt, record.label, record.id)
             with self._changed:
                 group.outcome = outcome
                 self._changed.notify_all()
