@@ -133,6 +133,8 @@ class Shaper:
             raise Refusal(
                 f"Invalid merge_condition {condition[:100]!r}: it is a column of a table with keys", rolls_back=True
             )
+        if condition and pt.is_nested(schema.field(condition).type):
+            raise Refusal(f"merge_condition: values of column {condition[:100]!r} are not compared", rolls_back=True)
         if condition and condition not in there:
             raise Refusal(f"merge_condition: the rows have no column {condition[:100]!r}", rolls_back=True)
 
@@ -172,11 +174,11 @@ class Shaper:
         self._reject_long_texts(work, columns)
         fields = [self._target.schema.field(name).with_nullable(True) for name in self.stored_names]
         rows = pa.table([columns[each.name] for each in fields], schema=pa.schema(fields))
-        if work.deletes is not None and work.deletes.any():
-            rows = rows.append_column(OPERATOR, columns[OPERATION])
         good = ~work.bad
         selected = self._selected(rows, source.rows, good)
         row_mask = good & selected
+        if work.deletes is not None and (work.deletes & row_mask).any():
+            rows = rows.append_column(OPERATOR, columns[OPERATION])
         unselected = int(np.count_nonzero(good & ~selected))
         filtered = int(np.count_nonzero(work.bad)) + source.bad
         made = rows if row_mask.all() else rows.filter(pa.array(row_mask))
