@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Any
 
@@ -18,6 +20,7 @@ import lakefmt._core.loads.csv_rows as csv_rows
 from lakefmt._core.keys import KeyGeneratorType, KeySpec
 from lakefmt._core.loads.conversions import convert_texts, fit_values
 from lakefmt._core.loads.csv_rows import CsvReader
+from lakefmt._core.loads.expressions import Computed
 from lakefmt._core.loads.protocol import LoadCounts, LoadParameters, Refusal, parse_load, separator_bytes
 from lakefmt._core.loads.shape import Shaper, Target
 from tests.example_counts import examples
@@ -667,3 +670,54 @@ def test_rejected_rows_are_written_down_when_a_load_asks_for_them() -> None:
     data = store.read(reply["RejectedRecordPath"], 1 << 26)
     assert 5_000 < data.count(b"\n") < 9_000
     assert len(data) < 17 << 20
+
+
+DATE_FORMATS = ["%Y-%m-%d", "%d/%m/%Y", "%Y%m%d", "%e.%c.%Y", "%d %b %Y", "%d%% %M %Y"]
+
+
+@settings(max_examples=examples(300), deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1971, 2100), st.integers(1, 12), st.integers(1, 31)), min_size=1, max_size=4),
+    st.sampled_from(DATE_FORMATS),
+)
+@example([(2026, 2, 30)], "%Y-%m-%d")
+def test_a_day_that_there_is_not_is_null_by_any_format(days: list[tuple[int, int, int]], date_format: str) -> None:
+    """The judge is Python's calendar."""
+
+    def date_of(day: tuple[int, int, int]) -> datetime | None:
+        try:
+            return datetime(*day)
+        except ValueError:
+            return None
+
+    month_names = ["January", "February", "March", "April", "May", "June", "July", "August", "September", "October"]
+    month_names += ["November", "December"]
+    texts = []
+    for year, month, day in days:
+        signs = {"%Y": f"{year}", "%m": f"{month:02}", "%d": f"{day:02}", "%e": f"{day}", "%c": f"{month}", "%%": "%"}
+        signs |= {"%b": month_names[month - 1][:3], "%M": month_names[month - 1]}
+        texts.append(re.sub("%.", lambda found, signs=signs: signs[found[0]], date_format))
+    computed = Computed(f"str_to_date(v, '{date_format}')", pa.schema([("v", pa.string())]))
+    assert computed.values(pa.table({"v": texts})).to_pylist() == [date_of(day) for day in days]
+
+
+def test_a_second_that_there_is_not_is_null() -> None:
+    computed = Computed("str_to_date(v, '%Y-%m-%d %T')", pa.schema([("v", pa.string())]))
+    found = computed.values(pa.table({"v": ["2026-01-05 10:00:60", "2026-01-05 10:00:59"]})).to_pylist()
+    assert found == [None, datetime(2026, 1, 5, 10, 0, 59)]
+
+
+@pytest.mark.parametrize("zone", ["", "Asia/Shanghai", "America/New_York"])
+def test_seconds_are_the_moment_that_they_were_in_any_zone(zone: str) -> None:
+    schema = pa.schema(
+        [pa.field("id", pa.int64(), nullable=False), ("at", pa.timestamp("us", "UTC")), ("v", pa.string())]
+    )
+    told = {"column_separator": ",", "columns": "id, s, at = from_unixtime(s), v = from_unixtime(s)", "timezone": zone}
+    rows, _ = loaded(b"1,1767225600\n", schema, **told)
+    assert rows[0][1] == datetime(2026, 1, 1, tzinfo=UTC)
+    local = {
+        "": "2026-01-01 00:00:00",
+        "Asia/Shanghai": "2026-01-01 08:00:00",
+        "America/New_York": "2025-12-31 19:00:00",
+    }
+    assert rows[0][2] == local[zone]

@@ -90,7 +90,9 @@ class Shaper:
         self._sources = pa.schema(
             [(name, target.schema.field(name).type if name in self._direct else pa.string()) for name in columns.names]
         )
-        self._computed = {name: Computed(expression, self._sources) for name, expression in columns.expressions.items()}
+        self._computed = {
+            name: Computed(expression, self._sources, self._zone) for name, expression in columns.expressions.items()
+        }
         self._check_columns(columns)
         is_csv = parameters.format == "csv"
         types = {
@@ -102,7 +104,7 @@ class Shaper:
             types.update({name: pa.string() for name in columns.names if name not in self._direct})
         reads = CsvReader if is_csv else JsonReader
         self.reader: CsvReader | JsonReader = reads(parameters, columns.names, types)
-        self._where = Computed(parameters.where, self._row_schema()) if parameters.where else None
+        self._where = Computed(parameters.where, self._row_schema(), self._zone) if parameters.where else None
         if self._where is not None and not (pt.is_boolean(self._where.type) or pt.is_null(self._where.type)):
             raise Refusal(f"Invalid where: {parameters.where[:200]!r} is no condition", rolls_back=True)
 
