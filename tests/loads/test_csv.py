@@ -382,11 +382,11 @@ def test_values_of_every_type() -> None:
         (pa.timestamp("us", "UTC"), "2026-02-28 10:00:00+14:00", "2026-02-27 20:00:00+00:00"),
         (pa.timestamp("us", "UTC"), "2026-02-28 10:00:00+15:00", "None"),
         (pa.timestamp("us", "UTC"), "2026-02-28 10:00:00+01:60", "None"),
+        (pa.decimal128(10, 2), ".5e3", "500.00"),
+        (pa.decimal128(10, 2), ".e3", "None"),
     ],
 )
-def test_times_are_cut_to_their_unit_and_zones_are_those_that_there_are(
-    data_type: pa.DataType, text: str, expected: str
-) -> None:
+def test_values_of_texts_are_those_of_the_rules(data_type: pa.DataType, text: str, expected: str) -> None:
     assert str(convert_texts(pa.chunked_array([[text]]), data_type)[0][0].as_py()) == expected
 
 

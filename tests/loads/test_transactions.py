@@ -18,6 +18,7 @@ from lakefmt._core.loads.journal import FOLDER, Journal
 from lakefmt._core.loads.options import LoadOptions
 from lakefmt._core.loads.service import LoadService
 from lakefmt._core.loads.states import TRANSITIONS, LoadState, Operation, Times, expiry
+from lakefmt._core.loads.transactions import Live, Transactions
 from lakefmt._core.storage.open import open_store
 from lakefmt.errors import StateError, StorageError
 from lakefmt.testing.stores import Fault, FaultMode, SimulatedCrash
@@ -211,6 +212,22 @@ def test_tx10_a_begin_leaves_the_earlier_one_alone_unless_told(base: Base) -> No
     assert client.transaction("begin", "l")["Status"] == "LABEL_ALREADY_EXISTS", "never a prepared one"
     client.transaction("commit", "l")
     assert base.rows() == [(9, "z", 9.0)]
+
+
+def test_tx10_a_begin_never_replaces_what_was_prepared_meanwhile(base: Base, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = Client(base.service(options(begin_replaces_open=True)))
+    client.transaction("begin", "l")
+    client.transaction("load", "l", ROWS, **CSV)
+    working = Transactions.working
+
+    def late(transactions: Transactions, live: Live, *, waits: bool) -> Any:
+        monkeypatch.undo()
+        client.transaction("prepare", "l")
+        return working(transactions, live, waits=waits)
+
+    monkeypatch.setattr(Transactions, "working", late)
+    assert client.transaction("begin", "l")["Status"] == "LABEL_ALREADY_EXISTS"
+    assert (client.state("l"), client.transaction("commit", "l")["NumberLoadedRows"]) == ("PREPARED", 2)
 
 
 def test_tx11_a_begin_with_the_same_id_is_the_same(client: Client) -> None:

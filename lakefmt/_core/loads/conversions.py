@@ -23,7 +23,7 @@ __all__ = ["convert_texts", "fit_values"]
 
 _INTEGER: Final = r"^[+-]?0*[0-9]{1,38}$"
 _NUMBER: Final = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
-_FIXED: Final = r"^[+-]?([0-9]{0,38}\.?[0-9]{0,37}|[0-9]{1,18}(\.[0-9]{0,17})?[eE][+-]?(1?[0-9]|20))$"
+_FIXED: Final = r"^[+-]?([0-9]{0,38}\.?[0-9]{0,37}|[0-9]{0,18}(\.[0-9]{0,17})?[eE][+-]?(1?[0-9]|20))$"
 _DATE: Final = r"^(?P<y>[0-9]{4})-(?P<m>[0-9]{1,2})-(?P<d>[0-9]{1,2})"
 _TIME: Final = (
     r"^[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}"
@@ -126,7 +126,7 @@ def _decimals(texts: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedArray
     """Return decimals, rounded half away from zero; those that do not fit are null."""
     plain = _matching(texts, _FIXED)
     plain = pc.if_else(
-        pc.fill_null(pc.match_substring_regex(plain, "[0-9]"), False), plain, pa.scalar(None, pa.string())
+        pc.fill_null(pc.match_substring_regex(plain, r"^[+-]?\.?[0-9]"), False), plain, pa.scalar(None, pa.string())
     )
     wide = pc.round(plain.cast(pa.decimal256(76, 37)), data_type.scale, "half_towards_infinity")
     most = Decimal(10) ** (data_type.precision - data_type.scale)
