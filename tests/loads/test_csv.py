@@ -10,15 +10,17 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 import lakefmt._core.loads.csv_rows as csv_rows
 from lakefmt._core.keys import KeyGeneratorType, KeySpec
-from lakefmt._core.loads.conversions import convert_texts, fit_values
+from lakefmt._core.loads.conversions import convert_texts, fit_values, local_times
 from lakefmt._core.loads.csv_rows import CsvReader
 from lakefmt._core.loads.expressions import Computed
 from lakefmt._core.loads.protocol import LoadCounts, LoadParameters, Refusal, parse_load, separator_bytes
@@ -721,3 +723,42 @@ def test_seconds_are_the_moment_that_they_were_in_any_zone(zone: str) -> None:
         "America/New_York": "2025-12-31 19:00:00",
     }
     assert rows[0][2] == local[zone]
+
+
+ZONES = [
+    "Europe/Oslo",
+    "America/New_York",
+    "Asia/Kolkata",
+    "Australia/Lord_Howe",
+    "Africa/Casablanca",
+    "America/Sao_Paulo",
+]
+
+
+@settings(max_examples=examples(300), deadline=None)
+@given(
+    st.lists(st.datetimes(datetime(1970, 1, 3), datetime(9999, 12, 31, 23)), min_size=1, max_size=4),
+    st.sampled_from(ZONES),
+)
+@example([datetime(2050, 7, 1), datetime(2026, 7, 1)], "Europe/Oslo")
+def test_times_of_a_zone_are_those_of_its_calendar(times: list[datetime], name: str) -> None:
+    """The judge is Python's zoneinfo: in any year, also after 2037, for which Arrow knows no summer time."""
+    zone = ZoneInfo(name)
+
+    def is_told_once(time: datetime) -> bool:
+        offsets = {time.replace(tzinfo=zone, fold=fold).utcoffset() for fold in (0, 1)}
+        return len(offsets) == 1
+
+    times = [time for time in times if is_told_once(time)]
+    texts = pa.chunked_array([pa.array([str(time) for time in times], pa.string())])
+    moments = convert_texts(texts, pa.timestamp("us", "UTC"), zone)[0].cast(pa.timestamp("us"))
+    offsets = [time.replace(tzinfo=zone).utcoffset() for time in times]
+    expected = pc.subtract(pa.array(times, pa.timestamp("us")), pa.array(offsets, pa.duration("us")))
+    assert moments.cast(pa.int64()).to_pylist() == expected.cast(pa.int64()).to_pylist()
+    assert local_times(moments, zone).to_pylist() == times
+
+
+@pytest.mark.parametrize("name", ["nowhere", "Factory", "../UTC", "posixrules", "Europe"])
+def test_zones_that_are_none_are_refused(name: str) -> None:
+    _, reply = loaded(b"1,a,1\n", column_separator=",", timezone=name)
+    assert "Invalid timezone" in reply["Message"]

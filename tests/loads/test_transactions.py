@@ -913,6 +913,23 @@ def test_lists_of_bad_rows_go_with_what_they_tell_of(base: Base, client: Client)
     assert len(list(store.list(f"{FOLDER}/db/errors"))) == 2
 
 
+def test_tx21_a_server_that_ends_commits_what_its_clients_were_told_is_taken(base: Base, client: Client) -> None:
+    told = {"enable_merge_commit": "true", "merge_commit_async": "true", "merge_commit_interval_ms": "600000", **CSV}
+    replies = [client.ask("PUT", "/api/db/t/_stream_load", b"%d,x,1\n" % number, **told) for number in range(2)]
+    assert [each["Status"] for each in replies] == ["Success"] * 2
+    assert base.rows() == []
+    client.service.stop()
+    assert (len(base.rows()), client.state(replies[0]["Label"])) == (2, "VISIBLE")
+
+
+def test_reasons_of_rollbacks_are_counted_in_bounded_memory(client: Client) -> None:
+    for number in range(100):
+        client.transaction("begin", "l")
+        client.transaction("load", "l", ROWS, timezone=f"zone{number}", **CSV)
+    rollbacks = client.service.transactions.rollbacks
+    assert (len(rollbacks) <= 51, sum(rollbacks.values())) == (True, 100)
+
+
 def test_tx21_a_group_whose_commit_is_not_answered_is_not_said_to_have_failed(
     base: Base, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

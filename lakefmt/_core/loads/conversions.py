@@ -7,6 +7,8 @@ what does not convert is null, and told.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
 from zoneinfo import ZoneInfo
@@ -16,10 +18,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from lakefmt._core.arrays import from_numpy
 from lakefmt._core.loads.csv_rows import Mask, has_no_number
 from lakefmt._core.loads.protocol import Refusal
 
-__all__ = ["convert_texts", "fit_values"]
+__all__ = ["convert_texts", "fit_values", "local_times"]
 
 _INTEGER: Final = r"^[+-]?0*[0-9]{1,38}$"
 _NUMBER: Final = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
@@ -172,9 +175,53 @@ def _zoned(texts: pa.ChunkedArray, data_type: pa.DataType, zone: ZoneInfo | None
     minutes = pc.if_else(pc.equal(pc.struct_field(parts, "s"), "-"), pc.negate(minutes), minutes)
     shift = pc.multiply(pc.fill_null(minutes, 0), 60_000_000).cast(pa.duration("us"))
     with_zone = pc.subtract(local, shift).cast(pa.timestamp("us", "UTC"))
-    placed = pc.assume_timezone(local, str(zone or "UTC"), ambiguous="earliest", nonexistent="latest")
     named = pc.or_(has_offset, in_utc)
-    return _at_unit(pc.if_else(named, with_zone, placed.cast(pa.timestamp("us", "UTC"))), data_type)
+    return _at_unit(pc.if_else(named, with_zone, _placed(local, zone)), data_type)
+
+
+def _placed(local: pa.ChunkedArray, zone: ZoneInfo | None) -> pa.ChunkedArray:
+    """Return the moments of times of a zone."""
+    placed = pc.assume_timezone(local, str(zone or "UTC"), ambiguous="earliest", nonexistent="latest")
+    placed = placed.cast(pa.timestamp("us", "UTC"))
+    if zone is None or not (late := _is_late(local)).any():
+        return placed
+    by_calendar = pc.subtract(local, _offsets(local, late, lambda time: time.replace(tzinfo=zone).utcoffset()))
+    return pc.if_else(from_numpy(late), by_calendar.cast(placed.type), placed)
+
+
+def local_times(moments: pa.ChunkedArray, zone: ZoneInfo | None) -> pa.ChunkedArray:
+    """Return the times that clocks of a zone show.
+
+    Args:
+        moments: microseconds of UTC, without a zone.
+        zone: None: UTC.
+
+    Example:
+        >>> noon = pa.chunked_array([[datetime(2050, 7, 1, 12)]], pa.timestamp("us"))
+        >>> local_times(noon, ZoneInfo("Europe/Oslo")).to_pylist()
+        [datetime.datetime(2050, 7, 1, 14, 0)]
+    """
+    if zone is None:
+        return moments
+    shown = pc.local_timestamp(moments.cast(pa.timestamp("us", str(zone))))
+    if not (late := _is_late(moments)).any():
+        return shown
+    last = datetime(9999, 12, 30)
+    offsets = _offsets(moments, late, lambda time: min(time, last).replace(tzinfo=UTC).astimezone(zone).utcoffset())
+    return pc.if_else(from_numpy(late), pc.add(moments, offsets), shown)
+
+
+def _is_late(times: pa.ChunkedArray) -> Mask:
+    """Return which times are so late that Arrow knows no summer time of them."""
+    late: Mask = pc.fill_null(pc.greater(pc.year(times), 2037), False).to_numpy()
+    return late
+
+
+def _offsets(times: pa.ChunkedArray, late: Mask, offset: Callable[[datetime], timedelta | None]) -> pa.ChunkedArray:
+    """Return the offsets of late times from UTC; of others null. One by one, each time once: only Python's zones know them."""
+    values = times.filter(from_numpy(late)).unique()
+    found = pa.array([offset(time) for time in values.to_pylist()], pa.duration("us"))
+    return found.take(pc.index_in(times, values))
 
 
 def _at_unit(moments: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedArray:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lakefmt._core.data_classes import dataclass
-from lakefmt._core.loads.conversions import convert_texts
+from lakefmt._core.loads.conversions import convert_texts, local_times
 from lakefmt._core.loads.protocol import Refusal
 from lakefmt._core.read.sql_expressions import compute_expressions, parse_expression
 from lakefmt.errors import InvalidExpression
@@ -254,9 +254,8 @@ class Computed:
                 seconds = pc.floor(seconds)
             seconds = seconds.cast(pa.int64())
             known = pc.and_(pc.greater_equal(seconds, 0), pc.less_equal(seconds, _LAST_SECOND))
-            return pc.strftime(
-                pc.if_else(known, seconds, None).cast(pa.timestamp("s", str(self._zone or "UTC"))), pattern
-            )
+            good = pc.if_else(known, seconds, None).cast(pa.timestamp("s")).cast(pa.timestamp("us"))
+            return pc.strftime(local_times(good, self._zone).cast(pa.timestamp("s")), pattern)
 
         return self._add(pa.string(), moments)
 

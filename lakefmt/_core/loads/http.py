@@ -464,7 +464,7 @@ class LoadServer:
         Args:
             seconds: for which running requests are waited for.
         """
-        self.service.stopping = True
+        self.service.end(seconds)
         self._ended.set()
         if self._threads:
             self._server.shutdown()

@@ -172,9 +172,18 @@ class LoadService:
         """
         self.transactions.start()
 
+    def end(self, seconds: float = 60.0) -> None:
+        """Refuse new transactions, and commit what small loads have gathered.
+
+        Args:
+            seconds: for which commits are waited for.
+        """
+        self.stopping = True
+        self._merges.end(seconds)
+
     def stop(self) -> None:
         """Refuse new transactions, and let another server have the lease."""
-        self.stopping = True
+        self.end()
         self.transactions.stop()
 
     def sweep(self) -> None:

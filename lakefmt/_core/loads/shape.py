@@ -304,7 +304,9 @@ def _zone(name: str) -> ZoneInfo | None:
     if name in ("CST",):
         name = "Asia/Shanghai"
     try:
-        return ZoneInfo(name)
+        zone = ZoneInfo(name)
+        pc.assume_timezone(pa.array([0], pa.timestamp("s")), name)  # Arrow does not know all of them
+        return zone
     except (ZoneInfoNotFoundError, ValueError, OSError):
         raise Refusal(f"Invalid timezone {name[:60]!r}", rolls_back=True) from None
 

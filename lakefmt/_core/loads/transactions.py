@@ -50,6 +50,8 @@ _log = logging.getLogger("lakefmt.loads")
 _MOST_PROBLEM_CHARACTERS: Final = 16 << 20
 #: How many blocks of a body may be decoded while an earlier block is stored.
 _DECODED_AHEAD: Final = 2
+#: Reasons of rollbacks that are counted each by itself.
+_MOST_CAUSES: Final = 50
 _NOT_PREPARED: Final = "the server ended, or failed, before the transaction was prepared"
 _OPEN = (LoadState.PREPARE, LoadState.PREPARED, LoadState.COMMITTED)
 
@@ -762,6 +764,8 @@ class Transactions:
                 raise
         live.in_doubt = False
         cause = reason.partition(":")[0][:60]
+        if cause not in self.rollbacks and len(self.rollbacks) >= _MOST_CAUSES:
+            cause = "other"  # a reason may have a text of a client
         self.rollbacks[cause] = self.rollbacks.get(cause, 0) + 1
         self._ended(live)
         self.journal.remove_rows(record)
