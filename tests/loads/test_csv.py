@@ -245,7 +245,7 @@ SIGNS = [
 ]
 
 
-@settings(max_examples=examples(3000), deadline=None)
+@settings(max_examples=examples(1500), deadline=None)
 @given(
     st.lists(st.sampled_from(SIGNS), max_size=16).map(b"".join),
     st.tuples(st.booleans(), st.booleans(), st.booleans()),
