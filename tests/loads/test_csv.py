@@ -5,19 +5,25 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from fractions import Fraction
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 import lakefmt._core.loads.csv_rows as csv_rows
 from lakefmt._core.keys import KeyGeneratorType, KeySpec
-from lakefmt._core.loads.conversions import convert_texts, fit_values
+from lakefmt._core.loads.conversions import convert_texts, fit_values, local_times
 from lakefmt._core.loads.csv_rows import CsvReader
-from lakefmt._core.loads.protocol import LoadParameters, Refusal, parse_load, separator_bytes
+from lakefmt._core.loads.expressions import Computed
+from lakefmt._core.loads.protocol import LoadCounts, LoadParameters, Refusal, parse_load, separator_bytes
 from lakefmt._core.loads.shape import Shaper, Target
 from tests.example_counts import examples
 from tests.loads.loads_kit import Base, Client, loaded
@@ -166,6 +172,107 @@ def test_t9_any_body_has_the_same_rows_wherever_it_is_cut_and_by_each_way(
         assert read(text.encode(), **{**how, "escape": b"^"}) == whole
 
 
+def _byte_by_byte(data: bytes, parameters: LoadParameters) -> tuple[list[tuple[str | None, ...]], int]:
+    """The rules of docs/http-loads.md, one byte after the other."""
+    separator, delimiter, quote, escape = (
+        parameters.separator,
+        parameters.delimiter,
+        parameters.enclose,
+        parameters.escape,
+    )
+    rows, bad, fields, at = [], 0, list[tuple[bytes, bytes, bool]](), 0
+    while at < len(data) or fields:
+        begin = at
+        while parameters.trim_space and data[at : at + 1] == b" ":
+            at += 1
+        quoted = bool(quote) and data.startswith(quote, at)
+        at, value, open_quote = (at + 1, b"", True) if quoted else (begin, b"", False)
+        while at < len(data):
+            if escape and data.startswith(escape, at) and at + 1 < len(data):
+                value, at = value + data[at + 1 : at + 2], at + 2
+            elif open_quote and data.startswith(quote * 2, at):
+                value, at = value + quote, at + 2
+            elif open_quote and data.startswith(quote, at):
+                open_quote, at = False, at + 1
+            elif not open_quote and data.startswith((separator, delimiter), at):
+                break
+            else:
+                blank_outside = quoted and not open_quote and parameters.trim_space and data[at : at + 1] == b" "
+                value, at = value + (b"" if blank_outside else data[at : at + 1]), at + 1
+        if open_quote:
+            return rows, bad + 1
+        fields.append((data[begin:at], value, quoted))
+        if data.startswith(delimiter, at) or at >= len(data):
+            at += len(delimiter)
+            if len(fields) > 1 or fields[0][0]:
+                made = [_value(raw, value, parameters, quoted=quoted) for raw, value, quoted in fields]
+                is_good = len(fields) == len(NAMES) and "?" not in made
+                rows += [tuple(made)] if is_good else []
+                bad += not is_good
+            fields = []
+        else:
+            at += len(separator)
+    return rows, bad
+
+
+def _value(raw: bytes, value: bytes, parameters: LoadParameters, *, quoted: bool) -> str | None:
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        return "?"
+    if parameters.trim_space:
+        raw, text = raw.strip(b" "), text if quoted else text.strip(" ")
+    return None if raw == b"\\N" else text
+
+
+SIGNS = [
+    b'"',
+    b'"',
+    b",",
+    b"|",
+    b"||",
+    b";",
+    b";;",
+    b"\n",
+    b"\r\n",
+    b"a",
+    "é".encode(),
+    b" ",
+    b"\\",
+    b"\\N",
+    b"\xa7",
+    b"\x01",
+]
+
+
+@settings(max_examples=examples(1500), deadline=None)
+@given(
+    st.lists(st.sampled_from(SIGNS), max_size=16).map(b"".join),
+    st.tuples(st.booleans(), st.booleans(), st.booleans()),
+    st.sampled_from([b",", b"||", b"\xa7", b"|;"]),
+    st.sampled_from([b"\n", b"\r\n", b";;", b";", b"|"]),
+    st.integers(1, 6),
+)
+@example(b'"a\r\nb"||c\r\n', (True, False, False), b"||", b"\r\n", 4)
+@example(b"a\\|||b\n", (False, True, False), b"||", b"\n", 4)
+@example(b"a,b;;;,c;;", (False, False, False), b",", b";;", 6)
+@example(b" \\\\N,b\n", (False, True, True), b",", b"\n", 6)
+def test_every_byte_means_what_the_rules_say(
+    data: bytes, signs: tuple[bool, bool, bool], separator: bytes, delimiter: bytes, size: int
+) -> None:
+    """What is between quotes is data, a delimiter of several bytes, too; an escape protects one byte."""
+    enclosed, escaped, trimmed = signs
+    assume(set(separator).isdisjoint(delimiter))
+    how: dict[str, Any] = {"separator": separator, "delimiter": delimiter, "trim_space": trimmed}
+    how |= {"enclose": b'"'} if enclosed else {}
+    how |= {"escape": b"\\"} if escaped else {}
+    expected = _byte_by_byte(data, LoadParameters(**how))
+    with pytest.MonkeyPatch.context() as patch:
+        assert read(data, **how) == expected
+        patch.setattr(csv_rows, "_BLOCK_BYTES", size)
+        assert read(data, size=size, **how) == expected
+
+
 @pytest.mark.parametrize("escape", [b"", b"\\"])
 def test_a_quote_that_is_not_closed_is_a_bad_row(escape: bytes) -> None:
     assert read(b'1,a\n2,"b\n3,c\n', enclose=b'"', escape=escape) == ([("1", "a")], 1)
@@ -268,6 +375,32 @@ def test_values_of_every_type() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("data_type", "text", "expected"),
+    [
+        (pa.timestamp("ms"), "1969-12-31 23:59:59.9999", "1969-12-31 23:59:59.999000"),
+        (pa.timestamp("ms"), "2026-02-28 10:00:00.1239", "2026-02-28 10:00:00.123000"),
+        (pa.timestamp("ms", "UTC"), "1969-12-31 23:59:59.9999", "1969-12-31 23:59:59.999000+00:00"),
+        (pa.timestamp("us", "UTC"), "2026-02-28 10:00:00+14:00", "2026-02-27 20:00:00+00:00"),
+        (pa.timestamp("us", "UTC"), "2026-02-28 10:00:00+15:00", "None"),
+        (pa.timestamp("us", "UTC"), "2026-02-28 10:00:00+01:60", "None"),
+        (pa.decimal128(10, 2), ".5e3", "500.00"),
+        (pa.decimal128(10, 2), ".e3", "None"),
+    ],
+)
+def test_values_of_texts_are_those_of_the_rules(data_type: pa.DataType, text: str, expected: str) -> None:
+    assert str(convert_texts(pa.chunked_array([[text]]), data_type)[0][0].as_py()) == expected
+
+
+@settings(max_examples=examples(300), deadline=None)
+@given(st.integers(1, 2000), st.integers(0, 2000), st.integers(0, 100))
+@example(100, 29, 29)
+def test_a_ratio_of_bad_rows_is_exact(selected: int, filtered: int, hundredths: int) -> None:
+    filtered = min(filtered, selected)
+    counts = LoadCounts(total=selected + 3, filtered=filtered, unselected=3)
+    assert counts.exceeds(hundredths / 100) == (Fraction(filtered, selected) > Fraction(hundredths, 100))
+
+
 BAD = b"2|2147483648|x|1000|maybe|2026-02-30|later|y|{\n"
 
 
@@ -347,9 +480,37 @@ def test_counts_of_unselected_and_bad_rows() -> None:
 
 
 VALUES: dict[pa.DataType, list[str]] = {
-    pa.float64(): ["1.5", "nan", "-inf", "Infinity", "1e400", "1e-400", "+5", " 7 ", ".5", "5.", "", "x", "0x10"],
+    pa.float64(): [
+        "1e00001",
+        "1.5",
+        "nan",
+        "-inf",
+        "Infinity",
+        "1e400",
+        "1e-400",
+        "+5",
+        " 7 ",
+        ".5",
+        "5.",
+        "",
+        "x",
+        "0x10",
+    ],
     pa.float32(): ["1.00000017881393432617187499", "1e39", "inf", "16777217", "0.1", "x"],
-    pa.int64(): ["0x1F", "+5", "-0", "007", " 9 ", "9223372036854775807", "9223372036854775808", "1.0", "1e3", "", "x"],
+    pa.int64(): [
+        "0x1F",
+        "+5",
+        "-0",
+        "007",
+        " 9 ",
+        "9223372036854775807",
+        "9223372036854775808",
+        "1.0",
+        "1e3",
+        "",
+        "x",
+        "0" * 40 + "7",
+    ],
     pa.int8(): ["127", "128", "0x7f", "-128", "-129", "x"],
     pa.bool_(): ["true", "tRUE", "t", "2", "1", "0", "FALSE", ""],
     pa.date32(): [
@@ -360,6 +521,16 @@ VALUES: dict[pa.DataType, list[str]] = {
         "20260228",
         "2026-13-01",
         "10000-01-01",
+    ],
+    pa.timestamp("ms"): ["1969-12-31 23:59:59.9999", "2026-02-28 10:00:00.1239", "2026-02-28 10:00:00.123", "x"],
+    pa.timestamp("us", "UTC"): [
+        *(
+            "2026-02-28 10:00:00+05:30",
+            "2026-02-28 10:00:00+99:99",
+            "2026-02-28 10:00:00-00:60",
+            "2026-02-28T10:00:00Z",
+        ),
+        *("2026-02-28", "x"),
     ],
     pa.timestamp("us"): [
         *(
@@ -501,3 +672,93 @@ def test_rejected_rows_are_written_down_when_a_load_asks_for_them() -> None:
     data = store.read(reply["RejectedRecordPath"], 1 << 26)
     assert 5_000 < data.count(b"\n") < 9_000
     assert len(data) < 17 << 20
+
+
+DATE_FORMATS = ["%Y-%m-%d", "%d/%m/%Y", "%Y%m%d", "%e.%c.%Y", "%d %b %Y", "%d%% %M %Y"]
+
+
+@settings(max_examples=examples(300), deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1971, 2100), st.integers(1, 12), st.integers(1, 31)), min_size=1, max_size=4),
+    st.sampled_from(DATE_FORMATS),
+)
+@example([(2026, 2, 30)], "%Y-%m-%d")
+def test_a_day_that_there_is_not_is_null_by_any_format(days: list[tuple[int, int, int]], date_format: str) -> None:
+    """The judge is Python's calendar."""
+
+    def date_of(day: tuple[int, int, int]) -> datetime | None:
+        try:
+            return datetime(*day)
+        except ValueError:
+            return None
+
+    month_names = ["January", "February", "March", "April", "May", "June", "July", "August", "September", "October"]
+    month_names += ["November", "December"]
+    texts = []
+    for year, month, day in days:
+        signs = {"%Y": f"{year}", "%m": f"{month:02}", "%d": f"{day:02}", "%e": f"{day}", "%c": f"{month}", "%%": "%"}
+        signs |= {"%b": month_names[month - 1][:3], "%M": month_names[month - 1]}
+        texts.append(re.sub("%.", lambda found, signs=signs: signs[found[0]], date_format))
+    computed = Computed(f"str_to_date(v, '{date_format}')", pa.schema([("v", pa.string())]))
+    assert computed.values(pa.table({"v": texts})).to_pylist() == [date_of(day) for day in days]
+
+
+def test_a_second_that_there_is_not_is_null() -> None:
+    computed = Computed("str_to_date(v, '%Y-%m-%d %T')", pa.schema([("v", pa.string())]))
+    found = computed.values(pa.table({"v": ["2026-01-05 10:00:60", "2026-01-05 10:00:59"]})).to_pylist()
+    assert found == [None, datetime(2026, 1, 5, 10, 0, 59)]
+
+
+@pytest.mark.parametrize("zone", ["", "Asia/Shanghai", "America/New_York"])
+def test_seconds_are_the_moment_that_they_were_in_any_zone(zone: str) -> None:
+    schema = pa.schema(
+        [pa.field("id", pa.int64(), nullable=False), ("at", pa.timestamp("us", "UTC")), ("v", pa.string())]
+    )
+    told = {"column_separator": ",", "columns": "id, s, at = from_unixtime(s), v = from_unixtime(s)", "timezone": zone}
+    rows, _ = loaded(b"1,1767225600\n", schema, **told)
+    assert rows[0][1] == datetime(2026, 1, 1, tzinfo=UTC)
+    local = {
+        "": "2026-01-01 00:00:00",
+        "Asia/Shanghai": "2026-01-01 08:00:00",
+        "America/New_York": "2025-12-31 19:00:00",
+    }
+    assert rows[0][2] == local[zone]
+
+
+ZONES = [
+    "Europe/Oslo",
+    "America/New_York",
+    "Asia/Kolkata",
+    "Australia/Lord_Howe",
+    "Africa/Casablanca",
+    "America/Sao_Paulo",
+]
+
+
+@settings(max_examples=examples(300), deadline=None)
+@given(
+    st.lists(st.datetimes(datetime(1970, 1, 3), datetime(9999, 12, 31, 23)), min_size=1, max_size=4),
+    st.sampled_from(ZONES),
+)
+@example([datetime(2050, 7, 1), datetime(2026, 7, 1)], "Europe/Oslo")
+def test_times_of_a_zone_are_those_of_its_calendar(times: list[datetime], name: str) -> None:
+    """The judge is Python's zoneinfo: in any year, also after 2037, for which Arrow knows no summer time."""
+    zone = ZoneInfo(name)
+
+    def is_told_once(time: datetime) -> bool:
+        offsets = {time.replace(tzinfo=zone, fold=fold).utcoffset() for fold in (0, 1)}
+        return len(offsets) == 1
+
+    times = [time for time in times if is_told_once(time)]
+    texts = pa.chunked_array([pa.array([str(time) for time in times], pa.string())])
+    moments = convert_texts(texts, pa.timestamp("us", "UTC"), zone)[0].cast(pa.timestamp("us"))
+    offsets = [time.replace(tzinfo=zone).utcoffset() for time in times]
+    expected = pc.subtract(pa.array(times, pa.timestamp("us")), pa.array(offsets, pa.duration("us")))
+    assert moments.cast(pa.int64()).to_pylist() == expected.cast(pa.int64()).to_pylist()
+    assert local_times(moments, zone).to_pylist() == times
+
+
+@pytest.mark.parametrize("name", ["nowhere", "Factory", "../UTC", "posixrules", "Europe"])
+def test_zones_that_are_none_are_refused(name: str) -> None:
+    _, reply = loaded(b"1,a,1\n", column_separator=",", timezone=name)
+    assert "Invalid timezone" in reply["Message"]

@@ -11,8 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakefmt._core.loads.json_rows as json_rows
+from lakefmt._core.keys import KeyGeneratorType, KeySpec
 from lakefmt._core.loads.json_rows import JsonReader
 from lakefmt._core.loads.protocol import LoadParameters, Refusal
+from lakefmt._core.loads.shape import Shaper, Target
 from tests.example_counts import examples
 from tests.loads.loads_kit import Base, Client, loaded
 from tests.loads.test_csv import blocks
@@ -60,7 +62,11 @@ TEXTS: dict[str, tuple[bytes, dict[str, Any], list[tuple[Any, ...]], int]] = {
     "values that are no JSON": (b'{"a":NaN}{"a":2}{"a":}', {}, [("2", None)], 2),
     "an array in an array": (b'[[{"a":1}]]', {}, [("1", None)], 0),
     "invalid UTF-8": (b'{"a":1,"b":"\xff"}{"a":2}', {}, [("2", None)], 1),
-    "deep": (b'{"a":' + b"[" * 5000 + b"]" * 5000 + b"}", {}, [], 1),
+    **{
+        f"{depth} deep": (b'{"a":' + b"[" * depth + b"]" * depth + b'}{"a":2}', {}, [("2", None)], 1)
+        for depth in (990, 5000)
+    },
+    "half of a pair of surrogates": (b'{"a":1,"b":"\\ud83d"}{"a":2,"c":"\\uDe00"}', {}, [("2", None)], 1),
     "paths": (b'{"x":{"y":3},"z":["q"]}', {"jsonpaths": '["$.x.y","$.z[0]"]'}, [("3", "q")], 0),
     "paths that lead nowhere": (b'{"x":3}', {"jsonpaths": '["$.x.y","$.z[0]"]'}, [(None, None)], 0),
     "a root": (b'{"data":[{"a":1},{"a":2}]}', {"json_root": "$.data"}, [("1", None), ("2", None)], 0),
@@ -180,3 +186,69 @@ def test_json_values_of_types_that_arrow_reads_otherwise() -> None:
         ["1", "1.01", "2026-01-02 03:04:05+00:00"],
         ["2", "7.00", "None"],
     ]
+
+
+TOKENS = [
+    "1",
+    "-0",
+    "-0.0",
+    "1.0",
+    "1e2",
+    "1E400",
+    "1e-400",
+    "1e00002",
+    "9223372036854775807",
+    "9223372036854775808",
+    "0.1",
+]
+TOKENS += [
+    "123456789012345678901234567890",
+    "true",
+    "null",
+    '"x"',
+    '"1"',
+    '""',
+    '" 1"',
+    '"true"',
+    "[1]",
+    '{"a":1}',
+    "{}",
+    "[]",
+]
+TOKENS += [
+    "NaN",
+    "Infinity",
+    "-Infinity",
+    "0x10",
+    "01",
+    "+1",
+    ".5",
+    "1.",
+    "1.e2",
+    "nul",
+    '"\\ud800"',
+    '"\\u0000"',
+    '"\\ud83d\\ude00"',
+]
+TOKENS += ['"2026-01-05"', '"\\x"', "'x'", "1 2", "16777217", "0.1e1", '"a\tb"', '"\u2028"']
+
+
+@settings(max_examples=examples(1500), deadline=None)
+@given(
+    st.sampled_from([pa.int64(), pa.int8(), pa.float64(), pa.float32(), pa.bool_(), pa.string(), pa.date32()]),
+    st.lists(st.tuples(st.sampled_from(TOKENS), st.sampled_from([*TOKENS, ""])), min_size=1, max_size=5),
+)
+def test_a_value_does_not_depend_on_the_values_beside_it(data_type: pa.DataType, rows: list[tuple[str, str]]) -> None:
+    """A row comes to the same alone and among others, and by paths, which are another way through the code."""
+
+    def values(rows: list[tuple[str, str]], **how: Any) -> list[str]:
+        schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", data_type)])
+        target = Target(schema, ("id",), KeySpec(("id",), (), KeyGeneratorType.SIMPLE))
+        shaper = Shaper(LoadParameters(format="json", **how), target)
+        records = [f'{{"id":1,"v":{token}{other and f", {chr(34)}c{chr(34)}:{other}"}}}' for token, other in rows]
+        shaped = [shaper.shape(decode()) for decode in shaper.reader.read(["\n".join(records).encode("utf-8")])]
+        return [repr(value) for each in shaped for value in each.rows["v"].to_pylist()]
+
+    alone = [value for row in rows for value in values([row])]
+    assert values(rows) == alone
+    assert values(rows, jsonpaths='["$.id","$.v"]', columns="id,v") == alone

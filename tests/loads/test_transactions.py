@@ -13,19 +13,21 @@ import lakefmt
 from lakefmt._core.loads import bodies, csv_rows, json_rows, staging
 from lakefmt._core.loads.auth import User
 from lakefmt._core.loads.bodies import BodyBroken, Request
-from lakefmt._core.loads.commit import LABEL_KEY
+from lakefmt._core.loads.commit import LABEL_KEY, LoadTable
 from lakefmt._core.loads.journal import FOLDER, Journal
 from lakefmt._core.loads.options import LoadOptions
 from lakefmt._core.loads.service import LoadService
 from lakefmt._core.loads.states import TRANSITIONS, LoadState, Operation, Times, expiry
+from lakefmt._core.loads.transactions import Live, Transactions
 from lakefmt._core.storage.open import open_store
 from lakefmt.errors import StateError, StorageError
-from lakefmt.testing.stores import Fault, FaultMode
+from lakefmt.testing.stores import Fault, FaultMode, SimulatedCrash
 from tests.kit import THOROUGH
-from tests.loads.loads_kit import KEYED, PLAIN, Base, Client, Faults
+from tests.loads.loads_kit import KEYED, PLAIN, Base, Client, Faults, WallClock
 
 ROWS = b"1,a,1\n2,b,2\n"
 CSV = {"column_separator": ","}
+NUMBERED = pa.schema([pa.field("id", pa.string(), nullable=False), ("v", pa.int64()), ("n", pa.float64())])
 #: Loads of one row each in one transaction.
 COUNT = 10_000 if THOROUGH else 1_000
 
@@ -210,6 +212,22 @@ def test_tx10_a_begin_leaves_the_earlier_one_alone_unless_told(base: Base) -> No
     assert client.transaction("begin", "l")["Status"] == "LABEL_ALREADY_EXISTS", "never a prepared one"
     client.transaction("commit", "l")
     assert base.rows() == [(9, "z", 9.0)]
+
+
+def test_tx10_a_begin_never_replaces_what_was_prepared_meanwhile(base: Base, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = Client(base.service(options(begin_replaces_open=True)))
+    client.transaction("begin", "l")
+    client.transaction("load", "l", ROWS, **CSV)
+    working = Transactions.working
+
+    def late(transactions: Transactions, live: Live, *, waits: bool) -> Any:
+        monkeypatch.undo()
+        client.transaction("prepare", "l")
+        return working(transactions, live, waits=waits)
+
+    monkeypatch.setattr(Transactions, "working", late)
+    assert client.transaction("begin", "l")["Status"] == "LABEL_ALREADY_EXISTS"
+    assert (client.state("l"), client.transaction("commit", "l")["NumberLoadedRows"]) == ("PREPARED", 2)
 
 
 def test_tx11_a_begin_with_the_same_id_is_the_same(client: Client) -> None:
@@ -531,6 +549,21 @@ def test_a_table_that_is_dropped_or_altered_so_that_the_rows_do_not_fit(base: Ba
     assert client.transaction("rollback", "l")["Status"] == "OK"
 
 
+@pytest.mark.parametrize("marked", [False, True])
+def test_a_table_that_was_made_anew_gets_no_rows_without_some_of_their_columns(
+    base: Base, client: Client, marked: bool
+) -> None:
+    client.transaction("begin", "l")
+    told = {"columns": "id,v,n,__op", **CSV} if marked else CSV
+    client.transaction("load", "l", b"1,a,1,0\n2,b,2,1\n" if marked else ROWS, **told)
+    client.transaction("prepare", "l")
+    open_store(f"{base.url}/db/t").delete_tree("")
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("other", pa.string())])
+    lakefmt.create_table(f"{base.url}/db/t", schema=schema, record_key="id")
+    assert client.transaction("commit", "l")["Status"] == "FAILED"
+    assert (client.state("l"), base.rows()) == ("PREPARED", [])
+
+
 def test_parts_that_are_damaged_are_not_committed(base: Base, client: Client) -> None:
     client.transaction("begin", "l")
     client.transaction("load", "l", ROWS, **CSV)
@@ -544,6 +577,84 @@ def test_parts_that_are_damaged_are_not_committed(base: Base, client: Client) ->
     assert reply["Status"] == "FAILED"
     assert "damaged" in reply["Message"]
     assert base.rows() == []
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_transaction_whose_rows_are_damaged_may_be_rolled_back(base: Base, client: Client, restarts: bool) -> None:
+    client.transaction("begin", "l")
+    client.transaction("load", "l", ROWS, **CSV)
+    client.transaction("prepare", "l")
+    store = open_store(base.url)
+    store.delete([info.name for info in store.list(f"{FOLDER}/db/rows")])
+    if restarts:
+        base.clock.pass_seconds(60)
+        client = Client(base.service())
+    assert client.state("l") == "PREPARED"
+    assert client.transaction("commit", "l")["Status"] != "OK"
+    assert client.transaction("rollback", "l")["Status"] == "OK"
+    assert client.whole("l", ROWS, **CSV) == ["OK"] * 4
+
+
+def test_a_commit_that_was_asked_for_and_cannot_be_finished_is_left_to_its_client(base: Base) -> None:
+    """The server died in it, and the table was dropped: the next one starts, and the label is not stuck."""
+    faults = Faults()
+    client = Client(base.service(faults=faults))
+    client.transaction("begin", "l")
+    client.transaction("load", "l", ROWS, **CSV)
+    faults.left = 3
+    with pytest.raises(SimulatedCrash):
+        client.transaction("commit", "l")
+    open_store(f"{base.url}/db/t").delete_tree("")
+    lakefmt.create_table(
+        f"{base.url}/db/t", schema=pa.schema([pa.field("id", pa.int64(), nullable=False)]), record_key="id"
+    )
+    base.clock.pass_seconds(60)
+    client = Client(base.service())
+    assert client.state("l") == "PREPARED"
+    assert client.transaction("commit", "l")["Status"] == "FAILED"
+    assert client.transaction("rollback", "l")["Status"] == "OK"
+
+
+def test_one_transaction_that_cannot_be_ended_is_in_nobodys_way(
+    base: Base, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for label in ("a", "b"):
+        client.transaction("begin", label)
+        client.transaction("load", label, ROWS, **CSV)
+        client.transaction("prepare", label)
+    find = LoadTable.find_label
+
+    def breaks(table: LoadTable, database: str, label: str) -> Any:
+        if label == "a":
+            raise KeyError(label)
+        return find(table, database, label)
+
+    monkeypatch.setattr(LoadTable, "find_label", breaks)
+    base.clock.pass_seconds(60)
+    client = Client(base.service())
+    assert client.transaction("commit", "b")["Status"] == "OK"
+    base.clock.pass_seconds(90_000)
+    client.service.sweep()
+    monkeypatch.undo()
+    client.service.sweep()
+    assert (client.state("a"), client.state("b")) == ("ABORTED", "VISIBLE")
+
+
+def test_rows_stay_while_a_record_cannot_be_read(base: Base, client: Client) -> None:
+    """A record of a later version: when that is back, what it had prepared is there."""
+    client.transaction("begin", "l")
+    client.transaction("load", "l", ROWS, **CSV)
+    client.transaction("prepare", "l")
+    store, name = open_store(base.url), Journal.record_name("db", "l")
+    data = store.read(name)
+    store.put(name, data.replace(b'"format":1', b'"format":2'))
+    base.clock.pass_seconds(60)
+    assert Client(base.service()).state("l") == "UNKNOWN"
+    store.put(name, data)
+    base.clock.pass_seconds(60)
+    client = Client(base.service())
+    assert client.transaction("commit", "l")["Status"] == "OK"
+    assert len(base.rows()) == 2
 
 
 def test_records_that_are_damaged_are_left_alone(base: Base, client: Client) -> None:
@@ -567,6 +678,21 @@ def test_10_4_one_server_for_a_journal(base: Base, client: Client) -> None:
     assert "another server" in reply["Message"]
     assert other.transaction("begin", "l")["Status"] == "OK"
     assert client.ask("GET", "/api/health")["status"] == "FAILED"
+
+
+def test_10_4_a_server_whose_clock_steps_back_does_not_answer_beside_another_one(base: Base, client: Client) -> None:
+    other_clock = WallClock()
+    base.clock.pass_seconds(-3600)
+    other_clock.pass_seconds(31)
+    store = open_store(base.url)
+    other = LoadService(
+        base.url, options(), clock=other_clock, store=store, open_at=lambda path: base._open(path, None)
+    )
+    other.start()
+    with pytest.raises(StateError, match="another server"):
+        client.service.sweep()
+    assert client.transaction("begin", "l")["Status"] == "INTERNAL_ERROR"
+    assert Client(other).transaction("begin", "l")["Status"] == "OK"
 
 
 def test_a_server_that_goes_on_renews_its_lease(base: Base, client: Client) -> None:
@@ -644,6 +770,34 @@ def test_10_3_a_transaction_over_several_tables() -> None:
     client.transaction("load", "l", b"5\n6\n", table="a", **CSV)
     assert client.transaction("commit", "l")["NumberLoadedRows"] == 4
     assert (len(base.rows()), base.rows("a")) == (2, [(5,), (6,)])
+
+
+@pytest.mark.parametrize("other", [{"schema": PLAIN, "kind": "append"}, {"schema": NUMBERED, "record_key": "id"}, None])
+def test_10_3_no_table_gets_its_rows_where_those_of_another_one_do_not_fit(other: dict[str, Any] | None) -> None:
+    base = Base(t={"schema": KEYED, "record_key": "id"}, u={"schema": KEYED, "record_key": "id"})
+    client = Client(base.service())
+    client.transaction("begin", "l", table=None, transaction_type="multi")
+    for table in ("t", "u"):
+        client.transaction("load", "l", ROWS, table=table, **CSV)
+    assert client.transaction("prepare", "l")["Status"] == "OK"
+    open_store(f"{base.url}/db/u").delete_tree("")
+    if other is not None:
+        lakefmt.create_table(f"{base.url}/db/u", **other)
+    assert client.transaction("commit", "l")["Status"] == "FAILED"
+    assert (client.state("l"), base.rows()) == ("PREPARED", [])
+    assert client.transaction("rollback", "l")["Status"] == "OK"
+
+
+def test_tx14_a_number_is_that_of_a_load_of_its_table() -> None:
+    base = Base(t={"schema": KEYED, "record_key": "id"}, u={"schema": KEYED, "record_key": "id"})
+    client = Client(base.service())
+    client.transaction("begin", "l", table=None, transaction_type="multi")
+    for _ in range(2):
+        for table, rows in (("t", b"1,a,1\n"), ("u", ROWS)):
+            reply = client.transaction("load", "l", rows, table=table, load_seq=0, **CSV)
+            assert reply["NumberLoadedRows"] == rows.count(b"\n")
+    assert client.transaction("commit", "l")["Status"] == "OK"
+    assert (len(base.rows()), len(base.rows("u"))) == (1, 2)
 
 
 @pytest.mark.slow
@@ -736,6 +890,117 @@ def test_ten_thousand_loads_of_one_row_are_one_object(base: Base, client: Client
     client.transaction("prepare", "l")
     assert len(list(open_store(base.url).list(f"{FOLDER}/db/rows"))) == 1
     assert client.transaction("commit", "l")["NumberLoadedRows"] == COUNT
+
+
+def test_what_has_ended_keeps_no_rows_in_memory(base: Base, client: Client) -> None:
+    told = {"log_rejected_record_num": "-1", "max_filter_ratio": "1", "load_seq": "0", **CSV}
+    for label, operation in (("a", "commit"), ("b", "rollback")):
+        client.transaction("begin", label)
+        client.transaction("load", label, ROWS + b"bad\n", **told)
+        client.transaction(operation, label)
+        live = client.service.transactions.live["db", label]
+        assert (live.problems, live.replies, live.loading) == ([], {}, {})
+
+
+def test_lists_of_bad_rows_go_with_what_they_tell_of(base: Base, client: Client) -> None:
+    store = open_store(base.url)
+    told = {"enable_merge_commit": "true", "merge_commit_interval_ms": "0", "log_rejected_record_num": "5", **CSV}
+    assert client.ask("PUT", "/api/db/t/_stream_load", ROWS + b"bad\n", **told)["Status"] == "Fail"
+    for _ in range(2):
+        client.transaction("begin", "l")
+        client.transaction("load", "l", ROWS + b"bad\n", log_rejected_record_num="5", **CSV)
+        assert client.transaction("prepare", "l")["Status"] == "FAILED"
+    assert len(list(store.list(f"{FOLDER}/db/errors"))) == 2
+
+
+def test_tx21_a_server_that_ends_commits_what_its_clients_were_told_is_taken(base: Base, client: Client) -> None:
+    told = {"enable_merge_commit": "true", "merge_commit_async": "true", "merge_commit_interval_ms": "600000", **CSV}
+    replies = [client.ask("PUT", "/api/db/t/_stream_load", b"%d,x,1\n" % number, **told) for number in range(2)]
+    assert [each["Status"] for each in replies] == ["Success"] * 2
+    assert base.rows() == []
+    client.service.stop()
+    assert (len(base.rows()), client.state(replies[0]["Label"])) == (2, "VISIBLE")
+
+
+def test_reasons_of_rollbacks_are_counted_in_bounded_memory(client: Client) -> None:
+    for number in range(100):
+        client.transaction("begin", "l")
+        client.transaction("load", "l", ROWS, timezone=f"zone{number}", **CSV)
+    rollbacks = client.service.transactions.rollbacks
+    assert (len(rollbacks) <= 51, sum(rollbacks.values())) == (True, 100)
+
+
+def test_tx21_a_group_whose_commit_is_not_answered_is_not_said_to_have_failed(
+    base: Base, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise StorageError("no answer", transient=True)
+
+    looks = [LoadTable.find_label]
+    monkeypatch.setattr(LoadTable, "commit", lambda *_: (monkeypatch.setattr(LoadTable, "find_label", fails), fails()))
+    told = {"enable_merge_commit": "true", "merge_commit_interval_ms": "0", **CSV}
+    reply = client.ask("PUT", "/api/db/t/_stream_load", ROWS, **told)
+    assert (reply["Status"], "not known yet" in reply["Message"]) == ("Fail", True)
+    monkeypatch.setattr(LoadTable, "find_label", looks[0])
+    client.service.sweep()
+    assert client.state(reply["Label"]) == "ABORTED"
+
+
+class Interruption(Faults):
+    """Lets another client act before the effect of a number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.number, self.act = 0, lambda: None
+
+    def plan(self, effect: object) -> Fault | None:
+        self.number -= 1
+        if self.number == 0:
+            self.act()
+        return None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "operation", ["rollback", "rollback of rows in memory", "bad load", "timeout", "forget", "commit"]
+)
+def test_what_is_prepared_stays_when_its_label_is_used_again_at_any_effect(operation: str) -> None:
+    acknowledged = set[bool]()
+    for number in range(1, 100):
+        base, interruption = Base(), Interruption()
+        client = Client(base.service(options(label_keep_num=0), interruption))
+        prepared = list[bool]()
+
+        def again(client: Client = client, prepared: list[bool] = prepared) -> None:
+            if client.transaction("begin", "l")["Status"] == "OK":
+                client.transaction("load", "l", b"7,x,7\n", **CSV)
+                prepared.append(client.transaction("prepare", "l")["Status"] == "OK")
+
+        client.transaction("begin", "l")
+        client.transaction("load", "l", ROWS, **CSV)
+        if operation in ("rollback", "timeout", "commit"):
+            client.transaction("prepare", "l")
+        if operation == "forget":
+            client.transaction("rollback", "l")
+        interruption.number, interruption.act = number, again
+        if operation == "bad load":
+            client.transaction("load", "l", ROWS, **CSV, timezone="nowhere")
+        elif operation in ("timeout", "forget"):
+            base.clock.pass_seconds(90_000 if operation == "timeout" else 0)
+            client.service.sweep()
+        else:
+            client.transaction("commit" if operation == "commit" else "rollback", "l")
+        base.clock.pass_seconds(60)
+        client = Client(base.service())
+        if any(prepared):
+            assert client.state("l") == "PREPARED"
+            assert client.transaction("commit", "l")["Status"] == "OK"
+            assert base.rows() == [(7, "x", 7.0)]
+        acknowledged.update(prepared)
+        if interruption.number > 0:
+            break
+    assert number > 1
+    assert acknowledged <= {True}
 
 
 def test_a_stopping_server_begins_nothing_and_commits_what_is_prepared(base: Base, client: Client) -> None:

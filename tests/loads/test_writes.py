@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from lakefmt._core.loads.bodies import Request
 from lakefmt._core.loads.options import LoadOptions
+from lakefmt.errors import InvalidInputError, UnsupportedFeature
 from tests.example_counts import examples
 from tests.loads.loads_kit import KEYED, PLAIN, Base, Client, Faults, WallClock
 from tests.loads.test_load_laws import commits_together
@@ -389,6 +390,27 @@ def test_a_merge_condition_that_cannot_be_asked_is_refused_at_the_load(
     assert message in reply["Message"]
 
 
+@pytest.mark.parametrize("change", ["rename", "drop"])
+def test_a_merge_condition_whose_column_is_altered_before_the_commit(change: str) -> None:
+    base = Base()
+    load(base, b"1,old,5\n2,old,5\n", **CSV)
+    client = Client(base.service(options()))
+    client.transaction("begin", "m")
+    client.transaction("load", "m", b"1,new,4\n2,new,6\n", merge_condition="n", **CSV)
+    client.transaction("prepare", "m")
+    table = base.table()
+    if change == "rename":
+        table.alter.rename_column("n", "m")
+    else:
+        table.alter.drop_column("n")
+    reply = client.transaction("commit", "m")
+    if change == "rename":
+        assert (reply["Status"], base.rows()) == ("OK", [(1, "old", 5.0), (2, "new", 6.0)])
+    else:  # nothing can be asked any more
+        assert (reply["Status"], client.state("m")) == ("FAILED", "PREPARED")
+        assert base.rows() == [(1, "old"), (2, "old")]
+
+
 @pytest.mark.parametrize("strict", ["true", "false"])
 def test_a_text_that_is_longer_than_its_column_ends_its_row(strict: str) -> None:
     base = Base()
@@ -438,3 +460,85 @@ def test_keys_that_come_again_in_a_later_window(operation: str, monkeypatch: pyt
     load(base, *(bodies if operation == "upsert" else bodies[:1]), lakefmt_operation=operation, **CSV)
     assert [row[0] for row in base.rows()] == sorted(range(50), key=repr) or len(base.rows()) == 50
     assert {row[1] for row in base.rows()} == {"v5" if operation == "upsert" else "v0"}
+
+
+ANY_TYPE = [pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.bool_(), pa.string(), pa.binary(), pa.date32()]
+ANY_TYPE += [pa.timestamp("us"), pa.timestamp("ms"), pa.timestamp("us", "UTC"), pa.time64("us"), pa.decimal128(10, 2)]
+ANY_TYPE += [pa.list_(pa.int64()), pa.struct([("x", pa.int64())]), pa.map_(pa.string(), pa.int64())]
+KEY_TYPE = [pa.int64(), pa.string(), pa.date32(), pa.timestamp("us"), pa.decimal128(10, 2), pa.bool_()]
+ANY_TEXT = [
+    "",
+    "0",
+    "1",
+    "-1",
+    "\\N",
+    "x",
+    "1e300",
+    "9223372036854775807",
+    "2026-01-01",
+    "0001-01-01",
+    "9999-12-31 23:59:59.999999",
+]
+ANY_TEXT += [
+    "true",
+    "-0.0",
+    "é",
+    "a/b",
+    "a=b",
+    "..",
+    "%20",
+    " ",
+    "__HIVE_DEFAULT_PARTITION__",
+    "null",
+    "[1]",
+    "{}",
+    "12:00:00",
+]
+
+
+TABLE_TYPES = st.sampled_from(["cow", "mor"])
+
+
+@pytest.mark.slow
+@settings(max_examples=examples(200), deadline=None)
+@given(st.data())
+def test_what_is_prepared_is_committed(data: st.DataObject) -> None:
+    """Whatever the rows and the table are: what no commit could store is refused before."""
+    types = data.draw(st.lists(st.sampled_from(ANY_TYPE), min_size=1, max_size=3))
+    names = [f"c{number}" for number in range(len(types))]
+    fields = [
+        pa.field(name, type_, nullable=data.draw(st.booleans())) for name, type_ in zip(names, types, strict=True)
+    ]
+    schema = pa.schema([pa.field("id", data.draw(st.sampled_from(KEY_TYPE)), nullable=False), *fields])
+    column = st.sampled_from([None, *names])
+    chosen = {"ordering": data.draw(column), "partition_by": data.draw(column), "table_type": data.draw(TABLE_TYPES)}
+    try:
+        base = Base(t={"schema": schema, "record_key": "id", **{key: name for key, name in chosen.items() if name}})
+    except (InvalidInputError, UnsupportedFeature):
+        return  # a column of that type is no such column
+    client = Client(base.service(options()))
+    way = data.draw(st.sampled_from(["rows", "operators", "condition"]))
+    read = [*schema.names, *(["__op"] if way == "operators" else [])]
+    told = {"column_separator": ";", "max_filter_ratio": "1", "columns": ",".join(read)}
+    told |= {"merge_condition": data.draw(st.sampled_from(names))} if way == "condition" else {}
+    for label in ("one", "two"):
+        texts = st.tuples(*(st.sampled_from(["0", "1"] if name == "__op" else ANY_TEXT) for name in read))
+        body = "".join(";".join(row) + "\n" for row in data.draw(st.lists(texts, min_size=1, max_size=4)))
+        client.transaction("begin", label)
+        assert "internal" not in client.transaction("load", label, body.encode(), **told)["Message"]
+        if client.transaction("prepare", label)["Status"] == "OK":
+            base.clock.pass_seconds(1)
+            assert client.transaction("commit", label)["Status"] == "OK"
+            base.table().read()
+
+
+def test_deletes_that_are_bad_rows_are_none() -> None:
+    base = Base()
+    reply = load(base, b"\\N,a,1,1\n", columns="id,v,n,__op", max_filter_ratio="1", **CSV)
+    assert (reply["Status"], reply["NumberFilteredRows"], base.rows()) == ("OK", 1, [])
+
+
+def test_a_merge_condition_over_values_that_are_not_compared_is_refused_at_the_load() -> None:
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.list_(pa.int64()))])
+    reply = load(Base(t={"schema": schema, "record_key": "id"}), b"1,[1]\n", merge_condition="v", **CSV)
+    assert "are not compared" in reply["Message"]

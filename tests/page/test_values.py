@@ -290,6 +290,18 @@ def test_open_transactions_of_loads_are_told(tmp_path):
     assert {each.name: each.modified for each in open_store(base.url).list()} == before
 
 
+def test_records_of_loads_that_are_not_read_are_told(monkeypatch):
+    """An old transaction that is prepared may lie behind many that have ended."""
+    monkeypatch.setattr("lakefmt._core.page.services._MOST_LOADS", 2)
+    base = loads_kit.Base()
+    client = loads_kit.Client(base.service())
+    for label in ("a", "b", "c"):
+        client.transaction("begin", label)
+    with served(f"{base.url}/db/t") as page:
+        told = page.facts(f"/tables/{id_of(page)}/services")
+    assert [each["problem"] for each in told["loads"]] == ["", "", "1 older records were not read"]
+
+
 def test_a_journal_that_lies_elsewhere_is_named():
     base = loads_kit.Base(t={"schema": loads_kit.KEYED, "record_key": "id"})
     elsewhere = f"{base.url}-journal"

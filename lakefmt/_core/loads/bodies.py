@@ -193,6 +193,8 @@ def _decompressed(body: Body, compression: str) -> Iterator[bytes]:
 def _inflated(body: Body) -> Iterator[bytes]:
     """Yield what zlib unpacks: with its header as the standard has it, or without as some send it."""
     data = body.read(BLOCK_BYTES)
+    if len(data) == 1:
+        data += body.read(BLOCK_BYTES)
     bare = len(data) < 2 or data[0] & 15 != 8 or (data[0] << 8 | data[1]) % 31 != 0
     stream = zlib.decompressobj(-zlib.MAX_WBITS if bare else zlib.MAX_WBITS)
     try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import chain, islice
 from threading import Lock
 from typing import Final
 
@@ -51,6 +51,7 @@ from lakefmt.errors import (
     CorruptFile,
     InvalidInputError,
     LakefmtError,
+    SchemaMismatch,
     StorageError,
 )
 
@@ -175,8 +176,12 @@ class LoadTable:
 
     # --- commit ------------------------------------------------------------------------------------------------------------
 
-    def check(self, load: TableLoad) -> None:
+    def check(self, load: TableLoad, rows: Iterable[pa.Table] = ()) -> None:
         """Refuse rows that do not fit the table as it is now.
+
+        Args:
+            load: how they are written.
+            rows: the first of them are looked at.
 
         Raises:
             SchemaMismatch: a column became what they do not fit.
@@ -185,7 +190,8 @@ class LoadTable:
         table_at = self.at()
         if append_layout(table_at.config.properties) is not None and load.operation == "upsert":
             raise InvalidInputError("the table has no record keys any more")
-        places_since(table_at, load.columns)
+        for table in islice(_fitted_parts(table_at, load, rows), 1):
+            _ = table.schema
 
     def commit(self, transaction: Transaction, load: TableLoad, rows: StagedParts) -> InstantTime | None:
         """Commit the rows of a transaction, unless the table has them; return the instant.
@@ -329,7 +335,11 @@ class LoadTable:
 
     def _merge(self, table_at: TableAt, load: TableLoad, request: WriteRequest, rows: pa.Table) -> CommitResult | None:
         """Write rows each of which replaces the stored one only if a column is not smaller."""
-        name = load.merge_condition
+        places = places_since(table_at, load.columns)
+        names = {load.merge_condition} if places is None else places.current_names([load.merge_condition])
+        name = next(iter(names), "")
+        if name not in rows.column_names:
+            raise SchemaMismatch("the column of the merge_condition was dropped")
         identities = row_identities(table_at.key_spec(), rows, across=key_scope(table_at, request.options).across)[0]
         codes = number_keys(identities)[0]
         # Of rows with one key the last with the largest value is left.
@@ -379,7 +389,7 @@ class _Chained:
         return chain.from_iterable(self._parts)
 
 
-def _fitted_parts(table_at: TableAt, load: TableLoad, rows: StagedParts) -> Iterable[pa.Table]:
+def _fitted_parts(table_at: TableAt, load: TableLoad, rows: Iterable[pa.Table]) -> Iterable[pa.Table]:
     """Return the rows of a transaction with the columns that the table has now, as often as they are asked for."""
     places, schema = places_since(table_at, load.columns), table_at.schema()
 
@@ -387,6 +397,9 @@ def _fitted_parts(table_at: TableAt, load: TableLoad, rows: StagedParts) -> Iter
         def __iter__(self) -> Iterator[pa.Table]:
             for table in rows:
                 moved = moved_rows(table, places)
+                unknown = [name for name in moved.column_names if name not in {*schema.names, OPERATOR}]
+                if unknown:  # one that was dropped is not among them: the table was made anew
+                    raise SchemaMismatch(f"the table has no column {unknown[0]!r} any more")
                 if load.partial and load.marked:
                     names = [name for name in moved.column_names if name in schema.names]
                     said = pa.repeat(json.dumps(names), moved.num_rows)

@@ -7,6 +7,8 @@ what does not convert is null, and told.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
 from zoneinfo import ZoneInfo
@@ -16,14 +18,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from lakefmt._core.arrays import from_numpy
 from lakefmt._core.loads.csv_rows import Mask, has_no_number
 from lakefmt._core.loads.protocol import Refusal
 
-__all__ = ["convert_texts", "fit_values"]
+__all__ = ["convert_texts", "fit_values", "local_times"]
 
-_INTEGER: Final = r"^[+-]?[0-9]{1,38}$"
-_NUMBER: Final = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?$"
-_FIXED: Final = r"^[+-]?([0-9]{0,38}\.?[0-9]{0,37}|[0-9]{1,18}(\.[0-9]{0,17})?[eE][+-]?(1?[0-9]|20))$"
+_INTEGER: Final = r"^[+-]?0*[0-9]{1,38}$"
+_NUMBER: Final = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
+_FIXED: Final = r"^[+-]?([0-9]{0,38}\.?[0-9]{0,37}|[0-9]{0,18}(\.[0-9]{0,17})?[eE][+-]?(1?[0-9]|20))$"
 _DATE: Final = r"^(?P<y>[0-9]{4})-(?P<m>[0-9]{1,2})-(?P<d>[0-9]{1,2})"
 _TIME: Final = (
     r"^[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}"
@@ -83,7 +86,7 @@ def _cast_texts(texts: pa.ChunkedArray, data_type: pa.DataType, zone: ZoneInfo |
     if pt.is_date(data_type):
         return _moments(texts, "s").cast(pa.date32()).cast(data_type)
     if pt.is_timestamp(data_type):
-        return _moments(texts, "us").cast(data_type, safe=False)
+        return _at_unit(_moments(texts, "us"), data_type)
     if pt.is_time(data_type):
         clock = _matching(texts, r"^([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,6})?$")
         moments = _moments(pc.binary_join_element_wise("1970-01-01", clock, " "), "us")
@@ -112,7 +115,8 @@ def _matching(texts: pa.ChunkedArray, pattern: str) -> pa.ChunkedArray:
 
 
 def _integers(texts: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedArray:
-    wide = _matching(texts, _INTEGER).cast(pa.decimal128(38, 0))
+    digits = pc.replace_substring_regex(_matching(texts, _INTEGER), r"^([+-]?)0+([0-9])", r"\1\2")
+    wide = digits.cast(pa.decimal128(38, 0))
     bits = data_type.bit_width
     signed = pt.is_signed_integer(data_type)
     least, most = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
@@ -125,7 +129,7 @@ def _decimals(texts: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedArray
     """Return decimals, rounded half away from zero; those that do not fit are null."""
     plain = _matching(texts, _FIXED)
     plain = pc.if_else(
-        pc.fill_null(pc.match_substring_regex(plain, "[0-9]"), False), plain, pa.scalar(None, pa.string())
+        pc.fill_null(pc.match_substring_regex(plain, r"^[+-]?\.?[0-9]"), False), plain, pa.scalar(None, pa.string())
     )
     wide = pc.round(plain.cast(pa.decimal256(76, 37)), data_type.scale, "half_towards_infinity")
     most = Decimal(10) ** (data_type.precision - data_type.scale)
@@ -160,7 +164,7 @@ def _moments(texts: pa.ChunkedArray, unit: str) -> pa.ChunkedArray:
 
 def _zoned(texts: pa.ChunkedArray, data_type: pa.DataType, zone: ZoneInfo | None) -> pa.ChunkedArray:
     """Return moments: texts that name no zone are of the load's."""
-    parts = pc.extract_regex(texts, r"^(?P<t>.*?) ?(?P<s>[+-])(?P<h>[0-9]{2}):?(?P<m>[0-9]{2})$")
+    parts = pc.extract_regex(texts, r"^(?P<t>.*?) ?(?P<s>[+-])(?P<h>0[0-9]|1[0-4]):?(?P<m>[0-5][0-9])$")
     has_offset = parts.is_valid()
     in_utc = pc.fill_null(pc.match_substring_regex(texts, "Z$"), False)
     plain = pc.if_else(has_offset, pc.struct_field(parts, "t"), pc.if_else(in_utc, pc.utf8_rtrim(texts, "Z"), texts))
@@ -171,9 +175,59 @@ def _zoned(texts: pa.ChunkedArray, data_type: pa.DataType, zone: ZoneInfo | None
     minutes = pc.if_else(pc.equal(pc.struct_field(parts, "s"), "-"), pc.negate(minutes), minutes)
     shift = pc.multiply(pc.fill_null(minutes, 0), 60_000_000).cast(pa.duration("us"))
     with_zone = pc.subtract(local, shift).cast(pa.timestamp("us", "UTC"))
-    placed = pc.assume_timezone(local, str(zone or "UTC"), ambiguous="earliest", nonexistent="latest")
     named = pc.or_(has_offset, in_utc)
-    return pc.if_else(named, with_zone, placed.cast(pa.timestamp("us", "UTC"))).cast(data_type, safe=False)
+    return _at_unit(pc.if_else(named, with_zone, _placed(local, zone)), data_type)
+
+
+def _placed(local: pa.ChunkedArray, zone: ZoneInfo | None) -> pa.ChunkedArray:
+    """Return the moments of times of a zone."""
+    placed = pc.assume_timezone(local, str(zone or "UTC"), ambiguous="earliest", nonexistent="latest")
+    placed = placed.cast(pa.timestamp("us", "UTC"))
+    if zone is None or not (late := _is_late(local)).any():
+        return placed
+    by_calendar = pc.subtract(local, _offsets(local, late, lambda time: time.replace(tzinfo=zone).utcoffset()))
+    return pc.if_else(from_numpy(late), by_calendar.cast(placed.type), placed)
+
+
+def local_times(moments: pa.ChunkedArray, zone: ZoneInfo | None) -> pa.ChunkedArray:
+    """Return the times that clocks of a zone show.
+
+    Args:
+        moments: microseconds of UTC, without a zone.
+        zone: None: UTC.
+
+    Example:
+        >>> noon = pa.chunked_array([[datetime(2050, 7, 1, 12)]], pa.timestamp("us"))
+        >>> local_times(noon, ZoneInfo("Europe/Oslo")).to_pylist()
+        [datetime.datetime(2050, 7, 1, 14, 0)]
+    """
+    if zone is None:
+        return moments
+    shown = pc.local_timestamp(moments.cast(pa.timestamp("us", str(zone))))
+    if not (late := _is_late(moments)).any():
+        return shown
+    last = datetime(9999, 12, 30)
+    offsets = _offsets(moments, late, lambda time: min(time, last).replace(tzinfo=UTC).astimezone(zone).utcoffset())
+    return pc.if_else(from_numpy(late), pc.add(moments, offsets), shown)
+
+
+def _is_late(times: pa.ChunkedArray) -> Mask:
+    """Return which times are so late that Arrow knows no summer time of them."""
+    late: Mask = pc.fill_null(pc.greater(pc.year(times), 2037), False).to_numpy()
+    return late
+
+
+def _offsets(times: pa.ChunkedArray, late: Mask, offset: Callable[[datetime], timedelta | None]) -> pa.ChunkedArray:
+    """Return the offsets of late times from UTC; of others null. One by one, each time once: only Python's zones know them."""
+    values = times.filter(from_numpy(late)).unique()
+    found = pa.array([offset(time) for time in values.to_pylist()], pa.duration("us"))
+    return found.take(pc.index_in(times, values))
+
+
+def _at_unit(moments: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedArray:
+    """Return microseconds as a coarser unit, the earlier one of two: a cast takes the later one before 1970."""
+    unit = {"s": "second", "ms": "millisecond"}.get(data_type.unit)
+    return (moments if unit is None else pc.floor_temporal(moments, unit=unit)).cast(data_type, safe=False)
 
 
 def _from_json(texts: pa.ChunkedArray, data_type: pa.DataType) -> tuple[pa.ChunkedArray, Mask]:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import lru_cache, partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -20,10 +20,10 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.types as pt
 
-from lakefmt._core.data_classes import dataclass, replace
+from lakefmt._core.data_classes import dataclass
 from lakefmt._core.loads.protocol import MOST_CHARACTERS, LoadParameters, Refusal
 
-__all__ = ["CsvReader", "Decode", "Problem", "SourceRows", "active_escapes", "has_no_number", "is_utf8"]
+__all__ = ["CsvReader", "Decode", "Problem", "SourceRows", "active_escapes", "has_no_number", "is_utf8", "places_of"]
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 Numbers: TypeAlias = npt.NDArray[np.int64]
@@ -122,7 +122,8 @@ class CsvReader:
         if rest:
             last = rest + self._parameters.delimiter
             # Arrow takes everything behind a quote that is not closed for a value.
-            yield partial(self._rows, last, whole=self._last_end(last) == len(last))
+            whole = not self._parameters.enclose or self._last_end(last) == len(last)
+            yield partial(self._rows, rest, whole=whole, ended=False)
         self.warnings += bool(rest) + warned
 
     # --- cutting ---------------------------------------------------------------------------------------------------------
@@ -133,32 +134,42 @@ class CsvReader:
         if parameters.enclose:
             found = _records_pattern(parameters).match(data)
             return 0 if found is None else found.end()
-        end = data.rfind(parameters.delimiter)
-        while parameters.escape and end > 0 and _is_escaped(data, end, parameters.escape):
-            end = data.rfind(parameters.delimiter, 0, end)
-        return 0 if end < 0 else end + len(parameters.delimiter)
+        if not parameters.escape and _is_found_backwards(parameters.delimiter):
+            end = data.rfind(parameters.delimiter)
+            return 0 if end < 0 else end + len(parameters.delimiter)
+        ends = self._row_ends(data)
+        return int(ends[-1]) if len(ends) else 0
+
+    def _row_ends(self, data: bytes) -> Numbers:
+        """Return where the rows of a block end that has no enclosed fields."""
+        parameters, protected = self._parameters, np.zeros(len(data), bool)
+        if parameters.escape:
+            protected[1:] = active_escapes(np.frombuffer(data, np.uint8), parameters.escape[0])[:-1]
+        return _places_of_marks(parameters, data, protected)[1] + len(parameters.delimiter)
 
     def _skipped(self, data: bytes, skip: int) -> tuple[int, int]:
         """Return where the rows begin behind those that are left out, and how many of those are still to come."""
+        if not skip or not data:
+            return 0, skip
+        if not self._parameters.enclose:
+            ends = self._row_ends(data)[:skip]
+            return (int(ends[-1]) if len(ends) else 0), skip - len(ends)
         begin = 0
         while skip and begin < len(data):
-            if self._parameters.enclose:
-                found = _record_pattern(self._parameters).match(data, begin)
-                begin = len(data) if found is None else found.end()
-            else:
-                begin = data.find(self._parameters.delimiter, begin) + len(self._parameters.delimiter)
+            found = _record_pattern(self._parameters).match(data, begin)
+            begin = len(data) if found is None else found.end()
             skip -= 1
         return begin, skip
 
     # --- decoding --------------------------------------------------------------------------------------------------------
 
-    def _rows(self, data: bytes, *, whole: bool = True) -> SourceRows:
+    def _rows(self, data: bytes, *, whole: bool = True, ended: bool = True) -> SourceRows:
         found = None
         if whole and self._suits_arrow(data) and is_utf8(data):
             found = self._read_by_arrow(data, self._types) if self._is_plain(data) else None
             if found is None or any(map(has_no_number, found.rows.columns)):
                 found = self._read_by_arrow(data, {})
-        return found if found is not None else self._cut_fields(data)
+        return found if found is not None else self._cut_fields(data, ended=ended)
 
     def _suits_arrow(self, data: bytes) -> bool:
         parameters = self._parameters
@@ -224,9 +235,9 @@ class CsvReader:
             return None
         return SourceRows(rows.rename_columns(self._names), bad[0], problems)
 
-    def _cut_fields(self, data: bytes) -> SourceRows:
+    def _cut_fields(self, data: bytes, *, ended: bool) -> SourceRows:
         """Return the rows of a block as texts, cut by the positions of its separators."""
-        cut = _Cut(self._parameters, data)
+        cut = _Cut(self._parameters, data, ended=ended)
         width = len(self._names)
         blank = (cut.counts == 1) & (cut.raw_lengths[cut.firsts] == 0)
         bad_text = np.zeros(len(cut.counts), bool)
@@ -274,16 +285,34 @@ def _wrong_count(expected: int, actual: int, row: str) -> Problem:
     return Problem(f"{actual} fields instead of {expected}", row)
 
 
-def _is_escaped(data: bytes, position: int, escape: bytes) -> bool:
-    count = 0
-    while position - count > 0 and data[position - count - 1 : position - count] == escape:
-        count += 1
-    return count % 2 == 1
+def _is_found_backwards(mark: bytes) -> bool:
+    r"""Return whether a mark is found at the same places from the right as from the left: no end of it is a start of it.
+
+    Example:
+        >>> _is_found_backwards(b"\r\n"), _is_found_backwards(b";;")
+        (True, False)
+    """
+    return not any(mark.startswith(mark[begin:]) for begin in range(1, len(mark)))
+
+
+class _FieldText(NamedTuple):
+    """Regular expressions by Latin-1: how a field with quotes begins, that with its quotes, what is without them, and the marks."""
+
+    opening: str
+    enclosed: str
+    plain: str
+    separator: str
+    delimiter: str
+
+    @property
+    def record(self) -> str:
+        """Of a row."""
+        field = f"(?:{self.enclosed}{self.plain}|(?!{self.opening}){self.plain})"
+        return f"(?:{field}{self.separator})*+{field}{self.delimiter}"
 
 
 @lru_cache(maxsize=64)
-def _field_text(parameters: LoadParameters) -> tuple[str, str, str]:
-    """Return the regular expressions of a field, of a separator and of a delimiter, by Latin-1."""
+def _field_text(parameters: LoadParameters) -> _FieldText:
     separator, delimiter, quote, escape = (
         re.escape(mark.decode("latin-1"))
         for mark in (parameters.separator, parameters.delimiter, parameters.enclose, parameters.escape)
@@ -295,25 +324,26 @@ def _field_text(parameters: LoadParameters) -> tuple[str, str, str]:
     else:
         plain = f"(?:(?!{separator}|{delimiter})" + (f"(?:[^{escape}]{protected})" if escape else ".") + ")*+"
     blanks = " *+" if parameters.trim_space else ""
-    return f"(?:{blanks}{quote}{inside}{quote}{plain}|(?!{blanks}{quote}){plain})", separator, delimiter
+    opening = blanks + quote
+    return _FieldText(opening, f"{opening}{inside}{quote}", plain, separator, delimiter)
 
 
 @lru_cache(maxsize=64)
 def _records_pattern(parameters: LoadParameters) -> re.Pattern[bytes]:
-    found, separator, delimiter = _field_text(parameters)
-    return re.compile(f"(?:(?:{found}{separator})*+{found}{delimiter})*+".encode("latin-1"), re.DOTALL)
+    return re.compile(f"(?:{_field_text(parameters).record})*+".encode("latin-1"), re.DOTALL)
 
 
 @lru_cache(maxsize=64)
 def _record_pattern(parameters: LoadParameters) -> re.Pattern[bytes]:
-    found, separator, delimiter = _field_text(parameters)
-    return re.compile(f"(?:{found}{separator})*+{found}{delimiter}".encode("latin-1"), re.DOTALL)
+    return re.compile(_field_text(parameters).record.encode("latin-1"), re.DOTALL)
 
 
 @lru_cache(maxsize=64)
 def _fields_pattern(parameters: LoadParameters) -> re.Pattern[bytes]:
-    found, separator, delimiter = _field_text(parameters)
-    return re.compile(f"({found})(?:{separator}|{delimiter}|\\Z)".encode("latin-1"), re.DOTALL)
+    of = _field_text(parameters)
+    # A quote that is not closed takes all that is left.
+    field = f"(?:(?P<enclosed>{of.enclosed}){of.plain}|(?P<rest>{of.opening}.*+)|(?!{of.opening}){of.plain})"
+    return re.compile(f"{field}(?:{of.separator}|{of.delimiter}|\\Z)".encode("latin-1"), re.DOTALL)
 
 
 def active_escapes(data: npt.NDArray[np.uint8], escape: int) -> Mask:
@@ -337,39 +367,53 @@ def active_escapes(data: npt.NDArray[np.uint8], escape: int) -> Mask:
 class _Cut:
     """A block cut into fields.
 
+    Args:
+        parameters: of the load.
+        data: the block.
+        ended: its last row has a delimiter.
+
     Attributes:
         counts: fields of each row.
         firsts: number of the first field of each row.
         raw_lengths: bytes of each field with its quotes and escapes.
     """
 
-    def __init__(self, parameters: LoadParameters, data: bytes) -> None:
-        self._parameters = parameters
-        separator, delimiter, data = _with_single_bytes(parameters, data)
-        self._separator = bytes([separator])
-        self._data = bytes_of = np.frombuffer(data, np.uint8)
-        self._block = data
-        active = active_escapes(bytes_of, parameters.escape[0]) if parameters.escape else np.zeros(len(bytes_of), bool)
-        protected = np.zeros(len(bytes_of), bool)
-        protected[1:] = active[:-1]
-        quotes, inside = self._quotes(bytes_of, protected, separator, delimiter)
-        ends = ((bytes_of == separator) | (bytes_of == delimiter)) & ~protected & ~inside
-        self._ends = np.flatnonzero(ends)
-        self._begins = np.concatenate([[0], self._ends[:-1] + 1]) if len(self._ends) else self._ends
+    def __init__(self, parameters: LoadParameters, data: bytes, *, ended: bool) -> None:
+        block = data if ended else data + parameters.delimiter
+        self._parameters, self._block = parameters, block
+        self._data = bytes_of = np.frombuffer(block, np.uint8)
+        active, protected = np.zeros(len(block), bool), np.zeros(len(block), bool)
+        if parameters.escape:
+            active[: len(data)] = active_escapes(bytes_of[: len(data)], parameters.escape[0])
+            protected[1:] = active[:-1]
+        separators, delimiters = _places_of_marks(parameters, data, protected[: len(data)])
+        if not ended:
+            delimiters = np.append(delimiters, len(data))
+        quotes, inside = self._quotes(bytes_of, protected, separators, delimiters)
+        separators, delimiters = separators[~inside[separators]], delimiters[~inside[delimiters]]
+        places = np.concatenate([separators, delimiters])
+        order = np.argsort(places, kind="stable")
+        self._ends: Numbers = places[order]
+        is_row_end = order >= len(separators)
+        widths = np.where(is_row_end, len(parameters.delimiter), len(parameters.separator))
+        behind = self._ends + widths
+        self._begins = np.concatenate([[0], behind[:-1]]) if len(self._ends) else self._ends
         self.raw_lengths = self._ends - self._begins
-        of_rows = np.flatnonzero(bytes_of[self._ends] == delimiter)
+        of_rows = np.flatnonzero(is_row_end)
         self.counts: Numbers = np.diff(of_rows, prepend=-1)
         self.firsts: Numbers = np.concatenate([[0], of_rows[:-1] + 1]).astype(np.int64) if len(of_rows) else of_rows
-        self._row_ends = self._ends[of_rows]
+        self._row_ends, self._next_rows = self._ends[of_rows], behind[of_rows]
+        self._marks = _spread(len(bytes_of), separators, len(parameters.separator))
+        self._marks |= _spread(len(bytes_of), delimiters, len(parameters.delimiter))
         doubled = np.zeros(len(bytes_of), bool)
         doubled[1:] = quotes[1:] & ~inside[1:] & quotes[:-1] & inside[:-1]
-        self._stays = ~(ends | active | (quotes & ~doubled))
+        self._stays = ~(self._marks | active | (quotes & ~doubled))
         self._quoted = self._are_quoted(quotes, inside)
         if parameters.trim_space and parameters.enclose:
             self._drop_blanks_outside(inside)
 
     def _quotes(
-        self, data: npt.NDArray[np.uint8], protected: Mask, separator: int, delimiter: int
+        self, data: npt.NDArray[np.uint8], protected: Mask, separators: Numbers, delimiters: Numbers
     ) -> tuple[Mask, Mask]:
         """Return which bytes are quotes, and which are behind an opening one and not behind its closing one."""
         enclose = self._parameters.enclose
@@ -377,12 +421,15 @@ class _Cut:
             return np.zeros(len(data), bool), np.zeros(len(data), bool)
         quotes = (data == enclose[0]) & ~protected
         inside = _inside(quotes)
-        beside = (data == separator) | (data == delimiter)
+        begins = np.zeros(len(data) + 1, bool)
+        begins[0] = begins[separators + len(self._parameters.separator)] = True
+        begins[delimiters + len(self._parameters.delimiter)] = True
         if self._parameters.trim_space:
-            beside |= data == 0x20
-        before, behind = np.ones(len(data), bool), np.ones(len(data), bool)
-        before[1:], behind[:-1] = beside[:-1] | quotes[:-1], beside[1:] | quotes[1:]
-        if (quotes & ~inside & ~before).any() or (quotes & inside & ~behind).any():
+            blank = np.append(data == 0x20, False)
+            after_blanks = np.maximum.accumulate(np.where(np.append(True, ~blank[:-1]), np.arange(len(data) + 1), 0))
+            begins = begins[after_blanks]
+        begins[1:] |= quotes  # it may be doubled
+        if (quotes & ~inside & ~begins[:-1]).any():
             # A quote inside a field that does not begin with one is a byte like others.
             quotes &= self._enclosed()
             inside = _inside(quotes)
@@ -391,11 +438,10 @@ class _Cut:
     def _enclosed(self) -> Mask:
         """Return which bytes belong to fields that begin with a quote; one by one, since each decides where the next begins."""
         marks = np.zeros(len(self._block), bool)
-        quote = self._parameters.enclose
-        for found in _fields_pattern(_single_byte_form(self._parameters, self._separator)).finditer(self._block):
-            if found[1].lstrip(b" ").startswith(quote):
-                begin, end = found.span(1)
-                marks[begin : begin + found[1].rfind(quote) + 1 or end] = True
+        for found in _fields_pattern(self._parameters).finditer(self._block):
+            part = "rest" if found["enclosed"] is None else "enclosed"
+            if found[part] is not None:
+                marks[slice(*found.span(part))] = True
             if found.end() >= len(self._block):
                 break
         return marks
@@ -416,15 +462,16 @@ class _Cut:
     def undecodable(self) -> Numbers:
         """Return the places of bytes that are no UTF-8."""
         positions, begin = list[int](), 0
+        block = np.where(self._marks, np.uint8(0x20), self._data).tobytes()  # separators may be any bytes
         while True:
             try:
-                self._block[begin:].decode("utf-8")
+                block[begin:].decode("utf-8")
                 return np.array(positions, np.int64)
             except UnicodeDecodeError as error:
                 positions.append(begin + error.start)
                 # One place of a row is enough.
                 row = int(np.searchsorted(self._row_ends, begin + error.start))
-                begin = int(self._row_ends[row]) + 1 if row < len(self._row_ends) else len(self._block)
+                begin = int(self._next_rows[row]) if row < len(self._row_ends) else len(block)
 
     def rows_of(self, positions: Numbers) -> Numbers:
         """Return the rows of some bytes."""
@@ -433,39 +480,35 @@ class _Cut:
 
     def rest(self) -> str:
         """Return the start of the bytes behind the last row: a block ends with a row, unless a quote is not closed."""
-        begin = int(self._row_ends[-1]) + 1 if len(self._row_ends) else 0
+        begin = int(self._next_rows[-1]) if len(self._next_rows) else 0
         return self._block[begin : begin + 4 * MOST_CHARACTERS].decode("utf-8", "replace")[:MOST_CHARACTERS]
 
     def row_text(self, row: int) -> str:
         """Return how a row begins."""
-        begin = self._row_ends[row - 1] + 1 if row else 0
+        begin = int(self._next_rows[row - 1]) if row else 0
         most = self._parameters.most_characters
-        end = min(int(self._row_ends[row]), int(begin) + 4 * most)
+        end = min(int(self._row_ends[row]), begin + 4 * most)
         return self._block[begin:end].decode("utf-8", "replace")[:most]
 
     def texts(self, fields: Numbers) -> pa.StringArray:
         """Return the texts of fields, without quotes and escapes; the null of the format is null."""
-        byte_counts = np.concatenate([[0], np.cumsum(self._stays)])
+        texts = self._bytes_of_fields(self._stays, fields).cast(pa.large_string()).cast(pa.string())
+        if not self._parameters.trim_space:
+            begins = self._begins[fields]
+            is_null = (self.raw_lengths[fields] == 2) & (self._data[begins] == 0x5C)
+            second = np.minimum(begins + 1, max(len(self._data) - 1, 0))
+            is_null &= self._data[second] == 0x4E
+            return pc.if_else(pa.array(is_null), pa.scalar(None, pa.string()), texts)
+        raw = self._bytes_of_fields(~self._marks, fields).cast(pa.large_string())
+        texts = pc.if_else(pa.array(self._quoted[fields]), texts, pc.utf8_trim(texts, " "))
+        return pc.if_else(pc.equal(pc.utf8_trim(raw, " "), _NULL), pa.scalar(None, pa.string()), texts)
+
+    def _bytes_of_fields(self, stays: Mask, fields: Numbers) -> pa.LargeBinaryArray:
+        """Return those bytes of fields that stay."""
+        byte_counts = np.concatenate([[0], np.cumsum(stays)])
         offsets = np.concatenate([[0], byte_counts[self._ends]]).astype(np.int64)
-        data = self._data[self._stays]
-        whole = pa.LargeBinaryArray.from_buffers(
-            pa.large_binary(), len(self._ends), [None, pa.py_buffer(offsets), pa.py_buffer(data)]
-        )
-        begins = self._begins[fields]
-        is_null = (self.raw_lengths[fields] == 2) & (self._data[begins] == 0x5C)
-        second = np.minimum(begins + 1, max(len(self._data) - 1, 0))
-        is_null &= self._data[second] == 0x4E
-        field_bytes = whole.take(pa.array(fields))
-        quoted = pa.array(self._quoted[fields])
-        texts = field_bytes.cast(pa.large_string()).cast(pa.string())
-        if self._parameters.trim_space:
-            texts = pc.if_else(quoted, texts, pc.utf8_trim(texts, " "))
-            is_null |= pc.and_(pc.equal(texts, _NULL), pc.invert(quoted)).to_numpy(zero_copy_only=False)
-        if len(self._parameters.separator) > 1:
-            texts = pc.replace_substring(
-                texts, self._separator.decode(), self._parameters.separator.decode("utf-8", "replace")
-            )
-        return pc.if_else(pa.array(is_null), pa.scalar(None, pa.string()), texts)
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(self._data[stays])]
+        return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(self._ends), buffers).take(pa.array(fields))
 
 
 def _inside(quotes: Mask) -> Mask:
@@ -474,26 +517,39 @@ def _inside(quotes: Mask) -> Mask:
     return before
 
 
-def _with_single_bytes(parameters: LoadParameters, data: bytes) -> tuple[int, int, bytes]:
-    """Return a separator and a delimiter of one byte, and a block that has them in place of longer ones."""
-    marks = []
-    taken = b"".join((parameters.separator, parameters.delimiter, parameters.enclose, parameters.escape))
-    # Delimiters first: a separator may be a part of one.
-    for mark in (parameters.delimiter, parameters.separator):
-        if len(mark) == 1 and mark < b"\x80":
-            marks.append(mark[0])
-            continue
-        stand_in = next((n for n in range(1, 32) if bytes([n]) not in data and bytes([n]) not in taken), None)
-        if stand_in is None:
-            raise Refusal(
-                "a block has every control character, so that none can stand for a separator", rolls_back=True
-            )
-        data = data.replace(mark, bytes([stand_in]))
-        taken += bytes([stand_in])
-        marks.append(stand_in)
-    return marks[1], marks[0], data
+def _places_of_marks(parameters: LoadParameters, data: bytes, protected: Mask) -> tuple[Numbers, Numbers]:
+    """Return where separators and where delimiters begin, those between quotes too; a separator may be a part of a delimiter."""
+    marks = parameters.separator + parameters.delimiter
+    other = bytes([next(number for number in range(256) if number not in marks)])
+    open_to = _painted(data, protected, other) if protected.any() else data
+    delimiters = places_of(open_to, parameters.delimiter)
+    if not set(parameters.separator).isdisjoint(parameters.delimiter):
+        open_to = _painted(open_to, _spread(len(data), delimiters, len(parameters.delimiter)), other)
+    return places_of(open_to, parameters.separator), delimiters
 
 
-def _single_byte_form(parameters: LoadParameters, separator: bytes) -> LoadParameters:
-    delimiter = parameters.delimiter if len(parameters.delimiter) == 1 else b"\x00"
-    return replace(parameters, separator=separator, delimiter=delimiter)
+def _painted(data: bytes, places: Mask, byte: bytes) -> bytes:
+    """Return bytes some of which are another one."""
+    return np.where(places, np.uint8(byte[0]), np.frombuffer(data, np.uint8)).tobytes()
+
+
+def places_of(data: bytes, mark: bytes) -> Numbers:
+    """Return where a mark is found from the left to the right.
+
+    Example:
+        >>> places_of(b"a;;;b;;", b";;").tolist()
+        [1, 5]
+    """
+    if len(mark) == 1:
+        return np.flatnonzero(np.frombuffer(data, np.uint8) == mark[0])
+    pieces = pc.list_flatten(pc.split_pattern(pa.array([data], pa.large_binary()), pattern=mark))
+    lengths = pc.binary_length(pieces).to_numpy()[:-1].astype(np.int64)
+    return np.cumsum(lengths) + np.arange(len(lengths)) * len(mark)
+
+
+def _spread(size: int, places: Numbers, width: int) -> Mask:
+    """Return which of `size` bytes are among the `width` bytes of marks at some places."""
+    found = np.zeros(size, bool)
+    for offset in range(width):
+        found[places + offset] = True
+    return found

@@ -16,12 +16,14 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lakefmt._core.data_classes import dataclass
-from lakefmt._core.loads.conversions import convert_texts
+from lakefmt._core.loads.conversions import convert_texts, local_times
 from lakefmt._core.loads.protocol import Refusal
 from lakefmt._core.read.sql_expressions import compute_expressions, parse_expression
 from lakefmt.errors import InvalidExpression
 
 if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
+
     from sqlglot.expressions import Cast, Expr
 
 __all__ = ["ColumnList", "Computed", "parse_columns"]
@@ -107,6 +109,7 @@ class Computed:
     Args:
         expression: of it.
         schema: the fields; those of CSV are texts.
+        zone: of times that name none, and of those that are made of seconds; None: UTC.
 
     Raises:
         Refusal: it cannot be understood, names an unknown column or an unsupported function.
@@ -116,8 +119,8 @@ class Computed:
         [2.0, None]
     """
 
-    def __init__(self, expression: str, schema: pa.Schema) -> None:
-        self.text, self._schema = expression, schema
+    def __init__(self, expression: str, schema: pa.Schema, zone: ZoneInfo | None = None) -> None:
+        self.text, self._schema, self._zone = expression, schema, zone
         #: Columns that are made before the expression is computed, in their order.
         self._made: list[tuple[str, Callable[[pa.Table], pa.ChunkedArray]]] = []
         self._numbers: dict[str, str] = {}
@@ -210,7 +213,7 @@ class Computed:
         """Return the column that a cast of a text makes: what is no such value is null."""
         name = node.this.name
         data_type = parse_expression(f"cast(null as {node.to.sql('duckdb')})", self._schema).type
-        return self._add(data_type, lambda rows: convert_texts(rows.column(name), data_type)[0])
+        return self._add(data_type, lambda rows: convert_texts(rows.column(name), data_type, self._zone)[0])
 
     def _add(self, data_type: pa.DataType, make: Callable[[pa.Table], pa.ChunkedArray]) -> str:
         name = f"_lakefmt_{len(self._made)}"
@@ -240,12 +243,7 @@ class Computed:
             return compute_expressions(rows, {"value": inner}).column("value")
 
         if function == "str_to_date":
-            return self._add(
-                pa.timestamp("us"),
-                lambda rows: pc.strptime(argument(rows).cast(pa.string()), pattern, "s", error_is_null=True).cast(
-                    pa.timestamp("us")
-                ),
-            )
+            return self._add(pa.timestamp("us"), lambda rows: _dates(argument(rows).cast(pa.string()), pattern))
 
         def moments(rows: pa.Table) -> pa.ChunkedArray:
             seconds = argument(rows)
@@ -256,13 +254,54 @@ class Computed:
                 seconds = pc.floor(seconds)
             seconds = seconds.cast(pa.int64())
             known = pc.and_(pc.greater_equal(seconds, 0), pc.less_equal(seconds, _LAST_SECOND))
-            return pc.strftime(pc.if_else(known, seconds, None).cast(pa.timestamp("s")), pattern)
+            good = pc.if_else(known, seconds, None).cast(pa.timestamp("s")).cast(pa.timestamp("us"))
+            return pc.strftime(local_times(good, self._zone).cast(pa.timestamp("s")), pattern)
 
         return self._add(pa.string(), moments)
 
 
 #: The last one of the year 9999.
 _LAST_SECOND: Final = 253_402_300_799
+
+
+def _dates(texts: pa.ChunkedArray, date_format: str) -> pa.ChunkedArray:
+    """Return the times of texts; of a day or second that there is not there is none, and strptime gives the next one."""
+    made = pc.strptime(texts, date_format, "s", error_is_null=True)
+    pattern = _date_pattern(date_format)
+    parts = pc.extract_regex(texts, pattern)
+    for group, part in (("d", pc.day), ("S", pc.second)):
+        if f"<{group}>" in pattern:
+            number = pc.struct_field(parts, group).cast(pa.int64())
+            is_other = pc.fill_null(pc.not_equal(number, part(made)), False)
+            made = pc.if_else(is_other, pa.scalar(None, made.type), made)
+    return made.cast(pa.timestamp("us"))
+
+
+def _date_pattern(date_format: str) -> str:
+    r"""Return a regular expression of texts of a format, whose groups are the numbers of the day and the second.
+
+    Example:
+        >>> _date_pattern("%d/%m %%")
+        '^(?P<d>[0-9]{1,2})/[0-9]{1,2}\\s*%$'
+    """
+    date_format = date_format.replace("%T", "%H:%M:%S").replace("%r", "%I:%M:%S %p")
+    parts, named = list[str](), set[str]()
+    for found in re.finditer(r"%(.)|\s+|[^%\s]+|%", date_format, re.DOTALL):
+        sign = found[1]
+        if sign in ("d", "S") and sign not in named:
+            named.add(sign)
+            parts.append(f"(?P<{sign}>[0-9]{{1,2}})")
+        elif sign in _DIGITS:
+            parts.append(f"[0-9]{{1,{_DIGITS[sign]}}}")
+        elif sign is None or sign == "%":
+            parts.append(r"\s*" if found[0].isspace() else re.escape("%" if sign else found[0]))
+        else:
+            parts.append(".+?")
+    return f"^{''.join(parts)}{'' if named else '(?P<all>)'}$"
+
+
+#: Signs of a date format that are numbers, and of how many digits.
+_DIGITS: Final = {"Y": 4, **dict.fromkeys("ymdHIMS", 2), "j": 3}
 
 
 def _called(found: re.Match[str]) -> str:

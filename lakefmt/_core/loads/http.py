@@ -27,7 +27,7 @@ from lakefmt._core.loads.auth import ANYBODY, User, Users
 from lakefmt._core.loads.bodies import BodyBroken, Request, body_length
 from lakefmt._core.loads.protocol import DENIED, Refusal, Reply
 from lakefmt._core.loads.service import LoadService
-from lakefmt.errors import InvalidInputError, LakefmtError
+from lakefmt.errors import InvalidInputError
 
 __all__ = ["AsgiLoads", "HttpLimits", "LoadServer", "is_loopback", "sweep_until"]
 
@@ -394,7 +394,7 @@ def sweep_until(service: LoadService, ended: Event) -> None:
     while not ended.wait(1.0):
         try:
             service.sweep()
-        except LakefmtError as error:
+        except Exception as error:  # noqa: BLE001  (the next one renews the lease)
             _log.warning("the sweep failed: %s", error)
 
 
@@ -464,7 +464,7 @@ class LoadServer:
         Args:
             seconds: for which running requests are waited for.
         """
-        self.service.stopping = True
+        self.service.end(seconds)
         self._ended.set()
         if self._threads:
             self._server.shutdown()

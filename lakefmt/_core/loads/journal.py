@@ -17,7 +17,8 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, field
 from typing import Any, Final
 
@@ -248,7 +249,8 @@ class ServerLease:
         self._store, self._owner, self._now = store, owner, now
         self._held: ProcessLock | None = None
         self._mark: str | None = None
-        self._until = 0
+        #: When it was written; 0: it was not.
+        self._written = 0
         self._is_lost = False
 
     def acquire(self) -> None:
@@ -263,7 +265,6 @@ class ServerLease:
             self._held = locks.hold(_LEASE)
             if self._held is None:
                 raise StateError(f"another server answers for {self._store.url}: stop it, or give this one its address")
-            self._until = 1 << 62
             return
         found = self._read()
         if found is not None and found[0] + _LEASE_MS > self._now() and found[1] != self._owner:
@@ -297,13 +298,17 @@ class ServerLease:
         else:
             result = versions.put_if_match(_LEASE, data, self._mark)
             if result.outcome is not PutOutcome.DONE and self._read() != (now, self._owner):
-                self._until, self._is_lost = 0, True
+                self._is_lost = True
                 self._refuse_lost()
             if result.mark is None:
                 self._read()
             else:
                 self._mark = result.mark
-        self._until = now + _LEASE_MS
+        self._written = now
+
+    def _is_within(self, milliseconds: int) -> bool:
+        """Return whether the lease was written so short a time ago; a clock that has stepped back does not know."""
+        return self._held is not None or 0 <= self._now() - self._written <= milliseconds
 
     def renew(self) -> None:
         """Renew the lease when a third of it is over.
@@ -312,7 +317,7 @@ class ServerLease:
             StateError: another server has it.
         """
         self._refuse_lost()
-        if self._held is None and self._now() > self._until - _LEASE_MS * 2 // 3:
+        if not self._is_within(_LEASE_MS // 3):
             self._write()
 
     def _refuse_lost(self) -> None:
@@ -326,16 +331,16 @@ class ServerLease:
             StateError: it is over.
         """
         self._refuse_lost()
-        if self._now() > self._until:
+        if not self._is_within(_LEASE_MS):
             self.renew()
 
     def release(self) -> None:
         """Let others have the lease."""
         if self._held is not None:
             self._held.release()
-        elif self._until and not self._is_lost:
+        elif self._written and not self._is_lost:
             self._store.delete([_LEASE])
-        self._until = 0
+        self._written = 0
 
 
 def rejected_name(error_log: str) -> str:
@@ -377,27 +382,36 @@ class Journal:
         name = self.record_name(transaction.database, transaction.label)
         self.store.put(name, encode_transaction(transaction), durable=durable and self._durable)
 
-    def load_all(self) -> Iterator[Transaction]:
-        """Yield all transactions; what is damaged is told to the log and left where it is."""
+    def load_all(self) -> tuple[list[Transaction], int]:
+        """Return all transactions, and how many records cannot be read: those are told to the log and left where they are."""
+        found, unread = list[Transaction](), 0
         for directory in self.store.list_directories(FOLDER):
             for info in list(self.store.list(f"{directory}/transactions", recursive=False)):
                 if not info.name.endswith(".json"):
                     continue
                 try:
                     transaction = decode_transaction(self.store.read(info.name, _MAX_RECORD_BYTES), info.name)
-                except (CorruptFile, ObjectNotFound) as error:
+                except ObjectNotFound:
+                    continue
+                except CorruptFile as error:
                     _log.warning("%s", error)
+                    unread += 1
                     continue
                 if self.record_name(transaction.database, transaction.label) == info.name:
-                    yield transaction
+                    found.append(transaction)
+        return found, unread
 
     def forget(self, transaction: Transaction) -> None:
         """Delete the record of a transaction, and its list of bad rows."""
-        names = [self.record_name(transaction.database, transaction.label)]
+        self.store.delete([self.record_name(transaction.database, transaction.label)])
+        self.remove_problems(transaction)
+
+    def remove_problems(self, transaction: Transaction) -> None:
+        """Delete what is told of the bad rows of a transaction."""
         if transaction.error_log:
             logs = (transaction.error_log, rejected_name(transaction.error_log))
-            names += [self.error_name(transaction.database, each) for each in logs]
-        self.store.delete(names)
+            with suppress(StorageError):
+                self.store.delete([self.error_name(transaction.database, each) for each in logs])
 
     @staticmethod
     def error_name(database: str, name: str) -> str:

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.json as pajson
 import pyarrow.types as pt
 
-from lakefmt._core.loads.csv_rows import Decode, Problem, SourceRows, active_escapes, has_no_number, is_utf8
+from lakefmt._core.loads.csv_rows import Decode, Problem, SourceRows, active_escapes, has_no_number, is_utf8, places_of
 from lakefmt._core.loads.protocol import MOST_CHARACTERS, LoadParameters, Refusal
 
 __all__ = ["JsonReader", "parse_paths"]
@@ -31,6 +31,7 @@ _MAX_DEPTH: Final = 100
 _WHITE: Final = b" \t\r\n"
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _STEP = re.compile(r"""\.([^.\[\]"]+)|\["([^"]+)"\]|\['([^']+)'\]|\[([0-9]{1,6})\]|\."([^"]+)\"""")
+_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
 
 Path = tuple[str | int, ...]
 Places: TypeAlias = npt.NDArray[np.int64]
@@ -161,6 +162,7 @@ class JsonReader:
             or len(set(keys)) < len(keys)
             or len(self._types) < len(self._names)
             or found.depth > _MAX_DEPTH
+            or found.has_constants  # Arrow reads them, even in fields that are ignored
             or not is_utf8(data)
         ):
             return None
@@ -188,30 +190,36 @@ class JsonReader:
         columns: list[list[str | None]] = [[] for _ in self._names]
         for begin, end in found.spans():
             try:
-                documents = self._documents(data[begin:end])
+                documents = self._texts(data[begin:end])
             except ValueError as error:
                 bad += 1
                 if len(problems) < self._parameters.most_problems:
-                    reason = "bytes that are no UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)[:100]
+                    reason = "bytes that are no UTF-8" if isinstance(error, UnicodeError) else str(error)[:100]
                     excerpt = data[begin:end][: self._parameters.most_characters].decode("utf-8", "replace")
                     problems.append(Problem(reason, excerpt))
                 continue
-            for document in documents:
-                for values, path in zip(columns, self._paths, strict=True):
-                    values.append(_text_of(_value_at(document, path)))
+            for values, texts in zip(columns, documents, strict=True):
+                values += texts
         made = {name: pa.array(values, pa.string()) for name, values in zip(self._names, columns, strict=True)}
         return SourceRows(pa.table(made), bad, problems)
 
-    def _documents(self, record: bytes) -> list[Any]:
-        """Return the objects of a record.
+    def _texts(self, record: bytes) -> list[list[str | None]]:
+        """Return the fields of the objects of a record, each of all objects.
 
         Raises:
             ValueError: it is no object, or not JSON.
         """
         try:
-            document = json.loads(record, parse_int=_Number, parse_float=_Number, parse_constant=_refuse_constant)
+            documents = self._documents(record)
+            texts = [[_text_of(_value_at(document, path)) for document in documents] for path in self._paths]
         except RecursionError:
             raise ValueError("it is nested too deeply") from None
+        if _HALF.search(record):  # half of a pair of surrogates is no sign
+            "".join(text for each in texts for text in each if text).encode()
+        return texts
+
+    def _documents(self, record: bytes) -> list[Any]:
+        document = json.loads(record, parse_int=_Number, parse_float=_Number, parse_constant=_refuse_constant)
         if self._root:
             document = _value_at(document, self._root)
         documents = document if isinstance(document, list) else [document]
@@ -311,6 +319,12 @@ class _Records:
         firsts = np.cumsum(counts) - counts
         positions: Places = np.repeat(ends - firsts, counts) + np.arange(int(counts.sum()))
         return positions
+
+    @property
+    def has_constants(self) -> bool:
+        """Whether something is written outside texts that is no JSON, such as NaN and Infinity."""
+        words = [word for word in (b"NaN", b"Inf") if word in self._block]
+        return any(len(self._outside(places_of(self._block, word))) for word in words)
 
     def spans(self) -> Iterator[tuple[int, int]]:
         """Yield where each record begins and ends."""

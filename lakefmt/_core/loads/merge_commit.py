@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
-from threading import Condition
+from threading import Condition, Thread
 from typing import Final
 
 from lakefmt._core.data_classes import replace
@@ -49,6 +49,22 @@ class MergeCommits:
         self._transactions, self._take, self._interval_ms = transactions, take, interval_ms
         self._groups: dict[tuple[str, str, LoadParameters], _Group] = {}
         self._changed = Condition()
+        #: Those that commit a group whose clients have their reply.
+        self._finishing: set[Thread] = set()
+
+    def end(self, seconds: float) -> None:
+        """Commit what is gathered now: a client may have its reply already.
+
+        Args:
+            seconds: for which commits are waited for.
+        """
+        with self._changed:
+            for group in self._groups.values():
+                group.ends = 0
+            self._changed.notify_all()
+            finishing = list(self._finishing)
+        for thread in finishing:
+            thread.join(seconds)
 
     def load(self, request: Request, begin_parameters: BeginParameters, parameters: LoadParameters) -> Reply:
         """Take a load into the group of its kind; reply when that is committed, or at once if the client asks for it.
@@ -95,9 +111,10 @@ class MergeCommits:
         left = max(0, int(group.ends - self._transactions.now()))
         if request.headers.get("merge_commit_async", "").lower() == "true":
             if leads:
-                from threading import Thread  # few loads are asynchronous
-
-                Thread(target=self._finish, args=(key, group), name="lakefmt-merge-commit", daemon=True).start()
+                thread = Thread(target=self._finish, args=(key, group), name="lakefmt-merge-commit", daemon=True)
+                with self._changed:
+                    self._finishing = {each for each in self._finishing if each.is_alive()} | {thread}
+                    thread.start()
             return Reply(outcome_body("OK", "", record.label, record.id, LeftMergeTimeMs=left, **done.counts.body()))
         if leads:
             self._finish(key, group)
@@ -114,14 +131,15 @@ class MergeCommits:
             group.closed = True
             self._groups.pop(key, None)
         record = live.record
-        outcome = outcome_body("INTERNAL_ERROR", "the commit failed", record.label, record.id)
+        status, message = "INTERNAL_ERROR", "the commit failed"
         try:
             with transactions.working(live, waits=True):
                 transactions.commit(live, final=True)
-            outcome = outcome_body("OK", "", record.label, record.id)
+            status, message = "OK", ""
         except LakefmtError as error:
-            outcome = outcome_body("FAILED", str(error), record.label, record.id)
+            status, message = "FAILED", str(error)
         finally:  # whatever happened: the others wait for it
+            outcome = outcome_body(status, message + live.doubt, record.label, record.id)
             with self._changed:
                 group.outcome = outcome
                 self._changed.notify_all()

@@ -144,10 +144,11 @@ class LoadCounts:
         """Return whether too many of the selected rows are bad.
 
         Example:
-            >>> LoadCounts(total=10, filtered=1).exceeds(0.1), LoadCounts(total=10, filtered=1, unselected=5).exceeds(0.1)
+            >>> LoadCounts(total=100, filtered=29).exceeds(0.29), LoadCounts(total=10, filtered=1, unselected=5).exceeds(0.1)
             (False, True)
         """
-        return self.filtered > 0 and self.filtered > ratio * (self.total - self.unselected)
+        # The quotient is rounded as the ratio was: a product of the ratio is not.
+        return self.filtered > 0 and self.filtered / (self.total - self.unselected) > ratio
 
     def body(self) -> dict[str, object]:
         """Return the counts by the names of a reply."""

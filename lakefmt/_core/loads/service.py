@@ -172,9 +172,18 @@ class LoadService:
         """
         self.transactions.start()
 
+    def end(self, seconds: float = 60.0) -> None:
+        """Refuse new transactions, and commit what small loads have gathered.
+
+        Args:
+            seconds: for which commits are waited for.
+        """
+        self.stopping = True
+        self._merges.end(seconds)
+
     def stop(self) -> None:
         """Refuse new transactions, and let another server have the lease."""
-        self.stopping = True
+        self.end()
         self.transactions.stop()
 
     def sweep(self) -> None:
@@ -322,15 +331,15 @@ class LoadService:
             sequence = self._sequence(request)
             with self.transactions.working(live, waits=False):
                 self._step(live, Operation.LOAD)
-                if sequence is not None and sequence in live.replies:
-                    return Reply(live.replies[sequence], close=True)
+                if sequence is not None and (table, sequence) in live.replies:
+                    return Reply(live.replies[table, sequence], close=True)
                 held.append(live)
                 done = self.take(request, live, table, parse_load(request.headers))
                 self.transactions.expire(live)  # it may have taken too long
                 self._step(live, Operation.LOAD)
                 body = self._loaded_body(request, live, done, begun)
                 if sequence is not None:
-                    live.replies[sequence] = body
+                    live.replies[table, sequence] = body
                 return Reply(body)
 
         return self._guarded(request, held, load)
@@ -469,9 +478,8 @@ class LoadService:
         more: dict[str, object] = {}
         if live is not None:
             more = {**live.record.counts.body(), **self._lists_of_bad_rows(request, live)}
-            if live.in_doubt:
-                message += _IN_DOUBT.format(live.record.label)
-            elif rolls_back and live.record.state is LoadState.PREPARE:
+            message += live.doubt
+            if not live.in_doubt and rolls_back and live.record.state is LoadState.PREPARE:
                 self._abort_after(live, message)
         return Reply(outcome_body(status, message, label, None if live is None else live.record.id, **more), close=True)
 
@@ -647,6 +655,5 @@ class LoadService:
         return Reply("\n".join(lines) + "\n")
 
 
-_IN_DOUBT: Final = " (whether its rows are there is not known yet: ask for the state of label {0})"
 #: Clients look for either spelling.
 _ALREADY: Final = "Transaction already commited: Transaction {0}has already committed, label is {1}"

@@ -90,7 +90,9 @@ class Shaper:
         self._sources = pa.schema(
             [(name, target.schema.field(name).type if name in self._direct else pa.string()) for name in columns.names]
         )
-        self._computed = {name: Computed(expression, self._sources) for name, expression in columns.expressions.items()}
+        self._computed = {
+            name: Computed(expression, self._sources, self._zone) for name, expression in columns.expressions.items()
+        }
         self._check_columns(columns)
         is_csv = parameters.format == "csv"
         types = {
@@ -102,7 +104,7 @@ class Shaper:
             types.update({name: pa.string() for name in columns.names if name not in self._direct})
         reads = CsvReader if is_csv else JsonReader
         self.reader: CsvReader | JsonReader = reads(parameters, columns.names, types)
-        self._where = Computed(parameters.where, self._row_schema()) if parameters.where else None
+        self._where = Computed(parameters.where, self._row_schema(), self._zone) if parameters.where else None
         if self._where is not None and not (pt.is_boolean(self._where.type) or pt.is_null(self._where.type)):
             raise Refusal(f"Invalid where: {parameters.where[:200]!r} is no condition", rolls_back=True)
 
@@ -133,6 +135,8 @@ class Shaper:
             raise Refusal(
                 f"Invalid merge_condition {condition[:100]!r}: it is a column of a table with keys", rolls_back=True
             )
+        if condition and pt.is_nested(schema.field(condition).type):
+            raise Refusal(f"merge_condition: values of column {condition[:100]!r} are not compared", rolls_back=True)
         if condition and condition not in there:
             raise Refusal(f"merge_condition: the rows have no column {condition[:100]!r}", rolls_back=True)
 
@@ -172,11 +176,11 @@ class Shaper:
         self._reject_long_texts(work, columns)
         fields = [self._target.schema.field(name).with_nullable(True) for name in self.stored_names]
         rows = pa.table([columns[each.name] for each in fields], schema=pa.schema(fields))
-        if work.deletes is not None and work.deletes.any():
-            rows = rows.append_column(OPERATOR, columns[OPERATION])
         good = ~work.bad
         selected = self._selected(rows, source.rows, good)
         row_mask = good & selected
+        if work.deletes is not None and (work.deletes & row_mask).any():
+            rows = rows.append_column(OPERATOR, columns[OPERATION])
         unselected = int(np.count_nonzero(good & ~selected))
         filtered = int(np.count_nonzero(work.bad)) + source.bad
         made = rows if row_mask.all() else rows.filter(pa.array(row_mask))
@@ -300,7 +304,9 @@ def _zone(name: str) -> ZoneInfo | None:
     if name in ("CST",):
         name = "Asia/Shanghai"
     try:
-        return ZoneInfo(name)
+        zone = ZoneInfo(name)
+        pc.assume_timezone(pa.array([0], pa.timestamp("s")), name)  # Arrow does not know all of them
+        return zone
     except (ZoneInfoNotFoundError, ValueError, OSError):
         raise Refusal(f"Invalid timezone {name[:60]!r}", rolls_back=True) from None
 

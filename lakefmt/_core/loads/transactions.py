@@ -16,7 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from os import cpu_count
 from threading import Lock
-from typing import Final
+from typing import Final, NoReturn
 
 import pyarrow as pa
 
@@ -50,6 +50,8 @@ _log = logging.getLogger("lakefmt.loads")
 _MOST_PROBLEM_CHARACTERS: Final = 16 << 20
 #: How many blocks of a body may be decoded while an earlier block is stored.
 _DECODED_AHEAD: Final = 2
+#: Reasons of rollbacks that are counted each by itself.
+_MOST_CAUSES: Final = 50
 _NOT_PREPARED: Final = "the server ended, or failed, before the transaction was prepared"
 _OPEN = (LoadState.PREPARE, LoadState.PREPARED, LoadState.COMMITTED)
 
@@ -88,13 +90,20 @@ class Live:
         self.loading: dict[str, _Loading] = {}
         self.numbers: Iterator[int] = itertools.count()
         self.loads = 0
-        #: Replies by the number that the client gave its load.
-        self.replies: dict[int, dict[str, object]] = {}
+        #: Replies by the table and the number that the client gave its load.
+        self.replies: dict[tuple[str, int], dict[str, object]] = {}
         self.problems: list[Problem] = []
         #: Where its bad rows are; empty: nobody asked for them.
         self.rejected_name = ""
         #: What became of its commit, or of its end, is not known yet.
         self.in_doubt = False
+
+    @property
+    def doubt(self) -> str:
+        """What a reply adds where the outcome is not known."""
+        if not self.in_doubt:
+            return ""
+        return f" (whether its rows are there is not known yet: ask for the state of label {self.record.label})"
 
     @property
     def held_bytes(self) -> int:
@@ -173,20 +182,30 @@ class Transactions:
         """
         self.lease.acquire()
         named = set[str]()
-        for record in self.journal.load_all():
+        records, unread = self.journal.load_all()
+        for record in records:
             self._next_id = max(self._next_id, record.id + 1)
             live = self.live[record.database, record.label] = Live(record)
             try:
                 self._settle(live)
-            except LakefmtError as error:
+                self._verify(record)
+            except Exception as error:  # noqa: BLE001  (one transaction keeps no server from its start)
                 _log.warning(
                     "transaction %s of %s stays %s: %s", record.label, record.database, record.state.value, error
                 )
             if record.state in _OPEN:
                 self._open.setdefault(record.database, {})[record.label] = live
                 named.update(part.name for load in record.tables.values() for part in load.parts)
+        if unread:
+            return  # rows that no other record names may be theirs
         with suppress(StorageError):
             self.journal.remove_unnamed_rows(frozenset(named))
+
+    def _verify(self, record: Transaction) -> None:
+        """Look whether the rows of a prepared transaction are there; it may be rolled back if they are not."""
+        if record.state is LoadState.PREPARED:
+            for load in record.tables.values():
+                StagedParts(self.journal.store, load).verify()
 
     def _settle(self, live: Live) -> None:
         """Go on with a transaction that a server left, or whose commit was not answered; the caller works on it.
@@ -203,13 +222,21 @@ class Transactions:
                 # Rows that were not prepared went with the server that had them, and nobody asks again for a commit that has failed.
                 self._end(live, _NOT_PREPARED)
             elif record.committing or done:
-                self._write_tables(live)
+                self._finish(live)
             elif (reason := expiry(record.state, record.times, self.now())) is not None:
                 self._end(live, reason)
-            else:
-                for load in record.tables.values():
-                    StagedParts(self.journal.store, load).verify()
         live.in_doubt = False
+
+    def _finish(self, live: Live) -> None:
+        """Write what a client asked to commit; if that cannot be, and no table has rows, the transaction is prepared again."""
+        try:
+            self._write_tables(live)
+        except (LakefmtError, OSError, MemoryError, pa.ArrowException) as error:
+            if self._is_committed_after_all(live, str(error), final=False):
+                return
+            if live.record.committing or live.record.state is LoadState.COMMITTED:
+                raise
+            _log.warning("the commit of transaction %s is left to its client: %s", live.record.label, error)
 
     def _find_committed(self, record: Transaction) -> list[str]:
         """Note the commits that tables have of a transaction; return the names of those tables."""
@@ -239,7 +266,7 @@ class Transactions:
                 try:
                     self._settle_if_needed(live)
                     self.expire(live)
-                except (LakefmtError, OSError, MemoryError, pa.ArrowException) as error:
+                except Exception as error:  # noqa: BLE001  (others have their time, too)
                     _log.warning("a transaction could not be ended: %s", error)
                 finally:
                     live.busy.release()
@@ -255,13 +282,17 @@ class Transactions:
             lives.sort(key=lambda live: live.record.finished, reverse=True)
             oldest = now - self.options.label_keep_seconds * 1000
             for number, live in enumerate(lives):
-                if number >= self.options.label_keep_num or live.record.finished < oldest:
-                    with self.lock:
-                        if self.live.get((live.record.database, live.record.label)) is not live:
-                            continue
-                        del self.live[live.record.database, live.record.label]
-                    with suppress(StorageError):
-                        self.journal.forget(live.record)
+                is_old = number >= self.options.label_keep_num or live.record.finished < oldest
+                # Until its record is gone no other transaction writes one in its place.
+                if is_old and live.busy.acquire(blocking=False):
+                    try:
+                        with suppress(StorageError):
+                            self.journal.forget(live.record)
+                        with self.lock:
+                            if self.live.get((live.record.database, live.record.label)) is live:
+                                del self.live[live.record.database, live.record.label]
+                    finally:
+                        live.busy.release()
 
     # --- finding one -----------------------------------------------------------------------------------------------------
 
@@ -348,27 +379,37 @@ class Transactions:
         """
         self.lease.check()
         key = (begin_parameters.database, begin_parameters.label)
-        earlier = self.find(*key)
-        if earlier is not None and transition(earlier.record.state, Operation.BEGIN).verdict is Answer.DUPLICATE:
-            if (
-                begin_parameters.request_id
-                and earlier.record.request_id == begin_parameters.request_id
-                and not earlier.loads
-            ):
+        while (earlier := self.find(*key)) is not None:
+            is_open = transition(earlier.record.state, Operation.BEGIN).verdict is Answer.DUPLICATE
+            request_id = begin_parameters.request_id
+            if is_open and request_id and earlier.record.request_id == request_id and not earlier.loads:
                 return earlier
-            if not self.options.begin_replaces_open or earlier.record.state is not LoadState.PREPARE:
-                raise DuplicateLabel(
-                    begin_parameters.label,
-                    earlier.record.id,
-                    finished=earlier.record.state in (LoadState.VISIBLE, LoadState.COMMITTED),
-                )
+            if is_open and not (self.options.begin_replaces_open and earlier.record.state is LoadState.PREPARE):
+                self._refuse_label(earlier)
+            # Its end may still be written: this one's record comes behind it.
             with self.working(earlier, waits=True):
-                self.abort(earlier, "another transaction began with its label")
+                if self.live.get(key) is not earlier:
+                    continue
+                if earlier.record.state is LoadState.PREPARE:
+                    self.abort(earlier, "another transaction began with its label")
+                if earlier.record.state is not LoadState.ABORTED:
+                    self._refuse_label(earlier)
+                self.journal.remove_problems(earlier.record)
+                return self._begun(begin_parameters, owner, earlier, stored=stored)
+        return self._begun(begin_parameters, owner, None, stored=stored)
+
+    def _refuse_label(self, live: Live) -> NoReturn:
+        record = live.record
+        is_finished = record.state in (LoadState.VISIBLE, LoadState.COMMITTED)
+        raise DuplicateLabel(record.label, record.id, finished=is_finished)
+
+    def _begun(self, begin_parameters: BeginParameters, owner: str, earlier: Live | None, *, stored: bool) -> Live:
+        database, label = begin_parameters.database, begin_parameters.label
         if begin_parameters.table:
-            found = self.table(begin_parameters.database, begin_parameters.table).find_label(*key)
+            found = self.table(database, begin_parameters.table).find_label(database, label)
             if found is not None:
                 number = int(found[0]) if found[0].isdigit() else None
-                raise DuplicateLabel(begin_parameters.label, number, finished=True)
+                raise DuplicateLabel(label, number, finished=True)
         live = self._new(begin_parameters, owner, earlier)
         if stored:
             try:
@@ -408,7 +449,8 @@ class Transactions:
 
     def _ended(self, live: Live) -> None:
         """Note that a transaction is not open any more."""
-        live.loading.clear()
+        for each in (live.loading, live.problems, live.replies):
+            each.clear()
         with self.lock:
             of_database = self._open.get(live.record.database, {})
             if of_database.get(live.record.label) is live:
@@ -527,6 +569,7 @@ class Transactions:
     def forget(self, live: Live) -> None:
         """Forget a transaction that has no record."""
         self._ended(live)
+        self.journal.remove_problems(live.record)
         with self.lock:
             self.live.pop((live.record.database, live.record.label), None)
 
@@ -663,6 +706,10 @@ class Transactions:
 
     def _write_tables(self, live: Live) -> None:
         record = live.record
+        if len(record.tables) > 1 and record.state is LoadState.PREPARED:
+            # None of them gets its rows if those of another one do not fit any more.
+            for name, load in record.tables.items():
+                self.table(record.database, name).check(load, StagedParts(self.journal.store, load))
         for name, load in record.tables.items():
             if load.instant:
                 continue
@@ -717,6 +764,8 @@ class Transactions:
                 raise
         live.in_doubt = False
         cause = reason.partition(":")[0][:60]
+        if cause not in self.rollbacks and len(self.rollbacks) >= _MOST_CAUSES:
+            cause = "other"  # a reason may have a text of a client
         self.rollbacks[cause] = self.rollbacks.get(cause, 0) + 1
         self._ended(live)
         self.journal.remove_rows(record)

@@ -414,7 +414,9 @@ def _load_facts(table: PageTable) -> list[Facts]:
                 "problem": "",
             }
         )
-    return rows[:_MOST_LISTED]
+    older = len(records) - _MOST_LOADS
+    unread = [{**_DAMAGED_LOAD, "problem": f"{older:,} older records were not read"}] if older > 0 else []
+    return [*rows[:_MOST_LISTED], *unread]
 
 
 def _consumer_facts(table: PageTable) -> list[Facts]:
