@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from decimal import Decimal
 from typing import Any, Final
-from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
@@ -35,7 +34,7 @@ _TIME: Final = (
 
 
 def convert_texts(
-    texts: pa.ChunkedArray, data_type: pa.DataType, zone: ZoneInfo | None = None
+    texts: pa.ChunkedArray, data_type: pa.DataType, zone: tzinfo | None = None
 ) -> tuple[pa.ChunkedArray, Mask]:
     """Return values made of texts, and which texts are no such values; those are null.
 
@@ -66,7 +65,7 @@ def convert_texts(
     return made, bad
 
 
-def _cast_texts(texts: pa.ChunkedArray, data_type: pa.DataType, zone: ZoneInfo | None) -> pa.ChunkedArray:
+def _cast_texts(texts: pa.ChunkedArray, data_type: pa.DataType, zone: tzinfo | None) -> pa.ChunkedArray:
     if pt.is_timestamp(data_type) and data_type.tz is not None:
         return _zoned(texts, data_type, zone)
     whole = _whole_column(texts, data_type)
@@ -162,7 +161,7 @@ def _moments(texts: pa.ChunkedArray, unit: str) -> pa.ChunkedArray:
     return pc.add(made, pc.fill_null(micros, 0).cast(pa.duration("us")))
 
 
-def _zoned(texts: pa.ChunkedArray, data_type: pa.DataType, zone: ZoneInfo | None) -> pa.ChunkedArray:
+def _zoned(texts: pa.ChunkedArray, data_type: pa.DataType, zone: tzinfo | None) -> pa.ChunkedArray:
     """Return moments: texts that name no zone are of the load's."""
     parts = pc.extract_regex(texts, r"^(?P<t>.*?) ?(?P<s>[+-])(?P<h>0[0-9]|1[0-4]):?(?P<m>[0-5][0-9])$")
     has_offset = parts.is_valid()
@@ -179,8 +178,10 @@ def _zoned(texts: pa.ChunkedArray, data_type: pa.DataType, zone: ZoneInfo | None
     return _at_unit(pc.if_else(named, with_zone, _placed(local, zone)), data_type)
 
 
-def _placed(local: pa.ChunkedArray, zone: ZoneInfo | None) -> pa.ChunkedArray:
+def _placed(local: pa.ChunkedArray, zone: tzinfo | None) -> pa.ChunkedArray:
     """Return the moments of times of a zone."""
+    if isinstance(zone, timezone):
+        return pc.subtract(local, _fixed_offset(zone)).cast(pa.timestamp("us", "UTC"))
     placed = pc.assume_timezone(local, str(zone or "UTC"), ambiguous="earliest", nonexistent="latest")
     placed = placed.cast(pa.timestamp("us", "UTC"))
     if zone is None or not (late := _is_late(local)).any():
@@ -189,7 +190,7 @@ def _placed(local: pa.ChunkedArray, zone: ZoneInfo | None) -> pa.ChunkedArray:
     return pc.if_else(from_numpy(late), by_calendar.cast(placed.type), placed)
 
 
-def local_times(moments: pa.ChunkedArray, zone: ZoneInfo | None) -> pa.ChunkedArray:
+def local_times(moments: pa.ChunkedArray, zone: tzinfo | None) -> pa.ChunkedArray:
     """Return the times that clocks of a zone show.
 
     Args:
@@ -197,18 +198,25 @@ def local_times(moments: pa.ChunkedArray, zone: ZoneInfo | None) -> pa.ChunkedAr
         zone: None: UTC.
 
     Example:
+        >>> import zoneinfo
         >>> noon = pa.chunked_array([[datetime(2050, 7, 1, 12)]], pa.timestamp("us"))
-        >>> local_times(noon, ZoneInfo("Europe/Oslo")).to_pylist()
+        >>> local_times(noon, zoneinfo.ZoneInfo("Europe/Oslo")).to_pylist()
         [datetime.datetime(2050, 7, 1, 14, 0)]
     """
     if zone is None:
         return moments
+    if isinstance(zone, timezone):
+        return pc.add(moments, _fixed_offset(zone))
     shown = pc.local_timestamp(moments.cast(pa.timestamp("us", str(zone))))
     if not (late := _is_late(moments)).any():
         return shown
     last = datetime(9999, 12, 30)
     offsets = _offsets(moments, late, lambda time: min(time, last).replace(tzinfo=UTC).astimezone(zone).utcoffset())
     return pc.if_else(from_numpy(late), pc.add(moments, offsets), shown)
+
+
+def _fixed_offset(zone: timezone) -> pa.Scalar:
+    return pa.scalar(zone.utcoffset(None), pa.duration("us"))
 
 
 def _is_late(times: pa.ChunkedArray) -> Mask:
@@ -247,7 +255,7 @@ def _from_json(texts: pa.ChunkedArray, data_type: pa.DataType) -> tuple[pa.Chunk
 
 
 def fit_values(
-    values: pa.ChunkedArray, data_type: pa.DataType, zone: ZoneInfo | None = None
+    values: pa.ChunkedArray, data_type: pa.DataType, zone: tzinfo | None = None
 ) -> tuple[pa.ChunkedArray, Mask]:
     """Return the values of an expression as a column has them, and which do not fit; those are null.
 

@@ -22,7 +22,7 @@ from lakefmt._core.read.sql_expressions import compute_expressions, parse_expres
 from lakefmt.errors import InvalidExpression
 
 if TYPE_CHECKING:
-    from zoneinfo import ZoneInfo
+    from datetime import tzinfo
 
     from sqlglot.expressions import Cast, Expr
 
@@ -119,7 +119,7 @@ class Computed:
         [2.0, None]
     """
 
-    def __init__(self, expression: str, schema: pa.Schema, zone: ZoneInfo | None = None) -> None:
+    def __init__(self, expression: str, schema: pa.Schema, zone: tzinfo | None = None) -> None:
         self.text, self._schema, self._zone = expression, schema, zone
         #: Columns that are made before the expression is computed, in their order.
         self._made: list[tuple[str, Callable[[pa.Table], pa.ChunkedArray]]] = []

@@ -6,8 +6,10 @@ its row is bad. Null in a column that must not be null makes a row bad in both.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import field
+from datetime import timedelta, timezone, tzinfo
 from typing import Any, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -31,6 +33,7 @@ __all__ = ["OPERATION", "Shaped", "Shaper", "Target"]
 
 #: The field that says what a row does: 0 or UPSERT, 1 or DELETE.
 OPERATION: Final = "__op"
+_OFFSET: Final = re.compile(r"([+-])(0[0-9]|1[0-4]):([0-5][0-9])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,9 +301,12 @@ class _Work:
         self.bad |= rows
 
 
-def _zone(name: str) -> ZoneInfo | None:
+def _zone(name: str) -> tzinfo | None:
     if not name:
         return None
+    if (offset := _OFFSET.fullmatch(name)) is not None:
+        minutes = int(offset[2]) * 60 + int(offset[3])
+        return timezone(timedelta(minutes=-minutes if offset[1] == "-" else minutes))
     if name in ("CST",):
         name = "Asia/Shanghai"
     try:
