@@ -635,7 +635,7 @@ def stream_of(client: TableClient, call: StreamCall) -> TableStream:
     state = client.load()
     call, mode = with_table_defaults(call, state.config.properties)
     start, options, shard = parse_start(call.start), _follow_options(client, call, mode), check_shard(call.shard)
-    plan_query(client.at(state).schema(), call.columns, call.filter, meta_columns=False)
+    plan_query(state.config, client.at(state).schema(), call.columns, call.filter, meta_columns=False)
     finder = CommitFinder(
         client,
         overwrites=call.streaming_read_overwrite,
