@@ -338,3 +338,21 @@ def test_a_delta_table_with_partitions_of_bytes_is_refused(tmp_path):
     with pytest.raises(UnsupportedFeature, match="'b'"):
         lakefmt.convert(tmp_path / "in", tmp_path / "t", record_key="id")
     assert not (tmp_path / "t").exists()
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [{"hoodie.populate.meta.fields": "false"}, {"hoodie.datasource.write.drop.partition.columns": "true"}],
+    ids=["no meta columns", "no partition columns"],
+)
+@pytest.mark.parametrize("table_type", ["cow", "mor"])
+def test_files_that_hold_less_are_compared_as_their_table_reads_them(tmp_path, table_type, properties):
+    call = {"partition_by": "city", "table_type": table_type, "properties": properties}
+    source, expected = parquet_folder(tmp_path)
+    assert lakefmt.convert(source, tmp_path / "t", record_key="id", **call).rows == 3
+    assert sorted_rows(lakefmt.open_table(tmp_path / "t").read()) == sorted_rows(expected)
+    pq.write_table(ROWS.slice(2), tmp_path / "in/b.parquet")
+    with pytest.raises(DuplicateKey, match="1 record keys"):
+        lakefmt.convert(source, tmp_path / "u", record_key="id", **call)
+    with pytest.raises(TableNotFound):
+        lakefmt.open_table(tmp_path / "u")

@@ -17,7 +17,8 @@ from lakefmt._core.arguments import foreign, mapping_argument, shown, texts_argu
 from lakefmt._core.create import table_format_of_directory
 from lakefmt._core.create_and_write import check_agreement, fill_new_table, found_table
 from lakefmt._core.data_classes import dataclass, replace
-from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.filegroups.stored_keys import keyed_rows
+from lakefmt._core.filegroups.table_client import TableAt
 from lakefmt._core.formats.names import parse_base_file
 from lakefmt._core.ingest.api import Checkpoint
 from lakefmt._core.ingest.checkpoints import CheckpointCommit, CheckpointFinder, checkpoint_entries
@@ -157,7 +158,7 @@ class _ComparedCommit(CheckpointCommit):
             return entries
         has_keys = bool(self._table.properties.record_key_fields)
         with closing(_Digest()) as written:
-            for rows in rows_of_files(view.client, view.instant):
+            for rows in rows_of_files(view.client.at(view.state), view.instant):
                 keys = rows.select(["_hoodie_partition_path", "_hoodie_record_key"]) if has_keys else None
                 fitted = conform(
                     rows.select(self._table.schema.names), self._table.schema, allow_null_list_elements=True
@@ -184,21 +185,26 @@ class _ComparedCommit(CheckpointCommit):
         return {**entries, _ENTRY: json.dumps(entry, sort_keys=True)}
 
 
-def rows_of_files(client: TableClient, instant: InstantTime) -> Iterator[pa.Table]:
-    """Yield the rows of the base files of an instant, committed or not, as Arrow's own reader finds them.
+def rows_of_files(table_at: TableAt, instant: InstantTime) -> Iterator[pa.Table]:
+    """Yield the rows of the base files of an instant, committed or not, as Arrow's own reader finds them, with what files lack.
 
     Args:
-        client: of the table.
+        table_at: the table, before the instant.
         instant: that wrote the files.
     """
-    file_system, root = client.store.arrow_filesystem()
-    for item in client.store.list():
-        name = parse_base_file(item.name.rpartition("/")[2])
+    file_system, root = table_at.client.store.arrow_filesystem()
+    virtual_columns = table_at.virtual_columns()
+    for item in table_at.client.store.list():
+        partition, _, file_name = item.name.rpartition("/")
+        name = parse_base_file(file_name)
         if name is None or name.instant != instant or item.name.startswith(".hoodie/"):
             continue
         with file_system.open_input_file(join(root, item.name)) as file, pq.ParquetFile(file) as opened:
             for batch in opened.iter_batches():
-                yield pa.Table.from_batches([batch])
+                rows = pa.Table.from_batches([batch])
+                if virtual_columns is not None:
+                    rows = virtual_columns.complete(rows, partition, instant)
+                yield keyed_rows(table_at, rows)
 
 
 def migrate(
