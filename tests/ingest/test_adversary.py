@@ -603,6 +603,17 @@ def test_what_a_check_says_of_a_row_does_not_depend_on_the_rows_beside_it(rounds
     assert stored == expected
 
 
+@pytest.mark.parametrize("properties", [{}, {"hoodie.populate.meta.fields": "false"}], ids=["meta", "no meta"])
+@pytest.mark.parametrize("table_type", ["cow", "mor"])
+def test_changes_without_the_row_before_find_it_in_its_partition(tmp_path, table_type, properties):
+    """Also where files hold no keys: the row would stay in its old partition, beside the new one or instead of a deletion."""
+    changes = kinds([{"id": "a", "n": None}, {"id": "b", "n": 9}], [3, 2])
+    rounds = [[kinds([{"id": "a", "n": 1}, {"id": "b", "n": 2}, {"id": "c", "n": 2}], [0, 0, 0])], [changes]]
+    how = {"partition_by": ["n"], "table_type": table_type, "properties": properties}
+    job(Scripted(rounds), tmp_path / "t", **how).run("until_idle")
+    assert rows_of(tmp_path / "t") == [{"id": "b", "n": 9}, {"id": "c", "n": 2}]
+
+
 def test_a_check_reads_a_batch_of_nulls_by_the_type_of_the_column(tmp_path):
     """What a check says of a row does not depend on the rows beside it."""
     rounds = [[kinds([{"id": "a", "n": 1}], [0])], [kinds([{"id": "b", "n": None}], [0])]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
@@ -276,3 +277,82 @@ def test_two_newest_metadata_files_are_refused(tmp_path):
         (tmp_path / f"in/metadata/{name}.metadata.json").write_text("{}")
     with pytest.raises(InvalidInputError, match="2 newest"):
         lakefmt.convert(tmp_path / "in", tmp_path / "t", record_key="id")
+
+
+def one_row_of(kind, tmp_path, name, row):
+    """A source with one row; the sources of a kind have the same version."""
+    if kind == "parquet":
+        (tmp_path / name).mkdir()
+        pq.write_table(row, tmp_path / name / "a.parquet")
+        os.utime(tmp_path / name / "a.parquet", (1_700_000_000, 1_700_000_000))
+    else:
+        pytest.importorskip("deltalake").write_deltalake(str(tmp_path / name), row)
+    return tmp_path / name
+
+
+@pytest.mark.parametrize("kind", ["parquet", "delta"])
+def test_a_second_source_of_the_same_version_is_not_taken_for_the_first(tmp_path, monkeypatch, kind):
+    first = one_row_of(kind, tmp_path, "first", pa.table({"id": ["a"], "n": [1]}))
+    second = one_row_of(kind, tmp_path, "second", pa.table({"id": ["b"], "n": [1]}))
+    done = lakefmt.convert(first, tmp_path / "t", record_key="id")
+    with pytest.raises(TableExists):
+        lakefmt.convert(second, tmp_path / "t", record_key="id")
+    monkeypatch.chdir(tmp_path)
+    assert lakefmt.convert("first/", "t", record_key="id").digest == done.digest
+    with pytest.raises(InvalidInputError, match="record_key"):
+        lakefmt.convert(first, tmp_path / "t", record_key="n")
+    with pytest.raises(InvalidInputError, match="partition_by"):
+        lakefmt.convert(first, tmp_path / "t", record_key="id", partition_by="n")
+
+
+def test_a_delta_table_that_renames_columns_in_its_files_is_refused(tmp_path):
+    """Version 2 of the reader's protocol has no feature for it: the columns would be null, or hold what another one left."""
+    deltalake = pytest.importorskip("deltalake")
+    deltalake.write_deltalake(str(tmp_path / "in"), pa.table({"id": ["a"], "n": [1]}))
+    log = tmp_path / "in/_delta_log/00000000000000000000.json"
+    actions = [json.loads(line) for line in log.read_text().splitlines()]
+    for action in actions:
+        if "protocol" in action:
+            action["protocol"] = {"minReaderVersion": 2, "minWriterVersion": 5}
+        if "metaData" in action:
+            columns = json.loads(action["metaData"]["schemaString"])
+            for number, (column, name, stored) in enumerate(
+                zip(columns["fields"], ["id", "m"], ["id", "n"], strict=True)
+            ):
+                ids = {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": stored}
+                column |= {"name": name, "metadata": ids}
+            action["metaData"]["schemaString"] = json.dumps(columns)
+            action["metaData"]["configuration"] = {
+                "delta.columnMapping.mode": "name",
+                "delta.columnMapping.maxColumnId": "1",
+            }
+    log.write_text("\n".join(map(json.dumps, actions)))
+    with pytest.raises(UnsupportedFeature, match="other names"):
+        lakefmt.convert(tmp_path / "in", tmp_path / "t", record_key="id")
+    assert not (tmp_path / "t").exists()
+
+
+def test_a_delta_table_with_partitions_of_bytes_is_refused(tmp_path):
+    deltalake = pytest.importorskip("deltalake")
+    deltalake.write_deltalake(str(tmp_path / "in"), pa.table({"id": ["a"], "b": [b"x"]}), partition_by=["b"])
+    with pytest.raises(UnsupportedFeature, match="'b'"):
+        lakefmt.convert(tmp_path / "in", tmp_path / "t", record_key="id")
+    assert not (tmp_path / "t").exists()
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [{"hoodie.populate.meta.fields": "false"}, {"hoodie.datasource.write.drop.partition.columns": "true"}],
+    ids=["no meta columns", "no partition columns"],
+)
+@pytest.mark.parametrize("table_type", ["cow", "mor"])
+def test_files_that_hold_less_are_compared_as_their_table_reads_them(tmp_path, table_type, properties):
+    call = {"partition_by": "city", "table_type": table_type, "properties": properties}
+    source, expected = parquet_folder(tmp_path)
+    assert lakefmt.convert(source, tmp_path / "t", record_key="id", **call).rows == 3
+    assert sorted_rows(lakefmt.open_table(tmp_path / "t").read()) == sorted_rows(expected)
+    pq.write_table(ROWS.slice(2), tmp_path / "in/b.parquet")
+    with pytest.raises(DuplicateKey, match="1 record keys"):
+        lakefmt.convert(source, tmp_path / "u", record_key="id", **call)
+    with pytest.raises(TableNotFound):
+        lakefmt.open_table(tmp_path / "u")

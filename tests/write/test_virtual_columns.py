@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
@@ -469,3 +470,76 @@ def test_an_alteration_changes_no_statistics_of_dropped_columns(kind: str, versi
     assert table.index.check().is_clean
     table.upsert(PLACED.rename_columns(["id", "city", "m"]).slice(1, 1))
     assert table.index.check().is_clean
+
+
+# ----------------------------------------------------------------------------------------- filters on empty columns
+
+EMPTY_FILTERS = {
+    "text": "_hoodie_record_key = 'a'",
+    "expression": pc.field("_hoodie_record_key").isin(["a", "c"]),
+    "null": pc.field("_hoodie_partition_path").is_null(),
+    "one of two": "_hoodie_commit_time > '0' or n = 1",
+}
+FILTERED = {
+    "read": lambda table, given: table.read(filter=given),
+    "columns": lambda table, given: table.read(["_hoodie_record_key"], given),
+    "read optimized": lambda table, given: table.read(filter=given, query="read_optimized"),
+    "as of": lambda table, given: table.read(filter=given, as_of=table.snapshot().instant),
+    "scan": lambda table, given: table.scan(filter=given).read_all(),
+    "count": lambda table, given: table.count(given),
+    "snapshot": lambda table, given: table.snapshot().read(filter=given),
+    "uncommitted": lambda table, given: table.snapshot(include_uncommitted=True).read(filter=given),
+    "dataset": lambda table, given: table.dataset(filter=given).to_table(),
+    "pandas": lambda table, given: table.to_pandas(filter=given),
+    "explain": lambda table, given: table.explain(given),
+    "changes": lambda table, given: table.changes("000", filter=given),
+    "incremental": lambda table, given: table.incremental("000", filter=given),
+    "stream": lambda table, given: list(table.stream(filter=given, follow=False)),
+    "update": lambda table, given: table.update(given, {"n": 9}),
+    "delete": lambda table, given: table.delete(given),
+    "erase": lambda table, given: table.erase(given),
+    "cluster": lambda table, given: table.cluster(where=given, columns=["n"]),
+}
+
+
+@pytest.mark.parametrize("given", EMPTY_FILTERS)
+@pytest.mark.parametrize("door", FILTERED)
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_a_filter_on_a_column_that_nobody_fills_is_refused(kind: str, door: str, given: str) -> None:
+    """Rows in logs and rows in base files would answer it differently, and a delete by it would delete nothing."""
+    path = f"memory://empty-filter-{uuid.uuid4()}"
+    table = lakefmt.create_table(
+        path, data=PLACED, record_key="id", partition_by="city", table_type=kind, properties=NO_META
+    )
+    table.upsert(PLACED)
+    table.upsert(PLACED.slice(1, 1))
+    with pytest.raises(UnsupportedFeature, match="meta columns"):
+        FILTERED[door](table, EMPTY_FILTERS[given])
+    assert_same_multiset(table.read(), PLACED)
+
+
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_engines_see_empty_columns_and_cannot_push_a_filter_on_them(kind: str) -> None:
+    table = lakefmt.create_table(
+        f"memory://empty-pushed-{uuid.uuid4()}",
+        data=PLACED,
+        record_key="id",
+        partition_by="city",
+        table_type=kind,
+        properties=NO_META,
+    )
+    table.upsert(PLACED)
+    table.upsert(PLACED.slice(1, 1))
+    dataset = table.dataset(meta_columns=True)
+    for name in META_COLUMNS:
+        assert dataset.to_table([name]).column(name).null_count == table.read([name]).column(name).null_count == 3
+        condition = pc.field(name) == "a"
+        for refused in (
+            lambda condition=condition: dataset.to_table(filter=condition),
+            lambda condition=condition: dataset.filter(condition).to_table(),
+            lambda condition=condition: dataset.count_rows(condition),
+            lambda condition=condition: list(dataset.get_fragments(condition)),
+            lambda condition=condition: dataset.head(1, filter=condition),
+        ):
+            with pytest.raises(UnsupportedFeature, match="meta columns"):
+                refused()

@@ -118,7 +118,7 @@ class PartReader:
 
     @cached_property
     def _asked(self) -> Query:
-        query = plan_query(self.table_at.schema(), self.columns, self.filter, meta_columns=False)
+        query = plan_query(self.state.config, self.table_at.schema(), self.columns, self.filter, meta_columns=False)
         _check_name_is_free(query, kinds=self.kinds, keyed=is_keyed(self.state))
         return query
 
@@ -167,7 +167,7 @@ class PartReader:
     def _changes(self, step: StreamStep, part: StreamPart) -> Iterator[pa.RecordBatch]:
         if self.changes is None:
             raise UnsupportedFeature("the changes of the commit were not planned")
-        query = plan_query(self.table_at.schema(), self.columns, None, meta_columns=False)
+        query = plan_query(self.state.config, self.table_at.schema(), self.columns, None, meta_columns=False)
         _check_name_is_free(query, kinds=self.kinds, keyed=True)
         file_group_keys = {(source.partition, source.file_id) for source in part.sources}
         groups = tuple(

@@ -69,6 +69,7 @@ class CommitFinder:
         by_value: partitions of a commit come by their values.
         buckets: which buckets are read; None: all.
         shard: which part of the buckets is read; None: all.
+        by_bucket: buckets are read side by side.
         after_watermark: commits up to this watermark hand out nothing; None: no such limit.
     """
 
@@ -80,10 +81,12 @@ class CommitFinder:
         by_value: bool = False,
         buckets: BucketFilter | None = None,
         shard: tuple[int, int] | None = None,
+        by_bucket: bool = False,
         after_watermark: int | None = None,
     ) -> None:
         self._client = client
         self._overwrites, self._by_value, self._buckets, self._shard = overwrites, by_value, buckets, shard
+        self._apart = by_bucket or buckets is not None or shard is not None
         self._after_watermark = after_watermark
         #: How buckets are dealt out to shards; see :func:`lakefmt._core.consumers.position.shard_of`.
         self.in_turn = True
@@ -217,7 +220,7 @@ class CommitFinder:
         if is_keyed(state):
             # Only in version 6 the parts depend on what was replaced.
             replaced = self._client.at(state).replaced() if state.timeline.layout == 1 else {}
-            parts = changed_parts(state.timeline, instant, commit, replaced)
+            parts = changed_parts(state.timeline, instant, commit, replaced, apart=self._apart)
         else:
             parts = written_parts(instant, commit)
         return StreamStep(instant, tuple(self._in_order(state, self._kept(parts))), mark, commit.bytes_written)

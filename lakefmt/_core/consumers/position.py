@@ -530,17 +530,31 @@ def _joined(file_slice: FileSlice, more: FileSlice) -> FileSlice:
 
 
 def changed_parts(
-    timeline: Timeline, instant: Instant, commit: CommitMetadata, replaced: Mapping[tuple[str, str], InstantTime]
+    timeline: Timeline,
+    instant: Instant,
+    commit: CommitMetadata,
+    replaced: Mapping[tuple[str, str], InstantTime],
+    *,
+    apart: bool = False,
 ) -> list[StreamPart]:
     """Return the parts of a commit of a table with record keys: changes, by file group.
 
     A commit that deletes rows and writes several partitions may have moved keys between them. It is one part, in which
     deletes come first.
+
+    Args:
+        timeline: the table's.
+        instant: the commit.
+        commit: its metadata.
+        replaced: the file groups that are replaced, with the instants that did it.
+        apart: buckets are read apart from each other: a part has changes of one bucket of one partition.
     """
     sources = changing_sources(timeline, instant, commit, replaced)
     partitions = {source.partition for source in sources}
     deletes = bool(commit.replaced_file_ids) or any(stat.num_deletes for stat in commit.stats)
     if len(sources) > 1 and deletes and (len(partitions) > 1 or commit.replaced_file_ids):
+        if apart and all(bucket_number(source.file_id) is not None for source in sources):
+            return _parts_of_buckets(instant, sources)
         partition = next(iter(partitions)) if len(partitions) == 1 else ""
         return [StreamPart(part_key(instant.time, "", "*"), partition, "", sources=tuple(sources))]
     return [
@@ -555,11 +569,24 @@ def changed_parts(
     ]
 
 
-def slice_parts(time: str, slices: Iterable[FileSlice]) -> list[StreamPart]:
-    """Return the parts of a table as of a moment."""
+def _parts_of_buckets(instant: Instant, sources: Iterable[ChangeSource]) -> list[StreamPart]:
+    """Return a part for each bucket: a key stays in its bucket, also where its file group is replaced."""
+    groups: dict[tuple[str, int | None], list[ChangeSource]] = {}
+    for source in sources:
+        groups.setdefault((source.partition, bucket_number(source.file_id)), []).append(source)
     return [
         StreamPart(
-            part_key(f"as of {time}", each.partition, each.file_id),
+            part_key(instant.time, partition, f"bucket {bucket}"), partition, "", bucket, sources=tuple(of_bucket)
+        )
+        for (partition, bucket), of_bucket in groups.items()
+    ]
+
+
+def slice_parts(time: str, slices: Iterable[FileSlice]) -> list[StreamPart]:
+    """Return the parts of a table as of a moment; a part has another key when what was committed up to then is undone."""
+    return [
+        StreamPart(
+            part_key(f"as of {time}", each.partition, " ".join([each.file_id, *each.paths])),
             each.partition,
             each.file_id,
             bucket_number(each.file_id),
@@ -616,7 +643,7 @@ def lanes_of(steps: Iterable[StreamStep], *, by_bucket: bool) -> list[list[tuple
 
     Args:
         steps: in commit order.
-        by_bucket: one list for each bucket; without buckets for each file group.
+        by_bucket: one list for each bucket; without buckets for each file group, but for changes: a key may change its file group.
 
     Example:
         >>> two = StreamStep(None, (StreamPart("k1", "p", "a", 0), StreamPart("k2", "p", "b", 1)))
@@ -624,6 +651,8 @@ def lanes_of(steps: Iterable[StreamStep], *, by_bucket: bool) -> list[list[tuple
         ([2, 2], 1)
     """
     lanes: dict[object, list[tuple[StreamStep, StreamPart]]] = {}
+    steps = list(steps)
+    by_bucket = by_bucket and not any(part.sources and part.bucket is None for step in steps for part in step.parts)
     for step in steps:
         for part in step.parts:
             bucket_or_file = part.file_id if part.bucket is None else part.bucket

@@ -392,6 +392,8 @@ class TableStream(Iterator[StreamBatch], AsyncIterator[StreamBatch]):
             position = self._tracker.position
             try:
                 state, step = self._finder.snapshot(position.done)
+                if not position.parts.keys() <= {part.key for part in step.parts}:
+                    raise SnapshotExpired("commits of which rows were handed out are undone")
                 yield from self._of_group(PartReader(self._client, state, *self._asked), [step])
             except SnapshotExpired as error:
                 self._tracker.forget()
@@ -635,13 +637,14 @@ def stream_of(client: TableClient, call: StreamCall) -> TableStream:
     state = client.load()
     call, mode = with_table_defaults(call, state.config.properties)
     start, options, shard = parse_start(call.start), _follow_options(client, call, mode), check_shard(call.shard)
-    plan_query(client.at(state).schema(), call.columns, call.filter, meta_columns=False)
+    plan_query(state.config, client.at(state).schema(), call.columns, call.filter, meta_columns=False)
     finder = CommitFinder(
         client,
         overwrites=call.streaming_read_overwrite,
         by_value=bool(call.plan_sort_partition),
         buckets=parse_buckets(call.buckets),
         shard=shard,
+        by_bucket=options.by_bucket,
         after_watermark=start.watermark,
     )
 

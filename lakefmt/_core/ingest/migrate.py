@@ -17,7 +17,8 @@ from lakefmt._core.arguments import foreign, mapping_argument, shown, texts_argu
 from lakefmt._core.create import table_format_of_directory
 from lakefmt._core.create_and_write import check_agreement, fill_new_table, found_table
 from lakefmt._core.data_classes import dataclass, replace
-from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.filegroups.stored_keys import keyed_rows
+from lakefmt._core.filegroups.table_client import TableAt
 from lakefmt._core.formats.names import parse_base_file
 from lakefmt._core.ingest.api import Checkpoint
 from lakefmt._core.ingest.checkpoints import CheckpointCommit, CheckpointFinder, checkpoint_entries
@@ -135,14 +136,15 @@ class _ComparedCommit(CheckpointCommit):
 
     Args:
         origin: what is read.
+        place: where it is.
         table: the new one.
         read: the digest of what was read.
         done: what has been done, without the rows.
     """
 
-    def __init__(self, origin: _Origin, table: Table, read: _Digest, done: Migration) -> None:
+    def __init__(self, origin: _Origin, place: str, table: Table, read: _Digest, done: Migration) -> None:
         super().__init__(CheckpointFinder(), None, checkpoint_entries(origin.checkpoint))
-        self._table, self._read, self.done = table, read, done
+        self._place, self._table, self._read, self.done = place, table, read, done
 
     def __call__(self, view: EntryView) -> Mapping[str, str]:
         """Return the entries.
@@ -156,7 +158,7 @@ class _ComparedCommit(CheckpointCommit):
             return entries
         has_keys = bool(self._table.properties.record_key_fields)
         with closing(_Digest()) as written:
-            for rows in rows_of_files(view.client, view.instant):
+            for rows in rows_of_files(view.client.at(view.state), view.instant):
                 keys = rows.select(["_hoodie_partition_path", "_hoodie_record_key"]) if has_keys else None
                 fitted = conform(
                     rows.select(self._table.schema.names), self._table.schema, allow_null_list_elements=True
@@ -174,25 +176,35 @@ class _ComparedCommit(CheckpointCommit):
                     "row of each: give more columns as the key, or none, or remove the repeats"
                 )
         self.done = replace(self.done, rows=self._read.rows, digest=self._read.text)
-        entry = {"version": self.done.version, "rows": self.done.rows, "digest": self.done.digest}
+        entry = {
+            "source": self._place,
+            "version": self.done.version,
+            "rows": self.done.rows,
+            "digest": self.done.digest,
+        }
         return {**entries, _ENTRY: json.dumps(entry, sort_keys=True)}
 
 
-def rows_of_files(client: TableClient, instant: InstantTime) -> Iterator[pa.Table]:
-    """Yield the rows of the base files of an instant, committed or not, as Arrow's own reader finds them.
+def rows_of_files(table_at: TableAt, instant: InstantTime) -> Iterator[pa.Table]:
+    """Yield the rows of the base files of an instant, committed or not, as Arrow's own reader finds them, with what files lack.
 
     Args:
-        client: of the table.
+        table_at: the table, before the instant.
         instant: that wrote the files.
     """
-    file_system, root = client.store.arrow_filesystem()
-    for item in client.store.list():
-        name = parse_base_file(item.name.rpartition("/")[2])
+    file_system, root = table_at.client.store.arrow_filesystem()
+    virtual_columns = table_at.virtual_columns()
+    for item in table_at.client.store.list():
+        partition, _, file_name = item.name.rpartition("/")
+        name = parse_base_file(file_name)
         if name is None or name.instant != instant or item.name.startswith(".hoodie/"):
             continue
         with file_system.open_input_file(join(root, item.name)) as file, pq.ParquetFile(file) as opened:
             for batch in opened.iter_batches():
-                yield pa.Table.from_batches([batch])
+                rows = pa.Table.from_batches([batch])
+                if virtual_columns is not None:
+                    rows = virtual_columns.complete(rows, partition, instant)
+                yield keyed_rows(table_at, rows)
 
 
 def migrate(
@@ -239,15 +251,18 @@ def migrate(
         2
     """
     origin = _origin(kind, source, storage_options)
+    told = Migration(printable_url(source), printable_url(table), origin.version, 0, "")
+    place = _place(source, storage_options)
     target = found_table(table, storage_options=storage_options)
-    if target is not None and (done := _done_before(target, source, origin.version)) is not None:
-        return done
+    if target is not None:
+        check_agreement(target, record_key=list(key), partition_by=list(partition_by) or None, ordering=None)
+        if (done := _done_before(target, place, told)) is not None:
+            return done
     batches = iter(foreign(origin.batches, f"{source} cannot be read as {kind}"))
     first = next(batches, None)
     schema = origin.schema if origin.schema is not None else None if first is None else first.schema
     if schema is None:
         raise InvalidInputError(f"{source} has no rows and no columns")
-    told = Migration(printable_url(source), printable_url(table), origin.version, 0, "")
 
     def write(made: Table) -> CommitResult:
         nonlocal told
@@ -256,13 +271,12 @@ def migrate(
         )
         with closing(_Digest()) as read:
             rows = _counted(batches, first, opened.schema, read)
-            commit = _ComparedCommit(origin, opened, read, told)
+            commit = _ComparedCommit(origin, place, opened, read, told)
             result = opened._write(WriteOperation.BULK_INSERT, rows, {}, commit)
             told = replace(commit.done, instant=result.instant)
         return result
 
     if target is not None:  # made by the caller, with properties of its own
-        check_agreement(target, record_key=list(key), partition_by=list(partition_by) or None, ordering=None)
         write(target)
         return told
     made = {
@@ -314,7 +328,8 @@ def convert(
         TableExists: there is a table that has other commits.
         InvalidInputError: the source cannot be read, is a lakefmt or Hudi table, a table of another format, or half written.
         DuplicateKey: it has a key more than once in a partition.
-        UnsupportedFeature: the package ``deltalake``, ``pyiceberg`` or ``duckdb`` is missing.
+        UnsupportedFeature: the package ``deltalake``, ``pyiceberg`` or ``duckdb`` is missing, or the source has a feature that
+            its reader does not know.
 
     Example:
         >>> import lakefmt, pathlib, pyarrow as pa, pyarrow.parquet as pq, tempfile
@@ -383,8 +398,16 @@ def _newest_metadata(store: ObjectStore) -> str:
     return files[0]
 
 
-def _done_before(table: Table, source: str, version: str) -> Migration | None:
+def _place(source: str, storage_options: Mapping[str, object] | None) -> str:
+    """Return where a source is, without secrets; a path from the root."""
+    folder, _, name = source.rpartition("/") if source.endswith(".metadata.json") else (source, "", "")
+    return printable_url(join(open_store(folder or ".", storage_options).url, name)).rstrip("/")
+
+
+def _done_before(table: Table, place: str, told: Migration) -> Migration | None:
     """Return what an earlier call has done with the same state of the source; None: nothing was written to the table.
+
+    Two sources may have the same version.
 
     Raises:
         TableExists: it has other commits.
@@ -398,14 +421,12 @@ def _done_before(table: Table, source: str, version: str) -> Migration | None:
         entry = json.loads(extra.get(_ENTRY, "null")) if len(commits) == 1 else None
     except ValueError:
         entry = None
-    if not isinstance(entry, dict) or entry.get("version") != version:
+    if not isinstance(entry, dict) or (entry.get("source"), entry.get("version")) != (place, told.version):
         raise TableExists(f"{printable_url(table.client.store.url)} has commits: a migration makes a new table")
     rows, digest = entry.get("rows"), entry.get("digest")
     if type(rows) is not int or type(digest) is not str:
         raise CorruptFile(f"commit {commits[0].time}: what it says of a migration is damaged")
-    return Migration(
-        printable_url(source), printable_url(table.client.store.url), version, rows, digest, commits[0].time
-    )
+    return replace(told, rows=rows, digest=digest, instant=commits[0].time)
 
 
 def _counted(
@@ -469,7 +490,7 @@ def _check_folder(source: str, storage_options: Mapping[str, object] | None) -> 
 
 def _delta(source: str, storage_options: Mapping[str, object] | None) -> _Origin:
     try:
-        import deltalake  # Delta's own reader: deletion vectors, column mapping and the log are its core
+        import deltalake  # Delta's own reader knows the log, and which features of a table it does not
     except ImportError:
         raise UnsupportedFeature(f"{source} needs the package deltalake: install it with pip") from None
     options = {name: str(value) for name, value in (storage_options or {}).items()}
@@ -477,7 +498,17 @@ def _delta(source: str, storage_options: Mapping[str, object] | None) -> _Origin
         lambda: deltalake.DeltaTable(source, storage_options=options or None), f"{source} cannot be read as delta"
     )
     version = f"delta-version-{opened.version()}"
+    metadata: Any = opened.metadata()
+    # Before version 3 of the reader's protocol columns are renamed without a feature that names it: a reader that knows columns
+    # by name only finds nulls, or what another column left behind.
+    if metadata.configuration.get("delta.columnMapping.mode", "none") != "none":
+        raise UnsupportedFeature(f"{printable_url(source)} maps its columns to other names in its files")
     dataset: Any = foreign(lambda: opened.to_pyarrow_dataset(), f"{source} cannot be read as delta")
+    for name in metadata.partition_columns:
+        if dataset.schema.field(name).type in (pa.binary(), pa.large_binary()):
+            raise UnsupportedFeature(
+                f"{printable_url(source)} has partitions by {name!r}, which holds bytes: its paths do not give them back"
+            )
     return _Origin(dataset.schema, dataset.to_batches, Checkpoint(version), version)
 
 

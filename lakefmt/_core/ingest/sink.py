@@ -31,7 +31,7 @@ from lakefmt._core.ingest.transforms import GOING
 from lakefmt._core.keys import build_record_keys
 from lakefmt._core.producers.stream.committing import KeyedCommit, commit_options, has_record_keys, key_scope
 from lakefmt._core.read.filters import columns_of_sql, keep_rows, parse_filter
-from lakefmt._core.read.snapshot import Snapshot, planned_clusterings
+from lakefmt._core.read.snapshot import Snapshot, planned_clusterings, rows_of_keys
 from lakefmt._core.schema import conform
 from lakefmt._core.schema.evolve import evolve
 from lakefmt._core.segments.codec import OPERATOR
@@ -587,8 +587,7 @@ def _keys_alone(rows: pa.Table, chosen: Mask, names: tuple[str, ...]) -> pa.Tabl
 
 def _stored_anywhere(table_at: TableAt, keys: pa.Array, names: list[str]) -> tuple[pa.Table, pa.Array]:
     """Return columns of the stored rows of record keys, in whatever partition they are, and their record keys."""
-    keys_to_find = pc.field(RECORD_KEY).isin(keys.unique())
-    found = Snapshot(table_at.client, table_at.state).scan([RECORD_KEY, *names], keys_to_find).read_all()
+    found = rows_of_keys(Snapshot(table_at.client, table_at.state), keys, names)
     return found.select(names), one_array(found[RECORD_KEY])
 
 

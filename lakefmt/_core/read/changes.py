@@ -513,7 +513,7 @@ def _file_history(
 
 def _plan_images(table_at: TableAt, columns: Sequence[str] | None, filter: Filter) -> tuple[Query, tuple[str, ...]]:
     """Return the query for the rows of both images, and the image columns of the result."""
-    image_query = plan_query(table_at.schema(), columns, filter, meta_columns=False)
+    image_query = plan_query(table_at.config, table_at.schema(), columns, filter, meta_columns=False)
     if not image_query.columns:
         raise InvalidInputError("columns=[]: an image without columns tells nothing; leave columns out for all of them")
     needed_columns = {*_IMAGE_META_COLUMNS, *image_query.columns, *image_query.filter_columns}

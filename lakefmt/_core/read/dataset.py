@@ -23,7 +23,15 @@ from lakefmt._core.filegroups.model import FileSlice
 from lakefmt._core.filegroups.table_client import TableClient
 from lakefmt._core.read.filter_terms import Condition
 from lakefmt._core.read.filters import Filter, filter_columns, parse_filter
-from lakefmt._core.read.scan import BATCH_ROWS, Query, count_files, file_fragments, plain_scanner, plan_query
+from lakefmt._core.read.scan import (
+    BATCH_ROWS,
+    Query,
+    check_filled,
+    count_files,
+    file_fragments,
+    plain_scanner,
+    plan_query,
+)
 from lakefmt._core.read.snapshot import (
     IncrementPlan,
     Snapshot,
@@ -142,7 +150,9 @@ class SnapshotRows(DatasetRows):
     def _everything(self) -> Query:
         """Return the query of all rows."""
         columns = pinned_table(self.snapshot).columns()
-        return plan_query(columns, self.columns, self.filter, meta_columns=self.meta_columns)
+        return plan_query(
+            self.snapshot.state.config, columns, self.columns, self.filter, meta_columns=self.meta_columns
+        )
 
     @property
     def schema(self) -> pa.Schema:
@@ -153,7 +163,9 @@ class SnapshotRows(DatasetRows):
         """Return the query of some columns of the rows that fulfil a condition."""
         own = self._everything.condition
         both = condition if own is None else own if condition is None else own & condition
-        return replace(self._everything, columns=tuple(columns), condition=both)
+        query = replace(self._everything, columns=tuple(columns), condition=both)
+        check_filled(self.snapshot.state.config, query)
+        return query
 
     def scanner(self, columns: Sequence[str], condition: Condition | None, options: Mapping[str, object]) -> AnyScanner:
         """Return a scanner of Arrow's own where it can read the files, else of merged rows."""
@@ -215,7 +227,7 @@ class IncrementRows(DatasetRows):
     def _everything(self) -> Query:
         """Return the query of all rows."""
         columns = self.client.at(self.plan.state).schema()
-        return plan_query(columns, self.columns, self.filter, meta_columns=self.meta_columns)
+        return plan_query(self.plan.state.config, columns, self.columns, self.filter, meta_columns=self.meta_columns)
 
     @property
     def schema(self) -> pa.Schema:

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BATCH_ROWS",
     "Query",
+    "check_filled",
     "check_query_type",
     "chosen_row_groups",
     "count_files",
@@ -86,13 +87,16 @@ class Query:
         return set() if self.condition is None else filter_columns(self.condition.exact, self.schema)
 
 
-def plan_query(schema: pa.Schema, columns: Sequence[str] | None, filter: Filter, *, meta_columns: bool) -> Query:
+def plan_query(
+    config: TableConfig, schema: pa.Schema, columns: Sequence[str] | None, filter: Filter, *, meta_columns: bool
+) -> Query:
     """Return the query with checked columns and parsed filter. Pure.
 
     Raises:
         InvalidInputError: a column does not exist.
         InvalidFilter: the filter is not valid.
-        UnsupportedFeature: a column to read has a type that is not known here.
+        UnsupportedFeature: a column to read has a type that is not known here, or the filter names one that the table
+            leaves empty.
     """
     check_flags(meta_columns=meta_columns)
     columns = None if columns is None else texts_argument(columns, "columns")
@@ -106,7 +110,23 @@ def plan_query(schema: pa.Schema, columns: Sequence[str] | None, filter: Filter,
         raise InvalidInputError(f"no column {', '.join(map(repr, unknown))}; the table has {schema.names}")
     everything = full.names if meta_columns else schema.names
     requested_columns = everything if columns is None else [*(META_COLUMNS if meta_columns else ()), *columns]
-    return Query(tuple(dict.fromkeys(requested_columns)), parse_filter(filter, full), full)
+    query = Query(tuple(dict.fromkeys(requested_columns)), parse_filter(filter, full), full)
+    check_filled(config, query)
+    return query
+
+
+def check_filled(config: TableConfig, query: Query) -> None:
+    """Raise for a filter on meta columns that the table leaves empty: it would keep no row, and rows are updated and deleted by it.
+
+    Raises:
+        UnsupportedFeature: the filter names one.
+    """
+    if config.populate_meta_fields or not (empty := query.filter_columns.intersection(META_COLUMNS)):
+        return
+    keys = ", ".join(config.record_key_fields)
+    raise UnsupportedFeature(
+        f"the filter names {', '.join(sorted(empty))}, and this table does not fill meta columns: record keys are made of {keys}"
+    )
 
 
 def _known_columns(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:

@@ -190,7 +190,7 @@ class Snapshot:
             >>> t.snapshot().read(filter="id > 1")["id"].to_pylist()
             [2]
         """
-        plan = plan_query(self._known_at.columns(), columns, filter, meta_columns=meta_columns)
+        plan = plan_query(self.state.config, self._known_at.columns(), columns, filter, meta_columns=meta_columns)
         return self._read(plan, *self._files(plan, query))
 
     def _read(self, plan: Query, files: list[BaseFile], logged: list[FileSlice]) -> pa.Table:
@@ -230,7 +230,7 @@ class Snapshot:
             >>> [batch.num_rows for batch in t.snapshot().scan()]
             [2]
         """
-        plan = plan_query(self._known_at.columns(), columns, filter, meta_columns=meta_columns)
+        plan = plan_query(self.state.config, self._known_at.columns(), columns, filter, meta_columns=meta_columns)
         return self._scan(plan, *self._files(plan, query))
 
     def _scan(self, plan: Query, files: Sequence[BaseFile], logged: Sequence[FileSlice]) -> pa.RecordBatchReader:
@@ -295,7 +295,7 @@ def read_every_copy(
     """
     if not snapshot.state.config.is_partitioned:
         return snapshot.read(columns, filter, meta_columns=meta_columns)
-    plan = plan_query(snapshot._known_at.columns(), columns, filter, meta_columns=meta_columns)
+    plan = plan_query(snapshot.state.config, snapshot._known_at.columns(), columns, filter, meta_columns=meta_columns)
     slices = snapshot._slices(plan, "snapshot", by_keys=False)
     return snapshot._read(plan, *_plain_and_logged(slices, "snapshot"))
 
@@ -362,7 +362,7 @@ def scan_limited(
     if type(snapshot) is not Snapshot:  # what it adds to the rows of files is in its own scan
         whole = snapshot.scan(columns, filter, query, meta_columns=meta_columns)
         return pa.RecordBatchReader.from_batches(whole.schema, _first_rows(whole, limit))
-    plan = plan_query(snapshot._known_at.columns(), columns, filter, meta_columns=meta_columns)
+    plan = plan_query(snapshot.state.config, snapshot._known_at.columns(), columns, filter, meta_columns=meta_columns)
     files, logged = snapshot._files(plan, query)
 
     in_turn = scan_files_in_turn(snapshot, plan, files, logged)
@@ -399,7 +399,7 @@ def _first_rows(batches: Iterable[pa.RecordBatch], limit: int) -> Iterator[pa.Re
 def matching_slices(snapshot: Snapshot, filter: Filter = None, query: str = "snapshot") -> list[FileSlice]:
     """Return the file slices of a snapshot that may have matching rows; arguments as for ``Table.read``."""
     check_query_type(query)
-    return snapshot._slices(plan_query(snapshot.schema, None, filter, meta_columns=False), query)
+    return snapshot._slices(plan_query(snapshot.state.config, snapshot.schema, None, filter, meta_columns=False), query)
 
 
 def scan_slices(
@@ -413,7 +413,9 @@ def scan_slices(
 ) -> pa.RecordBatchReader:
     """Stream the rows of some file slices of a snapshot; arguments as for ``Table.read``."""
     check_query_type(query)
-    plan = plan_query(snapshot.client.at(snapshot._known).columns(), columns, filter, meta_columns=meta_columns)
+    plan = plan_query(
+        snapshot.state.config, snapshot.client.at(snapshot._known).columns(), columns, filter, meta_columns=meta_columns
+    )
     return snapshot._scan(plan, *_plain_and_logged(slices, query))
 
 
@@ -493,7 +495,7 @@ def plan_increment_read(
     last = None if end is None else bound_of(table_at, end, visible=True)
     table_at = table_at.client.at(with_archived_instants(table_at, first))
     increment = _planned_increment(table_at, first, last)
-    query = plan_query(table_at.schema(), None, filter, meta_columns=False)
+    query = plan_query(table_at.config, table_at.schema(), None, filter, meta_columns=False)
     then = table_at.state
     try:
         if increment.has_logs:
@@ -555,7 +557,9 @@ def read_planned_increment(
     Raises:
         SnapshotExpired: a file was cleaned away.
     """
-    requested_query = plan_query(client.at(plan.state).schema(), columns, filter, meta_columns=meta_columns)
+    requested_query = plan_query(
+        plan.state.config, client.at(plan.state).schema(), columns, filter, meta_columns=meta_columns
+    )
     query = replace(requested_query, condition=written_by(plan.commits, requested_query))
     plain, logged = _plain_and_logged(slices, "snapshot")
     with _explaining(client, plan.start):

@@ -88,7 +88,7 @@ class UncommittedSnapshot(Snapshot):
     ) -> pa.RecordBatchReader:
         """Stream rows in bounded memory; arguments as for ``Table.read``."""
         check_query_type(query)
-        plan = plan_query(self.schema, columns, filter, meta_columns=meta_columns)
+        plan = plan_query(self.state.config, self.schema, columns, filter, meta_columns=meta_columns)
         if not self.headers or query != "snapshot":
             return super().scan(columns, filter, query, meta_columns=meta_columns)
         changed = self._changed

@@ -587,7 +587,7 @@ def _named_columns(columns: object) -> tuple[str, ...]:
 
 def _chosen_groups(table_at: TableAt, where: Any) -> frozenset[GroupKey]:
     """Return the file groups that may have rows of a filter."""
-    query = plan_query(table_at.schema(), None, where, meta_columns=False)
+    query = plan_query(table_at.config, table_at.schema(), None, where, meta_columns=False)
     selected = select_slices(table_at, query, "snapshot")
     return frozenset((each.partition, each.file_id) for each in selected.slices)
 

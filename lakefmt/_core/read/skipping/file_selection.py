@@ -726,7 +726,7 @@ def explain_read(table_at: TableAt, filter: Filter, query: str) -> ReadReport:
     """
     check_query_type(query)
     table_at = table_at.client.at(covers_archived(table_at))
-    plan = plan_query(table_at.schema(), None, filter, meta_columns=False)
+    plan = plan_query(table_at.config, table_at.schema(), None, filter, meta_columns=False)
     selection = select_slices(table_at, plan, query, explained=True)
     steps = [step_of(name, slices) for name, slices in selection.steps]
     if plan.condition is not None and plan.condition.pruning is not None:
