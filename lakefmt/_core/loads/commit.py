@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, islice
+from itertools import chain
 from threading import Lock
 from typing import Final
 
@@ -190,8 +190,7 @@ class LoadTable:
         table_at = self.at()
         if append_layout(table_at.config.properties) is not None and load.operation == "upsert":
             raise InvalidInputError("the table has no record keys any more")
-        for table in islice(_fitted_parts(table_at, load, rows), 1):
-            _ = table.schema
+        next(iter(_fitted_parts(table_at, load, rows)), None)  # raises where it does not fit
 
     def commit(self, transaction: Transaction, load: TableLoad, rows: StagedParts) -> InstantTime | None:
         """Commit the rows of a transaction, unless the table has them; return the instant.
