@@ -42,13 +42,18 @@ class KnownColumns(NamedTuple):
 
     Attributes:
         numbers: of the columns, in their order.
-        names: of the columns.
+        columns: what they are.
         attributes: numbers up to this one had been given then; those that no column here has are of columns that were gone.
     """
 
     numbers: tuple[int, ...]
-    names: tuple[str, ...]
+    columns: tuple[ColumnRow, ...]
     attributes: int
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the columns."""
+        return tuple(column.name for column in self.columns)
 
 
 def numbers_of(
@@ -62,9 +67,10 @@ def numbers_of(
         catalog: all columns at some time after the event, in the order of their numbers; empty: the table is gone.
 
     Example:
-        >>> known = KnownColumns((1, 2), ("id", "a"), 2)
-        >>> catalog = [AttributeRow(n, ColumnRow(name, 23, -1), False, True) for n, name in ((1, "id"), (2, "c"), (3, "d"))]
-        >>> numbers_of([ColumnRow("id", 23, -1), ColumnRow("b", 23, -1)], known, catalog)  # renamed to b, and later to c
+        >>> id, a, b, c, d = (ColumnRow(name, 23, -1) for name in ("id", "a", "b", "c", "d"))
+        >>> known = KnownColumns((1, 2), (id, a), 2)
+        >>> catalog = [AttributeRow(number, column, False, True) for number, column in ((1, id), (2, c), (3, d))]
+        >>> numbers_of([id, b], known, catalog)  # renamed to b, and later to c
         (1, 2)
     """
     live = [each for each in catalog if each.is_sent]
@@ -91,34 +97,41 @@ def numbers_of(
 
 
 def changes_of_names(
-    known: KnownColumns | None, names: Sequence[str], numbers: tuple[int, ...] | None
+    known: KnownColumns | None, columns: Sequence[ColumnRow], numbers: tuple[int, ...] | None
 ) -> tuple[Mapping[str, str], str]:
     """Return which columns have other names than before, and why rows that are there have to be read again; "": they have not.
 
     Args:
         known: the columns before; None: they are not known, and all are taken for those of their names.
-        names: of the columns.
+        columns: that there are.
         numbers: of the columns; None: they are not known.
 
     Example:
-        >>> changes_of_names(KnownColumns((1, 2), ("a", "b"), 2), ["c", "b"], (1, 2))
+        >>> a, b, c = (ColumnRow(name, 23, -1) for name in ("a", "b", "c"))
+        >>> changes_of_names(KnownColumns((1, 2), (a, b), 2), [c, b], (1, 2))
         ({'a': 'c'}, '')
-        >>> changes_of_names(KnownColumns((1, 2), ("a", "b"), 2), ["a", "b"], (1, 3))
+        >>> changes_of_names(KnownColumns((1, 2), (a, b), 2), [a, b], (1, 3))
         ({}, "'b' is the name of a column that was dropped")
+        >>> changes_of_names(KnownColumns((1, 2), (a, b), 2), [a, ColumnRow("b", 20, -1)], (1, 2))
+        ({}, "'b' has another type, and may have other values")
     """
     if known is None:
         return {}, ""
     if numbers is None:
-        was, now = ", ".join(map(repr, known.names)), ", ".join(map(repr, names))
+        was, now = ", ".join(map(repr, known.names)), ", ".join(repr(column.name) for column in columns)
         return (
             {},
             f"the columns were {was} and are {now}, and others came or went since: which of them are the same is not known",
         )
-    had, has = dict(zip(known.numbers, known.names, strict=True)), dict(zip(numbers, names, strict=True))
-    renamed = {name: has[number] for number, name in had.items() if has.get(number, name) != name}
-    dropped = {name for number, name in had.items() if number not in has}
-    again = [name for number, name in has.items() if name in dropped]
+    had, has = dict(zip(known.numbers, known.columns, strict=True)), dict(zip(numbers, columns, strict=True))
+    renamed = {was.name: has[number].name for number, was in had.items() if has.get(number, was).name != was.name}
+    dropped = {was.name for number, was in had.items() if number not in has}
+    again = [now.name for now in has.values() if now.name in dropped]
     if again:
         return renamed, f"{again[0]!r} is the name of a column that was dropped"
-    computed = [name for number, name in has.items() if number not in had and number <= known.attributes]
-    return renamed, f"{computed[0]!r} was generated, and is in the log now" if computed else ""
+    computed = [now.name for number, now in has.items() if number not in had and number <= known.attributes]
+    if computed:
+        return renamed, f"{computed[0]!r} was generated, and is in the log now"
+    # ALTER ... TYPE ... USING computes values of which no event tells.
+    retyped = [now.name for number, now in has.items() if number in had and had[number][1:] != now[1:]]
+    return renamed, f"{retyped[0]!r} has another type, and may have other values" if retyped else ""

@@ -128,7 +128,9 @@ def encode_log_position(origin: Origin, position: LogPosition) -> dict[str, obje
     if position.leaves:
         value["leaves"] = [list(leaf) for leaf in position.leaves]
     if position.known is not None:
-        value["columns"] = [list(column) for column in zip(position.known.numbers, position.known.names, strict=True)]
+        value["columns"] = [
+            [n, *column] for n, column in zip(position.known.numbers, position.known.columns, strict=True)
+        ]
         value["attributes"] = position.known.attributes
     if position.progress is not None:
         value["snapshot"] = {"page": position.progress.page, "file": position.progress.file}
@@ -179,9 +181,10 @@ def _decode_columns(value: Mapping[str, Any]) -> KnownColumns | None:
     if columns is None:
         return None
     is_known = isinstance(columns, list) and all(isinstance(each, list) for each in columns)
-    if not is_known or not isinstance(attributes, int) or any([*map(type, each)] != [int, str] for each in columns):
+    types = [int, str, int, int]
+    if not is_known or not isinstance(attributes, int) or any([*map(type, each)] != types for each in columns):
         raise InvalidInputError(f"{shown(value)} is no position of PostgreSQL: its columns are none")
-    return KnownColumns(tuple(each[0] for each in columns), tuple(each[1] for each in columns), attributes)
+    return KnownColumns(tuple(each[0] for each in columns), tuple(ColumnRow(*each[1:]) for each in columns), attributes)
 
 
 #: A border at least so often.
@@ -233,7 +236,7 @@ class TrackedTable:
     def announce(self, shape: ColumnTypes) -> list[Event]:
         """Return what has to come before rows of a shape: rows of the shape before, and the change of columns."""
         numbers = None if shape.known is None else shape.known.numbers
-        renamed, reason = changes_of_names(self.known, shape.table.columns.names, numbers)
+        renamed, reason = changes_of_names(self.known, shape.columns, numbers)
         self.known = shape.known
         if self.shape is not None and self.shape.table == shape.table and not (renamed or reason):
             self.shape = shape
@@ -547,7 +550,7 @@ class PostgresRun:
         if numbers is None:
             return replace(shape, known=None)
         attributes = max((*numbers, 0 if known is None else known.attributes))
-        return replace(shape, known=KnownColumns(numbers, tuple(shape.table.columns.names), attributes))
+        return replace(shape, known=KnownColumns(numbers, tuple(shape.columns), attributes))
 
     def _relation(self, message: Relation) -> Iterator[Event]:
         name = SourceName(message.schema, message.name)

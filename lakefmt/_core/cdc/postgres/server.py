@@ -507,7 +507,7 @@ def _known(columns: Sequence[AttributeRow]) -> KnownColumns:
     """Return the columns that the log has, as the catalog tells them at one moment."""
     sent = [each for each in columns if each.is_sent]
     attributes = max((each.number for each in columns), default=0)
-    return KnownColumns(tuple(each.number for each in sent), tuple(each.column.name for each in sent), attributes)
+    return KnownColumns(tuple(each.number for each in sent), tuple(each.column for each in sent), attributes)
 
 
 #: Schemas of the server itself.
