@@ -43,8 +43,9 @@ FOUND = {
 #: own: test_undone_beside.py); a straddling log whose commit was archived (test_straddling.py); an id like a bucket's; a
 #: writer that went on behind its rollback, taken for a commit whose file is gone, and a plan of a clustering that came late,
 #: beside another one of the same file groups (test_frozen_and_archived.py); a clean that two processes executed, of which
-#: the second was told that it had been rolled back; a file of a process that lost a clustering, in the plan of the next one.
-FOUND_ONCE = (172, 220, 1089, 7145, 7302, 7822, 8436, 9017, 64650, 81048, 90625, 102636)
+#: the second was told that it had been rolled back; a file of a process that lost a clustering, in the plan of the next
+#: one; a write that listed the table when a clean had removed what it began with (test_frozen_and_archived.py, too).
+FOUND_ONCE = (172, 220, 1089, 7145, 7302, 7822, 8436, 9017, 64650, 81048, 90625, 102636, 113515)
 
 
 @pytest.mark.slow

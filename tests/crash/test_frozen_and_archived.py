@@ -359,3 +359,106 @@ def test_what_a_sleeper_puts_and_takes_back_is_in_no_read_and_blocks_no_plan(
 ) -> None:
     nights = (slept_beside_the_winner(kind, version, call, later, effect) for effect in itertools.count(1))
     assert sum(itertools.takewhile(lambda night: night is not None, nights)) > 3
+
+
+OVERTAKEN: dict[str, tuple[Callable[[Table], object], dict[str, int | None]]] = {
+    "upsert": (lambda t: t.upsert(rows(["a"], 7)), {"a": 7}),
+    "partial": (lambda t: t.upsert(rows(["a"], 7), partial=True), {"a": 7}),
+    "delete": (lambda t: t.delete(["a"]), {"a": None}),
+    "filter": (lambda t: t.delete("id = 'a'"), {"a": None}),
+    "update": (lambda t: t.update("id = 'a'", {"v": 7}), {"a": 7}),
+    "merge": (lambda t: t.merge(rows(["a"], 7), on=["id", "p"]).when_matched(update="all").execute(), {"a": 7}),
+}
+
+
+class PausedWrite:
+    """A write of another process that sleeps before an effect until it is woken."""
+
+    def __init__(self, url: str, write: Callable[[Table], object], at: int) -> None:
+        self._reached, self._go = threading.Event(), threading.Event()
+        store = SleepingStore(MemoryStore(url.removeprefix("memory://")), {at: self._sleep})
+        table = Table(TableClient(store, dict(MANY), metadata_listing=ListingByMetadata()))
+        self.succeeded = False
+
+        def run() -> None:
+            with suppress(LakefmtError):
+                write(table)
+                self.succeeded = True
+
+        self._thread = threading.Thread(target=run)
+        self._thread.start()
+        self._reached.wait()
+
+    def _sleep(self) -> None:
+        self._reached.set()
+        self._go.wait()
+
+    def wake(self) -> None:
+        """Let it go on to its end."""
+        self._go.set()
+        self._thread.join()
+
+
+#: Older writes: what they do to a table of which type, and what its rows are then.
+SLOW: dict[str, tuple[str, Callable[[Table], object], dict[str, int]]] = {
+    "upsert": ("cow", lambda t: t.upsert(rows(["b"], 2)), {"b": 2}),
+    "overwrite": ("mor", lambda t: t.insert_overwrite(rows(["a", "b"], 2)), {"a": 2, "b": 2}),
+    "compact": ("mor", CALLS["compact"], {}),
+}
+
+
+def overtaken(older: str, version: int, call: str, at: int) -> bool | None:
+    """Begin a write beside an older one, and before an effect of it complete that and clean what the write began with.
+
+    Returns:
+        Whether the older one completed; None: there was no such effect.
+    """
+    table_type, slow_write, slow_changes = SLOW[older]
+    table = lakefmt.create_table(
+        f"memory://overtaken-{next(NUMBERS)}",
+        schema=SCHEMA,
+        record_key="id",
+        partition_by="p",
+        table_type=table_type,
+        table_version=version,
+        options=MANY,
+    )
+    table.insert(rows(["a", "b"], 1))
+    if older == "compact":
+        table.upsert(rows(["a", "b"], 1))
+    url = table.client.store.url
+    slow = PausedWrite(url, slow_write, 4)
+    for value in range(3):
+        table.upsert(rows(["z"], value, "z"))  # cleans count commits by their requested times
+    nights: list[bool] = []
+
+    def complete_and_clean() -> None:
+        slow.wake()
+        table.clean(options=KEEP_ONE)
+
+    write, changed = OVERTAKEN[call]
+    night = {at: lambda: nights.append(in_another_thread(complete_and_clean))}
+    store = SleepingStore(MemoryStore(url.removeprefix("memory://")), night)
+    error = None
+    try:
+        write(Table(TableClient(store, dict(MANY), metadata_listing=ListingByMetadata())))
+    except LakefmtError as failed:
+        error = failed
+    slow.wake()
+    slow_changed = slow_changes if slow.succeeded else {}
+    expected = {"a": 1, "b": 1, **slow_changed, **(changed if error is None else {})}
+    outcomes = [expected, {**expected, **slow_changed}]  # one behind the other
+    read = sorted((row["p"] + row["id"], row["v"]) for row in lakefmt.open_table(url).read().to_pylist())
+    allowed = [sorted((p + key, v) for p in "xy" for key, v in each.items() if v is not None) for each in outcomes]
+    assert read[:-1] in allowed, (at, error)
+    return slow.succeeded if nights else None
+
+
+@pytest.mark.parametrize("version", [6, 8])
+@pytest.mark.parametrize("older", SLOW)
+@pytest.mark.parametrize("call", OVERTAKEN)
+def test_a_write_whose_files_were_cleaned_before_it_listed_them_stores_no_key_twice(
+    older: str, version: int, call: str
+) -> None:
+    nights = (overtaken(older, version, call, effect) for effect in itertools.count(1))
+    assert sum(itertools.takewhile(lambda night: night is not None, nights)) > 1

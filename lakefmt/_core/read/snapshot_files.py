@@ -29,6 +29,7 @@ __all__ = [
     "lost_files",
     "pinned_slices",
     "record_of_clean",
+    "unseen_cleans",
 ]
 
 #: Larger than every instant time.
@@ -167,7 +168,7 @@ def _later_cleans(table_at: TableAt, state: TableState, end: str | None) -> _Cle
     Cleans that were complete in the state are harmless, unless the state is older than what they
     retain.
     """
-    unseen = _unseen_cleans(table_at, state)
+    unseen = unseen_cleans(table_at, state)
     since = state.timeline.bound or end
     first = min(filter(None, (state.timeline.bound, _first_left_out(state.timeline, end))), default=None)
     if since is None or first is None:
@@ -177,7 +178,7 @@ def _later_cleans(table_at: TableAt, state: TableState, end: str | None) -> _Cle
     return [(clean, record) for clean, record in past if clean.time not in times] + unseen
 
 
-def _unseen_cleans(table_at: TableAt, state: TableState) -> _Cleans:
+def unseen_cleans(table_at: TableAt, state: TableState) -> _Cleans:
     """Return the cleans that were not complete in the state; of those that are archived by now the archive tells."""
     before = state.timeline
     seen = before.completed_of(Action.CLEAN)

@@ -56,6 +56,10 @@ class Reason(enum.Enum):
         "let writers work on partitions or keys of their own, or allow more of "
         "hoodie.write.num.retries.on.conflict.failures",
     )
+    CLEANED = (
+        "completed meanwhile, and a clean removed what this write began with in the same file groups",
+        "retain more commits (hoodie.clean.commits.retained) than complete while a write runs",
+    )
     KEYS = (
         "completed meanwhile and added the same keys in other file groups",
         "let one writer alone bring a key, or allow more of hoodie.write.num.retries.on.conflict.failures",

@@ -64,6 +64,7 @@ from lakefmt._core.write.commit.transaction import (
     PendingWrite,
     abort_instant,
     begin_instant,
+    check_saw_all,
     complete_instant,
     concurrency_of,
     plan_instant,
@@ -673,7 +674,10 @@ class WriteTransaction:
         """Commit; when there are no files and nothing to remember, abort and return None."""
         if statuses or self.context.keeps_empty or self._pending.entries is not None:
             return self.commit(statuses)
-        self.abort()
+        try:
+            check_saw_all(self._pending)
+        finally:
+            self.abort()
         return None
 
     def abort(self) -> None:

@@ -20,6 +20,7 @@ from lakefmt._core.filegroups.pending_plans import PLANNING, groups_left_behind,
 from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableState
 from lakefmt._core.formats.names import parse_base_file, parse_log_file
 from lakefmt._core.index import IndexKeys, choose_index, key_files, locate_everywhere, open_index
+from lakefmt._core.read.snapshot_files import cleaned_files, unseen_cleans
 from lakefmt._core.schema import avro_to_arrow, evolve
 from lakefmt._core.storage.parallel import map_concurrently
 from lakefmt._core.timeline.commit import CommitMetadata
@@ -48,6 +49,7 @@ __all__ = [
     "Footprint",
     "UpdateStrategy",
     "check_early",
+    "check_not_cleaned",
     "clustered_groups",
     "resolve_conflicts",
     "update_strategy",
@@ -246,6 +248,7 @@ def resolve_conflicts(
         for other, commit in other_commits
     ]
     findings += _findings_of_plans(write_at, changes, context.instant, begun)
+    findings.append(_finding_of_cleans(write_at, begun, other_commits))
     undecided = _separated_by_keys(footprint, [each for each in findings if each is not None], dict(other_commits))
     finding = _certain_finding(client, footprint, undecided, filters=write_at.config.populate_meta_fields)
     finding = finding or _brought_in_logs(write_at, footprint, dict(other_commits))
@@ -307,6 +310,51 @@ def _findings_of_plans(
             )
             newly = (pending.time, pending.action) not in planned_before
             yield check_plan_conflict(changes, pending, planned, newly=newly, layout=table_at.timeline.layout)
+
+
+def check_not_cleaned(write_at: WriteAt, context: WriteContext, begun: TableState) -> None:
+    """Refuse a write that found nothing to change where a clean removed what it began with.
+
+    Args:
+        write_at: the table as it is now.
+        context: the write.
+        begun: the state that it builds upon.
+
+    Raises:
+        CommitConflict: it may not have seen rows that are there.
+    """
+    commits = [(other, write_at.commit_metadata(other)) for other in _commits_since(write_at, begun)[0]]
+    finding = _finding_of_cleans(write_at, begun, commits)
+    if finding is not None:
+        raise _conflict_error(write_at, context, finding)
+
+
+def _finding_of_cleans(
+    write_at: WriteAt, begun: TableState, commits: Iterable[tuple[Instant, CommitMetadata]]
+) -> ConflictFinding | None:
+    """Return the conflict with a commit that changed a file group of which a clean removed what the write began with.
+
+    The write may have listed the table when the old file was gone and the new one did not count for it, and taken the keys in
+    them for new ones, or for ones that are not stored.
+    """
+    changed: dict[Group, Instant] = {}
+    for other, commit in commits:
+        replaced = [(partition, each) for partition, ids in commit.replaced_file_ids.items() for each in ids]
+        changed |= dict.fromkeys([*((s.partition_path, s.file_id) for s in commit.stats), *replaced], other)
+    begun_at = write_at.client.at(begun)
+    for _, record in unseen_cleans(write_at, begun):
+        for file in cleaned_files(record)[0]:
+            group = file.partition, file.file_id
+            if group in changed and not _has_newer_file(begun_at, group, file.instant):
+                return ConflictFinding(Verdict.REBASE, Reason.CLEANED, changed[group], (group,))
+    return None
+
+
+def _has_newer_file(table_at: TableAt, group: Group, instant: InstantTime) -> bool:
+    """Return whether a file group has a newer file than that of an instant, at the moment of a state."""
+    newer = [commit for commit in table_at.timeline.commits if commit.time > instant]
+    stats = (stat for commit in newer for stat in table_at.commit_metadata(commit).stats)
+    return any((stat.partition_path, stat.file_id) == group and not stat.log_files for stat in stats)
 
 
 def _separated_by_keys(

@@ -57,7 +57,13 @@ from lakefmt._core.values import (
     WriteOperation,
     WriteStat,
 )
-from lakefmt._core.write.commit.conflict_resolution import WRITER, Footprint, resolve_conflicts, withdraw_for_overwrite
+from lakefmt._core.write.commit.conflict_resolution import (
+    WRITER,
+    Footprint,
+    check_not_cleaned,
+    resolve_conflicts,
+    withdraw_for_overwrite,
+)
 from lakefmt._core.write.commit.key_stats import (
     KEY_HASHES_ENTRY,
     KEY_RANGES_ENTRY,
@@ -85,6 +91,7 @@ __all__ = [
     "abort_instant",
     "begin_instant",
     "check_pending",
+    "check_saw_all",
     "complete_instant",
     "concurrency_of",
     "notify_callbacks",
@@ -492,6 +499,17 @@ def _requested_body(action: Action, operation: WriteOperation) -> bytes:
     # By the operation other writers see that a pending instant may hide file groups without writing a file.
     nothing = {"operationType": operation.name, "clusteringPlan": None, "extraMetadata": None, "version": 1}
     return encode_body(BodyKind.REQUESTED_REPLACE, nothing)
+
+
+def check_saw_all(write: PendingWrite) -> None:
+    """Refuse a write that found nothing to change and may not have seen all rows.
+
+    Raises:
+        CommitConflict: a clean removed files that it began with, and newer ones of other writers did not count for it.
+    """
+    config = write.state.config
+    now = TableState(config, write.write_client.timeline(config).load())
+    check_not_cleaned(write.write_client.at(now), write.context, write.based_on or write.state)
 
 
 def complete_instant(
