@@ -148,6 +148,8 @@ def restore_sessions() -> None:
 
 
 _FORMAT: Final = "lakefmt"
+#: A mode that Spark has under another name, too.
+_SPARK_MODES: Final = {"default": "error"}
 _MAKES_TABLE: Final = re.compile(r"\b(create|replace)\b.*\btable\b.*\busing\b.*\blakefmt\b", re.IGNORECASE | re.DOTALL)
 _CATALOG_PLANS: Final = ("CreateTable", "CreateTableAsSelect", "ReplaceTable", "ReplaceTableAsSelect")
 _PARTITION_OPTIONS: Final = ("hoodie.datasource.write.partitionpath.field", "hoodie.table.partition.fields")
@@ -349,7 +351,8 @@ def _saving(_: str, original: _Method) -> _Method:
         )
         table_path, settings = _path_and_options(memory, path, options)
         _partition_by(settings, columns)
-        write_dataframe(_rows_of(self), table_path, mode or memory.said.get("mode") or "error", **settings)
+        given = str(mode or memory.said.get("mode") or "error").lower()  # Spark takes names in any letters
+        write_dataframe(_rows_of(self), table_path, _SPARK_MODES.get(given, given), **settings)
         return None
 
     return save

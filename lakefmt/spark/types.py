@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.types as pt
 
+from lakefmt._core.arguments import Raised, run_foreign
 from lakefmt._core.values import META_COLUMNS
 from lakefmt._core.write.ingest import STORED_KEY
 from lakefmt.errors import UnsupportedFeature
@@ -39,14 +40,19 @@ def dataframe_schema(schema: StructType, zoneless: str = "refuse", *, stored_key
         stored_keys: keep the meta columns that tell a stored row again.
 
     Raises:
-        UnsupportedFeature: a column holds times without a zone.
+        UnsupportedFeature: a column holds times without a zone, or values of a type that Arrow does not have.
     """
     from pyspark.sql.pandas.types import to_arrow_schema
 
     # Releases from 4.2 on ask for the zone of timestamps, older ones always take UTC.
     zone: dict[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
     left = [name for name in META_COLUMNS if not (stored_keys and name in STORED_KEY)]
-    rows = table_schema(to_arrow_schema(schema, **zone), left)
+    arrow_schema = run_foreign(lambda: to_arrow_schema(schema, **zone))
+    if isinstance(arrow_schema, Raised):  # types without a counterpart, such as intervals of months
+        raise UnsupportedFeature(
+            f"Arrow cannot hold a column of the DataFrame: {arrow_schema.error}"
+        ) from arrow_schema.error
+    rows = table_schema(arrow_schema, left)
     named = [field.name for field in rows if _holds_zoneless(field.type)]
     if named and zoneless == "refuse":
         raise UnsupportedFeature(

@@ -318,11 +318,15 @@ def registered(spark: SparkSession, root: Path) -> dict[str, Any]:
         frame.write.format("lakefmt").options(**OPTIONS).save(path)
         again = refusal(lambda: frame.write.format("lakefmt").options(**OPTIONS).save(path))
         frame.write.format("lakefmt").options(**OPTIONS).mode("ignore").save(path)
+        default = refusal(lambda: frame.write.format("lakefmt").options(**OPTIONS).mode("Default").save(path))
+        frame.write.format("lakefmt").options(**OPTIONS).mode("Ignore").save(path)
+        frame.write.format("lakefmt").options(**OPTIONS).mode("OverWrite").save(path)
         frame.write.format("parquet").mode("overwrite").save(plain)
         written = lakefmt_spark.last_commit(path)
         answers = {
             "rows": spark.read.format("lakefmt").load(path).count(),
             "again": again,
+            "default": default,
             "partition_by": [
                 refusal(
                     lambda column=column: frame.write.partitionBy(column).format("lakefmt").mode("append").save(path)
@@ -361,8 +365,11 @@ def functions(spark: SparkSession, root: Path) -> dict[str, Any]:
         "ways": ["parquet" in plan_of(read), "parquet" in plan_of(by_tasks), whole[0] == whole[1], len(whole[0])],
         "chosen": rows_of(chosen, "id"),
         "lacking": refusal(lambda: lakefmt_spark.write(lacking, path, **OPTIONS)),
+        "months": refusal(lambda: lakefmt_spark.write(frame.selectExpr("*", "interval 1 month as m"), path, **OPTIONS)),
     }
-    lakefmt_spark.write(lacking, path, **OPTIONS, **{"hoodie.datasource.write.reconcile.schema": True})
+    filling = {**OPTIONS, "hoodie.datasource.write.reconcile.schema": True}
+    answers["letters"] = refusal(lambda: lakefmt_spark.write(lacking.selectExpr("*", "1.5D as V"), path, **filling))
+    lakefmt_spark.write(lacking, path, **filling)
     answers["filled"] = rows_of(lakefmt_spark.read(spark, path).where("ts = 9"), "id", "v", "day")
     spark.conf.unset("lakefmt.spark.workers.release")
     with patch.object(lakefmt_spark.workers, "__version__", "9.9.9"):

@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import pickle
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -497,6 +498,61 @@ def followed(spark: Any, root: Path) -> dict[str, Any]:
     return answers
 
 
+#: Tables of which a key is one row of its partition, or of the whole table; several times of one day make one partition path.
+MOVES: dict[str, dict[str, str]] = {
+    "by partition": {"hoodie.datasource.write.partitionpath.field": "city"},
+    "logs": {
+        "hoodie.datasource.write.partitionpath.field": "city",
+        "hoodie.datasource.write.table.type": "MERGE_ON_READ",
+    },
+    "global": {"hoodie.datasource.write.partitionpath.field": "city", "hoodie.index.type": "GLOBAL_BLOOM"},
+    "by day": {
+        "hoodie.datasource.write.partitionpath.field": "at",
+        "hoodie.datasource.write.keygenerator.class": "org.apache.hudi.keygen.TimestampBasedKeyGenerator",
+        "hoodie.keygen.timebased.timestamp.type": "UNIX_TIMESTAMP",
+        "hoodie.keygen.timebased.output.dateformat": "yyyy-MM-dd",
+    },
+}
+
+
+def moved(spark: Any, root: Path) -> dict[str, Any]:
+    """Rows change their partitions, several times in a batch, and come in any order; a dictionary says what is left."""
+    chance, seq, now = random.Random(20_261), itertools.count(), dict[str, dict[str, Any]]()
+    for number in range(3):
+        changes: list[dict[str, Any]] = []
+        for _ in range(20):
+            key, at = chance.choice("abcde"), chance.randrange(3) * 86_400 + chance.randrange(3)
+            old, new = now.pop(key, None), {"id": key, "city": f"c{at // 86_400}", "at": at, "v": chance.randrange(100)}
+            if old is None:
+                changes.append({"op": "+I", **new, "seq": next(seq)})
+            elif chance.random() < 0.4:
+                changes.append({"op": "-D", **old, "seq": next(seq)})
+                continue
+            else:
+                one_order = next(seq)  # the rows before and after an update may have one
+                changes += [{"op": "-U", **old, "seq": one_order}, {"op": "+U", **new, "seq": one_order}]
+            now[key] = new
+        chance.shuffle(changes)
+        feed(root / "moved-in", number, changes)
+    named = {"hoodie.table.name": "moved", "hoodie.datasource.write.streaming.retry.count": "1"}
+    kinds = {"record_key": "id", "row_kind_column": "op", "order_column": "seq"}
+    sinks = [lakefmt_spark.change_batch(str(root / f"moved {name}"), **kinds, **named, **MOVES[name]) for name in MOVES]
+
+    def apply(df: Any, number: int) -> None:
+        for sink in sinks:
+            sink(df, number)
+
+    schema = "op string, id string, city string, at long, v long, seq long"
+    stream = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).json(str(root / "moved-in"))
+    answers: dict[str, Any] = {"failed": run(stream.writeStream.foreachBatch(apply), root / "moved-checkpoint")}
+    answers["expected"] = sorted([key, row["v"]] for key, row in now.items())
+    answers["kept"] = {name: kept(str(root / f"moved {name}")) for name in MOVES}
+    lost = {"op": "-D", "id": "a", "city": None, "at": None, "v": None, "seq": next(seq)}
+    feed(root / "moved-in", 3, [lost])
+    answers["placeless"] = run(stream.writeStream.foreachBatch(sinks[0]), root / "moved-checkpoint")
+    return answers
+
+
 def kept(path: str) -> list[list[Any]]:
     """Return the rows of a table of changes."""
     return sorted(
@@ -532,5 +588,5 @@ def forget(checkpoint: Path, batch: int) -> None:
     done.with_name(f".{done.name}.crc").unlink(missing_ok=True)
 
 
-SCENARIOS = (sinks, sources, offsets, services, clustering, followed)
+SCENARIOS = (sinks, sources, offsets, services, clustering, followed, moved)
 WITH_HUDI = (takeovers,)

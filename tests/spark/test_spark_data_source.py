@@ -118,6 +118,7 @@ def check_functions_and_registration(told: dict[str, dict]) -> None:
     """Compare what a release answers."""
     modes, functions = told["registered"], told["functions"]
     assert "TableExists" in modes["again"]
+    assert "TableExists" in modes["default"]
     same, other = modes["partition_by"]
     assert same == "nothing was raised"
     assert "partition" in other
@@ -133,6 +134,8 @@ def check_functions_and_registration(told: dict[str, dict]) -> None:
     assert functions["ways"] == [True, False, True, 30]
     assert functions["chosen"] == [["k22"], ["k25"], ["k28"]]
     assert "lack the table's columns v, list" in functions["lacking"]
+    assert "rename V as v" in functions["letters"]
+    assert "UnsupportedFeature: Arrow cannot hold" in functions["months"]
     assert functions["filled"] == [["k9", None, "2026-01-02"]]
     assert "Spark's workers run lakefmt 0.1.0, this process 9.9.9" in functions["release"]
     assert functions["after"] == 30

@@ -187,6 +187,14 @@ def test_changes_with_row_kinds_become_a_table(pyspark_4):
     assert "no kind of a row: SIDEWAYS" in told["odd kind"]
 
 
+def test_changes_move_rows_between_partitions(pyspark_4):
+    """The row before an update names the partition that a row leaves; a delete that names none is refused."""
+    told = pyspark_4["moved"]
+    assert told["kept"] == dict.fromkeys(("by partition", "logs", "global", "by day"), told["expected"]), told["failed"]
+    assert len(told["expected"]) > 1
+    assert "does not tell its partition (city)" in told["placeless"]
+
+
 def test_envelopes_of_debezium_become_a_table(pyspark_4):
     told = pyspark_4["followed"]
     assert told["debezium"] == [["b", 5], ["z", 3]], told["failed"]

@@ -15,6 +15,8 @@ import enum
 import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from lakefmt import Table
@@ -35,7 +37,7 @@ from lakefmt.errors import (
 from lakefmt.spark.options import SparkWriteOptions, WriteCall, option_texts, parse_write_options
 from lakefmt.spark.services import CLUSTER_INLINE, INLINE, SCHEDULE, SCHEDULE_CLUSTERING, StreamServices
 from lakefmt.spark.writing.commit import existing_table
-from lakefmt.spark.writing.dataframe import write_dataframe, write_few_rows
+from lakefmt.spark.writing.dataframe import partition_columns_apart, write_dataframe, write_few_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -588,7 +590,8 @@ def change_batch(
 ) -> ChangeSink:
     """Return a function for ``foreachBatch`` that applies the changes of every batch to a table in one commit, exactly once.
 
-    The table has the column ``_hoodie_is_deleted``, as Hudi's tables whose rows are deleted by upserts.
+    The table has the column ``_hoodie_is_deleted``, as Hudi's tables whose rows are deleted by upserts. Unless its index is
+    global, a row that leaves its partition is deleted there by the row before the update, and deletes name their partition.
 
     Args:
         path: the table; the first batch with rows creates it if there is none.
@@ -629,6 +632,7 @@ class ChangeSink:
     def __init__(self, sink: StreamSink, keys: tuple[str, ...], row_kind_column: str, order_column: str | None) -> None:
         self.sink, self.keys = sink, keys
         self.row_kind_column, self.order_column = row_kind_column, order_column
+        self._partition_columns: Sequence[str] | None = None  # not known before the first batch
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Apply a batch; skip it if the table has it already.
@@ -636,11 +640,22 @@ class ChangeSink:
         Raises:
             LakefmtError: the batch could not be written; nothing of it is visible.
         """
-        self.sink(last_changes(df, self.keys, self.row_kind_column, self.order_column), batch_id)
+        if self._partition_columns is None:
+            rows = last_changes(df, self.keys, self.row_kind_column, self.order_column)
+            self._partition_columns = partition_columns_apart(rows, self.sink.path, self.sink.write_options)
+        partitions = self._partition_columns
+        self.sink(
+            last_changes(df, self.keys, self.row_kind_column, self.order_column, partition_by=partitions), batch_id
+        )
 
 
 def last_changes(
-    df: DataFrame, record_key: str | Sequence[str], row_kind_column: str = _KIND, order_column: str | None = None
+    df: DataFrame,
+    record_key: str | Sequence[str],
+    row_kind_column: str = _KIND,
+    order_column: str | None = None,
+    *,
+    partition_by: str | Sequence[str] = (),
 ) -> DataFrame:
     """Return the last change of each key, with ``_hoodie_is_deleted`` in place of the row kind.
 
@@ -649,6 +664,8 @@ def last_changes(
         record_key: the column or columns that make a row's key.
         row_kind_column: what happened to each row; text that is no row kind fails the query.
         order_column: a larger value came later; None: rows came in the order of the DataFrame.
+        partition_by: the columns that make the partition of a table whose keys are unique within a partition alone. A row whose
+            partition changes is deleted in the one that the row before names; deletes without a partition fail the query.
 
     Example:
         >>> def deletes(df):  # a DataFrame with a column of row kinds
@@ -659,6 +676,7 @@ def last_changes(
 
     text_argument(row_kind_column, "row_kind_column")
     keys = [record_key] if isinstance(record_key, str) else list(record_key)
+    partitions = [partition_by] if isinstance(partition_by, str) else list(partition_by)
     row_kind = F.upper(F.trim(F.col(row_kind_column).cast("string")))
     deletes = _is_one_of(row_kind, _DELETING)
     known = deletes | _is_one_of(row_kind, [each for each in RowKind if each not in _DELETING])
@@ -668,8 +686,16 @@ def last_changes(
         _ORDER, order
     )
     # Of a row before an update and the row after it with one order the latter counts.
-    latest = Window.partitionBy(*keys).orderBy(F.col(_ORDER).desc(), F.col(IS_DELETED).asc())
-    ranked = ordered.withColumn(_RANK, F.row_number().over(latest)).where(F.col(_RANK) == 1)
+    latest = Window.partitionBy(*keys, *partitions).orderBy(F.col(_ORDER).desc(), F.col(IS_DELETED).asc())
+    # Several values of a column may make one partition path: all rows of a key go to one task, the last change at the end.
+    spread = ordered.repartition(*keys) if partitions else ordered
+    ranked = spread.withColumn(_RANK, F.row_number().over(latest)).where(F.col(_RANK) == 1)
+    if partitions:
+        ranked = ranked.sortWithinPartitions(*keys, F.col(_ORDER).asc(), F.col(IS_DELETED).desc())
+        text = f"a row that is deleted does not tell its partition ({', '.join(partitions)})"
+        lost = F.col(IS_DELETED) & reduce(or_, [F.col(name).isNull() for name in partitions])
+        is_deleted = F.when(lost, F.raise_error(F.lit(text)).cast("boolean")).otherwise(F.col(IS_DELETED))
+        ranked = ranked.withColumn(IS_DELETED, is_deleted)
     return ranked.drop(_RANK, _ORDER, row_kind_column)
 
 

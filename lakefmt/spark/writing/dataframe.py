@@ -41,6 +41,7 @@ __all__ = [
     "explain_write",
     "last_commit",
     "merge_dataframe",
+    "partition_columns_apart",
     "rows_schema",
     "shape_rows",
     "write_dataframe",
@@ -156,7 +157,9 @@ def rows_schema(schema: StructType, call: WriteCall, table: Table | None) -> pa.
 def _with_lacking_columns(df: DataFrame, stored: pa.Schema) -> DataFrame:
     from pyspark.sql.functions import lit
 
-    lacking = {field.name: field.dataType for field in spark_types(stored) if field.name not in df.columns}
+    # Spark takes a name in other letters for the column that is there, and would replace its values; the write refuses such a name.
+    held = {name.lower() for name in df.columns}
+    lacking = {field.name: field.dataType for field in spark_types(stored) if field.name.lower() not in held}
     return df.withColumns({name: lit(None).cast(data_type) for name, data_type in lacking.items()}) if lacking else df
 
 
@@ -302,6 +305,23 @@ def _collect_and_write(
     if rows.num_rows:
         _remember_result(path, write_few_and_commit(table, "append", call, [rows]))
     return FewRows(rows.num_rows, rows.nbytes)
+
+
+def partition_columns_apart(df: DataFrame, path: str, options: Mapping[str, str]) -> Sequence[str]:
+    """Return the columns by which a table tells rows of one key apart (:attr:`SparkWrite.partition_columns`).
+
+    Args:
+        df: the rows of an upsert.
+        path: the table; where there is none, it is the one that the write would create.
+        options: of the write.
+    """
+    texts = option_texts(dict(options))
+    limits, sort = take_limits(texts), take_sort(texts)
+    call = parse_write_options(texts)
+    table = existing_table(path, call)
+    df, schema = shape_rows(df, call, table)
+    with closing(SparkWrite(df, path, "append", schema, call, limits, table, sort)) as write:
+        return write.partition_columns
 
 
 def explain_write(
