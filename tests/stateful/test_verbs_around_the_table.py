@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakefmt
+from lakefmt import lowlevel
 from lakefmt._core.read.skipping import file_selection
 from lakefmt.errors import LakefmtError, SnapshotExpired
 from tests.example_counts import examples
@@ -505,4 +506,24 @@ def test_the_commit_that_made_the_metadata_table_is_rolled_back(version: int) ->
     assert table.index.list()
     table.rollback(last)
     assert table.read()["a"].to_pylist() == [2]
+    assert table.index.check().is_clean
+
+
+@pytest.mark.parametrize("version", [6, 8, 9])
+def test_a_write_that_is_given_up_after_the_metadata_table_was_made_is_in_no_listing(version: int) -> None:
+    together = {
+        **OPTIONS,
+        "hoodie.write.concurrency.mode": "optimistic_concurrency_control",
+        "hoodie.write.lock.provider": "org.apache.hudi.client.transaction.lock.InProcessLockProvider",
+        "hoodie.cleaner.policy.failed.writes": "LAZY",
+        "hoodie.client.heartbeat.tolerable.misses": 2,
+    }
+    table = small(version, "mor", indexes=[], options=together)
+    table.upsert(rows("x", "a", 1))
+    slow = lowlevel.begin_write(table)
+    for assignment, batches in lowlevel.assign(slow, rows("x", "a", 2)):
+        lowlevel.write_files(slow, assignment, batches)
+    table.index.create("column_stats")
+    lowlevel.abort(slow)
+    assert table.read()["a"].to_pylist() == [1]
     assert table.index.check().is_clean
