@@ -215,12 +215,14 @@ class MetadataTableObserver:
         table = MetadataTable.at(self.client.store, config, pending.timeline, metadata_timeline)
         keys = pa.array([partition_identifier(path).encode() for path in logs], pa.binary())
         entries = listed_files(table.lookup(PartitionKind.FILES.value, keys))
-        listed = {*zip(entries["key"].cast(pa.string()).to_pylist(), entries["name"].to_pylist(), strict=True)}
-        found = {
-            path: [name for name in names if (partition_identifier(path), name) in listed]
-            for path, names in logs.items()
-        }
-        return {path: names for path, names in found.items() if names}
+        listed = pc.binary_join_element_wise(entries["key"].cast(pa.string()), entries["name"], "/")
+        found: dict[str, list[str]] = {}
+        for path, names in logs.items():
+            paths = pa.array([f"{partition_identifier(path)}/{name}" for name in names], pa.string())
+            is_listed = pc.is_in(paths, value_set=listed.combine_chunks()).to_numpy(zero_copy_only=False)
+            if is_listed.any():
+                found[path] = list(compress(names, is_listed))
+        return found
 
     def _collector(
         self,
