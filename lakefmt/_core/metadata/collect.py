@@ -7,7 +7,9 @@ has just put on a store is not read again (:func:`written_ranges`).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import cached_property
 from threading import Lock
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -31,6 +33,7 @@ from lakefmt._core.metadata.records import MetadataRecord
 from lakefmt._core.metadata.statistics import ColumnRange, footer_ranges, leaf_values, merged_ranges, row_ranges
 from lakefmt._core.metadata.updates import DataFile
 from lakefmt._core.schema import reconcile, with_meta_columns
+from lakefmt._core.schema.history import parse_internal_schema
 from lakefmt._core.schema.types import field_at
 from lakefmt._core.sorting.written_keys import WrittenKeys
 from lakefmt._core.storage.api import ObjectInfo, ObjectStore, SupportsWrittenFooters
@@ -38,6 +41,9 @@ from lakefmt._core.timeline.commit import CommitMetadata
 from lakefmt._core.timeline.instant import parse_instant_time
 from lakefmt._core.timeline.timeline import Timeline
 from lakefmt._core.values import IS_DELETED, RECORD_KEY, InstantTime, PartitionPath
+
+if TYPE_CHECKING:
+    from lakefmt._core.schema.column_ids import ColumnIds
 
 __all__ = [
     "FactCollector",
@@ -119,6 +125,7 @@ class FactCollector:
         known_files: returns the files of data partitions without listing them; None: they are to be listed.
         time_zone: in which expression indexes read times.
         stored_only: a log has no statistics of columns that its rows were written without, as base files have none.
+        internal_schema: the columns and their ids with the instant; None: it changes none.
     """
 
     client: TableClient
@@ -136,6 +143,7 @@ class FactCollector:
     known_files: KnownFiles | None = None
     time_zone: str = "UTC"
     stored_only: bool = False
+    internal_schema: str | None = None
 
     def __post_init__(self) -> None:
         self._schema = with_meta_columns(self.schema)
@@ -158,7 +166,18 @@ class FactCollector:
 
     @property
     def _virtual_columns(self) -> VirtualColumns | None:
-        return virtual_columns_of(self.before.config, self.schema, self.before_at.column_ids())
+        return virtual_columns_of(self.before.config, self.schema, self._column_ids)
+
+    @cached_property
+    def _column_ids(self) -> ColumnIds | None:
+        """The columns by id, with the instant: a column that it adds is none of that name in older files."""
+        history = self.before_at.schema_history()
+        if history is None or self.internal_schema is None:
+            return self.before_at.column_ids()
+        from lakefmt._core.schema.column_ids import ColumnIds  # few tables are altered
+
+        latest = parse_internal_schema(self.internal_schema, f"the columns of {self.time}")
+        return self.before_at.column_ids() if latest == history.latest else ColumnIds(history.with_schema(latest))
 
     def _top(self, name: str) -> str:
         """Return the column that a column or nested field is in."""
@@ -241,7 +260,7 @@ class FactCollector:
 
     def _kept_ranges(self, file: BaseFile) -> Mapping[str, ColumnRange]:
         """Return the statistics of a base file, which are kept for the next instant: files never change."""
-        ids = self.before_at.column_ids()
+        ids = self._column_ids
         # A column of the same name is another one after it was dropped and added again.
         columns = (*self.columns, "" if ids is None else str(ids.history.latest.version))
         cached_statistics = _kept_statistics(self.client.reader)
@@ -277,7 +296,9 @@ class FactCollector:
             columns = list(dict.fromkeys(map(self._top, indexed)))
             stored = self.client.reader.completing(virtual).rows(file, columns)
             named = pa.schema([self._schema.field(name) for name in columns])
-            return row_ranges(reconcile(stored, named), indexed)
+            # As in a footer, a column has no statistics that the file is without.
+            present = [name for name in indexed if leaf_values(stored, name) is not None]
+            return row_ranges(reconcile(stored, named), present)
         if (written := written_ranges(self.client.store, file, self.columns, self.types)) is not None:
             return written
         filesystem, prefix = self.client.store.arrow_filesystem()

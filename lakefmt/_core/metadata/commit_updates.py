@@ -82,8 +82,8 @@ from lakefmt._core.values import (
 
 __all__ = [
     "changed_file_groups",
-    "copies_of_rollback",
     "first_update",
+    "logs_of_rollback",
     "only_adds_files",
     "only_opens_groups",
     "stats_columns",
@@ -294,23 +294,25 @@ def updates_of_rollback(record: Mapping[str, Any], form: RecordFormat) -> list[P
     return [files_update(written, form)] if written else []
 
 
-def copies_of_rollback(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the logs that the rollback of a clustering deleted, as a clean tells of files; empty: there were none. Pure.
+def logs_of_rollback(record: Mapping[str, Any], *, named_by_slice: bool) -> dict[str, list[str]]:
+    """Return the logs that a rollback deleted and that other records than its instants' may hold, by data partition. Pure.
 
-    A clustering writes base files. Logs with its name are copies that writers had made for its new buckets: their own instants
-    have recorded them, and stay.
+    A clustering writes base files: logs with its name are copies that writers had made for its new buckets, and whose own instants
+    recorded them. A log of version 6 is named by its file slice: whoever made the metadata table while its instant was pending,
+    took it for a committed one.
 
     Parameters:
         record: the body of the completed rollback.
+        named_by_slice: whether the table's logs do not tell their instants.
     """
-    if not any(target.get("action") in _CLUSTERING_ACTIONS for target in record.get("instantsRollback") or ()):
+    targets = record.get("instantsRollback") or ()
+    if not named_by_slice and not any(target.get("action") in _CLUSTERING_ACTIONS for target in targets):
         return {}
-    parts = (record.get("partitionMetadata") or {}).items()
-    names = {
-        path: [str(name).rpartition("/")[2] for name in part.get("successDeleteFiles") or ()] for path, part in parts
-    }
-    logs = {str(path): [name for name in of_part if name.startswith(".")] for path, of_part in names.items()}
-    return {path: {"successDeleteFiles": of_part} for path, of_part in logs.items() if of_part}
+    logs: dict[str, list[str]] = {}
+    for path, part in (record.get("partitionMetadata") or {}).items():
+        names = [str(name).rpartition("/")[2] for name in part.get("successDeleteFiles") or ()]
+        logs[str(path)] = [name for name in names if name.startswith(".")]
+    return {path: names for path, names in logs.items() if names}
 
 
 def first_update(

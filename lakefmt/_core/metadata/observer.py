@@ -24,7 +24,7 @@ from lakefmt._core.filegroups.pending_plans import copied_logs
 from lakefmt._core.filegroups.table_client import TableClient, TableState
 from lakefmt._core.metadata.collect import FactCollector
 from lakefmt._core.metadata.commit_updates import (
-    copies_of_rollback,
+    logs_of_rollback,
     updates_of_clean,
     updates_of_commit,
     updates_of_rollback,
@@ -39,7 +39,12 @@ from lakefmt._core.metadata.manage import (
     wanted_partitions,
 )
 from lakefmt._core.metadata.reading.index_readers import keys_in_file_group
-from lakefmt._core.metadata.reading.listing import files_by_metadata, files_read_before, files_written_before
+from lakefmt._core.metadata.reading.listing import (
+    files_by_metadata,
+    files_read_before,
+    files_written_before,
+    listed_files,
+)
 from lakefmt._core.metadata.reading.metadata_files import handle_memory, known_commits
 from lakefmt._core.metadata.reading.reader import MetadataTable, newest_records
 from lakefmt._core.metadata.records import MetadataRecord, PartitionUpdate, RecordFormat, decode_record
@@ -47,6 +52,7 @@ from lakefmt._core.metadata.services.run import run_metadata_services
 from lakefmt._core.metadata.timeline import MetadataTimeline, MetadataTimelineStore
 from lakefmt._core.metadata.writer import MetadataTableWriter, known_forms
 from lakefmt._core.schema import avro_to_arrow, without_meta_columns
+from lakefmt._core.schema.history import LATEST_SCHEMA
 from lakefmt._core.storage.table_directory import TableDirectory
 from lakefmt._core.timeline.commit import CommitMetadata
 from lakefmt._core.timeline.instant import Action, Instant
@@ -186,15 +192,37 @@ class MetadataTableObserver:
             if timeline.of_time(str(time)):
                 writer.remove(str(time), timeline)
         updates = updates_of_rollback(record, writer.form)
-        if copies := copies_of_rollback(record):
-            definitions, collector = (
-                load_definitions(self.client, config),
-                self._collector(config, pending, timeline, None),
-            )
-            removed = {"partitionMetadata": copies}
-            updates += updates_of_clean(config, writer.form, collector, definitions, removed)
+        if logs := logs_of_rollback(record, named_by_slice=pending.timeline.layout == 1):
+            listed = self._listed_logs(config, pending, writer.timeline_store.load(), logs)
+            if listed:
+                definitions, collector = (
+                    load_definitions(self.client, config),
+                    self._collector(config, pending, timeline, None),
+                )
+                removed = {"partitionMetadata": {path: {"successDeleteFiles": names} for path, names in listed.items()}}
+                updates += updates_of_clean(config, writer.form, collector, definitions, removed)
         if updates:
             writer.write(pending.time, updates, pending.proved_time, writer.timeline_store.load())
+
+    def _listed_logs(
+        self,
+        config: TableConfig,
+        pending: PendingCompletion,
+        metadata_timeline: MetadataTimeline,
+        logs: Mapping[str, Sequence[str]],
+    ) -> dict[str, list[str]]:
+        """Return those of some logs that the metadata table lists, by data partition."""
+        table = MetadataTable.at(self.client.store, config, pending.timeline, metadata_timeline)
+        keys = pa.array([partition_identifier(path).encode() for path in logs], pa.binary())
+        entries = listed_files(table.lookup(PartitionKind.FILES.value, keys))
+        listed = pc.binary_join_element_wise(entries["key"].cast(pa.string()), entries["name"], "/")
+        found: dict[str, list[str]] = {}
+        for path, names in logs.items():
+            paths = pa.array([f"{partition_identifier(path)}/{name}" for name in names], pa.string())
+            is_listed = pc.is_in(paths, value_set=listed.combine_chunks()).to_numpy(zero_copy_only=False)
+            if is_listed.any():
+                found[path] = list(compress(names, is_listed))
+        return found
 
     def _collector(
         self,
@@ -252,6 +280,7 @@ class MetadataTableObserver:
             listed_partitions=listed,
             known_files=None if directory is None else lambda paths: files_by_metadata(metadata_table(), paths),
             time_zone=expression_time_zone(self.settings),
+            internal_schema=None if commit is None or schema_json is None else commit.extra_metadata.get(LATEST_SCHEMA),
         )
 
     def before_rollback(self, config: TableConfig, targets: Sequence[Instant]) -> None:
