@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -223,7 +224,18 @@ def _open_data(data: Any, table_schema: Callable[[], pa.Schema] | None = None) -
         return table.schema, iter([table])
     if isinstance(data, Iterable) and not isinstance(data, str | bytes | Mapping):
         return _from_iterable(foreign_items(data, _cannot_read(data)), table_schema)
-    raise InvalidInputError(f"{type(data).__name__} holds no Arrow data: give a table, a frame, dicts or batches")
+    raise InvalidInputError(f"{type(data).__name__} holds no Arrow data: {_instead_of(data)}")
+
+
+def _instead_of(data: object) -> str:
+    """Return what to give in place of an object that holds no rows."""
+    if isinstance(data, Mapping):
+        return "give a list of dicts, one for each row, or pyarrow.table(…) of lists, one for each column"
+    if isinstance(data, str | os.PathLike):
+        return (
+            "read a file first, such as by pyarrow.csv.read_csv or pyarrow.parquet.read_table, or take `lakefmt write`"
+        )
+    return "give a table, a frame, a list of dicts or batches"
 
 
 def _open_reader(reader: pa.RecordBatchReader, data: object) -> tuple[pa.Schema, Iterator[pa.Table]]:
@@ -378,7 +390,12 @@ def _open_item(item: object, table_schema: Callable[[], pa.Schema] | None) -> tu
     """Open one batch of an iterable; an iterable among the batches is not followed: it may hold itself."""
     rows = isinstance(item, list) and all(isinstance(row, Mapping) for row in item)
     if isinstance(item, Iterable) and not (rows or is_stream(item) or hasattr(item, "to_arrow")):
-        raise InvalidInputError(f"a {type(item).__name__} among batches holds no Arrow data: give tables or frames")
+        given = (
+            "dicts one by one: give a list of them"
+            if isinstance(item, Mapping)
+            else "give tables, frames or lists of dicts"
+        )
+        raise InvalidInputError(f"a {type(item).__name__} among batches holds no Arrow data: {given}")
     return _open_data(item, table_schema)
 
 

@@ -165,7 +165,11 @@ def take_keys(what: Any, memory_bytes: Callable[[], int] | None = None) -> Given
         return _column(foreign(lambda: pa.chunked_array(what), cannot))
     if not isinstance(what, type) and callable(getattr(what, "to_arrow", None)):
         return take_keys(foreign(what.to_arrow, cannot))
-    if isinstance(what, str | bytes | bytearray | memoryview | Mapping) or not isinstance(what, Iterable):
+    if not isinstance(what, Iterable | Mapping) or isinstance(what, bytes | bytearray | memoryview):
+        raise InvalidInputError(
+            f"{shown(what)} is no list of keys: give one, also of a single key, such as [{shown(what)}]"
+        )
+    if isinstance(what, str | Mapping):
         return GivenKeys(rows=read_all(*open_stream(what, stored_keys=True)))
     items = list(foreign_items(what, cannot))
     if any(isinstance(item, Mapping) or is_stream(item) for item in items):
