@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import decimal
 from collections.abc import Callable
+from datetime import datetime
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -315,6 +316,12 @@ FIRST_ATTEMPTS: dict[str, tuple[Call, tuple[str, ...]]] = {
     "one key that is no condition": (lambda t: t.delete("12"), ("keys are given in a list",)),
     "another library's filter": (lambda t: t.read(filter=object()), ("SQL text", "Arrow expression", "tuples")),  # type: ignore[arg-type]
     "a filter as a dict": (lambda t: t.read(filter={"id": "k1"}), ("SQL text", "Arrow expression", "tuples")),  # type: ignore[arg-type]
+    "a column fewer": (
+        lambda t: t.upsert(without("n")),
+        ("partial=True", "hoodie.write.set.null.for.missing.columns=true"),
+    ),
+    "the number of a version": (lambda t: t.read(as_of=0), ("no version numbers", "what a commit returned")),  # type: ignore[arg-type]
+    "the time of this machine": (lambda t: t.read(as_of=datetime(2026, 1, 1)), ("datetime.now(UTC)",)),
     "an instant of another table": (lambda t: t.restore("2020"), ("table.timeline", "lakefmt timeline")),
 }
 

@@ -33,6 +33,7 @@ from lakefmt._core.write.ingest import (
     check_frame,
     in_no_partition,
     is_lazy_frame,
+    is_pandas_frame,
     is_stream,
     object_values,
     open_stream,
@@ -160,6 +161,8 @@ def take_keys(what: Any, memory_bytes: Callable[[], int] | None = None) -> Given
     cannot = f"the keys of this {type(what).__name__} cannot be read"
     if str(getattr(what, "dtype", "")) == "object" and type(what).__name__ == "Series":
         return GivenKeys(values=foreign(lambda: object_values(what), cannot))
+    if is_pandas_frame(what):  # its stream may lack its index
+        return GivenKeys(rows=read_all(*open_stream(what, stored_keys=True)))
     if is_stream(what):
         # A series is a stream, too: of values instead of rows.
         return _column(foreign(lambda: pa.chunked_array(what), cannot))
