@@ -57,7 +57,7 @@ from lakefmt._core.write.mutations import (
 )
 from lakefmt._core.write.transaction import WriteTransaction
 from lakefmt._core.write.verbs import delete_keys, delete_partitions, run_write
-from lakefmt.errors import InvalidInputError, TableExists, TableNotFound, UnsupportedFeature
+from lakefmt.errors import InvalidFilter, InvalidInputError, TableExists, TableNotFound, UnsupportedFeature
 from lakefmt.options import WriteOptions
 
 if TYPE_CHECKING:
@@ -551,7 +551,11 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, StreamVerbs, AppendVerbs, 
             partition_paths = None if requested_partitions is None else table_at.chosen_partitions(requested_partitions)
             if given is not None:
                 return given_to_delete(table_at, given, partition_paths, request.options), None
-            chosen_rows = read_every_copy(Snapshot(self.client, state), key_columns(table_at), what)
+            try:
+                chosen_rows = read_every_copy(Snapshot(self.client, state), key_columns(table_at), what)
+            except InvalidFilter as error:
+                error.args = (f"{error}; a text is a filter, keys are given in a list or by --key", *error.args[1:])
+                raise
             return delete_rows(table_at, chosen_rows, partition_paths), state
 
         def attempt() -> CommitResult | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import decimal
 from collections.abc import Callable
+from datetime import datetime
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -302,3 +303,33 @@ def test_a_table_that_cannot_be_is_not_begun(tmp_path, case: str) -> None:  # ty
         lakefmt.create_table(str(tmp_path / "t"), **{"schema": SCHEMA, "record_key": "id", **arguments})  # type: ignore[arg-type]
     check_said(caught.value)
     assert list(tmp_path.rglob("*")) == []
+
+
+#: What people give first, and the words that say what to give instead.
+FIRST_ATTEMPTS: dict[str, tuple[Call, tuple[str, ...]]] = {
+    "columns as a dict": (lambda t: t.upsert({"id": ["k1"]}), ("list of dicts", "pyarrow.table")),
+    "a row as a dict": (lambda t: t.upsert({"id": "k1"}), ("list of dicts",)),
+    "rows as a generator": (lambda t: t.upsert({"id": key} for key in "ab"), ("give a list",)),
+    "the path of a file": (lambda t: t.upsert("rows.csv"), ("read a file first",)),
+    "one key that is a number": (lambda t: t.delete(12), ("[12]",)),
+    "one key that is a name": (lambda t: t.delete("k1"), ("keys are given in a list",)),
+    "one key that is no condition": (lambda t: t.delete("12"), ("keys are given in a list",)),
+    "another library's filter": (lambda t: t.read(filter=object()), ("SQL text", "Arrow expression", "tuples")),  # type: ignore[arg-type]
+    "a filter as a dict": (lambda t: t.read(filter={"id": "k1"}), ("SQL text", "Arrow expression", "tuples")),  # type: ignore[arg-type]
+    "a column fewer": (
+        lambda t: t.upsert(without("n")),
+        ("partial=True", "hoodie.write.set.null.for.missing.columns=true"),
+    ),
+    "the number of a version": (lambda t: t.read(as_of=0), ("no version numbers", "what a commit returned")),  # type: ignore[arg-type]
+    "the time of this machine": (lambda t: t.read(as_of=datetime(2026, 1, 1)), ("datetime.now(UTC)",)),
+    "an instant of another table": (lambda t: t.restore("2020"), ("table.timeline", "lakefmt timeline")),
+}
+
+
+@pytest.mark.parametrize("case", list(FIRST_ATTEMPTS))
+def test_a_refusal_says_what_to_give_instead(shared: Lake, case: str) -> None:
+    call, words = FIRST_ATTEMPTS[case]
+    with pytest.raises(LakefmtError) as caught:
+        call(shared.open())
+    check_said(caught.value)
+    assert [word for word in words if word not in str(caught.value)] == []

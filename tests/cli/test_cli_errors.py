@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 
 import pytest
 
@@ -136,3 +137,35 @@ def test_every_command_and_option_explains_itself(run):
     assert {"create", "write", "read", "incremental", "delete", "timeline", "files", "stats", "rollback"} <= set(names)
     for name in names:
         assert run(name, "--help").stdout.startswith(f"Usage: lakefmt {name} ")
+
+
+def test_sql_says_that_the_query_comes_first(run, trips):
+    assert "QUERY comes first" in run("sql", trips.name, "select 1", status=2).stderr
+
+
+def test_a_page_of_a_folder_that_is_not_there_is_refused(run, tmp_path):
+    assert "does not exist" in run("ui", tmp_path / "nowhere", "--port", "0", status=2).stderr
+
+
+def test_a_port_that_is_taken_is_named(run, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        said = run("serve", "--base-path", tmp_path, "--port", port, status=1).stderr
+    assert f"127.0.0.1:{port}" in said
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_warnings_of_a_job_are_lines_on_stderr(run, tmp_path, as_json):
+    """A check that misspells a column holds for no row: without the warning nobody would see why."""
+    source = tmp_path / "in"
+    source.mkdir()
+    (source / "a.jsonl").write_text('{"id": "a", "n": 1}\n')
+    config = tmp_path / "job.toml"
+    config.write_text(
+        f'[[table]]\nsource = "{source}"\ntable = "{tmp_path / "t"}"\nkey = "id"\nmin_age = 0\n'
+        f'errors = "{tmp_path / "errors"}"\nchecks = {{ n = "nn > 0" }}\non_check_failed = "quarantine"\n'
+    )
+    result = run("ingest", config, *(["--json"] if as_json else []))
+    line = result.stderr.splitlines()[0]
+    assert "the column 'nn', which has had no value" in (json.loads(line)["warning"] if as_json else line)
+    assert "1 rejected" in result.stdout or json.loads(result.stdout)["tables"][0]["rejected_rows"] == 1

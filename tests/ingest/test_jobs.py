@@ -606,3 +606,36 @@ def test_the_package_that_is_run_as_a_file_hides_no_module_of_ones_own(tmp_path)
     )
     assert done.returncode == 0, done.stderr
     assert lakefmt.open_table(tmp_path / "t").read().to_pylist() == [{"id": "a", "n": 1, "m": 1}]
+
+
+def test_a_dry_run_refuses_what_a_run_would_refuse(tmp_path):
+    write_rows(tmp_path / "in/a.jsonl", [{"id": "a"}])
+    said = [
+        run_cli("--source", tmp_path / "in", "--table", tmp_path / "t", *more, code=1).output
+        for more in ([], ["--dry-run"])
+    ]
+    assert said[0] == said[1]
+    assert "--key" in said[0]
+    assert (
+        "(will be made)"
+        in run_cli("--source", tmp_path / "in", "--table", tmp_path / "t", "--key", "id", "--dry-run").output
+    )
+
+
+def test_a_json_array_is_refused_with_what_json_lines_are(tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a.json").write_text('[{"id": "a"}, {"id": "b"}]')
+    touch(tmp_path / "in/a.json")
+    with pytest.raises(InvalidInputError, match="each line has to be one JSON object, not an array"):
+        ingest(tmp_path / "in", tmp_path / "t")
+
+
+def test_types_that_do_not_fit_are_refused_with_where_such_rows_can_go(tmp_path):
+    write_rows(tmp_path / "in/a.jsonl", [{"id": "a", "n": 1}])
+    ingest(tmp_path / "in", tmp_path / "t")
+    write_rows(tmp_path / "in/b.jsonl", [{"id": "b", "n": "many"}], NOW - 50)
+    with pytest.raises(SchemaMismatch, match="--errors") as caught:
+        ingest(tmp_path / "in", tmp_path / "t")
+    assert "'n'" in str(caught.value)
+    assert ingest(tmp_path / "in", tmp_path / "t", errors=str(tmp_path / "errors")) == 0
+    assert len(rows_of(tmp_path / "errors")) == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import threading
+import urllib.request
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -214,3 +215,14 @@ def test_the_command_serve_makes_lines_of_users(tmp_path: Path) -> None:
     file = tmp_path / "users"
     file.write_text(line, "utf-8")
     assert len(load_users(file)) == 1
+
+
+def test_a_refused_load_says_where_the_reasons_are(base: str, server: LoadServer) -> None:
+    with (
+        pytest.raises(LoadFailed, match="too many filtered rows; their reasons are at http") as caught,
+        client_of(server.url) as load,
+    ):
+        load.load(ROWS)  # commas, where tabs are expected
+    with urllib.request.urlopen(str(caught.value).rpartition(" ")[2]) as answer:
+        assert answer.read().strip()
+    assert ids(base) == []

@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lakefmt
+import lakefmt.ingest
 from lakefmt._core.table import Table
 from lakefmt.errors import LakefmtError
 
@@ -248,13 +249,38 @@ def test_levels_of_an_index_with_a_name_are_columns() -> None:
         (both, ["v", "id", "n"]),
         (both.rename_axis(["id", None]), ["v", "id"]),
         (FRAME.set_index("id", drop=False), ["id", "v"]),  # the level is that column
-        (FRAME.rename_axis("row"), ["id", "v"]),  # rows are only numbered
+        (FRAME.rename_axis("row"), ["id", "v", "row"]),
     ):
         path = f"memory://doors-{next(_NUMBERS)}"
         lakefmt.write_table(path, brought, record_key="id")
         target = lakefmt.open_table(path)
         assert target.schema.names == names
         assert target.delete(brought).num_deletes == 4
+
+
+@given(
+    ids=st.lists(st.integers(-3, 9), min_size=1, max_size=5, unique=True)
+    | st.builds(range, st.integers(-3, 3), st.integers(4, 9), st.integers(1, 3))
+)
+def test_which_levels_are_columns_does_not_depend_on_their_values(ids: list[int] | range) -> None:
+    """pandas 3 makes a RangeIndex also of numbers with equal steps, by `set_index`; its name tells that it is a column."""
+    rows = pd.DataFrame({"v": range(len(ids))})
+    for index in (pd.Index(list(ids), name="id"), *([pd.RangeIndex(ids, name="id")] if isinstance(ids, range) else [])):
+        brought = rows.set_index(index)
+        path = f"memory://doors-{next(_NUMBERS)}"
+        lakefmt.write_table(path, brought, record_key="id")
+        target = lakefmt.open_table(path)
+        assert sorted(target.read()["id"].to_pylist()) == sorted(ids)
+        assert target.delete(brought).num_deletes == len(ids)
+
+
+def test_a_job_takes_the_index_of_a_frame_as_a_write_does() -> None:
+    numbered = FRAME.assign(id=[1, 2, 3, 4]).set_index("id")
+    for brought, names in ((numbered, ["v", "id"]), (FRAME.assign(id=[1, 2, 3, 4])[1:], ["id", "v"])):
+        path = f"memory://doors-{next(_NUMBERS)}"
+        job = {"source": lambda brought=brought: [brought], "source_kind": "rows", "table": path, "key": "id"}
+        lakefmt.ingest.run(job)
+        assert lakefmt.open_table(path).schema.names == names
 
 
 def test_objects_of_a_frame_keep_their_values_or_are_refused() -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -47,6 +48,7 @@ __all__ = [
     "printable",
     "result_as_json",
     "size_text",
+    "warnings_on_stderr",
     "write_rows",
 ]
 
@@ -339,3 +341,33 @@ def print_lines(text: str) -> None:
     for line in text.split("\n"):
         inner = line.lstrip(" ")
         click.echo(" " * (len(line) - len(inner)) + printable(inner))
+
+
+class _OnStderr(logging.Handler):
+    """Prints warnings as lines on the standard error, or as objects; what ends a command is printed when it ends."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        super().__init__(logging.WARNING)
+        self.addFilter(lambda record: record.levelno < logging.ERROR)
+        self._as_json = as_json
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print a record."""
+        line = printable(record.getMessage())
+        click.echo(json.dumps({"warning": line}) if self._as_json else f"warning: {line}", err=True)
+
+
+@contextmanager
+def warnings_on_stderr(*, as_json: bool) -> Iterator[None]:
+    """Print what is logged as a warning while a command runs that may go on for long.
+
+    Args:
+        as_json: as JSON objects instead of lines.
+    """
+    handler = _OnStderr(as_json=as_json)
+    logger = logging.getLogger("lakefmt")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)

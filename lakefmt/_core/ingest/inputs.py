@@ -196,7 +196,10 @@ def read_input(source: Input, schema: pa.Schema, guesses: GuessedTypes) -> Itera
         ) from error
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, pa.ArrowKeyError) as error:
         what = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InvalidInputError(f"{source.shown} cannot be read as {source.format}: {what}") from error
+        advice = ""
+        if source.format == "jsonl":
+            advice = "; each line has to be one JSON object, not an array and not a part of an object"
+        raise InvalidInputError(f"{source.shown} cannot be read as {source.format}: {what}{advice}") from error
 
 
 def _opened_text(source: Input) -> BinaryIO:

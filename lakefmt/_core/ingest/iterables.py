@@ -14,7 +14,7 @@ import pyarrow as pa
 from lakefmt._core.arguments import foreign, foreign_items, shown
 from lakefmt._core.ingest.api import Checkpoint, SourceBatch
 from lakefmt._core.ingest.functions import load_function
-from lakefmt._core.write.ingest import rows_of_dicts
+from lakefmt._core.write.ingest import is_pandas_frame, open_stream, rows_of_dicts
 from lakefmt.errors import InvalidInputError, SourceRefused
 
 __all__ = ["IterableSource", "named_source"]
@@ -74,6 +74,10 @@ def _arrow_batches(item: Any, name: str) -> Iterator[pa.RecordBatch]:
         return
     if not hasattr(item, "__arrow_c_stream__"):
         raise InvalidInputError(f"{name} gave {shown(item)}: rows are dicts, lists of dicts, or Arrow data")
+    if is_pandas_frame(item):  # its stream has its index by other rules than a write of it
+        for table in open_stream(item)[1]:
+            yield from table.to_batches()
+        return
     yield from foreign(lambda: pa.RecordBatchReader.from_stream(item), f"the rows of {name} cannot be read")
 
 

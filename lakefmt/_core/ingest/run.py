@@ -237,6 +237,8 @@ class _TableRounds:
     def plan(self) -> IngestPlan:
         """Return what the next round would do."""
         stored, table_at = self.sink.look()
+        if table_at is None:
+            self.sink.check_key()
         after = self._after(stored)
         planned = self._planned(after, None if table_at is None else table_at.schema())
         return IngestPlan(

@@ -56,6 +56,7 @@ _log = logging.getLogger("lakefmt.ingest")
 
 #: A part of rejected rows is asked for from so many rows on.
 _ROWS_OF_A_RATIO: Final = 1_000
+_ERRORS_GO_ON: Final = "with errors = a path, or --errors, such rows go to a table of their own, and the others go on"
 _ERRORS: Final = pa.schema(
     [
         pa.field("origin", pa.string(), nullable=False),
@@ -108,10 +109,7 @@ class RoundBatch:
         job = self._job
         first = rejected.slice(0, 1).to_pylist()[0]
         if job.errors is None:
-            raise RowsRejected(
-                f"{first['origin']}: {first['reason']} (with errors = a path, such rows go to a table of their own, and the "
-                "others go on)"
-            )
+            raise RowsRejected(f"{first['origin']}: {first['reason']} ({_ERRORS_GO_ON})")
         self.rejected.append(rejected)
         self.rejected_rows += rejected.num_rows
 
@@ -241,7 +239,8 @@ class RoundBatch:
             )
         except SchemaMismatch as error:
             if job.errors is None or job.on_schema_change == "stop":
-                error.args = (f"{self.source}: {error}", *error.args[1:])
+                advice = f" ({_ERRORS_GO_ON})" if job.errors is None and job.on_schema_change != "stop" else ""
+                error.args = (f"{self.source}: {error}{advice}", *error.args[1:])
                 raise
             self.reject(rows, [str(error)] * rows.num_rows)
             return None
@@ -422,6 +421,18 @@ class JobSink:
             return WriteOperation.INSERT, {}
         return WriteOperation(name.upper()), {}
 
+    def check_key(self) -> None:
+        """Check that the job says enough to make the table.
+
+        Raises:
+            InvalidInputError: rows would be updated, and it names no key.
+        """
+        if not self.job.key and self.job.operation == "upsert":
+            raise InvalidInputError(
+                f"{self.job.table} is not there, and the job has no key: give --key for a table whose rows are updated, or "
+                "--operation insert for one without keys"
+            )
+
     def _make(self, schema: pa.Schema) -> Table:
         """Make the table.
 
@@ -438,11 +449,7 @@ class JobSink:
             "index": job.index,
             "name": job.table_name,
         }
-        if not job.key and job.operation == "upsert":
-            raise InvalidInputError(
-                f"{job.table} is not there, and the job has no key: give --key for a table whose rows are updated, or "
-                "--operation insert for one without keys"
-            )
+        self.check_key()
         table = create_table(
             job.table,
             schema=schema,

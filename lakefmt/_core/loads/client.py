@@ -185,7 +185,7 @@ class StreamLoad:
             if not again or attempt == self._retries or not _rewound(data, begin):
                 break
             time.sleep(self._pause)
-        raise LoadFailed(f"the load failed: {reply.message}", status=reply.status, body=reply.body)
+        raise LoadFailed(f"the load failed: {_reason(reply)}", status=reply.status, body=reply.body)
 
     def prepare(self, prepared_timeout: int | None = None) -> LoadReply:
         """Make the rows durable.
@@ -266,7 +266,7 @@ class StreamLoad:
             if attempt < self._retries:
                 time.sleep(self._pause)
         raise LoadFailed(
-            f"{operation} failed: {reply.message}",
+            f"{operation} failed: {_reason(reply)}",
             status=reply.status,
             body=reply.body,
             transient=reply.status in ("INTERNAL_ERROR", "TXN_IN_PROCESSING"),
@@ -365,6 +365,12 @@ def _wants_body(sock: socket.socket) -> bool:
         if not selector.select(_CONTINUE_SECONDS):
             return True
     return sock.recv(12, socket.MSG_PEEK)[9:12] in (b"", b"1", b"10", b"100")
+
+
+def _reason(reply: LoadReply) -> str:
+    """Return what a reply says of its failure, with the address that lists the bad rows."""
+    bad_rows = reply.body.get("ErrorURL")
+    return f"{reply.message}; their reasons are at {bad_rows}" if bad_rows else reply.message
 
 
 def _size_of(data: Data) -> int | None:

@@ -333,7 +333,10 @@ class _Server(ThreadingHTTPServer):
         self.changed = Condition()
         if ":" in address[0]:
             self.address_family = socket.AF_INET6
-        super().__init__(address, _Handler)
+        try:
+            super().__init__(address, _Handler)
+        except OSError as error:
+            raise OSError(error.errno, f"{error.strerror}: {address[0]}:{address[1]}; port 0 is a free one") from error
 
     @contextmanager
     def working(self) -> Iterator[None]:

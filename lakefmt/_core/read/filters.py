@@ -54,6 +54,9 @@ __all__ = [
 ]
 
 _MAX_TEXT: Final = 1_000_000
+_EXPECTED: Final = (
+    "expected SQL text, an Arrow expression, or (column, op, value) tuples in a list, or in lists in a list"
+)
 _SQL_OPERATORS: Final = {"EQ": "=", "NEQ": "!=", "LT": "<", "LTE": "<=", "GT": ">", "GTE": ">="}
 _FLIPPED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
@@ -483,12 +486,12 @@ def _parse_dnf(given: object, schema: pa.Schema) -> Condition:
     if isinstance(given, tuple) and len(given) == 3 and isinstance(given[0], str):
         return _parse_term(given, schema)
     if not isinstance(given, list | tuple) or not given:
-        raise InvalidFilter(f"{given!r:.200} is not a filter: expected (column, op, value) tuples in a list")
+        raise InvalidFilter(f"{given!r:.200} is not a filter: {_EXPECTED}")
     if all(isinstance(item, tuple) for item in given):
         return all_of([_parse_term(item, schema) for item in given])
     groups = [item if isinstance(item, list) else [item] for item in given]
     if any(not isinstance(item, tuple) for group in groups for item in group) or not all(groups):
-        raise InvalidFilter(f"{given!r:.200} is not a filter: expected lists of (column, op, value) tuples")
+        raise InvalidFilter(f"{given!r:.200} is not a filter: {_EXPECTED}")
     return any_of([_parse_dnf(group, schema) for group in groups])
 
 

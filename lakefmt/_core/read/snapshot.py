@@ -125,9 +125,15 @@ def resolve_bound(bound: str | datetime, zone: tzinfo | None) -> str:
         except ValueError:
             raise InvalidInputError(f"{shown(bound)} is neither an instant time nor an ISO date and time") from None
     if not isinstance(bound, datetime):
-        raise InvalidInputError(f"{shown(bound)} is no instant: give its digits, an aware datetime or ISO text")
+        raise InvalidInputError(
+            f"{shown(bound)} is no instant: a table has no version numbers; give an instant's digits, an aware datetime, ISO "
+            "text, or what a commit returned"
+        )
     if bound.tzinfo is None:
-        raise InvalidInputError(f"{shown(given)} has no time zone: write +00:00 or another offset behind it")
+        advice = (
+            "write +00:00 or another offset behind it" if isinstance(given, str) else "such as datetime.now(UTC) has"
+        )
+        raise InvalidInputError(f"{shown(given)} has no time zone: {advice}")
     local = zone or bound.astimezone().tzinfo or UTC
     return foreign(lambda: format_instant_time(bound, local), f"{shown(bound)} cannot be told in the table's time zone")
 

@@ -24,6 +24,10 @@ from lakefmt.errors import SchemaMismatch
 __all__ = ["Missing", "check_names", "evolve", "narrowed"]
 
 _DIGITS: Final = {"int32": 10, "int64": 19}
+_ADVICE_FOR_MISSING: Final = (
+    "add them, write partial rows with upsert(…, partial=True), which keeps what is stored, or store nulls with the option "
+    "hoodie.write.set.null.for.missing.columns=true"
+)
 Missing = Literal["refuse", "null", "drop"]
 
 
@@ -68,7 +72,7 @@ def evolve(
     if lacking and not partial and missing == "refuse":
         spelt = {name.casefold(): name for name in incoming.names}
         otherwise = [f"{spelt[name.casefold()]} as {name}" for name in lacking if name.casefold() in spelt]
-        hint = f"rename {', '.join(otherwise)}" if otherwise else "add them, or write partial rows with partial=True"
+        hint = f"rename {', '.join(otherwise)}" if otherwise else _ADVICE_FOR_MISSING
         raise SchemaMismatch(f"the data lack the table's columns {', '.join(lacking)}: {hint}")
     remaining_fields = [field for field in table_schema if partial or missing != "drop" or field.name in brought]
     fields = [

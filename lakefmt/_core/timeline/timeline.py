@@ -380,7 +380,9 @@ class Timeline:
         matching = [i for i in (*self.archived, *self.instants) if time in (i.time, i.completion)]
         if not matching:
             where = "timeline" if self.archived else "active timeline"
-            raise InstantNotFound(f"no instant {time} on the {where}")
+            raise InstantNotFound(
+                f"no instant {time} on the {where}: table.timeline or `lakefmt timeline` shows those there are"
+            )
         return min(matching, key=lambda i: i.action not in COMMIT_ACTIONS)
 
     @cached_property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -41,6 +42,7 @@ __all__ = [
     "holds_no_rows",
     "in_no_partition",
     "is_lazy_frame",
+    "is_pandas_frame",
     "is_stream",
     "key_batch",
     "object_values",
@@ -210,8 +212,7 @@ def _open_data(data: Any, table_schema: Callable[[], pa.Schema] | None = None) -
     if is_lazy_frame(data):
         return _open_lazy_frame(data)
     check_frame(data)
-    pandas = sys.modules.get("pandas")
-    if pandas is not None and isinstance(data, pandas.DataFrame):
+    if is_pandas_frame(data):
         table = foreign(lambda: _table_of_pandas(data, table_schema), _cannot_read(data))
         return table.schema, iter([table])
     if is_stream(data):
@@ -223,7 +224,18 @@ def _open_data(data: Any, table_schema: Callable[[], pa.Schema] | None = None) -
         return table.schema, iter([table])
     if isinstance(data, Iterable) and not isinstance(data, str | bytes | Mapping):
         return _from_iterable(foreign_items(data, _cannot_read(data)), table_schema)
-    raise InvalidInputError(f"{type(data).__name__} holds no Arrow data: give a table, a frame, dicts or batches")
+    raise InvalidInputError(f"{type(data).__name__} holds no Arrow data: {_instead_of(data)}")
+
+
+def _instead_of(data: object) -> str:
+    """Return what to give in place of an object that holds no rows."""
+    if isinstance(data, Mapping):
+        return "give a list of dicts, one for each row, or pyarrow.table(…) of lists, one for each column"
+    if isinstance(data, str | os.PathLike):
+        return (
+            "read a file first, such as by pyarrow.csv.read_csv or pyarrow.parquet.read_table, or take `lakefmt write`"
+        )
+    return "give a table, a frame, a list of dicts or batches"
 
 
 def _open_reader(reader: pa.RecordBatchReader, data: object) -> tuple[pa.Schema, Iterator[pa.Table]]:
@@ -276,17 +288,19 @@ def _arrow_of_polars(polars: Any, frame: Any) -> pa.Table:
     return frame.to_arrow() if level is None else frame.to_arrow(compat_level=level.oldest())
 
 
+def is_pandas_frame(data: object) -> bool:
+    """Return whether data are a frame of pandas."""
+    pandas = sys.modules.get("pandas")  # who holds a frame has imported its library
+    return pandas is not None and isinstance(data, pandas.DataFrame)
+
+
 def check_frame(data: Any) -> None:
     """Refuse frames that cannot be taken as they are; what is no frame passes.
 
     Raises:
         SchemaMismatch: a frame of pandas has a column twice, or values in one another without end.
     """
-    # Who holds a frame has imported its library.
-    pandas = sys.modules.get("pandas")
-    if pandas is None or not isinstance(data, pandas.DataFrame):
-        return
-    if not data.columns.is_unique:
+    if is_pandas_frame(data) and not data.columns.is_unique:
         twice = ", ".join(shown(name) for name in data.columns[data.columns.duplicated()].unique())
         raise SchemaMismatch(f"column names appear more than once: {twice}")
 
@@ -299,9 +313,9 @@ def _table_of_pandas(frame: Any, table_schema: Callable[[], pa.Schema] | None) -
     columns = {str(frame.columns[n]): object_values(frame.iloc[:, n]) for n in own}
     for n, (name, array) in zip(own, _arrays(columns, table_schema).items(), strict=True):
         table = table.add_column(n, name, array)
-    # Rows that are only numbered have no index to keep; a level that is a column, too, is that column.
-    is_numbered = isinstance(frame.index, sys.modules["pandas"].RangeIndex)
-    for level, name in enumerate([] if is_numbered else frame.index.names):
+    # A level that is a column, too, is that column. The class of an index says nothing: pandas makes a RangeIndex of a
+    # column whose numbers have equal steps.
+    for level, name in enumerate(frame.index.names):
         if name is not None and str(name) not in table.column_names:
             values = frame.index.get_level_values(level).to_series(index=range(len(frame)))
             table = table.append_column(str(name), pa.chunked_array([pa.array(values, from_pandas=True)]))
@@ -378,7 +392,12 @@ def _open_item(item: object, table_schema: Callable[[], pa.Schema] | None) -> tu
     """Open one batch of an iterable; an iterable among the batches is not followed: it may hold itself."""
     rows = isinstance(item, list) and all(isinstance(row, Mapping) for row in item)
     if isinstance(item, Iterable) and not (rows or is_stream(item) or hasattr(item, "to_arrow")):
-        raise InvalidInputError(f"a {type(item).__name__} among batches holds no Arrow data: give tables or frames")
+        given = (
+            "dicts one by one: give a list of them"
+            if isinstance(item, Mapping)
+            else "give tables, frames or lists of dicts"
+        )
+        raise InvalidInputError(f"a {type(item).__name__} among batches holds no Arrow data: {given}")
     return _open_data(item, table_schema)
 
 

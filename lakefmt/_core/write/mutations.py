@@ -33,6 +33,7 @@ from lakefmt._core.write.ingest import (
     check_frame,
     in_no_partition,
     is_lazy_frame,
+    is_pandas_frame,
     is_stream,
     object_values,
     open_stream,
@@ -160,12 +161,18 @@ def take_keys(what: Any, memory_bytes: Callable[[], int] | None = None) -> Given
     cannot = f"the keys of this {type(what).__name__} cannot be read"
     if str(getattr(what, "dtype", "")) == "object" and type(what).__name__ == "Series":
         return GivenKeys(values=foreign(lambda: object_values(what), cannot))
+    if is_pandas_frame(what):  # its stream may lack its index
+        return GivenKeys(rows=read_all(*open_stream(what, stored_keys=True)))
     if is_stream(what):
         # A series is a stream, too: of values instead of rows.
         return _column(foreign(lambda: pa.chunked_array(what), cannot))
     if not isinstance(what, type) and callable(getattr(what, "to_arrow", None)):
         return take_keys(foreign(what.to_arrow, cannot))
-    if isinstance(what, str | bytes | bytearray | memoryview | Mapping) or not isinstance(what, Iterable):
+    if not isinstance(what, Iterable | Mapping) or isinstance(what, bytes | bytearray | memoryview):
+        raise InvalidInputError(
+            f"{shown(what)} is no list of keys: give one, also of a single key, such as [{shown(what)}]"
+        )
+    if isinstance(what, str | Mapping):
         return GivenKeys(rows=read_all(*open_stream(what, stored_keys=True)))
     items = list(foreign_items(what, cannot))
     if any(isinstance(item, Mapping) or is_stream(item) for item in items):

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -132,6 +133,8 @@ def sql(
     One TABLE is `t` in the query, others have the name before `=`. Without any, the tables below the working directory have
     the names of their folders.
     """
+    if places and not re.search(r"\s", query.strip()):
+        raise click.UsageError(f"QUERY comes first, then its tables: {query!r} is no SQL")
     try:
         import duckdb
     except ModuleNotFoundError:

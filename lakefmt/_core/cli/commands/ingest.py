@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from lakefmt._core.cli.commands.services import stopped_by_signals
-from lakefmt._core.cli.formatters import print_json
+from lakefmt._core.cli.formatters import print_json, warnings_on_stderr
 from lakefmt._core.cli.options import Pair, as_mapping, json_option, storage_option
 from lakefmt.errors import InvalidInputError
 
@@ -203,6 +203,7 @@ def ingest(
         return
     with ExitStack() as opened:
         opened.enter_context(stopped_by_signals(stop.set))
+        opened.enter_context(warnings_on_stderr(as_json=as_json))
         if port is not None:
             from lakefmt.services.status import serve_texts
 

@@ -69,6 +69,9 @@ def ui(
     from lakefmt._core.page.server import PageServer
     from lakefmt._core.page.tables import PageTables
 
+    for path in paths:
+        if "://" not in path and not Path(path).exists():
+            raise click.UsageError(f"{path} does not exist: name a table, a folder of tables, or a file of paths")
     render("_layout.html", {"picture": ""})  # without Jinja2 it says so before it listens
     tables = PageTables(paths, options=options, storage_options=storage_options or None, journal=journal)
     actions = PageActions(audit_log) if allow_actions else None
