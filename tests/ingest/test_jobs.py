@@ -639,3 +639,12 @@ def test_types_that_do_not_fit_are_refused_with_where_such_rows_can_go(tmp_path)
     assert "'n'" in str(caught.value)
     assert ingest(tmp_path / "in", tmp_path / "t", errors=str(tmp_path / "errors")) == 0
     assert len(rows_of(tmp_path / "errors")) == 1
+
+
+@pytest.mark.parametrize(("argument", "column"), [("key", "n"), ("partition_by", "n")])
+def test_a_job_that_names_another_key_or_partition_than_the_table_has_is_refused(tmp_path, argument, column):
+    write_rows(tmp_path / "in" / "a.jsonl", [{"id": "a", "n": 1}])
+    told = {"source": str(tmp_path / "in"), "table": str(tmp_path / "t"), "key": "id"}
+    lakefmt.ingest.run(told)
+    with pytest.raises(InvalidInputError, match=r"has (record_key|partition_by)="):
+        lakefmt.ingest.run({**told, argument: column})

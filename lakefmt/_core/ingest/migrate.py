@@ -193,7 +193,7 @@ def rows_of_files(table_at: TableAt, instant: InstantTime) -> Iterator[pa.Table]
         instant: that wrote the files.
     """
     file_system, root = table_at.client.store.arrow_filesystem()
-    virtual_columns = table_at.virtual_columns()
+    virtual = table_at.virtual_columns()
     for item in table_at.client.store.list():
         partition, _, file_name = item.name.rpartition("/")
         name = parse_base_file(file_name)
@@ -202,8 +202,8 @@ def rows_of_files(table_at: TableAt, instant: InstantTime) -> Iterator[pa.Table]
         with file_system.open_input_file(join(root, item.name)) as file, pq.ParquetFile(file) as opened:
             for batch in opened.iter_batches():
                 rows = pa.Table.from_batches([batch])
-                if virtual_columns is not None:
-                    rows = virtual_columns.complete(rows, partition, instant)
+                if virtual is not None:
+                    rows = virtual.complete(rows, partition, instant)
                 yield keyed_rows(table_at, rows)
 
 

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from lakefmt._core.arguments import foreign, shown
 from lakefmt._core.arrays import one_array
 from lakefmt._core.cdc.events import RowKind
+from lakefmt._core.create_and_write import check_agreement
 from lakefmt._core.filegroups.stored_keys import stored_key_spec
 from lakefmt._core.filegroups.table_client import TableAt
 from lakefmt._core.ingest.api import REJECTED, Checkpoint, rejected_records
@@ -311,6 +312,13 @@ class JobSink:
         return self._table
 
     def _use(self, table: Table) -> None:
+        """Take a table for the rows.
+
+        Raises:
+            InvalidInputError: the job names another key or other partitions.
+        """
+        key, partition_by = list(self.job.key) or None, list(self.job.partition_by) or None
+        check_agreement(table, record_key=key, partition_by=partition_by, ordering=None)
         settings = commit_options(table.client, self.job.settings)
         self._table = open_table(self.job.table, storage_options=self._storage_options, options=settings)
 
