@@ -115,6 +115,8 @@ class KafkaBroker:
             "transaction.state.log.num.partitions": "2",
             "group.initial.rebalance.delay.ms": "0",
             "auto.create.topics.enable": "false",
+            # Messages of tests have times of years ago, which retention would remove at its next check.
+            "log.retention.ms": "-1",
             "log.retention.check.interval.ms": "500",
             "log.initial.task.delay.ms": "500",
             "log.cleaner.backoff.ms": "300",
