@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import random
-from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
@@ -15,6 +14,7 @@ import lakefmt
 from lakefmt._core.cdc.events import SourceName
 from lakefmt.cdc import CdcOptions, Follower
 from lakefmt.errors import SourceChanged
+from tests.cdc.mortal_source import Died, Mortal
 from tests.cdc.mysql.following_kit import new_database, selected, source_of
 from tests.example_counts import seeds_of_run
 from tests.judges.mariadb import MariaServer
@@ -24,26 +24,6 @@ pytestmark = pytest.mark.xdist_group("mariadb")
 NUMBERS = itertools.count()
 NAMES = ("a", "b", "c", "d")
 OPTIONS: dict[str, Any] = {"settings": {"lakefmt.durability": "none"}, "commit_interval": 0}
-
-
-class Died(Exception):
-    """A follower was killed."""
-
-
-class Mortal:
-    """A source that ends its follower after some events."""
-
-    def __init__(self, source: Any, events: int) -> None:
-        self._source, self._left = source, events
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._source, name)
-
-    def events(self, *arguments: Any, **options: Any) -> Iterator[Any]:
-        for number, event in enumerate(self._source.events(*arguments, **options)):
-            if number == self._left:
-                raise Died
-            yield event
 
 
 def alteration(draw: random.Random, columns: list[str]) -> str:

@@ -89,8 +89,8 @@ CALLS: dict[str, Callable[[Table], object]] = {
 ROWS_AFTER: dict[str, set[str]] = {"upsert": {"xn", "yn"}}
 
 
-def made(kind: str, version: int) -> lakefmt.Table:
-    table = lakefmt.create_table(
+def empty(kind: str, version: int) -> lakefmt.Table:
+    return lakefmt.create_table(
         f"memory://frozen-{kind}-{next(NUMBERS)}",
         schema=SCHEMA,
         record_key="id",
@@ -99,6 +99,10 @@ def made(kind: str, version: int) -> lakefmt.Table:
         table_version=version,
         options=MANY,
     )
+
+
+def made(kind: str, version: int) -> lakefmt.Table:
+    table = empty(kind, version)
     table.insert(rows(["a"], 1))
     table.insert(rows(["b"], 1))
     if kind == "mor":
@@ -414,15 +418,7 @@ def overtaken(older: str, version: int, call: str, at: int) -> bool | None:
         Whether the older one completed; None: there was no such effect.
     """
     table_type, slow_write, slow_changes = SLOW[older]
-    table = lakefmt.create_table(
-        f"memory://overtaken-{next(NUMBERS)}",
-        schema=SCHEMA,
-        record_key="id",
-        partition_by="p",
-        table_type=table_type,
-        table_version=version,
-        options=MANY,
-    )
+    table = empty(table_type, version)
     table.insert(rows(["a", "b"], 1))
     if older == "compact":
         table.upsert(rows(["a", "b"], 1))

@@ -519,7 +519,7 @@ class _KeyCheck:
         notes = []
         if spec.unsupported:
             notes.append(f"record keys and partition paths: {spec.unsupported}")
-        # A global index may leave a row in its old partition when its time changes, so its path does not follow from its time.
+        # A global index may leave a row in its old partition when its time changes, so the path does not tell the time.
         by_time = not spec.unsupported and any(field.timestamp is not None for field in spec.partition_fields)
         may_stay = by_time and rows_may_stay(table_at)
         if may_stay:

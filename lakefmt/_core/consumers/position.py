@@ -570,7 +570,7 @@ def changed_parts(
 
 
 def _parts_of_buckets(instant: Instant, sources: Iterable[ChangeSource]) -> list[StreamPart]:
-    """Return a part for each bucket: a key stays in its bucket, also where its file group is replaced."""
+    """Return one part per bucket: a key stays in its bucket when its file group is replaced."""
     groups: dict[tuple[str, int | None], list[ChangeSource]] = {}
     for source in sources:
         groups.setdefault((source.partition, bucket_number(source.file_id)), []).append(source)

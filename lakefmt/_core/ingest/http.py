@@ -38,7 +38,7 @@ __all__ = ["HttpOptions", "HttpSource", "open_http_source"]
 _PREFIX: Final = "http."
 _MEMORY: Final = 32 << 20
 _LONGEST_PAUSE: Final = 60.0
-#: A server that wants to be asked later than this is not waited for: the job tries again.
+#: The longest ``Retry-After`` in seconds that a request waits for; behind a longer one it fails, and the job tries again later.
 _LONGEST_WAIT: Final = 300.0
 #: Answers that may be others a little later.
 _PASSING: Final = frozenset((408, 425, 429, 500, 502, 503, 504))
@@ -114,7 +114,7 @@ class _Page(NamedTuple):
 
 
 class HttpSource:
-    """Rows of JSON over HTTP.
+    """A source that reads rows from JSON answers of an HTTP server.
 
     Args:
         url: of the first page, without a secret.

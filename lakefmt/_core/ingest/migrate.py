@@ -499,8 +499,8 @@ def _delta(source: str, storage_options: Mapping[str, object] | None) -> _Origin
     )
     version = f"delta-version-{opened.version()}"
     metadata: Any = opened.metadata()
-    # Before version 3 of the reader's protocol columns are renamed without a feature that names it: a reader that knows columns
-    # by name only finds nulls, or what another column left behind.
+    # Reader version 2 allows column mapping without listing it as a table feature. A reader that finds columns by name would
+    # return nulls, or the values of another column.
     if metadata.configuration.get("delta.columnMapping.mode", "none") != "none":
         raise UnsupportedFeature(f"{printable_url(source)} maps its columns to other names in its files")
     dataset: Any = foreign(lambda: opened.to_pyarrow_dataset(), f"{source} cannot be read as delta")

@@ -548,7 +548,7 @@ def places_of(data: bytes, mark: bytes) -> Numbers:
 
 
 def _spread(size: int, places: Numbers, width: int) -> Mask:
-    """Return which of `size` bytes are among the `width` bytes of marks at some places."""
+    """Return a mask of `size` bytes that is set for the `width` bytes from each of `places` on."""
     found = np.zeros(size, bool)
     for offset in range(width):
         found[places + offset] = True

@@ -147,7 +147,7 @@ class LoadCounts:
             >>> LoadCounts(total=100, filtered=29).exceeds(0.29), LoadCounts(total=10, filtered=1, unselected=5).exceeds(0.1)
             (False, True)
         """
-        # The quotient is rounded as the ratio was: a product of the ratio is not.
+        # Division rounds 29 / 100 to the same double as the ratio 0.29; multiplying 0.29 by 100 gives less than 29.
         return self.filtered > 0 and self.filtered / (self.total - self.unselected) > ratio
 
     def body(self) -> dict[str, object]:

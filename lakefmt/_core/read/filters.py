@@ -121,7 +121,7 @@ def parse_sql(sql: str, schema: pa.Schema) -> Condition:
 
 
 def columns_of_sql(sql: str) -> list[str]:
-    """Return the names of the columns that an SQL text has, without those of their fields; none of a text that is no condition.
+    """Return the names of the top-level columns in an SQL condition; a text that is no condition has none.
 
     Example:
         >>> columns_of_sql("address.zip = '1' and a > b")

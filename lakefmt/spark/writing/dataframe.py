@@ -308,7 +308,7 @@ def _collect_and_write(
 
 
 def partition_columns_apart(df: DataFrame, path: str, options: Mapping[str, str]) -> Sequence[str]:
-    """Return the columns by which a table tells rows of one key apart (:attr:`SparkWrite.partition_columns`).
+    """Return the partition columns that belong to the identity of a row (:attr:`SparkWrite.partition_columns`).
 
     Args:
         df: the rows of an upsert.

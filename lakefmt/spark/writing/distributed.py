@@ -576,7 +576,7 @@ class SparkWrite:
 
     @property
     def partition_columns(self) -> Sequence[str]:
-        """The columns that tell rows of one key apart: those of partitions that are not of the key; none with a global index."""
+        """The partition columns outside the key, which identify a row with it; none with a global index."""
         spec = self._planned.key_spec
         names = [] if self._index.is_global else [each.name for each in spec.partition_fields]
         return [name for name in names if name not in spec.record_key_fields]

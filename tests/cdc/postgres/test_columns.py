@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import random
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -21,6 +20,7 @@ from lakefmt._core.cdc.postgres.columns import (
     numbers_of,
 )
 from lakefmt.cdc import CdcOptions, Follower
+from tests.cdc.mortal_source import Died, Mortal
 from tests.cdc.postgres.kit import source_of
 from tests.example_counts import examples, seeds_of_run
 from tests.judges.postgres import PostgresServer
@@ -139,26 +139,6 @@ def test_what_is_not_known_is_named() -> None:
 
 TABLES = itertools.count()
 OPTIONS: dict[str, Any] = {"settings": {"lakefmt.durability": "none"}, "commit_interval": 0}
-
-
-class Died(Exception):
-    """A follower was killed."""
-
-
-class Mortal:
-    """A source that ends its follower after some events."""
-
-    def __init__(self, source: Any, events: int) -> None:
-        self._source, self._left = source, events
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._source, name)
-
-    def events(self, *arguments: Any, **options: Any) -> Iterator[Any]:
-        for number, event in enumerate(self._source.events(*arguments, **options)):
-            if number == self._left:
-                raise Died
-            yield event
 
 
 def follow_into(

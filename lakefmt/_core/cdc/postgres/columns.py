@@ -1,4 +1,4 @@
-"""Which columns of a PostgreSQL table are which, whatever they are called (pure).
+"""Identify the columns of a PostgreSQL table by their numbers, independent of their names (pure).
 
 The log tells names alone. The catalog tells the number that a column has for as long as it lives, and never gives to another one; but it
 tells them of now, and the log is of then. So much is certain of the columns of an event: those that were there before it and are there now are
@@ -99,7 +99,7 @@ def numbers_of(
 def changes_of_names(
     known: KnownColumns | None, columns: Sequence[ColumnRow], numbers: tuple[int, ...] | None
 ) -> tuple[Mapping[str, str], str]:
-    """Return which columns have other names than before, and why rows that are there have to be read again; "": they have not.
+    """Return the renamed columns, and why the rows of the table have to be read again; "" if they have not.
 
     Args:
         known: the columns before; None: they are not known, and all are taken for those of their names.

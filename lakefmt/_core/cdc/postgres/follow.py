@@ -176,7 +176,7 @@ def decode_log_position(value: object, origin: Origin) -> LogPosition:
 
 
 def _decode_columns(value: Mapping[str, Any]) -> KnownColumns | None:
-    """Return the columns that a position has."""
+    """Return the columns in an encoded position; None if it was stored without them."""
     columns, attributes = value.get("columns"), value.get("attributes")
     if columns is None:
         return None

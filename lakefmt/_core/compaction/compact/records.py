@@ -258,10 +258,10 @@ def check_inputs(write_at: WriteAt, pending: Instant, plan: CompactionPlan | Non
     bases, logs = write_at.client.storage_listing(write_at.config).files(partitions_of(plan))
     written = {(file.partition, file.file_id) for file in bases if file.instant == pending.time}
     there = {file.path for file in bases} | {log.path for log in logs}
-    there |= withdrawn_logs(write_at, plan.log_paths)
-    for operation in plan.operations:
-        if (operation.partition, operation.file_id) in written and not there.issuperset(operation.paths):
-            raise missing_completion(write_at.state, pending)
+    merged = {path for each in plan.operations if (each.partition, each.file_id) in written for path in each.paths}
+    missing = merged - there
+    if missing and missing - withdrawn_logs(write_at, plan.log_paths):
+        raise missing_completion(write_at.state, pending)
 
 
 def read_plan(write_at: WriteAt, pending: Instant) -> CompactionPlan | None:
