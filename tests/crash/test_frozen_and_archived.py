@@ -21,6 +21,7 @@ from lakefmt._core.storage import ObjectStore
 from lakefmt._core.storage.memory import MemoryStore
 from lakefmt._core.table import Table
 from lakefmt.errors import LakefmtError
+from lakefmt.events import subscribe
 from lakefmt.testing.store_wrapper import SimulatedCrash, Step, WrapperStore
 from tests.kit import THOROUGH
 
@@ -458,3 +459,16 @@ def test_a_write_whose_files_were_cleaned_before_it_listed_them_stores_no_key_tw
 ) -> None:
     nights = (overtaken(older, version, call, effect) for effect in itertools.count(1))
     assert sum(itertools.takewhile(lambda night: night is not None, nights)) > 1
+
+
+@pytest.mark.parametrize("version", [6, 8])
+@pytest.mark.parametrize("call", ["upsert", "partial", "delete"])
+def test_a_write_that_found_its_files_before_they_were_cleaned_is_no_conflict(version: int, call: str) -> None:
+    conflicts: list[str] = []
+    unsubscribe = subscribe(lambda event: conflicts.append(str(event)) if event.name == "conflict" else None)
+    try:
+        nights = (overtaken("compact", version, call, effect) for effect in itertools.count(1))
+        assert sum(itertools.takewhile(lambda night: night is not None, nights)) > 3
+    finally:
+        unsubscribe()
+    assert len(conflicts) == 1, conflicts  # there is one effect between the load of the timeline and the listing

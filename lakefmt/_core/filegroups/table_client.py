@@ -122,6 +122,7 @@ class TableState:
         history: the archived timeline, if it was loaded.
         has_history: False: there was no archived timeline at that moment.
         columns_of: an earlier state is read in the columns that the table has on this timeline; None: in its own.
+        files_found: the files of the state's latest slices, by name, that every listing of their partition has found.
     """
 
     config: TableConfig
@@ -129,6 +130,7 @@ class TableState:
     history: History | None = None
     columns_of: Timeline | None = None
     has_history: bool = True
+    files_found: dict[PartitionPath, set[str]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def as_of(self, bound: str) -> TableState:
         """Return the state with the instants requested at or before `bound`."""
@@ -731,9 +733,24 @@ class TableAt:
 
     def slices(self, partitions: Iterable[PartitionPath] | None = None) -> list[FileSlice]:
         """Return the latest committed file slices of all or of the given partitions."""
-        bases, logs = self.listing().files(partitions)
+        paths = None if partitions is None else list(partitions)
+        bases, logs = self.listing().files(paths)
         bases = self.without_lost_attempts(bases)
-        return build_slices(bases, logs, self.slicing(bases, logs), self.replaced())
+        slices = build_slices(bases, logs, self.slicing(bases, logs), self.replaced())
+        self._note_found(slices, paths)
+        return slices
+
+    def _note_found(self, slices: Iterable[FileSlice], partitions: Sequence[PartitionPath] | None) -> None:
+        found: dict[PartitionPath, set[str]] = {}
+        for file_slice in slices:
+            names = found.setdefault(file_slice.partition, set())
+            if file_slice.base is not None:
+                names.add(file_slice.base.name)
+            names.update(log.name for log in file_slice.logs)
+        earlier = self.state.files_found
+        for partition in {*found, *(earlier if partitions is None else partitions)}:
+            names = found.get(partition, set())
+            earlier[partition] = earlier.get(partition, names) & names
 
     def slicing(self, bases: Iterable[BaseFile], logs: Iterable[LogFile]) -> Timeline:
         """Return the timeline for building slices; it includes the archive if only that has a completion time.

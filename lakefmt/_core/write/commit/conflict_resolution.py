@@ -10,6 +10,7 @@ import enum
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import chain
 
 import pyarrow as pa
 
@@ -335,7 +336,7 @@ def _finding_of_cleans(
     """Return the conflict with a commit that changed a file group of which a clean removed what the write began with.
 
     The write may have listed the table when the old file was gone and the new one did not count for it, and taken the keys in
-    them for new ones, or for ones that are not stored.
+    them for new ones, or for ones that are not stored. What it did find in the table is no conflict.
     """
     changed: dict[Group, Instant] = {}
     for other, commit in commits:
@@ -343,9 +344,10 @@ def _finding_of_cleans(
         changed |= dict.fromkeys([*((s.partition_path, s.file_id) for s in commit.stats), *replaced], other)
     begun_at = write_at.client.at(begun)
     for _, record in unseen_cleans(write_at, begun):
-        for file in cleaned_files(record)[0]:
+        for file in chain(*cleaned_files(record)):
             group = file.partition, file.file_id
-            if group in changed and not _has_newer_file(begun_at, group, file.instant):
+            found = file.name in begun.files_found.get(file.partition, ())
+            if group in changed and not found and not _has_newer_file(begun_at, group, file.instant):
                 return ConflictFinding(Verdict.REBASE, Reason.CLEANED, changed[group], (group,))
     return None
 
