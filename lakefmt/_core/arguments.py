@@ -37,6 +37,7 @@ __all__ = [
     "is_encodable",
     "library",
     "mapping_argument",
+    "names_argument",
     "number_argument",
     "parse_member",
     "partitions_argument",
@@ -254,6 +255,21 @@ def texts_argument(value: object, name: str) -> list[str]:
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
         raise InvalidInputError(f"{name} takes a list of texts, not {shown(value)}")
     return [text_argument(item, name) for item in foreign_items(value, f"{name} takes a list of texts")]
+
+
+def names_argument(value: object, name: str) -> list[str] | None:
+    """Return an argument that is a text or a container of texts as a list; None stays None.
+
+    Raises:
+        InvalidInputError: not a text and not a container, or other items.
+
+    Example:
+        >>> names_argument("a", "partition_by"), names_argument(("a", "b"), "partition_by"), names_argument(None, "x")
+        (['a'], ['a', 'b'], None)
+    """
+    if value is None:
+        return None
+    return texts_argument([value] if isinstance(value, str) else value, name)
 
 
 def mapping_argument(value: object, name: str) -> dict[str, Any]:

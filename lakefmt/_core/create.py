@@ -14,7 +14,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.types as pt
 
-from lakefmt._core.arguments import shown, text_argument, texts_argument
+from lakefmt._core.arguments import names_argument, shown, text_argument
 from lakefmt._core.config.merge_rule import (
     PAYLOAD_MODES,
     PAYLOAD_STRATEGY,
@@ -482,7 +482,7 @@ def run_creation(
     given = normalise_schema(schema)
     stored = given if settings.text("lakefmt.create.types") == "exact" else with_spark_types(given)
     check_names(stored)
-    fields = _names(ordering, "ordering") or []
+    fields = names_argument(ordering, "ordering") or []
     spec = _key_spec_of(record_key, partition_by, properties, stored)
     _check_millisecond_partitions(spec, given, stored)
     _check_key_types(spec, stored)
@@ -524,8 +524,8 @@ def _key_spec_of(
     schema: pa.Schema,
 ) -> KeySpec:
     return plan_key_spec(
-        _names(record_key, "record_key"),
-        _names(partition_by, "partition_by"),
+        names_argument(record_key, "record_key"),
+        names_argument(partition_by, "partition_by"),
         hive_style=_stated(properties, "hoodie.datasource.write.hive_style_partitioning"),
         url_encode=_stated(properties, "hoodie.datasource.write.partitionpath.urlencode"),
         properties=properties,
@@ -632,13 +632,6 @@ def _check_key_types(spec: KeySpec, schema: pa.Schema) -> None:
         build_record_keys(spec, nothing)
     if not spec.unsupported:
         build_partition_paths(spec, nothing)
-
-
-def _names(given: str | Sequence[str] | None, argument: str) -> list[str] | None:
-    """Return the columns that an argument names."""
-    if given is None:
-        return None
-    return texts_argument([given] if isinstance(given, str) else given, argument)
 
 
 def _check_place(store: ObjectStore) -> None:

@@ -16,9 +16,9 @@ from lakefmt._core.arguments import (
     check_keywords,
     flag_argument,
     mapping_argument,
+    names_argument,
     shown,
     text_argument,
-    texts_argument,
 )
 from lakefmt._core.config.merge_rule import MergeFunction, nine_of_payload
 from lakefmt._core.config.settings import check_restated, resolve_properties, resolve_settings
@@ -386,11 +386,11 @@ def check_agreement(table: Table, *, record_key: object, partition_by: object, o
     if _ORDERING in nine_of_payload(config.properties.get(_LEGACY_PAYLOAD, "")):
         ordering = None  # the class that the table was made with has an order of its own, whatever was asked for
     stored = table.client.key_spec(config).partition_fields
-    partitions = _names(partition_by, "partition_by")
+    partitions = names_argument(partition_by, "partition_by")
     requested_fields = plan_key_spec(list(config.record_key_fields), partitions, schema=table.schema).partition_fields
     for argument, given, table_columns in (
-        ("record_key", _names(record_key, "record_key"), list(config.record_key_fields)),
-        ("ordering", _names(ordering, "ordering"), list(config.ordering_fields)),
+        ("record_key", names_argument(record_key, "record_key"), list(config.record_key_fields)),
+        ("ordering", names_argument(ordering, "ordering"), list(config.ordering_fields)),
         ("partition_by", None if partitions is None else [f.name for f in requested_fields], [f.name for f in stored]),
     ):
         if given is not None and given != table_columns:
@@ -491,12 +491,6 @@ def check_properties(table: Table, given: Mapping[str, str]) -> None:
             there = str(settings.values[name])  # the default, which a table that does not say it has
         if name not in timed and name not in GENERATOR_KEYS and value.lower() != there.lower():
             raise InvalidInputError(f"{table.client.store.url} has {name}={there}, not {value}")
-
-
-def _names(given: object, argument: str) -> list[str] | None:
-    if given is None:
-        return None
-    return texts_argument([given] if isinstance(given, str) else given, argument)
 
 
 # ------------------------------------------------------------------------------------ tables that were never written to

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from lakefmt._core.data_classes import dataclass, replace
 
-__all__ = ["CatalogColumn", "CatalogPartition", "CatalogTable", "MemoryCatalog", "Metastore"]
+__all__ = ["CatalogColumn", "CatalogPartition", "CatalogTable", "MemoryCatalog", "Metastore", "batches"]
+
+T = TypeVar("T")
+
+
+def batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """Yield up to `size` items at a time: a catalog takes only so many in one request."""
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
 
 
 @dataclass(frozen=True, slots=True)

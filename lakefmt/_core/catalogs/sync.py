@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
-from typing import Final, TypeVar
+from typing import Final
 
 from lakefmt._core.arguments import shown
-from lakefmt._core.catalogs.api import CatalogPartition, CatalogTable, Metastore
+from lakefmt._core.catalogs.api import CatalogPartition, CatalogTable, Metastore, batches
 from lakefmt._core.catalogs.entries import OWNED_PREFIX, SYNCED, TableEntries, table_entries
 from lakefmt._core.catalogs.opening import is_glue, is_hudi, open_catalog
 from lakefmt._core.catalogs.options import SyncOptions, catalogs_asked, parse_sync_options
@@ -25,7 +25,6 @@ from lakefmt.errors import AlreadyExistsError, InvalidInputError, NotFoundError,
 
 __all__ = ["EntryChange", "SyncResult", "same_place", "sync_entries", "sync_table", "sync_to", "sync_to_catalogs"]
 
-T = TypeVar("T")
 _log = logging.getLogger("lakefmt.catalogs")
 #: Names of one protocol.
 _SCHEMES: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "abfss", "az": "abfss"}
@@ -272,11 +271,11 @@ def _sync_partitions(
     ]
     # A partition that lies elsewhere was added by somebody else.
     gone = [each for values, each in stored.items() if values not in present and _lies_in(table, each)]
-    for some in _batches(added, batch):
+    for some in batches(added, batch):
         catalog.add_partitions(table, some)
-    for some in _batches(moved, batch):
+    for some in batches(moved, batch):
         catalog.replace_partitions(table, some)
-    for some in _batches(gone, batch):
+    for some in batches(gone, batch):
         catalog.drop_partitions(table, some)
     return replace(change, partitions_added=len(added), partitions_changed=len(moved), partitions_dropped=len(gone))
 
@@ -292,8 +291,3 @@ def _differs(table: CatalogTable, stored: CatalogPartition, partition: CatalogPa
 def _lies_in(table: CatalogTable, partition: CatalogPartition) -> bool:
     table_location, inside = _place(table.location), _place(partition.location)
     return inside[:2] == table_location[:2] and inside[2].startswith(f"{table_location[2]}/")
-
-
-def _batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
-    for start in range(0, len(items), size):
-        yield items[start : start + size]

@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol
 import click
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.types as pt
 
 from lakefmt._core.arrow_texts import cell_texts, csv_head, csv_lines, json_lines, text_bytes
 from lakefmt._core.data_classes import replace
+from lakefmt._core.schema.types import is_number
 from lakefmt._core.values import printable, size_text
 from lakefmt.errors import UnsupportedFeature
 
@@ -223,13 +223,9 @@ def _padded_column(name: str, column: pa.ChunkedArray) -> tuple[pa.Array, int]:
     cells = cell_texts(values, _MAX_CELL_WIDTH)
     widths = pc.utf8_length(pa.concat_arrays([heads, cells]))
     width = int(str(pc.max(widths)))
-    pad = pc.utf8_lpad if _is_number(column.type) else pc.utf8_rpad
+    pad = pc.utf8_lpad if is_number(column.type) else pc.utf8_rpad
     rule = pa.array(["─" * width], heads.type)
     return pa.concat_arrays([pad(heads, width), rule, pad(cells, width)]), width
-
-
-def _is_number(data_type: pa.DataType) -> bool:
-    return bool(pt.is_integer(data_type) or pt.is_floating(data_type) or pt.is_decimal(data_type))
 
 
 def _columns_that_fit(widths: list[int], room: int) -> int:

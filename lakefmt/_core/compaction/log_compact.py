@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from lakefmt._core.compaction.clean.run import planned_groups
 from lakefmt._core.compaction.compact.merge import LogMerge
 from lakefmt._core.compaction.compact.plan import CompactionPlan, GroupKey, plan_operation, since_last_compaction
-from lakefmt._core.compaction.compact.records import check_dead, partitions_of, read_plan
+from lakefmt._core.compaction.compact.records import partitions_of, read_plan
 from lakefmt._core.compaction.compact.run import (
     CompactionResult,
     MergingService,
@@ -328,7 +328,7 @@ def abandon_log_compaction(
         state = load_for_service(_LogCompactionService(write_client))
         pending = find_pending(state.timeline, instant, _LOG_COMPACTION)
         if not force:
-            check_dead(write_client.at(state), pending)
+            write_client.at(state).check_not_at_work(pending)
         _withdraw_log_compaction(write_client.at(state), pending, read_plan(write_client.at(state), pending), lease)
 
 

@@ -27,6 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt._core.data_classes import dataclass
+from lakefmt._core.schema.java_text import zero_padded
 from lakefmt.errors import InvalidKey, UnknownSetting, UnsupportedFeature
 
 __all__ = [
@@ -173,8 +174,8 @@ def _printed(letter: str, count: int, instants: Times, local: Times) -> pa.Array
     if letter == "Z":
         return _printed_offset(local - instants, ":" if count == 2 else "")
     if letter == "S":
-        return pc.utf8_slice_codeunits(pc.utf8_rpad(_padded(local % _SECOND, 3), max(count, 3), "0"), 0, count)
-    return _padded(_number_of(letter, local), count)
+        return pc.utf8_slice_codeunits(pc.utf8_rpad(zero_padded(local % _SECOND, 3), max(count, 3), "0"), 0, count)
+    return zero_padded(_number_of(letter, local), count)
 
 
 def _number_of(letter: str, local: Times) -> Times:
@@ -196,11 +197,7 @@ def _as_times(values: npt.NDArray[np.generic]) -> Times:
 def _printed_offset(offset: Times, between: str) -> pa.Array:
     minutes = np.abs(offset) // _MINUTE
     sign = pc.if_else(pa.array(offset < 0), "-", "+")
-    return pc.binary_join_element_wise(sign, _padded(minutes // 60, 2), between, _padded(minutes % 60, 2), "")
-
-
-def _padded(numbers: Times, width: int) -> pa.Array:
-    return pc.utf8_lpad(pa.array(numbers).cast(pa.string()), width, "0")
+    return pc.binary_join_element_wise(sign, zero_padded(minutes // 60, 2), between, zero_padded(minutes % 60, 2), "")
 
 
 # -------------------------------------------------------------------------------------------------------- reading

@@ -43,6 +43,7 @@ from lakefmt._core.metadata.records import (
     update_of,
 )
 from lakefmt._core.metadata.statistics import ColumnRange, column_stats_of, is_indexable, merged_ranges, row_ranges
+from lakefmt._core.schema.java_text import zero_padded
 from lakefmt._core.timeline.commit import CommitMetadata
 from lakefmt._core.values import TableType, TableVersion
 from lakefmt.errors import UnsupportedFeature
@@ -458,27 +459,23 @@ def format_local_times(micros: I64, pattern: TimePattern) -> pa.Array:
 
 def _printed_letter(letter: str, width: int, days: I64, within: I64) -> pa.Array:
     if letter in _LETTER_RANGES:
-        return _padded_numbers(within // _LETTER_DIVISORS[letter] % _LETTER_RANGES[letter], width)
+        return zero_padded(within // _LETTER_DIVISORS[letter] % _LETTER_RANGES[letter], width)
     if letter == "S":
-        nanos = _padded_numbers(within % _MICROS * 1000, 9)
+        nanos = zero_padded(within % _MICROS * 1000, 9)
         return pc.utf8_slice_codeunits(nanos, 0, width)
     dates = days.astype("datetime64[D]")
     months = dates.astype("datetime64[M]")
     if letter == "d":
-        return _padded_numbers((dates - months.astype("datetime64[D]")).astype(np.int64) + 1, width)
+        return zero_padded((dates - months.astype("datetime64[D]")).astype(np.int64) + 1, width)
     if letter == "M":
-        return _padded_numbers(months.astype(np.int64) % 12 + 1, width)
+        return zero_padded(months.astype(np.int64) % 12 + 1, width)
     return _printed_years(months.astype("datetime64[Y]").astype(np.int64) + 1970, width)
-
-
-def _padded_numbers(numbers: I64, width: int) -> pa.Array:
-    return pc.utf8_lpad(pa.array(numbers).cast(pa.string()), width, "0")
 
 
 def _printed_years(years: I64, width: int) -> pa.Array:
     plus = "+" if width > 1 else ""
     sign = pc.if_else(pa.array(years < 0), "-", pc.if_else(pa.array(years > _FOUR_DIGITS), plus, ""))
-    return pc.binary_join_element_wise(sign, _padded_numbers(np.abs(years), width), "")
+    return pc.binary_join_element_wise(sign, zero_padded(np.abs(years), width), "")
 
 
 # ----------------------------------------------------------------------- updates of expression indexes

@@ -16,7 +16,7 @@ import pyarrow.types as pt
 
 from lakefmt._core.data_classes import dataclass
 from lakefmt._core.metadata.layout import PartitionKind, kind_of_partition
-from lakefmt._core.schema.types import field_at
+from lakefmt._core.schema.types import field_at, is_binary
 from lakefmt._core.values import TableVersion
 from lakefmt.errors import CorruptFile, InvalidInputError, UnsupportedFeature
 
@@ -217,11 +217,7 @@ def check_secondary_column(definition: IndexDefinition, schema: pa.Schema) -> No
             raise UnsupportedFeature(
                 f"the secondary index {definition.name} is on {column!r}, which is no column of the table"
             )
-        if pt.is_nested(indexed.type) or _is_binary(indexed.type):
+        if pt.is_nested(indexed.type) or is_binary(indexed.type):
             raise UnsupportedFeature(
                 f"the secondary index {definition.name} is on {column!r}, whose values of type {indexed.type} it cannot hold"
             )
-
-
-def _is_binary(data_type: pa.DataType) -> bool:
-    return bool(pt.is_binary(data_type) or pt.is_large_binary(data_type) or pt.is_fixed_size_binary(data_type))

@@ -32,6 +32,7 @@ import pyarrow.types as pt
 
 from lakefmt._core.arguments import is_encodable
 from lakefmt._core.data_classes import dataclass, replace
+from lakefmt._core.schema.types import is_binary, is_string
 from lakefmt.errors import InvalidFilter
 
 __all__ = [
@@ -501,7 +502,7 @@ def held(values: Sequence[object], data_type: pa.DataType, name: str) -> pa.Arra
     """
     grid = grid_of(data_type)
     if grid is None:
-        if _is_text(data_type) and all(type(value) is str for value in values):
+        if is_string(data_type) and all(type(value) is str for value in values):
             return pa.array(values, data_type)
         plain_values = [plain(value, data_type, name) for value in values]
         return pa.array([value for value, _ in plain_values], plain_values[0][1] if plain_values else data_type)
@@ -520,9 +521,9 @@ def plain(value: object, data_type: pa.DataType, name: str) -> tuple[object, pa.
     try:
         if pt.is_boolean(data_type) and isinstance(value, str):
             value = {"true": True, "false": False}[value.strip().lower()]
-        if (pt.is_boolean(data_type) and isinstance(value, bool)) or (_is_text(data_type) and isinstance(value, str)):
+        if (pt.is_boolean(data_type) and isinstance(value, bool)) or (is_string(data_type) and isinstance(value, str)):
             return value, data_type
-        if _is_bytes(data_type) and isinstance(value, str | bytes):
+        if is_binary(data_type) and isinstance(value, str | bytes):
             return (value.encode() if isinstance(value, str) else value), pa.binary()
     except (ValueError, KeyError):
         pass
@@ -553,14 +554,6 @@ def double(value: object, data_type: pa.DataType, name: str) -> tuple[float, boo
         return number, False
     exact = Decimal(value.strip()) if isinstance(value, str) else value
     return number, isinstance(exact, int) or not exact.is_infinite()
-
-
-def _is_text(data_type: pa.DataType) -> bool:
-    return bool(pt.is_string(data_type) or pt.is_large_string(data_type))
-
-
-def _is_bytes(data_type: pa.DataType) -> bool:
-    return bool(pt.is_binary(data_type) or pt.is_large_binary(data_type) or pt.is_fixed_size_binary(data_type))
 
 
 _COMPARISONS: Final[dict[str, Callable[[Any, Any], pc.Expression]]] = {

@@ -31,8 +31,6 @@ from lakefmt._core.read.sql_values import (
     converted,
     interval_of,
     is_moment,
-    is_number,
-    is_text,
     joined_numbers,
     literal_of,
     null_of,
@@ -40,6 +38,7 @@ from lakefmt._core.read.sql_values import (
     scalar_of_literal,
     where_valid,
 )
+from lakefmt._core.schema.types import is_number, is_string
 from lakefmt.errors import InvalidExpression, InvalidFilter
 
 if TYPE_CHECKING:
@@ -450,7 +449,7 @@ class ExpressionTranslator:
 
     def _text(self, tree: Expr) -> pc.Expression:
         value = self.value(tree)
-        if not (is_text(value.type) or value.is_null):
+        if not (is_string(value.type) or value.is_null):
             raise InvalidExpression(f"{value.text!r:.200} is of type {value.type}: a text is expected")
         return self._as(value, pa.string())
 
@@ -574,12 +573,12 @@ class ExpressionTranslator:
         source = value.type
         if source.equals(target) or value.is_null or value.literal is not None:
             return self._as(value, target)
-        if pt.is_nested(source) or (pt.is_binary(target) != pt.is_binary(source) and not is_text(source)):
+        if pt.is_nested(source) or (pt.is_binary(target) != pt.is_binary(source) and not is_string(source)):
             raise InvalidExpression(f"{value.text!r:.200} of type {source} cannot be cast to {target}")
         checked = self._checked(value, source)
         if pt.is_timestamp(source) and pt.is_date32(target):
             return self._as(Value(checked, source, None, value.text), TIMESTAMP_OF[source.unit]).cast(target)
-        if is_text(target) and (pt.is_floating(source) or pt.is_timestamp(source)):
+        if is_string(target) and (pt.is_floating(source) or pt.is_timestamp(source)):
             raise InvalidExpression(
                 f"{value.text!r:.200}: engines write a {source} as different texts; it is not cast to text"
             )
@@ -774,7 +773,7 @@ class ExpressionTranslator:
             return b
         if is_number(a) and is_number(b):
             return joined_numbers(a, b)
-        if is_text(a) and is_text(b):
+        if is_string(a) and is_string(b):
             return pa.string()
         if is_moment(a) and is_moment(b):
             units = [each.unit for each in (a, b) if pt.is_timestamp(each)]

@@ -26,8 +26,6 @@ __all__ = [
     "converted",
     "interval_of",
     "is_moment",
-    "is_number",
-    "is_text",
     "joined_numbers",
     "literal_of",
     "null_of",
@@ -103,16 +101,6 @@ def where_valid(operands: Sequence[pc.Expression], holds: pc.Expression) -> pc.E
     """Return a condition that is null where an operand is."""
     valid = reduce(lambda a, b: a & b, (operand.is_valid() for operand in operands))
     return pc.if_else(valid, holds, null_of(pa.bool_()))
-
-
-def is_number(data_type: pa.DataType) -> bool:
-    """Return whether a type is one of numbers."""
-    return bool(pt.is_integer(data_type) or pt.is_floating(data_type) or pt.is_decimal(data_type))
-
-
-def is_text(data_type: pa.DataType) -> bool:
-    """Return whether a type is one of texts."""
-    return bool(pt.is_string(data_type) or pt.is_large_string(data_type))
 
 
 def is_moment(data_type: pa.DataType) -> bool:

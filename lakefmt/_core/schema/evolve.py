@@ -217,13 +217,13 @@ def _merged_plain(have: pa.DataType, data: pa.DataType, path: str) -> pa.DataTyp
         return have
     if pt.is_decimal(have):
         return _merged_decimal(have, data)
-    if _is_number(have) and _is_number(data):
+    if _is_integer_or_float(have) and _is_integer_or_float(data):
         return _wider(have, data)
     # Times keep the table's unit and zone: another unit would change the meaning of stored numbers.
-    return have if is_castable(data, have) and not _is_number(have) and not pt.is_decimal(data) else None
+    return have if is_castable(data, have) and not _is_integer_or_float(have) and not pt.is_decimal(data) else None
 
 
-def _is_number(data_type: pa.DataType) -> bool:
+def _is_integer_or_float(data_type: pa.DataType) -> bool:
     return bool(pt.is_integer(data_type) or pt.is_floating(data_type))
 
 

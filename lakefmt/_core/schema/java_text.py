@@ -19,7 +19,7 @@ from lakefmt._core.arrays import text_offsets
 from lakefmt._core.schema.types import storage_type
 from lakefmt.errors import InvalidKey, SchemaMismatch
 
-__all__ = ["distinct_values", "java_text", "plain_array"]
+__all__ = ["distinct_values", "java_text", "plain_array", "zero_padded"]
 
 _FIRST_DAY: Final = -719162  # 0001-01-01
 _LAST_DAY: Final = 2932896  # 9999-12-31
@@ -103,6 +103,11 @@ def distinct_values(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.int64], pa.
     values = encoded.dictionary.filter(encoded.dictionary.is_valid())
     codes = pc.fill_null(encoded.indices.cast(pa.int64()), len(values)).to_numpy(zero_copy_only=False)
     return codes, pa.concat_arrays([values, pa.nulls(1, values.type)])
+
+
+def zero_padded(numbers: npt.NDArray[np.int64], width: int) -> pa.Array:
+    """Return numbers as texts of at least a number of digits."""
+    return pc.utf8_lpad(pa.array(numbers).cast(pa.string()), width, "0")
 
 
 def _is_text(data_type: pa.DataType) -> bool:

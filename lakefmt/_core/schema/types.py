@@ -21,10 +21,14 @@ from lakefmt.errors import InvalidInputError, SchemaMismatch
 
 __all__ = [
     "MAX_DEPTH",
+    "all_nullable",
     "check_avro_names",
     "field_at",
     "holds_type",
+    "is_binary",
     "is_list_like",
+    "is_number",
+    "is_string",
     "list_type",
     "map_type",
     "name_mapping",
@@ -274,6 +278,21 @@ def storage_type(data_type: pa.DataType) -> pa.DataType:
             return data_type
 
 
+def is_number(data_type: pa.DataType) -> bool:
+    """Return whether values of a type are numbers: integers, floating point or decimal."""
+    return bool(pt.is_integer(data_type) or pt.is_floating(data_type) or pt.is_decimal(data_type))
+
+
+def is_string(data_type: pa.DataType) -> bool:
+    """Return whether values of a type are strings."""
+    return bool(pt.is_string(data_type) or pt.is_large_string(data_type))
+
+
+def is_binary(data_type: pa.DataType) -> bool:
+    """Return whether values of a type are bytes, of any or of a fixed length."""
+    return bool(pt.is_binary(data_type) or pt.is_large_binary(data_type) or pt.is_fixed_size_binary(data_type))
+
+
 def is_list_like(data_type: pa.DataType) -> bool:
     """Return whether `data_type` is a list of any form: plain, large, fixed-size or view."""
     checks = (pt.is_list, pt.is_large_list, pt.is_fixed_size_list, pt.is_list_view, pt.is_large_list_view)
@@ -374,6 +393,16 @@ def _decimal(data_type: pa.DataType, path: str) -> pa.DataType | None:
             f"column {path!r} has type {data_type}: at most 38 digits and a scale between 0 and the precision can be stored"
         )
     return pa.decimal128(data_type.precision, data_type.scale)
+
+
+def all_nullable(schema: pa.Schema) -> pa.Schema:
+    """Return a schema whose columns may all be null.
+
+    Example:
+        >>> all_nullable(pa.schema([pa.field("a", pa.int8(), nullable=False)])).field("a").nullable
+        True
+    """
+    return pa.schema([field.with_nullable(True) for field in schema])
 
 
 def with_meta_columns(schema: pa.Schema) -> pa.Schema:

@@ -70,6 +70,7 @@ __all__ = [
     "stored_identities",
     "stream_rules",
     "strict_violations",
+    "without_operators",
 ]
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
@@ -346,7 +347,7 @@ def resolve_rows(
 
 def _combined_by_key(incoming: pa.Table, codes: Numbers, rule: MergeRule) -> Resolved:
     """Return what inserts, upserts and last deletes come to: they meet the stored rows when they are written."""
-    operators, plain = operators_of(incoming), _without_operators(incoming)
+    operators, plain = operators_of(incoming), without_operators(incoming)
     last = _last_rows(codes)
     dead = np.isin(operators[last], _DELETES)
     by_last = Resolved(plain.take(from_numpy(last)), dead, last)
@@ -367,7 +368,8 @@ def _combined_by_key(incoming: pa.Table, codes: Numbers, rule: MergeRule) -> Res
     return Resolved(rows, deletes[order], source[order])
 
 
-def _without_operators(table: pa.Table) -> pa.Table:
+def without_operators(table: pa.Table) -> pa.Table:
+    """Return the rows without the columns that say what each row does."""
     return table.drop_columns([name for name in (OPERATOR, COLUMNS) if name in table.column_names])
 
 
@@ -397,7 +399,7 @@ class _KeyStates:
     def __init__(
         self, incoming: pa.Table, codes: Numbers, stored: pa.Table, stored_codes: Numbers, rules: StreamRules
     ) -> None:
-        plain = _without_operators(incoming)
+        plain = without_operators(incoming)
         self._plain, self._codes, self._operators, self._rules = plain, codes, operators_of(incoming), rules
         self._offset, self._sets = stored.num_rows, _column_sets(incoming)
         self._both = pa.concat_tables([stored.select(plain.column_names).cast(plain.schema), plain])

@@ -57,13 +57,13 @@ def check_sortable(name: str, data_type: pa.DataType) -> None:
     Example:
         >>> check_sortable("n", pa.int32())
     """
-    if not (_is_number(data_type) or _is_text(data_type)):
+    if not (_is_fixed_width(data_type) or _is_string_or_binary(data_type)):
         raise InvalidInputError(
             f"rows cannot be ordered by {name!r} of type {data_type}: choose columns of single values"
         )
 
 
-def _is_number(data_type: pa.DataType) -> bool:
+def _is_fixed_width(data_type: pa.DataType) -> bool:
     return bool(
         pt.is_boolean(data_type)
         or pt.is_integer(data_type)
@@ -73,7 +73,7 @@ def _is_number(data_type: pa.DataType) -> bool:
     )
 
 
-def _is_text(data_type: pa.DataType) -> bool:
+def _is_string_or_binary(data_type: pa.DataType) -> bool:
     return bool(
         pt.is_string(data_type)
         or pt.is_large_string(data_type)
@@ -111,7 +111,7 @@ def column_scale(sample: pa.ChunkedArray) -> ColumnScale:
         (b'user-', array([0, 1, 3], dtype=uint64))
     """
     present = _plain_array(sample).drop_null()
-    prefix = _common_prefix(present) if _is_text(present.type) else b""
+    prefix = _common_prefix(present) if _is_string_or_binary(present.type) else b""
     return ColumnScale(prefix, np.sort(_numbers_of(present, prefix)))
 
 
@@ -151,7 +151,7 @@ def _plain_array(column: pa.ChunkedArray) -> pa.Array:
 
 def _numbers_of(values: pa.Array, prefix: bytes) -> Numbers:
     data_type = values.type
-    if _is_text(data_type):
+    if _is_string_or_binary(data_type):
         return _text_words(values, prefix)
     if pt.is_decimal(data_type):
         values, data_type = values.cast(pa.float64()), pa.float64()
@@ -219,7 +219,7 @@ def ordered_bytes(column: pa.ChunkedArray) -> pa.Array:
     """
     values = _plain_array(column)
     data_type = values.type
-    if _is_text(data_type):
+    if _is_string_or_binary(data_type):
         whole = values.cast(pa.binary())
         escaped = pc.replace_substring(whole, pattern=b"\x00", replacement=b"\x00\xff")
         body = pc.binary_join_element_wise(escaped, pa.scalar(b"\x00\x00"), pa.scalar(b""))

@@ -25,6 +25,7 @@ __all__ = [
     "completed_action",
     "format_instant_time",
     "instant_file_name",
+    "millisecond_before",
     "parse_instant_file",
     "parse_instant_time",
     "transitions_table",
@@ -217,6 +218,16 @@ def parse_instant_time(instant_time: str, zone: tzinfo = UTC) -> datetime:
     except ValueError:
         raise InvalidInputError(f"{instant_time!r} is not an instant time: no such date") from None
     return moment + timedelta(milliseconds=int(digits[14:]))
+
+
+def millisecond_before(instant_time: str) -> InstantTime:
+    """Return the instant time a millisecond earlier.
+
+    Example:
+        >>> millisecond_before("20260102000000000")
+        '20260101235959999'
+    """
+    return format_instant_time(parse_instant_time(instant_time) - timedelta(milliseconds=1))
 
 
 # -------------------------------------------------------------------------------------------------- transitions

@@ -12,7 +12,7 @@ from lakefmt._core.config.table_config import TableConfig
 from lakefmt._core.data_classes import dataclass
 from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableState
 from lakefmt._core.metadata.layout import SEEN_KEY
-from lakefmt._core.timeline.heartbeat import Heartbeat, Liveness, is_alive
+from lakefmt._core.timeline.heartbeat import Heartbeat, Liveness, heartbeat_name, is_alive
 from lakefmt._core.timeline.instant import Action, Instant, State, instant_file_name
 from lakefmt._core.timeline.locks.local import held_lock_of
 from lakefmt._core.timeline.locks.open import TableLock, lock_options, open_lock
@@ -21,7 +21,7 @@ from lakefmt._core.timeline.properties_store import update_properties
 from lakefmt._core.timeline.store import TimelineStore
 from lakefmt._core.timeline.timeline import Timeline
 from lakefmt._core.values import InstantTime
-from lakefmt.errors import StorageError
+from lakefmt.errors import StorageError, WriterActive
 
 __all__ = [
     "WriteAt",
@@ -146,6 +146,19 @@ class WriteAt(TableAt):
     def durable(self) -> bool:
         """Whether a commit must be on disk before the call returns."""
         return self.write_client.durable
+
+    def check_not_at_work(self, pending: Instant) -> None:
+        """Raise when another process may be executing a pending compaction or clustering.
+
+        Raises:
+            WriterActive: its process may be alive.
+        """
+        beats = self.client.store.info(heartbeat_name(pending.time)) is not None
+        if pending.state is State.REQUESTED and not beats:
+            return
+        life = self.write_client.writer_liveness(self.config, self.timeline, pending)
+        if life.alive:
+            raise WriterActive(f"the {pending.action.value} {pending.time} is at work ({life.reason}); try again later")
 
 
 def open_write_client(

@@ -16,10 +16,8 @@ from lakefmt._core.timeline.rollback import plan_rollback
 from lakefmt._core.transactions.client import WriteAt, WriteClient
 from lakefmt._core.transactions.rollback_executor import check_rollback_allowed, run_rollback
 from lakefmt._core.values import FileId, InstantTime, PartitionPath
-from lakefmt.errors import WriterActive
 
 __all__ = [
-    "check_not_at_work",
     "discard_clustered_files",
     "drop_rings",
     "pending_clusterings",
@@ -35,20 +33,6 @@ def pending_clusterings(table_at: TableAt) -> list[Instant]:
         for pending in table_at.timeline.pending
         if pending.action in (Action.CLUSTERING, Action.REPLACE_COMMIT) and is_clustering(table_at, pending)
     ]
-
-
-def check_not_at_work(write_at: WriteAt, pending: Instant) -> None:
-    """Raise when another process may be executing a pending clustering.
-
-    Raises:
-        WriterActive: its process may be alive.
-    """
-    beats = write_at.client.store.info(heartbeat_name(pending.time)) is not None
-    if pending.state is State.REQUESTED and not beats:
-        return
-    life = write_at.write_client.writer_liveness(write_at.config, write_at.timeline, pending)
-    if life.alive:
-        raise WriterActive(f"the clustering {pending.time} is at work ({life.reason}); try again later")
 
 
 def drop_rings(write_client: WriteClient, time: InstantTime, opened: Collection[tuple[PartitionPath, FileId]]) -> None:
@@ -108,5 +92,5 @@ def withdraw_clusterings(write_at: WriteAt, times: Collection[InstantTime]) -> N
         now = TableState(write_at.config, write_at.write_client.timeline(write_at.config).load())
         for pending in pending_clusterings(write_at.client.at(now)):
             if pending.time in times:
-                check_not_at_work(write_at.write_client.at(now), pending)
+                write_at.write_client.at(now).check_not_at_work(pending)
                 withdraw_clustering(write_at.write_client.at(now), pending, lease)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import field
-from datetime import timedelta
 
 from lakefmt._core.config.table_config import PAYLOADS, STRATEGY_IDS, TableConfig, check_writable
 from lakefmt._core.data_classes import dataclass, replace
@@ -20,9 +19,8 @@ from lakefmt._core.timeline.instant import (
     Instant,
     comparable_action,
     completed_action,
-    format_instant_time,
     instant_file_name,
-    parse_instant_time,
+    millisecond_before,
 )
 from lakefmt._core.timeline.metadata_codec import BodyKind, body_kind, decode_body, encode_body
 from lakefmt._core.timeline.store import next_instant_time
@@ -292,7 +290,7 @@ def completion_times(
     times: dict[str, InstantTime] = {}
     last = InstantTime("")
     for number, instant in enumerate(chain):
-        later = [_before(chain[number + 1].time)] if number + 1 < len(chain) else []
+        later = [millisecond_before(chain[number + 1].time)] if number + 1 < len(chain) else []
         earliest_time = min(modified.get(instant.file_name, instant.time), now, *later)
         last = times[instant.file_name] = _free_time(earliest_time, max(last, instant.time), taken)
     for instant in ordered:
@@ -309,10 +307,6 @@ def _free_time(earliest_time: InstantTime, floor: InstantTime, taken: set[Instan
         time = next_instant_time(time)
     taken.add(time)
     return time
-
-
-def _before(time: InstantTime) -> InstantTime:
-    return format_instant_time(parse_instant_time(time) - timedelta(milliseconds=1))
 
 
 def upgraded_body(instant: Instant, data: bytes) -> bytes:

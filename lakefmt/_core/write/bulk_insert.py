@@ -54,7 +54,7 @@ from lakefmt._core.write.files.bundles import (
     files_at_a_time,
     write_small_files,
 )
-from lakefmt._core.write.ingest import KeyedBatch, with_keys
+from lakefmt._core.write.ingest import KeyedBatch, handed_out, with_keys
 from lakefmt.errors import InvalidInputError, LakefmtError
 
 __all__ = [
@@ -439,7 +439,7 @@ def stream_files(
             )
             begun = list(islice(windows, 1))
             is_ordered = len(begun) == 1 and not begun[0][1] and _num_partitions(keyed, begun[0][0]) > most_open
-            windows = chain(_taken_windows(begun), windows)
+            windows = chain(handed_out(begun), windows)
             if is_ordered:
                 by_partition = sort_stream(
                     map(itemgetter(0), windows), lambda table: keyed(table).partitions.cast(pa.string()), window_bytes
@@ -481,12 +481,6 @@ def _num_partitions(keyed: Callable[[pa.Table], KeyedBatch], window: pa.Table) -
 def _window_with_more(window: pa.Table) -> tuple[pa.Table, bool]:
     """Return a window that may not be the last one (a generator or a zip would hold on to it)."""
     return window, False
-
-
-def _taken_windows(windows: list[tuple[pa.Table, bool]]) -> Iterator[tuple[pa.Table, bool]]:
-    """Yield windows without holding on to them."""
-    while windows:
-        yield windows.pop(0)
 
 
 def _no_constants(_: PartitionPath) -> Mapping[str, str]:

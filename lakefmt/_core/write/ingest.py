@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any, Final, Protocol, TypeGuard, runtime_checkable
+from typing import Any, Final, Protocol, TypeGuard, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +39,7 @@ __all__ = [
     "combine",
     "combine_alike",
     "combine_in_files",
+    "handed_out",
     "holds_no_rows",
     "in_no_partition",
     "is_lazy_frame",
@@ -56,6 +57,8 @@ __all__ = [
     "without_index",
     "without_stored_keys",
 ]
+
+T = TypeVar("T")
 
 #: The meta columns that tell a stored row again.
 STORED_KEY: Final = (RECORD_KEY, PARTITION_PATH)
@@ -414,10 +417,10 @@ def read_all(schema: pa.Schema, tables: Iterable[pa.Table]) -> pa.Table:
         raise SchemaMismatch(f"batches of one write must have one schema: {error}") from error
 
 
-def handed_out(tables: list[pa.Table]) -> Iterator[pa.Table]:
-    """Yield tables without holding on to them; the list is emptied."""
-    while tables:
-        yield tables.pop(0)
+def handed_out(items: list[T]) -> Iterator[T]:
+    """Yield items without holding on to them; the list is emptied."""
+    while items:
+        yield items.pop(0)
 
 
 def holds_no_rows(rows: object) -> bool:

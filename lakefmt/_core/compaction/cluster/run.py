@@ -69,7 +69,6 @@ from lakefmt._core.timeline.locks.open import Lease
 from lakefmt._core.timeline.metadata_codec import BodyKind, encode_body
 from lakefmt._core.transactions.client import WriteClient, open_write_client
 from lakefmt._core.transactions.clustering_plans import (
-    check_not_at_work,
     discard_clustered_files,
     drop_rings,
     pending_clusterings,
@@ -409,7 +408,7 @@ class _ClusteringService:
 
     def check_idle(self, state: TableState, pending: Instant) -> None:
         if _is_clustering(self.write_client.client.at(state), pending):
-            check_not_at_work(self.write_client.at(state), pending)
+            self.write_client.at(state).check_not_at_work(pending)
 
     def read_pending(self, state: TableState, pending: Instant, lease: Lease) -> ClusteringPlan | None:
         client = self.write_client.client
@@ -607,5 +606,5 @@ def abandon_clustering(client: TableClient, instant: str, options: Mapping[str, 
         pending = next((each for each in pending_clusterings(client.at(state)) if each.time == instant), None)
         if pending is None:
             raise InstantNotFound(f"no clustering is pending at {instant}")
-        check_not_at_work(write_client.at(state), pending)
+        write_client.at(state).check_not_at_work(pending)
         withdraw_clustering(write_client.at(state), pending, lease)

@@ -27,11 +27,10 @@ from lakefmt._core.timeline.rollback import relative_path
 from lakefmt._core.transactions.client import WriteAt, open_write_client
 from lakefmt._core.transactions.rollback_executor import check_rollback_allowed
 from lakefmt._core.values import FileId, InstantTime, PartitionPath, TableType, check_instant_time
-from lakefmt.errors import CorruptFile, InvalidInputError, ObjectNotFound, UnsupportedFeature, WriterActive
+from lakefmt.errors import CorruptFile, InvalidInputError, ObjectNotFound, UnsupportedFeature
 
 __all__ = [
     "abandon_compaction",
-    "check_dead",
     "check_inputs",
     "compaction_plan_record",
     "discard_outputs",
@@ -181,7 +180,7 @@ def abandon_compaction(
         state = TableState(config, write_client.timeline(config).load())
         pending = find_pending(state.timeline, instant, Action.COMPACTION)
         if not force:
-            check_dead(write_client.at(state), pending)
+            write_client.at(state).check_not_at_work(pending)
         plan = read_plan(write_client.at(state), pending)
         if not force:
             check_inputs(write_client.at(state), pending, plan)
@@ -231,20 +230,6 @@ def require_merge_on_read(config: TableConfig) -> None:
             "partition columns, and a compaction would lose them"
         )
     merge_rule(config)
-
-
-def check_dead(write_at: WriteAt, pending: Instant) -> None:
-    """Raise when another process may be executing a pending compaction.
-
-    Raises:
-        WriterActive: its process may be alive.
-    """
-    beats = write_at.client.store.info(heartbeat_name(pending.time)) is not None
-    if pending.state is State.REQUESTED and not beats:
-        return
-    life = write_at.write_client.writer_liveness(write_at.config, write_at.timeline, pending)
-    if life.alive:
-        raise WriterActive(f"the {pending.action.value} {pending.time} is at work ({life.reason}); try again later")
 
 
 def check_inputs(write_at: WriteAt, pending: Instant, plan: CompactionPlan | None) -> None:

@@ -31,7 +31,6 @@ from lakefmt._core.compaction.compact.plan import (
     plan_compaction,
 )
 from lakefmt._core.compaction.compact.records import (
-    check_dead,
     check_inputs,
     compaction_plan_record,
     discard_outputs,
@@ -232,7 +231,7 @@ class MergingService:
 
     def check_idle(self, state: TableState, pending: Instant) -> None:
         """Raise WriterActive when another process may be executing a pending instant."""
-        check_dead(self.write_client.at(state), pending)
+        self.write_client.at(state).check_not_at_work(pending)
 
 
 @dataclass(frozen=True, slots=True)

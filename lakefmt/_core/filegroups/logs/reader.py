@@ -46,7 +46,7 @@ from lakefmt._core.formats.log.data_block import (
 )
 from lakefmt._core.formats.log.delete_block import DeleteRecords, decode_delete_content
 from lakefmt._core.schema import reconcile
-from lakefmt._core.schema.types import field_at, struct_fields
+from lakefmt._core.schema.types import all_nullable, field_at, struct_fields
 from lakefmt._core.storage.api import ObjectStore
 from lakefmt._core.storage.os_errors import raise_if_transient
 from lakefmt._core.timeline.timeline import Timeline
@@ -645,7 +645,7 @@ def _decode_run(
         rows = unstored.complete(rows, placed.file.partition, written, schema.names)
     if RECORD_KEY not in rows.column_names:
         raise CorruptFile(f"{what}: the rows of the block at byte {block.start:,} have no record keys")
-    table = reconcile(rows, _all_nullable(schema))
+    table = reconcile(rows, all_nullable(schema))
     column_places = None if unstored is None else unstored.places(written)
     brought = (frozenset(stored) if column_places is None else column_places.current_names(stored)) | set(
         rows.column_names
@@ -679,11 +679,6 @@ def _log_rows(
     return LogRows(table, deletes, always, np.zeros(table.num_rows, np.int64), (names,), of_deletes=of_deletes)
 
 
-def _all_nullable(schema: pa.Schema) -> pa.Schema:
-    # Delete rows have only keys, so every column is nullable until the merge.
-    return pa.schema([field.with_nullable(True) for field in schema])
-
-
 def _delete_rows(records: DeleteRecords, schema: pa.Schema, rule: MergeRule) -> LogRows:
     count = len(records)
     order = rule.stored.fields if has_order(rule.stored, schema.names) else ()
@@ -693,14 +688,14 @@ def _delete_rows(records: DeleteRecords, schema: pa.Schema, rule: MergeRule) -> 
     made = {RECORD_KEY: records.keys, PARTITION_PATH: records.partitions}
     columns = [
         made[f.name].cast(f.type) if f.name in made else _with_ordering(f, ordering, count)
-        for f in _all_nullable(schema)
+        for f in all_nullable(schema)
     ]
     # A delete without an ordering value, or with int 0, which `DeleteRecords.ordering` makes null, deletes any stored row
     # (docs/format.md, Delete blocks).
     always = np.ones(count, dtype=bool)
     for values in () if rule.blocks_win else ordering.values():
         always &= values.is_null().to_numpy(zero_copy_only=False)
-    table = pa.table(columns, schema=_all_nullable(schema))
+    table = pa.table(columns, schema=all_nullable(schema))
     every = np.ones(count, dtype=bool)
     return _log_rows(table, every, always, None, of_deletes=every)
 
@@ -730,7 +725,7 @@ def _joined_rows(parts: Sequence[LogRows], schema: pa.Schema) -> LogRows:
     for part in parts:
         number = kinds.setdefault(part.columns[0], len(kinds))
         numbers.append(np.full(part.table.num_rows, number, np.int64))
-    empty, none = _all_nullable(schema).empty_table(), np.zeros(0, dtype=bool)
+    empty, none = all_nullable(schema).empty_table(), np.zeros(0, dtype=bool)
     return LogRows(
         pa.concat_tables([part.table for part in parts] or [empty]),
         np.concatenate([part.deletes for part in parts] or [none]),

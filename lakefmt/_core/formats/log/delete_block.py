@@ -44,6 +44,7 @@ from lakefmt._core.formats.avro.reader import read_block_count
 from lakefmt._core.formats.avro.writer import encode_long
 from lakefmt._core.formats.log.blocks import CONTENT_VERSION, BlockKind, encode_block
 from lakefmt._core.formats.log.data_block import BlockHeader
+from lakefmt._core.schema.types import is_number, is_string
 from lakefmt.errors import CorruptFile, SchemaMismatch, UnsupportedFeature
 
 __all__ = [
@@ -167,21 +168,13 @@ def _comparable_values(values: pa.Array, data_type: pa.DataType) -> pa.Array | N
         return None
 
 
-def _is_number(data_type: pa.DataType) -> bool:
-    return bool(pt.is_integer(data_type) or pt.is_floating(data_type) or pt.is_decimal(data_type))
-
-
 def _is_short(data_type: pa.DataType) -> bool:
     """Return whether values of a type are stored as 32-bit numbers."""
     return bool((pt.is_integer(data_type) or pt.is_temporal(data_type)) and data_type.bit_width <= 32)
 
 
-def _is_text(data_type: pa.DataType) -> bool:
-    return bool(pt.is_string(data_type) or pt.is_large_string(data_type))
-
-
 #: Types that are comparable with each other.
-_COMPARABLE_TYPES = (_is_number, _is_text, pt.is_boolean, pt.is_binary, pt.is_date, pt.is_time, pt.is_timestamp)
+_COMPARABLE_TYPES = (is_number, is_string, pt.is_boolean, pt.is_binary, pt.is_date, pt.is_time, pt.is_timestamp)
 
 
 def delete_records(keys: pa.Array, partitions: pa.Array, *orderings: pa.Array) -> DeleteRecords:

@@ -26,7 +26,7 @@ from lakefmt._core.ingest.files.listing import FilePattern, Folder, ListedFile, 
 from lakefmt._core.ingest.files.reading import FileFormat, file_format, read_file, salvage_lines
 from lakefmt._core.ingest.inputs import GuessedTypes
 from lakefmt._core.ingest.rows import RoundRows
-from lakefmt._core.read.sql_values import is_number
+from lakefmt._core.schema.types import is_number
 from lakefmt._core.storage.time_source import SystemTimeSource, TimeSource
 from lakefmt._core.values import Clock, SystemClock
 from lakefmt.errors import CorruptFile, InvalidInputError, SourceRefused, SourceUnavailable

@@ -11,7 +11,6 @@ a key has several and its partition has a rule of its own, and where a file has 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import timedelta
 from functools import partial
 from types import MappingProxyType
 
@@ -53,7 +52,7 @@ from lakefmt._core.metadata.records import (
 )
 from lakefmt._core.metadata.timeline import MetadataTimeline
 from lakefmt._core.metadata.writer import ExtendedSlice, MetadataLog, MetadataTableWriter, WrittenFile
-from lakefmt._core.timeline.instant import Action, format_instant_time, parse_instant_time
+from lakefmt._core.timeline.instant import Action, millisecond_before
 from lakefmt._core.timeline.metadata_codec import BodyKind, encode_body
 from lakefmt._core.timeline.observer import PendingCompletion
 from lakefmt._core.values import FileId, InstantTime, PartitionPath, TableVersion
@@ -153,13 +152,9 @@ def instant_before(
             return None
         # The pending instant itself counts, too: below a compaction it could not be rolled back if its writer died.
         return None if any(time <= newest for time in (*waiting, pending.time)) else newest + suffix
-    before = _millisecond_before(min(waiting, default=pending.time))
+    before = millisecond_before(min(waiting, default=pending.time))
     free = before > timeline.highest_time and all(before != each.time for each in pending.timeline)
     return before if free else None
-
-
-def _millisecond_before(time: str) -> str:
-    return format_instant_time(parse_instant_time(time) - timedelta(milliseconds=1))
 
 
 def has_logs_on(writer: MetadataTableWriter, instant: str) -> bool:

@@ -25,7 +25,7 @@ from lakefmt._core.filegroups.stored_keys import stored_key_spec
 from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableState
 from lakefmt._core.index import capabilities_of, choose_index, moves_between_partitions
 from lakefmt._core.read.snapshot import Snapshot, rows_of_keys
-from lakefmt._core.segments.codec import COLUMNS, OPERATOR, SegmentHeader, committed_of, has_segments, read_segments
+from lakefmt._core.segments.codec import SegmentHeader, committed_of, has_segments, read_segments
 from lakefmt._core.segments.names import SegmentPosition
 from lakefmt._core.segments.pending import (
     StreamState,
@@ -49,6 +49,7 @@ from lakefmt._core.segments.resolve import (
     row_identities,
     stored_identities,
     stream_rules,
+    without_operators,
 )
 from lakefmt._core.storage.api import with_versions
 from lakefmt._core.storage.local.process_lock import process_locks
@@ -215,7 +216,7 @@ class SegmentCommit:
         offsets[self._stream] = None if before is None else before.offset
         request = replace(self._request, entries=self._entries(part, others, offsets), columns=columns)
         if request.operation is WriteOperation.INSERT:
-            plain = fill_required(_without_marks(rows), schema)
+            plain = fill_required(without_operators(rows), schema)
             return run_write(client, request, schema, plain)
         return KeyedCommit(client).upsert(request, state, schema, rows)
 
@@ -384,10 +385,6 @@ def _joined_results(results: Sequence[CommitResult]) -> CommitResult:
         num_late=sum_of_known(each.num_late for each in results),
         warnings=tuple(dict.fromkeys(warning for each in results for warning in each.warnings)),
     )
-
-
-def _without_marks(rows: pa.Table) -> pa.Table:
-    return rows.drop_columns([name for name in (OPERATOR, COLUMNS) if name in rows.column_names])
 
 
 def stored_rows(

@@ -29,7 +29,7 @@ from lakefmt._core.keys import KeySpec, build_new_partition_paths, build_partiti
 from lakefmt._core.producers.stream.options import DELETES, RowOperator, StreamOptions, parse_operator
 from lakefmt._core.schema import conform
 from lakefmt._core.schema.python_values import value_converter
-from lakefmt._core.schema.types import field_at
+from lakefmt._core.schema.types import all_nullable, field_at
 from lakefmt._core.segments.codec import COLUMNS, OPERATOR
 from lakefmt._core.segments.names import STRICT, UPDATES, WHOLE_ROWS
 from lakefmt._core.segments.resolve import columns_since, key_columns_of
@@ -265,17 +265,7 @@ class RowChecker:
             arrays = [pa.array(column, field.type) for column, field in zip(made, self.schema, strict=True)]
         except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
             raise SchemaMismatch(f"rows of a buffer do not fit the table's columns: {str(error)[:200]}") from None
-        return pa.Table.from_arrays(arrays, schema=nullable(self.schema))
-
-
-def nullable(schema: pa.Schema) -> pa.Schema:
-    """Return a schema whose columns may all be null.
-
-    Example:
-        >>> nullable(pa.schema([pa.field("a", pa.int8(), nullable=False)])).field("a").nullable
-        True
-    """
-    return pa.schema([field.with_nullable(True) for field in schema])
+        return pa.Table.from_arrays(arrays, schema=all_nullable(self.schema))
 
 
 def _has_fixed_size(data_type: pa.DataType) -> bool:
@@ -425,7 +415,7 @@ def arrow_rows(
     if kinds & _PARTIAL_OPERATORS and whole.any():
         conform(rows.filter(pa.array(whole)), _needed_columns(checker, partial=False), allow_null_list_elements=allow)
     checker.refuse_odd_table(made, np.isin(numbers, [each.value for each in DELETES]))
-    made = made.cast(nullable(made.schema)).append_column(OPERATOR, pa.array(numbers))
+    made = made.cast(all_nullable(made.schema)).append_column(OPERATOR, pa.array(numbers))
     if not kinds & UPDATES:
         return made
     held = set(rows.column_names)

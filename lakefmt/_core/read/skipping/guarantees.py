@@ -147,7 +147,7 @@ def _counts_or_minus_one(values: pa.Array) -> I64:
     return numbers
 
 
-def _is_text(data_type: pa.DataType) -> bool:
+def _is_string_or_binary(data_type: pa.DataType) -> bool:
     return bool(
         pt.is_string(data_type)
         or pt.is_large_string(data_type)
@@ -159,7 +159,7 @@ def _is_text(data_type: pa.DataType) -> bool:
 def _tells_nulls(data_type: pa.DataType) -> bool:
     """Return whether statistics with nulls alone mean that there are only nulls."""
     # Some releases say the same of texts that are too long for a footer, and of Spark's old timestamps.
-    return not (_is_text(data_type) or pt.is_timestamp(data_type))
+    return not (_is_string_or_binary(data_type) or pt.is_timestamp(data_type))
 
 
 def _has_range(low: pa.Array, high: pa.Array) -> Mask:

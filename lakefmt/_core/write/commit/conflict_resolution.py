@@ -10,13 +10,12 @@ import enum
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import chain
 
 import pyarrow as pa
 
 from lakefmt._core.config.settings import Settings
 from lakefmt._core.data_classes import dataclass, replace
-from lakefmt._core.filegroups.model import BaseFile, FileSlice
+from lakefmt._core.filegroups.model import BaseFile, FileSlice, LogFile
 from lakefmt._core.filegroups.pending_plans import PLANNING, groups_left_behind, groups_of_plan, is_clustering
 from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableState
 from lakefmt._core.formats.names import parse_base_file, parse_log_file
@@ -344,7 +343,9 @@ def _finding_of_cleans(
         changed |= dict.fromkeys([*((s.partition_path, s.file_id) for s in commit.stats), *replaced], other)
     begun_at = write_at.client.at(begun)
     for _, record in unseen_cleans(write_at, begun):
-        for file in chain(*cleaned_files(record)):
+        bases, logs = cleaned_files(record)
+        files: list[BaseFile | LogFile] = [*bases, *logs]
+        for file in files:
             group = file.partition, file.file_id
             found = file.name in begun.files_found.get(file.partition, ())
             if group in changed and not found and not _has_newer_file(begun_at, group, file.instant):

@@ -26,7 +26,7 @@ from lakefmt._core.timeline.locks.open import Lease
 from lakefmt._core.transactions.client import open_write_client
 from lakefmt._core.write.commit.transaction import concurrency_of
 from lakefmt._core.write.context import WriteRequest
-from lakefmt._core.write.ingest import open_stream, read_all
+from lakefmt._core.write.ingest import handed_out, open_stream, read_all
 from lakefmt.errors import CommitConflict, LakefmtError, SchemaMismatch, SnapshotExpired
 from lakefmt.events import emit
 
@@ -123,14 +123,8 @@ def read_or_spool(schema: pa.Schema, tables: Iterable[pa.Table], memory_bytes: i
         held_bytes += table.nbytes
         if held_bytes > memory_bytes:
             del table
-            return SpooledRows(held[0].schema, chain(_taken_tables(held), coming))
+            return SpooledRows(held[0].schema, chain(handed_out(held), coming))
     return read_all(schema, held)
-
-
-def _taken_tables(tables: list[pa.Table]) -> Iterator[pa.Table]:
-    """Yield tables without holding on to them."""
-    while tables:
-        yield tables.pop(0)
 
 
 _FIRST_BACKOFF_SECONDS: Final = 0.02
