@@ -8,12 +8,12 @@ from typing import Protocol, TypeVar
 
 from lakefmt._core.data_classes import dataclass, replace
 
-__all__ = ["CatalogColumn", "CatalogPartition", "CatalogTable", "MemoryCatalog", "Metastore", "batches"]
+__all__ = ["CatalogColumn", "CatalogPartition", "CatalogTable", "MemoryCatalog", "Metastore", "request_batches"]
 
 T = TypeVar("T")
 
 
-def batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+def request_batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     """Yield up to `size` items at a time: a catalog takes only so many in one request."""
     for start in range(0, len(items), size):
         yield items[start : start + size]

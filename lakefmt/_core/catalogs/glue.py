@@ -10,7 +10,7 @@ import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from lakefmt._core.catalogs.api import CatalogColumn, CatalogPartition, CatalogTable, batches
+from lakefmt._core.catalogs.api import CatalogColumn, CatalogPartition, CatalogTable, request_batches
 from lakefmt._core.timeline.locks.clients import ask_service, import_extra
 from lakefmt.errors import StorageError
 
@@ -102,7 +102,7 @@ class GlueCatalog:
     def add_partitions(self, table: CatalogTable, partitions: Sequence[CatalogPartition]) -> None:
         """Add partitions; skip those that exist."""
         inputs = [_partition_input(table, partition) for partition in partitions]
-        for some in batches(inputs, _CHANGED):
+        for some in request_batches(inputs, _CHANGED):
             self._batch("batch_create_partition", table, "AlreadyExistsException", PartitionInputList=some)
 
     def replace_partitions(self, table: CatalogTable, partitions: Sequence[CatalogPartition]) -> None:
@@ -111,13 +111,13 @@ class GlueCatalog:
             {"PartitionValueList": [*partition.values], "PartitionInput": _partition_input(table, partition)}
             for partition in partitions
         ]
-        for some in batches(entries, _CHANGED):
+        for some in request_batches(entries, _CHANGED):
             self._batch("batch_update_partition", table, "", Entries=some)
 
     def drop_partitions(self, table: CatalogTable, partitions: Sequence[CatalogPartition]) -> None:
         """Drop the entries of partitions; their files stay."""
         values = [{"Values": [*partition.values]} for partition in partitions]
-        for some in batches(values, _DROPPED):
+        for some in request_batches(values, _DROPPED):
             self._batch("batch_delete_partition", table, "EntityNotFoundException", PartitionsToDelete=some)
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ from contextlib import closing
 from typing import Final
 
 from lakefmt._core.arguments import shown
-from lakefmt._core.catalogs.api import CatalogPartition, CatalogTable, Metastore, batches
+from lakefmt._core.catalogs.api import CatalogPartition, CatalogTable, Metastore, request_batches
 from lakefmt._core.catalogs.entries import OWNED_PREFIX, SYNCED, TableEntries, table_entries
 from lakefmt._core.catalogs.opening import is_glue, is_hudi, open_catalog
 from lakefmt._core.catalogs.options import SyncOptions, catalogs_asked, parse_sync_options
@@ -271,11 +271,11 @@ def _sync_partitions(
     ]
     # A partition that lies elsewhere was added by somebody else.
     gone = [each for values, each in stored.items() if values not in present and _lies_in(table, each)]
-    for some in batches(added, batch):
+    for some in request_batches(added, batch):
         catalog.add_partitions(table, some)
-    for some in batches(moved, batch):
+    for some in request_batches(moved, batch):
         catalog.replace_partitions(table, some)
-    for some in batches(gone, batch):
+    for some in request_batches(gone, batch):
         catalog.drop_partitions(table, some)
     return replace(change, partitions_added=len(added), partitions_changed=len(moved), partitions_dropped=len(gone))
 
