@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import TypeVar
 
 from hypothesis import settings
 
 from tests.kit import THOROUGH
 
-__all__ = ["examples", "seed_of_run", "seeds_of_run"]
+__all__ = ["examples", "in_turn", "seed_of_run", "seeds_of_run"]
+
+T = TypeVar("T")
 
 #: Numbers are chosen beside so many of a property that names none.
 _BESIDE = 60
@@ -33,3 +37,8 @@ def seeds_of_run(usual: int, every: int) -> range:
     """Return the numbers of the histories that this run plays: all of them in a thorough one, else some, others each day."""
     first = seed_of_run() * usual % every
     return range(every) if THOROUGH else range(first, first + usual)
+
+
+def in_turn(values: Sequence[T], turns: int) -> list[T]:
+    """Return one in `turns` of the values, others each day; all of them in a thorough run, and where there are no more than that."""
+    return list(values) if THOROUGH or len(values) <= turns else list(values[seed_of_run() % turns :: turns])

@@ -101,6 +101,7 @@ CASES = [
 ]
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(("kind", "version", "last"), CASES)
 def test_a_completed_file_that_vanished_is_found_and_nothing_is_rolled_back(kind: str, version: int, last: str) -> None:
     case = damaged(kind, version, last)
@@ -127,6 +128,7 @@ def test_a_completed_file_that_vanished_is_found_and_nothing_is_rolled_back(kind
     scene.open().upsert(rows(0, 30, ts=9))
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(("kind", "version", "last"), CASES)
 def test_who_agrees_to_the_loss_gets_the_state_before(kind: str, version: int, last: str) -> None:
     case = damaged(kind, version, last)

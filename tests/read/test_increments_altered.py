@@ -133,6 +133,7 @@ CASES = [
 
 
 @pytest.mark.slow
+@pytest.mark.in_turn(2)  # each story on one of the two types of table
 @pytest.mark.parametrize(("kind", "version", "story"), CASES)
 def test_every_range_has_the_columns_of_now(kind: str, version: int, story: str) -> None:
     table, moments = played(kind, version, story, None)
