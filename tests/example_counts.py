@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TypeVar
 
@@ -11,7 +12,7 @@ from hypothesis import settings
 
 from tests.kit import THOROUGH
 
-__all__ = ["examples", "in_turn", "seed_of_run", "seeds_of_run"]
+__all__ = ["count_in_turn", "examples", "in_turn", "seed_of_run", "seeds_of_run"]
 
 T = TypeVar("T")
 
@@ -42,3 +43,8 @@ def seeds_of_run(usual: int, every: int) -> range:
 def in_turn(values: Sequence[T], turns: int) -> list[T]:
     """Return one in `turns` of the values, others each day; all of them in a thorough run, and where there are no more than that."""
     return list(values) if THOROUGH or len(values) <= turns else list(values[seed_of_run() % turns :: turns])
+
+
+def count_in_turn(first: int, turns: int) -> Iterator[int]:
+    """Yield the numbers from `first` on, in a usual run one in `turns` of them, others each day."""
+    return itertools.count(first) if THOROUGH else itertools.count(first + seed_of_run() % turns, turns)

@@ -116,6 +116,7 @@ def found(
         {"write_statistics": False},
     ],
 )
+@pytest.mark.in_turn(2)
 def test_rows_are_those_of_the_whole_file(options: dict[str, Any], tmp_path: Path) -> None:
     table = rows()
     store, file = stored(

@@ -8,8 +8,10 @@ import types
 
 import pytest
 
+from lakefmt._core.storage.memory import MemoryStore
 from tests.conftest import _of_this_run, _out_of_turn
-from tests.crash.sweep import ENDINGS, endings_of_run
+from tests.crash.repeatable import Repeatable
+from tests.crash.sweep import DIES, ENDINGS, LOST, endings_of_run, sweep
 from tests.kit import THOROUGH, cases_of, content, rows, table, values_of_run
 
 AXES = {"version": [6, 8, 9], "kind": [pytest.param("cow", marks=pytest.mark.slow), "mor"], "twice": [False, True]}
@@ -101,6 +103,22 @@ def test_each_value_has_its_turn_beside_others_on_the_same_day():
         assert {each["twice"] for each in asked} == {False, True}
         for name in ("version", "kind"):
             assert len({each[name] for each in asked}) == 3
+
+
+@pytest.mark.skipif(THOROUGH, reason="this run asks them all")
+def test_answers_of_all_effects_are_lost_within_two_days(monkeypatch):
+    origin = Repeatable(MemoryStore())
+    asked = []
+    for day in (20261130, 20261201):
+        monkeypatch.setenv("LAKEFMT_SEED", str(day))
+
+        def call(store):
+            for number in range(5):
+                store.put(str(number), b"")
+
+        asked.append([left.number for left in sweep(origin, call, 5, LOST, what=lambda left: left.story)])
+    assert [left.number for left in sweep(origin, call, [1, 4, 5], DIES)] == [1, 4, 5]
+    assert sorted(asked) == [[1, 3, 5], [2, 4]]
 
 
 def test_the_small_table_holds_its_rows():

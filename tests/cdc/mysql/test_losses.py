@@ -103,6 +103,7 @@ def test_compressed_events_are_read(mariadb, followed):
         "replace into t values (1, 'x')",
     ],
 )
+@pytest.mark.in_turn(2)
 def test_changes_that_the_log_has_as_statements_stop_the_reader(mariadb, followed, format, statement):
     database, name, sink = followed
     mariadb.execute(f"set session binlog_format = {format}", statement, database=database)
