@@ -168,12 +168,12 @@ def test_consent_to_one_instant_is_none_to_another(version: int) -> None:
     assert same(scene.open().read(), first.after)
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     ("kind", "last"),
     [("mor", "compact"), ("cow", "clean"), ("cow", "rollback"), ("mor", "rollback"), ("cow", "restore")],
 )
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.in_turn(3)
 def test_a_service_whose_completed_file_vanished_is_done_again_and_loses_nothing(
     kind: str, version: int, last: str
 ) -> None:
@@ -257,10 +257,10 @@ def test_what_a_dead_writer_of_any_engine_leaves_is_undone_without_a_question(
     assert scene.open().read().num_rows == before.num_rows + 1
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("is_hidden", [True, False], ids=["its target is inflight", "its target is complete"])
 @pytest.mark.parametrize("kind", ["cow", "mor"])
-@pytest.mark.in_turn(3)
 def test_a_rollback_of_a_commit_that_died(kind: str, version: int, is_hidden: bool) -> None:
     """Engines write the plan first, then hide the commit, then delete: what is still complete has lost nothing."""
     case = damaged(kind, version, "upsert")

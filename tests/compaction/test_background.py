@@ -325,11 +325,11 @@ def a_log_compaction(version: int) -> tuple[MemoryStore, dict[str, object]]:
     return store, options
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("mode", [FaultMode.BEFORE, FaultMode.AFTER])
 @pytest.mark.parametrize(
     ("version", "waiting"), [(6, a_compaction_and_a_clean), (8, a_compaction_and_a_clean), (8, a_log_compaction)]
 )
-@pytest.mark.in_turn(2)
 def test_dying_at_every_effect_of_the_thread(version: int, waiting: Waiting, mode: FaultMode) -> None:
     """Of the services alone; every effect of writes and of compactions has tests of its own."""
     prepared, options = waiting(version)

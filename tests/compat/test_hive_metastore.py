@@ -70,6 +70,7 @@ class DyingWire:
         return getattr(self.catalog, name)
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("table_type", ["cow", "mor"])
 def test_a_last_sync_gives_the_metastore_the_catalog_of_the_table(hive_metastore, table_type, tmp_path):
     catalog = open_catalog(hive_metastore)
@@ -125,6 +126,7 @@ def ids(judge, query):
     return sorted(tuple(row) for row in result["rows"])
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("version", [6, 8, 9])
 def test_spark_reads_a_synced_table_by_name(hive_metastore, spark_with_metastore, tmp_path, version):
     database, table = f"d{uuid4().hex}", made(tmp_path, table_version=version)
@@ -156,6 +158,7 @@ def test_spark_reads_both_views_of_a_merge_on_read_table_by_name(hive_metastore,
         assert ids(spark_with_metastore, f"select small from {database}.trips{suffix} where id = 'a'") == [(expected,)]
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("table_type", ["cow", "mor"])
 def test_hudis_own_sync_writes_the_same_entries(hive_metastore, spark_with_metastore, tmp_path, table_type):
     """One table, synced by Spark with Hudi's JAR after a commit of its own, and by us: the entries say the same."""

@@ -49,10 +49,10 @@ def pending(options: dict[str, object]) -> tuple[MemoryStore, lowlevel.WriteCont
     )
 
 
+@pytest.mark.in_turn(4)
 @pytest.mark.parametrize("options", [MANY, HASTY], ids=["alive", "dead"])
 @pytest.mark.parametrize("script", SCRIPTS)
 @pytest.mark.parametrize("ending", ["commit", "commit_less", "abort", "upsert"])
-@pytest.mark.in_turn(4)
 def test_one_of_two_processes_ends_a_write(
     ending: str, script: str, options: dict[str, object], processes: None
 ) -> None:

@@ -101,6 +101,7 @@ def found(
     return read.filter(pc.is_in(read.column(by), value_set=named.texts))
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(
     "options",
     [
@@ -116,7 +117,6 @@ def found(
         {"write_statistics": False},
     ],
 )
-@pytest.mark.in_turn(2)
 def test_rows_are_those_of_the_whole_file(options: dict[str, Any], tmp_path: Path) -> None:
     table = rows()
     store, file = stored(

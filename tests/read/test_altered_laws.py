@@ -271,11 +271,11 @@ def statistics_of_few_files_and_rows() -> Iterator[None]:
 
 
 @pytest.mark.slow
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("version", [6, 8, 9])
 @pytest.mark.parametrize("table_type", ["cow", "mor"])
 @settings(max_examples=examples(3), deadline=None, suppress_health_check=[*HealthCheck])
 @given(operations=OPERATIONS, filters=st.lists(FILTERS, min_size=14, max_size=14), earlier=st.integers(0, 99))
-@pytest.mark.in_turn(2)
 def test_a_filter_keeps_the_rows_that_it_keeps_in_memory(
     table_type: str, version: int, operations: list[tuple[str, int, int]], filters: list[Any], earlier: int
 ) -> None:

@@ -384,6 +384,7 @@ def test_without_nan_duckdb_keeps_the_same(ordered: tuple[Table, duckdb.DuckDBPy
 # -------------------------------------------------------------------------------------------------------------- examples
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     "tree",
@@ -400,15 +401,14 @@ def test_without_nan_duckdb_keeps_the_same(ordered: tuple[Table, duckdb.DuckDBPy
     ],
     ids=sql,
 )
-@pytest.mark.in_turn(3)
 def test_what_was_lost(tables: dict[str, Table], whole: dict[str, pa.Table], kind: str, tree: Any) -> None:
     check_reads(tables[kind], sql(tree), kept(whole[kind], tree), 1)
 
 
 @pytest.mark.slow
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("text", ["f in (0)", "not (d > 5)", "s.x not in (5, 6)", "w <> 5"])
-@pytest.mark.in_turn(3)
 def test_deletes_and_updates_take_the_rows_that_reads_show(kind: str, text: str) -> None:
     table = made(kind, f"memory://filter-floats/changed-{kind}-{text.replace(' ', '')}", FILES)
     selected, everything = set(ids(table.read(filter=text))), set(ids(table.read()))

@@ -157,8 +157,8 @@ VALUES: list[tuple[str, str, Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("column", "how", "value", "expected"), VALUES)
 @pytest.mark.in_turn(2)
+@pytest.mark.parametrize(("column", "how", "value", "expected"), VALUES)
 def test_values_of_other_libraries(table: Table, column: str, how: str, value: Any, expected: str) -> None:
     assert ids(table.read(filter=[(column, how, value)])) == expected
 
@@ -214,8 +214,8 @@ REFUSED: list[tuple[str, str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("column", "how", "value"), REFUSED, ids=range(len(REFUSED)))
 @pytest.mark.in_turn(2)
+@pytest.mark.parametrize(("column", "how", "value"), REFUSED, ids=range(len(REFUSED)))
 def test_values_that_are_none_are_refused(table: Table, column: str, how: str, value: Any) -> None:
     if (how, value) == ("like", None):
         assert table.read(filter=[(column, how, value)]).num_rows == 0
@@ -225,6 +225,7 @@ def test_values_that_are_none_are_refused(table: Table, column: str, how: str, v
     assert len(str(refused.value)) < 1000
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -248,7 +249,6 @@ def test_values_that_are_none_are_refused(table: Table, column: str, how: str, v
     ],
     ids=range(17),
 )
-@pytest.mark.in_turn(2)
 def test_numbers_and_texts_of_any_length(table: Table, text: str, expected: str) -> None:
     assert ids(table.read(filter=text)) == expected
 
@@ -300,6 +300,7 @@ FAILING: dict[str, Callable[[], pc.Expression]] = {
 }
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("name", FAILING)
 @pytest.mark.parametrize(
     "call",
@@ -315,7 +316,6 @@ FAILING: dict[str, Callable[[], pc.Expression]] = {
     ],
     ids=["read", "scan", "incremental", "changes", "delete", "update", "snapshot", "to_pandas"],
 )
-@pytest.mark.in_turn(2)
 def test_what_fails_while_it_is_computed_is_the_filters_fault(
     table: Table, place: Path, name: str, call: Callable[[Table, Any], Any]
 ) -> None:

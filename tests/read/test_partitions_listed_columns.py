@@ -76,8 +76,8 @@ def test_a_column_that_is_listed_late(table_type: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(12))
 @pytest.mark.in_turn(3)
+@pytest.mark.parametrize("seed", range(12))
 def test_any_lists_between_any_writes(seed: int) -> None:
     chance = Random(seed)
     table = made(chance.choice(["cow", "mor"]), chance.choice([8, 9]))

@@ -190,9 +190,9 @@ CASES: list[tuple[str, str, int]] = [
 ]
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("table_type", ["cow", "mor"])
 @pytest.mark.parametrize(("name", "query", "count"), CASES, ids=[f"{name}: {query}" for name, query, _ in CASES])
-@pytest.mark.in_turn(2)
 def test_older_files_are_opened_and_newer_ones_left_out(name: str, query: str, count: int, table_type: str) -> None:
     table = of_eight_files(table_type, indexed=True)
     alter(table, name)
@@ -282,10 +282,10 @@ ROW_GROUPS: list[tuple[str, str, int]] = [
 ]
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(
     ("name", "query", "count"), ROW_GROUPS, ids=[f"{name}: {query}" for name, query, _ in ROW_GROUPS]
 )
-@pytest.mark.in_turn(2)
 def test_row_groups_are_left_out(name: str, query: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     of_files = of_eight_files("cow", metadata=False)
     monkeypatch.setattr(base_writer, "_ROW_GROUP_BYTES", 1)

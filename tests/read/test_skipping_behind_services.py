@@ -61,10 +61,10 @@ ALTERED: dict[str, Callable[[Table], tuple[str, str, str]]] = {
 
 
 @pytest.mark.slow
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("alter", ALTERED)
 @pytest.mark.parametrize("service", ["cluster", "compact", "log_compact"])
 @pytest.mark.parametrize("version", [6, 8])
-@pytest.mark.in_turn(3)
 def test_rows_are_found_behind_a_service_that_was_planned_before(alter: str, service: str, version: int) -> None:
     """No service completed where a name had become another type's; statistics had a renamed column as null in all rows."""
     table = lakefmt.create_table(

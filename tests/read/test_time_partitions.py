@@ -142,6 +142,7 @@ def partitions_read(report: ReadReport) -> tuple[int, int]:
     return report.steps[0].partitions, report.steps[-1].partitions
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("table_version", [6, 8, 9])
 @pytest.mark.parametrize("metadata", [True, False])
 @pytest.mark.parametrize(
@@ -164,7 +165,6 @@ def partitions_read(report: ReadReport) -> tuple[int, int]:
         ("n > 6", 31),
     ],
 )
-@pytest.mark.in_turn(3)
 def test_days_are_left_out(condition: str, days: int, metadata: bool, table_version: int) -> None:
     table, rows = month_of_days(table_version=table_version, **({} if metadata else {"indexes": []}))
     step = {one.name: one.partitions for one in table.explain(filter=condition).steps}

@@ -122,9 +122,9 @@ ALTERATIONS: dict[str, tuple[Callable[[Table], object], str, pa.DataType, list[o
 }
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("name", list(ALTERATIONS))
 @pytest.mark.parametrize("kind", ["cow", "mor"])
-@pytest.mark.in_turn(2)
 def test_an_alteration_keeps_what_is_stored(name: str, kind: str) -> None:
     alter, named, wanted, values = ALTERATIONS[name]
     table = created(table_type=kind)

@@ -55,8 +55,8 @@ def net_changes(table: lakefmt.Table) -> dict[str, int]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "table_type", "version"), TABLES)
 @pytest.mark.in_turn(2)
+@pytest.mark.parametrize(("name", "table_type", "version"), TABLES)
 def test_every_order_of_arrival_leaves_the_largest(tmp_path: Path, name: str, table_type: str, version: int) -> None:
     """Up to three arrivals of every value and null: among stored rows and batches, among logs, and in one batch."""
     sequences = arrivals(len(KINDS[name][1]), nulls=True, length=3 if len(KINDS[name][1]) < 6 else 2)
@@ -78,9 +78,9 @@ def test_every_order_of_arrival_leaves_the_largest(tmp_path: Path, name: str, ta
 
 
 @pytest.mark.slow
+@pytest.mark.in_turn(2)
 @pytest.mark.judge_rs
 @pytest.mark.parametrize(("name", "table_type", "version"), ON_LOGS)
-@pytest.mark.in_turn(2)
 def test_hudi_rs_merges_logs_alike(
     tmp_path: Path, hudi_rs_judge: HudiRsJudge, name: str, table_type: str, version: int
 ) -> None:
@@ -102,9 +102,9 @@ def test_hudi_rs_takes_null_for_a_value_that_wins(tmp_path: Path, hudi_rs_judge:
 
 
 @pytest.mark.slow
+@pytest.mark.in_turn(2)
 @pytest.mark.judge_rs
 @pytest.mark.parametrize(("name", "table_type", "version"), TABLES)
-@pytest.mark.in_turn(2)
 def test_deletes_work_whatever_the_ordering_type(
     tmp_path: Path, hudi_rs_judge: HudiRsJudge, name: str, table_type: str, version: int
 ) -> None:

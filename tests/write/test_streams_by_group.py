@@ -156,10 +156,10 @@ def test_what_is_wrong_with_keys_of_a_stream_is_said_and_nothing_is_written():
     assert len(table.timeline.entries) == 1
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("verb", ["insert_overwrite", "insert_overwrite_table"])
 @pytest.mark.parametrize("combines", [False, True])
 @pytest.mark.parametrize("kind", ["cow", "mor"])
-@pytest.mark.in_turn(2)
 def test_an_overwrite_by_a_stream_is_that_by_its_rows_at_once(verb, combines, kind):
     at_once, streamed = (table_of(table_type=kind) for _ in range(2))
     options = {"hoodie.combine.before.insert": combines}

@@ -70,9 +70,9 @@ def endings() -> list[Ending]:
 
 
 @pytest.mark.slow
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("ending", endings(), ids=str)
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.in_turn(3)
 def test_law_the_retry_works_after_every_effect(case: str, ending: Ending) -> None:
     healthy = FaultStore(MemoryStore(f"unfinished-{next(_NUMBERS)}"))
     write(healthy, **CASES[case])

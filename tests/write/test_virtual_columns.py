@@ -422,9 +422,9 @@ LOOK_UPS = {
 }
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("kind", ["cow", "mor"])
 @pytest.mark.parametrize("verb", LOOK_UPS)
-@pytest.mark.in_turn(2)
 def test_a_verb_that_looks_stored_rows_up_finds_them_without_meta_columns(kind: str, verb: str) -> None:
     """It does what it does in a table with meta columns, or is refused as there."""
     outcomes = []
@@ -503,10 +503,10 @@ FILTERED = {
 }
 
 
+@pytest.mark.in_turn(4)
 @pytest.mark.parametrize("given", EMPTY_FILTERS)
 @pytest.mark.parametrize("door", FILTERED)
 @pytest.mark.parametrize("kind", ["cow", "mor"])
-@pytest.mark.in_turn(4)
 def test_a_filter_on_a_column_that_nobody_fills_is_refused(kind: str, door: str, given: str) -> None:
     """Rows in logs and rows in base files would answer it differently, and a delete by it would delete nothing."""
     path = f"memory://empty-filter-{uuid.uuid4()}"

@@ -279,6 +279,7 @@ class TestTables:
 class TestKeys:
     """What comes before what is the server's to say."""
 
+    @pytest.mark.in_turn(2)
     @pytest.mark.parametrize(
         ("key", "values"),
         [
@@ -305,7 +306,6 @@ class TestKeys:
         ],
     )
     @pytest.mark.parametrize("logs", [False, True])
-    @pytest.mark.in_turn(2)
     def test_chunks_of_any_key_have_each_row_once(self, mariadb, key, values, logs):
         database = new_database(mariadb, f"create table t (k {key}, i int, v int, primary key (k, i))")
         mariadb.execute(

@@ -93,6 +93,7 @@ def test_compressed_events_are_read(mariadb, followed):
     assert ids(sink, name) == [2, 3, 7, 8]
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("format", ["STATEMENT", "MIXED"])
 @pytest.mark.parametrize(
     "statement",
@@ -103,7 +104,6 @@ def test_compressed_events_are_read(mariadb, followed):
         "replace into t values (1, 'x')",
     ],
 )
-@pytest.mark.in_turn(2)
 def test_changes_that_the_log_has_as_statements_stop_the_reader(mariadb, followed, format, statement):
     database, name, sink = followed
     mariadb.execute(f"set session binlog_format = {format}", statement, database=database)

@@ -78,9 +78,9 @@ class Program:
 
 
 @pytest.mark.slow
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(("keyed", "files"), [(False, 0), (True, 0), (True, MOST_SMALL_FILES)])
 @pytest.mark.parametrize("mode", [FaultMode.BEFORE, FaultMode.AFTER, FaultMode.TORN])
-@pytest.mark.in_turn(3)
 def test_a_crash_at_any_effect_loses_nothing_and_doubles_nothing(keyed: bool, files: int, mode: FaultMode) -> None:
     """Also where small files are merged after a commit, because the table has as many as it is to have."""
     made = make(keyed)
@@ -111,8 +111,8 @@ def test_a_crash_at_any_effect_loses_nothing_and_doubles_nothing(keyed: bool, fi
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", [FaultMode.ANSWER_LOST, FaultMode.REQUEST_LOST, FaultMode.BEFORE, FaultMode.AFTER])
 @pytest.mark.in_turn(2)
+@pytest.mark.parametrize("mode", [FaultMode.ANSWER_LOST, FaultMode.REQUEST_LOST, FaultMode.BEFORE, FaultMode.AFTER])
 def test_a_lost_answer_at_any_effect_writes_no_row_twice(mode: FaultMode) -> None:
     made = make(keyed=False)
     counted = FaultStore(copied(made))

@@ -152,9 +152,9 @@ signal.pause()
 
 
 @pytest.mark.slow
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("table_type", ["cow", "mor"])
 @pytest.mark.parametrize("case", ["another host", "a forked child lives on"])
-@pytest.mark.in_turn(2)
 def test_rows_of_a_killed_program_lose_against_those_of_the_restarted_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table_type: str, case: str
 ) -> None:
