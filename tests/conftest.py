@@ -32,15 +32,15 @@ pytest.register_assert_rewrite("lakefmt.testing.suites")
 pytest_plugins = ["tests.judges.plugin", "tests.compat.exemptions"]
 
 # A run draws from the seed of its day and prints it: LAKEFMT_SEED repeats a run. `few` is for a second run on other
-# dependencies, `thorough` (make test-all) asks fifty times as often; `explore` is for a person who hunts, with fresh
+# dependencies, `thorough` (make test-all) asks 75 times as often; `explore` is for a person who hunts, with fresh
 # randomness and a kept example base. What a seed may draw, too large or too often refused, is no finding.
 _SHARED = {
     "deadline": None,
     "print_blob": True,
     "suppress_health_check": [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
 }
-settings.register_profile("usual", database=None, max_examples=12, **_SHARED)
-settings.register_profile("few", database=None, max_examples=6, **_SHARED)
+settings.register_profile("usual", database=None, max_examples=8, **_SHARED)
+settings.register_profile("few", database=None, max_examples=4, **_SHARED)
 settings.register_profile("thorough", database=None, max_examples=600, **_SHARED)
 settings.register_profile("explore", max_examples=2000, **_SHARED)
 PROFILE = os.environ.get("LAKEFMT_HYPOTHESIS") or "usual"

@@ -23,7 +23,7 @@ _BESIDE = 60
 def examples(usual: int) -> int:
     """Return the number of examples in this run of a property that is worth `usual` of them.
 
-    The usual run has a fifth of them, one on other dependencies a tenth, a thorough one ten times as many; none has fewer
+    The usual run has two in fifteen of them, one on other dependencies half as many, a thorough one ten times as many; none has fewer
     than two.
     """
     return max(2, usual * settings().max_examples // _BESIDE)
@@ -41,8 +41,8 @@ def seeds_of_run(usual: int, every: int) -> range:
 
 
 def in_turn(values: Sequence[T], turns: int) -> list[T]:
-    """Return one in `turns` of the values, others each day; all of them in a thorough run, and where there are no more than that."""
-    return list(values) if THOROUGH or len(values) <= turns else list(values[seed_of_run() % turns :: turns])
+    """Return one in `turns` of the values, others each day; all of them in a thorough run, and where there are fewer than that."""
+    return list(values) if THOROUGH or len(values) < turns else list(values[seed_of_run() % turns :: turns])
 
 
 def count_in_turn(first: int, turns: int) -> Iterator[int]:

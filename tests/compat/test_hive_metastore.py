@@ -13,6 +13,7 @@ import lakefmt
 from lakefmt.catalogs import open_catalog
 from lakefmt.errors import AlreadyExistsError
 from tests.catalogs.law import Model, play, steps
+from tests.example_counts import examples
 
 NAMES = {"cow": ["trips"], "mor": ["trips_ro", "trips_rt", "trips"]}
 #: What a metastore, Spark or Hudi add of their own.
@@ -75,7 +76,7 @@ class DyingWire:
 def test_a_last_sync_gives_the_metastore_the_catalog_of_the_table(hive_metastore, table_type, tmp_path):
     catalog = open_catalog(hive_metastore)
 
-    @settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.too_slow])
+    @settings(deadline=None, max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow])
     @given(steps)
     def play_once(played):
         place, database = str(tmp_path / uuid4().hex), f"d{uuid4().hex}"

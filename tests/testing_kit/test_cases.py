@@ -12,6 +12,7 @@ from lakefmt._core.storage.memory import MemoryStore
 from tests.conftest import _of_this_run, _out_of_turn
 from tests.crash.repeatable import Repeatable
 from tests.crash.sweep import DIES, ENDINGS, LOST, endings_of_run, sweep
+from tests.example_counts import count_in_turn, in_turn
 from tests.kit import THOROUGH, cases_of, content, rows, table, values_of_run
 
 AXES = {"version": [6, 8, 9], "kind": [pytest.param("cow", marks=pytest.mark.slow), "mor"], "twice": [False, True]}
@@ -103,6 +104,19 @@ def test_each_value_has_its_turn_beside_others_on_the_same_day():
         assert {each["twice"] for each in asked} == {False, True}
         for name in ("version", "kind"):
             assert len({each[name] for each in asked}) == 3
+
+
+@pytest.mark.skipif(THOROUGH, reason="this run asks them all")
+@pytest.mark.parametrize("turns", [2, 3])
+def test_values_and_numbers_have_their_turns(turns, monkeypatch):
+    asked = [[], []]
+    for day in range(20261130, 20261130 + turns):
+        monkeypatch.setenv("LAKEFMT_SEED", str(day))
+        asked[0] += in_turn("abc", turns)
+        asked[1] += itertools.takewhile(lambda number: number < 9, count_in_turn(1, turns))
+        assert in_turn("a", turns) == ["a"]
+    assert sorted(asked[0]) == list("abc")
+    assert sorted(asked[1]) == list(range(1, 9))
 
 
 @pytest.mark.skipif(THOROUGH, reason="this run asks them all")
