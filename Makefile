@@ -84,7 +84,7 @@ demo-stream: venv ## set up, then a year of flights as events through a stream; 
 test: venv ## set up, then all tests: no JVM first, oldest dependencies, then Spark as judge
 	@$(RUN) fast oldest spark; status=$$?; $(PY) tools/durations.py; exit $$status
 
-test-all: venv ## all there is: every ending of every sweep, all combinations, fifty times the examples, all of the oldest and newest dependencies, other releases of PySpark, every extra resolved by pip
+test-all: venv ## all there is: every ending of every sweep, all combinations, 75 times the examples, all of the oldest and newest dependencies, other releases of PySpark, every extra resolved by pip
 	@$(PYTHON) tools/extras.py
 	@LAKEFMT_HYPOTHESIS=thorough $(RUN) fast oldest newest spark releases
 

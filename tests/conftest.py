@@ -32,15 +32,15 @@ pytest.register_assert_rewrite("lakefmt.testing.suites")
 pytest_plugins = ["tests.judges.plugin", "tests.compat.exemptions"]
 
 # A run draws from the seed of its day and prints it: LAKEFMT_SEED repeats a run. `few` is for a second run on other
-# dependencies, `thorough` (make test-all) asks fifty times as often; `explore` is for a person who hunts, with fresh
+# dependencies, `thorough` (make test-all) asks 75 times as often; `explore` is for a person who hunts, with fresh
 # randomness and a kept example base. What a seed may draw, too large or too often refused, is no finding.
 _SHARED = {
     "deadline": None,
     "print_blob": True,
     "suppress_health_check": [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
 }
-settings.register_profile("usual", database=None, max_examples=12, **_SHARED)
-settings.register_profile("few", database=None, max_examples=6, **_SHARED)
+settings.register_profile("usual", database=None, max_examples=8, **_SHARED)
+settings.register_profile("few", database=None, max_examples=4, **_SHARED)
 settings.register_profile("thorough", database=None, max_examples=600, **_SHARED)
 settings.register_profile("explore", max_examples=2000, **_SHARED)
 PROFILE = os.environ.get("LAKEFMT_HYPOTHESIS") or "usual"
@@ -113,13 +113,48 @@ def _some_cases(items: list[pytest.Item], of_each: int) -> list[pytest.Item]:
 
 
 def _of_this_run(config: pytest.Config, items: list[pytest.Item]) -> list[pytest.Item]:
-    """Leave out what only `make test-all` asks, unless a test is asked for by its name."""
+    """Leave out what only `make test-all` asks and whose turn it is not, unless a test is asked for by its name."""
     named = any("::" in argument for argument in config.getoption("file_or_dir") or ())
-    later = [] if THOROUGH or named else [item for item in items if item.get_closest_marker("test_all") is not None]
-    if later:
+    if THOROUGH or named:
+        return items
+    marked = [item for item in items if item.get_closest_marker("test_all") is None]
+    kept = {id(item) for item in marked} - {id(item) for item in _out_of_turn(marked, seed_of_run())}
+    if later := [item for item in items if id(item) not in kept]:
         config.hook.pytest_deselected(items=later)
-    left_out = {id(item) for item in later}
-    return [item for item in items if id(item) not in left_out]
+    return [item for item in items if id(item) in kept]
+
+
+def _out_of_turn(items: list[pytest.Item], day: int) -> list[pytest.Item]:
+    """Return the cases of tests marked `in_turn` that another day asks; of each test one case is left at least."""
+    of_test: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("in_turn") is not None:
+            of_test.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    later = []
+    for cases in of_test.values():
+        turns = int(cases[0].get_closest_marker("in_turn").args[0])  # type: ignore[union-attr]
+        out = [case for case, place in zip(cases, _places(cases), strict=True) if (place + day) % turns]
+        later += out if len(out) < len(cases) else cases[: day % len(cases)] + cases[day % len(cases) + 1 :]
+    return later
+
+
+def _places(cases: list[pytest.Item]) -> list[int]:
+    """Return of each case of a test the sum of the places that its values have in their lists.
+
+    One in N sums has every value of a list beside each of another list of N values: of three lists of three values it has nine cases,
+    in which each pair is, and no value is always beside the same.
+    """
+    known: list[dict[object, int]] = []
+    sums = []
+    for case in cases:
+        params = dict(case.callspec.params)  # type: ignore[attr-defined]
+        marks = (mark.args[0] for mark in case.iter_markers("parametrize"))
+        together = [names.replace(" ", "").split(",") if isinstance(names, str) else names for names in marks]
+        values = [tuple(id(params.pop(name)) for name in names) for names in together]
+        values += [(id(value),) for value in params.values()]  # of fixtures
+        known = known or [{} for _ in values]
+        sums.append(sum(of_list.setdefault(value, len(of_list)) for of_list, value in zip(known, values, strict=True)))
+    return sums
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by marker

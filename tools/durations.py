@@ -48,8 +48,8 @@ def grown(before: Mapping[str, float], now: Mapping[str, float]) -> list[str]:
         seconds, was = now[name] / rate, before.get(name)
         if seconds >= SECONDS and was is not None and seconds > GROWTH * max(was, SECONDS / GROWTH):
             lines.append(f"{name}: {seconds:.0f} s, was {was:.0f} s")
-        elif was is None and now[name] >= 10 * SECONDS:
-            lines.append(f"{name}: {now[name]:.0f} s, not recorded yet")
+        elif was is None and seconds >= SECONDS:
+            lines.append(f"{name}: {seconds:.0f} s, not recorded yet")
     return lines
 
 

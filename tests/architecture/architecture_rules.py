@@ -217,7 +217,7 @@ def imports(root: Path) -> list[Import]:
     """Return every import inside the package, those within functions and those for types included."""
     known = modules(root)
     # A package without __init__.py is a package still.
-    names = set(known) | {name.rpartition(".")[0] for name in known} | {PACKAGE}
+    names = frozenset(known) | {name.rpartition(".")[0] for name in known} | {PACKAGE}
     return [
         found
         for module, path in known.items()
@@ -234,12 +234,15 @@ def _parse_text(text: str) -> ast.Module:
     return ast.parse(text)
 
 
-def _imports_of(module: str, is_package: bool, tree: ast.Module, known: set[str]) -> Iterator[Import]:
+@functools.cache  # every rule asks for them
+def _imports_of(module: str, is_package: bool, tree: ast.Module, known: frozenset[str]) -> list[Import]:
     for_types = set(_nodes_for_types(tree))
-    for node in ast.walk(tree):
-        for target in _targets(node, module, is_package, known):
-            if target.split(".")[0] == PACKAGE and target != module:
-                yield Import(module, target, getattr(node, "lineno", 0), node in for_types)
+    return [
+        Import(module, target, getattr(node, "lineno", 0), node in for_types)
+        for node in ast.walk(tree)
+        for target in _targets(node, module, is_package, known)
+        if target.split(".")[0] == PACKAGE and target != module
+    ]
 
 
 def _nodes_for_types(tree: ast.Module) -> Iterator[ast.AST]:
@@ -249,7 +252,7 @@ def _nodes_for_types(tree: ast.Module) -> Iterator[ast.AST]:
                 yield from ast.walk(child)
 
 
-def _targets(node: ast.AST, module: str, is_package: bool, known: set[str]) -> Iterator[str]:
+def _targets(node: ast.AST, module: str, is_package: bool, known: frozenset[str]) -> Iterator[str]:
     if isinstance(node, ast.Import):
         yield from (alias.name for alias in node.names)
     elif isinstance(node, ast.ImportFrom):

@@ -38,9 +38,12 @@ def test_a_busy_machine_is_no_growth():
     assert len(durations.grown(BEFORE, busy | {"tests/read/test_b.py": 50.0})) == 1
 
 
-def test_small_files_do_not_count_and_large_new_ones_do():
+def test_small_files_do_not_count_and_new_ones_that_are_not_small_do():
     assert durations.grown({**BEFORE, "tests/x.py": 0.1}, {**BEFORE, "tests/x.py": 2.0}) == []
-    assert durations.grown(BEFORE, {**BEFORE, "tests/x.py": 40.0}) == ["tests/x.py: 40 s, not recorded yet"]
+    assert durations.grown(BEFORE, {**BEFORE, "tests/x.py": 2.0}) == []
+    assert durations.grown(BEFORE, {**BEFORE, "tests/x.py": 4.0}) == ["tests/x.py: 4 s, not recorded yet"]
+    busy = {name: 5 * seconds for name, seconds in BEFORE.items()}
+    assert durations.grown(BEFORE, {**busy, "tests/x.py": 12.0}) == []
 
 
 def test_a_run_is_recorded_and_files_that_are_gone_are_forgotten(tmp_path, monkeypatch, capsys):

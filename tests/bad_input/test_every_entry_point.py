@@ -86,6 +86,7 @@ def place(request: pytest.FixtureRequest) -> Place:
 
 
 @pytest.mark.slow
+@pytest.mark.in_turn(2)  # each entry point of one of the two types of table
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
 @pytest.mark.parametrize("name", WITH_ARGUMENTS)
 def test_a_hostile_argument_ends_in_a_result_or_a_typed_error(
@@ -104,6 +105,7 @@ def test_a_hostile_argument_ends_in_a_result_or_a_typed_error(
     assert wrong == {}
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("name", [name for name in ENTRY_POINTS if name != "Table.services"])
 def test_each_row_of_the_table_calls_what_it_says(place: Place, name: str) -> None:
     entry = ENTRY_POINTS[name]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 from uuid import uuid4
 
@@ -13,11 +12,12 @@ from hypothesis import strategies as st
 from lakefmt.catalogs import MemoryCatalog
 from lakefmt.errors import StorageError
 from tests.catalogs.law import OPTIONS, Dying, Model, play, steps
+from tests.example_counts import count_in_turn, examples
 
 NAMES = {"cow": ["trips"], "mor": ["trips_ro", "trips_rt", "trips"]}
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(120))
 @given(steps, st.sampled_from(["cow", "mor"]), st.sampled_from([6, 8, 9]))
 def test_a_last_sync_gives_the_catalog_of_the_table(played, table_type, version):
     place = f"memory://sync-law-{uuid4().hex}"
@@ -26,7 +26,7 @@ def test_a_last_sync_gives_the_catalog_of_the_table(played, table_type, version)
 
 @pytest.mark.parametrize("after", [False, True])
 def test_a_first_or_later_sync_may_die_at_every_request(after):
-    for number in itertools.count(1):
+    for number in count_in_turn(1, 2):
         place = f"memory://sync-dies-{uuid4().hex}"
         model, catalog = Model(place, "mor"), MemoryCatalog()
         model.do("upsert", ["sf", "oslo"])
@@ -103,7 +103,7 @@ class Wire:
 
 @pytest.mark.parametrize("table_type", ["cow", "mor"])
 def test_a_last_sync_gives_glue_the_catalog_of_the_table(glue, table_type):
-    @settings(deadline=None, max_examples=12)
+    @settings(deadline=None, max_examples=examples(60))
     @given(steps)
     def play_once(played):
         place, database = f"memory://sync-glue-{uuid4().hex}", f"d{uuid4().hex}"

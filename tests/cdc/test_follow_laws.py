@@ -197,6 +197,7 @@ QUICK: dict[str, Any] = {"commit_interval": 0, "reconnect_attempts": 0, "setting
 
 
 @pytest.mark.slow
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("table_type", ["mor", "cow"])
 @pytest.mark.parametrize("sends_part", [False, True])
 @settings(max_examples=examples(100), derandomize=True, deadline=None)
@@ -234,6 +235,7 @@ PLACED_STORY = st.lists(
 
 
 @pytest.mark.slow
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("how", [{}, {"delete_mode": "soft"}, {"index": "global_bloom"}, {"table_type": "cow"}])
 @settings(max_examples=examples(30), derandomize=True, deadline=None)
 @given(story=PLACED_STORY, sends_part=st.booleans(), batch_rows=st.sampled_from([1, 100]))

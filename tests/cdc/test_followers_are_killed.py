@@ -26,9 +26,9 @@ from tests.cdc.postgres.workload import TABLES, Workload
 from tests.example_counts import seed_of_run
 from tests.judges.mariadb import READER_PASSWORD, MariaServer
 from tests.judges.postgres import PostgresServer
-from tests.kit import SECONDS_FOR_A_CHILD
+from tests.kit import SECONDS_FOR_A_CHILD, THOROUGH
 
-SECONDS = float(os.environ.get("LAKEFMT_CDC_SECONDS", "8"))
+SECONDS = float(os.environ.get("LAKEFMT_CDC_SECONDS", "8" if THOROUGH else "4"))
 #: Seconds between two kills, at most.
 PAUSE = 20.0 if SECONDS > 60 else 2.5
 #: Seconds between two transactions; ``LAKEFMT_CDC_PAUSE`` makes it shorter in a long run, in which a follower that is killed all the

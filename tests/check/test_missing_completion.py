@@ -101,6 +101,7 @@ CASES = [
 ]
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(("kind", "version", "last"), CASES)
 def test_a_completed_file_that_vanished_is_found_and_nothing_is_rolled_back(kind: str, version: int, last: str) -> None:
     case = damaged(kind, version, last)
@@ -127,6 +128,7 @@ def test_a_completed_file_that_vanished_is_found_and_nothing_is_rolled_back(kind
     scene.open().upsert(rows(0, 30, ts=9))
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(("kind", "version", "last"), CASES)
 def test_who_agrees_to_the_loss_gets_the_state_before(kind: str, version: int, last: str) -> None:
     case = damaged(kind, version, last)
@@ -166,6 +168,7 @@ def test_consent_to_one_instant_is_none_to_another(version: int) -> None:
     assert same(scene.open().read(), first.after)
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     ("kind", "last"),
     [("mor", "compact"), ("cow", "clean"), ("cow", "rollback"), ("mor", "rollback"), ("cow", "restore")],
@@ -254,6 +257,7 @@ def test_what_a_dead_writer_of_any_engine_leaves_is_undone_without_a_question(
     assert scene.open().read().num_rows == before.num_rows + 1
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("is_hidden", [True, False], ids=["its target is inflight", "its target is complete"])
 @pytest.mark.parametrize("kind", ["cow", "mor"])

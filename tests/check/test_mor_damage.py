@@ -173,6 +173,7 @@ def test_every_verb_leaves_sound_logs(version: int) -> None:
     assert len(state.timeline.archived) > 2
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("is_planned", [False, True])
 @pytest.mark.parametrize("version", [6, 8, 9])
 def test_a_key_that_a_log_deletes_and_that_is_stored_again_elsewhere_is_no_duplicate(

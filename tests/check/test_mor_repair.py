@@ -19,6 +19,7 @@ from lakefmt.testing.stores import SimulatedCrash, fail_at, no_faults
 from tests.check.kit import BLOOM_KEY, Scene, tamper, with_column
 from tests.check.mor_kit import mor_scene
 from tests.check.test_repair_dies import ENDINGS
+from tests.example_counts import in_turn
 from tests.judges.compare import assert_same_multiset
 
 NUMBERS = itertools.count()
@@ -147,7 +148,7 @@ def test_dying_anywhere_while_it_merges(version: int) -> None:
     client, counting = scene.over(no_faults)
     plan = check_table(client, "full").plan
     assert repair_table(client, plan, check_table).is_clean
-    for number in range(1, len(counting.effects) + 1):
+    for number in in_turn(range(1, len(counting.effects) + 1), 3):
         mode, crash = ENDINGS[number % len(ENDINGS)]
         faulty, _ = scene.put_back(objects).over(fail_at(number, mode, crash=crash))
         with contextlib.suppress(SimulatedCrash, LakefmtError):

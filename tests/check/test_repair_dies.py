@@ -17,6 +17,7 @@ from lakefmt.testing.invariants import check_footers, check_unique_keys
 from lakefmt.testing.multiset import multiset_difference
 from lakefmt.testing.stores import FaultMode, SimulatedCrash, fail_at, no_faults
 from tests.check.kit import SABOTAGE, Scene, rows, scene
+from tests.example_counts import in_turn
 
 #: One kind of damage for each kind of step.
 SCENES = [
@@ -65,7 +66,7 @@ def dying(scene: Scene) -> Iterator[Died]:
     assert repair_table(client, plan, check_table, accept_loss=True).is_clean
     wanted = scene.open().read()
     assert len(counting.effects) >= 1
-    for number in range(1, len(counting.effects) + 1):
+    for number in in_turn(range(1, len(counting.effects) + 1), 3):
         mode, crash = ENDINGS[number % len(ENDINGS)]
         faulty, store = scene.put_back(objects).over(fail_at(number, mode, crash=crash))
         with contextlib.suppress(SimulatedCrash, LakefmtError):

@@ -27,6 +27,7 @@ from lakefmt._core.values import WriteOperation
 from lakefmt.errors import CommitConflict, InstantNotFound, InvalidInputError, ServicesFailed, StateError
 from lakefmt.testing.stores import FaultMode, FaultStore, FreezeStore, SimulatedCrash, fail_at, no_faults
 from tests.compaction.held import Later
+from tests.example_counts import in_turn
 from tests.judges.compare import assert_same_multiset
 from tests.kit import SECONDS_FOR_A_CHILD
 
@@ -325,6 +326,7 @@ def a_log_compaction(version: int) -> tuple[MemoryStore, dict[str, object]]:
     return store, options
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("mode", [FaultMode.BEFORE, FaultMode.AFTER])
 @pytest.mark.parametrize(
     ("version", "waiting"), [(6, a_compaction_and_a_clean), (8, a_compaction_and_a_clean), (8, a_log_compaction)]
@@ -338,7 +340,7 @@ def test_dying_at_every_effect_of_the_thread(version: int, waiting: Waiting, mod
     services.wake()
     services.close()
     assert len(counted.effects) >= 7
-    for n in range(1, len(counted.effects) + 1):
+    for n in in_turn(range(1, len(counted.effects) + 1), 2):
         # As it was, in the same place: plans have whole paths.
         store = prepared
         store.delete_tree("")

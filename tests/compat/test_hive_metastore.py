@@ -13,6 +13,7 @@ import lakefmt
 from lakefmt.catalogs import open_catalog
 from lakefmt.errors import AlreadyExistsError
 from tests.catalogs.law import Model, play, steps
+from tests.example_counts import examples
 
 NAMES = {"cow": ["trips"], "mor": ["trips_ro", "trips_rt", "trips"]}
 #: What a metastore, Spark or Hudi add of their own.
@@ -70,11 +71,12 @@ class DyingWire:
         return getattr(self.catalog, name)
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("table_type", ["cow", "mor"])
 def test_a_last_sync_gives_the_metastore_the_catalog_of_the_table(hive_metastore, table_type, tmp_path):
     catalog = open_catalog(hive_metastore)
 
-    @settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.too_slow])
+    @settings(deadline=None, max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow])
     @given(steps)
     def play_once(played):
         place, database = str(tmp_path / uuid4().hex), f"d{uuid4().hex}"
@@ -125,6 +127,7 @@ def ids(judge, query):
     return sorted(tuple(row) for row in result["rows"])
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("version", [6, 8, 9])
 def test_spark_reads_a_synced_table_by_name(hive_metastore, spark_with_metastore, tmp_path, version):
     database, table = f"d{uuid4().hex}", made(tmp_path, table_version=version)
@@ -156,6 +159,7 @@ def test_spark_reads_both_views_of_a_merge_on_read_table_by_name(hive_metastore,
         assert ids(spark_with_metastore, f"select small from {database}.trips{suffix} where id = 'a'") == [(expected,)]
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("table_type", ["cow", "mor"])
 def test_hudis_own_sync_writes_the_same_entries(hive_metastore, spark_with_metastore, tmp_path, table_type):
     """One table, synced by Spark with Hudi's JAR after a commit of its own, and by us: the entries say the same."""

@@ -84,6 +84,7 @@ def make(
     )
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(
     ("table_type", "version", "record_key", "hash_field"),
     [
@@ -127,6 +128,7 @@ def test_three_rounds_in_turn(
     check_buckets(table, fields)
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
 def test_we_write_on_tables_of_spark(tmp_path: Path, spark_judge: SparkJudge, table_type: str) -> None:
     """Spark keeps neither the kind of index nor the number of buckets: our handle has to name them."""
@@ -182,6 +184,7 @@ def test_spark_sees_a_key_in_a_wrong_bucket(
         check_buckets(table, ["id"])
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("version", [8, 9])
 def test_non_blocking_writers_of_both_engines(tmp_path: Path, spark_judge: SparkJudge, version: int) -> None:
     """Two writes of ours overlap, Spark writes after them: all add logs to the same file groups, and a compaction merges."""
@@ -260,6 +263,7 @@ def check_rings(table: lakefmt.Table) -> dict[str, HashRing]:
     return rings
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("ours_first", [True, False])
 def test_consistent_hashing_in_turn(tmp_path: Path, spark_judge: SparkJudge, ours_first: bool) -> None:
     """Whoever makes the table: rings are the same to the byte, and after Spark has split buckets we write on."""

@@ -151,12 +151,14 @@ def write_to_both(turns: Turns, *, by_spark: bool) -> None:
     turns.agreed("compacted")
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("by_spark", [True, False])
 def test_writes_to_old_and_new_buckets(tmp_path: Path, spark_judge: SparkJudge, by_spark: bool) -> None:
     turns = Turns(tmp_path / "t", 9, spark_judge)
     write_to_both(turns, by_spark=by_spark)
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("by_spark", [True, False])
 def test_writes_to_old_and_new_buckets_of_version_6(tmp_path: Path, spark_judge: SparkJudge, by_spark: bool) -> None:
     write_to_both(Turns(tmp_path / "t", 6, spark_judge), by_spark=by_spark)
@@ -170,6 +172,7 @@ def test_writes_to_old_and_new_buckets_with_hudi_0_15(tmp_path: Path, spark_judg
     write_to_both(Turns(tmp_path / "t", 6, spark_judge_0150), by_spark=True)
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("version", [6, 9])
 def test_our_writes_to_both_and_plans_of_spark(tmp_path: Path, spark_judge: SparkJudge, version: int) -> None:
     turns = Turns(tmp_path / "t", version, spark_judge)
@@ -188,6 +191,7 @@ def test_our_writes_to_both_and_plans_of_spark(tmp_path: Path, spark_judge: Spar
     turns.agreed("Spark wrote on")
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("version", [6, 9])
 def test_a_plan_that_is_withdrawn_takes_the_copies_of_both_engines(
     tmp_path: Path, spark_judge: SparkJudge, version: int

@@ -15,6 +15,7 @@ from tests.judges.spark import SparkJudge
 pytestmark = pytest.mark.judge_spark
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("version", [6, 8, 9])
 def test_cleans_by_turns(tmp_path: Path, spark_judge: SparkJudge, version: int) -> None:
     root = tmp_path / "t"

@@ -105,6 +105,7 @@ class Turns:
         self.agreed(expected, "after Spark's upsert on ours")
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(("version", "kind"), [(6, "cow"), (9, "mor")])
 def test_clusterings_by_turns(
     tmp_path: Path, spark_judge: SparkJudge, hudi_rs_judge: HudiRsJudge, version: int, kind: str

@@ -58,6 +58,7 @@ def first_instant(table: lakefmt.Table) -> str:
     return str(table.timeline.timeline.commits[0].time)
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("kind", ["cow", "mor"])
 def test_what_spark_changed(
     tmp_path: Path, spark_judge: SparkJudge, kind: str, monkeypatch: pytest.MonkeyPatch
@@ -293,6 +294,7 @@ STATISTICS = {"hoodie.metadata.enable": "true", "hoodie.metadata.index.column.st
 FILTERS = ["c = 'b2'", "c is null", "a = 20", "a > 35", "n = 7", "n is null", "n = 9", "b = 50", "f < 1.2"]
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("kind", ["cow", "mor"])
 def test_statistics_by_spark_of_columns_that_spark_altered(
     tmp_path: Path, spark_judge: SparkJudge, kind: str, monkeypatch: pytest.MonkeyPatch

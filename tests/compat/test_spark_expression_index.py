@@ -169,6 +169,7 @@ def judge_own_reads(root: Path, indexed: set[str]) -> None:
                 )
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(("kind", "version"), [("mor", 9), ("cow", 8)])
 def test_spark_finds_rows_through_our_expression_indexes_and_makes_the_same_records(
     kind: str, version: int, tmp_path: Path, spark_judge: SparkJudge, monkeypatch: pytest.MonkeyPatch

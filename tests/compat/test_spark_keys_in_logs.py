@@ -35,6 +35,7 @@ def made(scene: Scene, steps: list[tuple[object, ...]], root: Path) -> lakefmt.T
     return lakefmt.open_table(str(root), options=scene.options())
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(
     "scene",
     [

@@ -31,6 +31,7 @@ def folds(table: lakefmt.Table) -> list[str]:
     return [i.time for i, commit in commits if commit.operation.value == "LOG_COMPACT"]
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("version", [6, 9])
 def test_spark_reads_our_folded_logs_and_runs_our_plan(
     tmp_path: Path, spark_judge: SparkJudge, hudi_rs_judge: HudiRsJudge, version: int
@@ -63,6 +64,7 @@ def test_spark_reads_our_folded_logs_and_runs_our_plan(
     assert_same_multiset(table.read(query="read_optimized"), overlaid(expected, plain_rows(4, ts=12)))
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("version", [6, 9])
 def test_we_run_a_plan_that_spark_made(tmp_path: Path, spark_judge: SparkJudge, version: int) -> None:
     """Spark schedules and runs in one go: its plan is put before the table as it was."""

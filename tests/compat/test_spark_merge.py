@@ -117,6 +117,7 @@ def as_sql(rows: pa.Table) -> str:
     )
 
 
+@pytest.mark.in_turn(2)
 @product_or_diagonal(
     ordering=[None, "ts"], partition_by=[None, "city"], table_type=["cow", "mor"], table_version=[6, 8, 9]
 )

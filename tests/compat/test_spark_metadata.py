@@ -140,6 +140,7 @@ def judge(root: Path, table: Table, spark: SparkJudge, expected: pa.Table, turn:
     assert validated in ([], [[]])
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(
     ("kind", "version", "case"),
     [
@@ -173,6 +174,7 @@ def _check_both_log_compacted(root: Path) -> None:
     assert 0 < len(ours) < len(tokens), tokens
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("kind", ["cow", "mor"])
 def test_hudi_102_goes_on_with_a_metadata_table_that_lakefmt_made(
     kind: str, tmp_path: Path, spark_judge_102: SparkJudge
@@ -252,6 +254,7 @@ def _spark_makes(root: Path, spark: SparkJudge, data: pa.Table, kind: str, **mor
 DEFAULTS = {"hoodie.metadata.enable": "true", "hoodie.embed.timeline.server": "true", "hoodie.clean.automatic": "true"}
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("kind", ["cow", "mor"])
 def test_lakefmt_goes_on_with_a_table_that_spark_made_with_its_defaults(
     kind: str, tmp_path: Path, spark_judge: SparkJudge, hudi_rs_judge: HudiRsJudge

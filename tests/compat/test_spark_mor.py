@@ -46,6 +46,7 @@ def keys(*numbers: int) -> tuple[str, ...]:
     return tuple(f"key-{n:08d}" for n in numbers)
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("version", [6, 8, 9])
 def test_logs_in_turn(tmp_path: Path, spark_judge: SparkJudge, hudi_rs_judge: HudiRsJudge, version: int) -> None:
     root = tmp_path / "t"

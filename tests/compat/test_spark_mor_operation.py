@@ -111,6 +111,7 @@ def run_twenty_commits(one: Operation) -> None:
     assert one.commits() >= 20
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("version", [6, 8, 9])
 def test_twenty_commits_in_turn(
     tmp_path: Path, spark_judge: SparkJudge, hudi_rs_judge: HudiRsJudge, version: int
@@ -131,6 +132,7 @@ if os.environ.get("LAKEFMT_HYPOTHESIS") == "thorough":  # each takes twenty seco
         run_twenty_commits(Operation(tmp_path / "t", 6, spark_judge_0150))
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("version", [6, 8, 9])
 def test_spark_reads_what_a_held_compaction_left(tmp_path: Path, spark_judge: SparkJudge, version: int) -> None:
     """Held at an early, a middle and a late effect while two deltacommits finish; all tables are read in one batch."""

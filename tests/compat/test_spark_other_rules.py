@@ -48,6 +48,7 @@ def in_tokyo(monkeypatch: pytest.MonkeyPatch, spark_judge: SparkJudge) -> Iterat
     time.tzset()
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(("version", "kind"), KINDS)
 def test_two_zones_on_a_local_timeline(spark_judge: SparkJudge, tmp_path: Path, in_tokyo, version, kind):
     path = tmp_path / "t"
@@ -88,6 +89,7 @@ def test_times_of_the_row_writer_as_keys(spark_judge: SparkJudge, tmp_path: Path
     assert sorted(lakefmt.open_table(path).read()["v"].to_pylist()) == [1, 2]
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(("version", "kind"), [(6, "cow"), (6, "mor"), (9, "cow"), (9, "mor")])
 def test_mislabelled_times_are_what_spark_reads(spark_judge: SparkJudge, tmp_path: Path, version, kind):
     path = tmp_path / "t"

@@ -253,6 +253,7 @@ def test_spark_finds_the_files_of_a_dead_write_that_announced_them_together(
             spark_judge.assert_same_rows(root, pa.concat_tables([plain_rows(10, 5), plain_rows(20, 1, 10)]))
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("version", [8, 9])
 def test_spark_finds_the_logs_of_a_dead_write_that_announced_them_together(
     tmp_path: Path, spark_judge: SparkJudge, version: int
@@ -324,6 +325,7 @@ def test_hudi_and_lakefmt_combine_the_same_rows_before_a_bulk_insert(
     spark_judge.assert_same_rows(ours, expected)
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("kind", ["cow", "mor"])
 @pytest.mark.parametrize("ordering", ["ts", None])
 def test_hudi_and_lakefmt_store_the_same_rows_of_an_upsert_that_combines_nothing(

@@ -16,6 +16,7 @@ from tests.loads.test_load_laws import commits_together
 
 
 @pytest.mark.slow
+@pytest.mark.in_turn(2)
 @pytest.mark.judge_spark
 @pytest.mark.parametrize("table_type", ["cow", "mor"])
 def test_spark_reads_what_loads_have_written(tmp_path: Path, table_type: str, spark_judge: SparkJudge) -> None:

@@ -116,6 +116,7 @@ def theirs(root: Path, spark: SparkJudge, kind: str, data: pa.Table) -> Table:
     return lakefmt.open_table(root, options={**FEW, "hoodie.index.type": "RECORD_INDEX"})
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(("kind", "version"), [("cow", 8), ("mor", 9)])
 def test_spark_120_and_lakefmt_upsert_through_one_record_index(
     kind: str, version: int, tmp_path: Path, spark_judge: SparkJudge
@@ -151,6 +152,7 @@ def test_hudi_0150_and_lakefmt_upsert_through_one_record_index(tmp_path: Path, s
     take_turns(root, table, spark_judge_0150, expected, 1)
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(("kind", "version"), [("cow", 8), ("mor", 9)])
 def test_each_engine_runs_the_others_plans_of_indexing(
     kind: str, version: int, tmp_path: Path, spark_judge: SparkJudge

@@ -149,6 +149,7 @@ def test_spark_skips_by_statistics_of_lakefmt(tmp_path: Path, spark_judge: Spark
     assert dict(zip(wheres, through, strict=True)) == dict(zip(wheres, plain, strict=True))
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("kind", ["cow", "mor"])
 def test_spark_finds_nan_which_is_its_largest_number(tmp_path: Path, kind: str, spark_judge: SparkJudge) -> None:
     """By footers alone, and by the statistics of files and partitions; `= NaN` those cannot answer."""
@@ -215,6 +216,7 @@ def test_secondary_indexes_that_spark_made_on_a_field_and_on_a_second_column(
     assert sorted(row["id"] for row in ids) == ["a", "c"]
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("kind", ["cow", "mor"])
 def test_spark_finds_doubles_by_a_secondary_index_of_lakefmt(
     tmp_path: Path, kind: str, spark_judge: SparkJudge

@@ -72,6 +72,7 @@ def only(table: pa.Table, key: str) -> pa.Table:
     return table.filter(pa.compute.equal(table["id"], key))
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(("version", "kind"), [(8, "cow"), (6, "cow"), (9, "cow"), (8, "mor")])
 def test_spark_upserts_every_type_of_a_new_table(
     tmp_path: Path, spark_judge: SparkJudge, version: int, kind: str

@@ -18,6 +18,7 @@ from tests.judges.spark import SparkJudge
 pytestmark = pytest.mark.judge_spark
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(("version", "table_type"), [(6, "mor"), (8, "cow"), (9, "mor")])
 def test_savepoints_and_restores_by_turns(
     tmp_path: Path, spark_judge: SparkJudge, hudi_rs_judge: HudiRsJudge, version: int, table_type: str

@@ -28,6 +28,7 @@ def by_key(*tables: pa.Table) -> pa.Table:
     return pa.Table.from_pylist(list(rows.values()), schema=tables[0].schema)
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("steps", [(8,), (9,), (8, 9)], ids=["8", "9", "8-then-9"])
 def test_an_upgraded_table_is_one_of_theirs(
     tmp_path: Path, spark_judge: SparkJudge, hudi_rs_judge: HudiRsJudge, steps: tuple[int, ...]

@@ -40,6 +40,7 @@ def test_three_rounds_each_way(
         assert_same_multiset(hudi_rs_judge.snapshot(root), expected, what="hudi-rs")
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("version", [6, 9])
 def test_every_type_in_the_other_versions(tmp_path: Path, spark_judge: SparkJudge, version: int) -> None:
     root = tmp_path / "types"
@@ -50,6 +51,7 @@ def test_every_type_in_the_other_versions(tmp_path: Path, spark_judge: SparkJudg
     spark_judge.assert_same_rows(root, table.read(as_of=middle), options={"as.of.instant": middle})
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("version", [6, 8, 9])
 def test_overwrites_and_dropped_partitions_both_ways(tmp_path: Path, spark_judge: SparkJudge, version: int) -> None:
     root = tmp_path / "t"

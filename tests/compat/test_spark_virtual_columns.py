@@ -88,6 +88,7 @@ def fold(root: Path, table: lakefmt.Table, spark: SparkJudge, hudi_rs: HudiRsJud
     spark.assert_same_rows(root, table.read(), what="folded by Spark")
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(("version", "kind"), [*SOME, *(MORE if THOROUGH else ())])
 def test_in_turn_with_spark(
     tmp_path: Path, spark_judge: SparkJudge, hudi_rs_judge: HudiRsJudge, version: int, kind: str

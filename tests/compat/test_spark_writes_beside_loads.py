@@ -42,6 +42,7 @@ class Story:
         return rows
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("table_type", ["cow", "mor"])
 def test_acknowledged_rows_are_there_once_while_spark_writes(
     tmp_path: Path, table_type: str, spark_judge: SparkJudge, hudi_rs_judge: HudiRsJudge

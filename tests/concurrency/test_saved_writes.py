@@ -49,6 +49,7 @@ def pending(options: dict[str, object]) -> tuple[MemoryStore, lowlevel.WriteCont
     )
 
 
+@pytest.mark.in_turn(4)
 @pytest.mark.parametrize("options", [MANY, HASTY], ids=["alive", "dead"])
 @pytest.mark.parametrize("script", SCRIPTS)
 @pytest.mark.parametrize("ending", ["commit", "commit_less", "abort", "upsert"])

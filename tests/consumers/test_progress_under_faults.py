@@ -14,6 +14,7 @@ from lakefmt.testing.store_wrapper import SimulatedCrash
 from lakefmt.testing.stores import FaultMode, FaultStore, fail_at
 from lakefmt.testing.virtual_time import VirtualTime
 from tests.consumers.stream_tables import FAST, append_table, ids, on_virtual_time, rows
+from tests.example_counts import in_turn
 from tests.producers.stream.stream_kit import copied
 
 #: Each commit has one file, so that a batch is a commit.
@@ -53,7 +54,7 @@ def test_a_kill_at_any_effect_keeps_the_old_progress_or_the_new(made: ObjectStor
     counted = FaultStore(copied(made))
     Program(mode).run(counted)
     assert len(counted.effects) >= WRITTEN
-    for number in range(1, len(counted.effects) + 1):
+    for number in in_turn(range(1, len(counted.effects) + 1), 2):
         store = copied(made)
         first, second = Program(mode), Program(mode)
         with contextlib.suppress(SimulatedCrash):  # closing passes failures over
@@ -69,7 +70,7 @@ def test_a_kill_at_any_effect_keeps_the_old_progress_or_the_new(made: ObjectStor
 def test_a_lost_answer_repeats_no_row_that_was_kept(made: ObjectStore, fault: FaultMode) -> None:
     counted = FaultStore(copied(made))
     Program("exactly_once").run(counted)
-    for number in range(1, len(counted.effects) + 1):
+    for number in in_turn(range(1, len(counted.effects) + 1), 2):
         store = copied(made)
         first, second = Program("exactly_once"), Program("exactly_once")
         try:

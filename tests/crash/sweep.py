@@ -1,7 +1,7 @@
 """One engine for all sweeps over effects: a call fails at each of its effects in turn, and a test looks at what is left.
 
-Per change each effect of a call is asked one ending on one version: its answer is lost, the hardest to tell, for the caller
-lives and has to find out whether the effect is there. `make test-all` asks all endings on all versions and types.
+Per change every second effect of a call is asked one ending on one version, the others the next day: its answer is lost, the hardest
+to tell, for the caller lives and has to find out whether the effect is there. `make test-all` asks all endings on all versions and types.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from lakefmt.testing.store_wrapper import Effect
 from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at
 from tests.crash.repeatable import Repeatable
 from tests.crash.roles import first_of_each_role
+from tests.example_counts import in_turn
 from tests.kit import THOROUGH
 
 __all__ = [
@@ -110,7 +111,9 @@ def sweep(
     what: Callable[[Left], object] = lambda left: None,
     under: Callable[[ObjectStore], ObjectStore] = lambda store: store,
 ) -> Iterator[Left]:
-    """Make a call fail at each of its effects, on a fresh copy each time; yield what is left where it is new.
+    """Make a call fail at its effects, on a fresh copy each time; yield what is left where it is new.
+
+    All effects in a thorough run; in a usual one answers are lost of every second one, the others the next day.
 
     Args:
         origin: the table before.
@@ -120,7 +123,8 @@ def sweep(
         what: tells what the test's checks depend on beside the state; a state that was met with it before is left out.
         under: wraps the copy below the faults.
     """
-    for number in range(1, effects + 1) if isinstance(effects, int) else effects:
+    numbers = list(range(1, effects + 1) if isinstance(effects, int) else effects)
+    for number in in_turn(numbers, 2) if ending == PER_CHANGE else numbers:
         store, result = origin.copy(), None
         faulty = FaultStore(under(store), fail_at(number, ending.mode, crash=ending.crash))
         with contextlib.suppress(LakefmtError, SimulatedCrash):

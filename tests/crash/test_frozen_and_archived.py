@@ -198,6 +198,7 @@ ALL = [(kind, version, call) for kind, version, call in ALL if kind == "mor" or 
 
 
 @pytest.mark.slow
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(("kind", "version", "call"), ALL if THOROUGH else USUAL)
 def test_a_sleeper_that_lost_leaves_nothing_that_is_read(kind: str, version: int, call: str) -> None:
     number = USUAL.index((kind, version, call)) if (kind, version, call) in USUAL else 0
@@ -268,6 +269,8 @@ def test_two_plans_of_one_clustering_leave_each_row_once(kind: str, version: int
     assert sorted(lakefmt.open_table(store.url).read(meta_columns=False).to_pylist(), key=str) == before
 
 
+@pytest.mark.slow
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("version", [6, 8, 9])
 @pytest.mark.parametrize(("kind", "call"), [("cow", "upsert"), ("mor", "upsert"), ("cow", "overwrite")])
 def test_a_writer_that_goes_on_behind_its_rollback_and_dies_blocks_nobody(kind: str, version: int, call: str) -> None:
@@ -343,6 +346,8 @@ def slept_beside_the_winner(kind: str, version: int, call: str, later: str, at: 
     return nights[0]
 
 
+@pytest.mark.slow
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("version", [6, 8, 9])
 @pytest.mark.parametrize(
     ("kind", "call", "later"),
@@ -451,6 +456,8 @@ def overtaken(older: str, version: int, call: str, at: int) -> bool | None:
     return slow.succeeded if nights else None
 
 
+@pytest.mark.slow
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("version", [6, 8])
 @pytest.mark.parametrize("older", SLOW)
 @pytest.mark.parametrize("call", OVERTAKEN)
@@ -461,6 +468,8 @@ def test_a_write_whose_files_were_cleaned_before_it_listed_them_stores_no_key_tw
     assert sum(itertools.takewhile(lambda night: night is not None, nights)) > 1
 
 
+@pytest.mark.slow
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("version", [6, 8])
 @pytest.mark.parametrize("call", ["upsert", "partial", "delete"])
 def test_a_write_that_found_its_files_before_they_were_cleaned_is_no_conflict(version: int, call: str) -> None:

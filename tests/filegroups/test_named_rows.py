@@ -101,6 +101,7 @@ def found(
     return read.filter(pc.is_in(read.column(by), value_set=named.texts))
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(
     "options",
     [

@@ -13,8 +13,9 @@ import pytest
 
 import lakefmt._core.formats
 import lakefmt._core.timeline
+from tests.example_counts import seeds_of_run
 from tests.fuzz.bounds import Hang, Meter
-from tests.fuzz.damage import damaged, effort, inflations, places, random_edits, truncations
+from tests.fuzz.damage import SAMPLE, damaged, effort, inflations, places, random_edits, truncations
 from tests.fuzz.decoders import DECODERS, EXEMPT, IDS, INPUTS, VERBS, Decoder
 
 every_input = pytest.mark.parametrize(("decoder", "seed"), INPUTS, ids=IDS)
@@ -53,7 +54,7 @@ def test_numbers_that_promise_too_much(decoder: Decoder, seed: str) -> None:
 @every_input
 def test_bytes_changed_put_in_and_taken_out(decoder: Decoder, seed: str) -> None:
     meter = Meter(decoder.errors)
-    for number in range(60 * effort()):
+    for number in seeds_of_run(20, 60 * effort()):
         changes = random_edits(number)
         meter.run(decoder.decode, damaged(decoder.seeds[seed], changes), f"{decoder.name}, {changes}")
 
@@ -115,4 +116,14 @@ def test_small_inputs_are_cut_at_every_byte() -> None:
     assert places(1000) == list(range(1000))
     large = places(10_000)
     assert set(range(512)) | set(range(9_488, 10_000)) <= set(large)
-    assert len([data for _, data in truncations(bytes(900))]) == 900
+
+
+def test_each_place_of_an_input_has_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    for size in (1, 64, 66, 900, 10_000):
+        asked: set[int] = set()
+        for day in range(20261129, 20261132):
+            monkeypatch.setenv("LAKEFMT_SEED", str(day))
+            of_day = {len(data) for _, data in truncations(bytes(size))}
+            assert set(range(min(size, 64))) <= of_day
+            asked |= of_day
+        assert asked == set(places(size, sample=SAMPLE * effort()))

@@ -27,6 +27,7 @@ def caught_up(table: Table, behind: int) -> Cost:
 
 
 @pytest.mark.slow
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(
     "make", [tables.commits, lambda size: tables.logs(size - 1)], ids=["commits", "logs of a slice"]
 )

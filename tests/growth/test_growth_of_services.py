@@ -15,6 +15,7 @@ CASES = [
 pytestmark = pytest.mark.xdist_group("growth of services")
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(("area", "line"), CASES)
 def test_what_grows_is_what_may_grow(area: str, line: Line):
     assert not laws_broken_by(line, recorded()[area][line.name])

@@ -19,6 +19,7 @@ from lakefmt._core.index.registry import INDEXES
 from lakefmt._core.values import FileId, PartitionPath
 from lakefmt.errors import InvalidInputError
 from lakefmt.testing.indexes import IndexSuite
+from tests.example_counts import in_turn
 
 FEW_FILE_GROUPS = {
     "hoodie.metadata.record.index.min.filegroup.count": 2,
@@ -56,8 +57,14 @@ def own(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
+class InTurn(IndexSuite):
+    """The suite on one of the two types of table, on the other one the next day."""
+
+    table_types = tuple(in_turn(IndexSuite.table_types, 2))
+
+
 @pytest.mark.slow
-class TestPlacingIndexOfOnesOwn(IndexSuite):
+class TestPlacingIndexOfOnesOwn(InTurn):
     effects_apart = 5
 
     @pytest.fixture
@@ -66,7 +73,7 @@ class TestPlacingIndexOfOnesOwn(IndexSuite):
 
 
 @pytest.mark.slow
-class TestBucket(IndexSuite):
+class TestBucket(InTurn):
     effects_apart = 5
 
     @pytest.fixture
@@ -75,7 +82,7 @@ class TestBucket(IndexSuite):
 
 
 @pytest.mark.slow
-class TestBloom(IndexSuite):
+class TestBloom(InTurn):
     effects_apart = 5
 
     @pytest.fixture
@@ -84,7 +91,7 @@ class TestBloom(IndexSuite):
 
 
 @pytest.mark.slow
-class TestSimple(IndexSuite):
+class TestSimple(InTurn):
     effects_apart = 9
 
     @pytest.fixture
@@ -93,7 +100,7 @@ class TestSimple(IndexSuite):
 
 
 @pytest.mark.slow
-class TestGlobalBloom(IndexSuite):
+class TestGlobalBloom(InTurn):
     effects_apart = 9
 
     @pytest.fixture
@@ -102,7 +109,7 @@ class TestGlobalBloom(IndexSuite):
 
 
 @pytest.mark.slow
-class TestGlobalSimple(IndexSuite):
+class TestGlobalSimple(InTurn):
     effects_apart = 5
 
     @pytest.fixture
@@ -111,7 +118,7 @@ class TestGlobalSimple(IndexSuite):
 
 
 @pytest.mark.slow
-class TestRecord(IndexSuite):
+class TestRecord(InTurn):
     effects_apart = 9
 
     @pytest.fixture
@@ -120,7 +127,7 @@ class TestRecord(IndexSuite):
 
 
 @pytest.mark.slow
-class TestPartitionedRecord(IndexSuite):
+class TestPartitionedRecord(InTurn):
     effects_apart = 9
 
     @pytest.fixture

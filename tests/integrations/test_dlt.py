@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -37,6 +38,10 @@ def quiet(monkeypatch):
     monkeypatch.setenv("RUNTIME__LOG_LEVEL", "CRITICAL")
     monkeypatch.setenv("LOAD__WORKERS", "1")
     monkeypatch.setenv("NORMALIZE__WORKERS", "1")
+    # dlt looks after a second whether a job has ended, and after 0.3 s whether rows are normalized.
+    soon = property(lambda load: 0.02, lambda load, seconds: None)
+    monkeypatch.setattr("dlt.load.load.Load._run_loop_sleep_duration", soon, raising=False)
+    monkeypatch.setattr("dlt.normalize.normalize.sleep", lambda seconds: time.sleep(0.02))
 
 
 def pipeline_into(where: Any, folder: Any, name: str = "shop") -> Any:

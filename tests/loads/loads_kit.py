@@ -19,6 +19,7 @@ from lakefmt._core.loads.service import LoadService
 from lakefmt._core.producers.stream.committing import commit_options
 from lakefmt._core.storage.api import ObjectStore
 from lakefmt._core.storage.open import open_store
+from lakefmt._core.storage.time_source import SystemTimeSource
 from lakefmt._core.table import Table, open_table
 from lakefmt.errors import StorageError
 from lakefmt.testing.stores import Fault, FaultMode, FaultStore
@@ -32,6 +33,19 @@ QUICK: dict[str, object] = {
     "lakefmt.write.threads": 1,
     "hoodie.client.heartbeat.tolerable.misses": 0,
 }
+
+
+class LeapingTime(SystemTimeSource):
+    """Time that is over at once where a commit pauses before it tries again."""
+
+    def __init__(self) -> None:
+        self._slept = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self._slept
+
+    def sleep(self, seconds: float) -> None:
+        self._slept += seconds
 
 
 class WallClock:
@@ -127,7 +141,7 @@ class Base:
         settings = commit_options(table.client, QUICK)
         if faults is None:
             return open_table(path, options=settings)
-        return Table(TableClient(FailingStore(table.client.store, faults), settings))
+        return Table(TableClient(FailingStore(table.client.store, faults), settings, time_source=LeapingTime()))
 
     def table(self, name: str = "t") -> Table:
         """Open a table as another program would."""

@@ -16,7 +16,7 @@ from lakefmt._core.loads.journal import Journal
 from lakefmt._core.loads.options import LoadOptions
 from lakefmt._core.loads.staging import Staged
 from lakefmt.testing.stores import FaultMode, SimulatedCrash
-from tests.example_counts import examples
+from tests.example_counts import count_in_turn, examples
 from tests.loads.loads_kit import KEYED, PLAIN, Base, Client, Faults
 
 OPTIONS = LoadOptions(durable=False, wait_seconds=0)
@@ -339,7 +339,7 @@ def test_a_store_that_fails_at_every_access(failing: int, mode: FaultMode, monke
     # A load has several blocks, the first of which are stored with rows of the load before.
     monkeypatch.setattr("lakefmt._core.loads.bodies.BLOCK_BYTES", 2)
     monkeypatch.setattr("lakefmt._core.loads.csv_rows._BLOCK_BYTES", 2)
-    for number in itertools.count(0):
+    for number in count_in_turn(0, 3):
         story = Story()
         story.fails(number, failing, mode)
         _with_rollbacks(story)
@@ -372,7 +372,7 @@ def test_the_law_sees_what_breaks_it(broken: str, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("mode", [FaultMode.BEFORE, FaultMode.AFTER, FaultMode.TORN])
 def test_death_between_the_two_commits_of_a_row_that_comes_back(mode: FaultMode) -> None:
     """A key that is deleted and comes back with a smaller ordering value needs a commit before; only the second one has the label."""
-    for number in itertools.count(1):
+    for number in count_in_turn(1, 2):
         base = Base(t={"schema": KEYED, "record_key": "id", "ordering": "n"})
         stored = KEYED.empty_table().from_pylist([{"id": 1, "v": "old", "n": 9.0}], schema=KEYED)
         base.table("t").upsert(stored)

@@ -148,6 +148,7 @@ def test_a_new_handle_reads_the_archive_of_the_metadata_table_once(
 
 
 @pytest.mark.slow
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(("kind", "version"), [("cow", 6), ("mor", 6), ("cow", 8), ("mor", 8), ("mor", 9)])
 @pytest.mark.parametrize("seed", range(2))
 def test_handles_of_two_processes_take_turns(

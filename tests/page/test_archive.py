@@ -75,6 +75,7 @@ def test_columns_of_many_are_those_of_the_whole(pages, monkeypatch):
     assert found[0]["counts"] == found[1]["counts"]
 
 
+@pytest.mark.in_turn(4)
 @pytest.mark.parametrize("action", ["", "commit", "clean", "deltacommit"])
 @pytest.mark.parametrize("limit", [1, 2, 7, 1000])
 def test_pages_of_the_list_are_those_of_the_whole(pages, action, limit):

@@ -271,6 +271,7 @@ def statistics_of_few_files_and_rows() -> Iterator[None]:
 
 
 @pytest.mark.slow
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("version", [6, 8, 9])
 @pytest.mark.parametrize("table_type", ["cow", "mor"])
 @settings(max_examples=examples(3), deadline=None, suppress_health_check=[*HealthCheck])

@@ -384,6 +384,7 @@ def test_without_nan_duckdb_keeps_the_same(ordered: tuple[Table, duckdb.DuckDBPy
 # -------------------------------------------------------------------------------------------------------------- examples
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     "tree",
@@ -405,6 +406,7 @@ def test_what_was_lost(tables: dict[str, Table], whole: dict[str, pa.Table], kin
 
 
 @pytest.mark.slow
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("text", ["f in (0)", "not (d > 5)", "s.x not in (5, 6)", "w <> 5"])
 def test_deletes_and_updates_take_the_rows_that_reads_show(kind: str, text: str) -> None:

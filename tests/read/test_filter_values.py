@@ -157,6 +157,7 @@ VALUES: list[tuple[str, str, Any, str]] = [
 ]
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(("column", "how", "value", "expected"), VALUES)
 def test_values_of_other_libraries(table: Table, column: str, how: str, value: Any, expected: str) -> None:
     assert ids(table.read(filter=[(column, how, value)])) == expected
@@ -213,6 +214,7 @@ REFUSED: list[tuple[str, str, Any]] = [
 ]
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(("column", "how", "value"), REFUSED, ids=range(len(REFUSED)))
 def test_values_that_are_none_are_refused(table: Table, column: str, how: str, value: Any) -> None:
     if (how, value) == ("like", None):
@@ -223,6 +225,7 @@ def test_values_that_are_none_are_refused(table: Table, column: str, how: str, v
     assert len(str(refused.value)) < 1000
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -297,6 +300,7 @@ FAILING: dict[str, Callable[[], pc.Expression]] = {
 }
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("name", FAILING)
 @pytest.mark.parametrize(
     "call",

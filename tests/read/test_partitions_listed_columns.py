@@ -76,6 +76,7 @@ def test_a_column_that_is_listed_late(table_type: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("seed", range(12))
 def test_any_lists_between_any_writes(seed: int) -> None:
     chance = Random(seed)

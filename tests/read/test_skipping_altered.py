@@ -190,6 +190,7 @@ CASES: list[tuple[str, str, int]] = [
 ]
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("table_type", ["cow", "mor"])
 @pytest.mark.parametrize(("name", "query", "count"), CASES, ids=[f"{name}: {query}" for name, query, _ in CASES])
 def test_older_files_are_opened_and_newer_ones_left_out(name: str, query: str, count: int, table_type: str) -> None:
@@ -281,6 +282,7 @@ ROW_GROUPS: list[tuple[str, str, int]] = [
 ]
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(
     ("name", "query", "count"), ROW_GROUPS, ids=[f"{name}: {query}" for name, query, _ in ROW_GROUPS]
 )

@@ -61,6 +61,7 @@ ALTERED: dict[str, Callable[[Table], tuple[str, str, str]]] = {
 
 
 @pytest.mark.slow
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("alter", ALTERED)
 @pytest.mark.parametrize("service", ["cluster", "compact", "log_compact"])
 @pytest.mark.parametrize("version", [6, 8])

@@ -109,6 +109,7 @@ def check_law(make_one: Callable[[], lakefmt.Table], chain: list[Verb], columns:
 
 
 @pytest.mark.slow
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("chain", list(CHAINS))
 @pytest.mark.parametrize(("table_type", "version"), [("cow", 8), ("mor", 6), ("mor", 8)])
 def test_a_scan_is_of_one_state_or_expires(table_type: str, version: int, chain: str) -> None:

@@ -185,6 +185,7 @@ def begin(kind: str, version: int, indexes: list[str] | None, seed: int) -> Stor
 
 
 @pytest.mark.slow
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(("kind", "version"), KINDS)
 def test_a_query_of_any_moment_has_its_rows_or_says_that_they_are_gone(kind: str, version: int) -> None:
     for seed in range(1, 1 + examples(1)):

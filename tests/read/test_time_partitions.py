@@ -142,6 +142,7 @@ def partitions_read(report: ReadReport) -> tuple[int, int]:
     return report.steps[0].partitions, report.steps[-1].partitions
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("table_version", [6, 8, 9])
 @pytest.mark.parametrize("metadata", [True, False])
 @pytest.mark.parametrize(

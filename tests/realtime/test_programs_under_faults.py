@@ -29,6 +29,7 @@ from lakefmt.realtime import (
 )
 from lakefmt.testing.stores import FaultMode, FaultStore, fail_at
 from lakefmt.testing.virtual_time import VirtualTime
+from tests.example_counts import in_turn
 from tests.producers.stream.stream_kit import attempts, copied, kill, refusing, table_over
 
 NUMBERS = itertools.count()
@@ -194,7 +195,7 @@ def test_a_buffer_that_is_sent_twice_is_there_once(connected: Connect, mode: Fau
 
     counted = FaultStore(copied(made))
     program(counted)
-    for number in range(1, len(counted.effects) + 1):
+    for number in in_turn(range(1, len(counted.effects) + 1), 2):
         store = copied(made)
         try:
             program(FaultStore(store, fail_at(number, mode, crash=False)))

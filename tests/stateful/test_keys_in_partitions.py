@@ -85,6 +85,8 @@ def step(table: lakefmt.Table, model: Model, copied: set[str], draw: random.Rand
     copied.update(key for key in KEYS if sum(place[1] == key for place in model) > 1)
 
 
+@pytest.mark.slow
+@pytest.mark.in_turn(2)  # each index on one of the two types of table
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("table_type", ["cow", "mor"])
 @pytest.mark.parametrize("version", [6, 8, 9] if THOROUGH else [9])

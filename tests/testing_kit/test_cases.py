@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import collections
+import itertools
 import types
 
 import pytest
 
-from tests.conftest import _of_this_run
-from tests.crash.sweep import ENDINGS, endings_of_run
+from lakefmt._core.storage.memory import MemoryStore
+from tests.conftest import _of_this_run, _out_of_turn
+from tests.crash.repeatable import Repeatable
+from tests.crash.sweep import DIES, ENDINGS, LOST, endings_of_run, sweep
+from tests.example_counts import count_in_turn, in_turn
 from tests.kit import THOROUGH, cases_of, content, rows, table, values_of_run
 
 AXES = {"version": [6, 8, 9], "kind": [pytest.param("cow", marks=pytest.mark.slow), "mor"], "twice": [False, True]}
@@ -47,8 +52,8 @@ def test_what_only_test_all_asks_is_left_out_and_counted():
     told = []
     hook = types.SimpleNamespace(pytest_deselected=lambda items: told.extend(items))
     kept, later = (
-        types.SimpleNamespace(get_closest_marker=lambda name, is_later=is_later: is_later or None)
-        for is_later in (False, True)
+        types.SimpleNamespace(get_closest_marker=lambda name, marks=marks: marks.get(name))
+        for marks in ({}, {"test_all": True})
     )
     asked = ["tests"]
     config = types.SimpleNamespace(hook=hook, getoption=lambda name: asked)
@@ -56,6 +61,78 @@ def test_what_only_test_all_asks_is_left_out_and_counted():
     assert told == [later]
     asked[:] = ["tests/a.py::test_one"]
     assert _of_this_run(config, [kept, later]) == [kept, later]
+
+
+def items_in_turn(turns, **axes):
+    """The cases of one test of `axes`; the first of them is that of a fixture, the others are its own."""
+    marks = [pytest.mark.parametrize(name.replace("_and_", ", "), values).mark for name, values in axes.items()]
+    marker = pytest.mark.in_turn(turns).mark
+    for case in itertools.product(*axes.values()):
+        params = {}
+        for names, value in zip(axes, case, strict=True):
+            params |= dict(zip(names.split("_and_"), value, strict=True)) if "_and_" in names else {names: value}
+        yield types.SimpleNamespace(
+            nodeid=f"tests/a.py::test_law[{'-'.join(map(str, case))}]",
+            callspec=types.SimpleNamespace(params=params),
+            iter_markers=lambda name: marks[1:],
+            get_closest_marker=lambda name: marker if name == "in_turn" else None,
+        )
+
+
+@pytest.mark.parametrize("turns", [2, 3, 4, 7])
+@pytest.mark.parametrize(
+    "axes", [{"a": "xyz"}, {"a": "xyz", "b": "uv"}, {"a": "wxyz", "b_and_c": ["xu", "xv", "yv"]}], ids=str
+)
+def test_cases_in_turn_are_all_asked_within_so_many_days_and_some_each_day(turns, axes):
+    items = list(items_in_turn(turns, **axes))
+    days = []
+    for day in range(20261130, 20261130 + turns * len(items)):
+        later = {item.nodeid for item in _out_of_turn(items, day)}
+        days.append({item.nodeid for item in items} - later)
+    assert all(days)
+    assert set().union(*days) == {item.nodeid for item in items}
+    assert collections.Counter(map(len, days)).most_common()[0][0] <= -(-len(items) // turns) + 1
+
+
+def test_each_value_has_its_turn_beside_others_on_the_same_day():
+    items = list(items_in_turn(3, version=[6, 8, 9], kind=["cow", "mor", "append"], twice=[False, True]))
+    for day in range(3):
+        later = {id(item) for item in _out_of_turn(items, day)}
+        asked = [item.callspec.params for item in items if id(item) not in later]
+        assert len(asked) == 6
+        assert len({(each["version"], each["kind"]) for each in asked}) == 6
+        assert {each["twice"] for each in asked} == {False, True}
+        for name in ("version", "kind"):
+            assert len({each[name] for each in asked}) == 3
+
+
+@pytest.mark.skipif(THOROUGH, reason="this run asks them all")
+@pytest.mark.parametrize("turns", [2, 3])
+def test_values_and_numbers_have_their_turns(turns, monkeypatch):
+    asked = [[], []]
+    for day in range(20261130, 20261130 + turns):
+        monkeypatch.setenv("LAKEFMT_SEED", str(day))
+        asked[0] += in_turn("abc", turns)
+        asked[1] += itertools.takewhile(lambda number: number < 9, count_in_turn(1, turns))
+        assert in_turn("a", turns) == ["a"]
+    assert sorted(asked[0]) == list("abc")
+    assert sorted(asked[1]) == list(range(1, 9))
+
+
+@pytest.mark.skipif(THOROUGH, reason="this run asks them all")
+def test_answers_of_all_effects_are_lost_within_two_days(monkeypatch):
+    origin = Repeatable(MemoryStore())
+    asked = []
+    for day in (20261130, 20261201):
+        monkeypatch.setenv("LAKEFMT_SEED", str(day))
+
+        def call(store):
+            for number in range(5):
+                store.put(str(number), b"")
+
+        asked.append([left.number for left in sweep(origin, call, 5, LOST, what=lambda left: left.story)])
+    assert [left.number for left in sweep(origin, call, [1, 4, 5], DIES)] == [1, 4, 5]
+    assert sorted(asked) == [[1, 3, 5], [2, 4]]
 
 
 def test_the_small_table_holds_its_rows():

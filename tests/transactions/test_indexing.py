@@ -27,6 +27,7 @@ from lakefmt.errors import InstantNotFound, InvalidInputError, LakefmtError, Uns
 from lakefmt.lowlevel import assign, begin_write, commit, write_files
 from lakefmt.testing.multiset import multiset_difference
 from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at
+from tests.example_counts import in_turn
 from tests.metadata.metadata_content import check_metadata_table
 from tests.metadata.test_metadata_dies import copy_of
 from tests.metadata.test_metadata_table import OPTIONS, make, rows
@@ -214,7 +215,7 @@ def test_an_indexing_that_dies_anywhere_is_run_again_or_dropped(version: int) ->
     schedule_indexing(table.client, [parse_index_request("record_index"), parse_index_request("column_stats")])
     faulty = FaultStore(copy_of(table.client.store))
     run_indexing(handle(faulty).client)
-    for number in range(1, len(faulty.effects) + 1):
+    for number in in_turn(range(1, len(faulty.effects) + 1), 3):
         store: MemoryStore = copy_of(table.client.store)
         with contextlib.suppress(LakefmtError, SimulatedCrash):
             run_indexing(handle(FaultStore(store, fail_at(number, FaultMode.AFTER, crash=True))).client)

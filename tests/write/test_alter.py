@@ -122,6 +122,7 @@ ALTERATIONS: dict[str, tuple[Callable[[Table], object], str, pa.DataType, list[o
 }
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("name", list(ALTERATIONS))
 @pytest.mark.parametrize("kind", ["cow", "mor"])
 def test_an_alteration_keeps_what_is_stored(name: str, kind: str) -> None:

@@ -183,7 +183,7 @@ class Played:
         assert_same_multiset(judge.snapshot(self.root), rows)
 
 
-@settings(max_examples=examples(200), suppress_health_check=list(HealthCheck), deadline=None)
+@settings(max_examples=examples(100), suppress_health_check=list(HealthCheck), deadline=None)
 @given(story=stories("cow"))
 def test_a_commit_counts_the_late_rows_of_the_files_it_rewrites(hudi_rs_judge: HudiRsJudge, story) -> None:
     shape, steps = story
@@ -199,7 +199,7 @@ def test_a_commit_counts_the_late_rows_of_the_files_it_rewrites(hudi_rs_judge: H
         played.judge(hudi_rs_judge)
 
 
-@settings(max_examples=examples(200), suppress_health_check=list(HealthCheck), deadline=None)
+@settings(max_examples=examples(100), suppress_health_check=list(HealthCheck), deadline=None)
 @given(story=stories("mor"))
 def test_a_compaction_counts_the_late_rows_of_the_logs_it_merges(hudi_rs_judge: HudiRsJudge, story) -> None:
     shape, steps = story

@@ -55,6 +55,7 @@ def net_changes(table: lakefmt.Table) -> dict[str, int]:
 
 
 @pytest.mark.slow
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(("name", "table_type", "version"), TABLES)
 def test_every_order_of_arrival_leaves_the_largest(tmp_path: Path, name: str, table_type: str, version: int) -> None:
     """Up to three arrivals of every value and null: among stored rows and batches, among logs, and in one batch."""
@@ -77,6 +78,7 @@ def test_every_order_of_arrival_leaves_the_largest(tmp_path: Path, name: str, ta
 
 
 @pytest.mark.slow
+@pytest.mark.in_turn(2)
 @pytest.mark.judge_rs
 @pytest.mark.parametrize(("name", "table_type", "version"), ON_LOGS)
 def test_hudi_rs_merges_logs_alike(
@@ -100,6 +102,7 @@ def test_hudi_rs_takes_null_for_a_value_that_wins(tmp_path: Path, hudi_rs_judge:
 
 
 @pytest.mark.slow
+@pytest.mark.in_turn(2)
 @pytest.mark.judge_rs
 @pytest.mark.parametrize(("name", "table_type", "version"), TABLES)
 def test_deletes_work_whatever_the_ordering_type(

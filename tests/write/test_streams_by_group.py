@@ -156,6 +156,7 @@ def test_what_is_wrong_with_keys_of_a_stream_is_said_and_nothing_is_written():
     assert len(table.timeline.entries) == 1
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("verb", ["insert_overwrite", "insert_overwrite_table"])
 @pytest.mark.parametrize("combines", [False, True])
 @pytest.mark.parametrize("kind", ["cow", "mor"])

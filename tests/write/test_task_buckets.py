@@ -129,6 +129,7 @@ def test_rows_that_replace_others_get_new_file_groups_and_the_ring_is_settled() 
 
 
 @pytest.mark.slow
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("how", [SPLIT_ALL, MERGE], ids=["split", "merge"])
 @pytest.mark.parametrize("version", [6, 8, 9])
 def test_rows_go_to_the_old_and_the_new_buckets_while_a_plan_waits(version: int, how: dict[str, object]) -> None:

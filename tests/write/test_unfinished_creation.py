@@ -22,6 +22,7 @@ from lakefmt.spark.options import parse_write_options
 from lakefmt.spark.writing.commit import write_and_commit
 from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at
 from tests.crash.sweep import ENDINGS, Ending
+from tests.example_counts import in_turn
 from tests.kit import SECONDS_FOR_A_CHILD, THOROUGH
 
 _NUMBERS = itertools.count()
@@ -76,7 +77,7 @@ def test_law_the_retry_works_after_every_effect(case: str, ending: Ending) -> No
     healthy = FaultStore(MemoryStore(f"unfinished-{next(_NUMBERS)}"))
     write(healthy, **CASES[case])
     assert stored(healthy) == ROWS.sort_by("id").to_pylist()
-    for number in range(1, len(healthy.effects) + 1):
+    for number in in_turn(range(1, len(healthy.effects) + 1), 3):
         store = MemoryStore(f"unfinished-{next(_NUMBERS)}")
         store.put("notes-of-the-owner.txt", b"not ours")
         faulty = FaultStore(store, fail_at(number, ending.mode, crash=ending.crash))
@@ -109,7 +110,7 @@ def write_frame(store: ObjectStore) -> None:
 def test_law_a_frame_written_again_after_every_effect_makes_the_table_that_its_options_name(ending: Ending) -> None:
     healthy = FaultStore(MemoryStore(f"unfinished-{next(_NUMBERS)}"))
     write_frame(healthy)
-    for number in range(1, len(healthy.effects) + 1):
+    for number in in_turn(range(1, len(healthy.effects) + 1), 3):
         store = MemoryStore(f"unfinished-{next(_NUMBERS)}")
         with suppress(LakefmtError, SimulatedCrash):
             write_frame(FaultStore(store, fail_at(number, ending.mode, crash=ending.crash)))

@@ -422,6 +422,7 @@ LOOK_UPS = {
 }
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("kind", ["cow", "mor"])
 @pytest.mark.parametrize("verb", LOOK_UPS)
 def test_a_verb_that_looks_stored_rows_up_finds_them_without_meta_columns(kind: str, verb: str) -> None:
@@ -502,6 +503,7 @@ FILTERED = {
 }
 
 
+@pytest.mark.in_turn(4)
 @pytest.mark.parametrize("given", EMPTY_FILTERS)
 @pytest.mark.parametrize("door", FILTERED)
 @pytest.mark.parametrize("kind", ["cow", "mor"])

@@ -279,6 +279,7 @@ class TestTables:
 class TestKeys:
     """What comes before what is the server's to say."""
 
+    @pytest.mark.in_turn(2)
     @pytest.mark.parametrize(
         ("key", "values"),
         [

@@ -93,6 +93,7 @@ def test_compressed_events_are_read(mariadb, followed):
     assert ids(sink, name) == [2, 3, 7, 8]
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("format", ["STATEMENT", "MIXED"])
 @pytest.mark.parametrize(
     "statement",

@@ -30,6 +30,7 @@ from lakefmt.testing.invariants import check_invariants, check_no_orphans
 from lakefmt.testing.store_wrapper import Effect, SimulatedCrash
 from lakefmt.testing.stores import Fault, FaultMode, FaultStore, fail_at
 from lakefmt.testing.virtual_time import VirtualTime
+from tests.example_counts import in_turn
 from tests.producers.stream.stream_kit import (
     attempts,
     copied,
@@ -89,7 +90,7 @@ def test_a_crash_at_any_effect_loses_nothing_and_doubles_nothing(keyed: bool, fi
     Program(counted, keyed).run()
     assert len(table_over(counted).file_groups()) <= max(2, files - 2), "the small files were merged"
     expected = list(range(-files, 10))
-    for number in range(1, len(counted.effects) + 1):
+    for number in in_turn(range(1, len(counted.effects) + 1), 4):
         store = copied(made)
         faulty = FaultStore(store, fail_at(number, mode))
         program = Program(faulty, keyed)
@@ -115,7 +116,7 @@ def test_a_lost_answer_at_any_effect_writes_no_row_twice(mode: FaultMode) -> Non
     made = make(keyed=False)
     counted = FaultStore(copied(made))
     Program(counted, keyed=False).run()
-    for number in range(1, len(counted.effects) + 1):
+    for number in in_turn(range(1, len(counted.effects) + 1), 4):
         store = copied(made)
         faulty = FaultStore(store, fail_at(number, mode, crash=False))
         with contextlib.suppress(LakefmtError):
@@ -143,7 +144,7 @@ def test_recovery_may_die_at_any_effect_too(keyed: bool) -> None:
 
     counted = FaultStore(copied(made))
     recover(counted)
-    for number in range(1, len(counted.effects) + 1):
+    for number in in_turn(range(1, len(counted.effects) + 1), 4):
         for mode in (FaultMode.BEFORE, FaultMode.AFTER):
             store = copied(made)
             with contextlib.suppress(SimulatedCrash):

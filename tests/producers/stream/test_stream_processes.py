@@ -152,6 +152,7 @@ signal.pause()
 
 
 @pytest.mark.slow
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("table_type", ["cow", "mor"])
 @pytest.mark.parametrize("case", ["another host", "a forked child lives on"])
 def test_rows_of_a_killed_program_lose_against_those_of_the_restarted_one(
