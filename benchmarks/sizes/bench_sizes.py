@@ -78,8 +78,10 @@ def files(folder: Path, size: int) -> None:
                 lakefmt.open_table(str(path)).index.create("files")
         for time_of_process in ("first", "second"):
             with step(f"open + plan of a partition, {word}, {time_of_process}"):
-                table, store = counting(str(path))
-                same(len(table.file_groups(partitions=[{"day": "p0000"}])), -(-size // 1000))
+                same(len(lakefmt.open_table(str(path)).file_groups(partitions=[{"day": "p0000"}])), -(-size // 1000))
+            # The store that counts looks at each file that it lists; a table on a disk reads names alone.
+            table, store = counting(str(path))
+            table.file_groups(partitions=[{"day": "p0000"}])
             print(f"{'':44}{len(store.log):,} requests")
             table, store = counting(str(path))
             with step(f"open + read of a partition, {word}, {time_of_process}", store):

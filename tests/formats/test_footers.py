@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import datetime
+import gc
 import random
 import tracemalloc
+from collections.abc import Sequence
 from functools import cache, partial
 from pathlib import Path
 
@@ -256,6 +258,36 @@ def test_a_dataset_of_many_files_holds_no_key_filter(filtered: Table, monkeypatc
         for fragment in dataset.get_fragments():
             assert fragment.num_row_groups
             assert BLOOM_KEY.encode() not in (fragment.metadata.metadata or {})
+
+
+def test_no_footer_waits_for_the_collector(filtered: Table) -> None:
+    files = [piece.base for piece in filtered.file_groups() if piece.base is not None]
+    gc.collect()
+    gc.disable()
+    try:
+        assert len(short_fragments(filtered.client.store, files, ds.ParquetFileFormat())) == len(files) == 6
+        assert not [each for each in gc.get_objects() if isinstance(each, pq.FileMetaData)]
+    finally:
+        gc.enable()
+
+
+def test_many_large_files_are_scanned_part_by_part(filtered: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = filtered.read().sort_by("id")
+    monkeypatch.setattr(scan, "_LARGE_BYTES", LARGE_FOOTER)
+    monkeypatch.setattr(scan, "_SCANNED_TOGETHER", 1)
+    monkeypatch.setattr("os.cpu_count", lambda: 1)
+    together: list[int] = []
+    plain = scan._groups
+
+    def noted(table_at: object, files: Sequence[object], *more: object, **named: object) -> object:
+        together.append(len(files))
+        return plain(table_at, files, *more, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(scan, "_groups", noted)
+    assert filtered.read().sort_by("id").equals(whole)
+    assert pa.Table.from_batches(filtered.scan(), whole.schema).sort_by("id").equals(whole)
+    assert filtered.count("v >= 10") == filtered.read(filter="v >= 10").num_rows == whole.num_rows - 60
+    assert [count for count in together if count] == [4, 2] * 4
 
 
 def test_a_damaged_file_among_many_is_named(filtered: Table, tmp_path: Path) -> None:

@@ -314,11 +314,19 @@ READS_OF_LOGS = [
     _again("read", "logs of a slice", tables.logs, _READS["read"], _ALL),
     _again("read", "logs of a slice, keys apart", partial(tables.logs, apart=True), _READS["read"], _ALL),
 ]
+_PLAN: _Call = lambda table, size: table.file_groups([{"city": "c000000"}])  # noqa: E731
 READS_BY_METADATA = [
     make_line("read of one partition", grows, partial(make, metadata=True), _READS["read of one partition"], linear)
     for make_line in (_again,)
     for grows, make, linear in (
         ("files", tables.files, _ALL),
+        ("partitions", tables.partitions, "steps read"),
+    )
+] + [
+    # The list of partitions is one record, whose names are decoded.
+    _line("open and files of one partition", grows, partial(make, metadata=True), _PLAN, linear)
+    for grows, make, linear in (
+        ("files", tables.files, "steps read"),
         ("partitions", tables.partitions, "steps read"),
     )
 ]

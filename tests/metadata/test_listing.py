@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from contextlib import suppress
+from itertools import count
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt._core.filegroups.listing import StorageListing
 from lakefmt._core.filegroups.model import BaseFile, LogFile
+from lakefmt._core.filegroups.table_client import TableClient
 from lakefmt._core.metadata.reading.listing import (
     ListingByMetadata,
     MetadataListing,
@@ -32,9 +35,11 @@ from lakefmt._core.metadata.records import (
 )
 from lakefmt._core.storage.memory import MemoryStore
 from lakefmt._core.storage.open import open_store
+from lakefmt._core.table import Table
 from lakefmt._core.values import PartitionPath, TableVersion
-from lakefmt.errors import CorruptFile, LakefmtError, SnapshotExpired
+from lakefmt.errors import CorruptFile, LakefmtError, SnapshotExpired, StateError
 from lakefmt.testing.stores import CountingStore
+from tests.example_counts import examples
 from tests.formats.hfile.test_hfile_hudi_rs import rewrite_listing
 from tests.metadata.metadata_fixtures import (
     NOT_PARTITIONED,
@@ -261,6 +266,84 @@ def test_a_file_that_was_cleaned_meanwhile_is_looked_for_anew():
     with pytest.raises(SnapshotExpired):
         reading_newest(never)
     assert len(calls) == 3
+
+
+# ------------------------------------------------------------------------------------- a state, and what came later
+
+#: The metadata table compacts often; files of the table stay.
+_OFTEN = {
+    "hoodie.metadata.enable": "true",
+    "hoodie.metadata.compact.max.delta.commits": "2",
+    "hoodie.clean.automatic": "false",
+    "lakefmt.durability": "none",
+}
+_NUMBERS = count()
+
+
+def rows_of(*places: str, value: int = 0) -> pa.Table:
+    return pa.table({"id": ["a"] * len(places), "place": places, "v": [value] * len(places)})
+
+
+def table_of(places: int, **options: str) -> Table:
+    data = rows_of(*(f"p{number}" for number in range(places)))
+    path = f"memory://listing-{next(_NUMBERS)}"
+    settings = _OFTEN | options
+    table = lakefmt.create_table(path, data=data, record_key="id", partition_by="place", options=settings)
+    table.insert(data)
+    return table
+
+
+@pytest.mark.parametrize("places", [2, 40])
+def test_the_plan_of_one_partition_asks_for_nothing_twice(places: int):
+    store = CountingStore(table_of(places).client.store)
+    table = Table(TableClient(store, metadata_listing=ListingByMetadata()))
+    assert len(table.file_groups([{"place": "p1"}])) == 1
+    requests = [(access.kind, access.name) for access in store.log]
+    of_commits = [name for _, name in requests if name.endswith(".deltacommit") or ".log." in name]
+    assert len(set(requests)) == len(requests) == 6 + len(of_commits), requests
+
+
+def run_steps(table: Table, steps: Sequence[str]) -> None:
+    """Upsert into the partitions named; a commit that one of these steps made may be rolled back."""
+    made: list[str] = []
+    for number, step in enumerate(steps, 1):
+        if step != "rollback":
+            made.append(str(table.upsert(rows_of(step, value=number)).instant))
+        elif made:
+            with suppress(StateError):  # the metadata table was compacted since
+                table.rollback(made.pop())
+
+
+_STEPS = st.sampled_from(["p0", "p1", "new", "rollback"])
+
+
+@settings(max_examples=examples(40))
+@given(st.lists(_STEPS, max_size=5), st.lists(_STEPS, max_size=7), st.booleans())
+def test_a_state_has_its_files_whatever_became_complete_before_they_are_listed(
+    before: list[str], after: list[str], archives: bool
+):
+    few = {"hoodie.keep.min.commits": "2", "hoodie.keep.max.commits": "3", "hoodie.clean.commits.retained": "1"}
+    table = table_of(3, **(few if archives else {}))
+    run_steps(table, before)
+    store = CountingStore(table.client.store)
+    client = TableClient(store, _OFTEN, metadata_listing=ListingByMetadata())
+    table_at = client.at()
+    right = sorted(path for each in table.file_groups() for path in each.paths)
+    run_steps(table, after)
+    store.reset()
+    assert sorted(path for each in table_at.slices() for path in each.paths) == right
+    assert {access.name.partition("/")[0] for access in store.log} == {".hoodie"}, "no partition is listed"
+
+
+@pytest.mark.parametrize(("steps", "times"), [([], 0), (["p0"], 1), (["p0", "p1", "p0", "p1"], 1)])
+def test_the_timeline_is_listed_anew_where_the_metadata_table_has_gone_on(steps: list[str], times: int):
+    table = table_of(3)
+    store = CountingStore(table.client.store)
+    table_at = TableClient(store, _OFTEN, metadata_listing=ListingByMetadata()).at()
+    run_steps(table, steps)
+    store.reset()
+    table_at.slices()
+    assert [access.name for access in store.log].count(".hoodie/timeline") == times
 
 
 # ------------------------------------------------------------------------------------------- the law of merging lists

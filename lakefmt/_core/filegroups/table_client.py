@@ -145,11 +145,11 @@ class ChoosesListing(Protocol):
         client: TableClient,
         config: TableConfig,
         storage: StorageListing,
-        listed: tuple[Timeline, TableDirectory] | None = None,
+        listed: tuple[Timeline, TableDirectory | None] | None = None,
         *,
         fewest_requests: bool = False,
     ) -> FileListing:
-        """Return the listing; `listed` is the timeline of the state, and what was below ``.hoodie`` when it was loaded."""
+        """Return the listing; `listed` is the timeline of the state, and what was below ``.hoodie`` when it was loaded, if that was listed."""
 
 
 class TableCache:
@@ -387,8 +387,7 @@ class TableClient:
             storage = self.known_listing(config, timeline) or storage
         if config is None or self.metadata_listing is None or not config.metadata_partitions:
             return storage
-        directory = self.listed.kept.take(timeline)
-        listed = None if timeline is None or directory is None else (timeline, directory)
+        listed = None if timeline is None else (timeline, self.listed.kept.take(timeline))
         return self.metadata_listing(self, config, storage, listed, fewest_requests=fewest_requests)
 
     def known_listing(self, config: TableConfig, timeline: Timeline) -> KnownListing | None:
@@ -672,8 +671,15 @@ class TableAt:
         virtual_columns = self.virtual_columns()
         return self.client.reader if virtual_columns is None else self.client.reader.completing(virtual_columns)
 
-    def chosen_partitions(self, partitions: Partitions, *, must_exist: bool = False) -> list[PartitionPath]:
+    def chosen_partitions(
+        self, partitions: Partitions, *, must_exist: bool = False, listing: FileListing | None = None
+    ) -> list[PartitionPath]:
         """Return the partitions given by paths or values (:func:`lakefmt._core.keys.choose_partitions`).
+
+        Args:
+            partitions: paths or values.
+            must_exist: there have to be such partitions.
+            listing: of this table; None: it is listed anew.
 
         Raises:
             InvalidInputError: a partition is not valid, or `must_exist` is set and it does not
@@ -687,7 +693,7 @@ class TableAt:
             paths = choose_partitions(spec, schema, existing, items, must_exist=must_exist)
             return [PartitionPath(path if path in known else check_name(path)) for path in paths]
 
-        return self.client.listing(self.config).chosen(choose)
+        return (listing or self.client.listing(self.config)).chosen(choose)
 
     def replaced(self) -> dict[tuple[str, str], InstantTime]:
         """Return the replaced file groups with the requested time of the replacecommit."""
@@ -731,10 +737,12 @@ class TableAt:
 
         return [base for base in bases if not is_lost(base)]
 
-    def slices(self, partitions: Iterable[PartitionPath] | None = None) -> list[FileSlice]:
-        """Return the latest committed file slices of all or of the given partitions."""
+    def slices(
+        self, partitions: Iterable[PartitionPath] | None = None, listing: FileListing | None = None
+    ) -> list[FileSlice]:
+        """Return the latest committed file slices of all or of the given partitions; by a new listing, or by the one given."""
         paths = None if partitions is None else list(partitions)
-        bases, logs = self.listing().files(paths)
+        bases, logs = (listing or self.listing()).files(paths)
         bases = self.without_lost_attempts(bases)
         slices = build_slices(bases, logs, self.slicing(bases, logs), self.replaced())
         self._note_found(slices, paths)

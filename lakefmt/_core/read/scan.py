@@ -64,6 +64,10 @@ _FOOTER_THREADS = 8
 #: What Arrow reads ahead of what it has decoded, in batches of a file, and in files: of a local disk that is all that is needed to
 #: keep the processors at work, and what is ahead takes memory. By itself Arrow reads 16 batches of 4 files.
 _BATCHES_AHEAD, _FILES_AHEAD = 4, 2
+#: Large files whose rows are scanned together: Arrow holds the footer of each until the last row of all has come, a megabyte or
+#: more. Where one scan ends and the next begins the processors wait for each other: a small share of what so many files take.
+_SCANNED_TOGETHER = 16
+_LARGE_BYTES = 16 << 20
 #: Of more files all rows are read, by several threads, even where a filter names a few texts.
 _FEW_FILES = 4
 
@@ -199,13 +203,14 @@ def _pruned_by_times(table_at: TableAt, partitions: list[PartitionPath], query: 
 
 def scan_batches(table_at: TableAt, files: Sequence[BaseFile], query: Query) -> Iterator[pa.RecordBatch]:
     """Yield the rows of base files in bounded memory, cast to the query's schema."""
-    for group in _groups(table_at, files, query):
-        if isinstance(group, BaseFile):
-            with reading(group.path):
-                for rows in _reconciled(table_at, group, query):
-                    yield from rows.to_batches(max_chunksize=BATCH_ROWS)
-        else:
-            yield from _scanned(table_at.client, files, group, query)
+    for part in _parts(files):
+        for group in _groups(table_at, part, query):
+            if isinstance(group, BaseFile):
+                with reading(group.path):
+                    for rows in _reconciled(table_at, group, query):
+                        yield from rows.to_batches(max_chunksize=BATCH_ROWS)
+            else:
+                yield from _scanned(table_at.client, part, group, query)
 
 
 def scan_table(table_at: TableAt, files: Sequence[BaseFile], query: Query) -> pa.Table:
@@ -213,18 +218,31 @@ def scan_table(table_at: TableAt, files: Sequence[BaseFile], query: Query) -> pa
     named = _named_rows(table_at, files, query)
     if named is not None:
         return named
-    parts: list[pa.Table] = []
+    return join_tables([rows for part in _parts(files) for rows in _tables(table_at, part, query)], query.result_schema)
+
+
+def _parts(files: Sequence[BaseFile]) -> Iterator[Sequence[BaseFile]]:
+    """Yield the files that are scanned together: all of them, unless many are large."""
+    most = max(_SCANNED_TOGETHER, 4 * (os.cpu_count() or 1))
+    if sum(file.size >= _LARGE_BYTES for file in files) <= most:
+        yield files
+        return
+    for begin in range(0, len(files), most):
+        yield files[begin : begin + most]
+
+
+def _tables(table_at: TableAt, files: Sequence[BaseFile], query: Query) -> Iterator[pa.Table]:
     for group in _groups(table_at, files, query):
         if isinstance(group, BaseFile):
-            parts += _reconciled(table_at, group, query)
+            yield from _reconciled(table_at, group, query)
         elif query.condition is None or query.condition.prunes_exactly:
             with _reading_many(table_at.client, files, group, query):
                 exact = None if query.condition is None else query.condition.exact
-                parts.append(group.to_table(columns=list(query.columns), filter=exact, **_ahead(table_at.client)))
+                yield group.to_table(columns=list(query.columns), filter=exact, **_ahead(table_at.client))
         else:
             batches = list(_scanned(table_at.client, files, group, query))
-            parts += [pa.Table.from_batches(batches)] if batches else []
-    return join_tables(parts, query.result_schema)
+            if batches:
+                yield pa.Table.from_batches(batches)
 
 
 def plain_scanner(table_at: TableAt, files: Sequence[BaseFile], query: Query, **options: Any) -> ds.Scanner | None:
@@ -239,14 +257,15 @@ def plain_scanner(table_at: TableAt, files: Sequence[BaseFile], query: Query, **
 def count_files(table_at: TableAt, files: Sequence[BaseFile], query: Query) -> int:
     """Return the number of rows of base files that a query keeps: by footers where no row must be read."""
     total = 0
-    for group in _groups(table_at, files, query):
-        if isinstance(group, BaseFile):
-            total += sum(rows.num_rows for rows in _reconciled(table_at, group, query))
-        elif query.condition is None or query.condition.prunes_exactly:
-            with _reading_many(table_at.client, files, group, query):
-                total += group.count_rows(filter=None if query.condition is None else query.condition.exact)
-        else:
-            total += sum(batch.num_rows for batch in _scanned(table_at.client, files, group, query))
+    for part in _parts(files):
+        for group in _groups(table_at, part, query):
+            if isinstance(group, BaseFile):
+                total += sum(rows.num_rows for rows in _reconciled(table_at, group, query))
+            elif query.condition is None or query.condition.prunes_exactly:
+                with _reading_many(table_at.client, part, group, query):
+                    total += group.count_rows(filter=None if query.condition is None else query.condition.exact)
+            else:
+                total += sum(batch.num_rows for batch in _scanned(table_at.client, part, group, query))
     return total
 
 

@@ -57,8 +57,7 @@ def short_fragments(
             check_row_counts(short.metadata)
         short.metadata.set_file_path(file.path)
         for metadata, named in alike:
-            if _same_columns(metadata, short.metadata):
-                metadata.append_row_groups(short.metadata)
+            if _joined(metadata, short.metadata):
                 named[file.path] = file
                 break
         else:
@@ -70,9 +69,17 @@ def short_fragments(
     return found
 
 
-def _same_columns(metadata: pq.FileMetaData, other: pq.FileMetaData) -> bool:
+def _joined(metadata: pq.FileMetaData, other: pq.FileMetaData) -> bool:
+    """Append the row groups of a footer to those of another; return False, and append none, where the columns differ."""
     declared = [(each.metadata or {}).get(_ARROW_SCHEMA) for each in (metadata, other)]
-    return declared[0] == declared[1] and bool(metadata.schema.equals(other.schema))
+    if declared[0] != declared[1]:
+        return False
+    # Arrow compares the columns itself. To ask for a footer's schema would keep both until Python's collector comes.
+    try:
+        metadata.append_row_groups(other)
+    except RuntimeError:
+        return False
+    return True
 
 
 def _fragments_of(

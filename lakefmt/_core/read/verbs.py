@@ -819,9 +819,10 @@ class ReadingVerbs(TableVerbs):
             >>> [(each.partition, len(each.logs)) for each in t.file_groups("sf")]
             [('city=sf', 0)]
         """
-        state = self.client.load()
-        table_at = self.client.at(state)
-        return table_at.slices(None if partitions is None else table_at.chosen_partitions(partitions))
+        table_at = self.client.at()
+        listing = table_at.listing()
+        paths = None if partitions is None else table_at.chosen_partitions(partitions, listing=listing)
+        return table_at.slices(paths, listing)
 
     def stats(self) -> TableStats:
         """Return counts and sizes, in bytes, of the latest snapshot, and the compaction backlog per partition.

@@ -76,7 +76,7 @@ def open_metadata_table(
     client: TableClient,
     config: TableConfig,
     cache: MetadataFileCache | None = None,
-    listed: tuple[Timeline, TableDirectory] | None = None,
+    listed: tuple[Timeline, TableDirectory | None] | None = None,
 ) -> MetadataTable | None:
     """Return the metadata table of a table as it is now, for reading; None: it has none, or the options say not to use it.
 
@@ -84,7 +84,8 @@ def open_metadata_table(
         client: the data table.
         config: its properties.
         cache: files that were read before.
-        listed: the timeline of the table, and the listing that it was taken from; None: both are loaded now.
+        listed: the timeline of the table, loaded before, and the listing that it was taken from if that told the metadata
+            table, too; None: both are loaded now.
 
     Raises:
         CorruptFile: the metadata table was begun and never completed.
@@ -95,10 +96,13 @@ def open_metadata_table(
     if _FILES not in ready_partitions(config) or not is_enabled(client.options):
         return None
     commits = known_commits(client)
-    if listed is not None and _tells_all(*listed, config):
-        return MetadataTable.open(client.store, config, listed[0], cache, listed[1], commits)
-    directory = client.list_directory()
-    timeline = client.timeline_store(config).load(directory)
+    timeline, listed_directory = listed or (None, None)
+    if timeline is not None and listed_directory is not None and _tells_all(timeline, listed_directory, config):
+        return MetadataTable.open(client.store, config, timeline, cache, listed_directory, commits)
+    directory, load = client.list_directory(), client.timeline_store(config).load
+    if timeline is not None and listed_directory is None and directory is None:
+        return MetadataTable.open(client.store, config, timeline, cache, None, commits, load)
+    timeline = load(directory)
     return MetadataTable.open(client.store, config, timeline, cache, directory, commits)
 
 
@@ -154,7 +158,7 @@ class ListingByMetadata:
         client: TableClient,
         config: TableConfig,
         storage: StorageListing,
-        listed: tuple[Timeline, TableDirectory] | None = None,
+        listed: tuple[Timeline, TableDirectory | None] | None = None,
         *,
         fewest_requests: bool = False,
     ) -> FileListing:
@@ -164,7 +168,8 @@ class ListingByMetadata:
             client: the data table.
             config: its properties.
             storage: the listing of storage.
-            listed: the timeline of the state, and the listing that it was taken from; None: both are loaded when needed.
+            listed: the timeline of the state, and the listing that it was taken from if it told the metadata table, too;
+                None: both are loaded when needed.
             fewest_requests: storage is listed where that takes fewer requests.
         """
         from lakefmt._core.metadata.reading.reader import ready_partitions

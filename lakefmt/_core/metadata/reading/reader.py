@@ -138,6 +138,7 @@ class MetadataTable:
         cache: MetadataFileCache | None = None,
         directory: TableDirectory | None = None,
         commits: KnownCommits | None = None,
+        load_newer: Callable[[], Timeline] | None = None,
     ) -> MetadataTable | None:
         """Return the metadata table as it is now; None when there is none, whatever the properties say.
 
@@ -150,11 +151,15 @@ class MetadataTable:
             cache: files that were read before.
             directory: what is below ``.hoodie``, listed for this call; None: the metadata table is listed now.
             commits: of the metadata table that this handle knows, so that they are not read again.
+            load_newer: loads the data table's timeline anew where the metadata table has gone on since `data_timeline`;
+                None: that is of now.
 
         Raises:
             CorruptFile: the metadata table was begun and never completed.
         """
         loaded = MetadataTimelineStore(store, config.version, durable=False).load(directory)
+        if load_newer is not None and not _knows_all(data_timeline, loaded):
+            return cls.open(store, config, load_newer(), cache, directory, commits)
         if not loaded.completed():
             own = _own_version(store, config.version)
             if own is None:
@@ -486,6 +491,22 @@ def _by_completion(file_slice: FileSlice, timeline: Timeline) -> FileSlice:
         return file_slice  # the numbers in the names count the logs
     logs = sorted(file_slice.logs, key=lambda log: timeline.completion_of(log.instant))
     return replace(file_slice, logs=tuple(logs))
+
+
+def _knows_all(data: Timeline, loaded: MetadataTimeline) -> bool:
+    """Return whether a data table's timeline, loaded earlier, tells of a metadata table's instants what one of now would. Pure.
+
+    What is older than the data table's timeline was archived there; a service has the time of an instant that it follows, or
+    one of its own.
+    """
+    completed, first, until = {each.time for each in data.completed}, data.first_active or "", data.highest_time or ""
+    return all(
+        each.is_initialisation
+        or each.time in completed
+        or each.time < first
+        or (each.time[:_INSTANT_DIGITS] <= until and (each.action is not Action.DELTA_COMMIT or each.is_log_compaction))
+        for each in loaded.completed()
+    )
 
 
 def _validity(timeline: Timeline, data: Timeline, loaded: MetadataTimeline) -> Callable[[str], bool]:
