@@ -69,10 +69,10 @@ def test_an_operator_that_is_none_ends_its_row(base: Base) -> None:
     assert load(base, b"1,a,1,7\n", **OPERATED)["Message"] == "too many filtered rows"
 
 
-def test_only_deletes_have_to_be_held() -> None:
+def test_only_deletes_have_operators() -> None:
     """Operators of upserts cost nothing; bodies with and without deletes go together."""
     base = Base()
-    client = Client(base.service(options(max_row_bytes_in_memory=10)))
+    client = Client(base.service(options()))
     client.whole("l", b'{"id":1,"v":"a"}{"id":2,"v":"b","__op":0}', format="json")
     assert client.service.transactions.live["db", "l"].record.tables["t"].marked is False
     client.service.stop()
@@ -137,21 +137,6 @@ def test_a_merge_condition_asks_the_row_that_an_upsert_would_replace(
             if not number or old is None or (row[2] or 0) >= old:
                 model[identity] = row
     assert base.rows() == sorted(model.values(), key=repr)
-
-
-def test_rows_with_operators_have_a_limit() -> None:
-    base = Base()
-    client = Client(base.service(options(max_row_bytes_in_memory=10)))
-    client.transaction("begin", "l")
-    client.transaction("load", "l", b"1,a,1,0\n2,b,2,1\n", **OPERATED)
-    assert "too many for one transaction" in client.transaction("prepare", "l")["Message"]
-    client.service.stop()
-    # They are counted as they are in memory, not as they are stored.
-    client = Client(base.service(options(max_row_bytes_in_memory=50_000)))
-    client.transaction("begin", "m")
-    assert client.transaction("load", "m", b"1,%s,1,1\n" % (b"x" * 90) * 1_000, **OPERATED)["Status"] == "OK"
-    assert client.service.transactions.live["db", "m"].staged_bytes < 50_000
-    assert "too many for one transaction" in client.transaction("prepare", "m")["Message"]
 
 
 def test_a_table_with_an_event_time() -> None:

@@ -643,11 +643,6 @@ class Transactions:
         for name, loading in live.loading.items():
             loading.staged.flush()
             load = record.tables[name]
-            is_held = load.marked or load.merge_condition
-            if is_held and loading.staged.row_bytes > self.options.max_row_bytes_in_memory:
-                raise Refusal(
-                    "rows with operators or a merge condition are too many for one transaction", rolls_back=True
-                )
             self.table(record.database, name).check(load)
 
     def _become_prepared(self, live: Live, prepared_timeout: int, *, committing: bool) -> None:
