@@ -25,6 +25,7 @@ from lakefmt._core.filegroups.ordering import to_mask
 from lakefmt._core.filegroups.stored_keys import stored_key_spec
 from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableState
 from lakefmt._core.index import choose_index, moves_between_partitions
+from lakefmt._core.loads.csv_rows import Mask
 from lakefmt._core.loads.journal import TableLoad, Transaction
 from lakefmt._core.loads.shape import Target
 from lakefmt._core.loads.staging import StagedParts
@@ -198,6 +199,15 @@ class LoadTable:
         if append_layout(table_at.config.properties) is not None and load.operation == "upsert":
             raise InvalidInputError("the table has no record keys any more")
         next(iter(_fitted_parts(table_at, load, rows)), None)  # raises where it does not fit
+
+    def are_stored(self, table_at: TableAt, load: TableLoad, rows: pa.Table) -> Mask:
+        """Return which rows have a key that is stored."""
+        fitted_rows = next(iter(_fitted_parts(table_at, load, [rows])))
+        options = self.client.options
+        across = key_scope(table_at, options).across
+        identities, keys, partitions = row_identities(stored_key_spec(table_at), fitted_rows, across=across)
+        stored = stored_rows(table_at, options, keys, partitions, [])
+        return to_mask(pc.is_in(identities, value_set=stored_identities(stored, across=across)))
 
     def commit(self, transaction: Transaction, load: TableLoad, rows: StagedParts) -> InstantTime | None:
         """Commit the rows of a transaction, unless the table has them; return the instant.

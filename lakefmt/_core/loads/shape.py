@@ -151,6 +151,14 @@ class Shaper:
             return tuple(schema.names)
         return tuple(name for name in schema.names if name in self._direct or name in self._computed)
 
+    @property
+    def missing_value(self) -> str:
+        """A column that must have a value and that a partial update leaves out, so that it changes stored rows only."""
+        lacking = (
+            each.name for each in self._target.schema if not each.nullable and each.name not in self.stored_names
+        )
+        return next(lacking, "")
+
     def _row_schema(self) -> pa.Schema:
         fields = [self._target.schema.field(name).with_nullable(True) for name in self.stored_names]
         others = [each for each in self._sources if each.name not in self.stored_names]

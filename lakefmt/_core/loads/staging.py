@@ -88,6 +88,10 @@ class Staged:
         self._held, self.held_bytes = list(mark.held), mark.held_bytes
         return gone
 
+    def drop_held(self) -> None:
+        """Drop the rows that are in memory."""
+        self._held, self.held_bytes = [], 0
+
     def take(self, other: Staged) -> None:
         """Take the rows of another place, behind those that are here.
 
