@@ -257,13 +257,13 @@ def _schema_of_paths(paths: Sequence[Path]) -> pa.Schema | None:
     """
     tree: dict[str, Any] = {}
     for path in paths:
-        node = tree
+        node: Any = tree
         for step in path[:-1]:
-            node = node.setdefault(step, {}) if isinstance(step, str) and isinstance(node, dict) else None
-            if node is None:
+            if not isinstance(step, str) or not isinstance(node, dict):
                 return None
-        last = path[-1] if path else 0
-        if not isinstance(last, str) or not isinstance(node, dict) or isinstance(node.setdefault(last, None), dict):
+            node = node.setdefault(step, {})
+        last = path[-1] if path else None
+        if not isinstance(last, str) or not isinstance(node, dict) or isinstance(node.setdefault(last), dict):
             return None
 
     def type_of(node: dict[str, Any] | None) -> pa.DataType:
