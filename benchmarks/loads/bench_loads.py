@@ -5,7 +5,8 @@ Usage::
     python -m benchmarks.loads.bench_loads [--mib 200] [--clients 16] [--rounds 4] [--labels 2000] [--whole] [--folder DIR]
 
 *A file*: five columns of CSV into an append table, by a server in a process of its own, beside ``pyarrow.csv`` and ``bulk_insert`` in
-another one; seconds, and the most memory that the process had. *JSON*: a part of the same rows, each rate in rows per second until they are
+another one; seconds, and the most memory that the process had. *Operators*: rows in no order,
+with deletes and with a condition, upserted into a table that has a quarter of their keys. *JSON*: a part of the same rows, each rate in rows per second until they are
 staged. *Clients*: so many at once, each loads 1 MB in a request and commits it. *Commits*: of ten rows, upserted into a table with keys, synced
 to disk; the median of 100. *Labels*: what a begin costs after so many, beside the first. All rows are counted. ``--whole`` is what is asked:
 1 GiB, 64 clients, 10,000 labels: ten minutes on two cores.
@@ -127,6 +128,45 @@ def measure_file(work: Path, mib: int) -> list[Figure]:
     ]
 
 
+def measure_operators(work: Path, mib: int) -> list[Figure]:
+    """Load rows of which every tenth deletes its key, and rows with a condition, a file for each into a table that has their keys."""
+    path, count = work / "operators.csv", 0
+    with path.open("wb") as opened:
+        while opened.tell() < mib << 20:
+            keys = np.random.default_rng(count).permutation(BATCH) + count
+            batch = pa.table(
+                [keys, rows(count)["name"], pa.array(keys % 10 == 0).cast(pa.int8())], names=["id", "v", "o"]
+            )
+            pacsv.write_csv(batch, opened, pacsv.WriteOptions(include_header=False, quoting_style="none"))
+            count += BATCH
+    figures = []
+    for name, headers in (
+        ("a tenth of them deletes", {"columns": "id,name,__op"}),
+        ("merge_condition", {"columns": "id,name,o", "merge_condition": "name"}),
+    ):
+        base = work / name.replace(" ", "-")
+        stored = pa.table([pa.array(range(0, count, 4)), pa.array(["name 5"] * len(range(0, count, 4)))], schema=KEYED)
+        lakefmt.create_table(base / "db" / "t", schema=KEYED, record_key="id").bulk_insert(stored)
+        with server_of(base) as (url, process):
+            begin = time.perf_counter()
+            load = StreamLoad(url, "db", "t", timeout=3_600, connect_seconds=3_600)
+            load.begin()
+            with path.open("rb") as opened:
+                load.load(opened, column_separator=",", **headers)
+            load.prepare()
+            staged = time.perf_counter() - begin
+            load.commit()
+            spent, own = time.perf_counter() - begin, most_memory(process)
+        found = lakefmt.open_table(base / "db" / "t").read(columns=["id"]).num_rows
+        assert found == (count if name == "merge_condition" else count - count // 10), (found, count)
+        figures += [
+            Figure(f"{mib} MiB of CSV, {count:,} rows, {name}", "", f"{spent:.1f} s, prepared after {staged:.1f} s"),
+            at_most("  most memory of the server", 512, own, " MiB", 0),
+        ]
+    path.unlink()
+    return figures
+
+
 def measure_json(work: Path) -> list[Figure]:
     """Load the same rows as CSV and as JSON."""
     batch = rows(0)
@@ -238,6 +278,7 @@ def main() -> None:
         work = Path(folder)
         print(describe(work))
         figures = measure_file(work, mib)
+        figures += measure_operators(work, mib)
         figures += measure_json(work)
         figures += measure_clients(work, clients, given.rounds)
         figures += measure_commits(work, labels)

@@ -121,6 +121,8 @@ class Base:
     def __init__(self, **tables: Mapping[str, Any]) -> None:
         self.url = f"memory://loads-{next(NUMBERS)}"
         self.clock = WallClock()
+        #: Settings of commits beside the quick ones.
+        self.settings: dict[str, object] = {}
         for name, how in (tables or {"t": {"schema": KEYED, "record_key": "id"}}).items():
             lakefmt.create_table(f"{self.url}/db/{name}", **how)
 
@@ -138,7 +140,7 @@ class Base:
 
     def _open(self, path: str, faults: Faults | None) -> Table:
         table = open_table(path)
-        settings = commit_options(table.client, QUICK)
+        settings = commit_options(table.client, {**QUICK, **self.settings})
         if faults is None:
             return open_table(path, options=settings)
         return Table(TableClient(FailingStore(table.client.store, faults), settings, time_source=LeapingTime()))

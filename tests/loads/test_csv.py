@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from decimal import ROUND_HALF_UP, Decimal, localcontext
 from fractions import Fraction
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -765,3 +766,48 @@ def test_times_of_a_zone_are_those_of_its_calendar(times: list[datetime], zone: 
 def test_zones_that_are_none_are_refused(name: str) -> None:
     _, reply = loaded(b"1,a,1\n", column_separator=",", timezone=name)
     assert "Invalid timezone" in reply["Message"]
+
+
+DIGITS = st.text("0123456789", min_size=0, max_size=40) | st.integers(0, 42).map(lambda count: "9" * count)
+WRITTEN = st.tuples(st.sampled_from(["", "-", "+"]), DIGITS, st.sampled_from(["", "."]), DIGITS)
+
+
+@settings(max_examples=examples(300), deadline=None)
+@given(WRITTEN, st.integers(1, 38), st.integers(0, 38), st.sampled_from(["", "e3", "E-4", "e+30", "e-40"]))
+def test_a_decimal_is_exact_or_none(
+    written: tuple[str, str, str, str], precision: int, scale: int, exponent: str
+) -> None:
+    """Python's decimals say what it is, rounded half away from zero; Arrow's rounding of 32 nines is wrong."""
+    scale = min(scale, precision)
+    text = "".join(written) + exponent
+    value, bad = convert_texts(pa.chunked_array([[text]]), pa.decimal128(precision, scale))
+    if not written[1] and not written[3]:
+        assert bad[0]
+        return
+    with localcontext(prec=200):
+        wanted = Decimal(text).quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP)
+        fits = abs(wanted) < Decimal(10) ** (precision - scale)
+    assert value.to_pylist() == [wanted if fits else None]
+    assert bad.tolist() == [not fits]
+    if fits:  # the same out of an expression
+        wide = pa.chunked_array([pa.array([wanted], pa.decimal256(76, 38))])
+        assert fit_values(wide, pa.decimal128(precision, scale))[0].to_pylist() == [wanted]
+        whole = int(wanted)
+        number = fit_values(wide, pa.int64())[0].to_pylist()
+        assert number == [whole if -(2**63) <= whole < 2**63 else None]
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_an_expression_that_overflows_concerns_its_row_alone(strict: bool) -> None:
+    told = {"columns": "id,a,n=cast(a as bigint) * 2,v=a", "column_separator": ",", "strict_mode": str(strict).lower()}
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string()), ("n", pa.int64())])
+    body = b"1,5\n2,9223372036854775807\n3,-4611686018427387904\n4,6\n"
+    rows, reply = loaded(body, schema, max_filter_ratio="0.5", **told)
+    assert reply["commit"]["Status"] == "OK"
+    overflown = [] if strict else [(2, "9223372036854775807", None)]
+    assert rows == sorted(
+        [(1, "5", 10), *overflown, (3, "-4611686018427387904", -9223372036854775808), (4, "6", 12)], key=repr
+    )
+    assert reply["NumberFilteredRows"] == int(strict)
+    rows, reply = loaded(body, schema, max_filter_ratio="0.5", where="cast(v as bigint) + 1 > 0", **told)
+    assert (reply["NumberFilteredRows"], reply["NumberUnselectedRows"], len(rows)) == (1, 1, 2)

@@ -252,3 +252,80 @@ def test_a_value_does_not_depend_on_the_values_beside_it(data_type: pa.DataType,
     alone = [value for row in rows for value in values([row])]
     assert values(rows) == alone
     assert values(rows, jsonpaths='["$.id","$.v"]', columns="id,v") == alone
+
+
+LEAF = st.sampled_from(
+    [
+        '"x"',
+        '"7"',
+        "7",
+        "-1.50",
+        "1e3",
+        "01",
+        "1.",
+        "-",
+        "+1",
+        "true",
+        "null",
+        "nul",
+        "NaN",
+        '"\\u00e9"',
+        '"\\ud800"',
+        '"a\\"1,{"',
+    ]
+)
+VALUE = st.recursive(
+    LEAF,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=2).map(lambda parts: "[" + ",".join(parts) + "]"),
+        st.lists(st.tuples(st.sampled_from("ab"), inner), max_size=3).map(
+            lambda pairs: "{" + ", ".join(f'"{name}":{value}' for name, value in pairs) + "}"
+        ),
+    ),
+    max_leaves=4,
+)
+RECORD = st.lists(st.tuples(st.sampled_from("abc"), VALUE), max_size=3).map(
+    lambda pairs: "{" + ",".join(f'"{name}" : {value}' for name, value in pairs) + "}"
+)
+PATHS = st.sampled_from(["$.a", "$.b", "$.a.b", "$.a.a", "$.c.a.b", "$.a[0]", "$.a[0].b"])
+
+
+@settings(max_examples=examples(400), deadline=None)
+@given(
+    st.lists(RECORD, min_size=1, max_size=4),
+    st.lists(PATHS, min_size=1, max_size=3),
+    st.sampled_from(["", "$.a", "$.c.b"]),
+    st.booleans(),
+)
+def test_values_decoded_by_columns_are_those_of_each_record(
+    records: list[str], paths: list[str], root: str, is_array: bool
+) -> None:
+    names = [f"n{number}" for number in range(len(paths))]
+    body = "[" + ",\n".join(records) + "]" if is_array else "\n".join(records)
+    how = LoadParameters(format="json", jsonpaths=json.dumps(paths), json_root=root)
+
+    def read() -> list[Any]:
+        found = [decode() for decode in JsonReader(how, names, {}).read([body.encode()])]
+        return [(each.rows.to_pylist(), each.bad) for each in found]
+
+    by_columns = read()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(JsonReader, "_read_as_texts", lambda *given: None)
+        assert by_columns == read()
+
+
+@pytest.mark.parametrize(
+    ("record", "paths", "root"),
+    [
+        ('{"id": 1, "__op": 0, "n": "12"}', ["$.id", "$.__op", "$.n"], ""),
+        ('{"a": {"b": 1, "c": true}, "d": null}', ["$.a.b", "$.a.c", "$.d"], ""),
+        ('{"r": {"s": {"a": 1.50}}, "more": [1, {"x": []}]}', ["$.a"], "$.r.s"),
+    ],
+)
+def test_no_record_is_decoded_alone(record: str, paths: list[str], root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values of other types than their columns, and paths into records, are decoded by columns."""
+    monkeypatch.setattr(JsonReader, "_texts", None)
+    names = [f"n{number}" for number in range(len(paths))]
+    how = LoadParameters(format="json", jsonpaths=json.dumps(paths), json_root=root)
+    (decode,) = JsonReader(how, names, dict.fromkeys(names, pa.int64())).read([b"\n".join([record.encode()] * 3)])
+    assert decode().rows.num_rows == 3

@@ -788,6 +788,61 @@ def test_10_3_no_table_gets_its_rows_where_those_of_another_one_do_not_fit(other
     assert client.transaction("rollback", "l")["Status"] == "OK"
 
 
+@pytest.mark.parametrize("change", ["dropped", "made anew", "there again"])
+@pytest.mark.parametrize("restarts", [False, True])
+def test_10_3_a_table_that_is_dropped_after_another_one_has_its_rows(
+    change: str, restarts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rows wait for it as long as a prepared transaction would; state, replies and reason say so."""
+    base = Base(t={"schema": KEYED, "record_key": "id"}, u={"schema": KEYED, "record_key": "id"})
+    client = Client(base.service())
+    client.transaction("begin", "l", table=None, transaction_type="multi")
+    for table in ("t", "u"):
+        client.transaction("load", "l", ROWS, table=table, **CSV)
+    assert client.transaction("prepare", "l", prepared_timeout=1_000)["Status"] == "OK"
+    commit = LoadTable.commit
+
+    def drops(self: LoadTable, *given: Any) -> Any:
+        try:
+            return commit(self, *given)
+        finally:
+            monkeypatch.undo()
+            open_store(f"{base.url}/db/u").delete_tree("")
+            if change == "made anew":
+                lakefmt.create_table(f"{base.url}/db/u", schema=PLAIN, kind="append")
+
+    monkeypatch.setattr(LoadTable, "commit", drops)
+    for _ in range(2):
+        reply = client.transaction("commit", "l")
+        assert (reply["Status"], client.state("l"), len(base.rows())) == ("PUBLISH_TIMEOUT", "COMMITTED", 2)
+        assert "table 'u' cannot take its rows" in reply["Message"]
+        asked = client.ask("GET", "/api/db/get_load_state", query={"label": "l"})
+        assert "table 'u' cannot take its rows" in asked["reason"]
+        reply = client.transaction("rollback", "l")
+        assert reply["Status"] == "FAILED"
+        assert "table 'u'" in reply["Message"]
+        assert client.transaction("begin", "l")["ExistingJobStatus"] == "FINISHED"
+        if restarts:
+            client.service.stop()
+            client = Client(base.service())
+    if change == "there again":
+        lakefmt.create_table(f"{base.url}/db/u", schema=KEYED, record_key="id")
+    else:
+        client.service.sweep()
+        assert client.state("l") == "COMMITTED"
+        base.clock.pass_seconds(1_001)
+    client.service.sweep()
+    asked = client.ask("GET", "/api/db/get_load_state", query={"label": "l"})
+    assert asked["state"] == "VISIBLE"
+    assert ("given up" in asked["reason"]) == (change != "there again")
+    reply = client.transaction("commit", "l")
+    assert ("already" in reply["Message"], "given up" in reply["Message"]) == (True, change != "there again")
+    if change == "there again":
+        assert base.rows("u") == base.rows()
+    names = [each.name for each in client.service.transactions.journal.store.list("")]
+    assert not any(name.endswith(".arrow") for name in names)
+
+
 def test_tx14_a_number_is_that_of_a_load_of_its_table() -> None:
     base = Base(t={"schema": KEYED, "record_key": "id"}, u={"schema": KEYED, "record_key": "id"})
     client = Client(base.service())

@@ -69,10 +69,10 @@ def test_an_operator_that_is_none_ends_its_row(base: Base) -> None:
     assert load(base, b"1,a,1,7\n", **OPERATED)["Message"] == "too many filtered rows"
 
 
-def test_only_deletes_have_to_be_held() -> None:
+def test_only_deletes_have_operators() -> None:
     """Operators of upserts cost nothing; bodies with and without deletes go together."""
     base = Base()
-    client = Client(base.service(options(max_row_bytes_in_memory=10)))
+    client = Client(base.service(options()))
     client.whole("l", b'{"id":1,"v":"a"}{"id":2,"v":"b","__op":0}', format="json")
     assert client.service.transactions.live["db", "l"].record.tables["t"].marked is False
     client.service.stop()
@@ -137,21 +137,6 @@ def test_a_merge_condition_asks_the_row_that_an_upsert_would_replace(
             if not number or old is None or (row[2] or 0) >= old:
                 model[identity] = row
     assert base.rows() == sorted(model.values(), key=repr)
-
-
-def test_rows_with_operators_have_a_limit() -> None:
-    base = Base()
-    client = Client(base.service(options(max_row_bytes_in_memory=10)))
-    client.transaction("begin", "l")
-    client.transaction("load", "l", b"1,a,1,0\n2,b,2,1\n", **OPERATED)
-    assert "too many for one transaction" in client.transaction("prepare", "l")["Message"]
-    client.service.stop()
-    # They are counted as they are in memory, not as they are stored.
-    client = Client(base.service(options(max_row_bytes_in_memory=50_000)))
-    client.transaction("begin", "m")
-    assert client.transaction("load", "m", b"1,%s,1,1\n" % (b"x" * 90) * 1_000, **OPERATED)["Status"] == "OK"
-    assert client.service.transactions.live["db", "m"].staged_bytes < 50_000
-    assert "too many for one transaction" in client.transaction("prepare", "m")["Message"]
 
 
 def test_a_table_with_an_event_time() -> None:
@@ -373,6 +358,85 @@ def test_a_partial_update_sets_no_null_where_a_value_must_be() -> None:
     assert base.rows() == [(1, "a", 1.0)]
     reply = load(base, b"1,3,0\n", label="n", columns="id,n,__op", partial_update="true", **CSV)
     assert "'v' gets no value" in reply["Message"]
+
+
+UPDATED = st.tuples(st.integers(1, 6), st.sampled_from([None, 1.0, 2.0, 3.0]))
+
+
+@pytest.mark.slow
+@settings(max_examples=examples(40), derandomize=True, deadline=None)
+@given(
+    st.sets(st.integers(1, 6), min_size=1),
+    st.lists(st.lists(UPDATED, min_size=1, max_size=4), min_size=1, max_size=3),
+    st.sets(st.integers(1, 6)),
+    st.sets(st.integers(1, 6), max_size=2),
+    st.sampled_from(["cow", "mor"]),
+    st.booleans(),
+    st.booleans(),
+)
+def test_a_partial_update_without_a_value_that_must_be_changes_stored_rows_only(
+    stored: set[int],
+    loads: list[list[tuple[int, float | None]]],
+    deleted: set[int],
+    inserted: set[int],
+    table_type: str,
+    conditional: bool,
+    with_ratio: bool,
+) -> None:
+    """A row whose key is new at the prepare is bad; what others do before the commit makes it fail never."""
+    base = Base(t={"schema": NEEDED, "record_key": "id", "table_type": table_type})
+    load(base, "".join(f"{key},a,1\n" for key in stored).encode(), label="first", **CSV)
+    base.clock.pass_seconds(60)
+    client = Client(base.service(options()))
+    client.transaction("begin", "l")
+    told = {"columns": "id,n", "partial_update": "true", "max_filter_ratio": "1" if with_ratio else "0", **CSV}
+    told |= {"merge_condition": "n"} if conditional else {}
+    for rows in loads:
+        body = "".join(f"{key},{chr(92) + 'N' if n is None else n}\n" for key, n in rows).encode()
+        assert client.transaction("load", "l", body, **told)["Status"] == "OK"
+    rows = [row for some in loads for row in some]
+    new = [row for row in rows if row[0] not in stored]
+    reply = client.transaction("prepare", "l")
+    if new and not with_ratio:
+        assert (reply["Message"], client.state("l")) == ("too many filtered rows", "ABORTED")
+        return
+    assert (reply["Status"], reply["NumberFilteredRows"], reply["NumberLoadedRows"]) == (
+        "OK",
+        len(new),
+        len(rows) - len(new),
+    )
+    model: dict[int, tuple[str, float | None]] = dict.fromkeys(stored, ("a", 1.0))
+    if deleted:
+        base.table().delete(sorted(deleted))
+    for key in inserted - stored:
+        base.table().upsert(pa.table({"id": [key], "v": ["z"], "n": [9.0]}, schema=NEEDED))
+        model[key] = ("z", 9.0)
+    for key in deleted - (inserted - stored):
+        model.pop(key, None)
+    base.clock.pass_seconds(60)
+    assert client.transaction("commit", "l")["Status"] == "OK"
+    newest: dict[int, float | None] = {}
+    for key, n in rows:
+        if key in stored and (not conditional or key not in newest or (n or 0) >= (newest[key] or 0)):
+            newest[key] = n
+    for key, n in newest.items():
+        if key in model and (not conditional or model[key][1] is None or (n or 0) >= (model[key][1] or 0)):
+            model[key] = (model[key][0], n)
+    assert base.rows() == sorted(((key, *values) for key, values in model.items()), key=repr)
+
+
+def test_of_small_loads_one_with_a_new_key_that_lacks_a_value_fails_alone() -> None:
+    base = Base(t={"schema": NEEDED, "record_key": "id"})
+    load(base, b"1,a,1\n", label="first", **CSV)
+    client = Client(base.service(options()))
+    told = {"enable_merge_commit": "true", "merge_commit_interval_ms": "0", "columns": "id,n", "partial_update": "true"}
+    assert client.ask("PUT", "/api/db/t/_stream_load", b"2,5\n", **told, **CSV)["Message"] == "too many filtered rows"
+    assert client.ask("PUT", "/api/db/t/_stream_load", b"1,5\n", **told, **CSV)["Status"] == "Success"
+    assert base.rows() == [(1, "a", 5.0)]
+    reply = client.ask("PUT", "/api/db/t/_stream_load", b"3,5\n", columns="id,n", partial_update="true", **CSV)
+    assert (reply["Message"], reply["NumberFilteredRows"]) == ("too many filtered rows", 1)
+    text = client.ask("GET", "/api/_load_error_log", query={"file": reply["ErrorURL"].rpartition("=")[2]})["text"]
+    assert "column v must have a value, and the key is new" in text
 
 
 @pytest.mark.parametrize(

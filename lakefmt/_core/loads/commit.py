@@ -21,14 +21,21 @@ from lakefmt._core.arrays import from_numpy
 from lakefmt._core.config.settings import resolve_settings
 from lakefmt._core.config.table_config import append_layout, merge_rule
 from lakefmt._core.data_classes import dataclass, replace
+from lakefmt._core.filegroups.ordering import to_mask
+from lakefmt._core.filegroups.stored_keys import stored_key_spec
 from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableState
+from lakefmt._core.index import choose_index, moves_between_partitions
+from lakefmt._core.loads.csv_rows import Mask
 from lakefmt._core.loads.journal import TableLoad, Transaction
 from lakefmt._core.loads.shape import Target
 from lakefmt._core.loads.staging import StagedParts
-from lakefmt._core.producers.stream.committing import KeyedCommit, has_record_keys, key_scope
+from lakefmt._core.producers.stream.committing import KeyedCommit, has_record_keys, key_scope, stored_rows
 from lakefmt._core.segments.codec import COLUMNS, OPERATOR
 from lakefmt._core.segments.names import RowOperator
 from lakefmt._core.segments.resolve import (
+    Resolved,
+    StreamRules,
+    codes_in,
     columns_since,
     fill_required,
     fitted,
@@ -36,14 +43,13 @@ from lakefmt._core.segments.resolve import (
     number_keys,
     places_since,
     row_identities,
+    stored_identities,
 )
 from lakefmt._core.table import Table
 from lakefmt._core.timeline.commit import CommitMetadata
 from lakefmt._core.values import CommitResult, InstantTime, WriteOperation
 from lakefmt._core.write.commit.retry import retried
 from lakefmt._core.write.context import AlreadyDone, CommitEntries, EntryView, WriteRequest
-from lakefmt._core.write.merge import Merge, run_merge
-from lakefmt._core.write.merge_rows import Clause, When
 from lakefmt._core.write.verbs import run_write
 from lakefmt.errors import (
     CommitConflict,
@@ -66,6 +72,8 @@ TRANSACTIONS_KEY: Final = "lakefmt.load.transactions"
 #: Transactions that one instant takes, and bytes of their rows, packed.
 _MOST_TOGETHER: Final = 256
 _MOST_BYTES_TOGETHER: Final = 64 << 20
+#: What sorting rows with deletes or a condition holds, at least.
+_LEAST_SORT_BYTES: Final = 128 << 20
 _OPERATIONS: Final = {
     "upsert": WriteOperation.UPSERT,
     "insert": WriteOperation.INSERT,
@@ -192,6 +200,15 @@ class LoadTable:
             raise InvalidInputError("the table has no record keys any more")
         next(iter(_fitted_parts(table_at, load, rows)), None)  # raises where it does not fit
 
+    def are_stored(self, table_at: TableAt, load: TableLoad, rows: pa.Table) -> Mask:
+        """Return which rows have a key that is stored."""
+        fitted_rows = next(iter(_fitted_parts(table_at, load, [rows])))
+        options = self.client.options
+        across = key_scope(table_at, options).across
+        identities, keys, partitions = row_identities(stored_key_spec(table_at), fitted_rows, across=across)
+        stored = stored_rows(table_at, options, keys, partitions, [])
+        return to_mask(pc.is_in(identities, value_set=stored_identities(stored, across=across)))
+
     def commit(self, transaction: Transaction, load: TableLoad, rows: StagedParts) -> InstantTime | None:
         """Commit the rows of a transaction, unless the table has them; return the instant.
 
@@ -220,9 +237,7 @@ class LoadTable:
             for other in others[1:_MOST_TOGETHER]:
                 if joins(other) and other.load.operation == batch[0].load.operation:
                     size += other.rows.num_bytes
-                    # Rows with deletes are held in memory.
-                    is_held = other.load.marked or any(each.load.marked for each in batch)
-                    if size > (_MOST_BYTES_TOGETHER // 8 if is_held else _MOST_BYTES_TOGETHER):
+                    if size > _MOST_BYTES_TOGETHER:
                         break
                     batch.append(other)
         with self._lock:
@@ -312,16 +327,32 @@ class LoadTable:
     def _write(self, members: Sequence[_Member], request: WriteRequest, state: TableState) -> CommitResult | None:
         """Write the rows of members; those of a later one come after those of an earlier one."""
         table_at, load = self.client.at(state), members[0].load
-        tables = _Chained([_fitted_parts(table_at, each.load, each.rows) for each in members])
-        if any(each.load.marked for each in members):
-            marked = map(_with_operators, tables)
-            whole = _all(table_at.schema(), map(_as_updates, marked) if load.partial else marked)
-            columns = table_at.internal_schema() or ""
-            return KeyedCommit(self.client).upsert(replace(request, columns=columns), state, table_at.schema(), whole)
-        schema = _row_schema(table_at, load, tables)
+        parts = [_fitted_parts(table_at, each.load, each.rows) for each in members]
+        tables: Iterable[pa.Table] = _Chained(parts)
+        row_schema, schema = _row_schema(table_at, load, tables), table_at.schema()
+        updates = load.partial and any(not each.nullable and each.name not in row_schema.names for each in schema)
+        commit: KeyedCommit | None = None
         if load.merge_condition:
-            return self._merge(table_at, load, request, _all(schema, tables))
-        return run_write(self.client, request, schema, self._window_or_stream(schema, tables))
+            column = _condition_column(table_at, load)
+            commit = _ConditionalCommit(self.client, column, updates=updates)
+        elif updates or any(each.load.marked for each in members) or self._has_to_be_completed(table_at, load, tables):
+            tables, row_schema = _Marked(tables, schema, partial=load.partial, updates=updates), schema
+            commit = KeyedCommit(self.client)
+        rows = self._window_or_stream(row_schema, tables)
+        if commit is None:
+            filled = (fill_required(each, row_schema) for each in ([rows] if isinstance(rows, pa.Table) else rows))
+            return run_write(self.client, request, row_schema, next(filled) if isinstance(rows, pa.Table) else filled)
+        request = replace(request, columns=table_at.internal_schema() or "", partial=False)
+        if isinstance(rows, pa.Table):
+            return commit.upsert(request, state, schema, rows)
+        return commit.upsert_stream(request, state, schema, rows, max(self.window_bytes, _LEAST_SORT_BYTES))
+
+    def _has_to_be_completed(self, table_at: TableAt, load: TableLoad, tables: Iterable[pa.Table]) -> bool:
+        """Return whether parts of rows are more than a window, and may move to another partition: there they are whole rows."""
+        if not load.partial or isinstance(self._window_or_stream(table_at.schema(), tables), pa.Table):
+            return False
+        settings = resolve_settings({}, self.client.options, table_at.config.properties)
+        return moves_between_partitions(choose_index(self.client, settings, table_at.config, table_at.state))
 
     def _window_or_stream(self, schema: pa.Schema, tables: Iterable[pa.Table]) -> pa.Table | Iterable[pa.Table]:
         """Return rows as one table while they fit into a window; else as they are read."""
@@ -329,30 +360,8 @@ class LoadTable:
         for table in tables:
             size += table.nbytes
             if size > most:
-                return (fill_required(each, schema) for each in tables)
-        return fill_required(_all(schema, tables), schema)
-
-    def _merge(self, table_at: TableAt, load: TableLoad, request: WriteRequest, rows: pa.Table) -> CommitResult | None:
-        """Write rows each of which replaces the stored one only if a column is not smaller."""
-        places = places_since(table_at, load.columns)
-        names = {load.merge_condition} if places is None else places.current_names([load.merge_condition])
-        name = next(iter(names), "")
-        if name not in rows.column_names:
-            raise SchemaMismatch("the column of the merge_condition was dropped")
-        identities = row_identities(table_at.key_spec(), rows, across=key_scope(table_at, request.options).across)[0]
-        codes = number_keys(identities)[0]
-        # Of rows with one key the last with the largest value is left.
-        values = rows.column(name)
-        there = values.is_valid().cast(pa.int8())  # null is less than any value
-        keyed = pa.table({"key": codes, "there": there, "value": values, "place": np.arange(len(codes))})
-        keys = [(each, "ascending") for each in keyed.column_names]
-        order = pc.sort_indices(keyed, sort_keys=keys).to_numpy().astype(np.int64)
-        last = np.flatnonzero(np.append(codes[order][1:] != codes[order][:-1], True)) if len(order) else order
-        last_rows = rows.take(from_numpy(np.sort(order[last])))
-        quoted = '"' + name.replace('"', '""') + '"'
-        condition = f"s.{quoted} >= t.{quoted} or t.{quoted} is null"
-        clauses = (Clause(When.MATCHED, where=condition), Clause(When.NOT_MATCHED))
-        return run_merge(self.client, request, Merge(last_rows, None, clauses, by_partition=True))
+                return tables
+        return _all(schema, tables)
 
     def _follow(self, request: WriteRequest) -> None:
         """Run the services that the table wants after a commit; what fails of them changes nothing of the commit."""
@@ -378,6 +387,77 @@ def _named_transactions(json_text: str) -> list[tuple[str, str, str]]:
         raise CorruptFile(f"{TRANSACTIONS_KEY} of a commit is no list of transactions") from None
 
 
+def _condition_column(table_at: TableAt, load: TableLoad) -> str:
+    """Return the name that the column of a merge condition has now.
+
+    Raises:
+        SchemaMismatch: it was dropped.
+    """
+    places = places_since(table_at, load.columns)
+    names = {load.merge_condition} if places is None else places.current_names([load.merge_condition])
+    name = next(iter(names), "")
+    if name not in table_at.schema().names:
+        raise SchemaMismatch("the column of the merge_condition was dropped")
+    return name
+
+
+class _ConditionalCommit(KeyedCommit):
+    """A commit of rows each of which replaces the stored one only if a column is not smaller.
+
+    Args:
+        client: the table.
+        column: it.
+        updates: rows whose key is new are left out: they lack columns that must have a value.
+    """
+
+    def __init__(self, client: TableClient, column: str, *, updates: bool) -> None:
+        super().__init__(client)
+        self._column, self._updates = column, updates
+
+    def rules(self, request: WriteRequest, state: TableState, schema: pa.Schema) -> StreamRules:
+        """Return that no row has to be committed before another."""
+        return StreamRules()
+
+    def reduced(self, request: WriteRequest, state: TableState, rows: pa.Table) -> pa.Table:
+        """Return of rows with one key the last one with the largest value."""
+        table_at = self.client.at(state)
+        across = key_scope(table_at, request.options).across
+        codes = number_keys(row_identities(stored_key_spec(table_at), rows, across=across)[0])[0]
+        values = rows.column(self._column)
+        there = values.is_valid().cast(pa.int8())  # null is less than any value
+        keyed = pa.table({"key": codes, "there": there, "value": values, "place": np.arange(len(codes))})
+        keys = [(each, "ascending") for each in keyed.column_names]
+        order = pc.sort_indices(keyed, sort_keys=keys).to_numpy().astype(np.int64)
+        last = np.flatnonzero(np.append(codes[order][1:] != codes[order][:-1], True)) if len(order) else order
+        return rows.take(from_numpy(np.sort(order[last])))
+
+    def resolved(
+        self, request: WriteRequest, state: TableState, schema: pa.Schema, rows: pa.Table
+    ) -> tuple[Resolved, TableState | None]:
+        """Return the rows that replace what is stored, or whose key is new; what they lack is as it is stored."""
+        newest, table_at = self.reduced(request, state, rows), self.client.at(state)
+        across = key_scope(table_at, request.options).across
+        identities, keys, partitions = row_identities(stored_key_spec(table_at), newest, across=across)
+        lacking = [name for name in schema.names if name not in newest.column_names]
+        columns = [self._column, *lacking]
+        stored = stored_rows(table_at, request.options, keys, partitions, columns)
+        of_stored = codes_in(stored_identities(stored, across=across), identities)
+        stored, of_stored = stored.filter(pa.array(of_stored >= 0)), of_stored[of_stored >= 0]
+        there = np.full(newest.num_rows, -1, np.int64)
+        there[of_stored] = np.arange(stored.num_rows)
+        old = stored.column(self._column).cast(schema.field(self._column).type)
+        new = newest.column(self._column).take(from_numpy(of_stored))
+        replaces = pc.or_kleene(pc.is_null(old), pc.greater_equal(new, old))
+        stays = there >= 0 if self._updates else np.ones(newest.num_rows, bool)
+        stays[of_stored[~to_mask(pc.fill_null(replaces, False))]] = False
+        source = np.flatnonzero(stays)
+        made = newest.take(from_numpy(source))
+        places = pa.array(there[source], mask=there[source] < 0)
+        for name in lacking:
+            made = made.append_column(name, stored.column(name).cast(schema.field(name).type).take(places))
+        return Resolved(made.select(schema.names), np.zeros(len(source), bool), source), state
+
+
 class _Chained:
     """Rows of several transactions one behind the other, as often as they are asked for."""
 
@@ -386,6 +466,25 @@ class _Chained:
 
     def __iter__(self) -> Iterator[pa.Table]:
         return chain.from_iterable(self._parts)
+
+
+class _Marked:
+    """Rows that have operators, as often as they are asked for.
+
+    Args:
+        tables: they come without one where no row of a load deletes its key.
+        schema: the table's.
+        partial: they may set some columns only.
+        updates: they change stored rows only.
+    """
+
+    def __init__(self, tables: Iterable[pa.Table], schema: pa.Schema, *, partial: bool, updates: bool) -> None:
+        self._tables, self._schema, self._partial, self._updates = tables, schema, partial, updates
+
+    def __iter__(self) -> Iterator[pa.Table]:
+        for table in self._tables:
+            marked = _with_operators(table)
+            yield _as_parts(marked, self._schema, updates=self._updates) if self._partial else marked
 
 
 def _fitted_parts(table_at: TableAt, load: TableLoad, rows: Iterable[pa.Table]) -> Iterable[pa.Table]:
@@ -399,15 +498,8 @@ def _fitted_parts(table_at: TableAt, load: TableLoad, rows: Iterable[pa.Table]) 
                 unknown = [name for name in moved.column_names if name not in {*schema.names, OPERATOR}]
                 if unknown:  # one that was dropped is not among them: the table was made anew
                     raise SchemaMismatch(f"the table has no column {unknown[0]!r} any more")
-                if load.partial and load.marked:
-                    names = [name for name in moved.column_names if name in schema.names]
-                    said = pa.repeat(json.dumps(names), moved.num_rows)
-                    yield fitted(moved.append_column(COLUMNS, said), schema)
-                elif load.partial:
-                    names = [name for name in moved.column_names if name in schema.names]
-                    yield fitted(moved.select(names), pa.schema([schema.field(name) for name in names]))
-                else:
-                    yield fitted(moved, schema)
+                names = [name for name in schema.names if name in moved.column_names or not load.partial]
+                yield fitted(moved, pa.schema([schema.field(name) for name in names]))
 
     return Parts()
 
@@ -421,25 +513,30 @@ def _with_operators(rows: pa.Table) -> pa.Table:
     return rows.set_column(index, OPERATOR, pc.fill_null(rows.column(OPERATOR), upsert))
 
 
-def _as_updates(rows: pa.Table) -> pa.Table:
-    """Return rows that set some columns as what each comes to: an insert if its key is new, and then an update of those columns."""
+def _as_parts(rows: pa.Table, schema: pa.Schema, *, updates: bool) -> pa.Table:
+    """Return rows that set some columns as what each comes to: an insert if its key is new, and then an update of those columns.
+
+    Args:
+        rows: with operators.
+        schema: the table's.
+        updates: a row whose key is new comes to nothing.
+    """
+    names = [name for name in schema.names if name in rows.column_names]
     deletes = pc.equal(rows.column(OPERATOR), RowOperator.DELETE_IGNORE.value).to_numpy()
-    numbers = np.repeat(np.arange(len(deletes)), np.where(deletes, 1, 2))
-    updates = np.append(False, numbers[1:] == numbers[:-1])
-    operators = np.where(updates, RowOperator.UPDATE_IGNORE.value, RowOperator.INSERT_IGNORE.value)
+    numbers = np.repeat(np.arange(len(deletes)), np.where(deletes | updates, 1, 2))
+    is_update = np.append(False, numbers[1:] == numbers[:-1]) | updates
+    operators = np.where(is_update, RowOperator.UPDATE_IGNORE.value, RowOperator.INSERT_IGNORE.value)
     operators = np.where(deletes[numbers], RowOperator.DELETE_IGNORE.value, operators).astype(np.int8)
-    made = rows.take(from_numpy(numbers))
-    named = pc.if_else(from_numpy(updates), made.column(COLUMNS), pa.scalar(None, pa.string()))
-    made = made.set_column(made.schema.get_field_index(OPERATOR), OPERATOR, from_numpy(operators))
-    return made.set_column(made.schema.get_field_index(COLUMNS), COLUMNS, named)
+    made = fitted(rows.drop_columns([OPERATOR]).take(from_numpy(numbers)), schema)
+    columns = pc.if_else(from_numpy(is_update & ~deletes[numbers]), json.dumps(names), pa.scalar(None, pa.string()))
+    return made.append_column(OPERATOR, from_numpy(operators)).append_column(COLUMNS, columns)
 
 
 def _row_schema(table_at: TableAt, load: TableLoad, tables: Iterable[pa.Table]) -> pa.Schema:
+    """Return the columns that rows have, without their operators."""
     schema = table_at.schema()
-    if not load.partial:
-        return schema
-    names = next((table.column_names for table in tables), schema.names)
-    return pa.schema([schema.field(name) for name in names])
+    first = next(iter(tables), None) if load.partial else None
+    return schema if first is None else pa.schema([each for each in schema if each.name in first.column_names])
 
 
 def _all(schema: pa.Schema, tables: Iterable[pa.Table]) -> pa.Table:

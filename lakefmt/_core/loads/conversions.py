@@ -25,7 +25,9 @@ __all__ = ["convert_texts", "fit_values", "local_times"]
 
 _INTEGER: Final = r"^[+-]?0*[0-9]{1,38}$"
 _NUMBER: Final = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
-_FIXED: Final = r"^[+-]?([0-9]{0,38}\.?[0-9]{0,37}|[0-9]{0,18}(\.[0-9]{0,17})?[eE][+-]?(1?[0-9]|20))$"
+#: Sign, digits before the point without zeros at the begin, and those behind it.
+_DIGITS_OF_DECIMAL: Final = r"^(?P<s>[+-]?)0*(?P<i>[0-9]*)\.?(?P<f>[0-9]*)$"
+_MOST_EXPONENT: Final = 100
 _DATE: Final = r"^(?P<y>[0-9]{4})-(?P<m>[0-9]{1,2})-(?P<d>[0-9]{1,2})"
 _TIME: Final = (
     r"^[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}"
@@ -125,18 +127,40 @@ def _integers(texts: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedArray
 
 
 def _decimals(texts: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedArray:
-    """Return decimals, rounded half away from zero; those that do not fit are null."""
-    plain = _matching(texts, _FIXED)
-    plain = pc.if_else(
-        pc.fill_null(pc.match_substring_regex(plain, r"^[+-]?\.?[0-9]"), False), plain, pa.scalar(None, pa.string())
-    )
-    wide = pc.round(plain.cast(pa.decimal256(76, 37)), data_type.scale, "half_towards_infinity")
-    most = Decimal(10) ** (data_type.precision - data_type.scale)
-    limit = pa.scalar(most, pa.decimal256(76, 37)) if most < Decimal(10) ** 38 else None
-    if limit is not None:
-        fits = pc.less(pc.abs(wide), limit)
-        wide = pc.if_else(pc.fill_null(fits, False), wide, pa.scalar(None, wide.type))
-    return wide.cast(data_type)
+    """Return decimals, rounded half away from zero; those that do not fit are null.
+
+    Their digits are cut as texts: Arrow's division of decimals of 32 and more nines, which rounding takes, is one too small.
+    """
+    scale, whole_digits = data_type.scale, data_type.precision - data_type.scale
+    parts = pc.extract_regex(_without_exponents(_matching(texts, _NUMBER)), _DIGITS_OF_DECIMAL)
+    # A part that is missing is an empty text.
+    fraction = pc.utf8_rpad(pc.struct_field(parts, "f"), scale + 1, "0")
+    whole = pc.struct_field(parts, "i")
+    whole = pc.if_else(pc.less_equal(pc.utf8_length(whole), whole_digits), whole, pa.scalar(None, pa.string()))
+    head = pc.utf8_slice_codeunits(fraction, 0, scale)
+    wide = pa.decimal256(data_type.precision + 2, scale)
+    made = pc.binary_join_element_wise("0", whole, ".", head, "").cast(wide)
+    rounds_up = pc.greater_equal(pc.utf8_slice_codeunits(fraction, scale, scale + 1), "5")
+    unit = pa.scalar(Decimal(1).scaleb(-scale), wide)
+    made = pc.if_else(rounds_up, pc.add(made, unit), made.cast(pa.decimal256(data_type.precision + 3, scale)))
+    fits = pc.less(made, pa.scalar(Decimal(10) ** whole_digits, made.type))
+    made = pc.if_else(fits, made, pa.scalar(None, made.type)).cast(data_type)
+    return pc.if_else(pc.equal(pc.struct_field(parts, "s"), "-"), pc.negate(made), made)
+
+
+def _without_exponents(texts: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return numbers written without exponents; null where that is long. One by one, each once: Arrow has no function for it."""
+    has_exponent = pc.fill_null(pc.match_substring_regex(texts, "[eE]"), False)
+    if not pc.any(has_exponent).as_py():
+        return texts
+    values = texts.filter(has_exponent).unique()
+    plain = pa.array([_without_exponent(text) for text in values.to_pylist()], pa.string())
+    return pc.if_else(has_exponent, plain.take(pc.index_in(texts, values)), texts)
+
+
+def _without_exponent(text: str) -> str | None:
+    number = Decimal(text)
+    return format(number, "f") if number.is_zero() or abs(number.adjusted()) < _MOST_EXPONENT else None
 
 
 def _moments(texts: pa.ChunkedArray, unit: str) -> pa.ChunkedArray:
@@ -291,10 +315,18 @@ def _fit_numbers(values: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedA
             values = values.cast(pa.float64())
         made = values.cast(data_type, safe=False)
         return pc.if_else(pc.is_finite(made), made, pa.scalar(None, data_type))
+    if pt.is_decimal(values.type):
+        texts = values.cast(pa.string())
+        if pt.is_decimal(data_type):
+            return _decimals(texts, data_type)
+        # A small fraction is written with an exponent.
+        texts = pc.if_else(pc.match_substring(texts, "E-"), pa.scalar("0"), texts)
+        return _integers(pc.replace_substring_regex(texts, r"\..*$", ""), data_type)
     if pt.is_integer(values.type):
         values = values.cast(pa.decimal128(20, 0))
     if pt.is_decimal(data_type):
-        values = pc.round(values, data_type.scale, "half_towards_infinity")
+        if pt.is_floating(values.type):
+            values = pc.round(values, data_type.scale, "half_towards_infinity")
         fits = pc.less(pc.abs(values), _bound(10 ** (data_type.precision - data_type.scale), values.type))
     else:
         values = pc.trunc(values)

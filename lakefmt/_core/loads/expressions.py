@@ -11,12 +11,14 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lakefmt._core.data_classes import dataclass
 from lakefmt._core.loads.conversions import convert_texts, local_times
+from lakefmt._core.loads.csv_rows import Mask
 from lakefmt._core.loads.protocol import Refusal
 from lakefmt._core.read.sql_expressions import compute_expressions, parse_expression
 from lakefmt.errors import InvalidExpression
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 __all__ = ["ColumnList", "Computed", "parse_columns"]
 
 _MAX_ITEMS: Final = 10_000
+#: Rows of a block for which an expression may fail.
+_MOST_FAILING: Final = 1_000
 _OWN: Final = re.compile(
     r"'(?:[^'\\]|''|\\.)*'|\"(?:[^\"\\]|\\.)*\"|\b(from_unixtime|str_to_date|substr)(?=\s*\()", re.IGNORECASE
 )
@@ -161,6 +165,30 @@ class Computed:
             return compute_expressions(rows, {"value": self._expression}).column("value")
         except InvalidExpression as error:
             raise Refusal(str(error), rolls_back=True) from None
+
+    def tried(self, rows: pa.Table) -> tuple[pa.ChunkedArray, Mask]:
+        """Return its value for each row, and which rows have none since it cannot be computed, such as by an overflow; there it is null.
+
+        Raises:
+            Refusal: there are too many of these.
+        """
+        left = [_MOST_FAILING]
+
+        def attempt(some: pa.Table) -> list[tuple[pa.ChunkedArray, bool]]:
+            try:
+                return [(self.values(some), False)]
+            except Refusal:
+                left[0] -= some.num_rows == 1
+                if some.num_rows < 1 or left[0] < 0:
+                    raise
+            if some.num_rows == 1:
+                return [(pa.chunked_array([pa.nulls(1, self.type)]), True)]
+            half = some.num_rows // 2
+            return [*attempt(some.slice(0, half)), *attempt(some.slice(half))]
+
+        parts = attempt(rows)
+        values = pa.chunked_array([chunk for part, _ in parts for chunk in part.chunks], parts[0][0].type)
+        return values, np.repeat([fails for _, fails in parts], [len(part) for part, _ in parts])
 
     # --- what the translator does not know ---------------------------------------------------------------------------------
 

@@ -1,8 +1,9 @@
 """Rows of JSON bodies: objects one after the other, or in an array (pure: blocks of bytes in, tables out).
 
 Where records end is found for a whole block at once, by the depth of brackets outside texts. Arrow's reader decodes a block whose values
-have the types of the table already; a block with others (numbers as texts, objects for texts, decimals, paths into records) is decoded
-record by record, and its values become texts, which `shape` converts by the rules for CSV.
+have the types of the table already. Of a block with others (numbers as texts, decimals, paths into records) it decodes all values as texts, which
+`shape` converts by the rules for CSV: numbers get quotes before. Only a block with arrays or objects for texts, indices in paths, or rows that
+are bad is decoded record by record.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.json as pajson
 import pyarrow.types as pt
 
@@ -31,6 +33,9 @@ _MAX_DEPTH: Final = 100
 _WHITE: Final = b" \t\r\n"
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _STEP = re.compile(r"""\.([^.\[\]"]+)|\["([^"]+)"\]|\['([^']+)'\]|\[([0-9]{1,6})\]|\."([^"]+)\"""")
+#: Numbers, truth values and null as JSON writes them, and the bytes of which words outside of texts are made.
+_SCALAR: Final = r"^(-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?|true|false|null)$"
+_WORD_BYTES: Final = ~np.isin(np.arange(256), np.frombuffer(b' \t\r\n{}[]:,"', np.uint8))
 _HALF = re.compile(rb"\\u[dD][89a-fA-F]")
 
 Path = tuple[str | int, ...]
@@ -150,7 +155,9 @@ class JsonReader:
     # --- decoding --------------------------------------------------------------------------------------------------------
 
     def _rows(self, found: _Records, data: bytes, problems: list[Problem]) -> SourceRows:
-        rows = self._read_by_arrow(found, data) if not problems else None
+        rows = None
+        if not problems and found.depth <= _MAX_DEPTH and len(found.ends) and is_utf8(data):
+            rows = self._read_by_arrow(found, data) or self._read_as_texts(found, data)
         return rows if rows is not None else self._read_each(found, data, problems)
 
     def _read_by_arrow(self, found: _Records, data: bytes) -> SourceRows | None:
@@ -161,28 +168,23 @@ class JsonReader:
             not plain
             or len(set(keys)) < len(keys)
             or len(self._types) < len(self._names)
-            or found.depth > _MAX_DEPTH
             or found.has_constants  # Arrow reads them, even in fields that are ignored
-            or not is_utf8(data)
         ):
             return None
-        if not len(found.ends):
-            return SourceRows(pa.table({name: pa.array([], self._types[name]) for name in self._names}))
         schema = pa.schema([(key, self._types[name]) for key, name in zip(keys, self._names, strict=True)])
-        lines = found.lines(len(data))
-        # Parts are decoded side by side; a record has to fit into one.
-        longest = int((found.ends - found.begins).max()) + 2
-        try:
-            rows = pajson.read_json(
-                pa.BufferReader(lines),
-                pajson.ReadOptions(block_size=max(2 * longest, len(lines) // 4 + 1)),
-                pajson.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
-            )
-        except (pa.ArrowException, UnicodeError):
-            return None
-        if rows.num_rows != len(found.ends) or any(map(has_no_number, rows.columns)):
+        rows = _decoded(found, found.lines(len(data)), schema)
+        if rows is None or any(map(has_no_number, rows.columns)):
             return None
         return SourceRows(rows.select(keys).rename_columns(self._names))
+
+    def _read_as_texts(self, found: _Records, data: bytes) -> SourceRows | None:
+        """Return the rows of a block as texts, those of paths into records, too; None: a value is no text, or an index is asked."""
+        schema = _schema_of_paths([(*self._root, *path) for path in self._paths])
+        lines = None if schema is None else _with_quoted_scalars(found.lines(len(data)))
+        rows = None if lines is None or schema is None else _decoded(found, lines, schema)
+        if rows is None or any(_is_missing(rows, self._root[: depth + 1]) for depth in range(len(self._root))):
+            return None  # a record without its root is bad
+        return SourceRows(pa.table([_column_at(rows, (*self._root, *path)) for path in self._paths], self._names))
 
     def _read_each(self, found: _Records, data: bytes, problems: list[Problem]) -> SourceRows:
         """Return the rows of a block as texts."""
@@ -226,6 +228,82 @@ class JsonReader:
         if not all(isinstance(each, dict) for each in documents):
             raise ValueError("a row is an object with names and values")
         return documents
+
+
+def _decoded(found: _Records, lines: bytes, schema: pa.Schema) -> pa.Table | None:
+    """Return the rows of lines by Arrow's reader; None: it does not understand them so."""
+    # Parts are decoded side by side; a record has to fit into one.
+    longest = 2 * int((found.ends - found.begins).max()) + 2
+    try:
+        rows = pajson.read_json(
+            pa.BufferReader(lines),
+            pajson.ReadOptions(block_size=max(2 * longest, len(lines) // 4 + 1)),
+            pajson.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
+        )
+    except (pa.ArrowException, UnicodeError):
+        return None
+    return rows if rows.num_rows == len(found.ends) else None
+
+
+def _schema_of_paths(paths: Sequence[Path]) -> pa.Schema | None:
+    """Return a schema of texts at some paths; None: one has an index, or leads into another one's value.
+
+    Example:
+        >>> _schema_of_paths([("a", "b"), ("a", "c"), ("d",)])
+        a: struct<b: string, c: string>
+          child 0, b: string
+          child 1, c: string
+        d: string
+    """
+    tree: dict[str, Any] = {}
+    for path in paths:
+        node: Any = tree
+        for step in path[:-1]:
+            if not isinstance(step, str) or not isinstance(node, dict):
+                return None
+            node = node.setdefault(step, {})
+        last = path[-1] if path else None
+        if not isinstance(last, str) or not isinstance(node, dict) or isinstance(node.setdefault(last), dict):
+            return None
+
+    def type_of(node: dict[str, Any] | None) -> pa.DataType:
+        return pa.string() if node is None else pa.struct([(name, type_of(each)) for name, each in node.items()])
+
+    return pa.schema([(name, type_of(each)) for name, each in tree.items()])
+
+
+def _column_at(rows: pa.Table, path: Path) -> pa.ChunkedArray:
+    column = rows.column(path[0])
+    return pc.struct_field(column, list(path[1:])) if len(path) > 1 else column
+
+
+def _is_missing(rows: pa.Table, path: Path) -> bool:
+    return bool(_column_at(rows, path).null_count)
+
+
+def _with_quoted_scalars(lines: bytes) -> bytes | None:
+    """Return JSON whose numbers and truth values are texts, as they are written; None: something is no JSON.
+
+    Example:
+        >>> _with_quoted_scalars(b'{"a": -1.50, "b": [true, null], "c": "7"}')
+        b'{"a": "-1.50", "b": ["true", null], "c": "7"}'
+    """
+    data = np.frombuffer(lines, np.uint8)
+    is_quote = data == 0x22
+    if b"\\" in lines:
+        is_quote[1:] &= ~active_escapes(data, 0x5C)[:-1]
+    is_word = _WORD_BYTES[data] & ~np.logical_xor.accumulate(is_quote)
+    edges = np.flatnonzero(np.diff(is_word, prepend=False, append=False))
+    begins, ends = edges[::2], edges[1::2]
+    offsets = np.append(0, np.cumsum(ends - begins)).astype(np.int32)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data[is_word])]
+    words = pa.StringArray.from_buffers(len(begins), buffers[1], buffers[2])
+    is_null = pc.equal(words, "null").to_numpy(zero_copy_only=False)
+    if not pc.all(pc.match_substring_regex(words, _SCALAR)).as_py() and len(words):
+        return None
+    places = np.sort(np.concatenate([begins[~is_null], ends[~is_null]]))
+    made: bytes = np.insert(data, places, 0x22).tobytes()
+    return made
 
 
 def _refuse_constant(constant: str) -> Any:

@@ -87,7 +87,8 @@ class MergeCommits:
         try:
             with transactions.working(alone, waits=False):
                 done = self._take(request, alone, begin_parameters.table, parameters)
-                if done.counts.exceeds(parameters.max_filter_ratio):
+                transactions.reject_new_keys(alone)
+                if alone.record.counts.exceeds(parameters.max_filter_ratio):
                     raise Refusal("too many filtered rows")
             with self._changed:
                 group = self._groups.get(key)

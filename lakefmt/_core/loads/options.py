@@ -29,7 +29,6 @@ class LoadOptions:
         label_keep_num: how many ends are remembered in a database. Commits are remembered by the tables themselves, longer.
         max_body_bytes: of one body, unpacked.
         max_staged_bytes: of rows that wait for a commit.
-        max_row_bytes_in_memory: of the rows of one transaction, unpacked, that have deletes or a merge condition: those are held at its commit.
         max_memory_bytes: of rows that are not stored yet, in all transactions together.
         allow_empty: a transaction without rows may commit.
         begin_replaces_open: a begin with the label of an open transaction ends that one, as the guide has it.
@@ -52,7 +51,6 @@ class LoadOptions:
     label_keep_num: int = 1_000
     max_body_bytes: int = 10 * _GIB
     max_staged_bytes: int = 100 * _GIB
-    max_row_bytes_in_memory: int = _GIB // 4
     max_memory_bytes: int = _GIB
     allow_empty: bool = False
     begin_replaces_open: bool = False

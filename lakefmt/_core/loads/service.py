@@ -301,7 +301,8 @@ class LoadService:
         if operation is Operation.COMMIT:
             raise Refusal(f"Can not commit {record.state.value} transaction {record.id}, reason: {record.reason}")
         if operation is Operation.ROLLBACK:
-            raise Refusal(f"Can not abort {record.state.value} transaction {record.id}")
+            told = f": {record.reason}" if record.reason else ""
+            raise Refusal(f"Can not abort {record.state.value} transaction {record.id}{told}")
         reason = f", {record.reason}" if record.reason else ""
         raise Refusal(f"Transcation State Invalid: transaction {record.id} is {record.state.value}{reason}")
 
@@ -437,6 +438,7 @@ class LoadService:
             if not again:
                 self.transactions.commit(live)
             message = _ALREADY.format(f"{record.id} ", record.label) if again else ""
+            message += f" ({record.reason})" if record.reason else ""
         spent = int((perf_counter() - begun) * 1000)
         names = ("LoadTimeMs", "StreamLoadPutTimeMs", "WriteDataTimeMs", "CommitAndPublishTimeMs")
         times = {**dict.fromkeys(names, spent), "StreamLoadPlanTimeMs": 0, "ReceivedDataTimeMs": 0}

@@ -151,6 +151,14 @@ class Shaper:
             return tuple(schema.names)
         return tuple(name for name in schema.names if name in self._direct or name in self._computed)
 
+    @property
+    def missing_value(self) -> str:
+        """A column that must have a value and that a partial update leaves out, so that it changes stored rows only."""
+        lacking = (
+            each.name for each in self._target.schema if not each.nullable and each.name not in self.stored_names
+        )
+        return next(lacking, "")
+
     def _row_schema(self) -> pa.Schema:
         fields = [self._target.schema.field(name).with_nullable(True) for name in self.stored_names]
         others = [each for each in self._sources if each.name not in self.stored_names]
@@ -167,7 +175,9 @@ class Shaper:
         work = _Work(source, self._parameters)
         columns = {name: self._converted(work, source.rows.column(name), name) for name in self._direct}
         for name, computed in self._computed.items():
-            values = computed.values(self._typed_sources(source.rows, columns))
+            values, fails = computed.tried(self._typed_sources(source.rows, columns))
+            if fails.any() and (self._parameters.strict or name == OPERATION):
+                work.reject(fails, lambda row, name=name: f"column {name}: its expression cannot be computed", None)
             columns[name] = self._operators(work, values) if name == OPERATION else self._fitted(work, values, name)
         if OPERATION in self._sources.names and OPERATION not in self._computed:
             columns[OPERATION] = self._operators(work, source.rows.column(OPERATION))
@@ -179,8 +189,8 @@ class Shaper:
         self._reject_long_texts(work, columns)
         fields = [self._target.schema.field(name).with_nullable(True) for name in self.stored_names]
         rows = pa.table([columns[each.name] for each in fields], schema=pa.schema(fields))
+        selected = self._selected(work, rows, source.rows)
         good = ~work.bad
-        selected = self._selected(rows, source.rows, good)
         row_mask = good & selected
         if work.deletes is not None and (work.deletes & row_mask).any():
             rows = rows.append_column(OPERATOR, columns[OPERATION])
@@ -240,16 +250,17 @@ class Shaper:
                 too_long = pc.fill_null(pc.greater(pc.binary_length(columns[name]), most), False).to_numpy()
                 work.reject(too_long, lambda row, name=name, most=most: f"column {name}: more than {most} bytes", None)
 
-    def _selected(self, rows: pa.Table, source: pa.Table, good: Mask) -> Mask:
+    def _selected(self, work: _Work, rows: pa.Table, source: pa.Table) -> Mask:
         row_mask = np.ones(rows.num_rows, bool)
         if self._where is not None and rows.num_rows:
             others = {name: source.column(name) for name in source.column_names if name not in rows.column_names}
             whole = pa.table({**{name: rows.column(name) for name in self.stored_names}, **others})
             whole = whole.select(self._row_schema().names)
-            found = self._where.values(whole)
+            found, fails = self._where.tried(whole)
+            work.reject(fails, lambda row: "where: it cannot be computed", None)
             row_mask = pc.fill_null(found.cast(pa.bool_()), False).to_numpy()
         if self._parameters.partitions and rows.num_rows:
-            fit = good & row_mask
+            fit = ~work.bad & row_mask
             paths = build_partition_paths(self._target.spec, rows.filter(pa.array(fit)))
             # Named by path, as city=sf, or by value.
             names, paths = pa.array(self._parameters.partitions), paths.cast(pa.string())

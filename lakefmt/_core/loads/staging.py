@@ -26,12 +26,11 @@ _MOST_BATCHES: Final = 512
 
 
 class StagedEnd(NamedTuple):
-    """Where the rows of a place end: stored parts, rows in memory, their bytes and those of all rows."""
+    """Where the rows of a place end: stored parts, rows in memory and their bytes."""
 
     parts: int
     held: tuple[pa.Table, ...]
     held_bytes: int
-    row_bytes: int
 
 
 class Staged:
@@ -60,8 +59,6 @@ class Staged:
         self._prefix = f"{FOLDER}/{database}/rows/{transaction}"
         self._held: list[pa.Table] = []
         self.held_bytes = 0
-        #: Of all rows, as they are in memory.
-        self.row_bytes = 0
 
     def add(self, rows: pa.Table) -> None:
         """Take rows.
@@ -72,7 +69,6 @@ class Staged:
         if rows.num_rows:
             self._held.append(rows)
             self.held_bytes += rows.nbytes
-            self.row_bytes += rows.nbytes
         if self.held_bytes >= PART_BYTES:
             self.flush()
         elif len(self._held) >= _MOST_BATCHES:
@@ -80,7 +76,7 @@ class Staged:
 
     def mark(self) -> StagedEnd:
         """Return what there is now; :meth:`cut` goes back to it."""
-        return StagedEnd(len(self._load.parts), tuple(self._held), self.held_bytes, self.row_bytes)
+        return StagedEnd(len(self._load.parts), tuple(self._held), self.held_bytes)
 
     def cut(self, mark: StagedEnd) -> list[str]:
         """Drop the rows that came after a mark; return the names of objects that are not needed any more.
@@ -89,8 +85,12 @@ class Staged:
         """
         gone = [part.name for part in self._load.parts[mark.parts :]]
         del self._load.parts[mark.parts :]
-        self._held, self.held_bytes, self.row_bytes = list(mark.held), mark.held_bytes, mark.row_bytes
+        self._held, self.held_bytes = list(mark.held), mark.held_bytes
         return gone
+
+    def drop_held(self) -> None:
+        """Drop the rows that are in memory."""
+        self._held, self.held_bytes = [], 0
 
     def take(self, other: Staged) -> None:
         """Take the rows of another place, behind those that are here.
@@ -101,7 +101,6 @@ class Staged:
         if other._load.parts:
             self.flush()  # what is here comes first
             self._load.parts += other._load.parts
-            self.row_bytes += other.row_bytes - other.held_bytes
         for table in other._held:
             self.add(table)
         other._held, other.held_bytes = [], 0

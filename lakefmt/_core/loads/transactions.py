@@ -20,6 +20,7 @@ from typing import Final, NoReturn
 
 import pyarrow as pa
 
+from lakefmt._core.arrays import from_numpy
 from lakefmt._core.data_classes import dataclass
 from lakefmt._core.loads.bodies import Body, unpacked
 from lakefmt._core.loads.commit import LoadTable
@@ -41,7 +42,7 @@ from lakefmt._core.loads.states import Answer, LoadState, Operation, Times, expi
 from lakefmt._core.segments.codec import OPERATOR
 from lakefmt._core.storage.api import ObjectStore
 from lakefmt._core.values import Clock
-from lakefmt.errors import LakefmtError, NotFoundError, StorageError, TableNotFound
+from lakefmt.errors import ConflictError, LakefmtError, NotFoundError, StorageError, TableNotFound
 
 __all__ = ["DuplicateLabel", "Live", "Transactions", "UnknownTransaction"]
 
@@ -75,6 +76,8 @@ class _Loading:
     parameters: LoadParameters
     shaper: Shaper
     staged: Staged
+    #: Rows that would need a stored key, and whose key is new, were rejected.
+    has_stored_keys: bool = False
 
 
 class Live:
@@ -267,7 +270,8 @@ class Transactions:
                     self._settle_if_needed(live)
                     self.expire(live)
                 except Exception as error:  # noqa: BLE001  (others have their time, too)
-                    _log.warning("a transaction could not be ended: %s", error)
+                    if not (isinstance(error, Refusal) and live.record.state is LoadState.COMMITTED):  # told once
+                        _log.warning("a transaction could not be ended: %s", error)
                 finally:
                     live.busy.release()
         self._forget_old(now)
@@ -635,20 +639,56 @@ class Transactions:
     def _check_rows(self, live: Live) -> None:
         """Store the rows of a transaction, and look whether they can be committed."""
         record = live.record
-        for name, loading in live.loading.items():
-            if record.tables[name].counts.exceeds(loading.parameters.max_filter_ratio):
-                raise Refusal("too many filtered rows", rolls_back=True)
+        self._check_ratio(live)
         if not record.counts.total and not self.options.allow_empty:
             raise Refusal("the transaction has not received data", rolls_back=True)
         for name, loading in live.loading.items():
             loading.staged.flush()
-            load = record.tables[name]
-            is_held = load.marked or load.merge_condition
-            if is_held and loading.staged.row_bytes > self.options.max_row_bytes_in_memory:
-                raise Refusal(
-                    "rows with operators or a merge condition are too many for one transaction", rolls_back=True
-                )
-            self.table(record.database, name).check(load)
+            self.table(record.database, name).check(record.tables[name])
+        self.reject_new_keys(live)
+        self._check_ratio(live)
+
+    def _check_ratio(self, live: Live) -> None:
+        for name, loading in live.loading.items():
+            if live.record.tables[name].counts.exceeds(loading.parameters.max_filter_ratio):
+                raise Refusal("too many filtered rows", rolls_back=True)
+
+    def reject_new_keys(self, live: Live) -> None:
+        """Reject rows that set some columns, lack one that must have a value, and whose key is not stored.
+
+        Raises:
+            StorageError: the other rows could not be stored; all are as they were.
+        """
+        for name, loading in live.loading.items():
+            column, load = loading.shaper.missing_value, live.record.tables[name]
+            if not column or loading.has_stored_keys:
+                continue
+            loading.staged.flush()
+            before, counts, table = list(load.parts), load.counts, self.table(live.record.database, name)
+            table_at, problems = table.at(), list[Problem]()
+            load.parts = []
+            try:
+                for rows in StagedParts(self.journal.store, TableLoad(parts=before)):
+                    stored = table.are_stored(table_at, load, rows)
+                    loading.staged.add(rows.filter(from_numpy(stored)))
+                    new = rows.filter(from_numpy(~stored))
+                    load.counts += LoadCounts(loaded=-new.num_rows, filtered=new.num_rows)
+                    problems += _problems(
+                        new, f"column {column} must have a value, and the key is new", loading.parameters
+                    )
+                loading.staged.flush()
+            except BaseException:
+                gone, load.parts, load.counts = [part.name for part in load.parts], before, counts
+                loading.staged.drop_held()
+                with suppress(StorageError):
+                    self.journal.store.delete(gone)
+                raise
+            loading.has_stored_keys = True
+            with suppress(StorageError):
+                self.journal.store.delete([part.name for part in before])
+            if problems:
+                live.problems = _bounded(live.problems + problems, loading.parameters.most_problems)
+                self._save_problems(live, loading.parameters.log_rejected)
 
     def _become_prepared(self, live: Live, prepared_timeout: int, *, committing: bool) -> None:
         self._check_rows(live)
@@ -710,20 +750,53 @@ class Transactions:
             # None of them gets its rows if those of another one do not fit any more.
             for name, load in record.tables.items():
                 self.table(record.database, name).check(load, StagedParts(self.journal.store, load))
+        waiting = dict[str, str]()
         for name, load in record.tables.items():
             if load.instant:
                 continue
             rows = StagedParts(self.journal.store, load)
-            load.instant = self.table(record.database, name).commit(record, load, rows) or ""
+            try:
+                load.instant = self.table(record.database, name).commit(record, load, rows) or ""
+            except LakefmtError as error:
+                # What is of the store or of other writers passes.
+                if record.state is not LoadState.COMMITTED or isinstance(error, ConflictError | StorageError):
+                    raise
+                waiting[name] = f"{type(error).__name__}: {str(error)[:200]}"
+                continue
             if len(record.tables) > 1:
                 record.state = LoadState.COMMITTED
                 self.journal.save(record, durable=True)
+        if waiting:
+            self._wait_for_tables(record, waiting)
         self._become_visible(live)
+
+    def _wait_for_tables(self, record: Transaction, waiting: dict[str, str]) -> None:
+        """Keep the rows of tables that were dropped or altered after others had theirs; give them up when its time is over.
+
+        Raises:
+            Refusal: it is not over.
+        """
+        told = "; ".join(f"table {name!r} cannot take its rows: {why}" for name, why in waiting.items())
+        seconds = record.times.prepared_timeout
+        is_over = self.now() - record.times.prepared > seconds * 1000
+        reason = f"{told}. They were given up after {seconds} seconds" if is_over else told
+        if record.reason != reason:
+            record.reason = reason
+            _log.warning("transaction %s of %s: %s", record.label, record.database, reason)
+            self.journal.save(record, durable=True)
+        if not is_over:
+            others = ", ".join(sorted(name for name, load in record.tables.items() if load.instant))
+            raise Refusal(
+                f"publish timeout: {others} got theirs; {told}; they wait for it for {seconds} seconds from the prepare",
+                status="PUBLISH_TIMEOUT",
+            )
 
     def _become_visible(self, live: Live) -> None:
         """Note the end of a transaction; its commit says so itself, whatever becomes of this note."""
         record = live.record
         record.state, record.finished = LoadState.VISIBLE, self.now()
+        if all(load.instant for load in record.tables.values()):
+            record.reason = ""  # a table that was waited for is there
         live.in_doubt = False
         self._ended(live)
         try:
@@ -773,6 +846,14 @@ class Transactions:
 
 def _shape(shaper: Shaper, decode: Decode) -> Shaped:
     return shaper.shape(decode())
+
+
+def _problems(rows: pa.Table, reason: str, parameters: LoadParameters) -> list[Problem]:
+    """Return the same problem of the first of some rows."""
+    shown = rows.slice(0, parameters.most_problems).to_pylist()
+    separator = parameters.separator.decode("utf-8", "replace")
+    texts = (separator.join("\\N" if each is None else str(each) for each in row.values()) for row in shown)
+    return [Problem(reason, text[: parameters.most_characters]) for text in texts]
 
 
 def _bounded(problems: list[Problem], most: int) -> list[Problem]:

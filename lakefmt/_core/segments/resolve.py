@@ -58,6 +58,7 @@ __all__ = [
     "fitted_together",
     "joined_rows",
     "key_columns_of",
+    "last_rows",
     "moved_rows",
     "needs_stored",
     "number_keys",
@@ -290,7 +291,7 @@ def needs_stored(incoming: pa.Table, codes: Numbers, rules: StreamRules) -> Mask
         if rules.remembers or rules.always_timed:
             asks |= deletes & ~timed  # they take their event time from the stored row
         several, last = np.bincount(codes)[codes] > 1, np.zeros(len(codes), bool)
-        last[_last_rows(codes)] = True
+        last[last_rows(codes)] = True
         asks |= ((deletes | marked_deletes(incoming, rules.merge)) & ~last) | (timed & several)
         partial = rules.merge.partial
         if partial is not None and partial.from_late and rules.merge.stored.fields:
@@ -348,7 +349,7 @@ def resolve_rows(
 def _combined_by_key(incoming: pa.Table, codes: Numbers, rule: MergeRule) -> Resolved:
     """Return what inserts, upserts and last deletes come to: they meet the stored rows when they are written."""
     operators, plain = operators_of(incoming), without_operators(incoming)
-    last = _last_rows(codes)
+    last = last_rows(codes)
     dead = np.isin(operators[last], _DELETES)
     by_last = Resolved(plain.take(from_numpy(last)), dead, last)
     if len(last) == len(codes) or StreamRules(rule).is_plain:
@@ -373,7 +374,7 @@ def without_operators(table: pa.Table) -> pa.Table:
     return table.drop_columns([name for name in (OPERATOR, COLUMNS) if name in table.column_names])
 
 
-def _last_rows(codes: Numbers) -> Numbers:
+def last_rows(codes: Numbers) -> Numbers:
     """Return the last row of each key, ascending."""
     _, first = np.unique(codes[::-1], return_index=True)
     return np.sort(len(codes) - 1 - first).astype(np.int64)

@@ -65,6 +65,7 @@ __all__ = [
     "placed_parts",
     "plan_groups",
     "write_by_group",
+    "write_parts_by_group",
 ]
 
 Numbers = npt.NDArray[np.int64]
@@ -398,13 +399,20 @@ def write_by_group(
     Raises:
         StorageError: the temporary directory could not take the rows, or the store failed.
     """
-    counted = _FoundCounts()
     parts: Generator[pa.Table]
     if how.looks_up:
         parts = parts_by_key(keyed, tables, how.memory_bytes, across_partitions=how.across_partitions)
     else:
         conformed = (keyed(table).table for table in tables)
         parts = (table for table, _ in gather_windows(conformed, how.memory_bytes // _HELD_MEMORY_PARTS))
+    return write_parts_by_group(write, parts, how)
+
+
+def write_parts_by_group(
+    write: GroupSteps, parts: Generator[pa.Table], how: GroupOptions
+) -> tuple[list[WriteStatus], frozenset[PartitionPath], Footprint]:
+    """Write rows that come in parts, such that no key has rows in two of them; otherwise as :func:`write_by_group`."""
+    counted = _FoundCounts()
     with closing(parts):
         rows = _located_parts(write, parts, counted)
         with closing(
@@ -593,7 +601,7 @@ class _FilesInOrder:
             if file_id == NEW and partition in self._many:
                 statuses += self._stream(partition, self._found.counts[partition, NEW], rows)
                 continue
-            whole = pa.concat_tables(list(rows))
+            whole = pa.concat_tables([part.drop_columns([_GROUP_COLUMN]) for part in rows])
             if file_id != NEW:
                 group = self._planned[partition, file_id]
                 more = shares.pop(file_id, None)
@@ -622,7 +630,7 @@ class _FilesInOrder:
 
     def _flush(self, waiting: list[_ReadyFile]) -> list[WriteStatus]:
         """Write files whose rows are there, side by side."""
-        table = pa.concat_tables([each.rows for each in waiting]).drop_columns([_GROUP_COLUMN])
+        table = pa.concat_tables([each.rows for each in waiting])
         groups = [each.group for each in waiting]
         counts = [each.rows.num_rows for each in waiting]
         waiting.clear()

@@ -9,8 +9,9 @@ from __future__ import annotations
 import logging
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
+from functools import partial
 from threading import Lock
 from typing import Any, Final, NamedTuple
 
@@ -23,10 +24,10 @@ from lakefmt._core.config.table_config import merge_rule
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.stored_keys import stored_key_spec
 from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableState
-from lakefmt._core.index import capabilities_of, choose_index, moves_between_partitions
+from lakefmt._core.index import capabilities_of, choose_index, moves_between_partitions, places_new_keys
 from lakefmt._core.read.snapshot import Snapshot, rows_of_keys
 from lakefmt._core.segments.codec import SegmentHeader, committed_of, has_segments, read_segments
-from lakefmt._core.segments.names import SegmentPosition
+from lakefmt._core.segments.names import RowOperator, SegmentPosition
 from lakefmt._core.segments.pending import (
     StreamState,
     committed_of_streams,
@@ -39,12 +40,15 @@ from lakefmt._core.segments.pending import (
 )
 from lakefmt._core.segments.resolve import (
     Resolved,
+    StreamRules,
     codes_in,
     current_rows,
     fill_required,
     fitted_together,
+    last_rows,
     needs_stored,
     number_keys,
+    operators_of,
     resolve_rows,
     row_identities,
     stored_identities,
@@ -55,8 +59,17 @@ from lakefmt._core.storage.api import with_versions
 from lakefmt._core.storage.local.process_lock import process_locks
 from lakefmt._core.timeline.commit import decode_entry, encode_entry, stream_entry_name
 from lakefmt._core.values import CommitResult, TableType, WriteOperation, sum_of_known
+from lakefmt._core.write.commit.conflict_resolution import Footprint
 from lakefmt._core.write.commit.retry import retried
-from lakefmt._core.write.context import MOVED_AWAY, AlreadyDone, CommitEntries, EntryView, WriteRequest
+from lakefmt._core.write.context import (
+    MOVED_AWAY,
+    AlreadyDone,
+    Announcements,
+    CommitEntries,
+    EntryView,
+    WriteRequest,
+    WriteStatus,
+)
 from lakefmt._core.write.ingest import KeyedBatch
 from lakefmt._core.write.mutations import slices_of_keys
 from lakefmt._core.write.transaction import WriteTransaction
@@ -80,6 +93,10 @@ _CONCURRENCY_MODE = "hoodie.write.concurrency.mode"
 _LOCK_PROVIDER = "hoodie.write.lock.provider"
 #: Bytes of segments that one commit holds in memory, unless a mark needs more.
 _MOST_COMMIT_BYTES: Final = 32 << 20
+
+
+#: Operators whose rows say all of their key.
+_FORGETTING: Final = (RowOperator.UPSERT.value, RowOperator.DELETE_IGNORE.value)
 
 
 #: Upper bounds of the classes of a histogram, in seconds.
@@ -296,34 +313,73 @@ class KeyedCommit:
         Raises:
             CommitConflict: another commit was faster.
         """
-        resolved, based_on = self._resolved(request, state, schema, rows)
+        resolved, based_on = self.resolved(request, state, schema, rows)
         if resolved.first is not None:
             # A commit of its own, which says nothing of where the rows came from: where this process ends behind it, the same rows
             # come to the same again.
             unnamed = replace(request, entries=None, commit_metadata={})
             self._write(unnamed, schema, resolved.first, based_on, promises=False)
-            resolved, based_on = self._resolved(request, self.client.load(), schema, rows)
+            resolved, based_on = self.resolved(request, self.client.load(), schema, rows)
         return self._write(request, schema, resolved, based_on) if len(resolved.deletes) else self._empty(request)
 
-    def _resolved(
+    def upsert_stream(
+        self, request: WriteRequest, state: TableState, schema: pa.Schema, tables: Iterable[pa.Table], memory_bytes: int
+    ) -> CommitResult | None:
+        """Commit rows that are more than memory, as :meth:`upsert` does.
+
+        They are put in the order of their keys on the disk, and reduced part by part.
+
+        Args:
+            request: what is asked for, an upsert.
+            state: of the table.
+            schema: its columns.
+            tables: the rows, with their operators, in order, as often as they are asked for.
+            memory_bytes: what may be held of them.
+
+        Raises:
+            CommitConflict: another commit was faster.
+            StorageError: the temporary directory could not take the rows, or the store failed.
+        """
+        if self.rules(request, state, schema).is_plain:
+            # All rows of a key come together: fewer of a key that comes often.
+            tables = (self.reduced(request, state, rows) for rows in tables)
+        else:
+            unnamed = replace(request, entries=None, commit_metadata={})
+            self._write_stream(unnamed, schema, tables, memory_bytes, firsts=True)
+        return self._write_stream(request, schema, tables, memory_bytes)
+
+    def reduced(self, request: WriteRequest, state: TableState, rows: pa.Table) -> pa.Table:
+        """Return rows without those of which no trace would be left, where the last row of a key wins."""
+        if not np.isin(operators_of(rows), _FORGETTING).all():
+            return rows
+        table_at = self.client.at(state)
+        across = key_scope(table_at, request.options).across
+        numbers, distinct = number_keys(row_identities(stored_key_spec(table_at), rows, across=across)[0])
+        return rows if len(distinct) == len(numbers) else rows.take(from_numpy(last_rows(numbers)))
+
+    def rules(self, request: WriteRequest, state: TableState, schema: pa.Schema) -> StreamRules:
+        """Return what the table makes of rows with one key."""
+        client = self.client
+        # An index that covers logs forgets a key with its delete: a row that comes back does not meet what a log remembers.
+        settings = resolve_settings({**client.options, **request.options}, None, state.config.properties)
+        forgets = capabilities_of(choose_index(client, settings, state.config, state)).covers_logs
+        has_logs = state.config.table_type is TableType.MERGE_ON_READ and not forgets
+        return stream_rules(merge_rule(state.config), schema, has_logs=has_logs)
+
+    def resolved(
         self, request: WriteRequest, state: TableState, schema: pa.Schema, rows: pa.Table
     ) -> tuple[Resolved, TableState | None]:
         """Return one row for each key, and the state that stored rows were read from, if they were."""
-        client, options = self.client, request.options
-        table_at = client.at(state)
-        across = key_scope(table_at, options).across
+        table_at = self.client.at(state)
+        across = key_scope(table_at, request.options).across
         identities, keys, partitions = row_identities(stored_key_spec(table_at), rows, across=across)
         numbers, distinct = number_keys(identities)
-        # An index that covers logs forgets a key with its delete: a row that comes back does not meet what a log remembers.
-        settings = resolve_settings({**client.options, **options}, None, state.config.properties)
-        forgets = capabilities_of(choose_index(client, settings, state.config, state)).covers_logs
-        has_logs = state.config.table_type is TableType.MERGE_ON_READ and not forgets
-        rules = stream_rules(merge_rule(state.config), schema, has_logs=has_logs)
+        rules = self.rules(request, state, schema)
         asks = needs_stored(rows, numbers, rules)
         if not asks.any():
             return resolve_rows(rows, numbers, None, np.array([], np.int64), rules), None
         lookup_mask = from_numpy(asks)
-        stored = stored_rows(table_at, options, keys.filter(lookup_mask), partitions.filter(lookup_mask))
+        stored = stored_rows(table_at, request.options, keys.filter(lookup_mask), partitions.filter(lookup_mask))
         of_stored = codes_in(stored_identities(stored, across=across), distinct)
         stored, of_stored = stored.filter(pa.array(of_stored >= 0)), of_stored[of_stored >= 0]
         return resolve_rows(rows, numbers, stored, of_stored, rules, asks), state
@@ -337,24 +393,92 @@ class KeyedCommit:
         *,
         promises: bool = True,
     ) -> CommitResult | None:
-        filled = fill_required(resolved.rows, schema)
         transaction = WriteTransaction.begin(self.client, request, schema, based_on)
         transaction.is_followed = True
         with transaction.aborted_on_error():
-            keyed = transaction.key(filled, durable=True, promises=promises)
-            if resolved.deletes.any():
-                if keyed.num_rows != filled.num_rows:
-                    raise StreamUnavailable("rows of one key are left after they were combined")
-                marked = keyed.table.append_column(MOVED_AWAY, pa.array(resolved.deletes))
-                keyed = KeyedBatch(marked, keyed.keys, keyed.partitions)
-            located = transaction.locate(keyed)
+            located = transaction.locate(_keyed(transaction, schema, resolved, promises=promises))
         return commit_located(transaction, request, located)
+
+    def _write_stream(
+        self,
+        request: WriteRequest,
+        schema: pa.Schema,
+        tables: Iterable[pa.Table],
+        memory_bytes: int,
+        *,
+        firsts: bool = False,
+    ) -> CommitResult | None:
+        """Commit what the rows come to, or with `firsts` what has to be committed before."""
+        from lakefmt._core.write.grouped_rows import (  # few commits have more rows than a window
+            GroupOptions,
+            group_names,
+            placed_parts,
+            write_parts_by_group,
+        )
+
+        transaction = WriteTransaction.begin(self.client, request, schema)
+        transaction.is_followed = True
+        table_at, index, spec = transaction.table_at, transaction.index, transaction.key_spec
+        across = key_scope(table_at, request.options).across
+
+        def keyed(rows: pa.Table) -> KeyedBatch:
+            _, keys, partitions = row_identities(spec, rows, across=across)
+            return KeyedBatch(rows, keys, partitions.dictionary_encode())
+
+        def key(rows: pa.Table) -> KeyedBatch:
+            resolved, _ = self.resolved(request, transaction.state, schema, rows)
+            if firsts:
+                resolved = resolved.first or Resolved(resolved.rows[:0], resolved.deletes[:0], resolved.source[:0])
+            return _keyed(transaction, schema, resolved, promises=not firsts)
+
+        with transaction.aborted_on_error():
+            if places_new_keys(index):
+                statuses, announcements = list[WriteStatus](), Announcements(transaction.bound)
+                names = partial(group_names, table_at, index, keyed, False)
+                for part in placed_parts(tables, names, memory_bytes):
+                    if (batch := key(part)).num_rows:
+                        placed = transaction.place(transaction.locate(batch))
+                        statuses += transaction.write(placed, announcements)
+                return transaction.commit_unless_empty(statuses)
+            parts = placed_parts(tables, lambda rows: row_identities(spec, rows, across=across)[0], memory_bytes)
+            how = GroupOptions(memory_bytes, looks_up=True, across_partitions=across, appends=False, fills=True)
+            steps = _ResolvingSteps(transaction, key)
+            statuses, partitions, footprint = write_parts_by_group(steps, parts, how)
+            # The keys are too many to be held: no other write may have changed anything where they are.
+            transaction.rely_on(footprint + Footprint(covers=None if across else partitions))
+            return transaction.commit_unless_empty(statuses)
 
     def _empty(self, request: WriteRequest) -> CommitResult | None:
         """Commit only what is to remember of the stream: its rows came to nothing."""
         transaction = WriteTransaction.begin(self.client, request)
         with transaction.aborted_on_error():
             return transaction.commit_unless_empty([])
+
+
+class _ResolvingSteps:
+    """A write whose parts of rows are reduced to one for each key before they are looked up.
+
+    Args:
+        transaction: the write.
+        key: reduces rows, and makes their keys.
+    """
+
+    def __init__(self, transaction: WriteTransaction, key: Callable[[pa.Table], KeyedBatch]) -> None:
+        self.client, self.bound, self.state = transaction.client, transaction.bound, transaction.state
+        self.key = key
+        self.locate, self.check_early, self.write = transaction.locate, transaction.check_early, transaction.write
+
+
+def _keyed(transaction: WriteTransaction, schema: pa.Schema, resolved: Resolved, *, promises: bool) -> KeyedBatch:
+    """Return rows with their keys, those that delete theirs marked."""
+    filled = fill_required(resolved.rows, schema)
+    keyed = transaction.key(filled, durable=True, promises=promises)
+    if not resolved.deletes.any():
+        return keyed
+    if keyed.num_rows != filled.num_rows:
+        raise StreamUnavailable("rows of one key are left after they were combined")
+    marked = keyed.table.append_column(MOVED_AWAY, pa.array(resolved.deletes))
+    return KeyedBatch(marked, keyed.keys, keyed.partitions)
 
 
 def _committed_in(view: EntryView, stream: str) -> SegmentPosition | None:
