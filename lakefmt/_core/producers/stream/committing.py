@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import field
 from threading import Lock
 from typing import Any, Final, NamedTuple
@@ -24,6 +25,7 @@ from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.stored_keys import stored_key_spec
 from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableState
 from lakefmt._core.index import capabilities_of, choose_index, moves_between_partitions
+from lakefmt._core.keys import KeySpec
 from lakefmt._core.read.snapshot import Snapshot, rows_of_keys
 from lakefmt._core.segments.codec import COLUMNS, OPERATOR, SegmentHeader, committed_of, has_segments, read_segments
 from lakefmt._core.segments.names import SegmentPosition
@@ -59,7 +61,7 @@ from lakefmt._core.write.context import MOVED_AWAY, AlreadyDone, CommitEntries, 
 from lakefmt._core.write.ingest import KeyedBatch
 from lakefmt._core.write.mutations import slices_of_keys
 from lakefmt._core.write.transaction import WriteTransaction
-from lakefmt._core.write.verbs import commit_located, run_write
+from lakefmt._core.write.verbs import commit_located, run_write, write_stream
 from lakefmt.errors import CommitConflict, CorruptFile, ObjectNotFound, SchemaMismatch, StreamUnavailable
 
 __all__ = [
@@ -304,6 +306,44 @@ class KeyedCommit:
             resolved, based_on = self._resolved(request, self.client.load(), schema, rows)
         return self._write(request, schema, resolved, based_on) if len(resolved.deletes) else self._empty(request)
 
+    def upsert_parts(
+        self, request: WriteRequest, schema: pa.Schema, parts: Callable[[TableAt], Generator[pa.Table]]
+    ) -> CommitResult | None:
+        """Commit rows that are more than memory; None: they came to nothing, and there is nothing to remember.
+
+        Args:
+            request: what is asked for, an upsert.
+            schema: the columns of the table.
+            parts: yields the rows with their operators, for the table at a moment; no key has rows in two parts.
+
+        Raises:
+            CommitConflict: another commit was faster.
+        """
+        table_at = self.client.at(self.client.load())
+        if not stream_rules(merge_rule(table_at.config), schema, has_logs=True).is_plain:
+            self._write_first(request, schema, parts)
+        transaction = _ReducedWrite.begin(self.client, request, schema)
+        transaction.is_followed = True
+        with transaction.aborted_on_error(), closing(parts(transaction.table_at)) as given:
+            marked = (self._marked(request, transaction.state, schema, rows) for rows in given)
+            return transaction.commit_unless_empty(write_stream(transaction, marked, "none", distinct=True))
+
+    def _write_first(
+        self, request: WriteRequest, schema: pa.Schema, parts: Callable[[TableAt], Generator[pa.Table]]
+    ) -> None:
+        """Commit what has to be committed before, part by part; these commits say nothing of where the rows came from."""
+        unnamed = replace(request, entries=None, commit_metadata={})
+        with closing(parts(self.client.at(self.client.load()))) as given:
+            for rows in given:
+                resolved, based_on = self._resolved(request, self.client.load(), schema, rows)
+                if resolved.first is not None:
+                    self._write(unnamed, schema, resolved.first, based_on, promises=False)
+
+    def _marked(self, request: WriteRequest, state: TableState, schema: pa.Schema, rows: pa.Table) -> pa.Table:
+        """Return one row for each key, and which of them delete it."""
+        resolved, _ = self._resolved(request, state, schema, rows)
+        return fill_required(resolved.rows, schema).append_column(MOVED_AWAY, pa.array(resolved.deletes))
+
     def _resolved(
         self, request: WriteRequest, state: TableState, schema: pa.Schema, rows: pa.Table
     ) -> tuple[Resolved, TableState | None]:
@@ -354,6 +394,20 @@ class KeyedCommit:
         transaction = WriteTransaction.begin(self.client, request)
         with transaction.aborted_on_error():
             return transaction.commit_unless_empty([])
+
+
+class _ReducedWrite(WriteTransaction):
+    """A write of rows of which each has a key of its own, and a mark that tells whether it deletes it."""
+
+    def key(self, table: pa.Table, *, durable: bool = True, promises: bool = True) -> KeyedBatch:
+        """Return rows with their keys."""
+        return self.keyed(self.key_spec, table, durable=durable, promises=promises)
+
+    def keyed(self, spec: KeySpec, table: pa.Table, *, durable: bool = True, promises: bool = True) -> KeyedBatch:
+        """Return rows in the table's schema with their keys and marks."""
+        rows = table.drop_columns([MOVED_AWAY])
+        batch = super().keyed(spec, rows, durable=durable, promises=promises)
+        return KeyedBatch(batch.table.append_column(MOVED_AWAY, table.column(MOVED_AWAY)), batch.keys, batch.partitions)
 
 
 def _committed_in(view: EntryView, stream: str) -> SegmentPosition | None:
