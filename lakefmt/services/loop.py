@@ -30,13 +30,14 @@ from lakefmt._core.compaction.operations import ServiceOperations, run_operation
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.table_client import TableClient, TableState
 from lakefmt._core.storage.api import remove_abandoned, with_versions
+from lakefmt._core.storage.open import is_missing_folder, open_store
 from lakefmt._core.storage.redaction import printable_url
 from lakefmt._core.storage.time_source import TimeSource
 from lakefmt._core.table import Table, open_table
 from lakefmt._core.timeline.locks.lease import TimedLease
 from lakefmt._core.timeline.locks.storage import StorageLockBackend
 from lakefmt._core.values import WriteStat
-from lakefmt.errors import InvalidInputError, LakefmtError, ServicesFailed
+from lakefmt.errors import InvalidInputError, LakefmtError, ServicesFailed, TableNotFound
 from lakefmt.find_tables import find_tables
 from lakefmt.services.round import QUIET_SECONDS, TableRound, failure_text, needed_services
 from lakefmt.services.status import ServicesStatus, ServiceStep, TableStatus, with_steps
@@ -209,6 +210,7 @@ def run(
 
     Raises:
         InvalidInputError: there is no table, or a limit that cannot be.
+        TableNotFound: no local path is there.
 
     Example:
         >>> import lakefmt, lakefmt.services, pyarrow as pa
@@ -241,6 +243,7 @@ class _ServedTable:
     table: Table | None = None
     seen: tuple[Instant, ...] | None = None
     seen_at: float = field(default=0.0)
+    failure: str = ""
 
 
 class ServiceLoop:
@@ -296,8 +299,12 @@ class ServiceLoop:
         Args:
             once: return after one round.
             on_round: called after every round.
+
+        Raises:
+            TableNotFound: no local path is there.
         """
         storage_options = None if self._storage_options is None else dict(self._storage_options)
+        self._check_folders()
         with OperationPool(self._workers, storage_options) as pool:
             while not self._stop.is_set():
                 self._look_for_tables()
@@ -310,6 +317,17 @@ class ServiceLoop:
                 if once or self._wait():
                     break
         return self.status
+
+    def _check_folders(self) -> None:
+        """Check that there is something to serve; of several paths one that is not there fails alone.
+
+        Raises:
+            TableNotFound: no local path is there.
+        """
+        missing = [path for path in self._paths if is_missing_folder(open_store(path, self._storage_options))]
+        if len(missing) == len(self._served):
+            paths = ", ".join(map(printable_url, missing))
+            raise TableNotFound(f"{paths} is not there: name tables, or folders of tables")
 
     def _wait(self) -> bool:
         """Wait for the next round; True when the loop is to end."""
@@ -343,6 +361,7 @@ class ServiceLoop:
         if isinstance(outcome, Raised):
             self._fail(served, failure_text(outcome.error))
             return
+        served.failure = ""
         state, steps = outcome
         for step in steps:
             if step.result == "failed":
@@ -350,7 +369,9 @@ class ServiceLoop:
         served.status = with_steps(replace(served.status, state=state), steps)
 
     def _fail(self, served: _ServedTable, message: str) -> None:
-        _log.warning("%s: %s", served.status.table, message)
+        if message != served.failure:
+            _log.warning("%s: %s", served.status.table, message)
+        served.failure = message
         served.status = replace(served.status, state="failed", message=message)
 
     def _round(self, served: _ServedTable, pool: OperationPool) -> tuple[str, tuple[ServiceStep, ...]]:

@@ -9,7 +9,9 @@ import lzma
 import os
 import sqlite3
 from collections import Counter
+from typing import Any
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -22,7 +24,7 @@ import lakefmt._core.ingest.files.source as file_sources
 from lakefmt._core.ingest.api import SourceBatch
 from lakefmt._core.ingest.rows import RoundRows
 from lakefmt._core.ingest.sink import JobSink
-from lakefmt._core.ingest.transforms import _Sql
+from lakefmt._core.ingest.transforms import _has_try, _Sql
 from lakefmt._core.storage.open import open_store
 from lakefmt._core.write.transaction import WriteTransaction
 from lakefmt.errors import InvalidInputError, LakefmtError, PositionLost, SourceRefused, UnknownSetting
@@ -555,6 +557,71 @@ def test_a_condition_keeps_no_row_that_goes(sends, changes):
         {"id": key, "n": value * 10} for key, value in sorted(stored.items()) if value is not None and value > 0
     ]
     assert rows_of(table) == expected
+
+
+VIEW_STEP = st.tuples(
+    st.sampled_from("abc"), st.sampled_from("xy"), st.sampled_from([None, -1, 0, 1, 2, "delete"]), st.booleans()
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("partition_by", [(), ("p",)])
+@pytest.mark.parametrize(
+    "queries",
+    [
+        ["SELECT id, p, n * 10 AS n FROM <SRC> WHERE n > 0"],
+        [
+            "SELECT * FROM <SRC> s WHERE s.n > 0",
+            "SELECT id, p, CAST(n AS BIGINT) AS n FROM <SRC> WHERE p = 'x' OR n = 2",
+        ],
+        pytest.param(
+            [
+                "SELECT id, p, CAST(CASE WHEN n <= 0 THEN 'no' ELSE CAST(n AS TEXT) END AS BIGINT) AS n FROM <SRC> WHERE n > 0"
+            ],
+            marks=pytest.mark.skipif(not _has_try(duckdb.__version__), reason="TRY came with 1.3"),
+        ),
+    ],
+    ids=["one", "chain", "guard"],
+)
+@settings(max_examples=examples(12), derandomize=True, deadline=None)
+@given(rounds=st.lists(st.lists(VIEW_STEP, min_size=1, max_size=8), min_size=1, max_size=4))
+def test_a_table_of_sql_with_a_condition_is_the_view_of_the_source_after_every_round(queries, partition_by, rounds):
+    """Whether or not the source sends the row before an update; of rows that the condition leaves out what was stored goes."""
+    table, stored, sent = (
+        f"memory://views-{next(NUMBERS)}",
+        dict[str, tuple[str, int | None]](),
+        list[list[SourceBatch]](),
+    )
+    schema = pa.schema([("id", pa.string()), ("p", pa.string()), ("n", pa.int64())])
+    lakefmt.create_table(table, schema=schema, record_key="id", partition_by=list(partition_by) or None)
+    for steps in rounds:
+        rows, codes = list[dict[str, Any]](), list[int]()
+        for key, p, value, sends_before in steps:
+            if key in stored and (sends_before or value == "delete"):
+                rows.append({"id": key, "p": stored[key][0], "n": stored[key][1]})
+                codes.append(3 if value == "delete" else 1)
+            if value == "delete":
+                stored.pop(key, None)
+            else:
+                rows.append({"id": key, "p": p, "n": value})
+                codes.append(2 if key in stored else 0)
+                stored[key] = (p, value)
+        batch = pa.RecordBatch.from_pylist(rows, schema)
+        sent.append([SourceBatch(batch, np.array(codes, np.int8))] if rows else [])
+        job(Scripted(sent), table, transformers=queries).run("until_idle")
+        expected = [{"id": key, "p": p, "n": n} for key, (p, n) in sorted(stored.items()) if n is not None and n > 0]
+        if len(queries) > 1:
+            expected = [row for row in expected if row["p"] == "x" or row["n"] == 2]
+        elif "* 10" in queries[0]:
+            expected = [{**row, "n": row["n"] * 10} for row in expected]
+        assert rows_of(table) == expected
+
+
+def test_a_condition_over_rows_that_are_appended_leaves_out_rows_and_deletes_none(tmp_path):
+    rounds = [[kinds([{"id": "a", "n": 1}], [0])], [kinds([{"id": "a", "n": -1}, {"id": "b", "n": 2}], [2, 0])]]
+    how = {"key": (), "operation": "insert", "transformers": ["SELECT * FROM <SRC> WHERE n > 0"]}
+    job(Scripted(rounds), tmp_path / "t", **how).run("until_idle")
+    assert rows_of(tmp_path / "t") == [{"id": "a", "n": 1}, {"id": "b", "n": 2}]
 
 
 CHECKS = [

@@ -153,11 +153,26 @@ STORY = st.lists(
     size=st.integers(1, 4),
     compares=st.sampled_from([">=", ">", "all"]),
     newest_first=st.booleans(),
+    limit=st.sampled_from([None, 1, 2, 5]),
+    declared=st.booleans(),
 )
 def test_each_row_is_taken_once(
-    server: Server, story: list[Any], pages: str, size: int, compares: str, newest_first: bool
+    server: Server,
+    story: list[Any],
+    pages: str,
+    size: int,
+    compares: str,
+    newest_first: bool,
+    limit: int | None,
+    declared: bool,
 ) -> None:
-    """Whatever the server's pages, its order, what it takes the parameter for, and how it fails; rows are only added."""
+    """Whatever the server's pages, its order, what it takes the parameter for, how it fails, and how many rows a round has.
+
+    Rows are only added.
+    """
+    bounded: dict[str, Any] = {} if limit is None else {"source_limit": limit}
+    if declared and not newest_first:
+        bounded["http.order"] = "ascending"
     server.answer = orders = Orders(server.url, pages, size, compares, newest_first=newest_first)
     table, now = f"memory://http-{next(TABLES)}", 0
     for steps, failures in story:
@@ -166,12 +181,40 @@ def test_each_row_is_taken_once(
             now += step
             orders.rows.append({"id": f"r{len(orders.rows)}", "changed": now})
         orders.failures = list(failures)
-        ingest(server.url, table, key=(), operation="insert", **how(pages))
+        ingest(server.url, table, key=(), operation="insert", **how(pages), **bounded)
     if orders.rows:
         assert Counter(row["id"] for row in rows_of(table)) == Counter(row["id"] for row in orders.rows)
         assert extra_of(table)[V1] == str(
             now if story[-1][0] or compares != ">" else max(row["changed"] for row in orders.rows)
         )
+
+
+@pytest.mark.parametrize("compares", [">=", ">", "all"])
+@pytest.mark.parametrize("changed", [lambda n: n, lambda n: n // 25, lambda n: 7], ids=["distinct", "groups", "equal"])
+def test_a_round_has_about_so_many_rows_of_a_server_in_ascending_order(
+    server: Server, tmp_path: Any, compares: str, changed: Callable[[int], int]
+) -> None:
+    """It ends behind a page, also in the middle of rows with one value; memory has no more than the rows of a round."""
+    server.answer = orders = Orders(server.url, "link", 10, compares, newest_first=False)
+    orders.rows += [{"id": f"{n:03}", "changed": changed(n)} for n in range(100)]
+    bounded = how("link", **{"http.order": "ascending", "source_limit": 15})
+    told = list[int]()
+    pull = job(server.url, tmp_path / "t", key=(), operation="insert", **bounded)
+    pull._on_round = lambda progress: told.append(progress.tables[0].rows)
+    pull.run("until_idle")
+    assert told[-1] == 100
+    assert all(10 < after - before <= 30 for before, after in itertools.pairwise([0, *told[:-2]]))
+    assert len(told) >= 6
+    assert Counter(row["id"] for row in rows_of(tmp_path / "t")) == Counter(row["id"] for row in orders.rows)
+    assert job(server.url, tmp_path / "o", **bounded).run("once").tables[0].rows == 20
+
+
+def test_rows_in_another_order_than_was_said_are_refused(server: Server, tmp_path: Any) -> None:
+    server.answer = orders = Orders(server.url, "link", 2, ">=", newest_first=True)
+    orders.rows += [{"id": f"{n}", "changed": n} for n in range(6)]
+    with pytest.raises(SourceRefused, match=r"another order than http\.order says"):
+        ingest(server.url, tmp_path / "t", **how("link", **{"http.order": "ascending", "source_limit": 1}))
+    assert not (tmp_path / "t").exists()
 
 
 def test_a_round_that_finds_nothing_new_commits_nothing(server: Server, tmp_path: Any) -> None:

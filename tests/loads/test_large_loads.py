@@ -178,7 +178,7 @@ def test_death_at_every_effect_of_a_commit_that_is_more_than_memory(way: str, mo
         client.transaction("begin", "l")
         client.transaction("load", "l", body(rows, way), **plain, **WAYS[way])
         assert client.transaction("prepare", "l")["Status"] == "OK"
-        faults.left, faults.mode = number * (4 if way == "parts and deletes" else 2), mode
+        faults.left, faults.mode = number * 2, mode
         try:
             assert client.transaction("commit", "l")["Status"] == "OK"
             died = False

@@ -340,22 +340,21 @@ def print_lines(text: str) -> None:
 
 
 class _OnStderr(logging.Handler):
-    """Prints warnings as lines on the standard error, or as objects; what ends a command is printed when it ends."""
+    """Prints warnings and errors as lines on the standard error, or as objects, when they come."""
 
     def __init__(self, *, as_json: bool) -> None:
         super().__init__(logging.WARNING)
-        self.addFilter(lambda record: record.levelno < logging.ERROR)
         self._as_json = as_json
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print a record."""
-        line = printable(record.getMessage())
-        click.echo(json.dumps({"warning": line}) if self._as_json else f"warning: {line}", err=True)
+        line, name = printable(record.getMessage()), "error" if record.levelno >= logging.ERROR else "warning"
+        click.echo(json.dumps({name: line}) if self._as_json else f"{name}: {line}", err=True)
 
 
 @contextmanager
 def warnings_on_stderr(*, as_json: bool) -> Iterator[None]:
-    """Print what is logged as a warning while a command runs that may go on for long.
+    """Print what is logged as a warning or an error while a command runs that may go on for long.
 
     Args:
         as_json: as JSON objects instead of lines.

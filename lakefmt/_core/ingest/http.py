@@ -1,6 +1,7 @@
 """JSON that a server gives over HTTP as a source: its pages, and the rows whose field has grown since the last round (effects).
 
-A round has all pages: a server gives them in an order of its own, so that no page but the last says that everything before it came. What is
+A round has all pages: a server gives them in an order of its own, so that no page but the last says that everything before it came. Where the
+rows come in the order of the field, a round may end behind any page, and the next one asks from the value before the last one on. What is
 updated without a larger value, and what is deleted, is not seen; a row that comes again with the largest value is told from others by its digest.
 """
 
@@ -10,6 +11,7 @@ import base64
 import hashlib
 import http.client
 import json
+import logging
 import math
 import os
 import re
@@ -35,6 +37,8 @@ from lakefmt.errors import CorruptFile, InvalidInputError, SourceRefused, Source
 
 __all__ = ["HttpOptions", "HttpSource", "open_http_source"]
 
+_log = logging.getLogger("lakefmt.ingest")
+
 _PREFIX: Final = "http."
 _MEMORY: Final = 32 << 20
 _LONGEST_PAUSE: Final = 60.0
@@ -46,6 +50,7 @@ _MOST_REMEMBERED: Final = 100_000
 _VALUE: Final = "value"
 _SEEN: Final = "seen"
 _BAD: Final = "bad"
+_FROM: Final = "from"
 _PAGES: Final = ("none", "link", "cursor", "number")
 _DIGITS: Final = re.compile(r"[0-9]{1,18}")
 _DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
@@ -69,6 +74,7 @@ class HttpOptions:
         column: the field of rows that grows; None: every round has all rows.
         parameter: of the URL, for the largest value so far; None: the server is not told.
         start: the first value of the parameter.
+        order: of the rows: ``"ascending"``, by `column`, or ``"any"``.
         nulls: what becomes of rows without a value in `column`: ``"error"`` or ``"skip"``.
         pages: how they follow each other: ``"link"``, the header ``Link`` with ``rel="next"``; ``"cursor"``, a field of the answer;
             ``"number"``; ``"none"``.
@@ -87,6 +93,7 @@ class HttpOptions:
     column: str | None = None
     parameter: str | None = None
     start: str | None = None
+    order: str = "any"
     nulls: str = "error"
     pages: str = "link"
     cursor: str = ""
@@ -141,6 +148,7 @@ class HttpSource:
         self._opener = urllib.request.build_opener(_NoRedirect())
         self.table_schema: pa.Schema | None = None
         self._round: _HttpRound | None = None
+        self._warned = False
 
     @property
     def name(self) -> str:
@@ -158,11 +166,11 @@ class HttpSource:
             self._round = None
 
     def plan(self, after: Checkpoint | None, limit: int | None) -> _HttpRound | None:
-        """Read all pages, and choose the rows that are new.
+        """Read the pages, and choose the rows that are new.
 
         Args:
             after: of the newest commit that has one; None: all rows are new.
-            limit: without meaning here.
+            limit: so many rows end a round behind their page, if rows come in the order of the field; else it has all pages.
 
         Raises:
             SourceUnavailable: the server does not answer, after all attempts.
@@ -173,8 +181,15 @@ class HttpSource:
             check_source(after, self._identity)
         self.close()
         found = self._round = _HttpRound(self._name, self._identity, self._options, _Place.of(after, self._options))
-        for page in self._pages(found.place.value):
+        ends_early = limit is not None and self._options.order == "ascending"
+        if limit is not None and not ends_early and not self._warned:
+            self._warned = True
+            _log.warning("%s: a round has all pages, however many rows: http.order=ascending bounds it", self._name)
+        for page in self._pages(found.place.asked):
             found.take(page, self.table_schema)
+            if ends_early and limit is not None and found.num_rows >= limit:
+                found.end_early()
+                break
         return found if found.has_news() else None
 
     # --- pages ------------------------------------------------------------------------------------------------------------
@@ -416,12 +431,14 @@ class _Place(NamedTuple):
         seen: the digests of rows that had it; None: not known, all of them are new.
         text: of the checkpoint.
         bad: the digests of what was no row.
+        asked: the value that the next request has.
     """
 
     value: Any = None
     seen: frozenset[bytes] | None = None
     text: str = ""
     bad: frozenset[bytes] = frozenset()
+    asked: Any = None
 
     @classmethod
     def of(cls, after: Checkpoint | None, options: HttpOptions) -> _Place:
@@ -438,11 +455,13 @@ class _Place(NamedTuple):
             if options.column is None:
                 return cls(text=after.text, bad=bad)
             if stated is None or seen is None:
-                return cls(int(after.text) if after.text.lstrip("-").isdigit() else after.text)
-            value = json.loads(stated)
-            if value is not None:
-                _order(value)
-            return cls(value, _digests(seen), after.text, bad)
+                text_value = int(after.text) if after.text.lstrip("-").isdigit() else after.text
+                return cls(text_value, asked=text_value)
+            value, asked = json.loads(stated), json.loads(after.details.get(_FROM, stated))
+            for each in (value, asked):
+                if each is not None:
+                    _order(each)
+            return cls(value, _digests(seen), after.text, bad, asked)
         except (ValueError, SourceRefused):
             raise CorruptFile(
                 "what a checkpoint says of a URL is damaged: begin with a checkpoint of your own"
@@ -495,6 +514,19 @@ class _HttpRound:
         #: How often a row came that has the largest value, and one that has the value of the last round.
         self._counts, self._taken = dict[bytes, int](), dict[bytes, int]()
         self._bad = set[bytes]()
+        #: The value before the largest one, and what the next request has; None of the last: the largest one.
+        self._value_before = place.asked
+        self._asks_from: tuple[Any] | None = None
+        self._last: tuple[str, Any] | None = None
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows are new."""
+        return self._rows.num_rows
+
+    def end_early(self) -> None:
+        """Take no more pages: the next round asks from the value before the last one on, of which there may be more rows."""
+        self._asks_from = (self._value_before,)
 
     def close(self) -> None:
         """Let go of the rows."""
@@ -534,10 +566,18 @@ class _HttpRound:
             raise SourceRefused(
                 f"{self._name}: {shown(value)} and {shown(self._largest)} of {self._options.column!r} cannot be compared"
             )
+        if self._options.order == "ascending":
+            if self._last is not None and order < self._last:
+                raise SourceRefused(
+                    f"{self._name}: {shown(value)} of {self._options.column!r} comes behind a larger value: the rows are in another order "
+                    "than http.order says"
+                )
+            self._last = order
         if taken is not None and order < taken:
             return False
         is_new = order != taken or _digest(row, self._taken) not in (self.place.seen or ())
         if self._order is None or order > self._order:
+            self._value_before = self._largest if self._order is not None else self._value_before
             self._largest, self._order = value, order
             self._seen.clear()
             self._counts.clear()
@@ -563,6 +603,8 @@ class _HttpRound:
         if self._options.column is None:
             return Checkpoint(f"http-{self._digest.hexdigest()}", details)
         value = {_VALUE: json.dumps(self._largest), _SEEN: _joined(self._seen)}
+        if self._asks_from is not None:
+            value[_FROM] = json.dumps(self._asks_from[0])
         return Checkpoint("" if self._largest is None else str(self._largest), {**value, **details})
 
     @property
@@ -626,6 +668,7 @@ _READERS: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
     "column": ("column", str),
     "parameter": ("parameter", str),
     "start": ("start", str),
+    "order": ("order", _choice("any", "ascending")),
     "nulls": ("nulls", _choice("error", "skip")),
     "pages": ("pages", _choice(*_PAGES)),
     "cursor": ("cursor", str),
@@ -668,8 +711,8 @@ def parse_http_options(options: Mapping[str, str]) -> HttpOptions:
     found = HttpOptions(**values, headers=headers, query=query)
     if found.pages == "cursor" and not found.cursor:
         raise UnknownSetting("http.pages=cursor needs http.cursor, the field of the answer that has it")
-    if found.column is None and (found.parameter or found.start):
-        raise UnknownSetting("http.parameter and http.start need http.column, the field of rows that grows")
+    if found.column is None and (found.parameter or found.start or found.order != "any"):
+        raise UnknownSetting("http.parameter, http.start and http.order need http.column, the field of rows that grows")
     return found
 
 

@@ -17,7 +17,7 @@ from lakefmt._core.arguments import shown
 from lakefmt._core.data_classes import dataclass
 from lakefmt.errors import InvalidInputError, UnknownSetting
 
-__all__ = ["Layer", "TableJob", "resolve_table_job", "table_layers"]
+__all__ = ["Layer", "TableJob", "is_number", "resolve_table_job", "table_layers"]
 
 #: Where settings come from, and what they are, by name.
 Layer = tuple[str, Mapping[str, object]]
@@ -131,10 +131,12 @@ class TableJob:
             if getattr(self, name) not in choices
         ]
         wrong += [
-            f"{name} is a number of at least {least}, not {shown(value)}"
+            f"{name} is a number of at least {least}{f', and at most {_MOST[name]:.0f}' if name in _MOST else ''}, not {shown(value)}"
             for name, least in _LEAST.items()
-            if (value := getattr(self, name)) is not None and not _is_number(value, least)
+            if (value := getattr(self, name)) is not None and not is_number(value, least, _MOST.get(name, 1 << 63))
         ]
+        if len(self.delimiter) != 1 or not self.delimiter.isascii() or self.delimiter in '"\r\n\0':
+            wrong.append(f"delimiter is one character of ASCII, not {shown(self.delimiter)}")
         if not self.header and not self.columns:
             wrong.append("CSV without a header needs columns")
         if (self.on_check_failed == "quarantine" or self.on_schema_change == "quarantine") and self.errors is None:
@@ -168,8 +170,13 @@ _LEAST: Final[Mapping[str, float]] = {
 }
 
 
-def _is_number(value: object, least: float) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value >= least
+#: Seconds, rows and bytes; more are a mistake.
+_MOST: Final[Mapping[str, float]] = {"min_age": 1e9, "late_window": 1e9}
+
+
+def is_number(value: object, least: float, most: float) -> bool:
+    """Return whether a value is a number within bounds."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most
 
 
 # ------------------------------------------------------------------------------------------------------------ Hudi's names
@@ -270,8 +277,8 @@ def resolve_table_job(layers: Sequence[Layer]) -> tuple[TableJob, tuple[str, ...
             if value is None:
                 continue  # nothing is said
             known = _known_name(name)
-            if known in gathered and isinstance(value, Mapping):
-                gathered[known].update({str(key): each for key, each in value.items()})
+            if known in gathered:
+                gathered[known].update(_parsed_mapping(known, value))
                 origins[known] = origin
             elif known == "source_class":
                 values |= _of_class(str(value))
@@ -411,6 +418,10 @@ _INTEGERS: Final = frozenset(
     }
 )
 _NUMBERS: Final = frozenset({"min_age", "late_window", "max_error_ratio"})
+_CHECKPOINTS: Final = frozenset({"checkpoint", "ignore_checkpoint"})
+_TEXTS: Final = (_FIELDS | _EXTRA) - _LISTS - _FLAGS - _INTEGERS - _NUMBERS - {
+    "source", "settings", "properties", "source_options", "checks",
+}  # fmt: skip
 #: Lists whose items may have commas.
 _WHOLE: Final = frozenset({"transformers", "nulls", "hooks"})
 #: Hudi's defaults mean that there is no limit.
@@ -443,7 +454,31 @@ def _parsed(name: str, value: object) -> object:
         return str(value).lower().removesuffix("_index")
     if name == "table_type":
         return {"copy_on_write": "cow", "merge_on_read": "mor"}.get(str(value).lower(), str(value).lower())
+    if name in _TEXTS and not isinstance(value, str):
+        if name not in _CHECKPOINTS or isinstance(value, bool) or not isinstance(value, int):
+            raise UnknownSetting(f"{name}={shown(value)} is not valid: it is a text")
+        return str(value)  # a time of files, without quotes in TOML
+    if name == "source" and isinstance(value, int | float | Mapping):
+        raise UnknownSetting(f"source={shown(value)} is not valid: it is a path, a URL, a topic, or rows")
     return value
+
+
+def _parsed_mapping(name: str, value: object) -> dict[str, Any]:
+    """Return the values of a field that has some by their names.
+
+    Raises:
+        UnknownSetting: they have no meaning.
+    """
+    if not isinstance(value, Mapping):
+        raise UnknownSetting(f"{name}={shown(value)} is not valid: it has values by their names")
+    if name == "settings":
+        return {str(key): each for key, each in value.items()}
+    parsed = dict[str, Any]()
+    for key, each in value.items():
+        if not isinstance(each, str) and (name == "checks" or not isinstance(each, bool | int | float)):
+            raise UnknownSetting(f"{name}: {shown(key)}={shown(each)} is not valid: it is a text")
+        parsed[str(key)] = str(each).lower() if isinstance(each, bool) else str(each)
+    return parsed
 
 
 def _fail() -> tuple[str, ...]:

@@ -18,18 +18,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import partial
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
-from lakefmt._core.arguments import Raised, error_text, run_foreign
+from lakefmt._core.arguments import Raised, error_text, run_foreign, shown
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.ingest.api import Checkpoint, HearsOfCommits, KnowsTableSchema, Round, Source, StoresInstants
 from lakefmt._core.ingest.checkpoints import CheckpointCommit, StoredCheckpoint, checkpoint_entries, resume_point
 from lakefmt._core.ingest.functions import load_function
 from lakefmt._core.ingest.open import jobs_of_topics, open_source
-from lakefmt._core.ingest.options import Layer, TableJob, resolve_table_job, table_layers
-from lakefmt._core.ingest.sink import JobSink, RoundBatch
+from lakefmt._core.ingest.options import Layer, TableJob, is_number, resolve_table_job, table_layers
+from lakefmt._core.ingest.sink import JobSink, RoundBatch, check_conditions
 from lakefmt._core.ingest.transforms import Part, Transform, open_transforms
 from lakefmt._core.storage.redaction import printable_url
 from lakefmt._core.storage.time_source import SystemTimeSource, TimeSource
@@ -58,6 +58,8 @@ __all__ = [
 _log = logging.getLogger("lakefmt.ingest")
 
 _LONGEST_PAUSE: Final = 60.0
+#: What a thread can wait for.
+_LONGEST_INTERVAL: Final = min(1e9, threading.TIMEOUT_MAX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +210,8 @@ class _TableRounds:
         self.job, self._storage_options, self._engine = job, storage_options, engine
         self._clock, self._time, self.notes = clock, time_source, notes
         self.sink = JobSink(job, storage_options)
+        if engine is None:
+            check_conditions(job.checks)
         self._source: Source | None = None
         self._transforms: tuple[Transform, ...] = (
             () if engine is not None else open_transforms(job.transformers, job.memory_bytes)
@@ -415,7 +419,9 @@ class Ingester:
     ) -> None:
         if not jobs:
             raise InvalidInputError("there is no table to ingest into")
-        if interval < 0 or attempts < 0 or retry_interval < 0:
+        if not is_number(interval, 0, _LONGEST_INTERVAL):
+            raise InvalidInputError(f"interval is a number of seconds from 0 on, not {shown(interval)}")
+        if attempts < 0 or retry_interval < 0:
             raise InvalidInputError("intervals and attempts are not negative")
         names = [job.table.rstrip("/") for job in jobs]
         if len(set(names)) < len(names):
@@ -502,7 +508,8 @@ class Ingester:
                 )
                 self._report()
                 if not self._may_try_again(table, error, mode):
-                    _log.error("%s: %s", table.progress.name, error)
+                    if len(self._tables) > 1:  # the error of the only table is raised
+                        _log.error("%s: %s", table.progress.name, error)
                     return error
                 continue
             self._report()
@@ -591,9 +598,7 @@ def _ingester(
 ) -> Ingester:
     origin = "config" if isinstance(config, Mapping) else str(config)
     loaded = dict(config) if isinstance(config, Mapping) else load_config(config)
-    interval = loaded.pop("interval", 10.0)
-    if not isinstance(interval, int | float):
-        raise InvalidInputError("interval is a number of seconds")
+    interval: Any = loaded.pop("interval", 10.0)
     jobs = resolve_jobs(table_layers(loaded, origin))
     return Ingester(
         [job for job, _ in jobs],

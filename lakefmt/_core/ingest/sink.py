@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import closing
+from functools import partial
 from time import perf_counter
 from typing import Any, Final
 
@@ -20,6 +22,7 @@ import pyarrow.compute as pc
 from lakefmt._core.arguments import foreign, shown
 from lakefmt._core.arrays import one_array
 from lakefmt._core.cdc.events import RowKind
+from lakefmt._core.config.settings import resolve_settings
 from lakefmt._core.create_and_write import check_agreement
 from lakefmt._core.filegroups.stored_keys import stored_key_spec
 from lakefmt._core.filegroups.table_client import TableAt
@@ -28,8 +31,8 @@ from lakefmt._core.ingest.checkpoints import CheckpointCommit, CheckpointFinder,
 from lakefmt._core.ingest.functions import load_function
 from lakefmt._core.ingest.options import TableJob
 from lakefmt._core.ingest.rows import RoundRows, without_null_types
-from lakefmt._core.ingest.transforms import GOING
-from lakefmt._core.keys import build_record_keys
+from lakefmt._core.ingest.transforms import GOING, LEFT_OUT
+from lakefmt._core.keys import KeySpec, build_record_keys
 from lakefmt._core.producers.stream.committing import KeyedCommit, commit_options, has_record_keys, key_scope
 from lakefmt._core.read.filters import columns_of_sql, keep_rows, parse_filter
 from lakefmt._core.read.snapshot import Snapshot, planned_clusterings, rows_of_keys
@@ -38,12 +41,16 @@ from lakefmt._core.schema.evolve import evolve
 from lakefmt._core.segments.codec import OPERATOR
 from lakefmt._core.segments.names import RowOperator
 from lakefmt._core.segments.resolve import number_keys, placed_rows, previous_rows
+from lakefmt._core.storage.redaction import printable_url
 from lakefmt._core.table import Table, create_table, open_table
 from lakefmt._core.timeline.instant import Action
 from lakefmt._core.values import RECORD_KEY, CommitResult, WriteOperation
 from lakefmt._core.write.commit.retry import retried
 from lakefmt._core.write.context import CommitEntries, WriteRequest
+from lakefmt._core.write.grouped_rows import parts_by_key
+from lakefmt._core.write.ingest import KeyedBatch, in_no_partition
 from lakefmt.errors import (
+    InvalidFilter,
     InvalidInputError,
     RowsRejected,
     SchemaMismatch,
@@ -51,7 +58,7 @@ from lakefmt.errors import (
     TableNotFound,
 )
 
-__all__ = ["KIND", "JobSink", "RoundBatch", "without_kind", "write_kinds"]
+__all__ = ["KIND", "JobSink", "RoundBatch", "check_conditions", "without_kind", "write_kinds"]
 
 _log = logging.getLogger("lakefmt.ingest")
 
@@ -68,6 +75,23 @@ _ERRORS: Final = pa.schema(
 )
 
 Mask = npt.NDArray[np.bool_]
+
+
+def check_conditions(checks: Mapping[str, str]) -> None:
+    """Check that conditions can be read, whatever types their columns have.
+
+    Args:
+        checks: SQL conditions by their names.
+
+    Raises:
+        InvalidInputError: one is no condition, or has what is not supported.
+    """
+    for name, condition in checks.items():
+        columns = pa.schema([(each, pa.null()) for each in columns_of_sql(condition)])
+        try:
+            parse_filter(condition, columns)
+        except InvalidFilter as error:
+            raise InvalidInputError(f"check {name!r}: {error}") from None
 
 
 class RoundBatch:
@@ -144,6 +168,8 @@ class RoundBatch:
         """
         if not len(rows.schema):
             return
+        if kinds is not None and (kinds == LEFT_OUT).any():
+            rows, kinds = self._without_strangers(rows, kinds)
         if kinds is not None and self._appends and not (kinds == RowKind.DELETE.value).any():
             rows, kinds = rows.filter(pa.array(kinds != RowKind.UPDATE_BEFORE.value)), None
         keep, reasons = self._judged(rows, kinds)
@@ -161,6 +187,17 @@ class RoundBatch:
         batches = fitted.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], fitted.schema)]
         for batch in batches:
             self.rows.add(batch)
+
+    def _without_strangers(
+        self, rows: pa.RecordBatch, kinds: npt.NDArray[np.int8]
+    ) -> tuple[pa.RecordBatch, npt.NDArray[np.int8]]:
+        """Return rows without those of which a condition let nothing through, and whose key is stored nowhere."""
+        keep = np.ones(rows.num_rows, bool)
+        for name in self._job.key:
+            if name in rows.schema.names:
+                keep &= rows.column(name).is_valid().to_numpy(zero_copy_only=False)
+        keep = (kinds != LEFT_OUT) | (keep & (not self._appends))
+        return rows.filter(pa.array(keep)), kinds[keep]
 
     def _judged(self, rows: pa.RecordBatch, kinds: npt.NDArray[np.int8] | None) -> tuple[Mask, dict[int, str]]:
         """Return which rows can be written, and for the others why not; what a check says of a row that goes does not matter."""
@@ -241,7 +278,8 @@ class RoundBatch:
         except SchemaMismatch as error:
             if job.errors is None or job.on_schema_change == "stop":
                 advice = f" ({_ERRORS_GO_ON})" if job.errors is None and job.on_schema_change != "stop" else ""
-                error.args = (f"{self.source}: {error}{advice}", *error.args[1:])
+                where = printable_url(job.table)
+                error.args = (f"{where}: {error}, where the rows of {self.source} go{advice}", *error.args[1:])
                 raise
             self.reject(rows, [str(error)] * rows.num_rows)
             return None
@@ -500,15 +538,15 @@ KIND: Final = "_lakefmt_ingest_kind"
 #: The operator of each kind, by its code. A row before an update is deleted unless its key comes again.
 _OPERATORS: Final = np.array(
     [
-        RowOperator.DELETE_IGNORE.value if kind in (RowKind.UPDATE_BEFORE, RowKind.DELETE) else RowOperator.UPSERT.value
-        for kind in sorted(RowKind, key=lambda each: each.value)
+        RowOperator.DELETE_IGNORE.value if code in GOING else RowOperator.UPSERT.value
+        for code in range(max(*GOING, *(kind.value for kind in RowKind)) + 1)
     ],
     np.int8,
 )
 
 
 def write_kinds(table: Table, rows: RoundRows, schema: pa.Schema, entries: CommitEntries) -> CommitResult:
-    """Commit the rows of a round by their kinds; they are held in memory.
+    """Commit the rows of a round by their kinds; many of them are put in the order of their keys on the disk, and written by parts.
 
     Args:
         table: that is written.
@@ -528,32 +566,45 @@ def write_kinds(table: Table, rows: RoundRows, schema: pa.Schema, entries: Commi
     _widen(table, schema)
     started = perf_counter()
     with_kinds = schema.append(pa.field(KIND, pa.int8()))
-    whole = pa.concat_tables([*rows.tables(with_kinds), with_kinds.empty_table()])
-    kinds = whole[KIND].fill_null(RowKind.UPDATE_AFTER.value).to_numpy()
-    given = whole.drop_columns([KIND])
-    # A row without a kind is a plain upsert: it says nothing of a row before it.
-    is_update = (kinds == RowKind.UPDATE_AFTER.value) & whole[KIND].is_valid().to_numpy()
     request = WriteRequest(WriteOperation.UPSERT, dict(client.options), entries=entries)
 
+    def parts(table_at: TableAt) -> Generator[pa.Table]:
+        settings = resolve_settings(client.options, None, table_at.config.properties)
+        memory = settings.integer("lakefmt.write.window.bytes")
+        keyed = partial(_keyed, stored_key_spec(table_at))
+        with closing(parts_by_key(keyed, rows.tables(with_kinds), memory, across_partitions=True)) as ordered:
+            for part in ordered:
+                yield _placed(table_at, part.drop_columns([RECORD_KEY]))
+
     def attempt() -> CommitResult | None:
+        if rows.are_many:
+            return KeyedCommit(client).upsert_parts(request, client.at(client.load()).schema(), parts)
         state = client.load()
-        placed = _placed(client.at(state), given, kinds, is_update)
-        return KeyedCommit(client).upsert(request, state, client.at(state).schema(), placed)
+        whole = pa.concat_tables([*rows.tables(with_kinds), with_kinds.empty_table()])
+        return KeyedCommit(client).upsert(request, state, client.at(state).schema(), _placed(client.at(state), whole))
 
     return table._finished(retried(client, request, attempt), request, None, perf_counter() - started)
 
 
-def _placed(table_at: TableAt, rows: pa.Table, kinds: npt.NDArray[np.int8], is_update: Mask) -> pa.Table:
+def _keyed(spec: KeySpec, rows: pa.Table) -> KeyedBatch:
+    """Return rows with their record keys; rows of a key stay together in whatever partition they are."""
+    if RECORD_KEY not in rows.column_names:
+        rows = rows.append_column(RECORD_KEY, one_array(build_record_keys(spec, rows)))
+    return KeyedBatch(rows, one_array(rows.column(RECORD_KEY)), in_no_partition(rows.num_rows))
+
+
+def _placed(table_at: TableAt, whole: pa.Table) -> pa.Table:
     """Return rows with their operators; where a row went whose partition its source did not tell, it goes there.
 
     A deletion may have its key alone, and an update may come without the row before it: that row may be in another partition.
 
     Args:
         table_at: the table, at one moment.
-        rows: of the round.
-        kinds: of the rows.
-        is_update: which of them change a row of their key.
+        whole: rows of the round with their kinds; all of each of their keys.
     """
+    kinds, rows = whole[KIND].fill_null(RowKind.UPDATE_AFTER.value).to_numpy(), whole.drop_columns([KIND])
+    # A row without a kind is a plain upsert: it says nothing of a row before it.
+    is_update = (kinds == RowKind.UPDATE_AFTER.value) & whole[KIND].is_valid().to_numpy()
     spec = stored_key_spec(table_at)
     names = [each.name for each in spec.partition_fields if each.name not in spec.record_key_fields]
     operators = _OPERATORS[kinds]
@@ -561,7 +612,7 @@ def _placed(table_at: TableAt, rows: pa.Table, kinds: npt.NDArray[np.int8], is_u
         return rows.append_column(OPERATOR, pa.array(operators, pa.int8()))
     keys = one_array(build_record_keys(spec, rows))
     gone = operators == RowOperator.DELETE_IGNORE.value
-    unknown = np.zeros(len(kinds), bool)
+    unknown = kinds == LEFT_OUT
     for name in names:
         unknown |= rows.column(name).is_null().to_numpy()
     previous = previous_rows(number_keys(keys)[0])

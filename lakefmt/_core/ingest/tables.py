@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, closing
 from typing import Final
 
 import numpy as np
@@ -14,8 +15,11 @@ from lakefmt._core.data_classes import replace
 from lakefmt._core.filegroups.table_client import TableAt
 from lakefmt._core.ingest.api import Checkpoint, SourceBatch
 from lakefmt._core.ingest.checkpoints import SOURCE, check_kind, check_source
+from lakefmt._core.ingest.rows import RoundRows
+from lakefmt._core.read.changes import plan_changes_read, read_planned_changes
 from lakefmt._core.read.incremental import select_commits, visible_at_end
 from lakefmt._core.read.snapshot import Snapshot, planned_clusterings
+from lakefmt._core.read.splits import changes_of_split, pack_changes
 from lakefmt._core.table import Table, open_table
 from lakefmt._core.timeline.instant import Action, Instant
 from lakefmt._core.values import TableVersion
@@ -41,9 +45,11 @@ _IMAGES: Final = (
     ("i", "after", RowKind.INSERT),
     ("u", "after", RowKind.UPDATE_AFTER),
 )
-
-
-#: Changed rows of a round, which is held in memory; one commit is never parted.
+#: Rows that are there after a commit.
+_COMING: Final = (RowKind.INSERT, RowKind.UPDATE_AFTER)
+#: Bytes of files whose changes are read at a time.
+_PART_BYTES: Final = 32 << 20
+#: Changed rows of a round; one commit is never parted.
 _MOST_ROWS: Final = 1_000_000
 
 
@@ -90,7 +96,7 @@ class _TableRound:
         begin = self._start
         for end in dict.fromkeys(each.order_time for each in self._commits):
             try:
-                changes = self._table.changes(begin, end)
+                yield from _rows_of_commit(self._changes(begin, end))
             except SnapshotExpired as error:
                 if self._falls_back:
                     yield from self._all_rows()
@@ -99,8 +105,14 @@ class _TableRound:
                     f"{self._table.client.store.url}: what came behind {begin} was cleaned away ({error}); begin anew with "
                     f"--ignore-checkpoint (deletes of that time are not seen), or always then, with {_FALLS_BACK}=true"
                 ) from error
-            yield from _rows_of_commit(changes)
             begin = end
+
+    def _changes(self, begin: str, end: str) -> Iterator[pa.Table]:
+        """Yield the changes of a commit, those of some file groups at a time."""
+        client = self._table.client
+        plan = plan_changes_read(client.at(client.load()), begin, end)
+        for split in pack_changes(plan, _PART_BYTES):
+            yield read_planned_changes(client, changes_of_split(plan, split))
 
     def _all_rows(self) -> Iterator[SourceBatch]:
         # Up to the checkpoint: not by requested times, of which one before it may be larger than that of the last commit.
@@ -111,19 +123,32 @@ class _TableRound:
             yield SourceBatch(batch)
 
 
-def _rows_of_commit(changes: pa.Table) -> Iterator[SourceBatch]:
-    """Yield what a commit changed: first the rows that are no longer, then those that are.
+def _rows_of_commit(parts: Iterable[pa.Table]) -> Iterator[SourceBatch]:
+    """Yield what a commit changed: first the rows that are no longer, then those that are, which wait in a temporary file.
 
     A key that moves to another file is deleted and inserted by one commit, in any order. The row before an update is deleted, too: in the
     table that follows it may lie in another partition, and a query may let only one of both through.
     """
-    for op, image, kind in _IMAGES:
-        mask = pc.and_(pc.equal(changes["op"], op), pc.is_valid(changes[image]))
-        part = changes.filter(mask).select([image]).combine_chunks()
-        for batch in part.to_batches(max_chunksize=65_536):
-            rows = pa.RecordBatch.from_struct_array(batch.column(0))
-            # One kind a batch: SQL is run over rows of one kind at a time.
-            yield SourceBatch(rows, None if kind is RowKind.INSERT else np.full(rows.num_rows, kind.value, np.int8))
+    with ExitStack() as stack:
+        waiting = {kind: stack.enter_context(closing(RoundRows(_PART_BYTES))) for kind in _COMING}
+        for changes in parts:
+            for op, image, kind in _IMAGES:
+                mask = pc.and_(pc.equal(changes["op"], op), pc.is_valid(changes[image]))
+                part = changes.filter(mask).select([image]).combine_chunks()
+                for batch in part.to_batches(max_chunksize=65_536):
+                    rows = pa.RecordBatch.from_struct_array(batch.column(0))
+                    if kind in waiting:
+                        waiting[kind].add(rows)
+                    else:
+                        yield _batch_of_kind(rows, kind)
+        for kind, rows_of_kind in waiting.items():
+            for rows in rows_of_kind.batches():
+                yield _batch_of_kind(rows, kind)
+
+
+def _batch_of_kind(rows: pa.RecordBatch, kind: RowKind) -> SourceBatch:
+    """Return rows of one kind: SQL is run over rows of one kind at a time."""
+    return SourceBatch(rows, None if kind is RowKind.INSERT else np.full(rows.num_rows, kind.value, np.int8))
 
 
 def _newest_restore(table_at: TableAt) -> str | None:

@@ -21,7 +21,7 @@ from lakefmt._core.schema.types import struct_fields
 from lakefmt._core.sorting.external_sort import spilling
 from lakefmt.errors import InvalidInputError, SchemaMismatch, UnsupportedFeature
 
-__all__ = ["GOING", "Part", "Transform", "open_transforms"]
+__all__ = ["GOING", "LEFT_OUT", "Part", "Transform", "open_transforms"]
 
 Kinds = npt.NDArray[np.int8] | None
 
@@ -29,12 +29,17 @@ Kinds = npt.NDArray[np.int8] | None
 _SOURCE: Final = re.compile(r"<SRC>", re.IGNORECASE)
 _VIEW: Final = "lakefmt_source"
 _KIND: Final = "_lakefmt_row_kind"
+_ROW: Final = "_lakefmt_row"
+#: Functions over which DuckDB has no ``TRY``.
+_VOLATILE: Final = re.compile(r"\b(error|rand|random|\w*uuid\w*|nextval|setseed)\s*\(", re.IGNORECASE)
 _MOST_SQL_BYTES: Final = 1 << 20
 _RESULT_ROWS: Final = 65_536
 
 
+#: The kind of a new row that a condition leaves out: what its key had before goes, in whatever partition it is.
+LEFT_OUT: Final = 4
 #: Kinds of rows that are no longer.
-GOING: Final = (RowKind.UPDATE_BEFORE.value, RowKind.DELETE.value)
+GOING: Final = (RowKind.UPDATE_BEFORE.value, RowKind.DELETE.value, LEFT_OUT)
 
 #: Rows, and the kind of each where there are kinds.
 Part = tuple[pa.RecordBatch, Kinds]
@@ -90,7 +95,9 @@ class _Sql:
             raise UnsupportedFeature("SQL over rows needs lakefmt[ingest]: install it with pip") from None
         self._duckdb, self._memory = duckdb, memory_bytes
         self._text = _SOURCE.sub(_VIEW, sql.strip().rstrip(";"))
+        foreign(lambda: duckdb.extract_statements(self._text), "the SQL of a transformer cannot be read")
         self._text_of_gone = _with_unknown(self._text)
+        self._parts_of_new = _parted(self._text, has_try=_has_try(duckdb.__version__))
 
     def __call__(self, parts: Iterable[Part]) -> Iterator[Part]:
         with closing(RoundRows(self._memory)) as plain:
@@ -102,10 +109,27 @@ class _Sql:
                         yield from ((made, None) for made in self._asked_of_all(plain))
                         plain.clear()
                     for kind, part in _by_kind(pa.Table.from_batches([rows]), kinds):
-                        for made in self._asked(part, self._text_of_gone if kind in GOING else self._text):
-                            yield made, np.full(made.num_rows, kind, np.int8)
+                        yield from self._asked_of_kind(part, kind)
             if plain.schemas:
                 yield from ((made, None) for made in self._asked_of_all(plain))
+
+    def _asked_of_kind(self, rows: pa.Table, kind: int) -> Iterator[Part]:
+        """Yield what the query makes of rows of one kind; new rows that its condition leaves out go from the table."""
+        if self._parts_of_new is None or kind in GOING[:2]:
+            for made in self._asked(rows, self._text_of_gone if kind in GOING else self._text):
+                yield made, np.full(made.num_rows, kind, np.int8)
+            return
+        passing, left_out = self._parts_of_new
+        numbered = rows.append_column(_ROW, pa.array(np.arange(rows.num_rows)))
+        queries = [(LEFT_OUT, left_out)] if kind == LEFT_OUT else [(kind, passing), (LEFT_OUT, left_out)]
+        results = [
+            pa.Table.from_batches([made]).append_column(_KIND, pa.array(np.full(made.num_rows, code, np.int8)))
+            for code, sql in queries
+            for made in self._asked(numbered, sql if kind != LEFT_OUT else f"{left_out} OR TRUE")
+        ]
+        both = pa.concat_tables(results, promote_options="permissive").sort_by(_ROW)
+        made = _one_batch(both.drop_columns([_ROW, _KIND]))
+        yield made, both[_KIND].to_numpy().astype(np.int8)
 
     def _asked_of_all(self, rows: RoundRows) -> Iterator[pa.RecordBatch]:
         """Yield what the query makes of all rows; many of them are scanned in a temporary file, as often as it asks."""
@@ -160,6 +184,63 @@ def _with_unknown(sql: str) -> str:
     condition = exp.Not(this=exp.Is(this=exp.Paren(this=where.this), expression=exp.Boolean(this=False)))
     tree.set("where", exp.Where(this=condition))
     return tree.sql(dialect="duckdb")
+
+
+def _has_try(version: str) -> bool:
+    """Return whether a release of DuckDB knows ``TRY``."""
+    return tuple(map(int, re.findall(r"\d+", version)[:2])) >= (1, 3)
+
+
+def _parted(sql: str, *, has_try: bool = True) -> tuple[str, str] | None:
+    """Return a query with the number of each row, and the same for the rows that its condition leaves out; None: it has none.
+
+    What is computed of a row that is left out may fail, and is null then (DuckDB 1.3). Only a query whose rows each come of one row is parted.
+
+    Example:
+        >>> _parted("SELECT id, n + 1 AS n FROM t WHERE n > 0")[1]
+        'SELECT id, TRY(n + 1) AS n, _lakefmt_row FROM t WHERE NOT (n > 0) IS TRUE'
+        >>> _parted("SELECT id FROM t") is None
+        True
+    """
+    import sqlglot  # part of few jobs
+    from sqlglot import errors, exp
+
+    try:
+        tree = sqlglot.parse_one(sql, dialect="duckdb")
+    except (errors.ParseError, errors.TokenError, RecursionError):
+        return None
+    where = tree.args.get("where")
+    others = (exp.AggFunc, exp.Window, exp.Subquery, exp.Join, exp.Lateral, exp.Unnest, exp.Union, exp.CTE)
+    if not isinstance(tree, exp.Select) or where is None or len(list(tree.find_all(exp.Select))) > 1:
+        return None
+    changed_by = ("distinct", "group", "limit", "offset", "order", "qualify", "having")
+    if any(tree.args.get(each) for each in changed_by) or tree.find(*others):
+        return None
+    passing, left_out = tree.copy(), tree.copy()
+    has_star = any(isinstance(each, exp.Star) or each.find(exp.Star) for each in tree.expressions)
+    number = [] if has_star else [exp.column(_ROW)]
+    passing.set("expressions", [*passing.expressions, *number])
+    left_out.set(
+        "expressions",
+        [*(_tried(each) if has_try else each for each in left_out.expressions), *(each.copy() for each in number)],
+    )
+    is_true = exp.Is(this=exp.Paren(this=where.this.copy()), expression=exp.Boolean(this=True))
+    left_out.set("where", exp.Where(this=exp.Not(this=is_true)))
+    return passing.sql(dialect="duckdb"), left_out.sql(dialect="duckdb")
+
+
+def _tried(tree: Any) -> Any:
+    """Return an expression that is null where it fails; columns do not."""
+    from sqlglot import exp
+
+    if isinstance(tree, exp.Column | exp.Star) or _VOLATILE.search(tree.sql("duckdb")):
+        return tree
+    if isinstance(tree, exp.Alias):
+        value = tree.this if isinstance(tree.this, exp.Column) else exp.Anonymous(this="TRY", expressions=[tree.this])
+        return exp.Alias(this=value, alias=tree.args["alias"])
+    return exp.Alias(
+        this=exp.Anonymous(this="TRY", expressions=[tree]), alias=exp.to_identifier(tree.sql("duckdb"), quoted=True)
+    )
 
 
 def _reader(result: Any) -> pa.RecordBatchReader:

@@ -345,7 +345,7 @@ class LoadTable:
         request = replace(request, columns=table_at.internal_schema() or "", partial=False)
         if isinstance(rows, pa.Table):
             return commit.upsert(request, state, schema, rows)
-        return commit.upsert_stream(request, state, schema, rows, max(self.window_bytes, _LEAST_SORT_BYTES))
+        return commit.upsert_stream(request, schema, rows, max(self.window_bytes, _LEAST_SORT_BYTES))
 
     def _has_to_be_completed(self, table_at: TableAt, load: TableLoad, tables: Iterable[pa.Table]) -> bool:
         """Return whether parts of rows are more than a window, and may move to another partition: there they are whole rows."""

@@ -43,7 +43,7 @@ from lakefmt._core.loads.transactions import DuplicateLabel, Live, Loaded, Trans
 from lakefmt._core.producers.stream.committing import commit_options
 from lakefmt._core.storage.api import ObjectStore
 from lakefmt._core.storage.local.store import LocalStore
-from lakefmt._core.storage.open import local_path, open_store
+from lakefmt._core.storage.open import is_missing_folder, local_path, open_store
 from lakefmt._core.table import Table, open_table
 from lakefmt._core.values import Clock, SystemClock
 from lakefmt.errors import (
@@ -127,6 +127,8 @@ class LoadService:
         self._base_path = base_path.rstrip("/") or "/"
         self._storage_options = storage_options
         self._open_at = open_at or self._open_with_settings
+        if open_at is None and is_missing_folder(open_store(base_path, storage_options)):
+            raise InvalidInputError(f"{base_path} is not there: name the folder whose tables are loaded into")
         store = store or open_store(self.options.journal or base_path, storage_options)
         self._disk = local_path(store.url) if isinstance(store, LocalStore) else None
         self.transactions = Transactions(store, self.options, self._open, clock or SystemClock())

@@ -512,6 +512,8 @@ class ExpressionTranslator:
         value = self.value(tree)
         if isinstance(value.literal, str):
             return Value(self._as(value, TIMESTAMP), TIMESTAMP, None, value.text)
+        if value.is_null:
+            return Value(null_of(TIMESTAMP), TIMESTAMP, None, value.text)
         if not (pt.is_timestamp(value.type) or pt.is_date32(value.type)):
             raise InvalidExpression(f"{value.text!r:.200} is of type {value.type}: a date or a timestamp is expected")
         if pt.is_timestamp(value.type) and value.type.tz not in (None, "UTC"):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from lakefmt._core.storage.remote.store import RemoteStore
 
-__all__ = ["local_path", "location_text", "open_store"]
+__all__ = ["is_missing_folder", "local_path", "location_text", "open_store"]
 
 #: The package of each protocol, for the hint when it is missing.
 _PACKAGES: Final = {
@@ -126,6 +126,11 @@ def local_path(url: str) -> str:
     if "\x00" in path:
         raise InvalidInputError(f"{url!r} holds a NUL and names no table")
     return path
+
+
+def is_missing_folder(store: ObjectStore) -> bool:
+    """Return whether a store is a local folder that is not there; object stores have no folders."""
+    return isinstance(store, LocalStore) and not os.path.isdir(local_path(store.url))
 
 
 def _check_plain(url: str, shown: str) -> None:

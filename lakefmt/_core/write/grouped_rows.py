@@ -65,7 +65,6 @@ __all__ = [
     "placed_parts",
     "plan_groups",
     "write_by_group",
-    "write_parts_by_group",
 ]
 
 Numbers = npt.NDArray[np.int64]
@@ -399,20 +398,13 @@ def write_by_group(
     Raises:
         StorageError: the temporary directory could not take the rows, or the store failed.
     """
+    counted = _FoundCounts()
     parts: Generator[pa.Table]
     if how.looks_up:
         parts = parts_by_key(keyed, tables, how.memory_bytes, across_partitions=how.across_partitions)
     else:
         conformed = (keyed(table).table for table in tables)
         parts = (table for table, _ in gather_windows(conformed, how.memory_bytes // _HELD_MEMORY_PARTS))
-    return write_parts_by_group(write, parts, how)
-
-
-def write_parts_by_group(
-    write: GroupSteps, parts: Generator[pa.Table], how: GroupOptions
-) -> tuple[list[WriteStatus], frozenset[PartitionPath], Footprint]:
-    """Write rows that come in parts, such that no key has rows in two of them; otherwise as :func:`write_by_group`."""
-    counted = _FoundCounts()
     with closing(parts):
         rows = _located_parts(write, parts, counted)
         with closing(

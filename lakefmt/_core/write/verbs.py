@@ -102,7 +102,9 @@ def commit_located(transaction: WriteTransaction, request: WriteRequest, located
     return replace(result, warnings=(*result.warnings, *failures)) if failures else result
 
 
-def write_stream(transaction: WriteTransaction, tables: Iterable[pa.Table], sort: str) -> list[WriteStatus]:
+def write_stream(
+    transaction: WriteTransaction, tables: Iterable[pa.Table], sort: str, *, distinct: bool = False
+) -> list[WriteStatus]:
     """Key, place and write a stream of rows in bounded memory.
 
     A stream is cut into parts, each of which is written as a batch is, where the file of a row follows from the row. New
@@ -113,6 +115,7 @@ def write_stream(transaction: WriteTransaction, tables: Iterable[pa.Table], sort
         transaction: the write.
         tables: the rows.
         sort: the order of a bulk insert.
+        distinct: no key comes twice.
     """
     # Imported here: few writes have more rows than a window.
     from lakefmt._core.write.bulk_insert import stream_files
@@ -125,7 +128,7 @@ def write_stream(transaction: WriteTransaction, tables: Iterable[pa.Table], sort
         return _write_parts(transaction, parts)
     new_files = operation is WriteOperation.BULK_INSERT or operation in OVERWRITES
     if not new_files or transaction.context.drop_duplicates:
-        return _write_by_group(transaction, keyed, tables, fills=not new_files)
+        return _write_by_group(transaction, keyed, tables, fills=not new_files, distinct=distinct)
     check_unknown_buckets(transaction.table_at)
     if transaction.combines:
         memory = bound.settings.integer("lakefmt.write.window.bytes")
@@ -170,7 +173,12 @@ def _write_parts(transaction: WriteTransaction, parts: Iterator[pa.Table]) -> li
 
 
 def _write_by_group(
-    transaction: WriteTransaction, keyed: Callable[[pa.Table], KeyedBatch], tables: Iterable[pa.Table], *, fills: bool
+    transaction: WriteTransaction,
+    keyed: Callable[[pa.Table], KeyedBatch],
+    tables: Iterable[pa.Table],
+    *,
+    fills: bool,
+    distinct: bool,
 ) -> list[WriteStatus]:
     from lakefmt._core.write.grouped_rows import GroupOptions, write_by_group
 
@@ -180,7 +188,7 @@ def _write_by_group(
         keyed = partial(_with_brought_keys, keyed)
     how = GroupOptions(
         transaction.bound.settings.integer("lakefmt.write.window.bytes"),
-        looks_up=transaction.combines or not appends,
+        looks_up=(transaction.combines or not appends) and not distinct,
         across_partitions=index.is_global,
         appends=context.operation in APPENDING,
         fills=fills,

@@ -624,6 +624,39 @@ def test_arrow_rows_without_a_partition_value_are_those_of_an_upsert() -> None:
     assert rows_of(table.read(), "id") == [{"id": "b", "p": "x", "v": 2}, {"id": "c", "p": None, "v": 30}]
 
 
+@pytest.mark.parametrize("column", ["p", "s.p"])
+def test_single_rows_without_a_partition_value_are_those_of_arrow_data(column: str) -> None:
+    """Of each operator, and where a field of a struct makes the partition; a row that does not name the column is refused."""
+    place = [("p", pa.string())] if column == "p" else [("s", pa.struct([("p", pa.string())]))]
+    schema = pa.schema([pa.field("id", pa.string(), nullable=False), *place, ("v", pa.int64())])
+
+    def row(key: str, p: str | None, value: int) -> dict[str, object]:
+        return {"id": key, **({"p": p} if column == "p" else {"s": {"p": p}}), "v": value}
+
+    tables = []
+    for door in ("rows", "arrow"):
+        table = lakefmt.create_table(
+            f"memory://null-partition-{column}-{door}", schema=schema, record_key="id", partition_by=column
+        )
+        with table.open_stream(**SYNC) as stream:
+            steps = [
+                ("insert", row("a", None, 1)), ("upsert", row("b", "x", 2)), ("upsert", row("c", None, 3)),
+                ("insert_ignore", row("a", None, 9)), ("update", row("c", None, 30)), ("delete", row("a", None, 1)),
+            ]  # fmt: skip
+            for operator, each in steps:
+                if door == "rows":
+                    stream.apply_rows(operator, [each])
+                else:
+                    stream.write_arrow(pa.Table.from_pylist([each], schema), operator)
+                stream.flush()
+            for operator in ("insert", "upsert", "update", "delete", "delete_ignore"):
+                with pytest.raises(InvalidKey, match="is not set"):
+                    stream.apply_rows(operator, [{"id": "b", "v": 1}])
+        tables.append(rows_of(table.read(), "id"))
+        assert table.partitions()[0].endswith("=__HIVE_DEFAULT_PARTITION__")
+    assert tables[0] == tables[1] == [row("b", "x", 2), row("c", None, 30)]
+
+
 def test_a_stream_deletes_from_partitions_that_it_would_not_make(monkeypatch: pytest.MonkeyPatch) -> None:
     table, stream = with_a_colon("deleted-colon", monkeypatch)
     with stream:

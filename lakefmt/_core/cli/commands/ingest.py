@@ -122,11 +122,9 @@ def _without_effect(command: Any) -> Any:
 @click.option(
     "--from-parquet", metavar="FOLDER", help="The same for a folder of Parquet files; later runs go on from it."
 )
-@click.option("--once", "mode", flag_value="once", help="One round (default).")
-@click.option("--until-idle", "mode", flag_value="until_idle", help="Rounds until nothing is new.")
-@click.option(
-    "--continuous", "mode", flag_value="continuous", help="Rounds until SIGTERM or SIGINT; the round at hand ends."
-)
+@click.option("--once", is_flag=True, help="One round (default).")
+@click.option("--until-idle", is_flag=True, help="Rounds until nothing is new.")
+@click.option("--continuous", is_flag=True, help="Rounds until SIGTERM or SIGINT; the round at hand ends.")
 @click.option(
     "--interval",
     "--min-sync-interval-seconds",
@@ -162,7 +160,9 @@ def ingest(
     config: Path | None,
     props: str | None,
     options: Mapping[str, str],
-    mode: str | None,
+    once: bool,
+    until_idle: bool,
+    continuous: bool,
     interval: float | None,
     attempts: int,
     engine: str,
@@ -179,6 +179,12 @@ def ingest(
     may take turns. Hudi's options and properties are understood.
     """
     stop = threading.Event()
+    asked = {"once": once, "until_idle": until_idle, "continuous": continuous}
+    modes = [name for name, is_asked in asked.items() if is_asked]
+    if len(modes) > 1:
+        given_modes = " and ".join("--" + each.replace("_", "-") for each in modes)
+        raise click.UsageError(f"{given_modes} were given: one of them says how long to run")
+    mode = modes[0] if modes else "once"
     if str(given.pop("termination", None) or "").endswith("NoNewDataTerminationStrategy"):
         mode = "until_idle"
     given.pop("retry_on_source_failures", None)
@@ -209,7 +215,7 @@ def ingest(
 
             bound = opened.enter_context(serve_texts(port, page_texts(lambda: ingester.progress)))
             click.echo(f"status at http://127.0.0.1:{bound}/", err=True)
-        progress = ingester.run(mode or "once")
+        progress = ingester.run(mode)
     if as_json:
         print_json(progress_json(progress))
     else:
@@ -235,7 +241,7 @@ def _opened(
     from lakefmt._core.ingest.run import Ingester, load_config, resolve_jobs
 
     loaded = {} if config is None else load_config(config)
-    pause = loaded.pop("interval", 10.0)
+    pause: Any = loaded.pop("interval", 10.0)
     above: list[Any] = [] if props is None else _property_layers(props)
     above += [("--hoodie-conf", options), ("command line", command_options)]
     tables = [[("", {})]] if config is None else table_layers(loaded, str(config))
@@ -250,7 +256,7 @@ def _opened(
     return Ingester(
         [job for job, _ in jobs],
         storage_options=storage_options or None,
-        interval=float(str(pause)) if interval is None else interval,
+        interval=pause if interval is None else interval,
         attempts=attempts,
         stop=stop,
         engine=_spark_engine(storage_options) if engine == "spark" else None,

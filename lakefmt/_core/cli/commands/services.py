@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lakefmt._core.cli.formatters import print_json
+from lakefmt._core.cli.formatters import print_json, warnings_on_stderr
 from lakefmt._core.cli.options import table_options
 from lakefmt._core.cli.plans import PlannedCall, plan_as_json, planned, progress
 from lakefmt._core.config.table_config import KIND
@@ -301,6 +301,7 @@ def services(
     )
     with ExitStack() as opened:
         opened.enter_context(stopped_by_signals(stop.set))
+        opened.enter_context(warnings_on_stderr(as_json=as_json))
         if port is not None:
             from lakefmt.services.status import serve_pages
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import field
-from functools import partial
 from threading import Lock
 from typing import Any, Final, NamedTuple
 
@@ -24,7 +24,8 @@ from lakefmt._core.config.table_config import merge_rule
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.stored_keys import stored_key_spec
 from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableState
-from lakefmt._core.index import capabilities_of, choose_index, moves_between_partitions, places_new_keys
+from lakefmt._core.index import capabilities_of, choose_index, moves_between_partitions
+from lakefmt._core.keys import KeySpec
 from lakefmt._core.read.snapshot import Snapshot, rows_of_keys
 from lakefmt._core.segments.codec import SegmentHeader, committed_of, has_segments, read_segments
 from lakefmt._core.segments.names import RowOperator, SegmentPosition
@@ -59,21 +60,18 @@ from lakefmt._core.storage.api import with_versions
 from lakefmt._core.storage.local.process_lock import process_locks
 from lakefmt._core.timeline.commit import decode_entry, encode_entry, stream_entry_name
 from lakefmt._core.values import CommitResult, TableType, WriteOperation, sum_of_known
-from lakefmt._core.write.commit.conflict_resolution import Footprint
 from lakefmt._core.write.commit.retry import retried
 from lakefmt._core.write.context import (
     MOVED_AWAY,
     AlreadyDone,
-    Announcements,
     CommitEntries,
     EntryView,
     WriteRequest,
-    WriteStatus,
 )
 from lakefmt._core.write.ingest import KeyedBatch
 from lakefmt._core.write.mutations import slices_of_keys
 from lakefmt._core.write.transaction import WriteTransaction
-from lakefmt._core.write.verbs import commit_located, run_write
+from lakefmt._core.write.verbs import commit_located, run_write, write_stream
 from lakefmt.errors import CommitConflict, CorruptFile, ObjectNotFound, SchemaMismatch, StreamUnavailable
 
 __all__ = [
@@ -323,7 +321,7 @@ class KeyedCommit:
         return self._write(request, schema, resolved, based_on) if len(resolved.deletes) else self._empty(request)
 
     def upsert_stream(
-        self, request: WriteRequest, state: TableState, schema: pa.Schema, tables: Iterable[pa.Table], memory_bytes: int
+        self, request: WriteRequest, schema: pa.Schema, tables: Iterable[pa.Table], memory_bytes: int
     ) -> CommitResult | None:
         """Commit rows that are more than memory, as :meth:`upsert` does.
 
@@ -331,7 +329,6 @@ class KeyedCommit:
 
         Args:
             request: what is asked for, an upsert.
-            state: of the table.
             schema: its columns.
             tables: the rows, with their operators, in order, as often as they are asked for.
             memory_bytes: what may be held of them.
@@ -340,13 +337,55 @@ class KeyedCommit:
             CommitConflict: another commit was faster.
             StorageError: the temporary directory could not take the rows, or the store failed.
         """
-        if self.rules(request, state, schema).is_plain:
-            # All rows of a key come together: fewer of a key that comes often.
-            tables = (self.reduced(request, state, rows) for rows in tables)
-        else:
-            unnamed = replace(request, entries=None, commit_metadata={})
-            self._write_stream(unnamed, schema, tables, memory_bytes, firsts=True)
-        return self._write_stream(request, schema, tables, memory_bytes)
+
+        def parts(table_at: TableAt) -> Generator[pa.Table]:
+            from lakefmt._core.write.grouped_rows import placed_parts  # few commits have more rows than a window
+
+            spec, across, rows = stored_key_spec(table_at), key_scope(table_at, request.options).across, tables
+            if self.rules(request, table_at.state, schema).is_plain:
+                # All rows of a key come together: fewer of a key that comes often.
+                rows = (self.reduced(request, table_at.state, each) for each in tables)
+            return placed_parts(rows, lambda some: row_identities(spec, some, across=across)[0], memory_bytes)
+
+        return self.upsert_parts(request, schema, parts)
+
+    def upsert_parts(
+        self, request: WriteRequest, schema: pa.Schema, parts: Callable[[TableAt], Generator[pa.Table]]
+    ) -> CommitResult | None:
+        """Commit rows that are more than memory; None: they came to nothing, and there is nothing to remember.
+
+        Args:
+            request: what is asked for, an upsert.
+            schema: the columns of the table.
+            parts: yields the rows with their operators, for the table at a moment; no key has rows in two parts.
+
+        Raises:
+            CommitConflict: another commit was faster.
+        """
+        table_at = self.client.at(self.client.load())
+        if not self.rules(request, table_at.state, schema).is_plain:
+            self._write_first(request, schema, parts)
+        transaction = _ReducedWrite.begin(self.client, request, schema)
+        transaction.is_followed = True
+        with transaction.aborted_on_error(), closing(parts(transaction.table_at)) as given:
+            marked = (self._marked(request, transaction.state, schema, rows) for rows in given)
+            return transaction.commit_unless_empty(write_stream(transaction, marked, "none", distinct=True))
+
+    def _write_first(
+        self, request: WriteRequest, schema: pa.Schema, parts: Callable[[TableAt], Generator[pa.Table]]
+    ) -> None:
+        """Commit what has to be committed before, part by part; these commits say nothing of where the rows came from."""
+        unnamed = replace(request, entries=None, commit_metadata={})
+        with closing(parts(self.client.at(self.client.load()))) as given:
+            for rows in given:
+                resolved, based_on = self.resolved(request, self.client.load(), schema, rows)
+                if resolved.first is not None:
+                    self._write(unnamed, schema, resolved.first, based_on, promises=False)
+
+    def _marked(self, request: WriteRequest, state: TableState, schema: pa.Schema, rows: pa.Table) -> pa.Table:
+        """Return one row for each key, and which of them delete it."""
+        resolved, _ = self.resolved(request, state, schema, rows)
+        return fill_required(resolved.rows, schema).append_column(MOVED_AWAY, pa.array(resolved.deletes))
 
     def reduced(self, request: WriteRequest, state: TableState, rows: pa.Table) -> pa.Table:
         """Return rows without those of which no trace would be left, where the last row of a key wins."""
@@ -393,60 +432,18 @@ class KeyedCommit:
         *,
         promises: bool = True,
     ) -> CommitResult | None:
+        filled = fill_required(resolved.rows, schema)
         transaction = WriteTransaction.begin(self.client, request, schema, based_on)
         transaction.is_followed = True
         with transaction.aborted_on_error():
-            located = transaction.locate(_keyed(transaction, schema, resolved, promises=promises))
+            keyed = transaction.key(filled, durable=True, promises=promises)
+            if resolved.deletes.any():
+                if keyed.num_rows != filled.num_rows:
+                    raise StreamUnavailable("rows of one key are left after they were combined")
+                marked = keyed.table.append_column(MOVED_AWAY, pa.array(resolved.deletes))
+                keyed = KeyedBatch(marked, keyed.keys, keyed.partitions)
+            located = transaction.locate(keyed)
         return commit_located(transaction, request, located)
-
-    def _write_stream(
-        self,
-        request: WriteRequest,
-        schema: pa.Schema,
-        tables: Iterable[pa.Table],
-        memory_bytes: int,
-        *,
-        firsts: bool = False,
-    ) -> CommitResult | None:
-        """Commit what the rows come to, or with `firsts` what has to be committed before."""
-        from lakefmt._core.write.grouped_rows import (  # few commits have more rows than a window
-            GroupOptions,
-            group_names,
-            placed_parts,
-            write_parts_by_group,
-        )
-
-        transaction = WriteTransaction.begin(self.client, request, schema)
-        transaction.is_followed = True
-        table_at, index, spec = transaction.table_at, transaction.index, transaction.key_spec
-        across = key_scope(table_at, request.options).across
-
-        def keyed(rows: pa.Table) -> KeyedBatch:
-            _, keys, partitions = row_identities(spec, rows, across=across)
-            return KeyedBatch(rows, keys, partitions.dictionary_encode())
-
-        def key(rows: pa.Table) -> KeyedBatch:
-            resolved, _ = self.resolved(request, transaction.state, schema, rows)
-            if firsts:
-                resolved = resolved.first or Resolved(resolved.rows[:0], resolved.deletes[:0], resolved.source[:0])
-            return _keyed(transaction, schema, resolved, promises=not firsts)
-
-        with transaction.aborted_on_error():
-            if places_new_keys(index):
-                statuses, announcements = list[WriteStatus](), Announcements(transaction.bound)
-                names = partial(group_names, table_at, index, keyed, False)
-                for part in placed_parts(tables, names, memory_bytes):
-                    if (batch := key(part)).num_rows:
-                        placed = transaction.place(transaction.locate(batch))
-                        statuses += transaction.write(placed, announcements)
-                return transaction.commit_unless_empty(statuses)
-            parts = placed_parts(tables, lambda rows: row_identities(spec, rows, across=across)[0], memory_bytes)
-            how = GroupOptions(memory_bytes, looks_up=True, across_partitions=across, appends=False, fills=True)
-            steps = _ResolvingSteps(transaction, key)
-            statuses, partitions, footprint = write_parts_by_group(steps, parts, how)
-            # The keys are too many to be held: no other write may have changed anything where they are.
-            transaction.rely_on(footprint + Footprint(covers=None if across else partitions))
-            return transaction.commit_unless_empty(statuses)
 
     def _empty(self, request: WriteRequest) -> CommitResult | None:
         """Commit only what is to remember of the stream: its rows came to nothing."""
@@ -455,30 +452,18 @@ class KeyedCommit:
             return transaction.commit_unless_empty([])
 
 
-class _ResolvingSteps:
-    """A write whose parts of rows are reduced to one for each key before they are looked up.
+class _ReducedWrite(WriteTransaction):
+    """A write of rows of which each has a key of its own, and a mark that tells whether it deletes it."""
 
-    Args:
-        transaction: the write.
-        key: reduces rows, and makes their keys.
-    """
+    def key(self, table: pa.Table, *, durable: bool = True, promises: bool = True) -> KeyedBatch:
+        """Return rows with their keys."""
+        return self.keyed(self.key_spec, table, durable=durable, promises=promises)
 
-    def __init__(self, transaction: WriteTransaction, key: Callable[[pa.Table], KeyedBatch]) -> None:
-        self.client, self.bound, self.state = transaction.client, transaction.bound, transaction.state
-        self.key = key
-        self.locate, self.check_early, self.write = transaction.locate, transaction.check_early, transaction.write
-
-
-def _keyed(transaction: WriteTransaction, schema: pa.Schema, resolved: Resolved, *, promises: bool) -> KeyedBatch:
-    """Return rows with their keys, those that delete theirs marked."""
-    filled = fill_required(resolved.rows, schema)
-    keyed = transaction.key(filled, durable=True, promises=promises)
-    if not resolved.deletes.any():
-        return keyed
-    if keyed.num_rows != filled.num_rows:
-        raise StreamUnavailable("rows of one key are left after they were combined")
-    marked = keyed.table.append_column(MOVED_AWAY, pa.array(resolved.deletes))
-    return KeyedBatch(marked, keyed.keys, keyed.partitions)
+    def keyed(self, spec: KeySpec, table: pa.Table, *, durable: bool = True, promises: bool = True) -> KeyedBatch:
+        """Return rows in the table's schema with their keys and marks."""
+        rows = table.drop_columns([MOVED_AWAY])
+        batch = super().keyed(spec, rows, durable=durable, promises=promises)
+        return KeyedBatch(batch.table.append_column(MOVED_AWAY, table.column(MOVED_AWAY)), batch.keys, batch.partitions)
 
 
 def _committed_in(view: EntryView, stream: str) -> SegmentPosition | None:

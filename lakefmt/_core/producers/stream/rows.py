@@ -90,7 +90,7 @@ class RowChecker:
 
     Args:
         schema: the table's columns.
-        keys: the columns that make key and partition path; never null.
+        keys: the columns that make key and partition path: rows have them all, and those of the key are not null.
         strict: a row that lacks a nullable column is refused.
         spec: how keys and partition paths are made; None: they are checked when a segment is made.
         null_elements: lists may have null elements.
@@ -115,9 +115,9 @@ class RowChecker:
         self._strict = strict
         self._key_set = frozenset(keys)
         bound_keys = keys if spec is None else spec.record_key_fields if keys else ()
-        #: Of `keys` those that make the key: Arrow data may have nulls in the others, which have a partition of their own.
+        #: Of `keys` those that make the key: the others may be null, which has a partition of its own.
         self.record_keys = frozenset(name.split(".", 1)[0] for name in bound_keys)
-        required = [field.name in self._key_set or not field.nullable for field in schema]
+        required = [field.name in self.record_keys or not field.nullable for field in schema]
         self.null_elements = null_elements
         checks = [
             _value_check(field, needed=needed, null_elements=null_elements)
@@ -126,7 +126,8 @@ class RowChecker:
         self._pairs = list(zip(self.names, checks, strict=True))
         self._sized = [n for n, field in enumerate(schema) if not _has_fixed_size(field.type)]
         self._fixed = _ROW_BYTES + _VALUE_BYTES * len(self.names)
-        self._key_places = [n for n, name in enumerate(self.names) if name in self._key_set]
+        #: Columns of partitions alone, which a row names though their value may be null.
+        self._path_names = self._key_set - self.record_keys
         self._spec = spec
         self._key_texts, self._path_texts = self._odd_places(spec)
         #: A key column of texts: where its value is there, the key is not empty.
@@ -134,7 +135,8 @@ class RowChecker:
         bound = [] if spec is None else [*spec.record_key_fields, *(each.name for each in spec.partition_fields)]
         #: Fields of structs of which a key or a path is made.
         self.inner_keys = tuple(dict.fromkeys(name for name in bound if "." in name)) if self.keys else ()
-        self._inner_places = [self._place(name) for name in self.inner_keys]
+        inner_record_keys = [name for name in self.inner_keys if spec is not None and name in spec.record_key_fields]
+        self._inner_places = [(name, self._place(name)) for name in inner_record_keys]
 
     def _place(self, path: str) -> _Place:
         first, *rest = path.split(".")
@@ -179,9 +181,9 @@ class RowChecker:
         Raises:
             InvalidKey: so it is.
         """
-        for name, value_path in zip(self.inner_keys, self._inner_places, strict=True) if self.inner_keys else ():
+        for name, value_path in self._inner_places:
             if _value_at(values, value_path) is None:
-                raise InvalidKey(f"column {name!r} must be set, and must not be null: a key or a path is made of it")
+                raise InvalidKey(f"column {name!r} must be set, and must not be null: a key is made of it")
         has_key = self._first_text is not None and values[self._first_text]
         if not has_key and self._key_texts and not any(_value_at(values, value_path) for value_path in self._key_texts):
             names = ", ".join(".".join((self.names[value_path[0]], *value_path[1:])) for value_path in self._key_texts)
@@ -219,6 +221,9 @@ class RowChecker:
         if operator in UPDATES:
             return self._update(row)
         get = row.get
+        if not self._path_names <= row.keys():
+            missing = next(name for name in self.names if name in self._path_names and name not in row)
+            raise InvalidKey(f"column {missing!r} is not set, of which the partition is made; it may be null")
         if len(row) < len(self.names) and self._strict:
             missing = next(name for name in self.names if name not in row)
             raise SchemaMismatch(f"all columns must be set: column {missing!r} is missing")
@@ -226,10 +231,7 @@ class RowChecker:
 
     def _delete(self, row: Mapping[str, object]) -> list[object]:
         values: list[object] = [None] * len(self.names)
-        for column_number in self._key_places:
-            name = self.names[column_number]
-            if row.get(name) is None:
-                raise InvalidKey(f"a delete needs its key: column {name!r} is not set")
+        self._check_keys(row, "a delete")
         for column_number, (name, check) in enumerate(self._pairs):
             if row.get(name) is not None:
                 values[column_number] = check(row[name])
@@ -237,13 +239,16 @@ class RowChecker:
 
     def _update(self, row: Mapping[str, object]) -> tuple[list[object], tuple[str, ...]]:
         values: list[object] = [None] * len(self.names)
-        for column_number in self._key_places:
-            if row.get(self.names[column_number]) is None:
-                raise InvalidKey(f"an update needs its key: column {self.names[column_number]!r} is not set")
+        self._check_keys(row, "an update")
         for column_number, (name, check) in enumerate(self._pairs):
             if name in row:
                 values[column_number] = check(row[name])
         return values, tuple(name for name in self.names if name in row)
+
+    def _check_keys(self, row: Mapping[str, object], what: str) -> None:
+        for name in self.keys:
+            if name not in row or (row[name] is None and name in self.record_keys):
+                raise InvalidKey(f"{what} needs its key: column {name!r} is not set")
 
     def size(self, values: Values) -> int:
         """Return about how many bytes a row takes."""
