@@ -21,9 +21,10 @@ Example:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 
 from lakefmt._core.arguments import (
@@ -34,9 +35,11 @@ from lakefmt._core.arguments import (
     shown,
     text_argument,
 )
+from lakefmt._core.data_classes import replace
 from lakefmt._core.filegroups.table_client import TableClient, TableVerbs
+from lakefmt._core.formats.bloom.murmur import murmur_hadoop
 from lakefmt._core.storage.open import open_store
-from lakefmt._core.values import CommitResult, WriteOperation
+from lakefmt._core.values import RECORD_KEY, CommitResult, WriteOperation
 from lakefmt._core.write.context import (
     BoundContext,
     FileAssignment,
@@ -55,7 +58,7 @@ from lakefmt._core.write.transaction import (
     find_transaction,
     resume_transaction,
 )
-from lakefmt.errors import InvalidInputError
+from lakefmt.errors import InvalidInputError, InvalidKey
 
 if TYPE_CHECKING:
     from lakefmt._core.table import Table
@@ -124,7 +127,7 @@ def _operation(operation: str | WriteOperation) -> WriteOperation:
 def assign(
     context: WriteContext, data: object, *, storage_options: Mapping[str, object] | None = None
 ) -> list[tuple[FileAssignment, list[pa.Table]]]:
-    """Give every row its file: keys, combining, look-up, file sizing.
+    """Give every row its file: keys, combining, look-up, file sizing; all rows of a write in one call.
 
     Args:
         context: from :func:`begin_write`.
@@ -136,6 +139,7 @@ def assign(
         InvalidKey: a key or partition value cannot be used.
         CommitConflict: another writer is at work on one of the file groups.
         InstantNotPending: the write was committed, aborted or rolled back.
+        StateError: rows of this write have files already.
 
     Example:
         >>> import pyarrow as pa, lakefmt
@@ -149,7 +153,17 @@ def assign(
     keyed = transaction.key(read_all(schema, tables))
     located = transaction.locate(keyed)
     placed = transaction.place(located)
-    return [(each.assignment, [route(placed.batch, each)]) for each in placed.assigned]
+    work = [(each.assignment, [route(placed.batch, each)]) for each in placed.assigned]
+    return [(replace(file, digest=_digest(context, batches)), batches) for file, batches in work]
+
+
+def _digest(context: WriteContext, batches: Iterable[pa.Table]) -> str:
+    """Tell the rows of a file from those of others and of other writes: by their keys in any order, where they have keys."""
+    total = 0
+    with suppress(KeyError, InvalidKey):  # keys are generated, or too long to be hashed
+        for batch in batches:
+            total += int(murmur_hadoop(batch.column(RECORD_KEY).cast(pa.string())).sum(dtype=np.uint64))
+    return f"{context.owner}-{total:x}"
 
 
 def write_files(
@@ -169,6 +183,7 @@ def write_files(
 
     Raises:
         StorageError: the store failed; call again.
+        InvalidInputError: these are not the rows that the assignment was made for.
 
     Example:
         >>> import pyarrow as pa, lakefmt
@@ -182,12 +197,16 @@ def write_files(
     running = find_transaction(instance_argument(context, WriteContext, "context"))
     instance_argument(assignment, FileAssignment, "assignment")
     items = foreign_items(batches, "batches takes the tables that assign gave")
-    tables = (instance_argument(each, pa.Table, "batches") for each in items)
-    first = next(tables, None)
-    if first is None:
+    tables = [instance_argument(each, pa.Table, "batches") for each in items]
+    if not tables:
         raise InvalidInputError("batches is empty: give the tables that assign gave with the assignment")
+    num_rows = sum(table.num_rows for table in tables)
+    if assignment.num_rows not in (None, num_rows) or assignment.digest not in (None, _digest(context, tables)):
+        raise InvalidInputError(
+            f"these are not the {assignment.num_rows} rows of {assignment.path}: give the tables that assign gave with it"
+        )
     bound = BoundContext(open_store(context.url, storage_options), context) if running is None else running.bound
-    return write_assigned(bound, assignment, chain([first], tables))
+    return write_assigned(bound, assignment, tables)
 
 
 def commit(
@@ -197,12 +216,13 @@ def commit(
 
     Args:
         context: from :func:`begin_write`.
-        statuses: what :func:`write_files` returned, each once or several times.
+        statuses: what :func:`write_files` returned for every file, each once or several times.
         storage_options: credentials, when another process began the write; contexts carry none.
 
     Raises:
         CommitConflict: another writer changed the same file groups meanwhile.
         InstantNotPending: the write was committed or aborted already, or its process died and it was rolled back.
+        StateError: a file that :func:`assign` gave has no status, or a status is of another write.
 
     Example:
         >>> import pyarrow as pa, lakefmt

@@ -10,10 +10,13 @@ import pytest
 import lakefmt
 import lakefmt._core.write.commit.conflict_resolution as conflict_resolution
 import lakefmt._core.write.transaction as transaction
+from lakefmt import lowlevel
 from lakefmt._core.filegroups.table_client import TableClient
 from lakefmt._core.storage.memory import MemoryStore
 from lakefmt._core.table import Table
+from lakefmt.errors import CommitConflict
 from tests.concurrency.green_threads import MANY
+from tests.kit import product_or_diagonal
 
 NUMBERS = itertools.count()
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("n", pa.int64())])
@@ -122,3 +125,52 @@ def _beside_a_rival(write, rival_index, monkeypatch):
     write(Table(TableClient(store, options)))
     found = first.read()
     return sorted(zip(found["id"].to_pylist(), found["n"].to_pylist(), strict=True))
+
+
+CONSISTENT = {"hoodie.bucket.index.num.buckets": "1", "hoodie.index.bucket.engine": "CONSISTENT_HASHING"}
+INDEXES = {
+    "bloom": ("bloom", {}),
+    "global_simple": ("global_simple", {}),
+    "record": ("record", {}),
+    "bucket": ("bucket", {"hoodie.bucket.index.num.buckets": "1"}),
+    "consistent": ("bucket", CONSISTENT),
+}
+
+
+@product_or_diagonal(index=list(INDEXES), version=[6, 8, 9])
+@pytest.mark.parametrize("stored", [(), ("z",)])
+@pytest.mark.parametrize("given", ["keys", "rows", "in steps"])
+def test_a_key_that_is_nowhere_yet_is_gone_behind_its_delete(given, stored, version, index, monkeypatch):
+    """Another write brings it in, in a file of its own or into the bucket of other keys, before the delete commits."""
+    store, (name, properties) = MemoryStore(f"deleted-{next(NUMBERS)}"), INDEXES[index]
+    first = lakefmt.create_table(
+        store.url,
+        schema=SCHEMA,
+        record_key="id",
+        partition_by="city",
+        table_type="mor",
+        table_version=version,
+        index=name,
+        properties=properties,
+        options=MANY,
+    )
+    first.insert(pa.concat_tables([rows("la", 1, "c"), rows("sf", 1, *stored)]))
+    doomed = pa.concat_tables([rows("sf", 0, "a"), rows("la", 0, "c")])
+    if given == "in steps":
+        context = lowlevel.begin_write(first, "delete")
+        statuses = [lowlevel.write_files(context, *each) for each in lowlevel.assign(context, doomed)]
+        Table(TableClient(store, MANY)).upsert(rows("sf", 2, "a"))
+        with pytest.raises(CommitConflict):
+            lowlevel.commit(context, statuses)
+        return
+    rivals = [Table(TableClient(store, MANY))]
+    real = transaction.complete_instant
+
+    def after_a_rival(*given, **named):
+        while rivals:
+            rivals.pop().upsert(rows("sf", 2, "a"))
+        return real(*given, **named)
+
+    monkeypatch.setattr(transaction, "complete_instant", after_a_rival)
+    first.delete(["a", "c"] if given == "keys" else doomed)
+    assert sorted(first.read()["id"].to_pylist()) == sorted(stored)

@@ -268,11 +268,12 @@ def test_dead_writers_are_undone_beside_live_ones_and_slow_ones_are_not(tmp_path
 
 def test_who_was_thought_dead_does_not_commit_and_leaves_no_file() -> None:
     table = make()
-    context, statuses = written(table, rows("a", "z", ts=7))
+    context = lowlevel.begin_write(table)
+    *early, late = lowlevel.assign(context, pa.concat_tables([rows("a", "z", ts=7), rows("late", city="rome")]))
+    statuses = [lowlevel.write_files(context, *each) for each in early]
     impatient = Table(TableClient(table.client.store, DEAD_AT_ONCE))
     impatient.upsert(rows("b", ts=2))
-    more = lowlevel.assign(context, rows("late", city="rome"))
-    statuses += [lowlevel.write_files(context, a, b) for a, b in more]
+    statuses.append(lowlevel.write_files(context, *late))
     with pytest.raises(InstantNotPending):
         lowlevel.commit(context, statuses)
     lowlevel.abort(context)
@@ -282,11 +283,12 @@ def test_who_was_thought_dead_does_not_commit_and_leaves_no_file() -> None:
 
 def test_files_of_a_zombie_that_died_are_swept_with_its_markers() -> None:
     table = make()
-    context, _ = written(table, rows("a", ts=7))
+    context = lowlevel.begin_write(table)
+    early, late = lowlevel.assign(context, pa.concat_tables([rows("a", ts=7), rows("late", city="rome")]))
+    lowlevel.write_files(context, *early)
     impatient = Table(TableClient(table.client.store, DEAD_AT_ONCE))
     impatient.upsert(rows("b", ts=2))
-    for assignment, batches in lowlevel.assign(context, rows("late", city="rome")):
-        lowlevel.write_files(context, assignment, batches)  # then it dies, and tidies nothing up
+    lowlevel.write_files(context, *late)  # then it dies, and tidies nothing up
     assert [i for i in table.client.store.list("city=rome") if context.instant in i.name]
     impatient.upsert(rows("b", ts=3))
     check_no_orphans(table)

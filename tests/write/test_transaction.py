@@ -25,7 +25,15 @@ from lakefmt._core.timeline.markers import SAVED_WRITES, saved_keys_name, saved_
 from lakefmt._core.write import transaction
 from lakefmt._core.write import transaction as saved_transaction
 from lakefmt._core.write.transaction import find_transaction
-from lakefmt.errors import CommitConflict, CorruptFile, InstantNotPending, InvalidInputError, LakefmtError, WriterActive
+from lakefmt.errors import (
+    CommitConflict,
+    CorruptFile,
+    InstantNotPending,
+    InvalidInputError,
+    LakefmtError,
+    StateError,
+    WriterActive,
+)
 from lakefmt.testing.invariants import check_invariants, check_no_orphans
 from tests.kit import SECONDS_FOR_A_CHILD, product_or_diagonal
 
@@ -33,6 +41,7 @@ SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("n", pa.int64()
 MANY: dict[str, object] = {"hoodie.write.concurrency.mode": "optimistic_concurrency_control"}
 NUMBERS = itertools.count()
 
+Work = list[tuple[lowlevel.FileAssignment, list[pa.Table]]]
 ContextCopy = Callable[[lowlevel.WriteContext], lowlevel.WriteContext]
 COPIES: dict[str, ContextCopy] = {
     "pickle": lambda context: pickle.loads(pickle.dumps(context)),
@@ -317,6 +326,98 @@ def test_a_process_is_killed_and_another_one_ends_its_write(tmp_path: Path, endi
     )
     again = run(COMMITTER, str(job), "commit")
     assert "InstantNotPending" in again.stderr
+    check_no_orphans(table)
+
+
+# --- results and rows that go astray ----------------------------------------------------------------------------------
+
+
+def one_result_is_lost(table: Table, context: lowlevel.WriteContext, work: Work) -> None:
+    statuses = [lowlevel.write_files(context, *each) for each in work]
+    lowlevel.commit(context, statuses[1:])
+
+
+def one_file_is_not_written(table: Table, context: lowlevel.WriteContext, work: Work) -> None:
+    lowlevel.commit(context, [lowlevel.write_files(context, *work[0])])
+
+
+def all_results_are_lost_elsewhere(table: Table, context: lowlevel.WriteContext, work: Work) -> None:
+    forget(context, dies=True)
+    lowlevel.commit(COPIES["json"](context), [])
+
+
+def rows_of_two_files_are_exchanged(table: Table, context: lowlevel.WriteContext, work: Work) -> None:
+    (one, some), (other, more) = work
+    lowlevel.commit(context, [lowlevel.write_files(context, one, more), lowlevel.write_files(context, other, some)])
+
+
+def a_second_attempt_has_fewer_rows(table: Table, context: lowlevel.WriteContext, work: Work) -> None:
+    (one, some), (other, more) = work
+    statuses = [lowlevel.write_files(context, one, some), lowlevel.write_files(context, other, more)]
+    lowlevel.commit(context, [*statuses, lowlevel.write_files(context, one, [some[0].slice(1)])])
+
+
+def more_rows_are_assigned(table: Table, context: lowlevel.WriteContext, work: Work) -> None:
+    """They touch the same file, of which a commit has one version, or bring the same new key."""
+    statuses = [lowlevel.write_files(context, *each) for each in work]
+    lowlevel.commit(context, statuses + files_written(context, rows("b", "new", n=3)))
+
+
+def more_rows_are_assigned_elsewhere(table: Table, context: lowlevel.WriteContext, work: Work) -> None:
+    forget(context)
+    more_rows_are_assigned(table, COPIES["json"](context), work)
+
+
+def work_of_another_write_is_written(table: Table, context: lowlevel.WriteContext, work: Work) -> None:
+    other = lowlevel.begin_write(table, options=MANY)
+    try:
+        lowlevel.write_files(other, *work[0])
+    finally:
+        lowlevel.abort(other)
+
+
+def a_result_of_another_table(table: Table, context: lowlevel.WriteContext, work: Work) -> None:
+    elsewhere = lowlevel.begin_write(make())
+    strange = files_written(elsewhere, rows("strange"))
+    lowlevel.commit(context, [*(lowlevel.write_files(context, *each) for each in work), *strange])
+
+
+ASTRAY = (
+    one_result_is_lost,
+    one_file_is_not_written,
+    all_results_are_lost_elsewhere,
+    rows_of_two_files_are_exchanged,
+    a_second_attempt_has_fewer_rows,
+    more_rows_are_assigned,
+    more_rows_are_assigned_elsewhere,
+    work_of_another_write_is_written,
+    a_result_of_another_table,
+)
+
+
+@pytest.mark.parametrize("table_type", ["cow", "mor"])
+@pytest.mark.parametrize("operation", ["upsert", "insert", "delete"])
+@pytest.mark.parametrize("astray", ASTRAY)
+def test_what_goes_astray_between_processes_is_refused(
+    astray: Callable[[Table, lowlevel.WriteContext, Work], None], operation: str, table_type: str
+) -> None:
+    """A commit has the rows that were assigned, all of them once, or is none."""
+    table = make(table_type=table_type, options=MANY)
+    stored = pa.concat_tables([rows("a", "b", "c"), rows("o", city="oslo")])
+    table.upsert(stored)
+    context = lowlevel.begin_write(table, operation)
+    given = pa.concat_tables([rows("a", n=2), rows("o", n=2, city="oslo")])
+    given = pa.concat_tables([rows("new", "d", n=2), rows("p", n=2, city="oslo")]) if operation == "insert" else given
+    work = lowlevel.assign(context, given)
+    assert len(work) == 2
+    with pytest.raises((StateError, InvalidInputError)):
+        astray(table, context, work)
+    assert content(table) == {"a": 1, "b": 1, "c": 1, "o": 1}
+    lowlevel.commit(context, [lowlevel.write_files(context, *each) for _ in range(2) for each in reversed(work)])
+    new = {row["id"]: row["n"] for row in given.to_pylist()}
+    expected = {"b": 1, "c": 1} if operation == "delete" else {"a": 1, "b": 1, "c": 1, "o": 1} | new
+    assert content(table) == expected
+    check_invariants(table)
     check_no_orphans(table)
 
 

@@ -420,9 +420,9 @@ def locate_batch(
     """
     operation, drops = bound.operation, bound.context.drop_duplicates
     footprint = Footprint()
-    if (drops or operation not in APPENDING) and not places_new_keys(
-        index
-    ):  # else two writers of a key write to one file group
+    # An index that places new keys has two writers of a key write to one file group; a delete of a key that is nowhere to none.
+    meets_in_files = places_new_keys(index) and operation is not WriteOperation.DELETE
+    if (drops or operation not in APPENDING) and not meets_in_files:
         keys_in = None if index.is_global else frozenset(_partitions_of(batch))
         footprint = Footprint(((record_keys(batch), batch.partitions),), keys_in)
     if drops:
@@ -462,14 +462,16 @@ def _groups_of(located: Located, slices: Sequence[FileSlice]) -> frozenset[tuple
 def _relied_on_deletes(
     table_at: TableAt, bound: BoundContext, index: Index, keys: pa.StringArray, partitions: pa.DictionaryArray | None
 ) -> Footprint:
-    """Return the file groups whose logs have deleted keys that a write takes for absent.
+    """Return the file groups whose logs have deleted keys that a write takes for absent, or are where its index puts them.
 
-    Another write may bring such a key back. A row that goes to such a log counts as an update: that commit does not say
+    Another write may bring such a key in. A row that goes to such a log counts as an update: that commit does not say
     that it brought a key.
     """
     if not bound.beside or bound.config.table_type is not TableType.MERGE_ON_READ:
         return Footprint()
-    if places_new_keys(index) or capabilities_of(index).covers_logs:
+    if places_new_keys(index):
+        return Footprint(read=_groups_of_keys(table_at, index, keys, partitions))
+    if capabilities_of(index).covers_logs:
         return Footprint()
     slices, reader = [each for each in table_at.slices() if each.logs], key_files(table_at.client, table_at.state)
     if partitions is None or index.is_global:
@@ -480,6 +482,21 @@ def _relied_on_deletes(
         table_at, index, keys, lookup_partitions, located, slices, alive=False, until_compacted=False
     )
     return Footprint(read=_groups_of(located, slices))
+
+
+def _groups_of_keys(
+    table_at: TableAt, index: PlacingIndex, keys: pa.StringArray, partitions: pa.DictionaryArray | None
+) -> frozenset[tuple[PartitionPath, FileId]]:
+    """Return the stored file groups to which an index gives keys; `partitions` None: in every partition."""
+    groups = set[tuple[PartitionPath, FileId]]()
+    slices = table_at.slices()
+    for partition in {each.partition for each in slices}:
+        own = keys if partitions is None else keys.filter(pc.equal(partitions.cast(pa.string()), partition))
+        codes = from_numpy(np.zeros(len(own), np.int32))
+        meant = IndexKeys(own, pa.DictionaryArray.from_arrays(codes, pa.array([partition], pa.string())))
+        there = [each for each in slices if each.partition == partition]
+        groups.update(index.place(meant, there, table_at.client.ids.new_uuid).file_groups)
+    return frozenset(groups & {(each.partition, each.file_id) for each in slices})
 
 
 def _locate_rows(

@@ -102,6 +102,7 @@ from lakefmt.errors import (
     LakefmtError,
     LeaseLost,
     ObjectNotFound,
+    StateError,
     StorageError,
 )
 
@@ -147,6 +148,7 @@ class SavedWrite:
         footprint: what other writers must leave alone.
         null_elements: columns of lists with null elements among its rows.
         left_out: late rows that are in no file; None: not known.
+        files: the files that its rows were given, which its commit has all; None: not known.
     """
 
     timeline: Timeline
@@ -154,6 +156,7 @@ class SavedWrite:
     footprint: Footprint = field(default_factory=Footprint)
     null_elements: frozenset[str] = frozenset()
     left_out: int | None = 0
+    files: frozenset[str] | None = frozenset()
     _streams: list[bytes] = field(default_factory=list)
 
     def save(
@@ -190,6 +193,7 @@ class SavedWrite:
             "covers": None if covers is None else sorted(covers),
             "null_elements": sorted(self.null_elements),
             "left_out": self.left_out,
+            "files": None if self.files is None else sorted(self.files),
         }
 
 
@@ -225,7 +229,9 @@ def load_saved_write(store: ObjectStore, context: WriteContext, layout: int) -> 
         null_elements = frozenset(_text(each) for each in body["null_elements"])
         left_out = body.get("left_out")  # an earlier release did not count them
         left_out = None if left_out is None else int(left_out)
-        return SavedWrite(timeline, float(body["began"]), footprint, null_elements, left_out, streams)
+        files = body.get("files")  # an earlier release did not name them
+        files = None if files is None else frozenset(map(_text, files))
+        return SavedWrite(timeline, float(body["began"]), footprint, null_elements, left_out, files, streams)
     except _DAMAGE as error:
         raise CorruptFile(
             f"{name} does not hold what a write saves ({type(error).__name__}): abort the write and begin it again"
@@ -515,19 +521,35 @@ class WriteTransaction:
 
         Raises:
             CommitConflict: another writer is at work on one of the file groups, or a clustering replaces it.
+            StateError: other rows of a write that is saved have files already: the two would not know of each other.
         """
+        if self._saved is not None and self._saved.files:
+            raise StateError(
+                f"rows of the write {self.context.instant} have files already, and may have keys and files in common with "
+                "these: give all rows of a write in one call, or abort it and begin it again"
+            )
         self.rely_on(located.footprint)
         if self.keeps_order:
-            return self._placed_by_bucket(located)
+            placed = self._placed_by_bucket(located)
+            self._save_placed(placed.assigned)
+            return placed
         assigned = place_rows(self.table_at, self.bound, located)
         assigned += self._copies(located.batch, assigned)
         self.check_early(assigned)
         if keeps_placement(self._index):
             self.bound.wait_until_inflight()
             self.rely_on(Footprint(covers=frozenset(self._index.on_place(self.context.instant))))
-        if self._saved is not None:
-            self.save_for_others(self._saved)
+        self._save_placed(assigned)
         return PlacedRows(located.batch, assigned)
+
+    def _save_placed(self, assigned: Sequence[Assigned]) -> None:
+        if self._saved is not None:
+            before = self._saved
+            try:
+                self.save_for_others(replace(before, files=frozenset(each.assignment.path for each in assigned)))
+            except StorageError:
+                self._saved = before  # the rows may be given files again
+                raise
 
     def _copies(self, batch: KeyedBatch, assigned: Sequence[Assigned]) -> list[Assigned]:
         """Return the logs for the new buckets of pending clusterings, where the settings ask for them."""
@@ -630,7 +652,10 @@ class WriteTransaction:
         Raises:
             CommitConflict: the write conflicts with one that was committed meanwhile.
             InstantNotPending: the write was committed, aborted or rolled back already.
+            StateError: statuses are missing, or not of this write.
         """
+        if self._saved is not None and self._saved.files is not None:
+            _check_all_written(self._saved.files, statuses)
         hidden = self._overwritten(s.stat.partition_path for s in statuses) if replaced is None else replaced
         if self._index is not None and capabilities_of(self._index).on_commit:
             stats = [stat for status in statuses for stat in status.stats]
@@ -710,6 +735,16 @@ class WriteTransaction:
         """True while this process keeps the write alive."""
         heartbeat = self._pending.instant.heartbeat
         return heartbeat is not None and heartbeat.is_beating
+
+
+def _check_all_written(files: frozenset[str], statuses: Sequence[WriteStatus]) -> None:
+    """Raise where the commit would leave out rows of a write, or have others."""
+    missing = files.difference(status.stat.path for status in statuses)
+    if missing:
+        raise StateError(
+            f"{len(missing)} of {len(files)} files of this write have no status (first: {min(missing)}): commit would lose "
+            "their rows. Write them, again if need be, and give what write_files returned for each; nothing was committed"
+        )
 
 
 def _null_warning(null_elements: Collection[str]) -> list[str]:
