@@ -17,7 +17,7 @@ from lakefmt._core.arguments import shown
 from lakefmt._core.data_classes import dataclass
 from lakefmt.errors import InvalidInputError, UnknownSetting
 
-__all__ = ["Layer", "TableJob", "is_number", "resolve_table_job", "table_layers"]
+__all__ = ["Layer", "TableJob", "is_number_within", "resolve_table_job", "table_layers"]
 
 #: Where settings come from, and what they are, by name.
 Layer = tuple[str, Mapping[str, object]]
@@ -133,7 +133,8 @@ class TableJob:
         wrong += [
             f"{name} is a number of at least {least}{f', and at most {_MOST[name]:.0f}' if name in _MOST else ''}, not {shown(value)}"
             for name, least in _LEAST.items()
-            if (value := getattr(self, name)) is not None and not is_number(value, least, _MOST.get(name, 1 << 63))
+            if (value := getattr(self, name)) is not None
+            and not is_number_within(value, least, _MOST.get(name, 1 << 63))
         ]
         if len(self.delimiter) != 1 or not self.delimiter.isascii() or self.delimiter in '"\r\n\0':
             wrong.append(f"delimiter is one character of ASCII, not {shown(self.delimiter)}")
@@ -174,7 +175,7 @@ _LEAST: Final[Mapping[str, float]] = {
 _MOST: Final[Mapping[str, float]] = {"min_age": 1e9, "late_window": 1e9}
 
 
-def is_number(value: object, least: float, most: float) -> bool:
+def is_number_within(value: object, least: float, most: float) -> bool:
     """Return whether a value is a number within bounds."""
     return isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most
 

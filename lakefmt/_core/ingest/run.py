@@ -28,7 +28,7 @@ from lakefmt._core.ingest.api import Checkpoint, HearsOfCommits, KnowsTableSchem
 from lakefmt._core.ingest.checkpoints import CheckpointCommit, StoredCheckpoint, checkpoint_entries, resume_point
 from lakefmt._core.ingest.functions import load_function
 from lakefmt._core.ingest.open import jobs_of_topics, open_source
-from lakefmt._core.ingest.options import Layer, TableJob, is_number, resolve_table_job, table_layers
+from lakefmt._core.ingest.options import Layer, TableJob, is_number_within, resolve_table_job, table_layers
 from lakefmt._core.ingest.sink import JobSink, RoundBatch, check_conditions
 from lakefmt._core.ingest.transforms import Part, Transform, open_transforms
 from lakefmt._core.storage.redaction import printable_url
@@ -419,7 +419,7 @@ class Ingester:
     ) -> None:
         if not jobs:
             raise InvalidInputError("there is no table to ingest into")
-        if not is_number(interval, 0, _LONGEST_INTERVAL):
+        if not is_number_within(interval, 0, _LONGEST_INTERVAL):
             raise InvalidInputError(f"interval is a number of seconds from 0 on, not {shown(interval)}")
         if attempts < 0 or retry_interval < 0:
             raise InvalidInputError("intervals and attempts are not negative")

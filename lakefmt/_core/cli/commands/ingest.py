@@ -179,14 +179,7 @@ def ingest(
     may take turns. Hudi's options and properties are understood.
     """
     stop = threading.Event()
-    asked = {"once": once, "until_idle": until_idle, "continuous": continuous}
-    modes = [name for name, is_asked in asked.items() if is_asked]
-    if len(modes) > 1:
-        given_modes = " and ".join("--" + each.replace("_", "-") for each in modes)
-        raise click.UsageError(f"{given_modes} were given: one of them says how long to run")
-    mode = modes[0] if modes else "once"
-    if str(given.pop("termination", None) or "").endswith("NoNewDataTerminationStrategy"):
-        mode = "until_idle"
+    mode = _mode({"once": once, "until_idle": until_idle, "continuous": continuous}, given.pop("termination", None))
     given.pop("retry_on_source_failures", None)
     for name, why in _WITHOUT_EFFECT.items():
         if given.pop(name.replace("-", "_"), None):
@@ -222,6 +215,22 @@ def ingest(
         click.echo(str(progress))
     if progress.has_failed:
         ctx.exit(1)
+
+
+def _mode(flags: Mapping[str, bool], termination: object) -> str:
+    """Return how long to run.
+
+    Args:
+        flags: the modes, and whether their options were given.
+        termination: Hudi's class that says when a continuous run ends.
+    """
+    modes = [name for name, is_given in flags.items() if is_given]
+    if len(modes) > 1:
+        given_modes = " and ".join("--" + each.replace("_", "-") for each in modes)
+        raise click.UsageError(f"{given_modes} were given: one of them says how long to run")
+    if str(termination or "").endswith("NoNewDataTerminationStrategy"):
+        return "until_idle"
+    return modes[0] if modes else "once"
 
 
 def _opened(
