@@ -213,6 +213,46 @@ def test_c3_a_body_whose_length_is_not_clear_is_refused(
         assert raw.is_closed()
 
 
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+@pytest.mark.parametrize("path", [LOAD, "/api/db/t/_stream_load"])
+def test_c3_a_load_that_does_not_tell_its_length_is_refused(
+    base: str, started: Callable[..., LoadServer], version: str, path: str
+) -> None:
+    """It was an OK of no rows, and its rows were taken for the next request."""
+    server = started()
+    with Raw(server) as raw:
+        raw.head("POST", "/api/transaction/begin", label="l", db="db", table="t")
+        assert b'"OK"' in raw.receive(b"}")
+    with Raw(server) as raw:
+        raw.send(f"PUT {path} HTTP/{version}\r\nHost: x\r\nlabel: l\r\ndb: db\r\ntable: t\r\n\r\n1,a,1\n")
+        reply = raw.receive()
+        assert reply.startswith(b"HTTP/1.1 400")
+        assert b"the length of the body is not told" in reply
+    assert rows_of(base) == []
+
+
+@pytest.mark.parametrize(
+    ("request_text", "code"),
+    [
+        ("GET /" + "x" * 70_000 + " HTTP/1.1\r\n\r\n", 414),
+        ("GET /api/health HTTP/1.1\r\nA: " + "x" * 70_000 + "\r\n\r\n", 431),
+        ("GET /api/health HTTP/1.1\r\n" + "".join(f"A{n}: x\r\n" for n in range(300)) + "\r\n", 431),
+        ("GET /api/health HTTP/3.0\r\n\r\n", 505),
+        ("junk\r\n\r\n", 400),
+        ("a b c d\r\n\r\n", 400),
+    ],
+)
+def test_c3_what_is_no_request_is_refused_by_json(
+    started: Callable[..., LoadServer], request_text: str, code: int
+) -> None:
+    server = started()
+    with Raw(server) as raw:
+        raw.send(request_text)
+        head, _, body = raw.receive().rpartition(b"\r\n\r\n")
+    assert json.loads(body)["Status"] == "FAILED"
+    assert not head or head.startswith(f"HTTP/1.1 {code} ".encode())
+
+
 @pytest.mark.parametrize("path", ["//[", "/api/health?" + "&".join("a=1" for _ in range(99))])
 def test_c3_addresses_that_are_none(started: Callable[..., LoadServer], path: str) -> None:
     with Raw(started()) as raw:

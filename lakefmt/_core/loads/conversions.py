@@ -151,7 +151,7 @@ def _decimals(texts: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedArray
 def _without_exponents(texts: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return numbers written without exponents; null where that is long. One by one, each once: Arrow has no function for it."""
     has_exponent = pc.fill_null(pc.match_substring_regex(texts, "[eE]"), False)
-    if not pc.any(has_exponent).as_py():
+    if not has_exponent.to_numpy().any():
         return texts
     values = texts.filter(has_exponent).unique()
     plain = pa.array([_without_exponent(text) for text in values.to_pylist()], pa.string())

@@ -17,6 +17,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import BoundedSemaphore, Condition, Event, Thread
 from typing import Any, Final
@@ -222,6 +223,11 @@ class _Handler(BaseHTTPRequestHandler):
             _log.info("a connection ended: %s", error)
             self.close_connection = True
 
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Refuse what is no request, by JSON as every other reply: clients read nothing else."""
+        status = HTTPStatus(code)
+        self._send(Reply({"Status": "FAILED", "Message": message or status.phrase}, code, close=True))
+
     def handle_expect_100(self) -> bool:
         return True  # the body says when it is wanted
 
@@ -237,6 +243,9 @@ class _Handler(BaseHTTPRequestHandler):
             is_old = self.request_version == "HTTP/1.0"
             length = body_length(header_pairs, self.server.limits.header_bytes, is_old=is_old)
             parts = urlsplit(self.path)
+            is_told = length != 0 or any(name == "content-length" for name, _ in header_pairs)
+            if not is_told and self.command == "PUT" and parts.path.endswith(("/load", "/_stream_load")):
+                raise Refusal("the length of the body is not told")  # its rows would be taken for the next request
             query = dict(parse_qsl(parts.query, max_num_fields=50))
         except (Refusal, ValueError) as error:
             self._send(Reply({"Status": "FAILED", "Message": str(error)}, 400, close=True))

@@ -299,7 +299,7 @@ def _with_quoted_scalars(lines: bytes) -> bytes | None:
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data[is_word])]
     words = pa.StringArray.from_buffers(len(begins), buffers[1], buffers[2])
     is_null = pc.equal(words, "null").to_numpy(zero_copy_only=False)
-    if not pc.all(pc.match_substring_regex(words, _SCALAR)).as_py() and len(words):
+    if not pc.match_substring_regex(words, _SCALAR).to_numpy(zero_copy_only=False).all():
         return None
     places = np.sort(np.concatenate([begins[~is_null], ends[~is_null]]))
     made: bytes = np.insert(data, places, 0x22).tobytes()
