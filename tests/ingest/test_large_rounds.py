@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -14,10 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakefmt
+import lakefmt._core.ingest.sink as sinks
+from lakefmt._core.filegroups.table_client import TableClient
 from lakefmt._core.ingest import tables as tables_as_sources
 from lakefmt._core.ingest.api import SourceBatch
 from lakefmt._core.ingest.rows import RoundRows
 from lakefmt._core.producers.stream.committing import KeyedCommit
+from lakefmt._core.table import Table
+from lakefmt.testing.stores import WatchStore
 from tests.example_counts import examples
 from tests.ingest.ingest_kit import FAST, commits_of, extra_of, ingest, job, rows_of
 from tests.ingest.test_jobs import Scripted
@@ -157,3 +162,66 @@ def test_a_commit_with_many_deletes_is_one_commit_of_which_a_part_is_in_memory(
     assert max(held) < 2_500
     assert rows_of(tmp_path / "silver") == rows_of(tmp_path / "bronze")
     assert "streamer.checkpoint.key.v2" in extra_of(tmp_path / "silver")
+
+
+class Died(BaseException):
+    """The process ends."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("table_type", ["cow", "mor"])
+def test_a_round_by_parts_that_dies_at_any_effect_is_one_commit_with_its_rejected_rows(
+    tmp_path, monkeypatch, table_type
+):
+    """Of the table, and of the table of rejected rows; the next run does the round again, whole."""
+    open_table, create_table = sinks.open_table, sinks.create_table
+    rounds = [
+        [_batch([("a", "x", 1), ("b", "x", 2), ("c", "y", 3)], [0, 0, 0])],
+        [_batch([("a", "x", 1), ("a", "y", 5), ("b", "x", 2), (None, "x", 7), ("d", "y", 4)], [1, 2, 3, 0, 0])],
+    ]
+    how = {**TINY, "partition_by": ["p"], "table_type": table_type, "errors": ""}
+
+    def dies_at(number: int, base: Path) -> bool:
+        left = [number]
+
+        def at_effect(*_: object) -> None:
+            left[0] -= 1
+            if left[0] == 0:
+                raise Died
+
+        def over(opened: Any) -> Any:
+            def opens(*args: Any, **given: Any) -> Table:
+                client = opened(*args, **given).client
+                return Table(TableClient(WatchStore(client.store, at_effect), client.options))
+
+            return opens
+
+        monkeypatch.setattr(sinks, "open_table", over(open_table))
+        monkeypatch.setattr(sinks, "create_table", over(create_table))
+        try:
+            with suppress(Died):
+                job(Scripted(rounds), base / "t", **{**how, "errors": str(base / "e")}).run("once")
+        finally:
+            monkeypatch.setattr(sinks, "open_table", open_table)
+            monkeypatch.setattr(sinks, "create_table", create_table)
+        return left[0] <= 0
+
+    number, died = 0, True
+    with written_by_parts():
+        while died:
+            number += 1
+            base = tmp_path / str(number)
+            own = {**how, "errors": str(base / "e")}
+            job(Scripted(rounds[:1]), base / "t", **own).run("once")
+            died = dies_at(number, base)
+            job(Scripted(rounds), base / "t", **own).run("until_idle")
+            expected = [{"id": key, "p": "y", "n": n} for key, n in (("a", 5), ("c", 3), ("d", 4))]
+            assert rows_of(base / "t") == expected, number
+            assert len(rows_of(base / "e")) == 1, number
+            assert commits_of(base / "t") == 2, number
+    assert number > 20
+
+
+def _batch(rows: list[tuple[str | None, str, int]], kinds: list[int]) -> SourceBatch:
+    columns = [dict(zip(SCHEMA.names, row, strict=True)) for row in rows]
+    return SourceBatch(pa.RecordBatch.from_pylist(columns, SCHEMA), np.array(kinds, np.int8))

@@ -27,7 +27,8 @@ def run_cli(*arguments: object) -> Result:
 
 @pytest.mark.parametrize("modes", [("--once", "--continuous"), ("--until-idle", "--once"), ("--continuous",) * 2])
 def test_two_ways_to_run_are_refused(tmp_path: Path, modes: tuple[str, ...]) -> None:
-    done = run_cli("ingest", "--source", tmp_path, "--table", tmp_path / "t", "--key", "id", "--dry-run", *modes)
+    (tmp_path / "in").mkdir()
+    done = run_cli("ingest", "--source", tmp_path / "in", "--table", tmp_path / "t", "--key", "id", "--dry-run", *modes)
     assert done.exit_code == (2 if len(set(modes)) > 1 else 0)
     assert ("one of them says how long" in done.output) == (len(set(modes)) > 1)
 
@@ -39,7 +40,8 @@ RIGHT = ["n > 0", "a.b.c is null", "year(ts) = 2026", "ts - interval 1 day > '20
 @pytest.mark.parametrize("condition", [*WRONG, *RIGHT])
 def test_a_check_that_cannot_be_read_is_refused_before_a_row_comes(tmp_path: Path, condition: str) -> None:
     """Its columns may come later, of whatever types."""
-    told = {"source": str(tmp_path), "table": str(tmp_path / "t"), "key": "id", "checks": {"mine": condition}}
+    (tmp_path / "in").mkdir()
+    told = {"source": str(tmp_path / "in"), "table": str(tmp_path / "t"), "key": "id", "checks": {"mine": condition}}
     for call in (lambda: lakefmt.ingest.plan(told), lambda: lakefmt.ingest.run(told)):
         if condition in RIGHT:
             call()
@@ -101,6 +103,29 @@ def test_a_type_that_does_not_fit_is_told_with_table_and_column(tmp_path: Path) 
     with pytest.raises(SchemaMismatch) as caught:
         ingest(tmp_path / "in", tmp_path / "t")
     assert str(caught.value).startswith(f"{tmp_path / 't'}: column 'n' is int64")
+
+
+@pytest.mark.parametrize("spelling", ["{}", "{}/", "file://{}", "{}/../t", "local://{}"])
+def test_one_place_is_one_place_however_it_is_spelt(tmp_path: Path, spelling: str) -> None:
+    (tmp_path / "in").mkdir()
+    table = str(tmp_path / "t")
+    other = spelling.format(table)
+    one = {"source": str(tmp_path / "in"), "table": table, "key": "id"}
+    two = {**one, "table": other}
+    wrong: list[dict[str, Any]] = [
+        {"table": [one, two]},
+        {**one, "errors": other},
+        {"table": [one, {**one, "table": str(tmp_path / "u"), "errors": other}]},
+        {**one, "source": other, "source_kind": "table"},
+        {**one, "source": spelling.format(tmp_path / "t"), "table": str(tmp_path / "t/lake")},
+        {**one, "source": other, "errors": str(tmp_path / "t/e"), "table": str(tmp_path / "u")},
+    ]
+    for told in wrong:
+        with pytest.raises(
+            InvalidInputError, match=r"two jobs|rejected rows would|read and written|would lie in the folder"
+        ):
+            lakefmt.ingest.plan(told)
+    lakefmt.ingest.plan({**one, "table": str(tmp_path / "in/_lake"), "errors": str(tmp_path / "in/.errors")})
 
 
 HOSTILE: list[Any] = [

@@ -31,6 +31,7 @@ from lakefmt._core.ingest.open import jobs_of_topics, open_source
 from lakefmt._core.ingest.options import Layer, TableJob, is_number_within, resolve_table_job, table_layers
 from lakefmt._core.ingest.sink import JobSink, RoundBatch, check_conditions
 from lakefmt._core.ingest.transforms import Part, Transform, open_transforms
+from lakefmt._core.storage.open import local_path, location_text
 from lakefmt._core.storage.redaction import printable_url
 from lakefmt._core.storage.time_source import SystemTimeSource, TimeSource
 from lakefmt._core.values import Clock, CommitResult, SystemClock
@@ -385,6 +386,46 @@ class _TableRounds:
                 _log.warning("%s: hook %s failed after the commit: %s", was.name, name, error_text(done.error))
 
 
+def _check_places(jobs: Sequence[TableJob]) -> None:
+    """Check that what jobs read and write are different places, however they are spelt.
+
+    Raises:
+        InvalidInputError: two of them are one.
+    """
+    tables = [_place(job.table) for job in jobs]
+    if len(set(tables)) < len(tables):
+        raise InvalidInputError("two jobs write into one table, whose checkpoint can be that of one source only")
+    for job, table in zip(jobs, tables, strict=True):
+        errors = None if job.errors is None else _place(job.errors)
+        if errors in tables:
+            raise InvalidInputError(
+                f"{printable_url(job.table)}: its rejected rows would go to a table of rows: give another one"
+            )
+        if not isinstance(job.source, str | os.PathLike) or job.source_kind not in ("files", "table"):
+            continue
+        source = _place(job.source)
+        if source == table or (errors is not None and source == errors):
+            raise InvalidInputError(f"{printable_url(job.table)} would be read and written by one job")
+        inside = [place for place in (table, errors) if place is not None and place.startswith(f"{source}/")]
+        if job.source_kind == "files" and any(not _is_hidden(place.removeprefix(source)) for place in inside):
+            raise InvalidInputError(
+                f"{printable_url(job.table)}: a table would lie in the folder {printable_url(source)}, and its files would be read as those of the "
+                "source: names that begin with _ or . are left out"
+            )
+
+
+def _place(location: str | os.PathLike[str]) -> str:
+    """Return one text for a place, whichever way a local path is written."""
+    text = location_text(location)
+    if text.startswith(("file:", "local://")):
+        text = local_path(text)
+    return text.rstrip("/") if "://" in text else os.path.realpath(text)
+
+
+def _is_hidden(path: str) -> bool:
+    return any(part.startswith(("_", ".")) for part in path.split("/"))
+
+
 class Ingester:
     """Runs the rounds of some tables; :attr:`progress` may be read from any thread.
 
@@ -423,9 +464,7 @@ class Ingester:
             raise InvalidInputError(f"interval is a number of seconds from 0 on, not {shown(interval)}")
         if attempts < 0 or retry_interval < 0:
             raise InvalidInputError("intervals and attempts are not negative")
-        names = [job.table.rstrip("/") for job in jobs]
-        if len(set(names)) < len(names):
-            raise InvalidInputError("two jobs write into one table, whose checkpoint can be that of one source only")
+        _check_places(jobs)
         self._time = time_source or SystemTimeSource()
         self._real_time = time_source is None
         padded_notes = [*notes, *[()] * len(jobs)]

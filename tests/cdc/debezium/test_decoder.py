@@ -33,6 +33,7 @@ SOURCE = {
     "row": 0,
     "ts_ms": 1_700_000_000_123,
 }
+POSTGRES = {"connector": "postgresql", "db": "d", "schema": "shop", "table": "items", "lsn": 7, "txId": 3, "ts_ms": 5}
 HIDDEN = "__debezium_unavailable_value"
 
 
@@ -173,6 +174,29 @@ def test_a_new_key_whose_large_value_was_not_sent_takes_it_from_the_old_key():
         )
     )
     assert applied.rows[ITEMS] == {(2,): {"id": 2, "v": "b", "big": "large"}}
+
+
+@pytest.mark.parametrize("nothing", ["", "{}", 0, [], {}, False, "AA==", {"scale": 0, "value": "AA=="}])
+def test_what_fills_a_required_column_of_a_row_that_goes_is_no_value_of_it(nothing):
+    """PostgreSQL sends the key alone, and Debezium fills up the rest: of a row that goes nothing but the key is known."""
+    applied, decoder = Applied(), DebeziumDecoder()
+    messages = [
+        message("c", after={"id": 1, "v": "a", "big": "large"}, source=POSTGRES),
+        message("d", {"id": 1, "v": None, "big": nothing}, source=POSTGRES),
+        message("c", after={"id": 2, "v": "b", "big": HIDDEN}, source=POSTGRES),
+        message("d", {"id": 2, "v": None, "big": nothing}, source=POSTGRES),
+        message("u", {"id": 3, "v": None, "big": nothing}, {"id": 3, "v": "c", "big": HIDDEN}, source=POSTGRES),
+    ]
+    applied.apply_all(decoder.decode(messages[:1]))
+    applied.apply_all(decoder.decode(messages[1:3]))
+    assert applied.rows[ITEMS] == {(2,): {"id": 2, "v": "b", "big": "large"}}
+    (changes,) = [event for event in decoder.decode(messages[3:]) if isinstance(event, RowChanges)]
+    assert [row["big"] for row in changes.rows.to_pylist()] == [None, None, None]
+    assert [None if text is None else json.loads(text) for text in changes.sent.to_pylist()] == [
+        None,
+        None,
+        ["id", "v"],
+    ]
 
 
 @pytest.mark.parametrize("calls", [1, 2])

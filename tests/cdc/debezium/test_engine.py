@@ -26,7 +26,10 @@ MARK = 999_999
 LARGE = 9_000
 COLUMNS = {
     "postgres": "id int PRIMARY KEY, note text, big text, price numeric(12,2), any_size numeric, rate double precision, flag boolean, "
-    "day date, moment timestamp, instant timestamptz, clock time, bytes bytea, doc jsonb, mark uuid, many int[]",
+    "day date, moment timestamp, instant timestamptz, clock time, bytes bytea, doc jsonb, mark uuid, many int[], "
+    "need_text text NOT NULL DEFAULT repeat('t', 9000), need_bytes bytea NOT NULL DEFAULT decode(repeat('ab', 9000), 'hex'), "
+    "need_doc jsonb NOT NULL DEFAULT to_jsonb(repeat('d', 9000)), need_texts text[] NOT NULL DEFAULT ARRAY[repeat('a', 9000)], "
+    "need_many int[] NOT NULL DEFAULT array_fill(7, ARRAY[3000])",
     "mariadb": "id int PRIMARY KEY, note varchar(100), big longtext, price decimal(12,2), rate double, day date, moment datetime(6), "
     "instant timestamp(6) null, span time(6), bytes varbinary(20), mood enum('sad','happy')",
 }
@@ -81,7 +84,9 @@ class Database:
     def create(self) -> None:
         self.run(f"CREATE TABLE items ({COLUMNS[self.kind]})")
         if self.kind == "postgres":
-            self.run("ALTER TABLE items ALTER big SET STORAGE EXTERNAL")
+            # Large values are stored outside the row, and are not sent where they do not change, required ones neither.
+            for column in ("big", "need_text", "need_bytes", "need_doc", "need_texts", "need_many"):
+                self.run(f"ALTER TABLE items ALTER {column} SET STORAGE EXTERNAL")
         for number in range(20):
             self.insert(number)
 

@@ -283,6 +283,50 @@ def test_values_that_a_new_type_computes_are_read_again(
     assert [(row["id"], row["v"]) for row in rows_here(path)] == postgres.rows("SELECT id, v FROM t ORDER BY id", shop)
 
 
+@pytest.mark.parametrize("is_away", [False, True])
+@pytest.mark.parametrize(
+    "alter",
+    [
+        "ALTER v TYPE int USING v * 1000",
+        "ALTER v TYPE int USING id",
+        "ADD w double precision DEFAULT random()",
+        "ADD w text DEFAULT 'x' || clock_timestamp()::text",
+    ],
+)
+def test_rows_that_an_alteration_writes_anew_are_read_again(
+    postgres: PostgresServer, shop: str, is_away: bool, alter: str
+) -> None:
+    """Also where the type stays: no message of the log tells, and the rows are in another file."""
+    path = f"memory://attributes-{next(TABLES)}"
+    postgres.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, v int)", "INSERT INTO t VALUES (1, 5), (2, NULL)", database=shop
+    )
+    follow_into(postgres, shop, path)
+    postgres.execute(f"ALTER TABLE t {alter}", database=shop)
+    if not is_away:
+        follow_into(postgres, shop, path)
+    postgres.execute("INSERT INTO t (id, v) VALUES (3, 7)", database=shop)
+    follow_into(postgres, shop, path)
+    rows = rows_here(path)
+    assert [tuple(row.values()) for row in rows] == postgres.rows(
+        f"SELECT {', '.join(rows[0])} FROM t ORDER BY id", shop
+    )
+
+
+@pytest.mark.parametrize(
+    "statement", ["VACUUM FULL t", "CREATE INDEX ON t (v)", "ALTER TABLE t ALTER v SET STATISTICS 9"]
+)
+def test_rows_that_no_alteration_writes_anew_are_not_read_again(
+    postgres: PostgresServer, shop: str, statement: str
+) -> None:
+    path = f"memory://attributes-{next(TABLES)}"
+    postgres.execute("CREATE TABLE t (id int PRIMARY KEY, v int)", "INSERT INTO t VALUES (1, 5), (2, 6)", database=shop)
+    follow_into(postgres, shop, path)
+    postgres.execute(statement, database=shop)
+    postgres.execute("INSERT INTO t VALUES (3, 7)", database=shop)
+    assert follow_into(postgres, shop, path).progress().tables["public.t"].rows == 1
+
+
 def test_a_column_that_was_dropped_and_added_anew_does_not_show_the_old_values(
     postgres: PostgresServer, shop: str
 ) -> None:

@@ -516,6 +516,7 @@ class DebeziumDecoder:
         return Columns(change.fields, change.connector)
 
     def _images(self, columns: Columns, change: Change) -> list[Image]:
+        change = change._replace(before=_known_of_before(change))
         if change.after is None:
             return [self._image(columns, change, RowKind.DELETE, {**(change.before or {}), **change.key}, None)]
         images = []
@@ -529,7 +530,8 @@ class DebeziumDecoder:
             value = row.get(name)
             if value is not None and self._is_unsent(value):
                 value = before.get(name) if before is not None else None
-                value = None if value is None or self._is_unsent(value) else value
+                # A large value is never one that stands for nothing.
+                value = None if _is_nothing(value) or self._is_unsent(value) else value
                 unsent |= {name} if value is None else set()
             convert = columns.converters.get(name)
             try:
@@ -548,6 +550,32 @@ class DebeziumDecoder:
         return isinstance(value, list | dict) and value in self._unsent_parts
 
 
+def _known_of_before(change: Change) -> Row | None:
+    """Return the row before a change as far as it is known: the key alone where everything else stands for nothing.
+
+    PostgreSQL sends the key alone unless a table has ``REPLICA IDENTITY FULL``. Debezium fills up the row: nulls, and in columns that must
+    not be null the empty text, zero, and the like. A row that is really so is looked up.
+    """
+    before = change.before
+    if before is None or not change.key or change.connector in ("mysql", "mariadb"):
+        return before
+    others = [name for name in before if name not in change.key]
+    if not others or not all(_is_nothing(before[name]) for name in others):
+        return before
+    return {**before, **dict.fromkeys(others)}
+
+
+def _is_nothing(value: object) -> bool:
+    """Return whether a value is null, or what Debezium puts in the place of one that must not be null."""
+    if isinstance(value, Mapping):
+        return all(map(_is_nothing, value.values()))
+    return not value or value in _NOTHING or (isinstance(value, str) and value.startswith("1970-01-01T00:00:00"))
+
+
+#: Empty JSON; the number zero as the bytes of a decimal, and as they stand in JSON.
+_NOTHING: Final = ("{}", b"\x00", "AA==", "0")
+
+
 def completed(image: Image, before: Image | None) -> Image:
     """Return an insertion with the values that were not sent, as far as the deletion of its old key before it has them.
 
@@ -558,7 +586,8 @@ def completed(image: Image, before: Image | None) -> Image:
     if before is None or not same or _place(before.position) != _place(image.position):
         raise FormatError("an insertion leaves out a large value, and the deletion of its old key does not precede it")
     sent = json.loads(image.sent or "[]")
-    values = {name: value if name in sent else before.values.get(name) for name, value in image.values.items()}
+    old = {name: None if _is_nothing(value) else value for name, value in before.values.items()}
+    values = {name: value if name in sent else old.get(name) for name, value in image.values.items()}
     is_whole = all(values[name] is not None for name in values if name not in sent)
     return image._replace(values=values, sent=None) if is_whole else image
 

@@ -44,11 +44,13 @@ class KnownColumns(NamedTuple):
         numbers: of the columns, in their order.
         columns: what they are.
         attributes: numbers up to this one had been given then; those that no column here has are of columns that were gone.
+        storage: the number of the file that had the rows, and one that differs once a column is altered; zeros: not known.
     """
 
     numbers: tuple[int, ...]
     columns: tuple[ColumnRow, ...]
     attributes: int
+    storage: tuple[int, int] = (0, 0)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -97,7 +99,10 @@ def numbers_of(
 
 
 def changes_of_names(
-    known: KnownColumns | None, columns: Sequence[ColumnRow], numbers: tuple[int, ...] | None
+    known: KnownColumns | None,
+    columns: Sequence[ColumnRow],
+    numbers: tuple[int, ...] | None,
+    storage: tuple[int, int] = (0, 0),
 ) -> tuple[Mapping[str, str], str]:
     """Return the renamed columns, and why the rows of the table have to be read again; "" if they have not.
 
@@ -105,6 +110,7 @@ def changes_of_names(
         known: the columns before; None: they are not known, and all are taken for those of their names.
         columns: that there are.
         numbers: of the columns; None: they are not known.
+        storage: of the rows; zeros: not known.
 
     Example:
         >>> a, b, c = (ColumnRow(name, 23, -1) for name in ("a", "b", "c"))
@@ -134,4 +140,9 @@ def changes_of_names(
         return renamed, f"{computed[0]!r} was generated, and is in the log now"
     # ALTER ... TYPE ... USING computes values of which no event tells.
     retyped = [now.name for number, now in has.items() if number in had and had[number][1:] != now[1:]]
-    return renamed, f"{retyped[0]!r} has another type, and may have other values" if retyped else ""
+    if retyped:
+        return renamed, f"{retyped[0]!r} has another type, and may have other values"
+    # The type may be the same, or a new column may have a default that differs from row to row: the rows are in another file then. So they
+    # are after a TRUNCATE or VACUUM FULL, which alter no column.
+    is_written_anew = all(was and now and was != now for was, now in zip(known.storage, storage, strict=True))
+    return renamed, "its rows were written anew when a column was altered" if is_written_anew else ""

@@ -132,6 +132,7 @@ def encode_log_position(origin: Origin, position: LogPosition) -> dict[str, obje
             [n, *column] for n, column in zip(position.known.numbers, position.known.columns, strict=True)
         ]
         value["attributes"] = position.known.attributes
+        value["storage"] = list(position.known.storage)
     if position.progress is not None:
         value["snapshot"] = {"page": position.progress.page, "file": position.progress.file}
     return value
@@ -184,7 +185,11 @@ def _decode_columns(value: Mapping[str, Any]) -> KnownColumns | None:
     types = [int, str, int, int]
     if not is_known or not isinstance(attributes, int) or any([*map(type, each)] != types for each in columns):
         raise InvalidInputError(f"{shown(value)} is no position of PostgreSQL: its columns are none")
-    return KnownColumns(tuple(each[0] for each in columns), tuple(ColumnRow(*each[1:]) for each in columns), attributes)
+    storage = value.get("storage", [0, 0])  # an earlier release did not store it
+    if not isinstance(storage, list) or [*map(type, storage)] != [int, int]:
+        raise InvalidInputError(f"{shown(value)} is no position of PostgreSQL: its storage is none")
+    numbers, rows = tuple(each[0] for each in columns), tuple(ColumnRow(*each[1:]) for each in columns)
+    return KnownColumns(numbers, rows, attributes, (storage[0], storage[1]))
 
 
 #: A border at least so often.
@@ -235,8 +240,8 @@ class TrackedTable:
 
     def announce(self, shape: ColumnTypes) -> list[Event]:
         """Return what has to come before rows of a shape: rows of the shape before, and the change of columns."""
-        numbers = None if shape.known is None else shape.known.numbers
-        renamed, reason = changes_of_names(self.known, shape.columns, numbers)
+        numbers, storage = (None, (0, 0)) if shape.known is None else (shape.known.numbers, shape.known.storage)
+        renamed, reason = changes_of_names(self.known, shape.columns, numbers, storage)
         self.known = shape.known
         if self.shape is not None and self.shape.table == shape.table and not (renamed or reason):
             self.shape = shape
@@ -546,11 +551,13 @@ class PostgresRun:
     def _numbered(self, table: TrackedTable, shape: ColumnTypes) -> ColumnTypes:
         """Return a shape with the numbers of its columns, as far as the catalog tells them now."""
         catalog, known = self._catalog.columns([table.row.id]).get(table.row.id, ()), table.known
+        now = self._catalog.tables([table.row.id]).get(table.row.id)
+        storage = (0, 0) if now is None or now.known is None else now.known.storage
         numbers = numbers_of(shape.columns, known, catalog)
         if numbers is None:
             return replace(shape, known=None)
         attributes = max((*numbers, 0 if known is None else known.attributes))
-        return replace(shape, known=KnownColumns(numbers, tuple(shape.columns), attributes))
+        return replace(shape, known=KnownColumns(numbers, tuple(shape.columns), attributes, storage))
 
     def _relation(self, message: Relation) -> Iterator[Event]:
         name = SourceName(message.schema, message.name)

@@ -358,7 +358,8 @@ class TableRow(NamedTuple):
 #: The kind of a partitioned table.
 PARTITIONED: Final = "p"
 _TABLES: Final = """
-SELECT c.oid, n.nspname, c.relname, c.relreplident::text, c.relkind::text, c.relfilenode
+SELECT c.oid, n.nspname, c.relname, c.relreplident::text, c.relkind::text, c.relfilenode::int8,
+  (SELECT sum(a.xmin::text::int8)::int8 FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0)
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE c.oid = ANY(%s::oid[])"""
 _COLUMNS: Final = """
@@ -455,9 +456,9 @@ class ServerCatalog:
                 primary.get(table_id, ()),
                 identity.get(table_id, ()),
                 tuple(leaves.get(table_id, ())),
-                _known(columns.get(table_id, ())),
+                _known(columns.get(table_id, ()), (file, altered or 0)),
             )
-            for table_id, schema, name, replica_identity, kind, file in found
+            for table_id, schema, name, replica_identity, kind, file, altered in found
         }
 
     def columns(self, ids: Sequence[int]) -> dict[int, list[AttributeRow]]:
@@ -503,11 +504,11 @@ class ServerCatalog:
         return replace(shape, filled=filled) if filled else shape
 
 
-def _known(columns: Sequence[AttributeRow]) -> KnownColumns:
+def _known(columns: Sequence[AttributeRow], storage: tuple[int, int]) -> KnownColumns:
     """Return the columns that the log has, as the catalog tells them at one moment."""
     sent = [each for each in columns if each.is_sent]
     attributes = max((each.number for each in columns), default=0)
-    return KnownColumns(tuple(each.number for each in sent), tuple(each.column for each in sent), attributes)
+    return KnownColumns(tuple(each.number for each in sent), tuple(each.column for each in sent), attributes, storage)
 
 
 #: Schemas of the server itself.
