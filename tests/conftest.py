@@ -125,15 +125,17 @@ def _of_this_run(config: pytest.Config, items: list[pytest.Item]) -> list[pytest
 
 
 def _out_of_turn(items: list[pytest.Item], day: int) -> list[pytest.Item]:
-    """Return the cases of tests marked `in_turn` that another day asks; of each test one case is left at least."""
-    of_test: dict[str, list[pytest.Item]] = {}
+    """Return the cases of tests marked `in_turn` that another day asks; of each test, or group, one case is left at least."""
+    together: dict[tuple[int, str], list[pytest.Item]] = {}
     for item in items:
-        if item.get_closest_marker("in_turn") is not None:
-            of_test.setdefault(item.nodeid.partition("[")[0], []).append(item)
+        if (marker := item.get_closest_marker("in_turn")) is not None:
+            turns, *group = marker.args
+            together.setdefault((turns, *(group or [item.nodeid.partition("[")[0]])), []).append(item)
     later = []
-    for cases in of_test.values():
-        turns = int(cases[0].get_closest_marker("in_turn").args[0])  # type: ignore[union-attr]
-        out = [case for case, place in zip(cases, _places(cases), strict=True) if (place + day) % turns]
+    for (turns, group), cases in together.items():
+        is_one_test = "::" in group
+        places = _places(cases) if is_one_test else range(len(cases))
+        out = [case for case, place in zip(cases, places, strict=True) if (place + day) % turns]
         later += out if len(out) < len(cases) else cases[: day % len(cases)] + cases[day % len(cases) + 1 :]
     return later
 

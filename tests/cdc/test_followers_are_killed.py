@@ -133,6 +133,7 @@ class MariaWork:
             )
 
 
+@pytest.mark.in_turn(2, "killed processes")
 def test_tables_equal_mariadb_whenever_the_follower_is_killed(mariadb: MariaServer, tmp_path: Path) -> None:
     seed = seed_of_run()
     made = "(id int primary key, note varchar(400), price decimal(12,4))"
@@ -155,6 +156,7 @@ def test_tables_equal_mariadb_whenever_the_follower_is_killed(mariadb: MariaServ
         assert rows.select(says.column_names).to_pylist() == says.to_pylist(), (name, seed)
 
 
+@pytest.mark.in_turn(2, "killed processes")
 def test_tables_equal_postgres_whenever_the_follower_is_killed(
     postgres: PostgresServer, shop: str, tmp_path: Path
 ) -> None:

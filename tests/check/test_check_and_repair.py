@@ -24,9 +24,9 @@ from lakefmt.testing.invariants import (
 )
 from lakefmt.testing.multiset import multiset_difference
 from tests.check.kit import SABOTAGE, VERSIONS, Damage, Scene, rows, scene
-from tests.example_counts import examples
 from tests.judges.hudi_rs import HudiRsJudge
 from tests.judges.spark import JudgeError
+from tests.kit import THOROUGH
 
 
 def same(left: pa.Table, right: pa.Table) -> bool:
@@ -71,7 +71,10 @@ def test_a_sound_table_has_nothing_wrong(version: int, level: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(SABOTAGE))
-@settings(max_examples=examples(2), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(
+    max_examples=20 if THOROUGH else 1,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(data=st.data())
 def test_damage_is_named_and_mended(name: str, hudi_rs_judge: HudiRsJudge, data: st.DataObject) -> None:
     version = data.draw(st.sampled_from(VERSIONS))

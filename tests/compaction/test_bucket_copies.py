@@ -77,6 +77,8 @@ def whole(table: Table, model: Model) -> None:
         assert table.index.check().is_clean, str(table.index.check())
 
 
+@pytest.mark.slow
+@pytest.mark.in_turn(2)
 @product_or_diagonal(
     version=[6, 8, 9],
     indexes=[pytest.param(None, id="listed"), pytest.param(["column_stats"], id="indexed")],
@@ -147,6 +149,7 @@ def test_an_update_of_rows_and_partial_rows_go_to_both() -> None:
     assert_same_multiset(table.read().sort_by("id"), before, what="no column is lost")
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("version", [6, 9])
 def test_event_times_decide_in_the_new_buckets_as_in_the_old(version: int) -> None:
     schema = {"ordering": "v"}
@@ -161,6 +164,8 @@ def test_event_times_decide_in_the_new_buckets_as_in_the_old(version: int) -> No
     check(table, model)
 
 
+@pytest.mark.slow
+@pytest.mark.in_turn(2)
 @product_or_diagonal(
     version=[6, 8, 9], indexes=[pytest.param(None, id="listed"), pytest.param(["column_stats"], id="indexed")]
 )
@@ -192,6 +197,7 @@ def test_a_rollback_of_the_write_or_of_the_plan_takes_the_copies_away(version: i
     whole(table, {f"k{n}": 8 for n in range(90)})
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("version", [8, 9])
 def test_a_rollback_of_the_completed_clustering_loses_nothing(version: int) -> None:
     table, model = made(version), first_model()
@@ -204,6 +210,7 @@ def test_a_rollback_of_the_completed_clustering_loses_nothing(version: int) -> N
     whole(table, model)
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("version", [6, 9])
 def test_a_restore_takes_the_copies_of_what_it_undoes_away(version: int) -> None:
     table, model = made(version), first_model()
@@ -281,6 +288,7 @@ def test_plans_of_one_partition_leave_the_others_alone() -> None:
     assert sizes(table) == {"p=p0": 4, "p=p1": 8}
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("version", [8, 9])
 def test_a_write_while_the_clustering_is_at_work_comes_along(version: int) -> None:
     table, model = made(version), first_model()

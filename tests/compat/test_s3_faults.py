@@ -180,6 +180,8 @@ def some(verbs: Iterable[str], fault: str, count: int) -> list[str]:
 # ----------------------------------------------------------------------------------------------------------------- reads
 
 
+# Of the eleven faults those that reads meet today writes meet tomorrow.
+@pytest.mark.in_turn(2, "faults of S3")
 @product_or_diagonal(kind=["cow", "mor"], fault=FAULTS)
 def test_reads_are_right_or_said_to_be_tried_again(network: Network, kind: str, fault: str) -> None:
     for number, verb in enumerate(some(READS, fault, 2)):
@@ -212,6 +214,7 @@ def test_a_body_that_is_cut_once_is_read_again(network: Network, monkeypatch: py
 # ---------------------------------------------------------------------------------------------------------------- writes
 
 
+@pytest.mark.in_turn(2, "faults of S3")
 @pytest.mark.parametrize("fault", FAULTS)
 def test_writes_are_done_or_said_to_be_tried_again(network: Network, fault: str) -> None:
     for verb in some(WRITES, fault, 2):

@@ -1,6 +1,6 @@
 """One engine for all sweeps over effects: a call fails at each of its effects in turn, and a test looks at what is left.
 
-Per change every second effect of a call is asked one ending on one version, the others the next day: its answer is lost, the hardest
+Per change every third effect of a call is asked one ending on one version, the others the next days: its answer is lost, the hardest
 to tell, for the caller lives and has to find out whether the effect is there. `make test-all` asks all endings on all versions and types.
 """
 
@@ -113,7 +113,7 @@ def sweep(
 ) -> Iterator[Left]:
     """Make a call fail at its effects, on a fresh copy each time; yield what is left where it is new.
 
-    All effects in a thorough run; in a usual one answers are lost of every second one, the others the next day.
+    All effects in a thorough run; in a usual one answers are lost of every third one, the others the next days.
 
     Args:
         origin: the table before.
@@ -124,7 +124,7 @@ def sweep(
         under: wraps the copy below the faults.
     """
     numbers = list(range(1, effects + 1) if isinstance(effects, int) else effects)
-    for number in in_turn(numbers, 2) if ending == PER_CHANGE else numbers:
+    for number in in_turn(numbers, 3) if ending == PER_CHANGE else numbers:
         store, result = origin.copy(), None
         faulty = FaultStore(under(store), fail_at(number, ending.mode, crash=ending.crash))
         with contextlib.suppress(LakefmtError, SimulatedCrash):

@@ -457,7 +457,7 @@ def overtaken(older: str, version: int, call: str, at: int) -> bool | None:
 
 
 @pytest.mark.slow
-@pytest.mark.in_turn(3)
+@pytest.mark.in_turn(6)  # each call once
 @pytest.mark.parametrize("version", [6, 8])
 @pytest.mark.parametrize("older", SLOW)
 @pytest.mark.parametrize("call", OVERTAKEN)

@@ -21,6 +21,7 @@ def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     ("page", "complaint"),
     [

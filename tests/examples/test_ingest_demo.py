@@ -23,6 +23,7 @@ def kafka_jars(request: pytest.FixtureRequest) -> None:
         _refuse(request.config, "KAFKA", lacking)
 
 
+@pytest.mark.in_turn(2, "demonstrations")
 def test_two_months_through_a_process_that_is_killed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], kafka_jars: None
 ) -> None:

@@ -18,6 +18,7 @@ from examples.stream.view import View
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 
+@pytest.mark.in_turn(2, "demonstrations")
 def test_a_month_through_a_stream_whose_writer_is_killed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     replay = Replay(tmp_path, (2,), seconds=4.0, commit_ms=500, limit=300.0)
     assert run_replay(replay, Output(), View())

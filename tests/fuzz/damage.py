@@ -62,7 +62,7 @@ def inflations(data: bytes) -> Iterator[tuple[str, bytes]]:
     """Yield the file with a huge number over, or in front of, what stands somewhere."""
     names = list(HUGE)
     halves = [names[half::2] for half in (0, 1)] if effort() == 1 else [names, names]
-    for turn, at in enumerate(places(len(data), edge=24 * effort(), sample=24 * effort())):
+    for turn, at in enumerate(places_of_run(len(data), 24 * effort(), 24 * effort())):
         # A header, and a small file, gets every number, in a usual run one half of them and its neighbours the other one;
         # elsewhere a place gets one, and its neighbours get others.
         is_dense = len(data) <= (128 if effort() == 1 else 256) or at < 24 or at >= len(data) - 8

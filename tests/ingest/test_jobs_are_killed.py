@@ -123,6 +123,7 @@ def working(writers: Writers) -> Iterator[None]:
         raise failures[0]
 
 
+@pytest.mark.in_turn(2, "killed processes")
 def test_a_job_that_is_killed_again_and_again_has_each_row_once(tmp_path):
     draw = random.Random(seed_of_run())
     folder, table = tmp_path / "in", tmp_path / "t"

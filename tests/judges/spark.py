@@ -103,7 +103,8 @@ def spark_environment() -> SparkEnvironment:
     """What the last preparation found; looked for again (without installing) when it is not there any more."""
     found = _summary()
     several = (*found.get("bundles", {}).values(), *found.get("releases", {}).values())
-    named = [*(found.get(name) for name in ("python", "newest", "java", "connect")), *several] if found else []
+    connect = [found["connect"]] if found.get("connect") else []  # few runs ask for it
+    named = [*(found.get(name) for name in ("python", "newest", "java")), *several, *connect] if found else []
     if not found or not all(path and Path(path).exists() for path in named):
         subprocess.run(
             [sys.executable, str(ROOT / "tools" / "spark_env.py"), "--find"], capture_output=True, check=False

@@ -59,6 +59,20 @@ def test_the_comparison_names_what_differs():
         assert_same_multiset(expected.slice(1), expected)
 
 
+def test_what_is_there_is_not_looked_for_again_and_what_is_gone_is(monkeypatch, tmp_path):
+    here, asked = str(tmp_path), []
+    found = {"python": here, "newest": here, "java": here, "bundles": {"1.2.0": here}, "releases": {}, "connect": None}
+    monkeypatch.setattr(spark, "SUMMARY", tmp_path / "spark_env.json")
+    monkeypatch.setattr(spark.subprocess, "run", lambda *command, **how: asked.append(command))
+    spark.SUMMARY.write_text(json.dumps(found))
+    assert spark.spark_environment().missing("1.2.0") is None
+    assert asked == []
+    for gone in ({"java": None}, {"connect": f"{here}/gone.jar"}, {"bundles": {"1.2.0": f"{here}/gone.jar"}}):
+        spark.SUMMARY.write_text(json.dumps(found | gone))
+        spark.spark_environment()
+    assert len(asked) == 3
+
+
 def test_ignored_columns_are_left_out_on_either_side():
     rows = pa.table({"k": [1], "_hoodie_file_name": ["f"]})
     assert_same_multiset(rows, rows.drop_columns(["_hoodie_file_name"]), ignore_columns=META_COLUMNS)

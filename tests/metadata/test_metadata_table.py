@@ -369,6 +369,7 @@ def test_indexes_that_cannot_be_made_are_refused() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("version", [6, 8])
 def test_old_files_of_the_metadata_table_are_cleaned(version: int) -> None:
     table = make(version=version, more={"hoodie.metadata.compact.max.delta.commits": 3})

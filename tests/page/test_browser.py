@@ -46,6 +46,7 @@ def enter(browser: Browser, page, width: int = 1280, scheme: str = "light") -> s
 VIEWS = ("timeline", "files", "rows", "services", "health")
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(
     ("name", "width", "scheme"),
     [

@@ -76,6 +76,7 @@ def held(table: pa.Table) -> dict[str, int]:
     return dict(zip(table["id"].to_pylist(), table["v"].to_pylist(), strict=True))
 
 
+@pytest.mark.in_turn(2, "killed processes")
 @pytest.mark.parametrize("seed", values_of_run([1, 2]))
 def test_services_are_killed_at_random_beside_a_writer(tmp_path: Path, seed: int, hudi_rs_judge: HudiRsJudge) -> None:
     """Rows are right after every kill, nothing is pending in the end, and no file is left over."""

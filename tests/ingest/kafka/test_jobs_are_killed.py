@@ -34,6 +34,7 @@ lakefmt.ingest.run(json.loads(sys.argv[1]), mode="until_idle")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120 + KILLS * 20)]
 
 
+@pytest.mark.in_turn(2, "killed processes")
 def test_every_message_comes_once_whatever_is_killed_and_comes_meanwhile(kafka, tmp_path):
     draw = random.Random(seed_of_run())
     topic = kafka.create_topic(2)

@@ -141,9 +141,13 @@ socket.gethostname = lambda: host
 stream = lakefmt.open_table(path).open_stream()
 stream.upsert({"id": "a", "v": 1, "s": "older"})
 stream.flush()
-if forks == "forks" and os.fork() == 0:
-    sys.stdin.readline()  # a worker that has nothing to do with the stream
-    os._exit(0)
+if forks == "forks":
+    begun, begins = os.pipe()
+    if os.fork() == 0:
+        os.write(begins, b".")  # from here on it has let go of what it inherited
+        sys.stdin.readline()  # a worker that has nothing to do with the stream
+        os._exit(0)
+    os.read(begun, 1)
 print("flushed", flush=True)
 os.read(0, 0)
 import signal
