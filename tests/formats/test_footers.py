@@ -6,7 +6,7 @@ import datetime
 import gc
 import random
 import tracemalloc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from pathlib import Path
 
@@ -260,15 +260,45 @@ def test_a_dataset_of_many_files_holds_no_key_filter(filtered: Table, monkeypatc
             assert BLOOM_KEY.encode() not in (fragment.metadata.metadata or {})
 
 
-def test_no_footer_waits_for_the_collector(filtered: Table) -> None:
-    files = [piece.base for piece in filtered.file_groups() if piece.base is not None]
+_VERBS: dict[str, Callable[[Table, pa.Table], object]] = {
+    "bulk_insert": lambda table, rows: table.bulk_insert(rows),
+    "upsert": lambda table, rows: table.upsert(rows),
+    "upsert, merge-on-read": lambda table, rows: table.upsert(rows),
+    "compact, merge-on-read": lambda table, rows: table.compact(),
+    "cluster": lambda table, rows: table.cluster("v"),
+    "read by keys": lambda table, rows: table.read(filter=[("id", "in", rows["id"].to_pylist())]),
+    "scan": lambda table, rows: [*table.scan()],
+    "delete": lambda table, rows: table.delete(rows["id"].slice(0, 2)),
+    "check": lambda table, rows: table.check(),
+}
+
+
+@pytest.mark.parametrize("verb", _VERBS)
+def test_no_footer_waits_for_the_collector(verb: str, tmp_path: Path) -> None:
+    rows = pa.concat_tables([_rows(number).slice(0, 500) for number in range(6)])
+    table = lakefmt.create_table(
+        str(tmp_path / "t"),
+        schema=rows.schema,
+        record_key="id",
+        partition_by="part",
+        table_type="mor" if verb.endswith("merge-on-read") else "cow",
+        indexes=["column_stats"],
+        properties={"hoodie.index.bloom.num_entries": "60000"},
+    )
+    table.bulk_insert(rows)
+    table.upsert(rows.slice(0, 2_000))
     gc.collect()
     gc.disable()
+    gc.set_debug(gc.DEBUG_SAVEALL)
     try:
-        assert len(short_fragments(filtered.client.store, files, ds.ParquetFileFormat())) == len(files) == 6
-        assert not [each for each in gc.get_objects() if isinstance(each, pq.FileMetaData)]
+        _VERBS[verb](table, rows.slice(0, 1_000))
+        gc.collect()
+        waited = [each for each in gc.garbage if isinstance(each, pq.FileMetaData)]
     finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
         gc.enable()
+    assert not waited
 
 
 def test_many_large_files_are_scanned_part_by_part(filtered: Table, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,6 +26,7 @@ from lakefmt._core.filegroups.reader import BaseFileReader, Kept, KnownFooter, O
 from lakefmt._core.filegroups.table_client import TableClient, TableState
 from lakefmt._core.formats.bloom.bloom_filter import BloomFilter
 from lakefmt._core.formats.parquet.base_file import BaseFileFooter
+from lakefmt._core.formats.parquet.duplicate_columns import parquet_schema
 from lakefmt._core.storage.api import ObjectStore
 from lakefmt._core.values import RECORD_KEY
 from lakefmt.errors import CorruptFile
@@ -203,7 +204,7 @@ def _as_text(keys: pa.ChunkedArray, file: BaseFile) -> pa.ChunkedArray:
 
 def _key_column(metadata: pq.FileMetaData, file: BaseFile) -> int:
     """Return the number of the key column among the leaves."""
-    schema = metadata.schema
+    schema = parquet_schema(metadata)
     for number in range(metadata.num_columns):
         if schema.column(number).path == RECORD_KEY:
             return number

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pyarrow.types as pt
 
 from lakefmt._core.data_classes import dataclass
+from lakefmt._core.formats.parquet.duplicate_columns import leaf_paths, parquet_schema
 from lakefmt._core.metadata.records import ColumnStats
 from lakefmt._core.schema.types import field_at
 from lakefmt._core.values import COMMIT_TIME, PARTITION_PATH, RECORD_KEY, TableVersion
@@ -134,7 +135,8 @@ def footer_ranges(
     Returns:
         The ranges by column, and the columns whose ends the footer does not say: they have to be read.
     """
-    index_by_path = {metadata.schema.column(position).path: position for position in range(metadata.num_columns)}
+    schema = parquet_schema(metadata)
+    index_by_path = {path: position for position, path in enumerate(leaf_paths(metadata))}
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     ranges: dict[str, ColumnRange] = {}
     unknown = []
@@ -143,7 +145,7 @@ def footer_ranges(
             continue
         chunks = [group.column(index_by_path[name]) for group in groups]
         ranges[name], has_ends = _chunk_range(name, chunks, types[name], metadata.num_rows)
-        if not has_ends or not _is_stored_as(metadata.schema.column(index_by_path[name]), types[name]):
+        if not has_ends or not _is_stored_as(schema.column(index_by_path[name]), types[name]):
             unknown.append(name)
     return ranges, tuple(unknown)
 

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from lakefmt._core.filegroups.model import BaseFile
 from lakefmt._core.filegroups.reader import reading, short_footer
 from lakefmt._core.formats.parquet.base_file import check_row_counts
+from lakefmt._core.formats.parquet.duplicate_columns import parquet_schema
 from lakefmt._core.formats.parquet.footers import LARGE_FOOTER
 from lakefmt._core.storage.api import ObjectStore
 from lakefmt._core.storage.arrow_filesystem import arrow_view, track_arrow_use
@@ -57,7 +58,8 @@ def short_fragments(
             check_row_counts(short.metadata)
         short.metadata.set_file_path(file.path)
         for metadata, named in alike:
-            if _joined(metadata, short.metadata):
+            if _same_columns(metadata, short.metadata):
+                metadata.append_row_groups(short.metadata)
                 named[file.path] = file
                 break
         else:
@@ -69,17 +71,9 @@ def short_fragments(
     return found
 
 
-def _joined(metadata: pq.FileMetaData, other: pq.FileMetaData) -> bool:
-    """Append the row groups of a footer to those of another; return False, and append none, where the columns differ."""
+def _same_columns(metadata: pq.FileMetaData, other: pq.FileMetaData) -> bool:
     declared = [(each.metadata or {}).get(_ARROW_SCHEMA) for each in (metadata, other)]
-    if declared[0] != declared[1]:
-        return False
-    # Arrow compares the columns itself. To ask for a footer's schema would keep both until Python's collector comes.
-    try:
-        metadata.append_row_groups(other)
-    except RuntimeError:
-        return False
-    return True
+    return declared[0] == declared[1] and bool(parquet_schema(metadata).equals(parquet_schema(other)))
 
 
 def _fragments_of(

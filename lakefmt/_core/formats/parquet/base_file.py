@@ -32,6 +32,7 @@ from lakefmt._core.formats.parquet.duplicate_columns import (
     Pages,
     duplicate_key_column,
     leaf_paths,
+    parquet_schema,
 )
 from lakefmt._core.formats.parquet.footers import BLOOM_KEY, LEGACY_BLOOM_KEY
 from lakefmt._core.schema import check_required, fill_unseen
@@ -554,6 +555,6 @@ def decode_footer(
     except UnicodeDecodeError:
         raise CorruptFile("a footer entry of a base file is not UTF-8") from None
     if schema is None:
-        schema = metadata.schema.to_arrow_schema()
+        schema = parquet_schema(metadata).to_arrow_schema()
     # The metadata of the Arrow schema repeats the entries.
     return BaseFileFooter(metadata.num_rows, schema.remove_metadata(), entries)

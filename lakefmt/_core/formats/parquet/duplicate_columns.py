@@ -67,6 +67,7 @@ __all__ = [
     "keepable_chunks",
     "leaf_paths",
     "note_chunk",
+    "parquet_schema",
     "place_chunks",
     "with_length",
 ]
@@ -311,7 +312,17 @@ def equal_column(table: pa.Table, texts: pa.ChunkedArray, among: Sequence[str]) 
 
 def leaf_paths(metadata: pq.FileMetaData) -> list[str]:
     """Return the path of every column that a file stores, in its order."""
-    return [metadata.schema.column(number).path for number in range(metadata.num_columns)]
+    schema = parquet_schema(metadata)
+    return [schema.column(number).path for number in range(metadata.num_columns)]
+
+
+def parquet_schema(metadata: pq.FileMetaData) -> pq.ParquetSchema:
+    """Return how a footer declares the columns.
+
+    ``FileMetaData.schema`` is the same, but the two refer to each other from then on: the footer, a megabyte or more, stays until
+    Python's collector comes.
+    """
+    return pq.ParquetSchema(metadata)
 
 
 def duplicate_key_column(rows: pa.Table) -> str | None:
@@ -494,12 +505,13 @@ def find_duplicate_column(metadata: pq.FileMetaData, name: str) -> tuple[str, li
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     key_leaf = paths.index(name)
     key_chunks = [_chunk_layout(group.column(key_leaf)) for group in groups]
+    schema = parquet_schema(metadata)
     for leaf, path in enumerate(paths):
         first = metadata.row_group(0).column(leaf)
         if (
             leaf == key_leaf
             or first.total_compressed_size != key_chunks[0][0]
-            or not _declared_alike(metadata.schema, leaf, key_leaf)
+            or not _declared_alike(schema, leaf, key_leaf)
         ):
             continue
         if [_chunk_layout(group.column(leaf)) for group in groups] == key_chunks:
@@ -587,10 +599,11 @@ def _leaves_stored_alike(metadata: pq.FileMetaData, schema: pa.Schema) -> dict[s
     with pq.ParquetWriter(sink, schema, store_schema=False, use_compliant_nested_type=True, version="2.6") as writer:
         pass
     new_metadata = writer.writer.metadata
-    declared = {path: new_metadata.schema.column(leaf) for leaf, path in enumerate(leaf_paths(new_metadata))}
+    new_schema, old_schema = parquet_schema(new_metadata), parquet_schema(metadata)
+    declared = {path: new_schema.column(leaf) for leaf, path in enumerate(leaf_paths(new_metadata))}
     equal = {}
     for leaf, path in enumerate(leaf_paths(metadata)):
-        column, other = metadata.schema.column(leaf), declared.get(path)
+        column, other = old_schema.column(leaf), declared.get(path)
         is_plain = "." not in path and (column.max_definition_level, column.max_repetition_level) == (1, 0)
         if other is not None and is_plain and column.equals(other):
             equal[path] = leaf

@@ -40,6 +40,8 @@ from lakefmt._core.formats.parquet.duplicate_columns import (
     ChunkPlace,
     chunk_notes,
     footer_of,
+    leaf_paths,
+    parquet_schema,
     place_chunks,
     with_length,
 )
@@ -381,17 +383,17 @@ def declared_alike(metadata: pq.FileMetaData, schema: pa.Schema) -> dict[str, in
         metadata: the file's footer.
         schema: the columns.
     """
-    parquet_schema = _declared_columns(schema)
-    stored = {metadata.schema.column(number).path: number for number in range(metadata.num_columns)}
+    declared, stored_schema = _declared_columns(schema), parquet_schema(metadata)
+    stored = {path: number for number, path in enumerate(leaf_paths(metadata))}
     leaves: dict[str, int] = {}
     for number, name in enumerate(schema.names):
         leaf = stored.get(name)
-        if leaf is None or parquet_schema.column(number).path != name:
+        if leaf is None or declared.column(number).path != name:
             return None
-        column = metadata.schema.column(leaf)
+        column = stored_schema.column(leaf)
         if (column.max_definition_level, column.max_repetition_level) != (1, 0):
             return None
-        if not column.equals(parquet_schema.column(number)):
+        if not column.equals(declared.column(number)):
             return None
         leaves[name] = leaf
     return leaves
@@ -402,7 +404,7 @@ def _declared_columns(schema: pa.Schema) -> pq.ParquetSchema:
     """Return columns as Arrow declares them in a file."""
     with _pages_writer(io.BytesIO(), schema, "none") as writer:
         pass
-    return writer.writer.metadata.schema
+    return parquet_schema(writer.writer.metadata)
 
 
 def _pages_writer(sink: io.BytesIO, schema: pa.Schema, codec: str) -> pq.ParquetWriter:

@@ -27,6 +27,7 @@ import pyarrow.types as pt
 from lakefmt._core.config.table_config import TableConfig
 from lakefmt._core.data_classes import replace
 from lakefmt._core.filegroups.table_client import TableAt
+from lakefmt._core.formats.parquet.duplicate_columns import leaf_paths
 from lakefmt._core.read.filter_terms import Condition, satisfiable
 from lakefmt._core.read.filters import filter_columns
 from lakefmt._core.schema import field_at
@@ -338,7 +339,7 @@ def _row_group_guarantees(
     """Return what is true of a column in each row group; None: nothing is known of any."""
     if column_places is not None and not column_places.stays_inside(leaf.name.split(".")):
         return None
-    numbers = [n for n in range(metadata.num_columns) if metadata.schema.column(n).path == leaf.name]
+    numbers = [number for number, path in enumerate(leaf_paths(metadata)) if path == leaf.name]
     field = field_at(stored, leaf.name) if len(numbers) == 1 else None
     if field is None or not _has_usable_ends(field.type, leaf.kind):
         return None
