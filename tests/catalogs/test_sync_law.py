@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lakefmt._core.data_classes import replace
 from lakefmt.catalogs import MemoryCatalog
 from lakefmt.errors import StorageError
-from tests.catalogs.law import OPTIONS, Dying, Model, play, steps
+from tests.catalogs.law import OPTIONS, Dying, Model, check, play, steps
 from tests.example_counts import count_in_turn, examples
 
 NAMES = {"cow": ["trips"], "mor": ["trips_ro", "trips_rt", "trips"]}
@@ -110,3 +111,52 @@ def test_a_last_sync_gives_glue_the_catalog_of_the_table(glue, table_type):
         play(Model(place, table_type), glue, played, NAMES[table_type], database, place, DyingGlue)
 
     play_once()
+
+
+class Passed:
+    """A catalog that lets `beside` happen before its n-th request."""
+
+    def __init__(self, catalog, number, beside):
+        self.catalog, self.left, self.beside = catalog, number, beside
+        self.what = catalog.what
+
+    def __getattr__(self, name):
+        act = getattr(self.catalog, name)
+
+        def request(*arguments):
+            self.left -= 1
+            if self.left == 0:
+                self.beside()
+            return act(*arguments)
+
+        return request
+
+
+@pytest.mark.parametrize(
+    ("first", "then"), [(("drop", "sf"), ("upsert", ["sf"])), (("upsert", ["a b"]), ("add", "string"))]
+)
+def test_a_sync_that_another_one_passes_leaves_what_the_newer_one_wrote(first, then):
+    """Else it takes partitions away that came back, or columns, until the next sync."""
+    for number in itertools.count(1):
+        place = f"memory://sync-passed-{uuid4().hex}"
+        model, catalog = Model(place), MemoryCatalog()
+
+        def sync(target, model=model):
+            model.table.sync(target, database="db", name="trips", options=OPTIONS)
+
+        def beside(model=model, catalog=catalog, sync=sync):
+            model.do(*then)
+            model.do("upsert", ["rio/x"])
+            sync(catalog)
+
+        model.do("upsert", ["sf", "oslo"])
+        sync(catalog)
+        model.do(*first)
+        passed = Passed(catalog, number, beside)
+        sync(passed)
+        if passed.left > 0:
+            break
+        entry = catalog.load_table("db", "trips")
+        catalog.replace_table(replace(entry, properties={**entry.properties, "team": "ours"}))
+        check(model, catalog, NAMES["cow"], "db", place)
+    assert number > 5

@@ -235,6 +235,23 @@ def test_a_conflict_is_seen_elsewhere() -> None:
     check_no_orphans(table)
 
 
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_write_whose_first_state_was_undone_is_a_conflict_also_elsewhere(elsewhere: bool) -> None:
+    table = make(options=MANY)
+    first = table.upsert(rows("a"))
+    assert first.instant is not None
+    context = lowlevel.begin_write(table)
+    statuses = files_written(context, rows("b"))
+    table.rollback(first.instant)
+    if elsewhere:
+        forget(context)
+    with pytest.raises(CommitConflict, match="was undone meanwhile"):
+        lowlevel.commit(COPIES["json"](context), statuses)
+    lowlevel.abort(context)
+    assert content(table) == {}
+    check_no_orphans(table)
+
+
 def test_a_commit_elsewhere_sees_no_conflict_with_what_was_there_before() -> None:
     table = make(options=MANY)
     for n in range(3):

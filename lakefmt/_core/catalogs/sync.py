@@ -26,6 +26,8 @@ from lakefmt.errors import AlreadyExistsError, InvalidInputError, NotFoundError,
 __all__ = ["EntryChange", "SyncResult", "same_place", "sync_entries", "sync_table", "sync_to", "sync_to_catalogs"]
 
 _log = logging.getLogger("lakefmt.catalogs")
+#: A sync beside commits that never end leaves the rest to the syncs of those.
+_MOST_REPEATS: Final = 10
 #: Names of one protocol.
 _SCHEMES: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "abfss", "az": "abfss"}
 
@@ -128,7 +130,35 @@ def sync_table(client: TableClient, catalog: Metastore, options: SyncOptions) ->
         InvalidInputError: the options contradict the table.
         StorageError: the catalog failed; the next sync goes on.
     """
-    return sync_entries(catalog, table_entries(client.at(client.load()), options), options)
+    state = client.load()
+    result = sync_entries(catalog, table_entries(client.at(state), options), options)
+    for _ in range(_MOST_REPEATS):
+        # The sync of a newer commit may have passed this one, which has then undone what it wrote.
+        now = client.load()
+        if now.timeline.commits == state.timeline.commits:
+            break
+        state = now
+        result = _joined(result, sync_entries(catalog, table_entries(client.at(state), options), options))
+    return result
+
+
+def _joined(first: SyncResult, second: SyncResult) -> SyncResult:
+    """Return what two syncs did, one after the other."""
+    before = {entry.name: entry for entry in first.entries}
+    entries = [
+        EntryChange(
+            entry.name,
+            earlier.created or entry.created,
+            earlier.columns or entry.columns,
+            earlier.properties or entry.properties,
+            earlier.partitions_added + entry.partitions_added,
+            earlier.partitions_changed + entry.partitions_changed,
+            earlier.partitions_dropped + entry.partitions_dropped,
+        )
+        for entry in second.entries
+        for earlier in (before.get(entry.name, EntryChange(entry.name)),)
+    ]
+    return replace(second, entries=tuple(entries))
 
 
 def sync_entries(catalog: Metastore, entries: TableEntries, options: SyncOptions) -> SyncResult:

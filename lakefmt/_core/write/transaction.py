@@ -690,7 +690,7 @@ class WriteTransaction:
 
     def _note_rows_that_stay(self) -> None:
         """Note when the index leaves rows in their partition whose time is changed: readers go by the paths of times."""
-        if any(field.timestamp is not None for field in self.key_spec.partition_fields):
+        if any(field.timestamp is not None for field in self.table_at.key_spec().partition_fields):
             index = choose_index(self.client, self.bound.settings, self.state.config, self.state)
             if index.is_global and not moves_between_partitions(index):
                 note_rows_that_stay(self.table_at)
