@@ -19,7 +19,7 @@ import lakefmt
 from lakefmt._core.metadata.layout import METADATA_DIRECTORY, parse_metadata_file
 from lakefmt._core.storage import ObjectStore
 from lakefmt._core.storage.memory import MemoryStore
-from lakefmt.errors import LakefmtError
+from lakefmt.errors import CorruptFile, LakefmtError
 
 THOROUGH = os.environ.get("LAKEFMT_HYPOTHESIS") == "thorough"
 OPTIONS: dict[str, object] = {
@@ -186,6 +186,55 @@ def test_writes_go_on_beside_a_damaged_listing_and_it_is_never_compacted(caplog:
     assert "is not compacted" in caplog.text
     assert len(content(opened(store))) == 8
     assert [each.where for each in opened(store).check("full").findings] == [f"{METADATA_DIRECTORY}/files"]
+
+
+def without_newest_deltacommit(store: MemoryStore, *, rolled_back: bool) -> None:
+    """Take the newest commit away from the metadata table: its completed file alone, or all that there is of it."""
+    names = [item.name for item in store.list(METADATA_DIRECTORY)]
+    stems = {name: name.rpartition("/")[2].partition(".")[0].partition("_")[0] for name in names}
+    deltas = {stems[name] for name in names if "/.hoodie/" in name and ".deltacommit" in name}
+    newest = max(time for time in deltas if time.isdecimal() and not time.startswith("0000"))
+    own = [name for name in names if stems[name] == newest and "/.hoodie/" in name]
+    if rolled_back:
+        logs = [name for name in names if f"_{newest}.log." in name]  # in version 6 logs are named by their base file
+    else:
+        own, logs = [name for name in own if not name.endswith(("requested", "inflight"))], []
+    store.delete([*own, *logs])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("table_type", "version", "rolled_back"), [("cow", 6, False), ("cow", 8, True), ("mor", 8, False), ("mor", 9, True)]
+)
+def test_a_metadata_table_that_lacks_a_commit_is_passed_over_and_never_compacted(
+    table_type: str, version: int, rolled_back: bool, caplog: pytest.LogCaptureFixture
+):
+    """A commit that was rolled back there and not in the data table, or recorded half: its rows are read, no key comes twice."""
+    store = made(table_type, version, "bloom", 2)
+    opened(store).upsert(rows(20, 22, 5))
+    right = content(opened(store, **{"hoodie.metadata.enable": False}))
+    without_newest_deltacommit(store, rolled_back=rolled_back)
+    assert content(opened(store)) == right
+    assert "has no deltacommit of the commit" in caplog.text
+    archives = {"hoodie.archive.automatic": True, "hoodie.keep.min.commits": 4, "hoodie.keep.max.commits": 5}
+    for n in range(8):
+        assert opened(store, **archives).upsert(rows(20, 23, 100 * n)).num_inserts == (n == 0)
+    assert "is not compacted" in caplog.text
+    assert len(content(opened(store))) == len(right) + 1
+    assert {each.kind.value for each in opened(store).index.check().findings} >= {"unseen_commit"}
+    caplog.clear()
+    assert opened(store).index.check(repair=True).is_clean
+    assert len(content(opened(store))) == len(right) + 1
+    assert not caplog.text
+
+
+@pytest.mark.slow
+def test_the_indexes_of_a_metadata_table_that_lacks_a_commit_are_refused():
+    store = made("mor", 9, "record", 2)
+    opened(store).upsert(rows(20, 22, 5))
+    without_newest_deltacommit(store, rolled_back=True)
+    with pytest.raises(CorruptFile, match=r"has no deltacommit.*index check --repair"):
+        opened(store).upsert(rows(20, 22, 6))
 
 
 # ------------------------------------------------------------------------------------------------------------- the indexes

@@ -12,11 +12,10 @@ from lakefmt._core.check.index_contents import IndexContents, IndexDamage, Index
 from lakefmt._core.config.table_config import TableConfig
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableState
-from lakefmt._core.metadata.layout import METADATA_DIRECTORY, PartitionKind, is_initial_of_six, kind_of_partition
+from lakefmt._core.metadata.layout import METADATA_DIRECTORY, PartitionKind, kind_of_partition
 from lakefmt._core.metadata.manage import MetadataTableManager, load_definitions
-from lakefmt._core.metadata.reading.reader import MetadataTable, ready_partitions
+from lakefmt._core.metadata.reading.reader import MetadataTable, ready_partitions, unseen_commits
 from lakefmt._core.transactions.indexing import change_metadata_table, in_build_order
-from lakefmt._core.values import TableVersion
 from lakefmt.errors import CorruptFile, LakefmtError, SnapshotExpired, UnsupportedFeature
 
 __all__ = [
@@ -33,7 +32,6 @@ __all__ = [
 _FILES = PartitionKind.FILES.value
 #: How often a table that changes during the check is looked at again.
 _LOOKS = 3
-_MILLIS_DIGITS = 17
 
 
 class IndexStepKind(enum.Enum):
@@ -228,29 +226,9 @@ def _left_over(client: TableClient, config: TableConfig) -> tuple[IndexFinding, 
 
 def _unseen(table_at: TableAt, table: MetadataTable) -> Iterator[IndexFinding]:
     """Yield the commits that the metadata table has no deltacommit of, and that it was not made from."""
-    recorded = {instant.time[:_MILLIS_DIGITS] for instant in table.timeline.commits}
-    first = [each for each in table.timeline.commits if _is_first(each.time, table_at.config.version)]
-    if table_at.config.version is TableVersion.SIX:
-        # A compaction that was planned before the metadata table was made has an earlier time than its beginning.
-        made = [each.time for each in table.timeline.commits if is_initial_of_six(each.time)]
-        began = min(made or (each.time for each in table.timeline.commits), default="")[:_MILLIS_DIGITS]
-    else:
-        began = min((str(each.completion or "") for each in first), default="")
-    archived = not first and not any(each.time.startswith("0" * 14) for each in table.timeline.commits)
-    oldest = min(recorded, default="") if archived else ""
-    lost = [
-        each.time
-        for each in table_at.timeline.commits
-        if each.time[:_MILLIS_DIGITS] not in recorded
-        and each.time >= oldest
-        and (each.time if table_at.timeline.layout == 1 else str(each.completion)) > began
-    ]
+    lost = unseen_commits(table_at.config.version, table_at.timeline, table.timeline)
     if lost:
         yield IndexFinding(IndexDamage.UNSEEN_COMMIT, _FILES, pa.array(sorted(lost), pa.string()))
-
-
-def _is_first(time: str, version: TableVersion) -> bool:
-    return version is not TableVersion.SIX and time == "0" * _MILLIS_DIGITS
 
 
 def find_metadata_damage(table_at: TableAt, *, whole: bool) -> tuple[list[Finding], list[str]]:

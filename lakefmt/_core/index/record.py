@@ -30,7 +30,7 @@ from lakefmt._core.index.lookup import rows_by_partition
 from lakefmt._core.metadata.layout import METADATA_DIRECTORY, PartitionKind
 from lakefmt._core.metadata.manage import wanted_partitions
 from lakefmt._core.metadata.reading.index_readers import LOCATION_SCHEMA, is_partitioned, lookup_locations
-from lakefmt._core.metadata.reading.listing import files_read_before, reading_newest
+from lakefmt._core.metadata.reading.listing import files_read_before, note_unseen, reading_newest
 from lakefmt._core.metadata.reading.metadata_files import known_commits
 from lakefmt._core.metadata.reading.reader import MetadataTable, ready_partitions
 from lakefmt._core.storage.object_names import check_name
@@ -231,4 +231,5 @@ def open_for_look_up(client: TableClient, state: TableState | None) -> MetadataT
     table = MetadataTable.open(client.store, now.config, now.timeline, files_read_before(client), commits=commits)
     if table is None:
         raise SnapshotExpired(f"{METADATA_DIRECTORY} was dropped meanwhile: do it again")
+    note_unseen(client, table, now.timeline)
     return table

@@ -50,6 +50,7 @@ __all__ = [
     "files_read_before",
     "files_written_before",
     "listed_files",
+    "note_unseen",
     "open_metadata_table",
 ]
 
@@ -101,9 +102,30 @@ def open_metadata_table(
         return MetadataTable.open(client.store, config, timeline, cache, listed_directory, commits)
     directory, load = client.list_directory(), client.timeline_store(config).load
     if timeline is not None and listed_directory is None and directory is None:
-        return MetadataTable.open(client.store, config, timeline, cache, None, commits, load)
-    timeline = load(directory)
-    return MetadataTable.open(client.store, config, timeline, cache, directory, commits)
+        table = MetadataTable.open(client.store, config, timeline, cache, None, commits, load)
+    else:
+        timeline = load(directory)
+        table = MetadataTable.open(client.store, config, timeline, cache, directory, commits)
+    if table is not None:
+        note_unseen(client, table, timeline)
+    return table
+
+
+def note_unseen(client: TableClient, table: MetadataTable, timeline: Timeline) -> None:
+    """Tell a metadata table which commits of its data table it lacks.
+
+    Parameters:
+        client: the data table.
+        table: the metadata table.
+        timeline: of the data table, loaded before it.
+    """
+    from lakefmt._core.metadata.reading.reader import unseen_commits
+
+    unseen = unseen_commits(table.config.version, timeline, table.timeline)
+    if unseen:
+        # What was undone meanwhile is on neither timeline.
+        left = {each.time for each in client.timeline_store(client.load_config()).load().commits}
+        table.unseen = [time for time in unseen if time in left]
 
 
 def _tells_all(timeline: Timeline, directory: TableDirectory, config: TableConfig) -> bool:

@@ -26,7 +26,12 @@ from lakefmt._core.formats.hfile.blocks import Prefixes
 from lakefmt._core.formats.hfile.reader import RECORD_SCHEMA, HFileReader
 from lakefmt._core.formats.log.blocks import BlockKind
 from lakefmt._core.formats.properties import decode_properties
-from lakefmt._core.metadata.layout import METADATA_DIRECTORY, check_file_groups, file_group_numbers
+from lakefmt._core.metadata.layout import (
+    METADATA_DIRECTORY,
+    check_file_groups,
+    file_group_numbers,
+    is_initial_of_six,
+)
 from lakefmt._core.metadata.reading.metadata_files import (
     CommittedLog,
     KnownCommits,
@@ -47,7 +52,15 @@ from lakefmt._core.timeline.timeline import Timeline, build_timeline
 from lakefmt._core.values import FileId, InstantTime, PartitionPath, TableVersion
 from lakefmt.errors import CorruptFile, InvalidInputError, ObjectNotFound, UnsupportedFeature
 
-__all__ = ["GroupRecords", "MetadataTable", "RecordRun", "newest_records", "ready_partitions"]
+__all__ = [
+    "GroupRecords",
+    "MetadataTable",
+    "RecordRun",
+    "check_seen",
+    "newest_records",
+    "ready_partitions",
+    "unseen_commits",
+]
 
 _READY = "hoodie.table.metadata.partitions"
 _PROPERTIES = f"{METADATA_DIRECTORY}/.hoodie/hoodie.properties"
@@ -118,6 +131,7 @@ class MetadataTable:
         is_valid: tells whether the blocks of an instant count.
         files: its base files and logs.
         written: the file groups that its commits have written.
+        unseen: commits of the data table that it was asked for and never recorded: nothing is read from it then.
     """
 
     store: ObjectStore
@@ -126,6 +140,7 @@ class MetadataTable:
     is_valid: Callable[[str], bool]
     files: MetadataFiles
     written: WrittenGroups
+    unseen: Sequence[InstantTime] = ()
     _slices: dict[str, dict[str | None, list[FileSlice]]] = field(default_factory=dict, repr=False)
     _committed: dict[str, CommittedLog] = field(default_factory=dict, repr=False)
 
@@ -216,6 +231,8 @@ class MetadataTable:
         return self._slices[partition]
 
     def _load_slices(self, partition: str) -> dict[str | None, list[FileSlice]]:
+        if self.unseen:
+            raise log_damage(METADATA_DIRECTORY, f"has no deltacommit of the commit {min(self.unseen)}")
         directory = PartitionPath(f"{METADATA_DIRECTORY}/{partition}")
         bases, logs = self.files.list(directory)
         groups = check_file_groups(partition, [file.file_id for file in bases] + [file.file_id for file in logs])
@@ -507,6 +524,51 @@ def _knows_all(data: Timeline, loaded: MetadataTimeline) -> bool:
         or (each.time[:_INSTANT_DIGITS] <= until and (each.action is not Action.DELTA_COMMIT or each.is_log_compaction))
         for each in loaded.completed()
     )
+
+
+def unseen_commits(version: TableVersion, data_timeline: Timeline, timeline: Timeline) -> list[InstantTime]:
+    """Return the commits of a data table that its metadata table has no deltacommit of, and that it was not made from. Pure.
+
+    Parameters:
+        version: of the metadata table.
+        data_timeline: loaded before it.
+        timeline: of the metadata table.
+    """
+    recorded = {instant.time[:_INSTANT_DIGITS] for instant in timeline.commits}
+    first = [
+        each for each in timeline.commits if version is not TableVersion.SIX and each.time == "0" * _INSTANT_DIGITS
+    ]
+    if version is TableVersion.SIX:
+        # A compaction that was planned before the metadata table was made has an earlier time than its beginning.
+        made = [each.time for each in timeline.commits if is_initial_of_six(each.time)]
+        began = min(made or (each.time for each in timeline.commits), default="")[:_INSTANT_DIGITS]
+    else:
+        began = min((str(each.completion or "") for each in first), default="")
+    archived = not first and not any(each.time.startswith(_INITIALISATION) for each in timeline.commits)
+    oldest = min(recorded, default="") if archived else ""
+    return [
+        each.time
+        for each in data_timeline.commits
+        if each.time[:_INSTANT_DIGITS] not in recorded
+        and each.time >= oldest
+        and (each.time if data_timeline.layout == 1 else str(each.completion)) > began
+    ]
+
+
+def check_seen(version: TableVersion, data_timeline: Timeline, loaded: MetadataTimeline) -> None:
+    """Raise where a metadata table lacks a commit of its data table. Pure.
+
+    Parameters:
+        version: of the metadata table.
+        data_timeline: loaded before it.
+        loaded: the timeline of the metadata table.
+
+    Raises:
+        CorruptFile: it does.
+    """
+    unseen = unseen_commits(version, data_timeline, _as_timeline(loaded, version.layout))
+    if unseen:
+        raise log_damage(METADATA_DIRECTORY, f"has no deltacommit of the commit {min(unseen)}")
 
 
 def _validity(timeline: Timeline, data: Timeline, loaded: MetadataTimeline) -> Callable[[str], bool]:

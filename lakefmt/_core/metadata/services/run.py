@@ -19,6 +19,7 @@ from lakefmt._core.metadata.manage import (
     metadata_archive_rules,
 )
 from lakefmt._core.metadata.reading.metadata_files import KnownCommits
+from lakefmt._core.metadata.reading.reader import check_seen
 from lakefmt._core.metadata.services.compaction import (
     compact_metadata_table,
     compaction_instant,
@@ -83,6 +84,7 @@ def run_metadata_services(
     retained = max(_LEAST_RETAINED, 2 * after)
     try:
         if instant is not None:
+            check_seen(writer.config.version, pending.timeline, timeline)
             compact_metadata_table(writer, timeline, instant, pending, commits)
             clean_metadata_table(writer, pending, retained)
             timeline = writer.timeline_store.load()
@@ -105,7 +107,10 @@ def _log_compacted(
 
     threshold = settings.integer("hoodie.metadata.log.compaction.blocks.threshold")
     instant = log_compaction_instant(timeline, pending, threshold, writer.config.version)
-    if instant is None or not log_compact_metadata_table(writer, timeline, instant, threshold, pending, commits):
+    if instant is None:
+        return timeline
+    check_seen(writer.config.version, pending.timeline, timeline)
+    if not log_compact_metadata_table(writer, timeline, instant, threshold, pending, commits):
         return timeline
     return writer.timeline_store.load()
 
