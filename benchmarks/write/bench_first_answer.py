@@ -7,7 +7,7 @@ Usage::
 Both are fresh processes of the same interpreter, in turns, so that what else the machine does meets both. The one upserts rows into
 a table that exists; the other imports pyarrow with its Parquet writer and NumPy, and writes the same rows to a file. Printed are
 the medians by the clock and of the processor (of user and system, of the process and all its threads), and the median of the pairs'
-ratios. The processor tells more where the machine is shared. Nothing but pyarrow, NumPy and lakefmt can be imported, as where
+ratios, also of a process that imports ``pyarrow.compute`` besides, which is the least that lakefmt can take. The processor tells more where the machine is shared. Nothing but pyarrow, NumPy and lakefmt can be imported, as where
 ``pip install lakefmt`` alone has been: where pandas is installed, pyarrow imports it for both. ``--modules`` prints the modules that only the upsert imports, with
 the milliseconds that each took to import, as Python's ``-X importtime`` has them.
 """
@@ -84,17 +84,22 @@ def main() -> None:
         plain = _PLAIN % (count, count, count, str(Path(folder) / "plain.parquet"))
         print(describe(Path(folder)))
         environment = only(Path(folder) / "packages")
-        spent(upsert, environment), spent(plain, environment)  # what is read from the disk is in memory from now on
-        pairs = []
+        codes = {"upsert": upsert, "pyarrow alone": plain, "with pyarrow.compute": f"import pyarrow.compute; {plain}"}
+        for code in codes.values():
+            spent(code, environment)  # what is read from the disk is in memory from now on
+        taken: dict[str, list[tuple[float, float]]] = {name: [] for name in codes}
         for _ in range(given.pairs):
             # The same commit each time: later ones also clean.
             shutil.rmtree(f"{folder}/t")
             shutil.copytree(f"{folder}/first", f"{folder}/t")
-            pairs.append((spent(upsert, environment), spent(plain, environment)))
-        for place, name in enumerate(("clock", "processor")):
-            ours, theirs = ([pair[side][place] for pair in pairs] for side in (0, 1))
-            ratio = median(one / other for one, other in zip(ours, theirs, strict=True))
-            print(f"{name:10} upsert {median(ours):6.0f} ms, pyarrow alone {median(theirs):6.0f} ms, {ratio:.2f} x")
+            for name, code in codes.items():
+                taken[name].append(spent(code, environment))
+        for place, kind in enumerate(("clock", "processor")):
+            theirs = [each[place] for each in taken["pyarrow alone"]]
+            for name, each in taken.items():
+                ours = [times[place] for times in each]
+                ratio = median(one / other for one, other in zip(ours, theirs, strict=True))
+                print(f"{kind:10} {name:22}{median(ours):6.0f} ms, {ratio:.2f} x")
         if given.modules:
             known = imported(plain, environment)
             more = {name: own for name, own in imported(upsert, environment).items() if name not in known}
