@@ -180,13 +180,7 @@ def ingest(
     """
     stop = threading.Event()
     asked = {"once": once, "until_idle": until_idle, "continuous": continuous}
-    modes = [name for name, is_asked in asked.items() if is_asked]
-    if len(modes) > 1:
-        given_modes = " and ".join("--" + each.replace("_", "-") for each in modes)
-        raise click.UsageError(f"{given_modes} were given: one of them says how long to run")
-    mode = modes[0] if modes else "once"
-    if str(given.pop("termination", None) or "").endswith("NoNewDataTerminationStrategy"):
-        mode = "until_idle"
+    mode = _chosen_mode(asked, str(given.pop("termination", None) or ""))
     given.pop("retry_on_source_failures", None)
     for name, why in _WITHOUT_EFFECT.items():
         if given.pop(name.replace("-", "_"), None):
@@ -222,6 +216,25 @@ def ingest(
         click.echo(str(progress))
     if progress.has_failed:
         ctx.exit(1)
+
+
+def _chosen_mode(asked: Mapping[str, bool], termination: str) -> str:
+    """Return how long to run.
+
+    Args:
+        asked: the modes, and whether each was asked for.
+        termination: Hudi's class that ends a continuous run.
+
+    Raises:
+        click.UsageError: several were asked for.
+    """
+    modes = [name for name, is_asked in asked.items() if is_asked]
+    if len(modes) > 1:
+        given_modes = " and ".join("--" + each.replace("_", "-") for each in modes)
+        raise click.UsageError(f"{given_modes} were given: one of them says how long to run")
+    if termination.endswith("NoNewDataTerminationStrategy"):
+        return "until_idle"
+    return modes[0] if modes else "once"
 
 
 def _opened(
