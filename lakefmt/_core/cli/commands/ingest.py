@@ -179,7 +179,8 @@ def ingest(
     may take turns. Hudi's options and properties are understood.
     """
     stop = threading.Event()
-    mode = _mode({"once": once, "until_idle": until_idle, "continuous": continuous}, given.pop("termination", None))
+    asked = {"once": once, "until_idle": until_idle, "continuous": continuous}
+    mode = _chosen_mode(asked, str(given.pop("termination", None) or ""))
     given.pop("retry_on_source_failures", None)
     for name, why in _WITHOUT_EFFECT.items():
         if given.pop(name.replace("-", "_"), None):
@@ -217,18 +218,21 @@ def ingest(
         ctx.exit(1)
 
 
-def _mode(flags: Mapping[str, bool], termination: object) -> str:
+def _chosen_mode(asked: Mapping[str, bool], termination: str) -> str:
     """Return how long to run.
 
     Args:
-        flags: the modes, and whether their options were given.
-        termination: Hudi's class that says when a continuous run ends.
+        asked: the modes, and whether each was asked for.
+        termination: Hudi's class that ends a continuous run.
+
+    Raises:
+        click.UsageError: several were asked for.
     """
-    modes = [name for name, is_given in flags.items() if is_given]
+    modes = [name for name, is_asked in asked.items() if is_asked]
     if len(modes) > 1:
         given_modes = " and ".join("--" + each.replace("_", "-") for each in modes)
         raise click.UsageError(f"{given_modes} were given: one of them says how long to run")
-    if str(termination or "").endswith("NoNewDataTerminationStrategy"):
+    if termination.endswith("NoNewDataTerminationStrategy"):
         return "until_idle"
     return modes[0] if modes else "once"
 
