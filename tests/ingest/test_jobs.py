@@ -571,7 +571,7 @@ def test_errors_of_the_command_are_lines(tmp_path):
 def test_duckdb_that_is_missing_is_named(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "duckdb", None)
     with pytest.raises(UnsupportedFeature, match=r"lakefmt\[ingest\]"):
-        job(tmp_path, tmp_path / "t", transformers=["SELECT * FROM <SRC>"])
+        job(tmp_path / "in", tmp_path / "t", transformers=["SELECT * FROM <SRC>"])
 
 
 def test_a_config_file_is_checked(tmp_path):
