@@ -135,7 +135,10 @@ HOSTILE: list[Any] = [
 
 
 @pytest.mark.parametrize("name", [*TableJob.__dataclass_fields__, "interval", "table.x", "unknown"])
-def test_a_setting_of_any_value_is_taken_or_refused_with_a_type(tmp_path: Path, name: str) -> None:
+def test_a_setting_of_any_value_is_taken_or_refused_with_a_type(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)  # a value may be taken for a path
     write_rows(tmp_path / "in/a.jsonl", [{"id": "a", "n": 1}])
     for number, value in enumerate(HOSTILE):
         told = {"source": str(tmp_path / "in"), "table": f"memory://hostile-{name}-{number}", "key": "id", name: value}

@@ -77,7 +77,7 @@ def location_text(url_or_path: object) -> str:
     """Return a path or URL as text.
 
     Raises:
-        InvalidInputError: not a text or path object, or an empty one.
+        InvalidInputError: not a text or path object, or an empty or blank one.
 
     Example:
         >>> from pathlib import PurePosixPath
@@ -94,8 +94,8 @@ def location_text(url_or_path: object) -> str:
         raise InvalidInputError(
             f"{shown(location)} can be the name of no file: it holds half a surrogate pair"
         ) from None
-    if not location:
-        raise InvalidInputError("an empty path names no table")
+    if not location.strip():
+        raise InvalidInputError("an empty or blank path names no table")
     if "\x00" in location:
         raise InvalidInputError(f"{location!r} holds a NUL and names no table")
     return location
