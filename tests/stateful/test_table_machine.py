@@ -4,7 +4,7 @@ turn after every second one, all commits and hudi-rs at every tenth.
 Clean, archive and (on merge-on-read tables) compaction change nothing that is promised: the rows of every commit that the
 last clean has kept stay readable, older ones are refused with a typed error or still right.
 
-Twenty runs of thirty steps and more, in `make test-all` a thousand, over table versions, stores, indexes and columns of
+Thirty runs of thirty steps and more, in `make test-all` a thousand, over table versions, stores, indexes and columns of
 every type, drawn with the seed of the day; what ran is counted, and the last test of this file refuses a run in which a verb
 was not tried often enough. The machines share that count, so one process runs them all.
 
@@ -48,7 +48,7 @@ from tests.judges.hudi_rs import HudiRsJudge
 STEPS = 34
 PROFILE = os.environ.get("LAKEFMT_HYPOTHESIS", "")
 MANY = PROFILE in ("thorough", "explore")
-RUNS_WANTED, STEPS_WANTED, EACH_WANTED = (100, 3000, 50) if MANY else (20, 600, 3)
+RUNS_WANTED, STEPS_WANTED, EACH_WANTED = (100, 3000, 50) if MANY else (30, 900, 5)
 EXPLORES = PROFILE == "explore"
 COUNTED: collections.Counter[str] = collections.Counter()
 RAN: set[str] = set()
@@ -377,7 +377,7 @@ def copy_out(store: ObjectStore, root: Path) -> None:
 
 def how_often(runs: int, steps: int) -> settings:
     """Return the settings of a machine: those of the profile, with what a machine needs."""
-    factor = {"thorough": 10, "explore": 30}.get(PROFILE, 0.2)
+    factor = {"thorough": 10, "explore": 30}.get(PROFILE, 0.3)
     patient = (Phase.shrink,) if EXPLORES else ()
     return settings(
         max_examples=max(1, round(runs * factor)),
