@@ -137,6 +137,7 @@ class RowChecker:
         self.inner_keys = tuple(dict.fromkeys(name for name in bound if "." in name)) if self.keys else ()
         inner_record_keys = [name for name in self.inner_keys if spec is not None and name in spec.record_key_fields]
         self._inner_places = [(name, self._place(name)) for name in inner_record_keys]
+        self._inner_path_names = [name.split(".") for name in self.inner_keys if name not in inner_record_keys]
 
     def _place(self, path: str) -> _Place:
         first, *rest = path.split(".")
@@ -166,6 +167,8 @@ class RowChecker:
         if not row.keys() <= self._known:
             unknown = next(name for name in row if name not in self._known)
             raise SchemaMismatch(f"the table has no column {shown(unknown)}: it has {', '.join(self.names)}")
+        for path in self._inner_path_names:
+            _check_named(row, path)
         values, columns = self._checked(operator, row)
         if self._key_texts or self._path_texts or self._inner_places:
             self.refuse_odd(values, stores=operator not in DELETES)
@@ -295,6 +298,21 @@ def _value_at(values: Values, value_path: _Place) -> Any:
     for name in rest:
         value = None if value is None else value[name]
     return value
+
+
+def _check_named(row: Mapping[str, object], path: Sequence[str]) -> None:
+    """Check that a row names a field of a struct, whatever its value is: of a partition it may be null.
+
+    Raises:
+        InvalidKey: the struct is there and lacks it.
+    """
+    value: object = row
+    for name in path:
+        if not isinstance(value, Mapping):
+            return
+        if name not in value:
+            raise InvalidKey(f"field {'.'.join(path)!r} is not set, of which the partition is made; it may be null")
+        value = value[name]
 
 
 def _sizes_of_all(values: Iterable[object]) -> int:
