@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
+from lakefmt._core.data_classes import replace
 from lakefmt._core.loads import bodies, csv_rows, json_rows, staging
 from lakefmt._core.loads.auth import User
 from lakefmt._core.loads.bodies import BodyBroken, Request
@@ -693,6 +694,36 @@ def test_10_4_a_server_whose_clock_steps_back_does_not_answer_beside_another_one
         client.service.sweep()
     assert client.transaction("begin", "l")["Status"] == "INTERNAL_ERROR"
     assert Client(other).transaction("begin", "l")["Status"] == "OK"
+
+
+def test_a_journal_with_open_transactions_is_of_one_base_path() -> None:
+    """Else a prepared transaction went into the table of the same name below another one."""
+    here, there = Base(), Base()
+    journal = f"{here.url}-journal"
+
+    def service(base: Base) -> LoadService:
+        made = LoadService(
+            base.url, replace(options(), journal=journal), clock=here.clock, open_at=lambda path: base._open(path, None)
+        )
+        made.start()
+        return made
+
+    client = Client(service(here))
+    client.transaction("begin", "l")
+    client.transaction("load", "l", b"1,a,1\n", **CSV)
+    assert client.transaction("prepare", "l")["Status"] == "OK"
+    client.service.stop()
+    with pytest.raises(StateError, match=r"label 'l'.* load into memory://"):
+        service(there)
+    client = Client(service(here))
+    assert client.transaction("commit", "l")["Status"] == "OK"
+    assert len(here.rows()) == 1
+    client.service.stop()
+    client = Client(service(there))  # what has ended is in nobody's way
+    client.transaction("begin", "m")
+    client.transaction("load", "m", b"1,a,1\n", **CSV)
+    assert client.transaction("commit", "m")["Status"] == "OK"
+    assert (len(here.rows()), len(there.rows())) == (1, 1)
 
 
 def test_a_server_that_goes_on_renews_its_lease(base: Base, client: Client) -> None:

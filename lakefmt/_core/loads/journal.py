@@ -44,6 +44,8 @@ __all__ = [
 #: Where everything lies, below the base path.
 FOLDER: Final = ".lakefmt/loads"
 _MAX_RECORD_BYTES: Final = 64 << 20
+_BASE_PATH: Final = f"{FOLDER}/base_path"
+_MAX_BASE_PATH_BYTES: Final = 64 << 10
 _MAX_PARTS: Final = 100_000
 _FORMAT: Final = 1
 _LEASE: Final = f"{FOLDER}/lease"
@@ -381,6 +383,25 @@ class Journal:
         """
         name = self.record_name(transaction.database, transaction.label)
         self.store.put(name, encode_transaction(transaction), durable=durable and self._durable)
+
+    def base_path(self) -> str | None:
+        """Return the base path that its transactions load into; None: it is not known.
+
+        Raises:
+            StorageError: it cannot be read.
+        """
+        try:
+            return self.store.read(_BASE_PATH, _MAX_BASE_PATH_BYTES).decode("utf-8", "replace")
+        except ObjectNotFound:
+            return None
+
+    def save_base_path(self, base_path: str) -> None:
+        """Store the base path that its transactions load into.
+
+        Raises:
+            StorageError: it may be stored or not.
+        """
+        self.store.put(_BASE_PATH, base_path.encode(), durable=self._durable)
 
     def load_all(self) -> tuple[list[Transaction], int]:
         """Return all transactions, and how many records cannot be read: those are told to the log and left where they are."""

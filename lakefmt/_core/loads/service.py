@@ -44,6 +44,7 @@ from lakefmt._core.producers.stream.committing import commit_options
 from lakefmt._core.storage.api import ObjectStore
 from lakefmt._core.storage.local.store import LocalStore
 from lakefmt._core.storage.open import is_missing_folder, local_path, open_store
+from lakefmt._core.storage.redaction import printable_url
 from lakefmt._core.table import Table, open_table
 from lakefmt._core.values import Clock, SystemClock
 from lakefmt.errors import (
@@ -131,7 +132,9 @@ class LoadService:
             raise InvalidInputError(f"{base_path} is not there: name the folder whose tables are loaded into")
         store = store or open_store(self.options.journal or base_path, storage_options)
         self._disk = local_path(store.url) if isinstance(store, LocalStore) else None
-        self.transactions = Transactions(store, self.options, self._open, clock or SystemClock())
+        # A journal of its own does not move with the tables.
+        apart = printable_url(open_store(base_path, storage_options).url) if self.options.journal else ""
+        self.transactions = Transactions(store, self.options, self._open, clock or SystemClock(), apart)
         self.metrics = Metrics()
         self._merges = MergeCommits(self.transactions, self.take, self.options.merge_interval_ms)
         self._unknown_headers: set[str] = set()

@@ -11,7 +11,7 @@ import itertools
 import logging
 import secrets
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from os import cpu_count
@@ -42,7 +42,7 @@ from lakefmt._core.loads.states import Answer, LoadState, Operation, Times, expi
 from lakefmt._core.segments.codec import OPERATOR
 from lakefmt._core.storage.api import ObjectStore
 from lakefmt._core.values import Clock
-from lakefmt.errors import ConflictError, LakefmtError, NotFoundError, StorageError, TableNotFound
+from lakefmt.errors import ConflictError, LakefmtError, NotFoundError, StateError, StorageError, TableNotFound
 
 __all__ = ["DuplicateLabel", "Live", "Transactions", "UnknownTransaction"]
 
@@ -136,11 +136,18 @@ class Transactions:
         options: of the server.
         open_table: opens a table by database and name.
         clock: tells the time.
+        base_path: that the store is not of; empty: it is.
     """
 
     def __init__(
-        self, store: ObjectStore, options: LoadOptions, open_table: Callable[[str, str], LoadTable], clock: Clock
+        self,
+        store: ObjectStore,
+        options: LoadOptions,
+        open_table: Callable[[str, str], LoadTable],
+        clock: Clock,
+        base_path: str = "",
     ) -> None:
+        self._base_path = base_path
         self.options, self._clock, self._open_table = options, clock, open_table
         self.journal = Journal(store, durable=options.durable)
         self.lease = ServerLease(store, secrets.token_hex(8), self.now)
@@ -180,12 +187,14 @@ class Transactions:
         """Take the lease, and go on with what an earlier server left.
 
         Raises:
-            StateError: another server has the lease.
+            StateError: another server has the lease, or the journal has transactions for tables of another base path.
             StorageError: the journal cannot be read.
         """
         self.lease.acquire()
         named = set[str]()
         records, unread = self.journal.load_all()
+        if self._base_path:
+            self._check_base_path(records)
         for record in records:
             self._next_id = max(self._next_id, record.id + 1)
             live = self.live[record.database, record.label] = Live(record)
@@ -203,6 +212,20 @@ class Transactions:
             return  # rows that no other record names may be theirs
         with suppress(StorageError):
             self.journal.remove_unnamed_rows(frozenset(named))
+
+    def _check_base_path(self, records: Sequence[Transaction]) -> None:
+        """Check that open transactions are for this base path: tables of one name may be below another one, too."""
+        stored = self.journal.base_path()
+        if stored == self._base_path:
+            return
+        waiting = [record.label for record in records if record.state in _OPEN]
+        if stored is not None and waiting:
+            self.lease.release()
+            raise StateError(
+                f"the journal has {len(waiting)} transactions that have not ended (label {waiting[0]!r}) and load into {stored}, not into "
+                f"{self._base_path}: start a server of that base path to end them, or name another journal"
+            )
+        self.journal.save_base_path(self._base_path)
 
     def _verify(self, record: Transaction) -> None:
         """Look whether the rows of a prepared transaction are there; it may be rolled back if they are not."""
