@@ -151,7 +151,7 @@ def test_rows_that_are_more_than_memory_come_to_the_same(
     first = list({row[0] if is_global else row[:2]: row for row in first}.values())
     large = outcome(first, rows, how, way, is_large=True)
     assert large == outcome(first, rows, how, way, is_large=False)
-    if ordering is None and index != "global that stays":
+    if ordering is None and index not in ("global that stays", "record"):  # these leave a row in its partition
         assert large == model(first, rows, way, is_global=is_global)
 
 
