@@ -26,7 +26,6 @@ from lakefmt._core.config.settings import resolve_settings
 from lakefmt._core.create_and_write import check_agreement
 from lakefmt._core.filegroups.stored_keys import stored_key_spec
 from lakefmt._core.filegroups.table_client import TableAt
-from lakefmt._core.index import choose_index, moves_between_partitions
 from lakefmt._core.ingest.api import REJECTED, Checkpoint, rejected_records
 from lakefmt._core.ingest.checkpoints import CheckpointCommit, CheckpointFinder, StoredCheckpoint
 from lakefmt._core.ingest.functions import load_function
@@ -578,12 +577,9 @@ def write_kinds(table: Table, rows: RoundRows, schema: pa.Schema, entries: Commi
                 yield _placed(table_at, part.drop_columns([RECORD_KEY]))
 
     def attempt() -> CommitResult | None:
+        if rows.are_many:
+            return KeyedCommit(client).upsert_parts(request, client.at(client.load()).schema(), parts)
         state = client.load()
-        settings = resolve_settings(client.options, None, state.config.properties)
-        index = choose_index(client, settings, state.config, state)
-        # Where a key stays in its partition, parts would move it (test_large_rounds.py): such rounds are held as a whole.
-        if rows.are_many and (not index.is_global or moves_between_partitions(index)):
-            return KeyedCommit(client).upsert_parts(request, client.at(state).schema(), parts)
         whole = pa.concat_tables([*rows.tables(with_kinds), with_kinds.empty_table()])
         return KeyedCommit(client).upsert(request, state, client.at(state).schema(), _placed(client.at(state), whole))
 
