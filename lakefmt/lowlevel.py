@@ -158,7 +158,7 @@ def assign(
 
 
 def _digest(context: WriteContext, batches: Iterable[pa.Table]) -> str:
-    """Tell the rows of a file from those of others and of other writes: by their keys in any order, where they have keys."""
+    """Return a digest of the write and of the keys of some rows, in any order; of the write alone where keys are missing."""
     total = 0
     with suppress(KeyError, InvalidKey):  # keys are generated, or too long to be hashed
         for batch in batches:

@@ -26,7 +26,7 @@ from lakefmt.errors import AlreadyExistsError, InvalidInputError, NotFoundError,
 __all__ = ["EntryChange", "SyncResult", "same_place", "sync_entries", "sync_table", "sync_to", "sync_to_catalogs"]
 
 _log = logging.getLogger("lakefmt.catalogs")
-#: A sync beside commits that never end leaves the rest to the syncs of those.
+#: A sync is repeated this often at most; later commits have syncs of their own.
 _MOST_REPEATS: Final = 10
 #: Names of one protocol.
 _SCHEMES: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "abfss", "az": "abfss"}

@@ -122,7 +122,7 @@ class TableState:
         history: the archived timeline, if it was loaded.
         has_history: False: there was no archived timeline at that moment.
         columns_of: an earlier state is read in the columns that the table has on this timeline; None: in its own.
-        files_found: the files of the state's latest slices, by name, that every listing of their partition has found.
+        files_found: partition → names of files in the latest slices that every listing of the partition found.
     """
 
     config: TableConfig
@@ -749,6 +749,7 @@ class TableAt:
         return slices
 
     def _note_found(self, slices: Iterable[FileSlice], partitions: Sequence[PartitionPath] | None) -> None:
+        """Record the files that a listing of some partitions, or of all, found."""
         found: dict[PartitionPath, set[str]] = {}
         for file_slice in slices:
             names = found.setdefault(file_slice.partition, set())

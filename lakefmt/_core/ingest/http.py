@@ -514,8 +514,9 @@ class _HttpRound:
         #: How often a row came that has the largest value, and one that has the value of the last round.
         self._counts, self._taken = dict[bytes, int](), dict[bytes, int]()
         self._bad = set[bytes]()
-        #: The value before the largest one, and what the next request has; None of the last: the largest one.
+        #: The second largest value so far: a round that ends early goes on from it.
         self._value_before = place.asked
+        #: The value of the next request, in a tuple, if the round ended early; None: the largest value.
         self._asks_from: tuple[Any] | None = None
         self._last: tuple[str, Any] | None = None
 
@@ -525,7 +526,7 @@ class _HttpRound:
         return self._rows.num_rows
 
     def end_early(self) -> None:
-        """Take no more pages: the next round asks from the value before the last one on, of which there may be more rows."""
+        """End the round here. The next one asks from the second largest value, since more rows may have the largest one."""
         self._asks_from = (self._value_before,)
 
     def close(self) -> None:

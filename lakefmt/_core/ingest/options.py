@@ -171,7 +171,7 @@ _LEAST: Final[Mapping[str, float]] = {
 }
 
 
-#: Seconds, rows and bytes; more are a mistake.
+#: The largest values, in seconds; a larger one is a mistake.
 _MOST: Final[Mapping[str, float]] = {"min_age": 1e9, "late_window": 1e9}
 
 

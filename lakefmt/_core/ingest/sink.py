@@ -169,7 +169,7 @@ class RoundBatch:
         if not len(rows.schema):
             return
         if kinds is not None and (kinds == LEFT_OUT).any():
-            rows, kinds = self._without_strangers(rows, kinds)
+            rows, kinds = self._without_idle_deletes(rows, kinds)
         if kinds is not None and self._appends and not (kinds == RowKind.DELETE.value).any():
             rows, kinds = rows.filter(pa.array(kinds != RowKind.UPDATE_BEFORE.value)), None
         keep, reasons = self._judged(rows, kinds)
@@ -188,10 +188,10 @@ class RoundBatch:
         for batch in batches:
             self.rows.add(batch)
 
-    def _without_strangers(
+    def _without_idle_deletes(
         self, rows: pa.RecordBatch, kinds: npt.NDArray[np.int8]
     ) -> tuple[pa.RecordBatch, npt.NDArray[np.int8]]:
-        """Return rows without those of which a condition let nothing through, and whose key is stored nowhere."""
+        """Drop rows that the condition left out and that can delete nothing: their key is null, or the job appends."""
         keep = np.ones(rows.num_rows, bool)
         for name in self._job.key:
             if name in rows.schema.names:
@@ -603,7 +603,7 @@ def _placed(table_at: TableAt, whole: pa.Table) -> pa.Table:
         whole: rows of the round with their kinds; all of each of their keys.
     """
     kinds, rows = whole[KIND].fill_null(RowKind.UPDATE_AFTER.value).to_numpy(), whole.drop_columns([KIND])
-    # A row without a kind is a plain upsert: it says nothing of a row before it.
+    # A row without a kind is an upsert; it does not say whether its key was stored before.
     is_update = (kinds == RowKind.UPDATE_AFTER.value) & whole[KIND].is_valid().to_numpy()
     spec = stored_key_spec(table_at)
     names = [each.name for each in spec.partition_fields if each.name not in spec.record_key_fields]

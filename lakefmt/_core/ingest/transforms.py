@@ -30,13 +30,13 @@ _SOURCE: Final = re.compile(r"<SRC>", re.IGNORECASE)
 _VIEW: Final = "lakefmt_source"
 _KIND: Final = "_lakefmt_row_kind"
 _ROW: Final = "_lakefmt_row"
-#: Functions over which DuckDB has no ``TRY``.
+#: DuckDB refuses ``TRY`` over these functions.
 _VOLATILE: Final = re.compile(r"\b(error|rand|random|\w*uuid\w*|nextval|setseed)\s*\(", re.IGNORECASE)
 _MOST_SQL_BYTES: Final = 1 << 20
 _RESULT_ROWS: Final = 65_536
 
 
-#: The kind of a new row that a condition leaves out: what its key had before goes, in whatever partition it is.
+#: The kind of a new row that the condition leaves out: it deletes its key in every partition.
 LEFT_OUT: Final = 4
 #: Kinds of rows that are no longer.
 GOING: Final = (RowKind.UPDATE_BEFORE.value, RowKind.DELETE.value, LEFT_OUT)
@@ -97,7 +97,7 @@ class _Sql:
         self._text = _SOURCE.sub(_VIEW, sql.strip().rstrip(";"))
         foreign(lambda: duckdb.extract_statements(self._text), "the SQL of a transformer cannot be read")
         self._text_of_gone = _with_unknown(self._text)
-        self._parts_of_new = _parted(self._text, has_try=_has_try(duckdb.__version__))
+        self._parts_of_new = _split_by_condition(self._text, has_try=_has_try(duckdb.__version__))
 
     def __call__(self, parts: Iterable[Part]) -> Iterator[Part]:
         with closing(RoundRows(self._memory)) as plain:
@@ -191,15 +191,15 @@ def _has_try(version: str) -> bool:
     return tuple(map(int, re.findall(r"\d+", version)[:2])) >= (1, 3)
 
 
-def _parted(sql: str, *, has_try: bool = True) -> tuple[str, str] | None:
+def _split_by_condition(sql: str, *, has_try: bool = True) -> tuple[str, str] | None:
     """Return a query with the number of each row, and the same for the rows that its condition leaves out; None: it has none.
 
     What is computed of a row that is left out may fail, and is null then (DuckDB 1.3). Only a query whose rows each come of one row is parted.
 
     Example:
-        >>> _parted("SELECT id, n + 1 AS n FROM t WHERE n > 0")[1]
+        >>> _split_by_condition("SELECT id, n + 1 AS n FROM t WHERE n > 0")[1]
         'SELECT id, TRY(n + 1) AS n, _lakefmt_row FROM t WHERE NOT (n > 0) IS TRUE'
-        >>> _parted("SELECT id FROM t") is None
+        >>> _split_by_condition("SELECT id FROM t") is None
         True
     """
     import sqlglot  # part of few jobs
@@ -222,14 +222,14 @@ def _parted(sql: str, *, has_try: bool = True) -> tuple[str, str] | None:
     passing.set("expressions", [*passing.expressions, *number])
     left_out.set(
         "expressions",
-        [*(_tried(each) if has_try else each for each in left_out.expressions), *(each.copy() for each in number)],
+        [*(_with_try(each) if has_try else each for each in left_out.expressions), *(each.copy() for each in number)],
     )
     is_true = exp.Is(this=exp.Paren(this=where.this.copy()), expression=exp.Boolean(this=True))
     left_out.set("where", exp.Where(this=exp.Not(this=is_true)))
     return passing.sql(dialect="duckdb"), left_out.sql(dialect="duckdb")
 
 
-def _tried(tree: Any) -> Any:
+def _with_try(tree: Any) -> Any:
     """Return an expression that is null where it fails; columns do not."""
     from sqlglot import exp
 

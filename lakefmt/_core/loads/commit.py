@@ -348,7 +348,7 @@ class LoadTable:
         return commit.upsert_stream(request, schema, rows, max(self.window_bytes, _LEAST_SORT_BYTES))
 
     def _has_to_be_completed(self, table_at: TableAt, load: TableLoad, tables: Iterable[pa.Table]) -> bool:
-        """Return whether parts of rows are more than a window, and may move to another partition: there they are whole rows."""
+        """Return whether partial rows exceed a window and may move to another partition: they are then written as whole rows."""
         if not load.partial or isinstance(self._window_or_stream(table_at.schema(), tables), pa.Table):
             return False
         settings = resolve_settings({}, self.client.options, table_at.config.properties)
@@ -419,7 +419,7 @@ class _ConditionalCommit(KeyedCommit):
         return StreamRules()
 
     def reduced(self, request: WriteRequest, state: TableState, rows: pa.Table) -> pa.Table:
-        """Return of rows with one key the last one with the largest value."""
+        """Keep one row for each key: the last of those with the largest value in the column."""
         table_at = self.client.at(state)
         across = key_scope(table_at, request.options).across
         codes = number_keys(row_identities(stored_key_spec(table_at), rows, across=across)[0])[0]
@@ -469,7 +469,7 @@ class _Chained:
 
 
 class _Marked:
-    """Rows that have operators, as often as they are asked for.
+    """Rows with operators; they can be iterated more than once.
 
     Args:
         tables: they come without one where no row of a load deletes its key.

@@ -106,7 +106,7 @@ def distinct_values(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.int64], pa.
 
 
 def zero_padded(numbers: npt.NDArray[np.int64], width: int) -> pa.Array:
-    """Return numbers as texts of at least a number of digits."""
+    """Return numbers as text, padded with zeros to `width` digits."""
     return pc.utf8_lpad(pa.array(numbers).cast(pa.string()), width, "0")
 
 

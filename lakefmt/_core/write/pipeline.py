@@ -462,10 +462,10 @@ def _groups_of(located: Located, slices: Sequence[FileSlice]) -> frozenset[tuple
 def _relied_on_deletes(
     table_at: TableAt, bound: BoundContext, index: Index, keys: pa.StringArray, partitions: pa.DictionaryArray | None
 ) -> Footprint:
-    """Return the file groups whose logs have deleted keys that a write takes for absent, or are where its index puts them.
+    """Return the file groups that may get keys which a write takes for absent.
 
-    Another write may bring such a key in. A row that goes to such a log counts as an update: that commit does not say
-    that it brought a key.
+    Of an index that places keys these are the groups of the keys, of others the groups whose logs have deleted them. Another write
+    may bring such a key in, and its commit does not say so: a row that goes to a log counts as an update.
     """
     if not bound.beside or bound.config.table_type is not TableType.MERGE_ON_READ:
         return Footprint()
@@ -488,15 +488,19 @@ def _groups_of_keys(
     table_at: TableAt, index: PlacingIndex, keys: pa.StringArray, partitions: pa.DictionaryArray | None
 ) -> frozenset[tuple[PartitionPath, FileId]]:
     """Return the stored file groups to which an index gives keys; `partitions` None: in every partition."""
+    paths = None if partitions is None else [PartitionPath(path) for path in partitions.dictionary.to_pylist()]
+    by_partition: dict[PartitionPath, list[FileSlice]] = {}
+    for file_slice in table_at.slices(paths):
+        by_partition.setdefault(file_slice.partition, []).append(file_slice)
+    names = None if partitions is None else partitions.cast(pa.string())
     groups = set[tuple[PartitionPath, FileId]]()
-    slices = table_at.slices()
-    for partition in {each.partition for each in slices}:
-        own = keys if partitions is None else keys.filter(pc.equal(partitions.cast(pa.string()), partition))
+    for partition, slices in by_partition.items():
+        own = keys if names is None else keys.filter(pc.equal(names, partition))
         codes = from_numpy(np.zeros(len(own), np.int32))
-        meant = IndexKeys(own, pa.DictionaryArray.from_arrays(codes, pa.array([partition], pa.string())))
-        there = [each for each in slices if each.partition == partition]
-        groups.update(index.place(meant, there, table_at.client.ids.new_uuid).file_groups)
-    return frozenset(groups & {(each.partition, each.file_id) for each in slices})
+        index_keys = IndexKeys(own, pa.DictionaryArray.from_arrays(codes, pa.array([partition], pa.string())))
+        placed = index.place(index_keys, slices, table_at.client.ids.new_uuid).file_groups
+        groups |= {(each.partition, each.file_id) for each in slices}.intersection(placed)
+    return frozenset(groups)
 
 
 def _locate_rows(

@@ -148,7 +148,7 @@ class SavedWrite:
         footprint: what other writers must leave alone.
         null_elements: columns of lists with null elements among its rows.
         left_out: late rows that are in no file; None: not known.
-        files: the files that its rows were given, which its commit has all; None: not known.
+        files: the files that its rows were assigned to; a commit needs the status of each. None: not known.
     """
 
     timeline: Timeline
@@ -738,7 +738,7 @@ class WriteTransaction:
 
 
 def _check_all_written(files: frozenset[str], statuses: Sequence[WriteStatus]) -> None:
-    """Raise where the commit would leave out rows of a write, or have others."""
+    """Raise if a file that rows were assigned to has no status: the commit would lose these rows."""
     missing = files.difference(status.stat.path for status in statuses)
     if missing:
         raise StateError(

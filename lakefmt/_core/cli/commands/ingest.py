@@ -219,7 +219,7 @@ def ingest(
 
 
 def _chosen_mode(asked: Mapping[str, bool], termination: str) -> str:
-    """Return how long to run.
+    """Return the mode of a run: ``once``, ``until_idle`` or ``continuous``.
 
     Args:
         asked: the modes, and whether each was asked for.

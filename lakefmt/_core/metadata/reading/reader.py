@@ -527,7 +527,9 @@ def _knows_all(data: Timeline, loaded: MetadataTimeline) -> bool:
 
 
 def unseen_commits(version: TableVersion, data_timeline: Timeline, timeline: Timeline) -> list[InstantTime]:
-    """Return the commits of a data table that its metadata table has no deltacommit of, and that it was not made from. Pure.
+    """Return the commits of the data table that the metadata table did not record. Pure.
+
+    Commits that completed before the metadata table was made are in its first state.
 
     Parameters:
         version: of the metadata table.

@@ -388,7 +388,7 @@ class KeyedCommit:
         return fill_required(resolved.rows, schema).append_column(MOVED_AWAY, pa.array(resolved.deletes))
 
     def reduced(self, request: WriteRequest, state: TableState, rows: pa.Table) -> pa.Table:
-        """Return rows without those of which no trace would be left, where the last row of a key wins."""
+        """Drop rows that a later row of their key replaces; where other operators are among them, return all rows."""
         if not np.isin(operators_of(rows), _FORGETTING).all():
             return rows
         table_at = self.client.at(state)

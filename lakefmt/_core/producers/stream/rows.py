@@ -301,7 +301,7 @@ def _value_at(values: Values, value_path: _Place) -> Any:
 
 
 def _check_named(row: Mapping[str, object], path: Sequence[str]) -> None:
-    """Check that a row names a field of a struct, whatever its value is: of a partition it may be null.
+    """Check that a struct in a row has the field that its partition is made of; the value may be null.
 
     Raises:
         InvalidKey: the struct is there and lacks it.
