@@ -309,8 +309,8 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         "lakefmt.write.window.bytes",
         int,
         128 * MIB,
-        "memory in bytes that a write uses for rows of a stream; more of them wait in temporary files. Of a table, a frame or a "
-        "list, which is in memory already, no rows wait. A bulk insert uses up to a quarter more if "
+        "memory in bytes that a write uses for rows of a stream; more of them wait in temporary files (a row that "
+        "is upserted counts a hundred bytes more than it has). Of a table, a frame or a list, which is in memory already, no rows wait. A bulk insert uses up to a quarter more if "
         'the stream ends soon. With `sort="global"`: from 48 MiB up, peak memory stays near this value; sort runs use '
         "(value − 30 MiB) / 8",
         minimum=1024,
