@@ -166,6 +166,19 @@ def test_a_limit_opens_few_files(tmp_path: Path, first_rows: Any) -> None:
     assert sum(checked) == 1
 
 
+def test_polars_does_not_find_a_dropped_column_under_its_name(tmp_path: Path) -> None:
+    made = lakefmt.create_table(str(tmp_path / "t"), data=ROWS, record_key="id", options=OPTIONS)
+    made.insert(ROWS.slice(0, 100))
+    made.alter.drop_column("x")
+    made.alter.add_column("x", pa.float64())
+    made.insert(ROWS.slice(100, 200))
+    frame = made.scan_polars().filter(pl.col("x").is_not_null()).select("n", "x")
+    expected = pl.DataFrame(ROWS.slice(100, 200).select(["n", "x"])).filter(pl.col("x").is_not_null())
+    assert frame.collect().sort("n").equals(expected)
+    with mock.patch.object(stored_files, "reads_by_name", return_value=lambda file: True):
+        assert frame.collect().height > expected.height, "the file has the values of the column that was dropped"
+
+
 def flipped(content: bytes, position: int) -> bytes:
     return content[:position] + bytes([content[position] ^ 4]) + content[position + 1 :]
 

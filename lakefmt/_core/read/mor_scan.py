@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import accumulate, pairwise
 from os import cpu_count
 from typing import TypeVar
 
@@ -201,10 +202,10 @@ class _ReadTogether:
     def of_logs(self) -> _ReadTogether:
         """Return the same without the rows of base files whose keys are in no log."""
         in_logs = to_mask(pc.is_in(self.base.column(RECORD_KEY), value_set=self.logs.table.column(RECORD_KEY)))
-        ends = np.cumsum([0, *self.base_rows])
-        counts = np.diff(np.concatenate([[0], np.cumsum(in_logs)])[ends])
+        ends = accumulate(self.base_rows, initial=0)
+        counts = [int(in_logs[begin:end].sum()) for begin, end in pairwise(ends)]
         base = self.base.filter(from_numpy(in_logs))
-        return _ReadTogether(base, counts.tolist(), replace(self.logs, positions=None), self.log_rows)
+        return _ReadTogether(base, counts, replace(self.logs, positions=None), self.log_rows)
 
 
 def _read_together(work: _Work, slices: Sequence[FileSlice]) -> _ReadTogether | None:
