@@ -166,6 +166,25 @@ def test_a_limit_opens_few_files(tmp_path: Path, first_rows: Any) -> None:
     assert sum(checked) == 1
 
 
+def test_large_files_come_in_batches_with_the_same_rows(table: lakefmt.Table) -> None:
+    few, whole = pl.col("n") % 3 == 1, pl.DataFrame(ROWS)
+    collect_batches, used = pl.LazyFrame.collect_batches, []
+
+    def noted(frame: pl.LazyFrame) -> Any:
+        used.append(frame)
+        return collect_batches(frame)
+
+    with (
+        mock.patch.object(polars_scan, "_TOGETHER_BYTES", 0),
+        mock.patch.object(pl.LazyFrame, "collect_batches", noted),
+    ):
+        for engine in ("in-memory", "streaming"):
+            found = table.scan_polars().filter(few).collect(engine=engine)  # type: ignore[call-overload]
+            assert found.sort("n").equals(whole.filter(few).sort("n"))
+        assert table.scan_polars().head(7).collect().height == 7
+    assert len(used) >= 3
+
+
 def test_polars_does_not_find_a_dropped_column_under_its_name(tmp_path: Path) -> None:
     made = lakefmt.create_table(str(tmp_path / "t"), data=ROWS, record_key="id", options=OPTIONS)
     made.insert(ROWS.slice(0, 100))
