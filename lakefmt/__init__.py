@@ -4,28 +4,14 @@ Applications use ``lakefmt``; engines that distribute work use ``lakefmt.lowleve
 applications use ``lakefmt.testing``.
 """
 
-import importlib
 from typing import TYPE_CHECKING
 
 from lakefmt import errors
 from lakefmt.errors import LakefmtError
 
 if TYPE_CHECKING:
-    from lakefmt import builders as builders
-    from lakefmt import catalogs as catalogs
     from lakefmt import cdc as cdc
-    from lakefmt import client as client
-    from lakefmt import events as events
-    from lakefmt import index as index
     from lakefmt import ingest as ingest
-    from lakefmt import locks as locks
-    from lakefmt import lowlevel as lowlevel
-    from lakefmt import options as options
-    from lakefmt import realtime as realtime
-    from lakefmt import server as server
-    from lakefmt import services as services
-    from lakefmt import storage as storage
-    from lakefmt import telemetry as telemetry
     from lakefmt._core.config.merge_rule import register_merger
     from lakefmt._core.create_and_write import write_table
     from lakefmt._core.ingest.migrate import convert
@@ -53,26 +39,8 @@ __all__ = [
     "year",
 ]
 
-#: Public modules that need no other package: ``lakefmt.cdc`` is there after ``import lakefmt``.
-_MODULES = frozenset(
-    {
-        "builders",
-        "catalogs",
-        "cdc",
-        "client",
-        "events",
-        "index",
-        "ingest",
-        "locks",
-        "lowlevel",
-        "options",
-        "realtime",
-        "server",
-        "services",
-        "storage",
-        "telemetry",
-    }
-)
+#: The other ways in: ``lakefmt.cdc.follow`` is there after ``import lakefmt``.
+_MODULES = frozenset({"cdc", "ingest"})
 
 
 def __getattr__(name: str) -> object:
@@ -81,9 +49,7 @@ def __getattr__(name: str) -> object:
     A command line that shows its help, or a worker that gets its table later, does not import NumPy
     and Arrow.
     """
-    if name in _MODULES:
-        return importlib.import_module(f"lakefmt.{name}")
-    if name not in __all__:
+    if name not in __all__ and name not in _MODULES:
         raise AttributeError(f"module 'lakefmt' has no attribute {name!r}")
     value = globals()[name] = _imported(name)
     return value
@@ -114,6 +80,10 @@ def _imported(name: str) -> object:
         from lakefmt._core.ingest import migrate
 
         value = migrate.convert
+    elif name == "cdc":
+        import lakefmt.cdc as value
+    elif name == "ingest":
+        import lakefmt.ingest as value
     else:
         from lakefmt._core.config import merge_rule
 
