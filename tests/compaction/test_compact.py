@@ -17,6 +17,7 @@ import lakefmt
 from lakefmt._core.compaction.compact import merge
 from lakefmt._core.compaction.compact.records import abandon_compaction
 from lakefmt._core.compaction.compact.run import plan_compaction_of, run_compaction
+from lakefmt._core.filegroups.base_writer import NewBaseFile
 from lakefmt._core.filegroups.table_client import TableClient
 from lakefmt._core.storage import MemoryStore
 from lakefmt._core.table import Table
@@ -299,12 +300,8 @@ def test_a_plan_whose_files_are_gone_says_so():
 def test_a_file_that_lacks_a_row_is_found_out(monkeypatch):
     mor, _ = made()
     before, files = everything(mor.table), data_files(mor.table)
-    written = merge.write_base_file
-
-    def loses_a_row(store, path, table, *rest, **more):
-        return written(store, path, table.slice(1), *rest, **more)
-
-    monkeypatch.setattr(merge, "write_base_file", loses_a_row)
+    append = NewBaseFile.append
+    monkeypatch.setattr(NewBaseFile, "append", lambda file, rows: append(file, rows.slice(1)))
     with pytest.raises(InternalError, match="does not hold the rows"):
         run_compaction(mor.table.client, OPTIONS, verify=True)
     assert_same_multiset(everything(mor.table), before)

@@ -5,19 +5,21 @@ The rows arrive complete, with their meta columns. Callers decide which rows go 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 
 import pyarrow as pa
 
 from lakefmt._core.config.settings import Settings
 from lakefmt._core.formats.bloom.bloom_filter import DYNAMIC, BloomFilter, filter_size
-from lakefmt._core.formats.parquet.base_file import BaseFileWriter, KeySummary, key_footers, key_range
+from lakefmt._core.formats.parquet.base_file import BaseFileWriter, KeySummary, key_footers
+from lakefmt._core.sorting.external_sort import FileKeys, row_memory
 from lakefmt._core.storage.api import ObjectStore, PutOutcome
 from lakefmt._core.values import FILE_NAME, RECORD_KEY
 from lakefmt.errors import InvalidInputError, StateError, StorageError
 
 __all__ = [
+    "NewBaseFile",
     "carried_filter",
     "columns_but_name",
     "filter_bytes",
@@ -47,66 +49,128 @@ _ROOM = 8
 #: A filter larger than this multiple of a new one is not reused: each look-up would read its bits.
 _MOST_ROOM = 2
 _CONSTANT_ROWS = 8192
+#: Keys of a file beyond this wait on the disk.
+_HELD_KEY_BYTES = 64 << 20
+
+
+class NewBaseFile:
+    """A base file that is written part by part; nothing of it is there before :meth:`finish`.
+
+    Args:
+        stack: what is opened is closed with it, and thrown away where the file was not finished.
+        store: the table.
+        path: relative to the table.
+        schema: the columns, meta columns included.
+        avro_schema: the same as Avro JSON, for the footer.
+        settings: compression codec, bloom filter, memory and durability.
+        keyed: the rows have record keys; False: write no key footers (docs/format.md, Meta columns).
+        adopts: a file of the name with the size of this one was written by an earlier attempt, and is taken as it is.
+        memory_bytes: what keys and filter may take; None: as the settings say of a write.
+    """
+
+    def __init__(
+        self,
+        stack: ExitStack,
+        store: ObjectStore,
+        path: str,
+        schema: pa.Schema,
+        avro_schema: str,
+        settings: Settings,
+        *,
+        keyed: bool = True,
+        adopts: bool = False,
+        memory_bytes: int | None = None,
+    ) -> None:
+        self._store, self._path, self._avro_schema, self._settings = store, path, avro_schema, settings
+        self._keyed, self._adopts = keyed, adopts
+        self._memory_bytes = memory_bytes or row_memory(settings.integer("lakefmt.write.window.bytes"))
+        durable = settings.text("lakefmt.durability") == "fsync"
+        self._sink = stack.enter_context(store.create(path, durable=durable))
+        codec = settings.text("hoodie.parquet.compression.codec") or "zstd"
+        level = settings.integer("lakefmt.parquet.compression.level")
+        self._writer = BaseFileWriter(self._sink.file, schema, codec, level)
+        stack.callback(self._writer.discard)
+        self._keys = FileKeys()
+        stack.callback(self._keys.close)
+
+    @property
+    def num_rows(self) -> int:
+        """Rows written so far."""
+        return self._writer.num_rows
+
+    @property
+    def size(self) -> int:
+        """Bytes written so far, with what the key filter will take."""
+        return int(self._sink.size) + filter_bytes(self._settings, len(self._keys))
+
+    def append(self, rows: pa.Table) -> None:
+        """Write the next rows; their columns are the file's.
+
+        Raises:
+            StorageError: the file, or the temporary file of its keys, could not take them.
+        """
+        if not rows.num_rows:
+            return
+        if self._keyed:
+            self._keys.add(rows.column(RECORD_KEY), copy=True)
+            if self._keys.held_bytes > _HELD_KEY_BYTES:
+                self._keys.spill()
+        self._writer.write(rows, rows_per_row_group(rows))
+
+    def finish(
+        self,
+        bloom: BloomFilter | None = None,
+        footers: Mapping[str, str] | None = None,
+        before_put: Callable[[], None] | None = None,
+    ) -> int:
+        """Give the file its footers and its name; return its size in bytes.
+
+        Args:
+            bloom: a filter that contains all keys; None: make one.
+            footers: further footer entries.
+            before_put: called before the file gets its name; raises when it must not get it.
+
+        Raises:
+            StateError: the file exists.
+            StorageError: the store failed, or does not say whether the file is there.
+        """
+        low, high = self._keys.range
+        summary = KeySummary(low, high, self._filter(bloom))
+        del bloom
+        entries = {**key_footers(summary, self._avro_schema), **(footers or {})}
+        del summary
+        self._writer.close(entries)
+        self._keys.close()
+        if before_put is not None:
+            before_put()
+        outcome, size = self._sink.put_if_absent(), int(self._sink.size)
+        if outcome is PutOutcome.DONE:
+            return size
+        existing = self._store.info(self._path)
+        is_same = existing is not None and existing.size == size
+        if outcome is PutOutcome.UNKNOWN and not is_same:
+            raise StorageError(f"the store does not say whether {self._path} was written", transient=True)
+        if outcome is PutOutcome.REFUSED and not (self._adopts and is_same):
+            raise StateError(f"{self._path} exists already: somebody else is writing it; nothing was replaced")
+        return size
+
+    def _filter(self, bloom: BloomFilter | None) -> BloomFilter | None:
+        if not self._keyed or not self._settings.flag("hoodie.parquet.bloom.filter.enabled"):
+            return None
+        if bloom is None:
+            bloom = new_filter(self._settings, len(self._keys))
+            self._keys.add_to(bloom, self._memory_bytes)
+        return bloom
 
 
 def write_base_file(
-    store: ObjectStore,
-    path: str,
-    rows: pa.Table,
-    avro_schema: str,
-    settings: Settings,
-    *,
-    bloom: BloomFilter | None = None,
-    footers: Mapping[str, str] | None = None,
-    keyed: bool = True,
-    adopts: bool = False,
+    store: ObjectStore, path: str, rows: pa.Table, avro_schema: str, settings: Settings, *, keyed: bool = True
 ) -> int:
-    """Write a base file and return its size in bytes; the file appears when it is complete.
-
-    Args:
-        store: the table.
-        path: relative to the table.
-        rows: the rows with their meta columns; the columns are those of `avro_schema`.
-        avro_schema: Avro JSON for the footer, meta columns included.
-        settings: compression codec, bloom filter and durability.
-        bloom: a filter that contains all keys; None: make one.
-        footers: further footer entries.
-        keyed: the rows have record keys; False: write no key footers (docs/format.md, Meta columns).
-        adopts: a file of the name with the size of this one was written by an earlier attempt, and is taken as it is.
-
-    Raises:
-        StateError: the file exists.
-        StorageError: the store failed, or does not say whether the file is there.
-    """
-    keys = rows.column(RECORD_KEY)
-    if not keyed or not settings.flag("hoodie.parquet.bloom.filter.enabled"):
-        bloom = None
-    elif bloom is None:
-        bloom = new_filter(settings, len(keys))
-        bloom.add(keys)
-    low, high = key_range(keys) if keyed else (None, None)
-    entries = {**key_footers(KeySummary(low, high, bloom), avro_schema), **(footers or {})}
+    """Write a base file of rows that are there, and return its size in bytes; arguments and errors are those of :class:`NewBaseFile`."""
     with ExitStack() as stack:
-        durable = settings.text("lakefmt.durability") == "fsync"
-        sink = stack.enter_context(store.create(path, durable=durable))
-        codec = settings.text("hoodie.parquet.compression.codec") or "zstd"
-        level = settings.integer("lakefmt.parquet.compression.level")
-        writer = BaseFileWriter(sink.file, rows.schema, codec, level)
-        stack.callback(writer.discard)
-        if rows.num_rows:
-            writer.write(rows, rows_per_row_group(rows))
-        writer.close(entries)
-        size = sink.size
-        outcome = sink.put_if_absent()
-    if outcome is PutOutcome.DONE:
-        return size
-    existing = store.info(path)
-    is_same = existing is not None and existing.size == size
-    if outcome is PutOutcome.UNKNOWN and not is_same:
-        raise StorageError(f"the store does not say whether {path} was written", transient=True)
-    if outcome is PutOutcome.REFUSED and not (adopts and is_same):
-        raise StateError(f"{path} exists already: somebody else is writing it; nothing was replaced")
-    return size
+        file = NewBaseFile(stack, store, path, rows.schema, avro_schema, settings, keyed=keyed)
+        file.append(rows)
+        return file.finish()
 
 
 def row_group_bytes() -> int:

@@ -24,20 +24,13 @@ from lakefmt._core.compaction.cluster.plan import FULL, ClusteringGroup, Cluster
 from lakefmt._core.config.settings import Settings
 from lakefmt._core.config.table_config import merge_rule
 from lakefmt._core.data_classes import dataclass
-from lakefmt._core.filegroups.base_writer import (
-    columns_but_name,
-    filter_bytes,
-    named_rows,
-    new_filter,
-    rows_per_row_group,
-)
+from lakefmt._core.filegroups.base_writer import NewBaseFile, columns_but_name, named_rows
 from lakefmt._core.filegroups.logs.reader import read_log_rows
 from lakefmt._core.filegroups.merge.merged_slice import merge_logs
 from lakefmt._core.filegroups.model import BaseFile, FileSlice, LogFile, join_path
 from lakefmt._core.filegroups.reader import BaseFileReader
 from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableState
 from lakefmt._core.filegroups.virtual_columns import VirtualColumns
-from lakefmt._core.formats.bloom.bloom_filter import BloomFilter
 from lakefmt._core.formats.names import (
     base_file_name,
     has_bucket_number,
@@ -45,12 +38,11 @@ from lakefmt._core.formats.names import (
     queue_file_id,
     queue_position_of,
 )
-from lakefmt._core.formats.parquet.base_file import BaseFileWriter, KeySummary, key_footers
 from lakefmt._core.index import choose_index
 from lakefmt._core.index.bucket.ring import HashRing, SplittingIndex, ring_with, splits_buckets
 from lakefmt._core.index.bucket.ring_files import RingFiles, mark_ring
 from lakefmt._core.schema import avro_to_arrow, reconcile, with_meta_columns
-from lakefmt._core.sorting.external_sort import FileKeys, gather_windows, sort_stream
+from lakefmt._core.sorting.external_sort import gather_windows, sort_stream
 from lakefmt._core.sorting.orders import (
     ColumnScale,
     Layout,
@@ -60,10 +52,9 @@ from lakefmt._core.sorting.orders import (
     order_columns,
     sort_keys,
 )
-from lakefmt._core.storage.api import PutOutcome
 from lakefmt._core.timeline.markers import create_marker
 from lakefmt._core.values import RECORD_KEY, FileId, InstantTime, PartitionPath, WriteStat
-from lakefmt.errors import CommitConflict, CorruptFile, SnapshotExpired, StateError, StorageError, UnsupportedFeature
+from lakefmt.errors import CommitConflict, CorruptFile, SnapshotExpired, StorageError, UnsupportedFeature
 
 __all__ = [
     "ORDER_ENTRY",
@@ -80,8 +71,6 @@ __all__ = [
 ORDER_ENTRY = "lakefmt.order"
 #: Rows of a group that has no order are written in windows of this part of the memory.
 _WINDOWS_IN_MEMORY = 8
-#: Keys of a file beyond this wait on the disk.
-_HELD_KEY_BYTES = 64 << 20
 _BY_SAMPLE = "sample"
 
 
@@ -333,34 +322,30 @@ class _NewFile:
     ) -> None:
         self._rewrite, self._partition, self._file_id, self._name = rewrite, partition, file_id, name
         self._path = join_path(partition, name)
-        settings = rewrite.settings
-        durable = settings.text("lakefmt.durability") == "fsync"
-        self._sink = stack.enter_context(rewrite.client.store.create(self._path, durable=durable))
-        codec = settings.text("hoodie.parquet.compression.codec") or "zstd"
-        level = settings.integer("lakefmt.parquet.compression.level")
-        self._writer = BaseFileWriter(self._sink.file, rewrite._file_schema, codec, level)
-        stack.callback(self._writer.discard)
-        self._keys = FileKeys()
-        stack.callback(self._keys.close)
         virtual = rewrite._virtual
-        self._keyed = virtual is None or not virtual.makes_keys
+        self._file = NewBaseFile(
+            stack,
+            rewrite.client.store,
+            self._path,
+            rewrite._file_schema,
+            rewrite.schema_text,
+            rewrite.settings,
+            keyed=virtual is None or not virtual.makes_keys,
+            adopts=rewrite.adopts,
+            memory_bytes=rewrite.memory_bytes,
+        )
 
     @property
     def size(self) -> int:
         """Bytes written so far, with what the key filter will take."""
-        return int(self._sink.size) + filter_bytes(self._rewrite.settings, len(self._keys))
+        return self._file.size
 
     def append(self, rows: pa.Table) -> None:
         """Write rows that have all their columns."""
-        named = named_rows(rows, self._name)
-        if self._keyed:
-            self._keys.add(named.column(RECORD_KEY), copy=True)
-            if self._keys.held_bytes > _HELD_KEY_BYTES:
-                self._keys.spill()
-        virtual = self._rewrite._virtual
+        named, virtual = named_rows(rows, self._name), self._rewrite._virtual
         if virtual is not None:
             named = virtual.stored(named, self._partition, self._rewrite._file_schema)
-        self._writer.write(named, rows_per_row_group(named))
+        self._file.append(named)
 
     def finish(self) -> WriteStat:
         """Give the file its footers and its name.
@@ -369,23 +354,9 @@ class _NewFile:
             StateError: a file of this name exists.
             StorageError: the store does not say whether the file is there.
         """
-        low, high = self._keys.range
-        footers = key_footers(KeySummary(low, high, self._filter()), self._rewrite.schema_text)
-        if self._rewrite.order.columns:
-            footers = {**footers, ORDER_ENTRY: order_entry(self._rewrite.order)}
-        count = self._writer.num_rows
-        self._writer.close(footers)
-        self._keys.close()
-        if self._rewrite.before_put is not None:
-            self._rewrite.before_put()
-        outcome, size = self._sink.put_if_absent(), self._sink.size
-        if outcome is not PutOutcome.DONE:
-            existing = self._rewrite.client.store.info(self._path)
-            is_ours = existing is not None and existing.size == size
-            if outcome is PutOutcome.UNKNOWN and not is_ours:
-                raise StorageError(f"the store does not say whether {self._path} was written", transient=True)
-            if outcome is PutOutcome.REFUSED and not (is_ours and self._rewrite.adopts):
-                raise StateError(f"{self._path} exists already: somebody else is writing it; nothing was replaced")
+        order, count = self._rewrite.order, self._file.num_rows
+        footers = {ORDER_ENTRY: order_entry(order)} if order.columns else {}
+        size = self._file.finish(footers=footers, before_put=self._rewrite.before_put)
         return WriteStat(
             file_id=self._file_id,
             partition_path=self._partition,
@@ -395,14 +366,6 @@ class _NewFile:
             total_write_bytes=size,
             file_size_in_bytes=size,
         )
-
-    def _filter(self) -> BloomFilter | None:
-        settings = self._rewrite.settings
-        if not self._keyed or not settings.flag("hoodie.parquet.bloom.filter.enabled"):
-            return None
-        bloom = new_filter(settings, len(self._keys))
-        self._keys.add_to(bloom, self._rewrite.memory_bytes)
-        return bloom
 
 
 # ------------------------------------------------------------------------------------------ rings of consistent hashing

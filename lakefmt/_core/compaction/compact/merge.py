@@ -1,40 +1,49 @@
 """Merges one slice: its base file and logs into a new base file, or its logs alone into one log (docs/format.md, Compaction).
 
 The first is an operation of a compaction, the second one of a log compaction (docs/format.md, Log blocks). Memory is bounded by
-the slice, and by the logs of the slices that are merged at once. Rows keep their commit time and sequence number; of a new base
-file only the file name in them changes.
+the logs of the slices that are merged at once: a base file is merged and written part by part. Rows keep their commit time and
+sequence number; of a new base file only the file name in them changes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from os import cpu_count
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefmt._core.arrays import from_numpy
 from lakefmt._core.compaction.compact.plan import CompactionOperation, CompactionPlan
 from lakefmt._core.compaction.compact.records import partitions_of
 from lakefmt._core.config.settings import Settings
 from lakefmt._core.config.table_config import cdc_mode, merge_rule
 from lakefmt._core.data_classes import dataclass, replace
-from lakefmt._core.filegroups.base_writer import columns_but_name, grown_filter, named_rows, write_base_file
+from lakefmt._core.filegroups.base_writer import (
+    NewBaseFile,
+    columns_but_name,
+    grown_filter,
+    named_rows,
+    row_group_bytes,
+)
 from lakefmt._core.filegroups.cdc import cdc_file_name, compare_rows, write_change_file
 from lakefmt._core.filegroups.logs.reader import LogRows, read_log_rows
 from lakefmt._core.filegroups.logs.writer import LogRowsOut, LogToWrite, WrittenLog, log_form, write_logs
-from lakefmt._core.filegroups.merge.merged_slice import count_late, merge_log_blocks, merge_logs
+from lakefmt._core.filegroups.merge.merged_slice import count_late, merge_log_blocks, merge_logs, only_rows
 from lakefmt._core.filegroups.model import BaseFile, FileSlice, LogFile, join_path
 from lakefmt._core.filegroups.ordering import has_order, to_mask
-from lakefmt._core.filegroups.reader import BaseFileReader
+from lakefmt._core.filegroups.reader import BaseFileReader, InSchema
 from lakefmt._core.filegroups.table_client import TableClient, TableState
 from lakefmt._core.filegroups.virtual_columns import VirtualColumns
-from lakefmt._core.formats.bloom.bloom_filter import BloomFilter
 from lakefmt._core.formats.names import MarkerType, base_file_name
+from lakefmt._core.formats.parquet.base_file import BaseFileFooter
 from lakefmt._core.schema import arrow_to_avro, avro_to_arrow, reconcile, with_meta_columns, without_meta_columns
 from lakefmt._core.timeline.markers import create_marker
 from lakefmt._core.values import COMMIT_SEQNO, FILE_NAME, RECORD_KEY, InstantTime, PartitionPath, WriteStat
-from lakefmt.errors import InternalError, SnapshotExpired
+from lakefmt.errors import CorruptFile, InternalError, SnapshotExpired
 
 __all__ = [
     "LATE_ROWS",
@@ -50,8 +59,6 @@ LATE_ROWS = "late"
 SliceFiles = tuple[dict[str, BaseFile], dict[str, LogFile]]
 #: The logs of a slice are held in memory while they are merged, so only a few slices are merged at once.
 _MOST_SLICES_AT_ONCE = 4
-#: What rows of so many bytes took while they were merged goes back to the system before they are written.
-_MANY_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -97,41 +104,49 @@ class SliceMerge:
         token = f"{number}-{self.attempt}-0"
         name = base_file_name(operation.file_id, token, self.time)
         path = join_path(operation.partition, name)
-        unstored = self._virtual_columns()
-        reader = BaseFileReader(self.client.store, unstored)
-        base, old_filter, logs, rows = self._merged(reader, file_slice)
-        counts, num_late = _count_changes(base, logs, rows), count_late(base, logs, merge_rule(self.state.config))
-        if self.before_put is not None:
-            self.before_put()
-        change_file = self._log_changes(operation, token, base, rows)
-        create_marker(self.client.store, self.time, path, "CREATE" if file_slice.base is None else "MERGE")
-        bloom, keyed = None, unstored is None or not unstored.makes_keys
-        if file_slice.base is not None and keyed:
-            new_keys = _inserted_keys(base, logs, counts[0])
-            bloom = grown_filter(old_filter, base.num_rows, rows.num_rows, new_keys, self.settings)
-            del new_keys
-        del base  # the merged rows are as large
-        rows = named_rows(rows, name)
-        if rows.nbytes >= _MANY_BYTES:
-            pa.default_memory_pool().release_unused()
-        if unstored is not None:
-            rows = unstored.stored(rows, operation.partition, avro_to_arrow(self.schema_text))
-        size = write_base_file(
-            self.client.store,
-            path,
-            rows,
-            self.schema_text,
-            self.settings,
-            bloom=bloom,
-            keyed=keyed,
-            adopts=self.adopts,
-        )
+        unstored, rule = self._virtual_columns(), merge_rule(self.state.config)
+        keyed = unstored is None or not unstored.makes_keys
+        counts, change_file = _Counts(), None
+        with ExitStack() as stack:
+            base = stack.enter_context(self._base(file_slice))
+            logs = _LogsInParts(self._logs(file_slice), base.num_rows, is_cut=base.is_cut)
+            create_marker(self.client.store, self.time, path, "CREATE" if file_slice.base is None else "MERGE")
+            file = NewBaseFile(
+                stack,
+                self.client.store,
+                path,
+                avro_to_arrow(self.schema_text),
+                self.schema_text,
+                self.settings,
+                keyed=keyed,
+                adopts=self.adopts,
+            )
+            for part in base.parts:
+                beside, new_beside = logs.beside(part)
+                rows = merge_logs(part, beside, rule)
+                counts += _Counts(*_count_changes(part, beside, rows), count_late(part, new_beside, rule))
+                if cdc_mode(self.state.config.properties) is not None:  # of the whole slice: it is not cut
+                    change_file = self._log_changes(operation, token, part, rows)
+                del part, beside, new_beside  # the merged rows are as large
+                file.append(self._to_store(rows, operation.partition, name))
+                del rows
+            logs.check_complete(path if file_slice.base is None else file_slice.base.path)
+            bloom, num_rows = None, file.num_rows
+            if base.footer is not None and keyed:
+                new_keys = logs.absent_keys() if counts.inserted else pa.array([], pa.string())
+                old_filter = base.footer.bloom_filter()
+                bloom = grown_filter(old_filter, base.num_rows, num_rows, new_keys, self.settings)
+            size = file.finish(bloom, before_put=self.before_put)
         if self.verify:
             written = BaseFile(operation.partition, name, operation.file_id, token, self.time, size)
             self._verify(file_slice, written)
-        stat = _stat_of_base_file(file_slice, path, rows.num_rows, size, logs, counts)
-        stat = replace(stat, extra={**stat.extra, LATE_ROWS: num_late})
+        stat = _stat_of_base_file(file_slice, path, num_rows, size, logs.rows, counts)
+        stat = replace(stat, extra={**stat.extra, LATE_ROWS: counts.late})
         return stat if change_file is None else replace(stat, extra={**stat.extra, "cdcStats": change_file})
+
+    def _to_store(self, rows: pa.Table, partition: PartitionPath, name: str) -> pa.Table:
+        named, unstored = named_rows(rows, name), self._virtual_columns()
+        return named if unstored is None else unstored.stored(named, partition, avro_to_arrow(self.schema_text))
 
     def _virtual_columns(self) -> VirtualColumns | None:
         return self.client.at(self.state).columns_at(self.time).virtual_columns()
@@ -143,6 +158,8 @@ class SliceMerge:
         mode = cdc_mode(self.state.config.properties)
         if mode is None:
             return None
+        if self.before_put is not None:
+            self.before_put()
         path = join_path(operation.partition, cdc_file_name(operation.file_id, self.time, token))
         schema = arrow_to_avro(without_meta_columns(avro_to_arrow(self.schema_text)), self.state.config.name)
         size = write_change_file(
@@ -156,42 +173,120 @@ class SliceMerge:
         )
         return {path: size}
 
-    def _merged(
-        self, reader: BaseFileReader, file_slice: FileSlice
-    ) -> tuple[pa.Table, BloomFilter | None, LogRows, pa.Table]:
-        """Return the rows and bloom filter of the base file, the rows of the logs, and the merged rows."""
-        schema, rule, unstored = avro_to_arrow(self.schema_text), merge_rule(self.state.config), self._virtual_columns()
-        if unstored is not None:
-            schema = with_meta_columns(unstored.schema)
-        base, bloom = schema.empty_table(), None
-        if file_slice.base is not None:
-            # A merge function of the table's own is given all columns.
-            names = columns_but_name(schema) if rule.custom is None else schema.names
-            stored, footer = reader.rows_and_footer(file_slice.base, names, use_threads=True)
-            base, bloom = reconcile(stored, schema), footer.bloom_filter()
+    def _schema(self) -> pa.Schema:
+        unstored = self._virtual_columns()
+        return avro_to_arrow(self.schema_text) if unstored is None else with_meta_columns(unstored.schema)
+
+    @contextmanager
+    def _base(self, file_slice: FileSlice) -> Iterator[_BaseRows]:
+        """Open the base file of a slice; its rows come in parts where what is made of them does not need them all."""
+        schema, rule = self._schema(), merge_rule(self.state.config)
+        if file_slice.base is None:
+            yield _BaseRows(0, False, iter([schema.empty_table()]))
+            return
+        # A merge function of the table's own is given all columns and all rows, and change data is made of all rows.
+        names = columns_but_name(schema) if rule.custom is None else schema.names
+        may_be_cut = rule.custom is None and cdc_mode(self.state.config.properties) is None
+        reader = BaseFileReader(self.client.store, self._virtual_columns())
+        part_bytes = row_group_bytes() if may_be_cut else None
+        with reader.in_parts(file_slice.base, names, part_bytes, use_threads=True) as parts:
+            footer = parts.known.footer
+            yield _BaseRows(footer.num_rows, parts.is_cut, InSchema(schema, parts.parts), footer)
+
+    def _logs(self, file_slice: FileSlice) -> LogRows:
         timeline = self.state.timeline
-        logs = read_log_rows(
+        return read_log_rows(
             self.client.store,
             file_slice,
-            schema,
-            rule,
+            self._schema(),
+            merge_rule(self.state.config),
             layout=timeline.layout,
             is_committed=lambda time: timeline.is_committed(InstantTime(time)),
             bound=self.time,
             positions=True,
-            unstored=unstored,
+            unstored=self._virtual_columns(),
         )
-        return base, bloom, logs, merge_logs(base, logs, rule)
 
     def _verify(self, file_slice: FileSlice, written: BaseFile) -> None:
-        reader = BaseFileReader(self.client.store, self._virtual_columns())
-        *_, before = self._merged(reader, file_slice)
-        after = reader.rows(written)
+        with self._base(file_slice) as base:
+            before = merge_logs(pa.concat_tables(base.parts), self._logs(file_slice), merge_rule(self.state.config))
+        after = BaseFileReader(self.client.store, self._virtual_columns()).rows(written)
         if not same_rows(before, reconcile(after, before.schema), ignoring=FILE_NAME):
             raise InternalError(
                 f"{written.path} does not hold the rows of its slice ({before.num_rows:,} before, {after.num_rows:,} "
                 "after); the compaction is not completed and the slice is as it was"
             )
+
+
+@dataclass(frozen=True, slots=True)
+class _BaseRows:
+    """The rows of a base file: how many, whether they come in several parts, the parts; the footer, None without a file."""
+
+    num_rows: int
+    is_cut: bool
+    parts: Iterator[pa.Table]
+    footer: BaseFileFooter | None = None
+
+
+class _LogsInParts:
+    """The rows of a slice's logs, beside one part of its base file after the other.
+
+    Merged part by part the rows are those of :func:`merge_logs`, in its order: each key is merged with its own rows only, and those
+    that the base file lacks come behind its last row. A key that the base file has in two parts is beside both.
+
+    Args:
+        rows: of the logs.
+        num_rows: how many rows the base file has.
+        is_cut: it has several parts.
+    """
+
+    def __init__(self, rows: LogRows, num_rows: int, *, is_cut: bool) -> None:
+        self.rows, self._num_rows, self._is_cut = rows, num_rows, is_cut
+        encoded = rows.table.column(RECORD_KEY).combine_chunks().dictionary_encode()
+        self._keys, self._codes = encoded.dictionary, encoded.indices.to_numpy()
+        self._met = np.zeros(len(self._keys), dtype=bool)
+        self._passed = 0
+
+    def beside(self, part: pa.Table) -> tuple[LogRows, LogRows]:
+        """Return the rows that are merged into the next part, and those of them that were in no part before."""
+        begin, self._passed = self._passed, self._passed + part.num_rows
+        index = pc.index_in(part.column(RECORD_KEY), value_set=self._keys).drop_null()
+        here = np.zeros(len(self._keys), dtype=bool)
+        here[index.to_numpy()] = True
+        again, self._met = here & self._met, here | self._met
+        if not self._is_cut:
+            return self.rows, self.rows
+        if self._passed == self._num_rows and part.num_rows:
+            here |= ~self._met
+        beside = only_rows(self.rows, here[self._codes])
+        if beside.positions is not None:
+            positions = beside.positions - begin
+            inside = not len(positions) or (positions.min() >= 0 and positions.max() < part.num_rows)
+            beside = replace(beside, positions=positions if inside else None)
+        return beside, only_rows(beside, ~again[self._codes[here[self._codes]]]) if again.any() else beside
+
+    def check_complete(self, path: str) -> None:
+        """Raise CorruptFile unless all rows of the base file have come."""
+        if self._passed != self._num_rows:
+            raise CorruptFile(f"{path}: {self._passed:,} rows came of a file whose footer says {self._num_rows:,}")
+
+    def absent_keys(self) -> pa.Array:
+        """Return the keys that were in no part."""
+        return self._keys.filter(from_numpy(~self._met))
+
+
+@dataclass(frozen=True, slots=True)
+class _Counts:
+    """How many rows logs inserted, updated and deleted, and how many changed nothing; None: that is not known."""
+
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+    late: int | None = 0
+
+    def __add__(self, other: _Counts) -> _Counts:
+        late = None if self.late is None or other.late is None else self.late + other.late
+        return _Counts(self.inserted + other.inserted, self.updated + other.updated, self.deleted + other.deleted, late)
 
 
 @dataclass(frozen=True)
@@ -376,26 +471,18 @@ def _count_changes(base: pa.Table, logs: LogRows, rows: pa.Table) -> tuple[int, 
     return int((~stayed).sum()), int((stayed & ~same).sum()), int((~survivors).sum())
 
 
-def _inserted_keys(base: pa.Table, logs: LogRows, inserted: int) -> pa.Array:
-    keys = pc.unique(logs.table.column(RECORD_KEY))
-    if not inserted:
-        return keys[:0]
-    return keys.filter(pc.invert(pc.is_in(keys, value_set=base.column(RECORD_KEY).combine_chunks())))
-
-
 def _stat_of_base_file(
-    file_slice: FileSlice, path: str, num_rows: int, size: int, logs: LogRows, counts: tuple[int, int, int]
+    file_slice: FileSlice, path: str, num_rows: int, size: int, logs: LogRows, counts: _Counts
 ) -> WriteStat:
-    inserted, updated, deleted = counts
     return WriteStat(
         file_id=file_slice.file_id,
         partition_path=PartitionPath(file_slice.partition),
         path=path,
         prev_commit="null" if file_slice.base is None else file_slice.base.instant,
         num_writes=num_rows,
-        num_inserts=inserted,
-        num_update_writes=updated,
-        num_deletes=deleted,
+        num_inserts=counts.inserted,
+        num_update_writes=counts.updated,
+        num_deletes=counts.deleted,
         total_write_bytes=size,
         file_size_in_bytes=size,
         prev_base_file=None if file_slice.base is None else file_slice.base.name,
@@ -403,7 +490,7 @@ def _stat_of_base_file(
             "totalLogRecords": logs.table.num_rows,
             "totalLogBlocks": logs.num_blocks,
             "totalLogFiles": len(file_slice.logs),
-            "totalUpdatedRecordsCompacted": updated,
+            "totalUpdatedRecordsCompacted": counts.updated,
             "totalLogFilesCompacted": len(file_slice.logs),
             "totalLogSizeCompacted": sum(log.size for log in file_slice.logs),
         },
