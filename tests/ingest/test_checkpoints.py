@@ -348,3 +348,18 @@ def test_a_reset_is_followed_once_whoever_carries_the_checkpoint_on(
                 lakefmt.open_table(path, options=options).archive(options=kept)
         found = collections.Counter(row["id"] for row in rows_of(path)) if counts else {}
         assert {row: number for row, number in found.items() if row != "other"} == counts
+
+
+def test_a_checkpoint_is_not_carried_on_beside_a_newer_one_of_another_generation(tmp_path):
+    options = {**FAST, "hoodie.write.meta.key.prefixes": f"{V1},{V2}"}
+    followed = lakefmt.create_table(tmp_path / "followed", schema=DATA.schema, record_key="id", options=FAST)
+    followed.upsert(DATA)
+    assert ingest(tmp_path / "followed", tmp_path / "t", source_kind="table", settings=options) == 1
+    assert V2 in extra_of(tmp_path / "t")
+    write_rows(tmp_path / "in/a.jsonl", [{"id": "a", "n": 1}], NOW - 50)
+    assert ingest(tmp_path / "in", tmp_path / "t", settings=options, ignore_checkpoint="files from now on") == 1
+    for number in range(2):
+        lakefmt.open_table(tmp_path / "t", options=options).upsert(DATA)
+        write_rows(tmp_path / f"in/{number}.jsonl", [{"id": f"{number}", "n": 1}], NOW - 40 + number)
+        assert ingest(tmp_path / "in", tmp_path / "t", settings=options) == 1
+        assert V1 in extra_of(tmp_path / "t")
