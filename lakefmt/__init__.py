@@ -4,12 +4,28 @@ Applications use ``lakefmt``; engines that distribute work use ``lakefmt.lowleve
 applications use ``lakefmt.testing``.
 """
 
+import importlib
 from typing import TYPE_CHECKING
 
 from lakefmt import errors
 from lakefmt.errors import LakefmtError
 
 if TYPE_CHECKING:
+    from lakefmt import builders as builders
+    from lakefmt import catalogs as catalogs
+    from lakefmt import cdc as cdc
+    from lakefmt import client as client
+    from lakefmt import events as events
+    from lakefmt import index as index
+    from lakefmt import ingest as ingest
+    from lakefmt import locks as locks
+    from lakefmt import lowlevel as lowlevel
+    from lakefmt import options as options
+    from lakefmt import realtime as realtime
+    from lakefmt import server as server
+    from lakefmt import services as services
+    from lakefmt import storage as storage
+    from lakefmt import telemetry as telemetry
     from lakefmt._core.config.merge_rule import register_merger
     from lakefmt._core.create_and_write import write_table
     from lakefmt._core.ingest.migrate import convert
@@ -37,13 +53,36 @@ __all__ = [
     "year",
 ]
 
+#: Public modules that need no other package: ``lakefmt.cdc`` is there after ``import lakefmt``.
+_MODULES = frozenset(
+    {
+        "builders",
+        "catalogs",
+        "cdc",
+        "client",
+        "events",
+        "index",
+        "ingest",
+        "locks",
+        "lowlevel",
+        "options",
+        "realtime",
+        "server",
+        "services",
+        "storage",
+        "telemetry",
+    }
+)
+
 
 def __getattr__(name: str) -> object:
-    """Import a public name on first access (PEP 562).
+    """Import a public name or module on first access (PEP 562).
 
     A command line that shows its help, or a worker that gets its table later, does not import NumPy
     and Arrow.
     """
+    if name in _MODULES:
+        return importlib.import_module(f"lakefmt.{name}")
     if name not in __all__:
         raise AttributeError(f"module 'lakefmt' has no attribute {name!r}")
     value = globals()[name] = _imported(name)
@@ -83,5 +122,5 @@ def _imported(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """Return the public names, imported or not."""
-    return sorted({*globals(), *__all__})
+    """Return the public names and modules, imported or not."""
+    return sorted({*globals(), *__all__, *_MODULES})

@@ -130,14 +130,20 @@ def _out_of_turn(items: list[pytest.Item], day: int) -> list[pytest.Item]:
     for item in items:
         if (marker := item.get_closest_marker("in_turn")) is not None:
             turns, *group = marker.args
-            together.setdefault((turns, *(group or [item.nodeid.partition("[")[0]])), []).append(item)
+            together.setdefault((turns, group[0] if group else item.nodeid.partition("[")[0]), []).append(item)
     later = []
     for (turns, group), cases in together.items():
         is_one_test = "::" in group
-        places = _places(cases) if is_one_test else range(len(cases))
+        places = _places(cases) if is_one_test else _days(cases)
         out = [case for case, place in zip(cases, places, strict=True) if (place + day) % turns]
         later += out if len(out) < len(cases) else cases[: day % len(cases)] + cases[day % len(cases) + 1 :]
     return later
+
+
+def _days(tests: list[pytest.Item]) -> list[int]:
+    """Return of each test of a group the day that its marker names, or its number in the group."""
+    arguments = [test.get_closest_marker("in_turn").args for test in tests]  # type: ignore[union-attr]
+    return [each[2] if len(each) > 2 else number for number, each in enumerate(arguments)]
 
 
 def _places(cases: list[pytest.Item]) -> list[int]:

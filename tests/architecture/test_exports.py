@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
+import subprocess
+import sys
 import tomllib
 import types
 from pathlib import Path
@@ -102,6 +104,14 @@ def test_every_public_name_has_an_example():
     excused = tomllib.loads(WITHOUT_EXAMPLE.read_text("utf-8"))["without_example"]
     assert without_example(lakefmt, list(lakefmt.__all__)) == set(excused)
     assert [name for name, reason in excused.items() if len(reason.split()) < 4] == []
+
+
+def test_public_modules_that_need_no_other_package_are_there_after_import_lakefmt():
+    entries = [path for path in Path(lakefmt.__file__).parent.iterdir() if not path.name.startswith("_")]
+    modules = {path.stem for path in entries if path.suffix == ".py" or path.is_dir()}
+    code = "import lakefmt; print(*(name for name in dir(lakefmt) if getattr(lakefmt, name)))"
+    names = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
+    assert modules - {*names} == {"daft", "dlt", "find_tables", "ray", "spark", "testing"}
 
 
 def test_every_error_is_public():

@@ -27,23 +27,6 @@ ROOT = HERE.parents[1]
 RELEASES = re.findall(r"^pyspark==(\S+)", (ROOT / "constraints" / "pyspark.txt").read_text("utf-8"), re.MULTILINE)
 #: The flights of the demonstration that the newest release writes; the last month arrives late.
 MONTHS = (2, 9)
-#: What PySpark 3.5 is asked, in a session that has Hudi's JAR, too.
-OLDEST = (
-    "functions",
-    "merges",
-    "registered",
-    "keyless",
-    "written_by_tasks",
-    "faults",
-    "same_job_of_lakefmt",
-    "same_job_of_hudi",
-    "each_goes_on",
-    "guides_of_lakefmt",
-    "guides_of_hudi",
-    "buckets_by_turns",
-    "sinks",
-    "takeovers",
-)
 #: PySpark 3.5 among the releases that serve Spark Connect; what else it answers is :func:`pyspark_oldest`.
 CONNECT_3_5 = "3.5"
 
@@ -168,6 +151,10 @@ def folder_oldest(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def pyspark_oldest(folder_oldest: Path) -> dict[str, dict]:
-    """What PySpark 3.5, which has no data sources in Python, answers."""
-    return asked_once(spark_environment().python, folder_oldest, *OLDEST)
+def pyspark_oldest(request: pytest.FixtureRequest, folder_oldest: Path) -> dict[str, dict]:
+    """What PySpark 3.5, which has no data sources in Python, answers in a session that has Hudi's JAR, too.
+
+    It is asked the scenarios that the tests of this run name by `pytest.mark.scenarios`.
+    """
+    names = {name for item in request.session.items for mark in item.iter_markers("scenarios") for name in mark.args}
+    return asked_once(spark_environment().python, folder_oldest, *sorted(names))

@@ -5,6 +5,13 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import pytest
+
+pytestmark = [
+    pytest.mark.in_turn(2, "jobs of Hudi's", 0),
+    pytest.mark.scenarios("same_job_of_lakefmt", "same_job_of_hudi", "each_goes_on"),
+]
+
 
 def differences(ours: Any, theirs: Any, at: str = "") -> list[str]:
     """Return where two answers differ, with a row of each."""

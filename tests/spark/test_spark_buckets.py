@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 
 import pyarrow as pa
+import pytest
 
 import lakefmt
 from tests.compat.test_spark_bucket import check_rings
@@ -27,6 +28,8 @@ STEPS = {
 }
 
 
+@pytest.mark.in_turn(2, "PySpark 3.5", 0)
+@pytest.mark.scenarios("buckets_by_turns")
 def test_tasks_and_hudi_write_split_and_merge_buckets_by_turns(pyspark_oldest):
     told = pyspark_oldest["buckets_by_turns"]
     assert told["ways"] == ["bucket"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pyarrow as pa
+import pytest
 
 import lakefmt
 from lakefmt._core.values import META_COLUMNS
@@ -92,6 +93,8 @@ def test_rows_without_a_record_key_are_changed_as_in_hudis_quick_start(pyspark_4
     check_keyless(pyspark_4["keyless"], by_data_source=True)
 
 
+@pytest.mark.in_turn(2, "PySpark 3.5", 0)
+@pytest.mark.scenarios("keyless")
 def test_rows_without_a_record_key_are_changed_on_3_5(pyspark_oldest):
     check_keyless(pyspark_oldest["keyless"], by_data_source=False)
 
@@ -156,6 +159,8 @@ def test_functions_and_registered_formats(pyspark_4):
     check_functions_and_registration(pyspark_4)
 
 
+@pytest.mark.in_turn(2, "PySpark 3.5", 1)
+@pytest.mark.scenarios("functions", "merges", "registered")
 def test_functions_and_registered_formats_of_3_5(pyspark_oldest):
     check_functions_and_registration(pyspark_oldest)
 
@@ -168,6 +173,8 @@ def test_tasks_write_every_way(pyspark_4, folder_4, hudi_rs_judge):
         assert in_order(hudi_rs_judge.snapshot(folder_4 / f"tasks_{name}")) == expected_rows(name)
 
 
+@pytest.mark.in_turn(2, "PySpark 3.5", 1)
+@pytest.mark.scenarios("written_by_tasks")
 def test_tasks_write_every_way_of_3_5(pyspark_oldest, folder_oldest):
     told = pyspark_oldest["written_by_tasks"]
     assert set(told) == {"partition", "lookup", "splitting", "own"}, told
@@ -238,5 +245,7 @@ def test_faults_of_tasks(pyspark_4):
     check_faults(pyspark_4["faults"])
 
 
+@pytest.mark.in_turn(2, "PySpark 3.5", 0)
+@pytest.mark.scenarios("faults")
 def test_faults_of_tasks_of_3_5(pyspark_oldest):
     check_faults(pyspark_oldest["faults"])

@@ -10,6 +10,11 @@ import pytest
 
 from tests.spark.test_same_job import differences
 
+pytestmark = [
+    pytest.mark.in_turn(2, "jobs of Hudi's", 1),
+    pytest.mark.scenarios("guides_of_lakefmt", "guides_of_hudi"),
+]
+
 #: Where Hudi does nothing with what it was told, lakefmt refuses: other partition columns than the table's, and a row of a table
 #: without a record key whose partition column was changed.
 STRICTER = {"partitionBy/other column", "quick start, cow/moved", "quick start, mor/moved"}

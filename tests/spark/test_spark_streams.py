@@ -34,12 +34,16 @@ def test_a_stream_writes_every_batch_once(pyspark_4):
     check_sinks(pyspark_4["sinks"])
 
 
+@pytest.mark.in_turn(2, "PySpark 3.5", 1)
+@pytest.mark.scenarios("sinks")
 def test_a_stream_writes_every_batch_once_on_3_5(pyspark_oldest):
     told = pyspark_oldest["sinks"]
     check_sinks(told)
     assert "needs PySpark 4" in told["source"]
 
 
+@pytest.mark.in_turn(2, "PySpark 3.5", 1)
+@pytest.mark.scenarios("takeovers")
 def test_hudi_and_lakefmt_take_over_each_others_streams(pyspark_oldest):
     told = pyspark_oldest["takeovers"]
     assert told["ours"] == [2, '{"default_single_writer": "1"}']

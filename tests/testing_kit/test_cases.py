@@ -118,6 +118,15 @@ def test_tests_of_a_group_take_turns_and_one_that_is_alone_is_always_asked():
     assert _out_of_turn(items[:1], 0) == _out_of_turn(items[:1], 1) == []
 
 
+def test_tests_of_a_group_that_name_a_day_are_asked_on_it():
+    markers = {"abcde"[n]: pytest.mark.in_turn(2, "sessions", day).mark for n, day in enumerate([0, 1, 1, 1, 0])}
+    items = [
+        types.SimpleNamespace(nodeid=f"tests/{name}.py::test_law", get_closest_marker=lambda _, mark=mark: mark)
+        for name, mark in markers.items()
+    ]
+    assert ["".join(item.nodeid[6] for item in _out_of_turn(items, day)) for day in (0, 1)] == ["bcd", "ae"]
+
+
 @pytest.mark.skipif(THOROUGH, reason="this run asks them all")
 @pytest.mark.parametrize("turns", [2, 3])
 def test_values_and_numbers_have_their_turns(turns, monkeypatch):
