@@ -301,11 +301,11 @@ class Cursor:
             return
         columns = list(dict.fromkeys(name for name, _ in names_and_aliases))
         rows = self.connection.read(table, columns, statement.where)
-        taken = pa.Table.from_arrays(
+        selection = pa.Table.from_arrays(
             [rows.column(name) for name, _ in names_and_aliases], names=[alias for _, alias in names_and_aliases]
         )
         self._fields = tuple(by_name[name] for name, _ in names_and_aliases)
-        self._rows = typed_columns(taken, self._fields)
+        self._rows = typed_columns(selection, self._fields)
 
     def _check_open(self) -> None:
         if self._closed or self.connection.closed:
@@ -426,7 +426,7 @@ def connect(
         >>> connection.cursor().execute("SELECT COUNT(*) FROM orders").fetchone()
         (0,)
     """
-    given = {
+    unused_arguments = {
         "username": username,
         "password": password,
         "service": service,
@@ -436,7 +436,7 @@ def connect(
         "protocol": protocol,
         **ignored,
     }
-    unused = sorted(name for name, value in given.items() if value is not None)
+    unused = sorted(name for name, value in unused_arguments.items() if value is not None)
     if unused:
         # Names only: values may be secrets.
         _LOG.debug("connect needs no %s: ignored", ", ".join(unused))
@@ -555,7 +555,7 @@ class Connection:
             TableNotFound: there is none.
         """
         self._check_open()
-        return open_table(self._place(TableName(schema, table)), storage_options=self._storage_options)
+        return open_table(self._location(TableName(schema, table)), storage_options=self._storage_options)
 
     def get_realtime_stream(
         self,
@@ -623,7 +623,7 @@ class Connection:
             SQL_TYPES: encode_types(statement.columns),
         }
         create_table(
-            self._place(statement.table),
+            self._location(statement.table),
             schema=columns,
             record_key=list(statement.key) or None,
             partition_by=list(statement.partitions) or None,
@@ -643,7 +643,7 @@ class Connection:
             TableNotFound: there is none, and the statement does not say IF EXISTS.
         """
         self._check_open()
-        store = open_store(self._place(statement.table), self._storage_options)
+        store = open_store(self._location(statement.table), self._storage_options)
         if store.info(PROPERTIES) is None and _METADATA_FOLDER not in store.list_directories():
             if statement.if_exists:
                 return
@@ -658,14 +658,14 @@ class Connection:
     def open_for_reading(self, name: TableName) -> tuple[Table, tuple[SqlField, ...]]:
         """Return a table and the SQL types of its columns."""
         self._check_open()
-        table = open_table(self._place(name), storage_options=self._storage_options)
+        table = open_table(self._location(name), storage_options=self._storage_options)
         return table, decode_types(table.client.load().config.properties.get(SQL_TYPES), table.schema)
 
     def read(self, table: Table, columns: Sequence[str], where: str | None) -> pa.Table:
         """Return rows of a table; those that are flushed and not committed among them, unless the connection says no."""
         return table.read(list(columns), where, include_uncommitted=self._include_uncommitted)
 
-    def _place(self, name: TableName) -> str:
+    def _location(self, name: TableName) -> str:
         location = self._catalog.location(self._schema if name.schema is None else name.schema, name.name)
         return text_argument(location, "catalog.location(…)")
 
@@ -674,11 +674,11 @@ class Connection:
             raise InterfaceError("the connection is closed")
 
 
-def _parse_operation(given: RealtimeOperation | str) -> RealtimeOperation:
+def _parse_operation(operation: RealtimeOperation | str) -> RealtimeOperation:
     try:
-        return RealtimeOperation(str(given).lower())
+        return RealtimeOperation(str(operation).lower())
     except ValueError:
-        raise InvalidInputError(f"{shown(given)} is no operation of a stream: APPEND_ONLY and CDC are") from None
+        raise InvalidInputError(f"{shown(operation)} is no operation of a stream: APPEND_ONLY and CDC are") from None
 
 
 def _check_operation(operation: RealtimeOperation, table: str, *, keyed: bool) -> None:

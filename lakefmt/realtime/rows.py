@@ -402,10 +402,10 @@ def _instant_in_range(micros: int, name: str) -> int:
 
 def _in_milliseconds(convert: Converter) -> Converter:
     def convert_milliseconds(value: object) -> int:
-        whole, rest = divmod(convert(value), 1000)
+        milliseconds, rest = divmod(convert(value), 1000)
         if rest:
             raise ValueError("the column holds whole milliseconds")
-        return int(whole)
+        return int(milliseconds)
 
     return convert_milliseconds
 
@@ -554,7 +554,7 @@ def _map_pairs(value: object) -> list[tuple[object, object]]:
 
 def _struct_converter(sql: SqlType, stored: pa.DataType, rules: ConversionRules) -> Converter:
     names = [field.name for field in sql.inner]
-    named = frozenset(names)
+    known_names = frozenset(names)
     converters = [
         _inner_converter(field, stored.field(n).type, rules, f"field {field.name!r}")
         for n, field in enumerate(sql.inner)
@@ -565,7 +565,7 @@ def _struct_converter(sql: SqlType, stored: pa.DataType, rules: ConversionRules)
         if isinstance(values, Mapping):
             if missing := [name for name in names if name not in values]:
                 raise ValueError(f"field {missing[0]!r} is missing")
-            if not rules.ignore_extra and (extra := [name for name in values if name not in named]):
+            if not rules.ignore_extra and (extra := [name for name in values if name not in known_names]):
                 raise ValueError(f"{str(extra[0])!r} is not a field of this STRUCT")
             values = [values[name] for name in names]
         return {name: each(part) for name, each, part in zip(names, converters, values, strict=True)}

@@ -535,9 +535,9 @@ def _check_names(columns: Sequence[SqlField], key: Sequence[str], partitions: Se
     for name in (*key, *partitions):
         if name not in names:
             raise ProgrammingError(f"column {name!r} is named as a key or partition, and the table has no such column")
-    for what, given in (("columns", names), ("the primary key", key), ("PARTITIONED BY", partitions)):
-        if len(set(given)) != len(given):
-            raise ProgrammingError(f"a column appears twice in {what}: {', '.join(given)}")
+    for what, column_list in (("columns", names), ("the primary key", key), ("PARTITIONED BY", partitions)):
+        if len(set(column_list)) != len(column_list):
+            raise ProgrammingError(f"a column appears twice in {what}: {', '.join(column_list)}")
     outside = [name for name in partitions if name not in key]
     if key and outside:
         raise ProgrammingError(

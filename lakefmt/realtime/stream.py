@@ -181,11 +181,11 @@ class RealtimeOptionsBuilder:
             ['THROTTLED']
         """
         statuses: list[object] = []
-        for given in retry_status:
-            if isinstance(given, Iterable) and not isinstance(given, (str, RetryStatus)):
-                statuses.extend(given)
+        for status in retry_status:
+            if isinstance(status, Iterable) and not isinstance(status, (str, RetryStatus)):
+                statuses.extend(status)
             else:
-                statuses.append(given)
+                statuses.append(status)
         return self._with("request_failed_retry_status", tuple(statuses))
 
     def with_protocol_type(self, protocol_type: ProtocolType) -> Self:
@@ -334,7 +334,7 @@ class RealtimeStream:
             if len(rows) == 1 and type(rows[0]) is Row:
                 row, layout = rows[0], self._current_layout()
                 if row.layout is not layout:
-                    row = self._own(row, layout)
+                    row = self._moved_to_layout(row, layout)
                 row.validate()
                 values, columns = row.taken()
                 native.apply_values(row.operator, (values,), columns, layout.checker)
@@ -352,7 +352,7 @@ class RealtimeStream:
             return error
         return type(error)(f"{_FAILED} to table {self._table!r}: {error}")
 
-    def _own(self, row: Row, layout: RowLayout) -> Row:
+    def _moved_to_layout(self, row: Row, layout: RowLayout) -> Row:
         if row.layout.table != layout.table or row.layout.rules is not layout.rules:
             raise RowRefused(f"{_FAILED} to table {self._table!r}: the row was made by another stream")
         return row.moved(layout)
@@ -365,18 +365,18 @@ class RealtimeStream:
                 raise RowRefused(
                     f"{_FAILED} to table {self._table!r}: apply takes rows of create_row, not {shown(row)}"
                 )
-            own = self._own(row, layout)
-            own.validate()
-            checked.append(own)
+            checked_row = self._moved_to_layout(row, layout)
+            checked_row.validate()
+            checked.append(checked_row)
         # One call per run of equal rows keeps their order.
         run: list[list[Any]] = []
         last: tuple[RowOperator, tuple[str, ...] | None] | None = None
-        for own in checked:
-            values, columns = own.taken()
-            if last is not None and last != (own.operator, columns):
+        for checked_row in checked:
+            values, columns = checked_row.taken()
+            if last is not None and last != (checked_row.operator, columns):
                 self._native.apply_values(last[0], run, last[1], layout.checker)
                 run = []
-            last = (own.operator, columns)
+            last = (checked_row.operator, columns)
             run.append(values)
         if last is not None:
             self._native.apply_values(last[0], run, last[1], layout.checker)

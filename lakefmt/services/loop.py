@@ -261,10 +261,10 @@ class ServiceLoop:
         stop: threading.Event | None = None,
         time_source: TimeSource | None = None,
     ) -> None:
-        given = [tables] if isinstance(tables, (str, os.PathLike, Table)) else list(tables)
-        if not given:
+        sources = [tables] if isinstance(tables, (str, os.PathLike, Table)) else list(tables)
+        if not sources:
             raise InvalidInputError("services need at least one table")
-        if not all(isinstance(each, (str, os.PathLike, Table)) for each in given):
+        if not all(isinstance(each, (str, os.PathLike, Table)) for each in sources):
             raise InvalidInputError("services take tables, or their paths or URLs")
         if interval < 0 or workers < 1 or lease_seconds <= 0:
             raise InvalidInputError("services need workers and a lease, and an interval that is not negative")
@@ -276,9 +276,9 @@ class ServiceLoop:
         self._workers = workers
         self._stop = stop or threading.Event()
         self._time_source = time_source
-        given = [each if isinstance(each, Table) else os.fspath(each) for each in given]
-        self._paths = [each for each in given if isinstance(each, str)]
-        self._served = {each: _ServedTable(each, TableStatus(_name_of_table(each))) for each in given}
+        sources = [each if isinstance(each, Table) else os.fspath(each) for each in sources]
+        self._paths = [each for each in sources if isinstance(each, str)]
+        self._served = {each: _ServedTable(each, TableStatus(_name_of_table(each))) for each in sources}
         self._owner = ""
         self._rounds = 0
 
@@ -342,10 +342,10 @@ class ServiceLoop:
             served = self._served.get(path)
             if served is not None and served.table is not None:
                 continue
-            found = self._tables_below(path)
-            if found and path not in found:
+            paths = self._tables_below(path)
+            if paths and path not in paths:
                 self._served.pop(path, None)
-                for each in found:
+                for each in paths:
                     self._served.setdefault(each, _ServedTable(each, TableStatus(_name_of_table(each))))
 
     def _tables_below(self, path: str) -> list[str]:
@@ -396,9 +396,9 @@ class ServiceLoop:
                     ).run()
             state = client.load()
         settled = name == "idle" and all(step.result in ("done", "nothing") for step in steps)
-        done = any(step.result == "done" for step in steps)
+        did_work = any(step.result == "done" for step in steps)
         # After a round that did something there may be more to do, which the next round sees.
-        served.seen = state.timeline.instants if settled and not done else None
+        served.seen = state.timeline.instants if settled and not did_work else None
         served.seen_at = client.time_source.monotonic()
         served.status = replace(
             served.status,
@@ -417,15 +417,15 @@ class ServiceLoop:
 
     def _opened(self, served: _ServedTable) -> Table:
         if served.table is None:
-            given = served.given
-            if not isinstance(given, Table):
-                given = open_table(given, storage_options=self._storage_options)
-            served.table = given
-            served.status = replace(served.status, table=given.client.store.url)
+            source = served.given
+            if not isinstance(source, Table):
+                source = open_table(source, storage_options=self._storage_options)
+            served.table = source
+            served.status = replace(served.status, table=source.client.store.url)
         if not self._owner:
             self._owner = served.table.client.ids.new_uuid()
         return served.table
 
 
-def _name_of_table(given: AnyTable) -> str:
-    return given.client.store.url if isinstance(given, Table) else printable_url(os.fspath(given))
+def _name_of_table(source: AnyTable) -> str:
+    return source.client.store.url if isinstance(source, Table) else printable_url(os.fspath(source))

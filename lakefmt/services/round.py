@@ -382,13 +382,13 @@ class TableRound:
             self._still_ours()
             return self._run_one(service)
 
-        begun = perf_counter()
+        start = perf_counter()
         # A defect of one service must not end the services of all tables.
         step = run_foreign(run)
         if not isinstance(step, Raised):
             return step
         result = "busy" if isinstance(step.error, _CONCURRENT_ERRORS) else "failed"
-        return ServiceStep(service.value, result, None, failure_text(step.error), perf_counter() - begun)
+        return ServiceStep(service.value, result, None, failure_text(step.error), perf_counter() - start)
 
     def _run_one(self, service: Service) -> ServiceStep:
         client, options, operations = self._client, self._options, self._run_operations
@@ -414,19 +414,19 @@ class TableRound:
                 return ServiceStep(service.value, result, None, str(archived), archived.seconds)
 
     def _recover(self) -> ServiceStep:
-        begun = perf_counter()
+        start = perf_counter()
         recovered = self._table.recover_streams({**self._options, "lakefmt.write.only": True})
         ended = [each for each in recovered if each.rows or each.dropped]
         if not ended:
-            return ServiceStep(Service.RECOVERY.value, "nothing", None, "", perf_counter() - begun)
+            return ServiceStep(Service.RECOVERY.value, "nothing", None, "", perf_counter() - start)
         rows = sum(each.rows for each in ended)
         message = f"{rows:,} rows of {', '.join(each.stream for each in ended)} were committed"
         newest = next((each.result.instant for each in reversed(ended) if each.result is not None), None)
-        return ServiceStep(Service.RECOVERY.value, "done", newest, message, perf_counter() - begun)
+        return ServiceStep(Service.RECOVERY.value, "done", newest, message, perf_counter() - start)
 
     def _cluster(self) -> ServiceStep:
 
-        begun = perf_counter()
+        start = perf_counter()
         settings = resolve_settings(
             {**self._client.options, **self._options}, None, self._client.seen().config.properties
         )
@@ -434,7 +434,7 @@ class TableRound:
             return self._written(Service.CLUSTERING, run_clustering(self._client, self._options, force=False))
         run_waiting_clusterings(self._client, self._options)
         return ServiceStep(
-            Service.CLUSTERING.value, "done", None, "pending plans were executed", perf_counter() - begun
+            Service.CLUSTERING.value, "done", None, "pending plans were executed", perf_counter() - start
         )
 
     def _pack(self) -> ServiceStep:
@@ -518,6 +518,8 @@ class TableRound:
                 raise ServicesFailed(f"{stat.path} {what}, its commit says {stat.file_size_in_bytes:,} bytes")
 
     def _verify_deleted(self, paths: Iterable[str]) -> None:
-        left = [path for path in paths if self._client.store.info(path) is not None]
-        if left:
-            raise ServicesFailed(f"{left[0]} is still there after the clean, and {len(left) - 1:,} other files")
+        remaining = [path for path in paths if self._client.store.info(path) is not None]
+        if remaining:
+            raise ServicesFailed(
+                f"{remaining[0]} is still there after the clean, and {len(remaining) - 1:,} other files"
+            )

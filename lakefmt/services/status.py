@@ -177,10 +177,10 @@ def status_json(status: ServicesStatus) -> dict[str, object]:
     """Return the status as JSON values."""
     tables = []
     for table in status.tables:
-        shown = asdict(table)
-        shown["looked_at"] = None if table.looked_at is None else table.looked_at.isoformat()
-        shown["steps"] = {service: asdict(step) for service, step in table.steps.items()}
-        tables.append(shown)
+        document = asdict(table)
+        document["looked_at"] = None if table.looked_at is None else table.looked_at.isoformat()
+        document["steps"] = {service: asdict(step) for service, step in table.steps.items()}
+        tables.append(document)
     return {"owner": status.owner, "rounds": status.rounds, "stopping": status.is_stopping, "tables": tables}
 
 
@@ -200,23 +200,25 @@ def metrics_text(status: ServicesStatus) -> str:
         lines.extend(f"lakefmt_services_{name}{_label_text(labels)} {value:.15g}" for labels, value in samples)
 
     tables = status.tables
-    named = [({"table": table.table}, table) for table in tables]
+    labelled = [({"table": table.table}, table) for table in tables]
     metric("rounds_total", "counter", "Rounds over all tables.", [({}, status.rounds)])
     steps = [
         ({**label, "service": service, "result": result}, float(count))
-        for label, table in named
+        for label, table in labelled
         for service, results in table.counts.items()
         for result, count in results.items()
     ]
     metric("steps_total", "counter", "Services that were run, by result.", steps)
-    seconds = [({**label, "service": name}, spent) for label, table in named for name, spent in table.seconds.items()]
+    seconds = [
+        ({**label, "service": name}, spent) for label, table in labelled for name, spent in table.seconds.items()
+    ]
     metric("seconds_total", "counter", "Seconds of work.", seconds)
-    metric("bytes_written_total", "counter", "Bytes of new files.", [(la, t.bytes_written) for la, t in named])
-    metric("files_deleted_total", "counter", "Files that were removed.", [(la, t.files_deleted) for la, t in named])
-    metric("commits", "gauge", "Commits of the active timeline.", [(la, t.commits) for la, t in named])
-    metric("pending", "gauge", "Instants that are not completed.", [(la, len(t.pending)) for la, t in named])
-    metric("failed", "gauge", "1 when the last round failed.", [(la, t.state == "failed") for la, t in named])
-    looked = [(label, table.looked_at.timestamp()) for label, table in named if table.looked_at is not None]
+    metric("bytes_written_total", "counter", "Bytes of new files.", [(la, t.bytes_written) for la, t in labelled])
+    metric("files_deleted_total", "counter", "Files that were removed.", [(la, t.files_deleted) for la, t in labelled])
+    metric("commits", "gauge", "Commits of the active timeline.", [(la, t.commits) for la, t in labelled])
+    metric("pending", "gauge", "Instants that are not completed.", [(la, len(t.pending)) for la, t in labelled])
+    metric("failed", "gauge", "1 when the last round failed.", [(la, t.state == "failed") for la, t in labelled])
+    looked = [(label, table.looked_at.timestamp()) for label, table in labelled if table.looked_at is not None]
     metric("looked_at_seconds", "gauge", "When the last round ended, in epoch seconds.", looked)
     return "\n".join([*lines, ""])
 

@@ -199,22 +199,24 @@ class SparkEngine:
 
         reason: Column = sql.lit(None).cast("string")
         for name, check in reversed(list(job.checks.items())):
-            said = f"check {name!r} does not hold: {check}"
-            reason = sql.when(~sql.coalesce(sql.expr(f"({check})"), sql.lit(False)), sql.lit(said)).otherwise(reason)
+            description = f"check {name!r} does not hold: {check}"
+            reason = sql.when(~sql.coalesce(sql.expr(f"({check})"), sql.lit(False)), sql.lit(description)).otherwise(
+                reason
+            )
         for name in reversed(job.key):
             if name in rows.columns:
                 reason = sql.when(sql.col(f"`{name}`").isNull(), sql.lit(f"key {name!r} is null")).otherwise(reason)
-        named = rows.withColumn(_REASON, reason)
-        found = named.where(f"{_REASON} IS NOT NULL")
-        schema = dataframe_schema(found.schema, _ZONELESS)
-        bad = pa.RecordBatchReader.from_stream(CollectedRows(found, schema)).read_all()
+        checked = rows.withColumn(_REASON, reason)
+        rejected = checked.where(f"{_REASON} IS NOT NULL")
+        schema = dataframe_schema(rejected.schema, _ZONELESS)
+        bad = pa.RecordBatchReader.from_stream(CollectedRows(rejected, schema)).read_all()
         for part in bad.to_batches():
             reasons = part.column(schema.get_field_index(_REASON)).to_pylist()
             broken = next((each for each in reasons if each.startswith("check ")), None)
             if broken is not None and job.on_check_failed == "abort":
                 raise RowsRejected(f"{broken}; nothing of the round was committed")
             batch.reject(part.drop_columns([name for name in (_REASON, KIND) if name in part.schema.names]), reasons)
-        return named.where(f"{_REASON} IS NULL").drop(_REASON)
+        return checked.where(f"{_REASON} IS NULL").drop(_REASON)
 
     # ------------------------------------------------------------------------------------------------------ writing
 
@@ -244,8 +246,8 @@ class SparkEngine:
             batch: holds them meanwhile.
             entries: what the commit says.
         """
-        whole = pa.RecordBatchReader.from_stream(CollectedRows(rows, schema))
-        for part in whole:
+        reader = pa.RecordBatchReader.from_stream(CollectedRows(rows, schema))
+        for part in reader:
             batch.rows.add(part)
         return write_kinds(table, batch.rows, without_kind(batch.rows.unified(table.schema)), entries)
 
@@ -320,10 +322,10 @@ def _packing(read: Decode, leading: Sequence[str], memory_bytes: int) -> Callabl
                 if part.rows.schema.names:
                     yield part.rows, part.kinds
 
-        made: Iterable[Any] = parts()
+        stream: Iterable[Any] = parts()
         for transform in open_transforms(leading, memory_bytes):
-            made = transform(made)
-        for rows, kinds in made:
+            stream = transform(stream)
+        for rows, kinds in stream:
             table = pa.Table.from_batches([rows])
             if kinds is not None:
                 table = table.append_column(KIND, pa.array(kinds, pa.int8()))
@@ -341,8 +343,8 @@ def _unpacking(schema: pa.Schema, stored: pa.Schema) -> Callable[..., Iterator[p
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for data in batch.column(0):
-                whole = conform(unpack(data.as_buffer()), schema, allow_null_list_elements=True)
-                yield from whole.cast(stored).combine_chunks().to_batches()
+                table = conform(unpack(data.as_buffer()), schema, allow_null_list_elements=True)
+                yield from table.cast(stored).combine_chunks().to_batches()
 
     return run
 
@@ -401,8 +403,8 @@ def _messages(session: SparkSession, options: KafkaOptions, planned: KafkaRound)
     headers = "headers" if options.has_headers else "CAST(NULL AS STRING) AS headers"
     messages = run_foreign(reader.load)
     if isinstance(messages, Raised):
-        said = str(messages.error).lower()
-        if "kafka" not in said or "find data source" not in said:
+        message = str(messages.error).lower()
+        if "kafka" not in message or "find data source" not in message:
             raise messages.error
         release = session.version
         scala = "2.13" if int(release.partition(".")[0]) > 3 else "2.12"

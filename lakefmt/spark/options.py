@@ -341,9 +341,9 @@ def options_markdown() -> str:
     rows: dict[tuple[str, ...], list[str]] = {}
     for name, option in sorted(SPARK_OPTIONS.items()):
         also = [f"`{old}`" for old in older.get(name, []) if old.startswith("hoodie.datasource.")]
-        shown = f"`{name}`" + (f", formerly {', '.join(also)}" if also else "")
+        names_text = f"`{name}`" + (f", formerly {', '.join(also)}" if also else "")
         row = (option.kind, option.meaning, *([name] if option.kind == "honoured" else []))
-        rows.setdefault(row, []).append(shown)
+        rows.setdefault(row, []).append(names_text)
     lines = [f"| {', '.join(names)} | {row[0]} | {row[1]} |" for row, names in rows.items()]
     return "\n".join(["| option | | meaning |", "|---|---|---|", *lines])
 
@@ -558,31 +558,32 @@ def parse_write_options(options: Mapping[str, str]) -> WriteCall:
         (['id', 'day'], 'false')
     """
     problems = _Problems()
-    given, storage = _split_storage(options, problems)
-    prefix = given.pop("hoodie.datasource.write.commitmeta.key.prefix", "_")
-    metadata = {name: given.pop(name) for name in sorted(given) if prefix and name.startswith(prefix)}
-    operation = given.pop(_OPERATION_OPTION, None)
+    remaining, storage = _split_storage(options, problems)
+    prefix = remaining.pop("hoodie.datasource.write.commitmeta.key.prefix", "_")
+    metadata = {name: remaining.pop(name) for name in sorted(remaining) if prefix and name.startswith(prefix)}
+    operation = remaining.pop(_OPERATION_OPTION, None)
     if operation is not None:
         operation = problems.gather(lambda: _checked_choice("operation", str(operation), _OPERATIONS), "upsert")
-        given[_OPERATION_OPTION] = operation
-    partitions = given.pop("hoodie.datasource.write.partitions.to.delete", "")
-    fills = [problems.gather(lambda name=name: _take_flag(given, name, False), False) for name in _FILLING_OPTIONS]  # type: ignore[misc]
-    problems.gather(lambda: _take_duplicates_policy(given), None)
+        remaining[_OPERATION_OPTION] = operation
+    partitions = remaining.pop("hoodie.datasource.write.partitions.to.delete", "")
+    fills = [problems.gather(lambda name=name: _take_flag(remaining, name, False), False) for name in _FILLING_OPTIONS]  # type: ignore[misc]
+    problems.gather(lambda: _take_duplicates_policy(remaining), None)
     zoneless = problems.gather(
-        lambda: _checked_choice(_ZONELESS_OPTION, given.pop(_ZONELESS_OPTION, "refuse"), ("refuse", "utc")), "refuse"
+        lambda: _checked_choice(_ZONELESS_OPTION, remaining.pop(_ZONELESS_OPTION, "refuse"), ("refuse", "utc")),
+        "refuse",
     )
-    merging = problems.gather(lambda: _merge_mode_or_payload(given), None)
-    problems.gather(lambda: _take_payload_ordering(given), None)
+    merging = problems.gather(lambda: _merge_mode_or_payload(remaining), None)
+    problems.gather(lambda: _take_payload_ordering(remaining), None)
     # Hudi's way, as with every default here: a small file is rewritten with the updates of its rows.
-    settings = {_SMALL_FILES: "fill", **_call_settings(given, problems)}
+    settings = {_SMALL_FILES: "fill", **_call_settings(remaining, problems)}
     no_arguments: dict[str, Any] = {}
-    creation = problems.gather(lambda: _creation_arguments(given, merging), no_arguments)
+    creation = problems.gather(lambda: _creation_arguments(remaining, merging), no_arguments)
     raise_problems(problems.found)
     return WriteCall(
         operation,
         creation,
         settings,
-        _stated_properties(given),
+        _stated_properties(remaining),
         merging,
         metadata,
         tuple(part.strip() for part in partitions.split(",") if part.strip()),
@@ -593,22 +594,22 @@ def parse_write_options(options: Mapping[str, str]) -> WriteCall:
     )
 
 
-def _take_duplicates_policy(given: dict[str, str]) -> None:
-    policy = given.pop("hoodie.datasource.insert.dup.policy", "none")
+def _take_duplicates_policy(options: dict[str, str]) -> None:
+    policy = options.pop("hoodie.datasource.insert.dup.policy", "none")
     if _checked_choice("hoodie.datasource.insert.dup.policy", policy, ("none", "drop")) == "drop":
-        given.setdefault("hoodie.datasource.write.insert.drop.duplicates", "true")
+        options.setdefault("hoodie.datasource.write.insert.drop.duplicates", "true")
 
 
-def _take_payload_ordering(given: dict[str, str]) -> None:
+def _take_payload_ordering(options: dict[str, str]) -> None:
     """Take the ordering column of the payload out of the options: it is that of the table."""
-    column = given.pop("hoodie.payload.ordering.field", "").strip()
-    ordering = given.get(_ORDERING_OPTION, "").strip()
+    column = options.pop("hoodie.payload.ordering.field", "").strip()
+    ordering = options.get(_ORDERING_OPTION, "").strip()
     if column and ordering and column != ordering:
         raise InvalidInputError(
             f"hoodie.payload.ordering.field={column} and {_ORDERING_OPTION}={ordering} contradict each other: say the second"
         )
     if column:
-        given[_ORDERING_OPTION] = column
+        options[_ORDERING_OPTION] = column
 
 
 def parse_read_options(options: Mapping[str, str]) -> ReadCall:
@@ -623,25 +624,25 @@ def parse_read_options(options: Mapping[str, str]) -> ReadCall:
         'read_optimized'
     """
     problems = _Problems()
-    given, storage = _split_storage(options, problems)
+    remaining, storage = _split_storage(options, problems)
 
     def choice(name: str, default: str, choices: tuple[str, ...]) -> str:
-        return problems.gather(lambda: _checked_choice(name, given.pop(name, default), choices), default)
+        return problems.gather(lambda: _checked_choice(name, remaining.pop(name, default), choices), default)
 
     def flag(name: str) -> bool:
-        return problems.gather(lambda: _take_flag(given, name, True), True)
+        return problems.gather(lambda: _take_flag(remaining, name, True), True)
 
     query = choice("hoodie.datasource.query.type", "snapshot", _QUERY_TYPES)
     shape = choice("hoodie.datasource.query.incremental.format", "latest_state", ("latest_state", "cdc"))
-    as_of = _instant_digits(given.pop("as.of.instant", None))
-    start = _instant_digits(given.pop("hoodie.datasource.read.begin.instanttime", None))
-    end = _instant_digits(given.pop("hoodie.datasource.read.end.instanttime", None))
-    shown, falls_back = flag(_META_COLUMNS), flag(_FALLBACK_OPTION)
+    as_of = _instant_digits(remaining.pop("as.of.instant", None))
+    start = _instant_digits(remaining.pop("hoodie.datasource.read.begin.instanttime", None))
+    end = _instant_digits(remaining.pop("hoodie.datasource.read.end.instanttime", None))
+    meta_columns, falls_back = flag(_META_COLUMNS), flag(_FALLBACK_OPTION)
     native = choice(_NATIVE_OPTION, "auto", ("auto", "always", "never"))
     images = choice(_IMAGES_OPTION, "json", ("json", "struct"))
-    where = given.pop(_FILTER_OPTION, "").strip()
-    glob = given.pop("hoodie.datasource.read.incr.path.glob", "")
-    split_bytes = problems.gather(lambda: _take_bytes(given, _SPLIT_BYTES), 0)
+    where = remaining.pop(_FILTER_OPTION, "").strip()
+    glob = remaining.pop("hoodie.datasource.read.incr.path.glob", "")
+    split_bytes = problems.gather(lambda: _take_bytes(remaining, _SPLIT_BYTES), 0)
     if query != "incremental" and (start or end):
         problems.found.append(
             InvalidInputError(
@@ -652,14 +653,14 @@ def parse_read_options(options: Mapping[str, str]) -> ReadCall:
         problems.found.append(
             InvalidInputError("as.of.instant and an incremental query do not go together: name an end instead")
         )
-    settings = _call_settings(given, problems)
+    settings = _call_settings(remaining, problems)
     raise_problems(problems.found)
     return ReadCall(
         "cdc" if query == "incremental" and shape == "cdc" else query,
         as_of,
         _start_instant(start),
         end,
-        shown,
+        meta_columns,
         split_bytes or None,
         glob or None,
         falls_back,
@@ -672,8 +673,8 @@ def parse_read_options(options: Mapping[str, str]) -> ReadCall:
     )
 
 
-def _take_bytes(given: dict[str, str], name: str) -> int:
-    value = given.pop(name, "0")
+def _take_bytes(options: dict[str, str], name: str) -> int:
+    value = options.pop(name, "0")
     if not value.isdecimal() or len(value) > 18:
         raise InvalidInputError(f"{name} takes a number of bytes, not {value[:40]!r}")
     return int(value)
@@ -707,7 +708,7 @@ def _start_instant(value: str | None) -> str:
 
 def _split_storage(options: Mapping[str, str], problems: _Problems) -> tuple[dict[str, str], dict[str, object]]:
     """Return the options under their present names, and those of the store."""
-    given: dict[str, str] = {}
+    present_options: dict[str, str] = {}
     storage: dict[str, object] = {}
     for written, value in options.items():
         name = written.lower()
@@ -717,15 +718,15 @@ def _split_storage(options: Mapping[str, str], problems: _Problems) -> tuple[dic
             name = _CAPITAL_SETTINGS.get(name) or ALIASES.get(name, name)
             if name.startswith(_OLD_TIMED_PREFIX):
                 name = _TIMED_PREFIX + name[len(_OLD_TIMED_PREFIX) :]
-            if given.get(name, value) != value:
+            if present_options.get(name, value) != value:
                 problems.found.append(InvalidInputError(f"the option {name} is given twice, with two values"))
-            given[name] = value
-    return given, storage
+            present_options[name] = value
+    return present_options, storage
 
 
-def _take_flag(given: dict[str, str], name: str, default: bool) -> bool:
+def _take_flag(options: dict[str, str], name: str, default: bool) -> bool:
     """Take a flag out of the options."""
-    return _checked_choice(name, given.pop(name, str(default)), ("true", "false")) == "true"
+    return _checked_choice(name, options.pop(name, str(default)), ("true", "false")) == "true"
 
 
 def _checked_choice(name: str, value: str, choices: tuple[str, ...]) -> str:
@@ -734,11 +735,11 @@ def _checked_choice(name: str, value: str, choices: tuple[str, ...]) -> str:
     return value.lower()
 
 
-def _call_settings(given: Mapping[str, str], problems: _Problems) -> dict[str, str]:
+def _call_settings(options: Mapping[str, str], problems: _Problems) -> dict[str, str]:
     """Return the options that are settings of a call of the table; keep what is wrong with others, and what changes nothing."""
     settings: dict[str, str] = {}
-    leaves_unknown_out = given.get(_UNKNOWN_OPTION, "").lower() == "warn"
-    for name, value in given.items():
+    leaves_unknown_out = options.get(_UNKNOWN_OPTION, "").lower() == "warn"
+    for name, value in options.items():
         option = find_option(name)
         if option is not None and option.refuses(value):
             problems.found.append(UnsupportedFeature(f"{name}={value} is not supported: {option.meaning}"))
@@ -768,32 +769,32 @@ def _sort_published(name: str, value: str, leaves_unknown_out: bool, problems: _
         problems.notes.append(f"{name} has no effect: {published.reason}")
 
 
-def _merge_mode_or_payload(given: dict[str, str]) -> str | None:
+def _merge_mode_or_payload(options: dict[str, str]) -> str | None:
     """Return the merge mode that options ask for, or the payload class that a table has to have; None: they ask for none.
 
     A class is taken out of the options, but that which deletes.
     """
-    if given.get(_MERGE_MODE, "").upper() == "CUSTOM" and given.get(_PAYLOAD_OPTION, "").strip():
-        del given[_MERGE_MODE]  # so the class says it
-    mode = given.get(_MERGE_MODE)
+    if options.get(_MERGE_MODE, "").upper() == "CUSTOM" and options.get(_PAYLOAD_OPTION, "").strip():
+        del options[_MERGE_MODE]  # so the class says it
+    mode = options.get(_MERGE_MODE)
     if mode is not None and mode.upper() not in _MERGE_MODES:
         raise UnsupportedFeature(
             f"{_MERGE_MODE}={mode} is not supported: {', '.join(_MERGE_MODES)} are, and CUSTOM with a payload class of Hudi's own"
         )
     stated = {_MERGE_MODE: None if mode is None else mode.upper()}
     for name in (_STRATEGY_OPTION, _MERGERS_OPTION):
-        stated[name] = _mode_of_merger(name, given.pop(name, ""))
-    payload = given.get(_PAYLOAD_OPTION, "").strip()
+        stated[name] = _mode_of_merger(name, options.pop(name, ""))
+    payload = options.get(_PAYLOAD_OPTION, "").strip()
     short = payload.rsplit(".", 1)[-1]
     if payload and short != _DELETING_PAYLOAD:
-        del given[_PAYLOAD_OPTION]
+        del options[_PAYLOAD_OPTION]
         stated[_PAYLOAD_OPTION] = _MERGE_MODE_OF_PAYLOAD.get(short, payload)
-    said = {name: value for name, value in stated.items() if value is not None}
-    if len(set(said.values())) > 1:
+    modes = {name: value for name, value in stated.items() if value is not None}
+    if len(set(modes.values())) > 1:
         raise InvalidInputError(
-            f"{' and '.join(f'{name} ({value})' for name, value in said.items())} contradict each other: leave one of them out"
+            f"{' and '.join(f'{name} ({value})' for name, value in modes.items())} contradict each other: leave one of them out"
         )
-    return next(iter(said.values()), None)
+    return next(iter(modes.values()), None)
 
 
 def _mode_of_merger(name: str, mergers: str) -> str | None:
@@ -814,32 +815,32 @@ def _mode_of_merger(name: str, mergers: str) -> str | None:
     return modes.pop() if len(modes) == 1 else None
 
 
-def _stated_properties(given: Mapping[str, str]) -> dict[str, str]:
+def _stated_properties(options: Mapping[str, str]) -> dict[str, str]:
     """Return the options that are properties of a table and no settings of a call."""
     names = [
         name
-        for name in given
+        for name in options
         if name in _TABLE_PROPERTIES or name in _KEY_GENERATORS or name.startswith(_TIMEBASED_PREFIX)
     ]
     return {
-        name: given[name]
+        name: options[name]
         for name in (*names, "hoodie.database.name")
-        if name in given and name not in _INDEX_PROPERTIES
+        if name in options and name not in _INDEX_PROPERTIES
     }
 
 
-def _creation_arguments(given: Mapping[str, str], merging: str | None) -> dict[str, Any]:
+def _creation_arguments(options: Mapping[str, str], merging: str | None) -> dict[str, Any]:
     """Return the arguments of ``create_table`` for a table that the write creates, with the defaults of Hudi's data source."""
-    properties = {name: given.get(name, default) for name, default in _TABLE_PROPERTIES.items()}
-    properties |= {property_name: given.get(name) for name, property_name in _KEY_GENERATORS.items()}
-    properties |= {name: value for name, value in given.items() if name.startswith(_TIMEBASED_PREFIX)}
-    ordering = _field_names(given.get(_ORDERING_OPTION))
+    properties = {name: options.get(name, default) for name, default in _TABLE_PROPERTIES.items()}
+    properties |= {property_name: options.get(name) for name, property_name in _KEY_GENERATORS.items()}
+    properties |= {name: value for name, value in options.items() if name.startswith(_TIMEBASED_PREFIX)}
+    ordering = _field_names(options.get(_ORDERING_OPTION))
     if merging is not None and is_payload_class(merging):
         properties["hoodie.compaction.payload.class"] = merging
     # Hudi's default payload class says nothing in a table without an ordering column.
-    merge = None if _MERGE_MODE not in given and ordering is None else _MERGE_MODES.get(merging or "")
-    table_type = given.get("hoodie.datasource.write.table.type", "COPY_ON_WRITE").upper()
-    version = given.get("hoodie.write.table.version", "8")
+    merge = None if _MERGE_MODE not in options and ordering is None else _MERGE_MODES.get(merging or "")
+    table_type = options.get("hoodie.datasource.write.table.type", "COPY_ON_WRITE").upper()
+    version = options.get("hoodie.write.table.version", "8")
     if table_type not in _TABLE_TYPES:
         raise UnknownSetting(
             f"hoodie.datasource.write.table.type does not take {table_type!r}: expected {', '.join(_TABLE_TYPES)}"
@@ -847,14 +848,14 @@ def _creation_arguments(given: Mapping[str, str], merging: str | None) -> dict[s
     if version not in ("6", "8", "9"):
         raise UnknownSetting(f"hoodie.write.table.version does not take {version!r}: expected 6, 8 or 9")
     return {
-        "record_key": _field_names(given.get("hoodie.datasource.write.recordkey.field")),
-        "partition_by": _field_names(given.get("hoodie.datasource.write.partitionpath.field")),
+        "record_key": _field_names(options.get("hoodie.datasource.write.recordkey.field")),
+        "partition_by": _field_names(options.get("hoodie.datasource.write.partitionpath.field")),
         "ordering": ordering,
         "table_type": _TABLE_TYPES[table_type],
         "table_version": int(version),
         "merge": merge,
-        "name": given.get("hoodie.table.name"),
-        "database": given.get("hoodie.database.name"),
+        "name": options.get("hoodie.table.name"),
+        "database": options.get("hoodie.database.name"),
         "properties": {name: value for name, value in properties.items() if value is not None},
     }
 

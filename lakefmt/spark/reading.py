@@ -91,8 +91,8 @@ def fits_natively(stored: pa.Schema, table: pa.Schema) -> bool:
     """
     names = [name.lower() for name in table.names]
     plain = all(_is_read_alike(field.type) for field in table)
-    held = set(stored.names)
-    same = all(stored.field(f.name).type.equals(f.type) for f in table if f.name in held)
+    present = set(stored.names)
+    same = all(stored.field(f.name).type.equals(f.type) for f in table if f.name in present)
     return plain and same and len(set(names)) == len(names)
 
 
@@ -110,12 +110,12 @@ def _path_for_spark(table: str, path: str, *, remote: bool) -> str | None:
     if not divider:
         local = f"{table.rstrip('/')}/{path}"
         return f"file:{local}" if _PLAIN_PATH.fullmatch(local) else None
-    whole = f"/{rest.lstrip('/')}/{path}"
-    if not _PLAIN_PATH.fullmatch(whole):
+    full_path = f"/{rest.lstrip('/')}/{path}"
+    if not _PLAIN_PATH.fullmatch(full_path):
         return None
     if scheme == "file":
-        return f"file:{whole}"
-    return f"{_HADOOP_SCHEMES.get(scheme, scheme)}:/{whole}" if remote else None
+        return f"file:{full_path}"
+    return f"{_HADOOP_SCHEMES.get(scheme, scheme)}:/{full_path}" if remote else None
 
 
 def _have_table_schema(planned: PlannedScan, files: Sequence[BaseFile]) -> bool:

@@ -76,10 +76,10 @@ def register_data_source(spark: SparkSession) -> None:
 
 def register_source(spark: SparkSession, source: type[DataSource]) -> None:
     """Register a data source, where Spark does not keep the one that it found on its own."""
-    done = run_foreign(lambda: spark.dataSource.register(source))
+    outcome = run_foreign(lambda: spark.dataSource.register(source))
     # Spark 4.0 registers nothing under the name of a source that it has found: that is `pyspark_lakefmt`, the same one.
-    if isinstance(done, Raised) and _EXISTS_ERROR not in str(done.error):
-        raise done.error
+    if isinstance(outcome, Raised) and _EXISTS_ERROR not in str(outcome.error):
+        raise outcome.error
 
 
 def forget_states_of_views(spark: SparkSession) -> None:
@@ -94,9 +94,11 @@ def forget_states_of_views(spark: SparkSession) -> None:
     state = getattr(spark, "_jsparkSession", None)
     if state is None or not hasattr(spark, "dataSource"):
         return
-    done = run_foreign(lambda: _forget_states_of_session(state))
-    if isinstance(done, Raised):  # a release of Spark that keeps its views in another way
-        _log.warning("temporary views of lakefmt keep the state of their first query in this session: %s", done.error)
+    outcome = run_foreign(lambda: _forget_states_of_session(state))
+    if isinstance(outcome, Raised):  # a release of Spark that keeps its views in another way
+        _log.warning(
+            "temporary views of lakefmt keep the state of their first query in this session: %s", outcome.error
+        )
 
 
 def _forget_states_of_session(state: _JavaObject) -> None:
@@ -239,8 +241,8 @@ def _classes_of(spark: SparkSession) -> _SessionClasses:
 
 def _session_of(frame: object) -> SparkSession:
     """Return the session of a reader or writer, which each kind of class calls otherwise."""
-    held = vars(frame)
-    session: SparkSession = next(held[name] for name in ("_spark", "_session", "_client") if name in held)
+    attributes = vars(frame)
+    session: SparkSession = next(attributes[name] for name in ("_spark", "_session", "_client") if name in attributes)
     return session
 
 
@@ -298,20 +300,20 @@ def _remembered(frame: object) -> _Memory:
     return memory
 
 
-def _is_ours(frame: object, named: object = None) -> bool:
-    return str(named or _remembered(frame).said.get("format") or "").lower() == _FORMAT
+def _is_ours(frame: object, format_name: object = None) -> bool:
+    return str(format_name or _remembered(frame).said.get("format") or "").lower() == _FORMAT
 
 
 def _remembering(name: str, original: _Method) -> _Method:
-    def remember(self: object, *given: object, **named: object) -> object:
-        memory, values = _remembered(self), (*given, *named.values())
+    def remember(self: object, *arguments: object, **keywords: object) -> object:
+        memory, values = _remembered(self), (*arguments, *keywords.values())
         if name == "option":
             memory.options.update(option_texts({str(values[0]): values[1]}))
         elif name == "options":
-            memory.options.update(option_texts(named))
+            memory.options.update(option_texts(keywords))
         else:
             memory.said[name] = values if name == "partitionBy" else values[0]
-        return original(self, *given, **named)
+        return original(self, *arguments, **keywords)
 
     return remember
 
@@ -351,20 +353,20 @@ def _saving(_: str, original: _Method) -> _Method:
         )
         table_path, settings = _path_and_options(memory, path, options)
         _partition_by(settings, columns)
-        given = str(mode or memory.said.get("mode") or "error").lower()  # Spark takes names in any letters
-        write_dataframe(_rows_of(self), table_path, _SPARK_MODES.get(given, given), **settings)
+        save_mode = str(mode or memory.said.get("mode") or "error").lower()  # Spark takes names in any letters
+        write_dataframe(_rows_of(self), table_path, _SPARK_MODES.get(save_mode, save_mode), **settings)
         return None
 
     return save
 
 
 def _querying(name: str, original: _Method) -> _Method:
-    def query(self: object, *given: object, **named: object) -> object:
+    def query(self: object, *arguments: object, **keywords: object) -> object:
         session: SparkSession = vars(self).get("_spark", self)  # of a reader, or itself one
         if name == "sql":
-            _refuse_catalog_table(session, str(next(iter(given), named.get("sqlQuery", ""))))
+            _refuse_catalog_table(session, str(next(iter(arguments), keywords.get("sqlQuery", ""))))
         forget_states_of_views(session)
-        return original(self, *given, **named)
+        return original(self, *arguments, **keywords)
 
     return query
 
@@ -430,13 +432,13 @@ def _starting(_: str, original: _Method) -> _Method:
         memory = _remembered(self)
         table_path, settings = _path_and_options(memory, path, options)
         _partition_by(settings, partitionBy or memory.said.get("partitionBy"))
-        named = queryName or memory.said.get("queryName")
+        query_name = queryName or memory.said.get("queryName")
         sink = StreamSink(table_path, outputMode or memory.said.get("outputMode") or "append", settings)
         if _is_connect(_session_of(self)):
-            _tell_query(sink, _session_of(self), named)
+            _tell_query(sink, _session_of(self), query_name)
         writer = self.foreachBatch(sink)
-        own = {name: value for name, value in options.items() if name != "path"}
-        return original(writer, None, None, outputMode, None, queryName, **own)
+        sink_options = {name: value for name, value in options.items() if name != "path"}
+        return original(writer, None, None, outputMode, None, queryName, **sink_options)
 
     return start
 
@@ -473,12 +475,12 @@ def _partition_by(settings: dict[str, object], columns: object) -> None:
 
 
 def _refusing(name: str, original: _Method) -> _Method:
-    def refuse(self: object, *given: object, **named: object) -> object:
-        if _is_ours(self, named.get("format")):
+    def refuse(self: object, *arguments: object, **keywords: object) -> object:
+        if _is_ours(self, keywords.get("format")):
             raise UnsupportedFeature(f"{name}() needs a catalog table: {NO_CATALOG_TABLE}")
         if name == "toTable":
             _partition_by_deferred(self)
-        return original(self, *given, **named)
+        return original(self, *arguments, **keywords)
 
     return refuse
 

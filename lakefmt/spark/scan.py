@@ -223,9 +223,9 @@ def translate_filters(filters: Iterable[Any], schema: pa.Schema) -> list[PushedF
     return [term for term in terms if term is not None]
 
 
-def _pushed_filter(given: Any, schema: pa.Schema) -> PushedFilter | None:
-    negated = type(given).__name__ == "Not"
-    inner = given.child if negated else given
+def _pushed_filter(spark_filter: Any, schema: pa.Schema) -> PushedFilter | None:
+    negated = type(spark_filter).__name__ == "Not"
+    inner = spark_filter.child if negated else spark_filter
     operator = _COMPARISONS.get(type(inner).__name__)
     if negated and (type(inner).__name__ == "EqualNullSafe" or operator not in _OPPOSITES):
         return None
@@ -283,8 +283,8 @@ class SparkScan:
             changes = plan_changes_read(snapshot.client.at(self.state), self.call.start, self.call.end)
             total = sum(base.size for group in changes.files.groups.values() for base in group.bases)
             sources = pack_changes(changes, self._split_bytes(total, slots))
-            left = replace(changes, work=(), files=replace(changes.files, groups={}))
-            return PlannedScan(self, tuple(sources), columns=columns, shared=left)
+            shared_changes = replace(changes, work=(), files=replace(changes.files, groups={}))
+            return PlannedScan(self, tuple(sources), columns=columns, shared=shared_changes)
         where = self.call.filter or list(filters) or None
         if self.call.query == "incremental":
             increment = self._increment(snapshot, where)
@@ -326,8 +326,8 @@ class PlannedScan:
     @property
     def schema(self) -> pa.Schema:
         """What the tasks yield."""
-        whole = self.scan.schema
-        return whole if self.columns is None else pa.schema([whole.field(name) for name in self.columns])
+        full_schema = self.scan.schema
+        return full_schema if self.columns is None else pa.schema([full_schema.field(name) for name in self.columns])
 
     def read(self, split: SparkSplit) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one split, in Spark's types."""

@@ -212,8 +212,8 @@ def _run_tasks(spark: SparkSession, run_one: Callable[[int], Any], count: int, w
     def run(batches: _Rows) -> _Rows:
         for batch in batches:
             for number in batch.column(0).to_numpy():  # one in each task
-                done = pickle.dumps((int(number), run_one(int(number))))
-                yield pa.RecordBatch.from_pydict({"done": pa.array([done], pa.binary())})
+                result = pickle.dumps((int(number), run_one(int(number))))
+                yield pa.RecordBatch.from_pydict({"done": pa.array([result], pa.binary())})
 
     numbers = spark.range(0, count, 1, max(1, count))
     rows = run_foreign(lambda: numbers.mapInArrow(run, "done binary").collect())

@@ -46,17 +46,17 @@ def dataframe_schema(schema: StructType, zoneless: str = "refuse", *, stored_key
 
     # Releases from 4.2 on ask for the zone of timestamps, older ones always take UTC.
     zone: dict[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
-    left = [name for name in META_COLUMNS if not (stored_keys and name in STORED_KEY)]
+    left_out = [name for name in META_COLUMNS if not (stored_keys and name in STORED_KEY)]
     arrow_schema = run_foreign(lambda: to_arrow_schema(schema, **zone))
     if isinstance(arrow_schema, Raised):  # types without a counterpart, such as intervals of months
         raise UnsupportedFeature(
             f"Arrow cannot hold a column of the DataFrame: {arrow_schema.error}"
         ) from arrow_schema.error
-    rows = table_schema(arrow_schema, left)
-    named = [field.name for field in rows if _holds_zoneless(field.type)]
-    if named and zoneless == "refuse":
+    rows = table_schema(arrow_schema, left_out)
+    zoneless_columns = [field.name for field in rows if _holds_zoneless(field.type)]
+    if zoneless_columns and zoneless == "refuse":
         raise UnsupportedFeature(
-            f"column {named[0]!r} holds timestamp_ntz, times without a zone, and a table stores moments: cast it to timestamp, "
+            f"column {zoneless_columns[0]!r} holds timestamp_ntz, times without a zone, and a table stores moments: cast it to timestamp, "
             "which takes the session's zone, or set lakefmt.spark.timestamp_ntz=utc, which takes UTC"
         )
     return rows

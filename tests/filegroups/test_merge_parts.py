@@ -15,12 +15,15 @@ from hypothesis import strategies as st
 import lakefmt
 from lakefmt._core.config.merge_rule import MergeRule
 from lakefmt._core.filegroups import base_writer
+from lakefmt._core.filegroups.merge import ordered
 from lakefmt._core.filegroups.merge.base import Incoming, Merged, merge_in_parts, merge_into_base, sum_of_parts
+from lakefmt._core.filegroups.merge.ordered import PLACE, merge_in_order, rows_in_file_order
 from lakefmt._core.filegroups.model import parse_files
 from lakefmt._core.filegroups.reader import BaseFileReader
 from lakefmt._core.storage.api import ObjectInfo
 from lakefmt._core.storage.local.store import LocalStore
 from lakefmt._core.values import RECORD_KEY, MergeMode, PartitionPath
+from lakefmt._core.write.files import base_file
 from lakefmt._core.write.files.base_file import store_parts
 
 RULES = (
@@ -66,6 +69,45 @@ def test_pieces_are_the_whole(
     assert summed.inserted_keys.to_pylist() == whole.inserted_keys.to_pylist()
 
 
+@given(rows_of_file, rows_to_merge, st.integers(1, 12), st.integers(1, 7), st.sampled_from(RULES), st.booleans())
+def test_rows_in_the_order_of_the_file_come_to_the_whole(
+    stored: list[tuple[int, int]],
+    new: dict[int, tuple[int, bool]],
+    part_rows: int,
+    piece_rows: int,
+    rule: MergeRule,
+    coded: bool,
+) -> None:
+    """Also where a key is stored several times."""
+    base = table_of([key for key, _ in stored], [ts for _, ts in stored], "old", coded=coded)
+    rows = table_of(list(new), [ts for ts, _ in new.values()], "new", coded=False)
+    deletes = np.array([gone for _, gone in new.values()], dtype=bool)
+    whole = merge_into_base(base, Incoming(rows, deletes), rule=rule)
+    cut = [base.slice(start, part_rows) for start in range(0, base.num_rows, part_rows)]
+    marked = rows.append_column("gone", pa.array(deletes))
+    seen: list[int] = []
+
+    def incoming(some: pa.Table) -> Incoming:
+        seen.append(some.num_rows)
+        return Incoming(some.drop_columns([PLACE, "gone"]), some.column("gone").to_numpy())
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ordered, "MOST_ROWS_OF_A_PIECE", piece_rows)
+        placed = list(rows_in_file_order(marked, base.column(RECORD_KEY), piece_rows))
+        parts = (
+            [part for part, _ in merge_in_order(cut, base.num_rows, placed, incoming, rule)]
+            if placed
+            else [merge_into_base(base, Incoming(rows, deletes), rule=rule)]
+        )
+    merged = pa.concat_tables([part.table for part in parts])
+    assert merged.to_pylist() == whole.table.to_pylist()
+    summed = sum_of_parts(parts)
+    assert {name: getattr(summed, name) for name in COUNTS} == {name: getattr(whole, name) for name in COUNTS}
+    assert summed.inserted_keys.to_pylist() == whole.inserted_keys.to_pylist()
+    assert summed.removed_keys.to_pylist() == whole.removed_keys.to_pylist()
+    assert max(seen, default=0) <= piece_rows
+
+
 @pytest.mark.parametrize("sizes", [[2, 0], [2, 0, 0], [0, 2], [0, 2, 0], [0, 0], [1, 0, 1, 0]])
 def test_new_rows_come_once_though_the_last_parts_are_empty(sizes: list[int]) -> None:
     base = table_of([0, 1][: sum(sizes)], [1, 1][: sum(sizes)], "old", coded=False)
@@ -103,27 +145,31 @@ def test_a_file_is_rewritten_in_parts(tmp_path: Path, monkeypatch: pytest.Monkey
     some = rows.take(pa.array(number[::37])).set_column(1, "ts", pa.array(np.full(163, 3)))
     late = pa.concat_tables([some, pa.table({"id": ["new"], "ts": [1], "name": ["n"]})])
     tables, counts = [], []
-    for name in ("whole", "parts"):
+    for name in ("whole", "parts", "many"):
         table = lakefmt.create_table(
             str(tmp_path / name), schema=rows.schema, record_key="id", ordering="ts" if merge else None
         )
         table.insert(rows)
         tables.append(table)
-    for table, bytes_ in zip(tables, (32 << 20, 20_000), strict=True):
+    for table, bytes_, piece_rows in zip(tables, (32 << 20, 20_000, 20_000), (1 << 17, 1 << 17, 50), strict=True):
         monkeypatch.setattr(base_writer, "_ROW_GROUP_BYTES", bytes_)
+        monkeypatch.setattr(base_file, "MOST_ROWS_OF_A_PIECE", piece_rows)
+        monkeypatch.setattr(ordered, "MOST_ROWS_OF_A_PIECE", piece_rows)
         results = [table.upsert(late), table.delete(["k00007", "k05999", "absent"])]
         counts.append([(r.num_inserts, r.num_updates, r.num_deletes) for r in results])
-    whole, parts = tables
-    assert counts[0] == counts[1]
+    whole, parts, many = tables
+    assert counts[0] == counts[1] == counts[2]
     assert parts.read().equals(whole.read()), "the same rows in the same order"
+    assert many.read().equals(whole.read())
     groups = [
         pq.read_metadata(
             max((tmp_path / name).glob("*.parquet"), key=lambda path: path.stat().st_mtime_ns)
         ).num_row_groups
-        for name in ("whole", "parts")
+        for name in ("whole", "parts", "many")
     ]
     assert groups[0] == 1 < groups[1]
     assert not parts.check("full").findings
+    assert not many.check("full").findings
 
 
 def test_parts_are_the_row_groups_small_ones_together_and_large_ones_in_pieces(tmp_path: Path) -> None:

@@ -201,8 +201,8 @@ def test_sql_over_an_increment_is_run_for_each_kind_of_rows_and_not_for_each_row
     ingest(tmp_path / "bronze", tmp_path / "silver", **how)
     bronze.upsert([{"id": f"{n:03}", "n": -n} for n in range(300)])  # every second one is new
     asked = list[int]()
-    ask = _Sql._asked
-    monkeypatch.setattr(_Sql, "_asked", lambda query, *given: asked.append(1) or ask(query, *given))
+    ask = _Sql._query
+    monkeypatch.setattr(_Sql, "_query", lambda query, *arguments: asked.append(1) or ask(query, *arguments))
     ingest(tmp_path / "bronze", tmp_path / "silver", **how)
     assert len(asked) <= 4
     assert rows_of(tmp_path / "silver") == rows_of(tmp_path / "bronze")

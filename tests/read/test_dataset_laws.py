@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -129,16 +130,34 @@ KINDS: list[tuple[str, dict[str, Any]]] = [
         {"table_type": "cow", "table_version": 8, "partition_by": lakefmt.day("ts"), "indexes": ["column_stats"]},
     ),
     ("mor8 no partitions", {"table_type": "mor", "table_version": 8, "indexes": ["column_stats"]}),
+    (
+        "cow9 virtual keys",
+        {"table_type": "cow", "table_version": 9, "properties": {"hoodie.populate.meta.fields": "false"}},
+    ),
+    (
+        "cow8 dropped partition column",
+        {
+            "table_type": "cow",
+            "table_version": 8,
+            "partition_by": "place",
+            "properties": {"hoodie.datasource.write.drop.partition.columns": "true"},
+        },
+    ),
 ]
+IN_MEMORY = {"cow6", "mor8 no partitions"}
 
 
-def make_case(name: str, kind: dict[str, Any], seed: int) -> Case:
-    table = lakefmt.create_table(
-        f"memory://dataset-law-{next(NUMBERS)}", schema=FIRST, record_key="id", options=OPTIONS, **kind
-    )
+def make_case(name: str, kind: dict[str, Any], seed: int, folder: Path | None = None) -> Case:
+    """A table in a folder, whose files Polars may read by itself, or in memory."""
+    number = next(NUMBERS)
+    url = f"memory://dataset-law-{number}" if folder is None else str(folder / f"table {number}")
+    table = lakefmt.create_table(url, schema=FIRST, record_key="id", options=OPTIONS, **kind)
     # Version 6 and other paths do not tell an empty text from null.
     places = PLACES if kind.get("partition_by") == "place" else ["sf", "a/b"]
-    if kind.get("properties"):
+    properties = kind.get("properties", {})
+    if "hoodie.datasource.write.drop.partition.columns" in properties:
+        places = ["sf", "b", "ä ö"]
+    if "hoodie.datasource.write.hive_style_partitioning" in properties:
         places = ["sf", "b", "ä ö", None]
     first = rows_of(range(80), FIRST, seed, places)
     for start in range(0, 80, 16):
@@ -161,9 +180,9 @@ def make_case(name: str, kind: dict[str, Any], seed: int) -> Case:
         "with meta columns": (now, {"meta_columns": True}),
     }
     # Without logs a table is as it was inserted, in the columns of now; copy-on-write tables have none.
-    optimized = now if kind["table_type"] == "cow" else None
-    if optimized is not None:
-        views["optimized"] = (optimized, {"query": "read_optimized"})
+    new = second.filter(~pc.field("id").isin(first["id"]))
+    optimized = now if kind["table_type"] == "cow" else pa.concat_tables([in_second_schema(first), new])
+    views["optimized"] = (optimized, {"query": "read_optimized"})
     return Case(name, table, views)
 
 
@@ -179,8 +198,12 @@ def in_second_schema(rows: pa.Table) -> pa.Table:
 
 
 @pytest.fixture(scope="module")
-def cases() -> list[Case]:
-    return [make_case(name, kind, seed_of_run() + number) for number, (name, kind) in enumerate(KINDS)]
+def cases(tmp_path_factory: pytest.TempPathFactory) -> list[Case]:
+    folder = tmp_path_factory.mktemp("laws")
+    return [
+        make_case(name, kind, seed_of_run() + number, None if name in IN_MEMORY else folder)
+        for number, (name, kind) in enumerate(KINDS)
+    ]
 
 
 # ----------------------------------------------------------------------------------------------------- filters of DuckDB

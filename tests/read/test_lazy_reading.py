@@ -6,6 +6,7 @@ import os
 import pickle
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -15,11 +16,13 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 
 import lakefmt
+from lakefmt._core.formats.parquet.duplicate_columns import chunk_span
 from lakefmt._core.read import dataset as dataset_module
-from lakefmt._core.read import polars_scan, verbs
+from lakefmt._core.read import polars_scan, stored_files, verbs
 from lakefmt._core.read.polars_scan import implied_condition_of_polars
 from lakefmt.errors import InvalidInputError, UnsupportedFeature
 
@@ -148,15 +151,73 @@ def test_a_limit_opens_few_files(tmp_path: Path, first_rows: Any) -> None:
     from lakefmt._core.read import scan
 
     checked: list[int] = []
-    original = scan._check_footers
+    footers, stored_file = scan._check_footers, stored_files._stored_file
 
     def spy(client: Any, fragments: Any, prefix: str) -> None:
         checked.append(len(fragments))
-        original(client, fragments, prefix)
+        footers(client, fragments, prefix)
 
-    with mock.patch.object(scan, "_check_footers", spy):
+    def spy_on_file(*arguments: Any) -> Any:
+        checked.append(1)
+        return stored_file(*arguments)
+
+    with mock.patch.object(scan, "_check_footers", spy), mock.patch.object(stored_files, "_stored_file", spy_on_file):
         assert first_rows(made) == 10
     assert sum(checked) == 1
+
+
+def test_large_files_come_in_batches_with_the_same_rows(table: lakefmt.Table) -> None:
+    few, whole = pl.col("n") % 3 == 1, pl.DataFrame(ROWS)
+    collect_batches, used = pl.LazyFrame.collect_batches, []
+
+    def noted(frame: pl.LazyFrame) -> Any:
+        used.append(frame)
+        return collect_batches(frame)
+
+    with (
+        mock.patch.object(polars_scan, "_TOGETHER_BYTES", 0),
+        mock.patch.object(pl.LazyFrame, "collect_batches", noted),
+    ):
+        for engine in ("in-memory", "streaming"):
+            found = table.scan_polars().filter(few).collect(engine=engine)  # type: ignore[call-overload]
+            assert found.sort("n").equals(whole.filter(few).sort("n"))
+        assert table.scan_polars().head(7).collect().height == 7
+    assert len(used) >= 3
+
+
+def test_polars_does_not_find_a_dropped_column_under_its_name(tmp_path: Path) -> None:
+    made = lakefmt.create_table(str(tmp_path / "t"), data=ROWS, record_key="id", options=OPTIONS)
+    made.insert(ROWS.slice(0, 100))
+    made.alter.drop_column("x")
+    made.alter.add_column("x", pa.float64())
+    made.insert(ROWS.slice(100, 200))
+    frame = made.scan_polars().filter(pl.col("x").is_not_null()).select("n", "x")
+    expected = pl.DataFrame(ROWS.slice(100, 200).select(["n", "x"])).filter(pl.col("x").is_not_null())
+    assert frame.collect().sort("n").equals(expected)
+    with mock.patch.object(stored_files, "reads_by_name", return_value=lambda file: True):
+        assert frame.collect().height > expected.height, "the file has the values of the column that was dropped"
+
+
+def flipped(content: bytes, position: int) -> bytes:
+    return content[:position] + bytes([content[position] ^ 4]) + content[position + 1 :]
+
+
+def test_polars_reads_no_page_with_a_flipped_bit(tmp_path: Path) -> None:
+    made = lakefmt.create_table(str(tmp_path / "t"), data=ROWS, record_key="id", options=OPTIONS)
+    made.insert(ROWS)
+    (path,) = (tmp_path / "t").glob("*.parquet")
+    content, expected = path.read_bytes(), sorted(map(repr, made.scan_polars().collect().rows()))
+    metadata = pq.ParquetFile(path).metadata
+    chunks = [metadata.row_group(0).column(number) for number in range(metadata.num_columns)]
+    spans = [chunk_span(chunk) for chunk in chunks if chunk.path_in_schema in ROWS.column_names]
+    other_rows = 0
+    for position in (span.offset + span.size - 4 for span in spans):
+        path.write_bytes(flipped(content, position))
+        with pytest.raises(Exception, match="cannot be read"):
+            made.scan_polars().collect()
+        with mock.patch.object(stored_files, "are_whole", return_value=True), suppress(Exception):
+            other_rows += sorted(map(repr, made.scan_polars().collect().rows())) != expected
+    assert other_rows, "Polars itself would find what is flipped here"
 
 
 def test_counts_are_those_of_the_rows(table: lakefmt.Table) -> None:

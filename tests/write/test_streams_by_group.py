@@ -13,10 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakefmt
+from lakefmt._core.filegroups.merge import ordered
 from lakefmt._core.values import PartitionPath
 from lakefmt._core.write import grouped_rows
 from lakefmt._core.write.commit.retry import SpooledRows
 from lakefmt._core.write.context import Announcements
+from lakefmt._core.write.files import base_file
 from lakefmt.errors import InvalidKey, SchemaMismatch, StorageError
 from tests.example_counts import examples
 
@@ -83,7 +85,11 @@ def test_an_upsert_of_a_stream_is_that_of_its_rows_at_once(before, batches, kind
     for table in (at_once, streamed):
         table.upsert(pa.concat_tables(tables_of(before, moving=moving)))
     rows = list(padded(tables_of(batches, moving=moving)))
-    one, other = at_once.upsert(pa.concat_tables(rows)), streamed.upsert(iter(rows), options=WINDOW)
+    one = at_once.upsert(pa.concat_tables(rows))
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (ordered, base_file):
+            patch.setattr(module, "MOST_ROWS_OF_A_PIECE", 5)
+        other = streamed.upsert(iter(rows), options=WINDOW)
     assert content(streamed) == content(at_once)
     assert counts(other) == counts(one)
     assert len(streamed.timeline.entries) == 2

@@ -158,10 +158,12 @@ def _look_up_amounts(profile: TableProfile, choice: TableChoice, layout: _Layout
         partitions = float(profile.partitions) if everywhere else count
         rows = (updates + new) * (count if everywhere else 1.0)
         opened = layout.files if choice.index.endswith("simple") else _touched_files(layout.files, updates)
-        others = 0.0 if not everywhere or not choice.index.endswith("simple") else (partitions - count) * layout.files
+        other_footers = (
+            0.0 if not everywhere or not choice.index.endswith("simple") else (partitions - count) * layout.files
+        )
         amounts["footers"] += partitions * layout.files
         amounts["probes"] += 0.0 if choice.index.endswith("simple") else partitions * layout.files * rows / 1e6
-        amounts["key_mb"] += (count * opened + others) * layout.key_mb
+        amounts["key_mb"] += (count * opened + other_footers) * layout.key_mb
     if choice.metadata:
         amounts["metadata_commits"] = 2.0 if profile.delete_share else 1.0
     return amounts
@@ -217,9 +219,13 @@ def _with_logs(profile: TableProfile, choice: TableChoice, layout: _Layout, comm
         if number == 0 or profile.partitions == 1 or count >= profile.partitions - 1:
             groups += count * _touched_files(layout.files, each * commits)
             continue
-        others = float(profile.partitions - 1)
-        hit = 1.0 - (1.0 - min(1.0, count / others)) ** commits
-        groups += others * hit * _touched_files(layout.files, each * commits * count / others / hit) if hit else 0.0
+        other_partitions = float(profile.partitions - 1)
+        hit = 1.0 - (1.0 - min(1.0, count / other_partitions)) ** commits
+        groups += (
+            other_partitions * hit * _touched_files(layout.files, each * commits * count / other_partitions / hit)
+            if hit
+            else 0.0
+        )
     return min(groups, layout.table_files), rows
 
 
@@ -274,12 +280,12 @@ def _filtered_read_amounts(profile: TableProfile, choice: TableChoice, layout: _
     """Return what a read reads whose filter names the profile's columns, one row group per file."""
     share = 1.0
     if choice.cluster_by and profile.filter_columns:
-        named = [name for name in choice.cluster_by if name in profile.filter_columns]
-        if named:
+        sorted_filters = [name for name in choice.cluster_by if name in profile.filter_columns]
+        if sorted_filters:
             # A curve cuts the rows of a partition into boxes: each column's range meets its root of the files.
             side = max(1.0, layout.files ** (1.0 / len(choice.cluster_by)))
             width = profile.filter_share ** (1.0 / len(profile.filter_columns))
-            share = min(1.0, (width + 1.0 / side)) ** len(named)
+            share = min(1.0, (width + 1.0 / side)) ** len(sorted_filters)
     files, mb = layout.table_files * share, layout.table_mb * share
     return {"reads": 1.0, "read_files": files, "read_mb": mb, "read_rows": profile.rows * share / 1e6}
 
@@ -370,35 +376,35 @@ def parse_curves(data: bytes) -> CostCurves:
         True
     """
     try:
-        given = json.loads(data)
+        document = json.loads(data)
     except (ValueError, RecursionError):
         raise InvalidInputError("costs must be JSON") from None
-    if not isinstance(given, Mapping) or given.get("format") != _CURVES_FORMAT:
+    if not isinstance(document, Mapping) or document.get("format") != _CURVES_FORMAT:
         raise InvalidInputError(f"costs must be a JSON object of format {_CURVES_FORMAT}")
-    clock = given.get("clock", "clock")
+    clock = document.get("clock", "clock")
     if clock not in ("clock", "processor"):
         raise InvalidInputError("the clock of costs must be 'clock' or 'processor'")
     return CostCurves(
         {
             name: _checked_numbers(units, f"the costs of {name}", 0.0)
-            for name, units in _checked_operations(given.get("seconds"))
+            for name, units in _checked_operations(document.get("seconds"))
         },
-        str(given.get("machine", ""))[:200],
-        _checked_numbers(dict(_checked_operations(given.get("factors", {}))), "factors", 1e-6),
+        str(document.get("machine", ""))[:200],
+        _checked_numbers(dict(_checked_operations(document.get("factors", {}))), "factors", 1e-6),
         clock,
     )
 
 
-def _checked_operations(given: object) -> list[tuple[str, Any]]:
-    if not isinstance(given, Mapping) or not set(given) <= set(OPERATIONS):
+def _checked_operations(operations: object) -> list[tuple[str, Any]]:
+    if not isinstance(operations, Mapping) or not set(operations) <= set(OPERATIONS):
         raise InvalidInputError(f"costs have operations other than {', '.join(OPERATIONS)}")
-    return list(given.items())
+    return list(operations.items())
 
 
-def _checked_numbers(given: object, what: str, least: float) -> dict[str, float]:
-    if not isinstance(given, Mapping) or len(given) > _MOST_UNITS:
+def _checked_numbers(numbers: object, what: str, least: float) -> dict[str, float]:
+    if not isinstance(numbers, Mapping) or len(numbers) > _MOST_UNITS:
         raise InvalidInputError(f"{what} must be an object of at most {_MOST_UNITS} numbers")
-    return {str(name): number_argument(value, what, least, _MOST_UNIT_SECONDS) for name, value in given.items()}
+    return {str(name): number_argument(value, what, least, _MOST_UNIT_SECONDS) for name, value in numbers.items()}
 
 
 _LOOK_UP_SENTENCES = {
@@ -482,13 +488,13 @@ class TableAdvice(NotebookText):
             if self.choice.index == "record" and self.profile.today.index != "record":
                 lines.append('table.index.create("record_index")')
             return "\n".join(lines)
-        given = ", ".join(f"{name}={value!r}" for name, value in self.choice.creation.items())
+        arguments = ", ".join(f"{name}={value!r}" for name, value in self.choice.creation.items())
         return "\n".join(
             [
                 f"options = {options}",
                 "old = lakefmt.open_table(path)",
                 "keys = dict(record_key=..., partition_by=..., ordering=...)  # as those of the old table",
-                f"new = lakefmt.create_table(new_path, schema=old.schema, **keys, {given}, options=options)",
+                f"new = lakefmt.create_table(new_path, schema=old.schema, **keys, {arguments}, options=options)",
                 "new.bulk_insert(old.scan())",
             ]
         )
@@ -554,9 +560,9 @@ def advise_choice(profile: TableProfile, curves: CostCurves, among: Sequence[Tab
     loading = predict_amounts(profile, choice)["load"]
     reading = predict_amounts(profile, profile.today)["read"]
     moving = curves.of("load", loading) + curves.of("read", reading) if needs_new_table(profile.today, choice) else 0.0
-    others = tuple(pair for pair in costs if pair[0] not in (choice, profile.today))[:_OTHERS_SHOWN]
+    alternatives = tuple(pair for pair in costs if pair[0] not in (choice, profile.today))[:_OTHERS_SHOWN]
     reasons = give_reasons(profile, choice, cost, today)
-    return TableAdvice(profile, choice, cost, today, reasons, others, curves.machine, moving)
+    return TableAdvice(profile, choice, cost, today, reasons, alternatives, curves.machine, moving)
 
 
 def needs_new_table(before: TableChoice, after: TableChoice) -> bool:
@@ -583,10 +589,10 @@ def candidate_choices(profile: TableProfile) -> list[TableChoice]:
         for size in sizes:
             # The number of buckets is fixed: room for a table that doubles.
             buckets = math.ceil(max(1.0, _BUCKET_GROWTH * partition_bytes / size)) if index == "bucket" else 0
-            made = TableChoice("cow", index, file_bytes=size, buckets=min(buckets, 65_536))
-            choices.append(made)
+            base_choice = TableChoice("cow", index, file_bytes=size, buckets=min(buckets, 65_536))
+            choices.append(base_choice)
             choices += [
-                replace(made, table_type="mor", log_format=logs, compact_after=after)
+                replace(base_choice, table_type="mor", log_format=logs, compact_after=after)
                 for logs in ("avro", "parquet")
                 for after in _COMPACT_AFTER
             ]

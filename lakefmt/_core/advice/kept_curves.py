@@ -32,8 +32,8 @@ def cache_path(environment: Mapping[str, str] | None = None) -> Path:
         >>> cache_path({"XDG_CACHE_HOME": "/var/cache/me"}).as_posix()
         '/var/cache/me/lakefmt/curves.json'
     """
-    given = os.environ if environment is None else environment
-    home = given.get("XDG_CACHE_HOME", "")
+    variables = os.environ if environment is None else environment
+    home = variables.get("XDG_CACHE_HOME", "")
     base = Path(home) if home and Path(home).is_absolute() else Path.home() / ".cache"
     return base / "lakefmt" / "curves.json"
 

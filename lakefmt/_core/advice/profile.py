@@ -103,33 +103,33 @@ class TableChoice:
     @property
     def creation(self) -> dict[str, object]:
         """The arguments of :func:`lakefmt.create_table` that make such a table."""
-        given: dict[str, object] = {"table_type": self.table_type, "index": self.index}
+        arguments: dict[str, object] = {"table_type": self.table_type, "index": self.index}
         if self.index == "bucket":
-            given["properties"] = {"hoodie.bucket.index.num.buckets": str(self.buckets or 1)}
+            arguments["properties"] = {"hoodie.bucket.index.num.buckets": str(self.buckets or 1)}
         if self.metadata:
-            given["indexes"] = ["files", "column_stats", "bloom_filters"]
-        return given
+            arguments["indexes"] = ["files", "column_stats", "bloom_filters"]
+        return arguments
 
     @property
     def settings(self) -> dict[str, str]:
         """The settings of writes, by Hudi's names."""
-        given: dict[str, str] = {}
+        settings: dict[str, str] = {}
         if self.index != "bucket":
-            given["hoodie.index.type"] = _INDEX_SETTINGS.get(self.index, self.index.upper())
-            given["hoodie.parquet.max.file.size"] = str(self.file_bytes)
+            settings["hoodie.index.type"] = _INDEX_SETTINGS.get(self.index, self.index.upper())
+            settings["hoodie.parquet.max.file.size"] = str(self.file_bytes)
         if self.metadata:
-            given["hoodie.bloom.index.use.metadata"] = "true"
+            settings["hoodie.bloom.index.use.metadata"] = "true"
         if self.table_type == "mor":
-            given["hoodie.logfile.data.block.format"] = self.log_format
-            given["hoodie.compact.inline"] = "true" if self.compact_after else "false"
+            settings["hoodie.logfile.data.block.format"] = self.log_format
+            settings["hoodie.compact.inline"] = "true" if self.compact_after else "false"
             if self.compact_after:
-                given["hoodie.compact.inline.max.delta.commits"] = str(self.compact_after)
+                settings["hoodie.compact.inline.max.delta.commits"] = str(self.compact_after)
         if self.cluster_by:
-            given["hoodie.clustering.inline"] = "true"
-            given["hoodie.clustering.inline.max.commits"] = str(max(1, self.cluster_after))
-            given["hoodie.clustering.plan.strategy.sort.columns"] = ",".join(self.cluster_by)
-            given["hoodie.layout.optimize.strategy"] = self.cluster_order
-        return given
+            settings["hoodie.clustering.inline"] = "true"
+            settings["hoodie.clustering.inline.max.commits"] = str(max(1, self.cluster_after))
+            settings["hoodie.clustering.plan.strategy.sort.columns"] = ",".join(self.cluster_by)
+            settings["hoodie.layout.optimize.strategy"] = self.cluster_order
+        return settings
 
     def as_json(self) -> dict[str, Any]:
         """Return the choice as JSON holds it."""
@@ -139,13 +139,13 @@ class TableChoice:
         }
 
     @classmethod
-    def from_json(cls, given: object) -> TableChoice:
+    def from_json(cls, document: object) -> TableChoice:
         """Return the choice that :meth:`as_json` wrote.
 
         Raises:
             InvalidInputError: it is not one.
         """
-        values = checked_fields(cls, given, "a choice")
+        values = checked_fields(cls, document, "a choice")
         if isinstance(values.get("cluster_by"), list):
             values["cluster_by"] = tuple(values["cluster_by"])
         return cls(**values)
@@ -227,26 +227,26 @@ class TableProfile:
     @property
     def spread(self) -> list[tuple[float, float]]:
         """How a usual commit meets partitions: pairs of a number of partitions and the rows that each of them gets."""
-        others = min(self.batch_partitions, float(self.partitions)) - 1.0
-        if others <= 0:
+        other_partitions = min(self.batch_partitions, float(self.partitions)) - 1.0
+        if other_partitions <= 0:
             return [(1.0, float(self.batch_rows))]
-        hot = max(self.hot_share, 1.0 / (others + 1.0))
-        rest = self.batch_rows * (1.0 - hot) / others
-        return [(1.0, self.batch_rows * hot), (others, rest)]
+        hot = max(self.hot_share, 1.0 / (other_partitions + 1.0))
+        rest = self.batch_rows * (1.0 - hot) / other_partitions
+        return [(1.0, self.batch_rows * hot), (other_partitions, rest)]
 
     def as_json(self) -> dict[str, Any]:
         """Return the profile as JSON holds it."""
-        shown: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
-        return shown | {"filter_columns": list(self.filter_columns), "today": self.today.as_json()}
+        document: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
+        return document | {"filter_columns": list(self.filter_columns), "today": self.today.as_json()}
 
     @classmethod
-    def from_json(cls, given: object) -> TableProfile:
+    def from_json(cls, document: object) -> TableProfile:
         """Return the profile that :meth:`as_json` wrote.
 
         Raises:
             InvalidInputError: it is not one.
         """
-        values = checked_fields(cls, given, "a profile")
+        values = checked_fields(cls, document, "a profile")
         if "rows" not in values:
             raise InvalidInputError("a profile needs rows")
         if isinstance(values.get("filter_columns"), list):
@@ -278,16 +278,16 @@ def check_names_tuple(value: object, name: str) -> None:
         raise InvalidInputError(f"{name} must be a tuple of column names")
 
 
-def checked_fields(data_class: type, given: object, what: str) -> dict[str, Any]:
+def checked_fields(data_class: type, document: object, what: str) -> dict[str, Any]:
     """Return the fields of a JSON object for a dataclass.
 
     Raises:
         InvalidInputError: it is no object, or has other fields.
     """
-    if not isinstance(given, Mapping):
+    if not isinstance(document, Mapping):
         raise InvalidInputError(f"{what} must be a JSON object")
     names = {field.name for field in fields(data_class)}
-    others = sorted(str(name) for name in given if name not in names)
-    if others:
-        raise InvalidInputError(f"{what} has unknown fields: {', '.join(others[:5])}")
-    return dict(given)
+    unknown = sorted(str(name) for name in document if name not in names)
+    if unknown:
+        raise InvalidInputError(f"{what} has unknown fields: {', '.join(unknown[:5])}")
+    return dict(document)

@@ -107,7 +107,7 @@ def _has_rising_keys(footers: Iterable[tuple[BaseFile, BaseFileFooter]]) -> bool
 
 
 class _Batches:
-    """What usual commits did: medians, and shares over all their rows."""
+    """Figures of usual commits: medians, and shares over all their rows."""
 
     def __init__(self, bodies: Sequence[CommitMetadata], newest: str) -> None:
         counted = [self._counted(body, newest) for body in bodies]
@@ -137,14 +137,16 @@ class _Batches:
 
 def _batches(bodies: Sequence[tuple[Instant, CommitMetadata]], rows: int) -> _Batches:
     """Return what usual commits did; loads count only where there is nothing else."""
-    own = [body for _, body in bodies if body.operation not in _SERVICES and body.stats]
-    usual = [body for body in own if body.operation not in _LOADS]
-    paths = {path for body in own for path in body.stats_by_partition}
+    writes = [body for _, body in bodies if body.operation not in _SERVICES and body.stats]
+    usual = [body for body in writes if body.operation not in _LOADS]
+    paths = {path for body in writes for path in body.stats_by_partition}
     newest = max(paths, default="")
-    if not usual and not own:
+    if not usual and not writes:
         raise InvalidInputError("no commit of the active timeline wrote rows: there is nothing to advise by")
     # The first commit of a table is a load, whatever it is called.
-    return _Batches(usual[1:] if len(usual) == len(own) > 1 and _is_load(usual[0], rows) else usual or own, newest)
+    return _Batches(
+        usual[1:] if len(usual) == len(writes) > 1 and _is_load(usual[0], rows) else usual or writes, newest
+    )
 
 
 def _is_load(body: CommitMetadata, rows: int) -> bool:

@@ -66,7 +66,7 @@ class BenchCell:
 
     @property
     def name(self) -> str:
-        """What results call it."""
+        """The name of the cell in results."""
         return self.label or str(self.choice)
 
     @property
@@ -90,13 +90,13 @@ class BenchCell:
         }
 
     @classmethod
-    def from_json(cls, given: object) -> BenchCell:
+    def from_json(cls, document: object) -> BenchCell:
         """Return the cell that :meth:`as_json` wrote.
 
         Raises:
             InvalidInputError: it is not one.
         """
-        values = checked_fields(cls, given, "a cell")
+        values = checked_fields(cls, document, "a cell")
         if values.get("kind") not in _CELL_KINDS or not {"workload", "profile", "choice"} <= set(values):
             raise InvalidInputError("a cell needs a kind, a workload, a profile and a choice")
         values["profile"] = TableProfile.from_json(values["profile"])

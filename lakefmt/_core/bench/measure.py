@@ -108,7 +108,7 @@ class _CellRun:
         base = source.base()
         creation: Mapping[str, Any] = cell.choice.creation
         ring = {key: value for key, value in cell.options.items() if key.startswith("hoodie.index.bucket.")}
-        made = {**creation, "properties": {**creation.get("properties", {}), **ring}} if ring else creation
+        arguments = {**creation, "properties": {**creation.get("properties", {}), **ring}} if ring else creation
         table = create_table(
             str(self.folder),
             schema=base.schema,
@@ -117,7 +117,7 @@ class _CellRun:
             ordering=ORDERING,
             table_version=9 if cell.choice.index == "partitioned_record" else 8,
             options=self.options,
-            **made,
+            **arguments,
         )
         self.load(table, base)
         del base
@@ -155,10 +155,10 @@ class _CellRun:
 
     def write(self, table: Table, batch: BatchOfRows) -> None:
         """Upsert and delete a batch."""
-        done = [table.upsert(batch.rows)]
+        results = [table.upsert(batch.rows)]
         if batch.deletes.num_rows:
-            done.append(table.delete(batch.deletes))
-        self.files.append(sum(len(each.files) for each in done))
+            results.append(table.delete(batch.deletes))
+        self.files.append(sum(len(each.files) for each in results))
 
     def serve(self, number: int) -> None:
         """Compact when the choice says so."""
@@ -240,7 +240,7 @@ class _TimedRun(_CellRun):
 
 @dataclass
 class _CountedRun(_CellRun):
-    """Counts the bytes that the store moves; its seconds are not taken."""
+    """Counts the bytes that the store moves; it measures no time."""
 
     written: dict[str, int] = field(default_factory=dict)
     moved: dict[str, int] = field(default_factory=dict)
@@ -363,7 +363,7 @@ def measure_clustering(cell: BenchCell, folder: Path) -> dict[str, object]:
     before, rows_before = _read_by_filters(path, options, filters)
     store = CountingStore(open_store(path))
     table = Table(TableClient(store, options))
-    done, seconds = timed(lambda: table.cluster(list(choice.cluster_by), order=choice.cluster_order))
+    clustering, seconds = timed(lambda: table.cluster(list(choice.cluster_by), order=choice.cluster_order))
     after, rows_after = _read_by_filters(path, options, filters)
     if rows_before != rows_after:
         raise InternalError(f"{cell.name}: filters returned {rows_after} rows after clustering, {rows_before} before")
@@ -373,7 +373,7 @@ def measure_clustering(cell: BenchCell, folder: Path) -> dict[str, object]:
         "service_seconds": [[round(each, 6) for each in seconds]],
         "bytes_written": {"service": store.statistics().bytes_written},
         "newest_bytes": sum(each.size_bytes for each in open_table(path).file_groups()),
-        "rows": done.num_rows,
+        "rows": clustering.num_rows,
     }
 
 
@@ -398,8 +398,8 @@ def _read_by_filters(path: str, options: dict[str, object], filters: list[str]) 
         seconds.append(took)
         files.append(table.explain(each).steps[-1].files)
     clock, processor = mean(each[0] for each in seconds), mean(each[1] for each in seconds)
-    shown = {"bytes": round(mean(read)), "files": mean(files), "seconds": [round(clock, 6), round(processor, 6)]}
-    return shown, rows
+    averages = {"bytes": round(mean(read)), "files": mean(files), "seconds": [round(clock, 6), round(processor, 6)]}
+    return averages, rows
 
 
 # ------------------------------------------------------------------------------------------- bloom filters on their own
@@ -439,17 +439,17 @@ def _measure_own_filter(
     sized = max(1, len(stored) // 2 if entries == "half" else len(stored))
 
     def build() -> BloomFilter:
-        made = (
+        new_filter = (
             BloomFilter.simple(sized, rate) if filter_type == "SIMPLE" else BloomFilter.sized(sized, rate, len(stored))
         )
-        made.add(stored)
-        return made
+        new_filter.add(stored)
+        return new_filter
 
-    made, build_seconds = timed(build)
-    passed, ask_seconds = timed(lambda: made.contains(absent))
-    if not bool(np.all(made.contains(stored))):
+    bloom_filter, build_seconds = timed(build)
+    passed, ask_seconds = timed(lambda: bloom_filter.contains(absent))
+    if not bool(np.all(bloom_filter.contains(stored))):
         raise InvalidInputError("a filter denied a key that it has")
-    return _filter_figures(build_seconds, ask_seconds, float(np.mean(passed)), len(made.encode()), len(stored))
+    return _filter_figures(build_seconds, ask_seconds, float(np.mean(passed)), len(bloom_filter.encode()), len(stored))
 
 
 def _measure_pybloom(stored: pa.Array, absent: pa.Array, rate: float) -> dict[str, object]:
@@ -460,14 +460,14 @@ def _measure_pybloom(stored: pa.Array, absent: pa.Array, rate: float) -> dict[st
     inside, outside = stored.to_pylist(), absent.to_pylist()
 
     def build() -> Any:
-        made = Yardstick(len(inside), rate)
+        new_filter = Yardstick(len(inside), rate)
         for key in inside:
-            made.add(key)
-        return made
+            new_filter.add(key)
+        return new_filter
 
-    made, build_seconds = timed(build)
-    passed, ask_seconds = timed(lambda: [key in made for key in outside])
-    return _filter_figures(build_seconds, ask_seconds, sum(passed) / len(passed), made.num_bits // 8, len(inside))
+    yardstick, build_seconds = timed(build)
+    passed, ask_seconds = timed(lambda: [key in yardstick for key in outside])
+    return _filter_figures(build_seconds, ask_seconds, sum(passed) / len(passed), yardstick.num_bits // 8, len(inside))
 
 
 def _measure_parquet_filter(stored: pa.Array, absent: pa.Array, rate: float) -> dict[str, object]:
@@ -507,7 +507,7 @@ def _filter_figures(
 
 @dataclass(frozen=True)
 class BatchOfRows:
-    """What one commit brings: rows to upsert, and keys to delete with their partitions."""
+    """The input of one commit: rows to upsert, and keys to delete with their partitions."""
 
     rows: pa.Table
     deletes: pa.Table
@@ -568,12 +568,12 @@ class RowSource:
             number: from 1, rising.
         """
         updated_keys, new = [], []
-        others = self._rng.permutation(self.partitions - 1)
+        partition_order = self._rng.permutation(self.partitions - 1)
         spread, first = self.profile.spread, 0
         for count, rows in spread:
             # A table has no more partitions than rows, whatever the profile says.
             for _ in range(min(round(count), self.partitions - first)):
-                partition = self.partitions - 1 if not first else int(others[first - 1])
+                partition = self.partitions - 1 if not first else int(partition_order[first - 1])
                 first += 1
                 updates = self._stored(partition, round(rows * self.profile.update_share))
                 updated_keys.append(updates)

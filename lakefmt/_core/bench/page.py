@@ -92,8 +92,10 @@ def _profile_text(record: CellRecord) -> str:
 
 
 def _html_charts(records: Sequence[CellRecord]) -> Iterable[str]:
-    whole = [record for record in records if record.cell.kind == "choice" and record.figures.get("write_seconds")]
-    costs = [_cost_of(record) for record in whole]
+    complete_records = [
+        record for record in records if record.cell.kind == "choice" and record.figures.get("write_seconds")
+    ]
+    costs = [_cost_of(record) for record in complete_records]
     if costs:
         front = pareto_front([(cost.write, cost.read) for cost in costs])
         points = [
@@ -103,7 +105,9 @@ def _html_charts(records: Sequence[CellRecord]) -> Iterable[str]:
         yield "<h3>Cost of writing against cost of reading</h3>"
         yield scatter_chart(points, "write and services, ms per commit", "reads, ms per commit")
         amplified = [
-            (r.cell.name, float(r.figures["write_amplification"])) for r in whole if "write_amplification" in r.figures
+            (r.cell.name, float(r.figures["write_amplification"]))
+            for r in complete_records
+            if "write_amplification" in r.figures
         ]
         if amplified:
             yield "<h3>Bytes written per byte of input</h3>"
@@ -278,10 +282,10 @@ def scatter_chart(points: Sequence[ChartPoint], x_title: str, y_title: str) -> s
         >>> "<svg" in scatter_chart([ChartPoint("a", 1.0, 2.0, True)], "x", "y")
         True
     """
-    shown = [point for point in points if point.x > 0 and point.y > 0]
-    if not shown:
+    visible = [point for point in points if point.x > 0 and point.y > 0]
+    if not visible:
         return "<p>No point to show.</p>"
-    xs, ys = _LogAxis([point.x for point in shown]), _LogAxis([point.y for point in shown])
+    xs, ys = _LogAxis([point.x for point in visible]), _LogAxis([point.y for point in visible])
 
     def place(point: ChartPoint) -> tuple[float, float]:
         x = _MARGIN_LEFT + xs.share(point.x) * (_CHART_WIDTH - _MARGIN_LEFT - _MARGIN_RIGHT)
@@ -299,11 +303,11 @@ def scatter_chart(points: Sequence[ChartPoint], x_title: str, y_title: str) -> s
         parts.append(f'<text class="quiet" x="{_MARGIN_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{value:g}</text>')
     parts.append(f'<text x="{right}" y="{_CHART_HEIGHT - 8}" text-anchor="end">{escape(x_title)}</text>')
     parts.append(f'<text x="{_MARGIN_LEFT + 6}" y="{_MARGIN_TOP + 12}">{escape(y_title)}</text>')
-    front = sorted((place(point) for point in shown if point.marked), key=lambda pair: pair[0])
+    front = sorted((place(point) for point in visible if point.marked), key=lambda pair: pair[0])
     if len(front) > 1:
         line = " ".join(f"{x:.1f},{y:.1f}" for x, y in front)
         parts.append(f'<polyline class="front" points="{line}"/>')
-    for point in shown:
+    for point in visible:
         x, y = place(point)
         title = f"{point.name}: {point.x:.4g}, {point.y:.4g}"
         css_class = "mark" if point.marked else "other"

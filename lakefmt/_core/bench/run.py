@@ -121,24 +121,24 @@ def run_cells(
         The records and what is left.
     """
     measure, begin = measure or measure_apart, clock()
-    done = (
+    record_by_cell = (
         {record.cell.id: record for record in load_records(results_file)} if results_file is not None and resume else {}
     )
-    done = {name: record for name, record in done.items() if not record.error}
-    resumed = sum(cell.id in done for cell in cells)
-    left: list[BenchCell] = []
+    record_by_cell = {name: record for name, record in record_by_cell.items() if not record.error}
+    resumed = sum(cell.id in record_by_cell for cell in cells)
+    unmeasured: list[BenchCell] = []
     for number, cell in enumerate(cells):
-        if cell.id in done:
+        if cell.id in record_by_cell:
             continue
         remaining = minutes * 60 - (clock() - begin)
         if remaining <= 0:
-            left.append(cell)
+            unmeasured.append(cell)
             continue
         if report is not None:
             report(cell, number)
         figures = measure(cell, remaining)
         if figures == _OUT_OF_TIME:
-            left.append(cell)
+            unmeasured.append(cell)
             continue
         failed = isinstance(figures, str)
         record = CellRecord(
@@ -147,11 +147,11 @@ def run_cells(
             figures if isinstance(figures, str) else "",
             machine_text(),
         )
-        done[cell.id] = record
+        record_by_cell[cell.id] = record
         if results_file is not None and not failed:
             append_record(results_file, record)
-    records = tuple(done[cell.id] for cell in cells if cell.id in done)
-    return BenchReport(records, tuple(left), resumed, clock() - begin)
+    records = tuple(record_by_cell[cell.id] for cell in cells if cell.id in record_by_cell)
+    return BenchReport(records, tuple(unmeasured), resumed, clock() - begin)
 
 
 def measure_apart(cell: BenchCell, seconds: float) -> dict[str, object] | str:
@@ -159,15 +159,15 @@ def measure_apart(cell: BenchCell, seconds: float) -> dict[str, object] | str:
     with tempfile.TemporaryDirectory(prefix="lakefmt-bench-") as folder:
         command = [sys.executable, "-m", "lakefmt._core.bench.child", str(Path(folder) / "tables")]
         try:
-            done = subprocess.run(
+            process = subprocess.run(
                 command, input=json.dumps(cell.as_json()), capture_output=True, text=True, timeout=seconds, check=False
             )
         except subprocess.TimeoutExpired:
             return _OUT_OF_TIME
-    if done.returncode:
-        lines = done.stderr.strip().splitlines() or [f"ended with status {done.returncode}"]
+    if process.returncode:
+        lines = process.stderr.strip().splitlines() or [f"ended with status {process.returncode}"]
         return lines[-1][:500]
-    figures = json.loads(done.stdout)
+    figures = json.loads(process.stdout)
     return figures if isinstance(figures, dict) else "the process answered with something else than figures"
 
 
@@ -200,22 +200,22 @@ def load_records(path: Path) -> list[CellRecord]:
     newest: dict[str, CellRecord] = {}
     for number, line in enumerate(path.read_text("utf-8", errors="replace").splitlines(), 1):
         try:
-            given = json.loads(line)
+            document = json.loads(line)
         except (ValueError, RecursionError):
             continue  # the process ended while it wrote this line
-        record = _parsed_record(given, f"{path.name}, line {number}")
+        record = _parsed_record(document, f"{path.name}, line {number}")
         newest[record.cell.id] = record
     return list(newest.values())
 
 
-def _parsed_record(given: object, location: str) -> CellRecord:
-    if not isinstance(given, dict) or not isinstance(given.get("figures"), dict):
+def _parsed_record(document: object, location: str) -> CellRecord:
+    if not isinstance(document, dict) or not isinstance(document.get("figures"), dict):
         raise CorruptFile(f"{location} is not a result of the suite")
     try:
-        cell = BenchCell.from_json(given.get("cell"))
+        cell = BenchCell.from_json(document.get("cell"))
     except (InvalidInputError, TypeError) as error:
         raise CorruptFile(f"{location} is not a result of the suite: {error}") from None
-    return CellRecord(cell, given["figures"], str(given.get("error", "")), str(given.get("machine", "")))
+    return CellRecord(cell, document["figures"], str(document.get("error", "")), str(document.get("machine", "")))
 
 
 def machine_text() -> str:
@@ -224,8 +224,8 @@ def machine_text() -> str:
         lines = Path("/proc/cpuinfo").read_text("utf-8", errors="replace").splitlines()
     except OSError:
         lines = []
-    named = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
-    processor = named or platform.processor() or platform.machine()
+    model_name = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
+    processor = model_name or platform.processor() or platform.machine()
     return f"{processor}, {os.cpu_count()} cores, {platform.system()}, Python {platform.python_version()}"
 
 
@@ -240,10 +240,10 @@ def measured_seconds(record: CellRecord, clock: str = "clock") -> dict[str, floa
         return {}
     reads = [each[column] for each in figures["read_seconds"]]
     services = [each[column] for each in figures["service_seconds"]]
-    shown = {"write": median(writes), "read": sum(reads) / len(reads), "load": figures["load_seconds"][column]}
+    seconds = {"write": median(writes), "read": sum(reads) / len(reads), "load": figures["load_seconds"][column]}
     if services:
-        shown["service"] = sum(services) / len(writes)
-    return shown
+        seconds["service"] = sum(services) / len(writes)
+    return seconds
 
 
 def fit_curves(records: Iterable[CellRecord], machine: str, clock: str = "clock") -> CostCurves:

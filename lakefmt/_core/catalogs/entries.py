@@ -75,10 +75,10 @@ def table_entries(table_at: TableAt, options: SyncOptions) -> TableEntries:
     if options.extractor is Extractor.NONE:
         fields = ()
     schema = table_at.schema()
-    shown = with_meta_columns(schema) if options.meta_columns and config.populate_meta_fields else schema
+    catalog_schema = with_meta_columns(schema) if options.meta_columns and config.populate_meta_fields else schema
     location = options.location or table_at.client.store.url
     tables = tuple(
-        _entry(config, options, name, location, shown, _keys(spec, fields, schema, options), fields, view)
+        _entry(config, options, name, location, catalog_schema, _keys(spec, fields, schema, options), fields, view)
         for name, view in _views(config, options)
     )
     partitions = _partitions(table_at, spec, options, location) if fields else ()

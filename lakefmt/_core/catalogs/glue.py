@@ -102,8 +102,8 @@ class GlueCatalog:
     def add_partitions(self, table: CatalogTable, partitions: Sequence[CatalogPartition]) -> None:
         """Add partitions; skip those that exist."""
         inputs = [_partition_input(table, partition) for partition in partitions]
-        for some in request_batches(inputs, _CHANGED):
-            self._batch("batch_create_partition", table, "AlreadyExistsException", PartitionInputList=some)
+        for batch in request_batches(inputs, _CHANGED):
+            self._batch("batch_create_partition", table, "AlreadyExistsException", PartitionInputList=batch)
 
     def replace_partitions(self, table: CatalogTable, partitions: Sequence[CatalogPartition]) -> None:
         """Replace the entries of partitions."""
@@ -111,14 +111,14 @@ class GlueCatalog:
             {"PartitionValueList": [*partition.values], "PartitionInput": _partition_input(table, partition)}
             for partition in partitions
         ]
-        for some in request_batches(entries, _CHANGED):
-            self._batch("batch_update_partition", table, "", Entries=some)
+        for batch in request_batches(entries, _CHANGED):
+            self._batch("batch_update_partition", table, "", Entries=batch)
 
     def drop_partitions(self, table: CatalogTable, partitions: Sequence[CatalogPartition]) -> None:
         """Drop the entries of partitions; their files stay."""
         values = [{"Values": [*partition.values]} for partition in partitions]
-        for some in request_batches(values, _DROPPED):
-            self._batch("batch_delete_partition", table, "EntityNotFoundException", PartitionsToDelete=some)
+        for batch in request_batches(values, _DROPPED):
+            self._batch("batch_delete_partition", table, "EntityNotFoundException", PartitionsToDelete=batch)
 
     def close(self) -> None:
         """The client is shared, and ends with the process."""

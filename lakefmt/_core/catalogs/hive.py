@@ -72,10 +72,10 @@ class HiveCatalog:
     def list_tables(self, database: str | None = None) -> list[CatalogTable]:
         """Return the entries: the metastore lists their names, and each entry is a request."""
         databases = [database] if database is not None else self._names("get_all_databases", {})
-        found = [
+        tables = [
             self.load_table(each, name) for each in databases for name in self._names("get_all_tables", {1: text(each)})
         ]
-        return [table for table in found if table is not None]
+        return [table for table in tables if table is not None]
 
     def list_partitions(self, table: CatalogTable) -> list[CatalogPartition]:
         """Return the partitions: the metastore lists their names, and sends the entries in batches."""
@@ -129,7 +129,7 @@ class HiveCatalog:
             exception_name = _EXCEPTIONS[method].get(number, "an unknown exception")
             if missing and exception_name == missing:
                 return None
-            reason = _text(value, 1) if isinstance(value, dict) else ""
+            reason = _string_field(value, 1) if isinstance(value, dict) else ""
             raise StorageError(f"{self.what} failed in {method}: {exception_name}: {reason[:500]}")
         result = answer.get(0, (0, {}))[1]
         return result if isinstance(result, dict) else {}
@@ -138,7 +138,7 @@ class HiveCatalog:
         """Return the value that a call answers with, whatever its type."""
         answer = self._connection.call(method, request)
         if 0 not in answer:
-            reason = next((_text(value, 1) for _, value in answer.values() if isinstance(value, dict)), "")
+            reason = next((_string_field(value, 1) for _, value in answer.values() if isinstance(value, dict)), "")
             raise StorageError(f"{self.what} failed in {method}: {reason[:500]}")
         return answer[0][1]
 
@@ -185,7 +185,7 @@ def _fields(record: Struct, number: int) -> Struct:
     return value
 
 
-def _text(record: Struct, number: int) -> str:
+def _string_field(record: Struct, number: int) -> str:
     value = record.get(number, (0, ""))[1]
     return value if isinstance(value, str) else ""
 
@@ -202,24 +202,26 @@ def _items(value: Any) -> list[Struct]:
 
 def _columns_of(record: Struct, number: int) -> tuple[CatalogColumn, ...]:
     items = _items(record.get(number, (0, None))[1])
-    return tuple(CatalogColumn(_text(item, 1), _text(item, 2), _text(item, 3)) for item in items)
+    return tuple(
+        CatalogColumn(_string_field(item, 1), _string_field(item, 2), _string_field(item, 3)) for item in items
+    )
 
 
 def _table_of(record: Struct) -> CatalogTable:
     storage = record.get(7, (0, {}))[1]
     decoder = storage.get(7, (0, {}))[1]
     return CatalogTable(
-        database=_text(record, 2),
-        name=_text(record, 1),
-        location=_text(storage, 2),
+        database=_string_field(record, 2),
+        name=_string_field(record, 1),
+        location=_string_field(storage, 2),
         columns=_columns_of(storage, 1),
         partition_keys=_columns_of(record, 8),
-        input_format=_text(storage, 3),
-        output_format=_text(storage, 4),
-        serde=_text(decoder, 2),
+        input_format=_string_field(storage, 3),
+        output_format=_string_field(storage, 4),
+        serde=_string_field(decoder, 2),
         serde_properties=_texts_by_text(decoder, 3),
         properties=_texts_by_text(record, 9),
-        is_external=_text(record, 12) == _EXTERNAL,
+        is_external=_string_field(record, 12) == _EXTERNAL,
         record=record,
     )
 
@@ -264,7 +266,11 @@ def _partition_of(record: Struct) -> CatalogPartition:
     storage = record.get(6, (0, {}))[1]
     _, values = record.get(1, (0, (0, [])))[1]
     return CatalogPartition(
-        tuple(str(value) for value in values), _text(storage, 2), _columns_of(storage, 1), _text(storage, 3), record
+        tuple(str(value) for value in values),
+        _string_field(storage, 2),
+        _columns_of(storage, 1),
+        _string_field(storage, 3),
+        record,
     )
 
 

@@ -152,11 +152,11 @@ def _extractor(class_name: str | None) -> Extractor | None:
     if not class_name:
         return None
     end = class_name.rpartition(".")[2]
-    found = next((each for each in Extractor if each.value == end), None)
-    if found is None:
+    extractor = next((each for each in Extractor if each.value == end), None)
+    if extractor is None:
         known = ", ".join(each.value for each in Extractor)
         raise UnsupportedFeature(f"{_HIVE}partition_extractor_class={class_name[:200]} is not supported: {known} are")
-    return found
+    return extractor
 
 
 def _pairs(settings: Settings, key: str) -> dict[str, str]:

@@ -59,11 +59,11 @@ class EntryChange:
         return self != EntryChange(self.name)
 
     def __str__(self) -> str:
-        said = [word for word in ("created", "columns", "properties") if getattr(self, word)]
+        words = [word for word in ("created", "columns", "properties") if getattr(self, word)]
         counts = {"+": self.partitions_added, "~": self.partitions_changed, "-": self.partitions_dropped}
-        shown = " ".join(f"{sign}{count:,}" for sign, count in counts.items() if count)
-        said += [f"partitions {shown}"] if shown else []
-        return f"{self.name}: {', '.join(said) or 'as before'}"
+        counted = " ".join(f"{sign}{count:,}" for sign, count in counts.items() if count)
+        words += [f"partitions {counted}"] if counted else []
+        return f"{self.name}: {', '.join(words) or 'as before'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,10 +223,10 @@ def same_place(first: str, second: str) -> bool:
         >>> same_place("s3a://box/trips/", "s3://box/trips"), same_place("file:/a/b", "/a/b"), same_place("/a", "/b")
         (True, True, False)
     """
-    return _place(first) == _place(second)
+    return _parse_location(first) == _parse_location(second)
 
 
-def _place(location: str) -> tuple[str, str, str]:
+def _parse_location(location: str) -> tuple[str, str, str]:
     scheme, colon, rest = location.partition(":")
     if not colon or "/" in scheme or scheme == "file":
         return "file", "", f"/{(rest if colon and '/' not in scheme else location).lstrip('/')}".rstrip("/")
@@ -300,14 +300,14 @@ def _sync_partitions(
         if (there := stored.get(partition.values)) is not None and _differs(table, there, partition)
     ]
     # A partition that lies elsewhere was added by somebody else.
-    gone = [each for values, each in stored.items() if values not in present and _lies_in(table, each)]
-    for some in request_batches(added, batch):
-        catalog.add_partitions(table, some)
-    for some in request_batches(moved, batch):
-        catalog.replace_partitions(table, some)
-    for some in request_batches(gone, batch):
-        catalog.drop_partitions(table, some)
-    return replace(change, partitions_added=len(added), partitions_changed=len(moved), partitions_dropped=len(gone))
+    dropped = [each for values, each in stored.items() if values not in present and _lies_in(table, each)]
+    for request_batch in request_batches(added, batch):
+        catalog.add_partitions(table, request_batch)
+    for request_batch in request_batches(moved, batch):
+        catalog.replace_partitions(table, request_batch)
+    for request_batch in request_batches(dropped, batch):
+        catalog.drop_partitions(table, request_batch)
+    return replace(change, partitions_added=len(added), partitions_changed=len(moved), partitions_dropped=len(dropped))
 
 
 def _differs(table: CatalogTable, stored: CatalogPartition, partition: CatalogPartition) -> bool:
@@ -319,5 +319,5 @@ def _differs(table: CatalogTable, stored: CatalogPartition, partition: CatalogPa
 
 
 def _lies_in(table: CatalogTable, partition: CatalogPartition) -> bool:
-    table_location, inside = _place(table.location), _place(partition.location)
+    table_location, inside = _parse_location(table.location), _parse_location(partition.location)
     return inside[:2] == table_location[:2] and inside[2].startswith(f"{table_location[2]}/")

@@ -86,10 +86,10 @@ class RowKind(enum.Enum):
             return value
         if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 3:
             return cls(value)
-        kind = _KINDS_BY_TEXT.get(value.strip().upper()) if isinstance(value, str) else None
-        if kind is None:
+        row_kind = _KINDS_BY_TEXT.get(value.strip().upper()) if isinstance(value, str) else None
+        if row_kind is None:
             raise InvalidInputError(f"{shown(value)} is no kind of a row: give one of {', '.join(cls.__members__)}")
-        return kind
+        return row_kind
 
 
 _SHORT_FORMS: Final = ("+I", "-U", "+U", "-D")
@@ -338,7 +338,7 @@ class SourceReader(Protocol):
 
     @property
     def identity(self) -> str:
-        """What tells this source from others of its type, without a secret, such as ``mariadb://db.example:3306``."""
+        """An identity of this source among those of its type, without a secret, such as ``mariadb://db.example:3306``."""
 
     def preflight(self) -> Sequence[SourceFinding]:
         """Return what the server and the tables lack."""
@@ -376,4 +376,4 @@ class LeavesTablesOut(Protocol):
     """A source that can be read without some of its tables."""
 
     def leave_out(self, names: Sequence[SourceName]) -> None:
-        """Leave tables out, as if they were not asked for; it is called before :meth:`SourceReader.tables`."""
+        """Exclude tables from the source; call it before :meth:`SourceReader.tables`."""

@@ -146,7 +146,7 @@ class Follower:
         on_commit: Callable[[CdcProgress], None] | None = None,
     ) -> None:
         self._open_source, self._base_path, self._options = open_source, base_path, options
-        self._tables = {name: table_settings(given, name) for name, given in tables.items()}
+        self._tables = {name: table_settings(settings, name) for name, settings in tables.items()}
         self._storage_options, self._time = storage_options, time_source or SystemTimeSource()
         self._clock = SystemClock()
         self._on_commit = on_commit
@@ -296,11 +296,11 @@ class Follower:
         if not isinstance(source, LeavesTablesOut):
             raise error
         source.leave_out(list(self._refused))
-        others = [table.name for table in source.tables()]
-        if not others:
+        readable_tables = [table.name for table in source.tables()]
+        if not readable_tables:
             raise error
         for name, refusal in self._refused.items():
-            _log.error("%s stops, %d others go on: %s", name, len(others), refusal)
+            _log.error("%s stops, %d others go on: %s", name, len(readable_tables), refusal)
             self._sink(name).stop()
             self._stopped[name] = refusal
 
@@ -330,10 +330,10 @@ class Follower:
         return sink
 
     def _settings_of(self, name: SourceName) -> TableSettings:
-        """Return what is said of a table: under its name, or under the first pattern that matches it."""
-        given = self._tables.get(str(name))
-        if given is not None:
-            return given
+        """Return the settings of a table: those of its name, or those of the first pattern that matches it."""
+        settings = self._tables.get(str(name))
+        if settings is not None:
+            return settings
         return next((each for pattern, each in self._tables.items() if matches_pattern(name, pattern)), TableSettings())
 
     def _path(self, name: SourceName, settings: TableSettings) -> str:
@@ -364,7 +364,7 @@ class Follower:
     # --- events ----------------------------------------------------------------------------------------------------------
 
     def _carry(self, source: SourceReader, events: Any) -> None:
-        """Carry events to the tables until there are no more, or the follower is to stop, and commit the rest."""
+        """Apply events to the tables until the source ends or the follower must stop, and commit the rest."""
         last_commit = last_idle = self._time.monotonic()
         took = 0.0
         border: Border | None = None
@@ -428,11 +428,11 @@ class Follower:
                     raise
                 error = SourceChanged(str(caught))
             is_to_end = self._options.on_table_error == "fail" or isinstance(error, ChangeEndsFollower)
-            others = self._sinks.keys() - self._stopped.keys() - self._ended - {sink.name}
+            active_tables = self._sinks.keys() - self._stopped.keys() - self._ended - {sink.name}
             # A log of changes goes on where it is or not at all: rows that are read anew would be in it twice.
-            if is_to_end or self._options.logs or not others:
+            if is_to_end or self._options.logs or not active_tables:
                 raise error from caught
-            _log.error("%s stops, %d others go on: %s", sink.name, len(others), error)
+            _log.error("%s stops, %d others go on: %s", sink.name, len(active_tables), error)
             sink.stop()
             self._stopped[sink.name] = error
 
@@ -466,7 +466,7 @@ class Follower:
             border: the border that was passed last.
             idle: tables without changes commit the position, too.
         """
-        begun = self._time.monotonic()
+        start = self._time.monotonic()
         committed = False
         for name, sink in self._sinks.items():
             if not sink.is_open or name in self._ended:
@@ -480,7 +480,7 @@ class Follower:
         for sink in self._sinks.values() if idle else ():
             if sink.is_open:
                 sink.remove_marked()
-        self._commit_seconds += self._time.monotonic() - begun
+        self._commit_seconds += self._time.monotonic() - start
         if committed:
             positions = {name: sink.position for name, sink in self._sinks.items() if sink.position is not None}
             # Whose rows are read anew needs no log.
@@ -503,7 +503,7 @@ class Follower:
     def _table_progress(self, sink: TableSink) -> TableProgress:
         """Return the progress of a table: of its sink, and of those before a lost connection."""
         kinds = {kind.name: int(sink.rows_of_kinds[kind.value]) for kind in RowKind}
-        own = TableProgress(
+        progress = TableProgress(
             sink.path,
             sink.rows,
             kinds,
@@ -515,16 +515,16 @@ class Follower:
         )
         before = self._done.get(sink.name)
         if before is None:
-            return own
+            return progress
         return TableProgress(
-            own.path,
-            before.rows + own.rows,
+            progress.path,
+            before.rows + progress.rows,
             {name: before.kinds[name] + count for name, count in kinds.items()},
-            before.rejected_rows + own.rejected_rows,
-            before.commits + own.commits,
-            before.schema_changes + own.schema_changes,
-            own.position,
-            own.error,
+            before.rejected_rows + progress.rejected_rows,
+            before.commits + progress.commits,
+            before.schema_changes + progress.schema_changes,
+            progress.position,
+            progress.error,
         )
 
 

@@ -51,8 +51,8 @@ def source_opener(
     from lakefmt._core.cdc.postgres.source import PostgresSource
 
     # Two followers of one slot would take changes from each other; a slot has one database, and its name is the server's.
-    own = slot_name_of(f"{follower} {unquote(parts.path.strip('/'))}")
-    slot = {} if "slot" in dict(parse_qsl(parts.query)) else {"slot": own}
+    default_slot = slot_name_of(f"{follower} {unquote(parts.path.strip('/'))}")
+    slot = {} if "slot" in dict(parse_qsl(parts.query)) else {"slot": default_slot}
     return lambda: PostgresSource.from_url(url, password=secret, tables=patterns, **slot)
 
 
@@ -74,8 +74,8 @@ def whole_names(source: object, tables: Mapping[str, object]) -> dict[str, objec
     schema = unquote(parts.path.strip("/")) if is_mysql else "public"
     # Of PostgreSQL, "*" is all schemas of the database.
     return {
-        name if name.removeprefix("!") == "*" and not is_mysql else whole_pattern(name, schema): given
-        for name, given in tables.items()
+        name if name.removeprefix("!") == "*" and not is_mysql else whole_pattern(name, schema): settings
+        for name, settings in tables.items()
     }
 
 
@@ -91,7 +91,7 @@ def slot_name_of(follower: str) -> str:
 
 def follower_text(name: str, base_path: str | None, tables: Mapping[str, object]) -> str:
     """Return the identity of a follower: its name, and the path of its tables, or of the first one."""
-    paths = [base_path, *(table_settings(given, table).path for table, given in tables.items())]
+    paths = [base_path, *(table_settings(settings, table).path for table, settings in tables.items())]
     first = next((location_text(path) for path in paths if path is not None), "")
-    own = first if "://" in first or not first else os.path.abspath(first)  # noqa: PTH100  (a text, also of a bytes path)
-    return f"{name} {own.rstrip('/')}"
+    root = first if "://" in first or not first else os.path.abspath(first)  # noqa: PTH100  (a text, also of a bytes path)
+    return f"{name} {root.rstrip('/')}"

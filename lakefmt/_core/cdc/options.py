@@ -243,7 +243,7 @@ class TableSettings:
     rename: Mapping[str, str] = field(default_factory=dict)
 
 
-def table_settings(given: object, table: str) -> TableSettings:
+def table_settings(value: object, table: str) -> TableSettings:
     """Return what a caller says of a table: a path, or a mapping with the fields of :class:`TableSettings`.
 
     Raises:
@@ -253,14 +253,14 @@ def table_settings(given: object, table: str) -> TableSettings:
         >>> table_settings({"path": "/lake/orders", "record_key": "id"}, "shop.orders").record_key
         ('id',)
     """
-    if given is None or isinstance(given, TableSettings):
-        return given or TableSettings()
-    if not isinstance(given, Mapping):
-        return TableSettings(path=str(given))
+    if value is None or isinstance(value, TableSettings):
+        return value or TableSettings()
+    if not isinstance(value, Mapping):
+        return TableSettings(path=str(value))
     known = {each.name for each in fields(TableSettings)}
-    if unknown := sorted(set(given) - known):
+    if unknown := sorted(set(value) - known):
         raise InvalidInputError(f"table {shown(table)}: unknown {shown(unknown[0])}: give {', '.join(sorted(known))}")
-    values: dict[str, Any] = dict(given)
+    values: dict[str, Any] = dict(value)
     for name in ("record_key", "partition_by"):
         if isinstance(values.get(name), str) and name == "record_key":
             values[name] = (values[name],)
@@ -302,11 +302,11 @@ _WITHOUT_EFFECT: Final = {
 }
 
 
-def connector_options(given: Mapping[str, str]) -> tuple[CdcOptions, tuple[str, ...]]:
+def connector_options(guide_options: Mapping[str, str]) -> tuple[CdcOptions, tuple[str, ...]]:
     """Return the options of a follower from those of the connector guide, and what had no effect, a sentence each.
 
     Args:
-        given: the guide's option names → their texts.
+        guide_options: the guide's option names → their texts.
 
     Raises:
         UnknownSetting: an option is not of the guide, or its text has no meaning.
@@ -318,7 +318,7 @@ def connector_options(given: Mapping[str, str]) -> tuple[CdcOptions, tuple[str, 
     """
     values: dict[str, Any] = {}
     notes = []
-    for name, value in given.items():
+    for name, value in guide_options.items():
         if name == "connector":
             values["mode"] = _parsed(name, value, _CONNECTORS.__getitem__)
         elif name == "mapping.operation.type.to":
@@ -378,7 +378,7 @@ def _parser(usual: object, name: str) -> Any:
 
 
 def _error_handler(name: str, value: str) -> dict[str, object]:
-    """Return the options of an error handler, which is told by the end of its class name."""
+    """Return the options of an error handler, given its class name; the last part of the name decides."""
     if value.endswith("TerminateErrorTypeHandler") or value == "terminate":
         return {"error_handler": "terminate"}
     if value.endswith("DefaultErrorTypeHandler") or value == "tolerate":

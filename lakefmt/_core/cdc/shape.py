@@ -112,12 +112,12 @@ def first_schema(table: SourceTable, settings: TableSettings, options: CdcOption
     fields = [
         pa.field(targets[each.name], each.type, nullable=targets[each.name] not in keys) for each in table.columns
     ]
-    own = _own_columns(options)
-    if taken := sorted(set(own) & set(targets.values())):
+    metadata_columns = _own_columns(options)
+    if conflicts := sorted(set(metadata_columns) & set(targets.values())):
         raise InvalidInputError(
-            f"{table.name} has a column {taken[0]!r} itself: give the option another name, or rename it"
+            f"{table.name} has a column {conflicts[0]!r} itself: give the option another name, or rename it"
         )
-    return pa.schema([*fields, *(pa.field(name, column_type) for name, column_type in own.items())]), keys
+    return pa.schema([*fields, *(pa.field(name, column_type) for name, column_type in metadata_columns.items())]), keys
 
 
 def _own_columns(options: CdcOptions) -> dict[str, pa.DataType]:
@@ -192,24 +192,24 @@ def plan_shape(
         targets[source_name] = f"{name}{_NEW_COLUMN_SUFFIX}"
         if targets[source_name] not in stored.names:
             added[targets[source_name]] = pa.string()
-    gone = _gone_columns(stored, source_schema, targets, table, options)
-    dropped, left = (gone, ()) if options.on_column_dropped == "drop" else ((), gone)
+    missing = _columns_missing_in_source(stored, source_schema, targets, table, options)
+    dropped, retained = (missing, ()) if options.on_column_dropped == "drop" else ((), missing)
     types = {name: stored.field(name).type for name in stored.names} | added | widened
-    return ShapeChange(added, widened, dropped, left, ColumnMap(targets, types))
+    return ShapeChange(added, widened, dropped, retained, ColumnMap(targets, types))
 
 
-def _gone_columns(
+def _columns_missing_in_source(
     stored: pa.Schema, source_schema: pa.Schema, targets: Mapping[str, str], table: SourceTable, options: CdcOptions
 ) -> tuple[str, ...]:
     """Return the columns that the source dropped."""
-    gone = tuple(
+    missing = tuple(
         name
         for name in stored.names
         if name not in source_schema.names and name not in targets.values() and not name.endswith(_NEW_COLUMN_SUFFIX)
     )
-    if gone and options.on_column_dropped == "fail":
-        raise ChangeEndsFollower(f"{table.name}: the column {gone[0]!r} was dropped")
-    return gone
+    if missing and options.on_column_dropped == "fail":
+        raise ChangeEndsFollower(f"{table.name}: the column {missing[0]!r} was dropped")
+    return missing
 
 
 def _common_type(stored: pa.DataType, new: pa.DataType) -> pa.DataType | None:

@@ -235,8 +235,8 @@ class TableSink:
             self._make_or_alter(changed)
 
     def _make_or_alter(self, changed: TableChanged) -> None:
-        made = self._table is None
-        if made:
+        is_new = self._table is None
+        if is_new:
             self._make_table(changed.table)
         table = self.table
         self._follow_names(changed)
@@ -244,7 +244,7 @@ class TableSink:
         keys = () if spec.auto_keys else tuple(spec.record_key_fields)
         shape = plan_shape(table.schema, keys, changed.table, self._settings, self._options)
         self._look_for_old_names(shape.columns.targets.values())
-        filled = {} if made or self._options.logs else self._values_of_older_rows(changed, shape.added)
+        filled = {} if is_new or self._options.logs else self._values_of_older_rows(changed, shape.added)
         keys_of_transaction = self._keys_of_transaction() if filled else None
         for name, column_type in shape.added.items():
             comment = _NOT_FILLED if name in filled else None
@@ -262,8 +262,10 @@ class TableSink:
             self._altered(f"column {name!r} was dropped", partial(table.alter.drop_column, name))
         for name in () if self._options.logs else shape.left:
             if name in self._older_columns(table) and _LEFT not in (comment := _comment(table.schema, name)):
-                said = f"{comment}; {_LEFT}" if comment else _LEFT
-                self._altered(f"column {name!r} was dropped", partial(table.alter.update_column, name, comment=said))
+                new_comment = f"{comment}; {_LEFT}" if comment else _LEFT
+                self._altered(
+                    f"column {name!r} was dropped", partial(table.alter.update_column, name, comment=new_comment)
+                )
         self._columns = shape.columns
         self.stream.refresh_schema()
         if keys_of_transaction is not None:
@@ -336,11 +338,11 @@ class TableSink:
     def _values_of_older_rows(self, changed: TableChanged, added: Mapping[str, pa.DataType]) -> dict[str, pa.Scalar]:
         """Return the values of new columns in rows that are there: of those added now, and of those that a dead process has added."""
         rename = self._settings.rename
-        named = {rename.get(name, name): value for name, value in changed.filled.items()}
+        value_by_column = {rename.get(name, name): value for name, value in changed.filled.items()}
         schema = self.table.schema
         commented = {name for name in schema.names if _comment(schema, name) == _NOT_FILLED}
         waiting = commented - set(self._filled)
-        return {name: value for name, value in named.items() if name in added or name in waiting}
+        return {name: value for name, value in value_by_column.items() if name in added or name in waiting}
 
     def _follow_names(self, changed: TableChanged) -> None:
         """Rename columns that the source says were renamed.
@@ -357,9 +359,9 @@ class TableSink:
         names = set(table.schema.names)
         pairs = {rename.get(old, old): rename.get(new, new) for old, new in changed.renamed.items()}
         had = () if changed.before is None else {rename.get(name, name) for name in changed.before.columns.names}
-        taken = sorted(new for old, new in pairs.items() if new in had and new not in pairs and old != new)
-        if taken and not self._options.logs:
-            raise RowsComeAgain(f"{self.name}: {taken[0]!r} is the name of a column that was dropped")
+        conflicts = sorted(new for old, new in pairs.items() if new in had and new not in pairs and old != new)
+        if conflicts and not self._options.logs:
+            raise RowsComeAgain(f"{self.name}: {conflicts[0]!r} is the name of a column that was dropped")
         # Those that have their new name already, where the change comes again, are left over.
         waiting = {old: new for old, new in pairs.items() if old in names and old != new}
         while free := [old for old, new in waiting.items() if new not in names]:
@@ -384,7 +386,7 @@ class TableSink:
 
     @contextmanager
     def _naming_the_table(self) -> Iterator[None]:
-        """Say of a name of a column that cannot be stored whose it is, and what mends it."""
+        """Add the table and the remedy to the error of a column name that cannot be stored."""
         try:
             yield
         except SchemaMismatch as error:
@@ -495,19 +497,21 @@ class TableSink:
         lacks = np.zeros(len(after), bool)
         completed = rows.take(pa.array(after))
         for (name, end), key in zip(ends.items(), stored, strict=True):
-            found = pc.coalesce(pc.index_in(key, image_keys), pc.index_in(keys.take(pa.array(after)), image_keys))
+            image_indices = pc.coalesce(
+                pc.index_in(key, image_keys), pc.index_in(keys.take(pa.array(after)), image_keys)
+            )
             in_changes = is_sent(name)[end] & ~is_gone[end]
-            lacks |= ~in_changes & found.is_null().to_numpy(zero_copy_only=False)
-            values = images.column(name).take(found).cast(rows.schema.field(name).type)
+            lacks |= ~in_changes & image_indices.is_null().to_numpy(zero_copy_only=False)
+            values = images.column(name).take(image_indices).cast(rows.schema.field(name).type)
             values = pc.if_else(pa.array(in_changes), rows.column(name).take(pa.array(end)), values)
             completed = completed.set_column(rows.schema.get_field_index(name), rows.schema.field(name), values)
         # Of a transaction that comes again after a TRUNCATE in it, earlier rows may be gone; they go once more.
         for number in [] if self._comes_again else np.flatnonzero(lacks):
             error = KeyNotFound(f"{self.name}: a row lacks columns, and there is no stored row that has them")
             self._reject(completed.slice(int(number), 1), error)
-        order, stays, whole = np.arange(count), np.ones(count, bool), np.zeros(count, bool)
-        order[after], stays[after[lacks]], whole[after] = count + np.arange(len(after)), False, True
-        sent = pc.if_else(pa.array(whole), pa.scalar(None, pa.string()), changes.sent)
+        order, stays, is_completed = np.arange(count), np.ones(count, bool), np.zeros(count, bool)
+        order[after], stays[after[lacks]], is_completed[after] = count + np.arange(len(after)), False, True
+        sent = pc.if_else(pa.array(is_completed), pa.scalar(None, pa.string()), changes.sent)
         chosen = _chosen(replace(changes, sent=sent), np.flatnonzero(stays))
         return replace(chosen, rows=pa.concat_tables([rows, completed]).take(pa.array(order[stays]))), moved[stays]
 
@@ -540,16 +544,18 @@ class TableSink:
             moved: the rows before updates that have another key or partition.
         """
         rows, names = changes.rows, self._partition_columns()
-        gone = (kinds == RowKind.DELETE.value) | moved
+        deletes = (kinds == RowKind.DELETE.value) | moved
         unknown = np.zeros(len(kinds), bool)
         for name in names:
             unknown |= rows.column(name).is_null().to_numpy()
-        if not (gone & unknown).any():
+        if not (deletes & unknown).any():
             return changes, moved
         client = self.table.client
         keys = one_array(build_record_keys(stored_key_spec(client.at(client.load())), rows))
-        images, image_keys = self._images(keys.filter(pa.array(gone & unknown)))
-        rows, is_there = placed_rows(rows, keys, gone, gone & unknown, images.select(names), one_array(image_keys))
+        images, image_keys = self._images(keys.filter(pa.array(deletes & unknown)))
+        rows, is_there = placed_rows(
+            rows, keys, deletes, deletes & unknown, images.select(names), one_array(image_keys)
+        )
         moved &= is_there
         stays = is_there | (kinds != RowKind.DELETE.value)
         return _chosen(replace(changes, rows=rows), np.flatnonzero(stays)), moved[stays]
@@ -592,8 +598,8 @@ class TableSink:
         if not deletes.any():
             return rows, operators
         encoded_columns = json.dumps([*self.stream.key_columns, name], separators=(",", ":"))
-        others = rows.column(COLUMNS) if COLUMNS in rows.column_names else pa.nulls(rows.num_rows, pa.string())
-        columns = pc.if_else(mask, pa.scalar(encoded_columns), others)
+        sent_columns = rows.column(COLUMNS) if COLUMNS in rows.column_names else pa.nulls(rows.num_rows, pa.string())
+        columns = pc.if_else(mask, pa.scalar(encoded_columns), sent_columns)
         rows = rows.drop_columns([COLUMNS]) if COLUMNS in rows.column_names else rows
         return rows.append_column(COLUMNS, columns), np.where(deletes, "UPDATE_IGNORE", operators)
 
@@ -629,12 +635,12 @@ class TableSink:
         spec, across = stored_key_spec(table_at), key_scope(table_at, {}).across
         identities, keys, _ = row_identities(spec, rows, across=across)
         images, _ = self._images(keys)
-        found = codes_in(identities, row_identities(spec, images, across=across)[0])
+        image_codes = codes_in(identities, row_identities(spec, images, across=across)[0])
         is_whole = pc.equal(rows.column(_OPERATOR), "UPSERT").to_numpy()
-        there = np.flatnonzero((found >= 0) & is_whole)
-        wins = incoming_wins(ordering_columns(rows, order, there), ordering_columns(images, order, found[there]))
+        there = np.flatnonzero((image_codes >= 0) & is_whole)
+        wins = incoming_wins(ordering_columns(rows, order, there), ordering_columns(images, order, image_codes[there]))
         row_numbers = np.arange(rows.num_rows)
-        row_numbers[there[~wins]] = rows.num_rows + found[there[~wins]]
+        row_numbers[there[~wins]] = rows.num_rows + image_codes[there[~wins]]
         for number, name in enumerate(rows.column_names):
             if name in images.column_names and name != self._options.deleted_at_column:
                 both = pa.chunked_array(
@@ -674,8 +680,8 @@ class TableSink:
             return
         column = _OPERATOR if _OPERATOR in rows.column_names else None
         try:
-            given = self._kept_if_late(rows) if column is not None and self._since is not None else rows
-            self.stream.write_arrow(given, operator_column=column)
+            batch = self._kept_if_late(rows) if column is not None and self._since is not None else rows
+            self.stream.write_arrow(batch, operator_column=column)
         except InvalidInputError as error:
             if self._options.error_handler == "terminate":
                 raise
@@ -758,12 +764,12 @@ class TableSink:
         seconds = max(0.0, self._table.client.clock.now().timestamp() - options.deleted_retention)
         until = pa.scalar(int(seconds * 1e6), pa.timestamp("us", "UTC"))
         try:
-            gone = self._table.delete(pc.field(options.deleted_at_column) <= until)
+            deletion = self._table.delete(pc.field(options.deleted_at_column) <= until)
         except ConflictError as error:
             _log.warning("%s: rows that are deleted for long stay for now: %s", self.path, error)
             return
-        if gone.num_deletes:
-            _log.info("%s: %d rows are gone that were marked deleted", self.path, gone.num_deletes)
+        if deletion.num_deletes:
+            _log.info("%s: %d rows are gone that were marked deleted", self.path, deletion.num_deletes)
 
     def truncate(self, what: str = "was truncated") -> None:
         """Remove all rows, or do what the options say.
@@ -806,12 +812,14 @@ class TableSink:
             return
         since, options = self._since, self._options
         self.stream.commit()
-        gone = f"{COMMIT_TIME} <= '{since}'"
+        is_outdated = f"{COMMIT_TIME} <= '{since}'"
         if options.marks_deletes:
             now = self.table.client.clock.now()
-            self.table.update(f"{gone} and {options.deleted_at_column} is null", {options.deleted_at_column: now})
+            self.table.update(
+                f"{is_outdated} and {options.deleted_at_column} is null", {options.deleted_at_column: now}
+            )
         else:
-            self.table.delete(gone)
+            self.table.delete(is_outdated)
         self._since = None
         self.mark(self._marked)
         self.is_dirty = True

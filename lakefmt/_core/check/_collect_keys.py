@@ -230,7 +230,7 @@ def find_duplicates(
     rows = pa.concat_tables(
         [_copies(number, hashes[number][0], rows_of_file, read) for number, rows_of_file in suspects]
     )
-    rows = _repeated(_shown(_repeated(rows), [file for file, _ in hashes], shown_keys))
+    rows = _repeated(_without_deleted_rows(_repeated(rows), [file for file, _ in hashes], shown_keys))
     if not rows.num_rows:
         return []
     # In the order of writing: the later of equal rows wins.
@@ -272,7 +272,7 @@ def _repeated(rows: pa.Table) -> pa.Table:
     return rows.filter(pa.array(np.bincount(codes)[codes] > 1))
 
 
-def _shown(
+def _without_deleted_rows(
     rows: pa.Table, files: Sequence[BaseFile], shown_keys: Callable[[BaseFile], pa.ChunkedArray | None]
 ) -> pa.Table:
     """Return the rows without those that a log of their file's slice deletes."""

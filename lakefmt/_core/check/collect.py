@@ -132,16 +132,16 @@ _INSERT_OPERATIONS = frozenset(
 def look_at_properties(store: ObjectStore) -> PropertiesFacts:
     """Return the state of the table properties and their backup."""
     original, backup = _judged_properties(store, PROPERTIES), _judged_properties(store, BACKUP)
-    left = None if backup.is_absent else backup.problem
+    backup_problem = None if backup.is_absent else backup.problem
     if not original.problem:
         # Without a checksum the file may be truncated: a backup with one is better.
-        better = left == "" and CHECKSUM_KEY not in original.values and CHECKSUM_KEY in backup.values
+        better = backup_problem == "" and CHECKSUM_KEY not in original.values and CHECKSUM_KEY in backup.values
         problem = "it has no checksum, and its backup has one" if better else ""
-        return PropertiesFacts(problem, False, left, backup.values if better else original.values)
-    if left == "":
-        return PropertiesFacts(original.problem, False, left, backup.values)
+        return PropertiesFacts(problem, False, backup_problem, backup.values if better else original.values)
+    if backup_problem == "":
+        return PropertiesFacts(original.problem, False, backup_problem, backup.values)
     return PropertiesFacts(
-        original.problem, original.checksum_only, left, original.values if original.checksum_only else None
+        original.problem, original.checksum_only, backup_problem, original.values if original.checksum_only else None
     )
 
 
@@ -180,8 +180,8 @@ def _look_at_notes(store: ObjectStore) -> NotesFacts:
         return NotesFacts()
     except CorruptFile as error:
         return NotesFacts(str(error))
-    named = _INDEX_IN_NOTES.search(data)
-    stored_index = named[1].decode() if named and named[1].decode() in TABLE_INDEX_NAMES else None
+    index_match = _INDEX_IN_NOTES.search(data)
+    stored_index = index_match[1].decode() if index_match and index_match[1].decode() in TABLE_INDEX_NAMES else None
     try:
         notes = json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -280,7 +280,9 @@ def _read_commits(table_at: TableAt) -> tuple[dict[InstantTime, CommitMetadata],
 class _PartitionFiles:
     """The objects of a table's partitions, from one listing."""
 
-    def __init__(self, config: TableConfig, objects: Sequence[ObjectInfo], named: set[PartitionPath]) -> None:
+    def __init__(
+        self, config: TableConfig, objects: Sequence[ObjectInfo], partitions_of_commits: set[PartitionPath]
+    ) -> None:
         inside: dict[str, list[ObjectInfo]] = {}
         foreign = tuple(item.name.removesuffix(PROPERTIES) for item in objects if item.name.endswith(f"/{PROPERTIES}"))
         for item in objects:
@@ -289,7 +291,7 @@ class _PartitionFiles:
         levels = partition_levels(key_spec_from_properties(config.properties))
         marked = {path for path, items in inside.items() if _has_metadata(items)}
         partitions = {p for p in marked if levels is None or _partition_depth(p) == levels} | (
-            set(named) & inside.keys()
+            set(partitions_of_commits) & inside.keys()
         )
         self.bases: list[BaseFile] = []
         self._marked = marked
@@ -362,10 +364,10 @@ def _planned_clusterings(table_at: TableAt) -> frozenset[InstantTime]:
 
 def _cleaned_paths(table_at: TableAt, clean: Instant) -> list[str]:
     try:
-        named = cleaned_files(record_of_clean(table_at, clean))
+        file_lists = cleaned_files(record_of_clean(table_at, clean))
     except SnapshotExpired:
         return []
-    return [file.path for files in named for file in files]
+    return [file.path for files in file_lists for file in files]
 
 
 # --------------------------------------------------------------------------------------------------------- signs of life
@@ -529,9 +531,9 @@ class _KeyCheck:
             keys=not spec.auto_keys,
             paths=not config.drop_partition_columns and not may_stay,
         )
-        named = [*spec.record_key_fields, *(f.name for f in spec.partition_fields)] if self._rules.spec else []
+        key_fields = [*spec.record_key_fields, *(f.name for f in spec.partition_fields)] if self._rules.spec else []
         self._schema = with_meta_columns(schema)
-        self._key_columns = self._columns(named)
+        self._key_columns = self._columns(key_fields)
         self._row_columns = self._columns(config.ordering_fields, (RECORD_KEY, COMMIT_TIME, COMMIT_SEQNO))
         self._is_global = self._global(notes)
         # Otherwise hidden file groups are unknown.
@@ -565,26 +567,26 @@ class _KeyCheck:
         keys: dict[str, KeyFacts] = {}
         problems: dict[str, str] = {}
         unknown = dict(self._facts.unknown)
-        held: list[tuple[BaseFile, Hashes]] = []
+        table_hashes: list[tuple[BaseFile, Hashes]] = []
         duplicates: list[DuplicateKeys] = []
         for group in _grouped_by_partition(files):
             here: list[tuple[BaseFile, Hashes]] = []
-            for file, seen in run(self._examine, group):
-                if isinstance(seen, KeyFacts):
-                    here.append((file, seen.hashes))
-                    keys[file.path] = replace(seen, hashes=seen.hashes[:0])
-                elif isinstance(seen, Unknown):
-                    unknown[file.path] = seen.reason
-                elif isinstance(seen, str):
-                    problems[file.path] = seen
+            for file, outcome in run(self._examine, group):
+                if isinstance(outcome, KeyFacts):
+                    here.append((file, outcome.hashes))
+                    keys[file.path] = replace(outcome, hashes=outcome.hashes[:0])
+                elif isinstance(outcome, Unknown):
+                    unknown[file.path] = outcome.reason
+                elif isinstance(outcome, str):
+                    problems[file.path] = outcome
             if not self._compares:
                 continue
             if self._is_global:
-                held += here
+                table_hashes += here
             elif here:
                 duplicates += self._duplicates(str(group[0].partition) or ".", here)
         if self._is_global:
-            duplicates += self._duplicates("the table", held)
+            duplicates += self._duplicates("the table", table_hashes)
         return replace(
             self._facts, keys=keys, key_problems=problems, unknown=unknown, duplicates=tuple(duplicates)
         ).remembering(self._facts)
@@ -790,14 +792,14 @@ def find_stream_damage(client: TableClient, *, whole: bool) -> list[Finding]:
     return [
         finding
         for stream in list_streams(store)
-        for finding in _stream_findings(store, stream, client.clock.now().timestamp(), whole=whole)
+        for finding in _stream_findings(store, stream, client.clock.now().timestamp(), read_rows=whole)
     ]
 
 
-def _stream_findings(store: ObjectStore, stream: str, now: float, *, whole: bool) -> Iterator[Finding]:
+def _stream_findings(store: ObjectStore, stream: str, now: float, *, read_rows: bool) -> Iterator[Finding]:
     headers, headless = list_positions(store, stream)
     for position in headers:
-        problem = _problem_of_segment(store, stream, position, whole=whole)
+        problem = _problem_of_segment(store, stream, position, read_rows=read_rows)
         if problem is not None:
             names = (header_name(stream, position), data_name(stream, position))
             loses = f"the rows of segment {position.epoch}-{position.sequence} of stream {stream}, which were flushed"
@@ -864,7 +866,7 @@ def _owner_findings(store: ObjectStore, stream: str, now: float) -> Iterator[Fin
             )
 
 
-def _problem_of_segment(store: ObjectStore, stream: str, position: SegmentPosition, *, whole: bool) -> str | None:
+def _problem_of_segment(store: ObjectStore, stream: str, position: SegmentPosition, *, read_rows: bool) -> str | None:
     """Return what is wrong with a segment; None: nothing, or it was deleted meanwhile."""
     name = header_name(stream, position)
     try:
@@ -875,17 +877,17 @@ def _problem_of_segment(store: ObjectStore, stream: str, position: SegmentPositi
         return str(error)
     if (header.stream, header.position) != (stream, position):
         return "it is the header of another segment"
-    return _problem_of_rows(store, header, whole=whole)
+    return _problem_of_rows(store, header, read_rows=read_rows)
 
 
-def _problem_of_rows(store: ObjectStore, header: SegmentHeader, *, whole: bool) -> str | None:
+def _problem_of_rows(store: ObjectStore, header: SegmentHeader, *, read_rows: bool) -> str | None:
     info = store.info(data_name(header.stream, header.position))
     if info is None:
         was_deleted = store.info(header_name(header.stream, header.position)) is None
         return None if was_deleted else "its rows are gone"
     if info.size != header.bytes:
         return f"its rows have {info.size} bytes, not {header.bytes}"
-    if whole:
+    if read_rows:
         try:
             read_segments(store, [header])
         except CorruptFile as error:

@@ -131,8 +131,8 @@ class UndoWrites:
     loses: str = ""
 
     def __str__(self) -> str:
-        named = f" {', '.join(self.instants)}" if self.instants else " nothing"
-        return f"roll back{named}; sweep claims and markers of writes that ended"
+        instant_list = f" {', '.join(self.instants)}" if self.instants else " nothing"
+        return f"roll back{instant_list}; sweep claims and markers of writes that ended"
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,7 +330,7 @@ class Finding:
 
     @property
     def loses(self) -> str:
-        """What the repair gives up; empty if nothing."""
+        """The losses of the repair; empty if there are none."""
         return "; ".join(dict.fromkeys(step.loses for step in self.steps if step.loses))
 
     def __str__(self) -> str:

@@ -35,7 +35,7 @@ _LOOKS = 3
 
 
 class IndexStepKind(enum.Enum):
-    """What a step of a repair does."""
+    """The action of a step of a repair."""
 
     #: The whole metadata table is made anew, with the indexes that it has.
     REBUILD_ALL = "rebuild_all"
@@ -251,7 +251,8 @@ def find_metadata_damage(table_at: TableAt, *, whole: bool) -> tuple[list[Findin
         findings = [
             _damaged(name, damage)
             for name in ready
-            if kind_of_partition(name) is not None and (damage := _file_damage(contents, name, whole=whole)) is not None
+            if kind_of_partition(name) is not None
+            and (damage := _file_damage(contents, name, read_records=whole)) is not None
         ]
     except SnapshotExpired as error:
         return [], [f"the metadata table: {error}"]
@@ -266,13 +267,13 @@ def find_metadata_damage(table_at: TableAt, *, whole: bool) -> tuple[list[Findin
     return findings, why
 
 
-def _file_damage(contents: IndexContents, name: str, *, whole: bool) -> str | None:
+def _file_damage(contents: IndexContents, name: str, *, read_records: bool) -> str | None:
     """Return what is wrong with the files of an index; None: nothing."""
     table = contents.table
     try:
         slices = [member for group in table.file_slices(name).values() for member in group]
         table.check_logs(slices)
-        if whole:
+        if read_records:
             list(table.scan_groups(name))
             if name == _FILES:
                 return next((str(each) for each in contents.findings_of(name)), None)

@@ -146,7 +146,7 @@ class IndexFinding:
 
     @property
     def consequence(self) -> str:
-        """What it does to readers and writers."""
+        """The consequence for readers and writers."""
         return _DAMAGE_SENTENCES[self.kind][1]
 
     def shown(self) -> list[str]:
@@ -175,8 +175,8 @@ def _finding_of_names(
     yield IndexFinding(damage, index, flat.take(order), None if texts is None else texts.take(order))
 
 
-def _is_among(values: pa.ChunkedArray, others: pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    return pc.is_in(values, value_set=one_array(others))
+def _is_among(values: pa.ChunkedArray, value_set: pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    return pc.is_in(values, value_set=one_array(value_set))
 
 
 # ---------------------------------------------------------------------------------------------------------------- files
@@ -418,21 +418,21 @@ class IndexContents:
         Raises:
             CorruptFile: a file of the index or of the table is damaged.
         """
-        kind = kind_of_partition(name)
+        partition_kind = kind_of_partition(name)
         findings: list[IndexFinding] = []
-        if kind is PartitionKind.FILES:
+        if partition_kind is PartitionKind.FILES:
             findings = [*self._files(name), *self._partitions(name)]
-        elif kind is PartitionKind.COLUMN_STATS:
+        elif partition_kind is PartitionKind.COLUMN_STATS:
             findings = self._column_stats(name)
-        elif kind is PartitionKind.PARTITION_STATS:
+        elif partition_kind is PartitionKind.PARTITION_STATS:
             findings = self._partition_stats(name)
-        elif kind is PartitionKind.BLOOM_FILTERS:
+        elif partition_kind is PartitionKind.BLOOM_FILTERS:
             findings = self._bloom_filters(name)
-        elif kind is PartitionKind.EXPRESSION_INDEX:
+        elif partition_kind is PartitionKind.EXPRESSION_INDEX:
             findings = self._expression_index(name)
-        elif kind is PartitionKind.RECORD_INDEX:
+        elif partition_kind is PartitionKind.RECORD_INDEX:
             return self._record_index(name)
-        elif kind is PartitionKind.SECONDARY_INDEX:
+        elif partition_kind is PartitionKind.SECONDARY_INDEX:
             return self._secondary_index(name)
         return [*findings, *_misplaced_keys(name, self._scanned_keys(name))]
 
@@ -500,17 +500,17 @@ class IndexContents:
         if finding.kind is not IndexDamage.MISSING:
             return set()
         active = {instant.time for instant in self.state.timeline.commits}
-        named = self._named
-        excused = {path for path in paths if path not in named and path in logs and old_layout}
+        committed_paths = self._committed_files
+        excused = {path for path in paths if path not in committed_paths and path in logs and old_layout}
         for path in paths:
             parsed = parse_base_file(path.rpartition("/")[2])
             is_active = parsed.instant in active if parsed is not None else not old_layout
-            if path not in named and is_active:
+            if path not in committed_paths and is_active:
                 excused.add(path)
         return excused
 
     @cached_property
-    def _named(self) -> set[str]:
+    def _committed_files(self) -> set[str]:
         """The files that commits on the active timeline name."""
         commits = [self.client.at(self.state).commit_metadata(each) for each in self.state.timeline.commits]
         return {
@@ -536,9 +536,9 @@ class IndexContents:
             indexed_names |= set(indexed["name"].to_pylist())
             known = [each for each in files if column in each.ranges and self._is_written(each.name, since)]
             for counts in (True, False):
-                some = [each for each in known if each.name.startswith(".") is not counts]
+                selection = [each for each in known if each.name.startswith(".") is not counts]
                 stored = self._expected(
-                    column_stats_update(_only_column(column, some), self._collector.types, self._form), data_type
+                    column_stats_update(_only_column(column, selection), self._collector.types, self._form), data_type
                 )
                 findings += compare_ranges(name, column, indexed, stored, counts=counts)
         absent = sorted(indexed_names - self._paths.keys())
@@ -550,8 +550,8 @@ class IndexContents:
     @cached_property
     def _since(self) -> dict[str, int]:
         """The instant since which each column has had its name and type: readers use no statistics of older files."""
-        found = alterations(self.client.at(self.state), self._collector.columns)
-        return {column: since for column, since in found.items() if since is not None}
+        altered = alterations(self.client.at(self.state), self._collector.columns)
+        return {column: since for column, since in altered.items() if since is not None}
 
     def _is_written(self, name: str, since: int) -> bool:
         """Return whether a file was written since an instant."""
@@ -577,10 +577,10 @@ class IndexContents:
         findings: list[IndexFinding] = []
         for column in (column for column, since in self._since.items() if not since):
             data_type = self._collector.types[column]
-            some: dict[str, dict[str, ColumnRange]] = {
+            column_ranges: dict[str, dict[str, ColumnRange]] = {
                 path: {column: columns[column]} for path, columns in ranges.items() if column in columns
             }
-            stored = self._expected(partition_stats_update(some, self._collector.types, self._form), data_type)
+            stored = self._expected(partition_stats_update(column_ranges, self._collector.types, self._form), data_type)
             findings += compare_ranges(
                 name,
                 column,

@@ -322,13 +322,13 @@ class _StepRunner:
         try:
             lost = sorted({name for step in steps for name in step.gives_up})
             notes = {LOST_KEY: json.dumps(lost)} if lost else None
-            made = run_compaction(self._client, only=groups, notes=notes)
+            compaction = run_compaction(self._client, only=groups, notes=notes)
         except LakefmtError as error:
             return [Outcome(step, "failed", str(error)) for step in steps]
-        if made.instant is not None:
+        if compaction.instant is not None:
             layout = self._client.load_config().version.layout
-            self._remember(made.instant, Action.COMMIT, layout, made.completion_time)
-        merged = {(operation.partition, operation.file_id) for operation in made.plan.operations}
+            self._remember(compaction.instant, Action.COMMIT, layout, compaction.completion_time)
+        merged = {(operation.partition, operation.file_id) for operation in compaction.plan.operations}
         return [_compaction_outcome(step, is_merged=_group_of(step) in merged) for step in steps]
 
     def _commit_rewrites(self, steps: Sequence[RewriteFile]) -> tuple[str, str]:
@@ -362,8 +362,8 @@ class _StepRunner:
         return "done", ""
 
     def _begin(self, operation: WriteOperation, metadata: Mapping[str, str], lost: Sequence[str]) -> WriteTransaction:
-        named = {LOST_KEY: json.dumps(list(lost))} if lost else {}
-        return WriteTransaction.begin(self._client, WriteRequest(operation, commit_metadata={**metadata, **named}))
+        loss_note = {LOST_KEY: json.dumps(list(lost))} if lost else {}
+        return WriteTransaction.begin(self._client, WriteRequest(operation, commit_metadata={**metadata, **loss_note}))
 
     def _has_moved_on(self, session: WriteTransaction) -> bool:
         latest = session.state.timeline.latest_commit
@@ -499,12 +499,12 @@ def _correct_counts(write_client: WriteClient, config: TableConfig, step: Correc
     store, instant = write_client.client.store, step.instant
     name = f"{config.timeline_directory}/{instant.file_name}"
     data = store.read(name, MAX_BODY_BYTES)
-    kind = BodyKind.REPLACE_COMMIT if instant.action is Action.REPLACE_COMMIT else BodyKind.COMMIT
-    record: dict[str, Any] = decode_body(kind, data, what=name)
+    body_kind = BodyKind.REPLACE_COMMIT if instant.action is Action.REPLACE_COMMIT else BodyKind.COMMIT
+    record: dict[str, Any] = decode_body(body_kind, data, what=name)
     for stats in (record["partitionToWriteStats"] or {}).values():
         for stat in stats:
             stat.update(step.counts.get(stat.get("path") or "", {}))
-    new = encode_json_commit(record) if data.lstrip()[:1] == b"{" else encode_body(kind, record)
+    new = encode_json_commit(record) if data.lstrip()[:1] == b"{" else encode_body(body_kind, record)
     if new != data:
         keep_copy(store, name, data)
         store.put(name, new, durable=write_client.durable)
@@ -677,7 +677,9 @@ def find_free_logs(
     """
     client = write_client.client
     state = client.load()
-    named = {stat.path for commit in timeline.commits for stat in client.at(state).commit_metadata(commit).stats}
+    committed_paths = {
+        stat.path for commit in timeline.commits for stat in client.at(state).commit_metadata(commit).stats
+    }
 
     def is_taken(time: InstantTime) -> bool:
         return time in timeline.pending_times or write_client.is_claimed(config, timeline, time)
@@ -694,7 +696,7 @@ def find_free_logs(
             return False
         return inspect_log(log, look, timeline, is_taken=is_taken, is_busy=bool(timeline.pending)) is Standing.UNSEEN
 
-    return frozenset(path for path in paths if path not in named and is_free(path))
+    return frozenset(path for path in paths if path not in committed_paths and is_free(path))
 
 
 def rewrite_log(write_client: WriteClient, config: TableConfig, step: RewriteLog) -> None:
@@ -705,9 +707,9 @@ def rewrite_log(write_client: WriteClient, config: TableConfig, step: RewriteLog
         return
     blocks = scan_blocks(lambda offset, count: data[offset : offset + count], len(data), step.name)
     sound = (block for block in blocks if block.kind is not BlockKind.CORRUPT and block.start not in step.drop)
-    whole = [data[block.start : block.end] for block in sound]
+    intact_blocks = [data[block.start : block.end] for block in sound]
     keep_copy(store, step.name, data)
-    store.put(step.name, b"".join(whole), durable=write_client.durable)
+    store.put(step.name, b"".join(intact_blocks), durable=write_client.durable)
 
 
 _WORK_OF_STEP: dict[type, Callable[[WriteClient, TableConfig, Any], None]] = {

@@ -75,7 +75,7 @@ def _note_log_damage(facts: TableFacts) -> Iterator[Finding]:
                 yield Finding(
                     Kind.CORRUPT_FILE,
                     log.path,
-                    f"{_place(look, start, end)} are no block, and no completed commit wrote them",
+                    f"{_byte_range(look, start, end)} are no block, and no completed commit wrote them",
                     "none: readers pass over them",
                     "nothing is needed; compaction leaves them behind",
                 )
@@ -171,13 +171,13 @@ def _torn(facts: TableFacts, log: LogFile, look: LogInspection) -> Iterator[Find
     for start, end in look.damaged:
         owners = _owners_of(facts, log, look, start)
         if owners or not look.opens:
-            facts_text.append(f"{_place(look, start, end)} are no block")
+            facts_text.append(f"{_byte_range(look, start, end)} are no block")
             hit += [owner for owner in owners if owner not in hit]
     bad = [(start, time, why) for start, time, why in look.unreadable if facts.after.is_committed(time)]
     for start, time, why in bad:
         facts_text.append(f"the block at byte {start:,} cannot be read ({why})")
-        named: list[_Owner] = [owner for owner in facts.log_owners.get(log.path, ()) if owner[0] == time]
-        hit += [owner for owner in named or [(time, None)] if owner not in hit]
+        log_owners: list[_Owner] = [owner for owner in facts.log_owners.get(log.path, ()) if owner[0] == time]
+        hit += [owner for owner in log_owners or [(time, None)] if owner not in hit]
     for time, stat in facts.log_owners.get(log.path, ()):
         end = _end(stat)
         if look.size < end:
@@ -228,7 +228,7 @@ def _end(stat: WriteStat) -> int:
 # --------------------------------------------------------------------------------------------------------------- words
 
 
-def _place(look: LogInspection, start: int, end: int) -> str:
+def _byte_range(look: LogInspection, start: int, end: int) -> str:
     return f"bytes {start:,} to {end:,}" + (", where the file ends," if end == look.size else "")
 
 
@@ -365,8 +365,8 @@ def _find_duplicate_keys(facts: TableFacts, *, allowed: bool) -> Iterator[Findin
     """Yield duplicate keys: unexplained ones, or those that plain inserts may store."""
     for duplicate in facts.duplicates:
         if duplicate.allowed is allowed:
-            seen = [facts.keys[file.path] for file in duplicate.files]
-            yield _duplicate(duplicate, in_doubt=any(keys.wrong_keys or keys.wrong_partition for keys in seen))
+            key_facts = [facts.keys[file.path] for file in duplicate.files]
+            yield _duplicate(duplicate, in_doubt=any(keys.wrong_keys or keys.wrong_partition for keys in key_facts))
 
 
 def _duplicate(duplicate: DuplicateKeys, *, in_doubt: bool) -> Finding:
@@ -595,7 +595,7 @@ def _leftovers(facts: TableFacts) -> Iterator[Finding]:
 
 def _find_unreferenced_files(facts: TableFacts) -> Iterator[Finding]:
     pending = facts.pending_times
-    seen = {file_slice.base.path for file_slice in facts.latest if file_slice.base is not None}
+    visible_paths = {file_slice.base.path for file_slice in facts.latest if file_slice.base is not None}
     for file in facts.bases:
         if file.path in facts.stats or file.instant in pending or _lives(facts, file.instant):
             continue
@@ -603,7 +603,7 @@ def _find_unreferenced_files(facts: TableFacts) -> Iterator[Finding]:
             yield _orphan(file.path, f"instant {file.instant} is not on the timeline")
         elif _is_on_no_timeline(facts, file.instant):
             yield _late(file.path, file.instant, steps=() if _stands_alone(facts, file) else None)
-        elif file.instant in facts.commits and file.path in seen:
+        elif file.instant in facts.commits and file.path in visible_paths:
             yield _stray(facts, file)
         elif file.instant in facts.commits and any(
             other.instant == file.instant and other.write_token > file.write_token
@@ -814,10 +814,12 @@ def _wrong_counts(stat: WriteStat, size: int, footer: FooterFacts) -> dict[str, 
         pairs["numWrites"] = (stat.num_writes, footer.rows)
         is_new = stat.prev_commit == "null"
         if footer.stat is not None:
-            ours = (("numInserts", "inserts"), ("numUpdateWrites", "updates"), ("numDeletes", "deletes"))
+            count_names = (("numInserts", "inserts"), ("numUpdateWrites", "updates"), ("numDeletes", "deletes"))
             had = (stat.num_inserts, stat.num_update_writes, stat.num_deletes)
             pairs |= {
-                name: (h, footer.stat[key]) for (name, key), h in zip(ours, had, strict=True) if key in footer.stat
+                name: (h, footer.stat[key])
+                for (name, key), h in zip(count_names, had, strict=True)
+                if key in footer.stat
             }
         elif stat.num_inserts + stat.num_update_writes > footer.rows + stat.num_deletes:
             # Flink counts a row that a changelog deletes as updated, too. For another engine's file only a new group is certain: every
@@ -830,7 +832,7 @@ def _wrong_counts(stat: WriteStat, size: int, footer: FooterFacts) -> dict[str, 
 
 def _doubt(stat: WriteStat, size: int, footer: FooterFacts) -> str:
     """Return what would be lost if the file is wrong and not the commit."""
-    own = footer.stat is not None and footer.stat.get("rows") == footer.rows
-    if own or stat.file_size_in_bytes in (0, size) or footer.rows < 0 or footer.rows >= stat.num_writes:
+    is_certified = footer.stat is not None and footer.stat.get("rows") == footer.rows
+    if is_certified or stat.file_size_in_bytes in (0, size) or footer.rows < 0 or footer.rows >= stat.num_writes:
         return ""
     return f"the sign that {stat.num_writes - footer.rows:,} rows were cut from {stat.path}"

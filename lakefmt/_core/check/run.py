@@ -73,12 +73,12 @@ def check_table(client: TableClient, level: str = "fast", partitions: Partitions
 
 def _checked_partitions(client: TableClient, partitions: Partitions) -> tuple[PartitionPath, ...]:
     """Return the named partitions; if the table is too damaged to resolve them, the paths as given."""
-    given = partition_items(partitions)
+    items = partition_items(partitions)
     try:
-        return tuple(client.at(client.load()).chosen_partitions(given))
+        return tuple(client.at(client.load()).chosen_partitions(items))
     except LakefmtError:
-        paths = [item for item in given if isinstance(item, str)]
-        if len(paths) < len(given):
+        paths = [item for item in items if isinstance(item, str)]
+        if len(paths) < len(items):
             raise
         return tuple(PartitionPath(check_name(path) if path else path) for path in paths)
 

@@ -249,17 +249,17 @@ def vacuum_table(client: TableClient, older_than: float, *, dry_run: bool = Fals
     Raises:
         StateError: something that may name a file cannot be read; nothing was removed.
     """
-    begun = perf_counter()
+    start = perf_counter()
     fresh = TableClient(client.store, client.options, client.clock, client.ids)
     plan = _plan_of_table(fresh, older_than)
     if dry_run:
-        return VacuumResult(plan, seconds=perf_counter() - begun)
+        return VacuumResult(plan, seconds=perf_counter() - start)
     if plan.items:
         # An instant that has appeared since, or that a process has taken up again, keeps its files.
         again = {item.path for item in _plan_of_table(fresh, older_than).items}
         plan = replace(plan, items=tuple(item for item in plan.items if item.path in again))
         client.store.delete([item.path for item in plan.items])
-    return VacuumResult(plan, done=True, seconds=perf_counter() - begun)
+    return VacuumResult(plan, done=True, seconds=perf_counter() - start)
 
 
 def _plan_of_table(client: TableClient, older_than: float) -> VacuumPlan:
@@ -294,10 +294,10 @@ def _vacuum_facts(client: TableClient) -> VacuumFacts:
         elif finding.kind in _DIRECTORY_KINDS:
             directories[finding.where] = finding.what
     archived = _archived_timeline(table_at)
-    named = frozenset(facts.stats) | archived.named | frozenset(saved_files(table_at))
-    older = find_archived_orphans(_files_naming_their_writer(facts), facts.after.first_active, archived, named)
+    needed = frozenset(facts.stats) | archived.named | frozenset(saved_files(table_at))
+    older = find_archived_orphans(_files_naming_their_writer(facts), facts.after.first_active, archived, needed)
     # A tag names an instant, and no files: what readers of that instant see, without files that no commit wrote.
-    named |= _tagged_files(table_at) - older.keys()
+    needed |= _tagged_files(table_at) - older.keys()
     unneeded |= older
     unneeded |= _left_of_streams(client)
     unneeded |= _left_in_directories(client, directories)
@@ -305,7 +305,7 @@ def _vacuum_facts(client: TableClient) -> VacuumFacts:
     return VacuumFacts(
         unneeded,
         _object_infos(client, unneeded),
-        named | listed,
+        needed | listed,
         _held_instants(facts),
         {file.path: file.instant for file in files},
         now,
@@ -320,23 +320,23 @@ def _files_naming_their_writer(facts: TableFacts) -> list[BaseFile | LogFile]:
 def _archived_timeline(table_at: TableAt) -> Archived:
     full = table_at.with_history().state
     times: set[InstantTime] = set()
-    named: set[str] = set()
+    paths: set[str] = set()
     for instant in full.timeline.archived:
         times.add(instant.time)
         if instant.action in COMMIT_ACTIONS:
-            named.update(stat.path for stat in table_at.client.at(full).commit_metadata(instant).stats if stat.path)
-    return Archived(frozenset(times), frozenset(named))
+            paths.update(stat.path for stat in table_at.client.at(full).commit_metadata(instant).stats if stat.path)
+    return Archived(frozenset(times), frozenset(paths))
 
 
 def _tagged_files(table_at: TableAt) -> frozenset[str]:
     """Return the files of the states that tags name."""
-    named: set[str] = set()
+    paths: set[str] = set()
     for info in table_at.client.store.list(_TAG_DIRECTORY, recursive=False):
         if info.name.endswith(".json"):
             time = _instant_of_tag(table_at.client, info.name)
             for file_slice in table_at.client.at(table_at.with_history().state.as_of(time)).slices():
-                named.update(file_slice.paths)
-    return frozenset(named)
+                paths.update(file_slice.paths)
+    return frozenset(paths)
 
 
 def _instant_of_tag(client: TableClient, name: str) -> str:
@@ -357,27 +357,27 @@ def _held_instants(facts: TableFacts) -> frozenset[InstantTime]:
 
 def _left_in_directories(client: TableClient, directories: dict[str, str]) -> dict[str, str]:
     """Return the files of marker directories, heartbeats and saved writes of instants that are over."""
-    left = {}
+    leftovers = {}
     for where, why in directories.items():
         names = [info.name for info in client.store.list(where)]
         if where.startswith(SAVED_WRITES):
             names = [f"{where}.json", f"{where}.keys"]
-        left.update(dict.fromkeys(names or [where], why))
-    return left
+        leftovers.update(dict.fromkeys(names or [where], why))
+    return leftovers
 
 
 def _left_of_streams(client: TableClient) -> dict[str, str]:
     """Return the segments whose rows are in the table, or were never confirmed; all others are kept."""
-    left: dict[str, str] = {}
+    leftovers: dict[str, str] = {}
     for plan in plan_streams(client.at(client.load()), load_streams(client)):
         for positions, why in (
             (plan.done, f"the rows of stream {plan.stream} are committed"),
             (plan.unconfirmed, f"stream {plan.stream} had another writer, and never confirmed them"),
         ):
             for position in positions:
-                left[data_name(plan.stream, position)] = why
-                left[header_name(plan.stream, position)] = why
-    return left
+                leftovers[data_name(plan.stream, position)] = why
+                leftovers[header_name(plan.stream, position)] = why
+    return leftovers
 
 
 def _listed_by_metadata(table_at: TableAt, directories: Iterable[str]) -> frozenset[str]:
@@ -399,12 +399,12 @@ def _listed_by_metadata(table_at: TableAt, directories: Iterable[str]) -> frozen
 
 def _object_infos(client: TableClient, paths: Iterable[str]) -> dict[str, ObjectInfo]:
     """Return size and time of files; those that have vanished since are left out."""
-    seen = {}
+    infos = {}
     for path in paths:
         try:
             info = client.store.info(path)
         except ObjectNotFound:
             continue
         if info is not None:
-            seen[path] = info
-    return seen
+            infos[path] = info
+    return infos

@@ -93,13 +93,15 @@ def write_rows(
     Raises:
         UnsupportedFeature: the format cannot represent a column.
     """
-    shown = limit if limit is not None or how != "table" else _PREVIEW_ROWS
+    most_rows = limit if limit is not None or how != "table" else _PREVIEW_ROWS
     with _opened_output(output) as target:
         writer = _row_writer(how, schema, target, limit is None)
         complete = False
         try:
             # One row more than a table shows tells whether there are more.
-            for batch in _first_rows(batches, None if shown is None else shown + (how == "table" and limit is None)):
+            for batch in _first_rows(
+                batches, None if most_rows is None else most_rows + (how == "table" and limit is None)
+            ):
                 for start in range(0, batch.num_rows, _BATCH_ROWS):
                     part = batch.slice(start, _BATCH_ROWS)
                     writer.write(part)
@@ -129,11 +131,11 @@ def _first_rows(batches: Iterable[pa.RecordBatch], most: int | None) -> Iterator
     if most is None:
         yield from batches
         return
-    left = most
-    for batch in batches if left else ():
-        yield batch.slice(0, left)
-        left -= min(left, batch.num_rows)
-        if not left:
+    remaining = most
+    for batch in batches if remaining else ():
+        yield batch.slice(0, remaining)
+        remaining -= min(remaining, batch.num_rows)
+        if not remaining:
             return
 
 

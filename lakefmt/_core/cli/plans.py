@@ -134,9 +134,9 @@ _Result = TypeVar("_Result")
 _Command = Callable[..., None]
 
 
-def _list_of(name: str, *keys: str, **others: Callable[[Any], object]) -> Callable[[Any], object]:
+def _list_of(name: str, *keys: str, **computed: Callable[[Any], object]) -> Callable[[Any], object]:
     """Return what makes a list of objects of an attribute; `keys` are attributes of each."""
-    getters: dict[str, Callable[[Any], object]] = {**{key: attrgetter(key) for key in keys}, **others}
+    getters: dict[str, Callable[[Any], object]] = {**{key: attrgetter(key) for key in keys}, **computed}
     items = attrgetter(name)
     return lambda plan: [{key: get(item) for key, get in getters.items()} for item in items(plan)]
 
@@ -237,14 +237,14 @@ class PlannedCall:
         only_plan: exit after the plan.
     """
 
-    def __init__(self, name: str, path: str, asks: bool, given: dict[str, Any]) -> None:
+    def __init__(self, name: str, path: str, asks: bool, arguments: dict[str, Any]) -> None:
         self.name = name
         self.path = path
-        self.as_json: bool = given.pop("as_json")
-        self.only_plan: bool = given.pop("only_plan")
-        self._asks = asks and not given.pop("yes")
-        self._options = given.pop("options")
-        self._storage_options = given.pop("storage_options")
+        self.as_json: bool = arguments.pop("as_json")
+        self.only_plan: bool = arguments.pop("only_plan")
+        self._asks = asks and not arguments.pop("yes")
+        self._options = arguments.pop("options")
+        self._storage_options = arguments.pop("storage_options")
 
     @cached_property
     def table(self) -> Table:
@@ -305,15 +305,15 @@ def planned(*, asks: bool) -> Callable[[_Command], _Command]:
 
     def decorate(command: _Command) -> _Command:
         @wraps(command)
-        def called(table: str, **given: Any) -> None:
+        def called(table: str, **arguments: Any) -> None:
             name = click.get_current_context().info_name or ""
-            command(PlannedCall(name, table, asks, given), **given)
+            command(PlannedCall(name, table, asks, arguments), **arguments)
 
-        own = list(getattr(command, "__click_params__", ()))
+        parameters = list(getattr(command, "__click_params__", ()))
         called.__dict__["__click_params__"] = []
         for add in (table_options, dry_run_option, yes_option if asks else unneeded_yes_option):
             called = add(called)
-        called.__dict__["__click_params__"] += own  # between the table and the options that all have
+        called.__dict__["__click_params__"] += parameters  # between the table and the options that all have
         return table_argument(called)
 
     return decorate

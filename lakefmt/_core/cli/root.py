@@ -68,10 +68,10 @@ def _print_error(ctx: click.Context, kind: str, message: str, transient: bool | 
     if not wants_json(ctx):
         click.echo(f"error[{kind}]: {line}", err=True)
         return
-    shown: dict[str, object] = {"kind": kind, "message": line}
+    facts: dict[str, object] = {"kind": kind, "message": line}
     if transient is not None:
-        shown["transient"] = transient
-    click.echo(json.dumps({"error": shown}), err=True)
+        facts["transient"] = transient
+    click.echo(json.dumps({"error": facts}), err=True)
 
 
 @click.group(

@@ -139,12 +139,12 @@ def _bool(value: str) -> bool:
     return value.lower() == "true"
 
 
-def _text(value: str) -> str:
+def _parse_text(value: str) -> str:
     return value
 
 
 #: How the values of plain rows are read.
-_PARSERS: Final[dict[type, Callable[[str], SettingValue]]] = {bool: _bool, int: int, str: _text}
+_PARSERS: Final[dict[type, Callable[[str], SettingValue]]] = {bool: _bool, int: int, str: _parse_text}
 
 
 def _honoured(
@@ -159,19 +159,19 @@ def _honoured(
 
 
 def _inert(key: str, doc: str) -> Setting:
-    return Setting(key, _text, None, doc, SettingClass.INERT)
+    return Setting(key, _parse_text, None, doc, SettingClass.INERT)
 
 
 def _refused(key: str, doc: str) -> Setting:
-    return Setting(key, _text, None, doc, SettingClass.REFUSED)
+    return Setting(key, _parse_text, None, doc, SettingClass.REFUSED)
 
 
 def _restated(key: str, table_key: str) -> Setting:
-    return Setting(key, _text, None, f"must agree with the table's `{table_key}`", table_key=table_key)
+    return Setting(key, _parse_text, None, f"must agree with the table's `{table_key}`", table_key=table_key)
 
 
 def _alias(key: str, alias_of: str) -> Setting:
-    return Setting(key, _text, None, f"older name of `{alias_of}`", alias_of=alias_of)
+    return Setting(key, _parse_text, None, f"older name of `{alias_of}`", alias_of=alias_of)
 
 
 MIB = 1024 * 1024
@@ -208,7 +208,7 @@ _LOCKS: Final[tuple[Setting, ...]] = (
     _lock(
         "heartbeat_interval_ms", int, 60000, "interval in milliseconds of the heartbeats of a Hive metastore lock", 10
     ),
-    _lock("filesystem.path", _text, None, "directory of the lock file; default: the table's `.hoodie`"),
+    _lock("filesystem.path", _parse_text, None, "directory of the lock file; default: the table's `.hoodie`"),
     _lock("filesystem.expire", int, 0, "minutes after which a lock file expires; 0: never", 0),
     _lock(
         "storage.validity.timeout.secs",
@@ -219,10 +219,10 @@ _LOCKS: Final[tuple[Setting, ...]] = (
     ),
     _lock("storage.renew.interval.secs", int, 30, "seconds between two renewals, at most a tenth of the validity", 1),
     _alias("hoodie.write.lock.storage.heartbeat.poll.secs", "hoodie.write.lock.storage.renew.interval.secs"),
-    _lock("zookeeper.url", _text, None, "ZooKeeper hosts, with or without ports, separated by commas"),
+    _lock("zookeeper.url", _parse_text, None, "ZooKeeper hosts, with or without ports, separated by commas"),
     _lock("zookeeper.port", int, 2181, "port of hosts without one", 1),
-    _lock("zookeeper.base_path", _text, None, "parent node of the locks"),
-    _lock("zookeeper.lock_key", _text, None, "node of the lock; default: the table's name"),
+    _lock("zookeeper.base_path", _parse_text, None, "parent node of the locks"),
+    _lock("zookeeper.lock_key", _parse_text, None, "node of the lock; default: the table's name"),
     _lock(
         "zookeeper.session_timeout_ms",
         int,
@@ -233,13 +233,13 @@ _LOCKS: Final[tuple[Setting, ...]] = (
     _lock(
         "zookeeper.connection_timeout_ms", int, 15000, "connection timeout in milliseconds, also of a Hive metastore", 1
     ),
-    _lock("dynamodb.table", _text, None, "DynamoDB table of the locks; created if it is missing"),
-    _lock("dynamodb.partition_key", _text, None, "partition key of the lock; default: the table's name"),
-    _lock("dynamodb.region", _text, None, "region of DynamoDB; default: that of the environment, or us-east-1"),
-    _lock("dynamodb.endpoint_url", _text, None, "URL of a DynamoDB endpoint other than the region's"),
+    _lock("dynamodb.table", _parse_text, None, "DynamoDB table of the locks; created if it is missing"),
+    _lock("dynamodb.partition_key", _parse_text, None, "partition key of the lock; default: the table's name"),
+    _lock("dynamodb.region", _parse_text, None, "region of DynamoDB; default: that of the environment, or us-east-1"),
+    _lock("dynamodb.endpoint_url", _parse_text, None, "URL of a DynamoDB endpoint other than the region's"),
     _lock(
         "dynamodb.billing_mode",
-        _text,
+        _parse_text,
         "PAY_PER_REQUEST",
         "billing mode of a lock table that lakefmt creates",
         choices=("PAY_PER_REQUEST", "PROVISIONED"),
@@ -247,36 +247,41 @@ _LOCKS: Final[tuple[Setting, ...]] = (
     _lock("dynamodb.read_capacity", int, 20, "read capacity of a lock table created with PROVISIONED", 1),
     _lock("dynamodb.write_capacity", int, 10, "write capacity of a lock table created with PROVISIONED", 1),
     _lock("dynamodb.table_creation_timeout", int, 600000, "timeout in milliseconds for creating the lock table", 0),
-    _lock("hivemetastore.database", _text, None, "Hive database of the table to lock"),
-    _lock("hivemetastore.table", _text, None, "name of the table to lock in the metastore"),
-    _lock("hivemetastore.uris", _text, None, "metastore address `thrift://host:port`, or several separated by commas"),
+    _lock("hivemetastore.database", _parse_text, None, "Hive database of the table to lock"),
+    _lock("hivemetastore.table", _parse_text, None, "name of the table to lock in the metastore"),
+    _lock(
+        "hivemetastore.uris",
+        _parse_text,
+        None,
+        "metastore address `thrift://host:port`, or several separated by commas",
+    ),
 )
 
 ALL_SETTINGS: Final[tuple[Setting, ...]] = (
     _honoured(
         "lakefmt.durability",
-        _text,
+        _parse_text,
         "fsync",
         "`fsync`: data files and completed instants are on disk when a commit returns; `none`: they are in the page cache",
         choices=("fsync", "none"),
     ),
     _honoured(
         "lakefmt.expression.timezone",
-        _text,
+        _parse_text,
         "UTC",
         "the time zone in which expression indexes read times: the same as `spark.sql.session.timeZone` of the Spark jobs "
         "that use the table",
     ),
     _honoured(
         "lakefmt.merge.function",
-        _text,
+        _parse_text,
         None,
         "function that merges records, as `module:function` or a registered name; only the caller can set it, never a "
         "table property",
     ),
     _honoured(
         "lakefmt.unknown.options",
-        _text,
+        _parse_text,
         "refuse",
         "names that neither lakefmt nor Hudi knows: `refuse`: an error; `warn`: a warning in the result",
         choices=("refuse", "warn"),
@@ -304,15 +309,15 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         "lakefmt.write.window.bytes",
         int,
         128 * MIB,
-        "memory in bytes that a write uses for rows of a stream; more of them wait in temporary files. Of a table, a frame or a "
-        "list, which is in memory already, no rows wait. A bulk insert uses up to a quarter more if "
+        "memory in bytes that a write uses for rows of a stream; more of them wait in temporary files (a row that "
+        "is upserted counts a hundred bytes more than it has). Of a table, a frame or a list, which is in memory already, no rows wait. A bulk insert uses up to a quarter more if "
         'the stream ends soon. With `sort="global"`: from 48 MiB up, peak memory stays near this value; sort runs use '
         "(value − 30 MiB) / 8",
         minimum=1024,
     ),
     _honoured(
         "lakefmt.create.types",
-        _text,
+        _parse_text,
         "spark",
         "column types of new tables. `spark`: `timestamp[ms]` is stored as `timestamp[us]` and `fixed_size_binary` as `binary`, "
         "because Spark cannot upsert the former; no value changes. `exact`: both are stored as they are",
@@ -320,7 +325,7 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
     ),
     _honoured(
         "lakefmt.write.null_list_elements",
-        _text,
+        _parse_text,
         "allow",
         "null elements in lists. `allow`: they are written, with a warning in the result: Spark rewrites such a file only with "
         "`parquet.avro.write-old-list-structure=false` in its Hadoop configuration; `refuse`: the write fails",
@@ -328,13 +333,13 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
     ),
     _honoured(
         "lakefmt.realtime.time.zone",
-        _text,
+        _parse_text,
         "UTC",
         "the zone of datetimes without one that `lakefmt.realtime` rows set in a TIMESTAMP_LTZ column, such as `Asia/Shanghai`",
     ),
     _honoured(
         "lakefmt.realtime.overlong",
-        _text,
+        _parse_text,
         "truncate",
         "text that is too long for a CHAR or VARCHAR column of a `lakefmt.realtime` row: `truncate` shortens and counts it, "
         "`refuse` is an error",
@@ -342,21 +347,21 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
     ),
     _honoured(
         "lakefmt.realtime.json",
-        _text,
+        _parse_text,
         "any",
         "text of a JSON column of a `lakefmt.realtime` row: `validate` refuses what is not JSON, `any` stores it",
         choices=("any", "validate"),
     ),
     _honoured(
         "lakefmt.realtime.extra.fields",
-        _text,
+        _parse_text,
         "refuse",
         "fields of a dict that a STRUCT column of a `lakefmt.realtime` row does not have: `refuse` or `ignore`",
         choices=("refuse", "ignore"),
     ),
     _honoured(
         "lakefmt.write.colliding_keys",
-        _text,
+        _parse_text,
         "refuse",
         "rows of one batch with different key columns and the same record key. They exist because Hudi joins several key "
         "columns without escaping (`x,b:y` in a column before `b`). `refuse`: the write fails; `merge`: one row is written, "
@@ -373,7 +378,7 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
     ),
     _honoured(
         "lakefmt.write.small.files",
-        _text,
+        _parse_text,
         "tiers",
         "which small files take new rows. `tiers`: those that are rewritten anyway, or are small beside the new rows; other "
         "rows open files, and of more than 16 small ones in a partition some are merged in a clustering. `fill`: all, as in "
@@ -434,7 +439,7 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
     ),
     _honoured(
         "hoodie.index.class",
-        _text,
+        _parse_text,
         None,
         "custom index as `module:Class`; only the caller can set it, never a table property",
     ),
@@ -447,12 +452,12 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
     ),
     _honoured(
         "hoodie.index.type",
-        _text,
+        _parse_text,
         None,
         "index of this call; default: the table's. A call or a handle may also name an index of an installed package "
         "([index.md](index.md))",
     ),
-    _honoured("lakefmt.index.path", _text, None, "path of the data of an index of an installed package"),
+    _honoured("lakefmt.index.path", _parse_text, None, "path of the data of an index of an installed package"),
     _honoured(
         "hoodie.bucket.index.num.buckets",
         int,
@@ -463,20 +468,20 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
     ),
     _honoured(
         "hoodie.bucket.index.hash.field",
-        _text,
+        _parse_text,
         None,
         "bucket index: the record key fields that are hashed; all of them unless named, kept in the table's properties",
     ),
     _honoured(
         "hoodie.bucket.index.partition.expressions",
-        _text,
+        _parse_text,
         None,
         "bucket index: numbers of buckets by partition, `regex,number;regex,number`; the first regular expression found in "
         "the partition's path counts, without one `hoodie.bucket.index.num.buckets` ([index.md](index.md))",
     ),
     _honoured(
         "hoodie.bucket.index.partition.rule.type",
-        _text,
+        _parse_text,
         None,
         "bucket index: how `hoodie.bucket.index.partition.expressions` are read",
         choices=("regex",),
@@ -511,7 +516,7 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
     ),
     _honoured(
         "hoodie.index.bucket.engine",
-        _text,
+        _parse_text,
         None,
         "bucket index: `simple`, a fixed number of buckets, or `consistent_hashing`, whose buckets can be split and merged "
         "([index.md](index.md))",
@@ -532,7 +537,7 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
     ),
     _honoured(
         "hoodie.fileIndex.dataSkippingFailureMode",
-        _text,
+        _parse_text,
         "fallback",
         "a read that finds them damaged: `fallback` logs a warning and opens all files, `strict` raises",
         choices=("fallback", "strict"),
@@ -545,7 +550,7 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
     ),
     _honoured(
         "hoodie.metadata.index.column.stats.column.list",
-        _text,
+        _parse_text,
         None,
         "the columns whose statistics are kept, with commas between them; by default the first ones",
     ),
@@ -654,21 +659,21 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
     _honoured("hoodie.combine.before.delete", _bool, True, "the same before a delete"),
     _honoured(
         "hoodie.write.lock.provider",
-        _text,
+        _parse_text,
         None,
         "lock provider: Hudi's class name, with or without its package ([locks.md](locks.md)); default: depends on the "
         "store",
     ),
     _honoured(
         "hoodie.write.meta.key.prefixes",
-        _text,
+        _parse_text,
         "",
         "how entries of commits begin, with commas between, that every later commit carries on: with "
         "`deltastreamer.checkpoint.key` the commits of other writers keep the place of Hudi Streamer and of `lakefmt ingest`",
     ),
     _honoured(
         "hoodie.write.concurrency.mode",
-        _text,
+        _parse_text,
         "single_writer",
         "`single_writer`: a second writer is refused while the first is active; `optimistic_concurrency_control`: writers "
         "run concurrently, and a write that conflicts with a completed commit is retried; "
@@ -678,7 +683,7 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
     ),
     _honoured(
         "hoodie.clean.failed.writes.policy",
-        _text,
+        _parse_text,
         None,
         "failed writes of other writers: `eager` and `lazy` roll them back before a write, `never` leaves them to "
         "`table.rollback`. Default: `eager` with a single writer, else `lazy`; `eager` is refused with several writers",
@@ -695,7 +700,7 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
     ),
     _honoured(
         "hoodie.write.lock.conflict.resolution.strategy",
-        _text,
+        _parse_text,
         None,
         "`SimpleConcurrentFileWritesConflictResolutionStrategy`, `PreferWriterConflictResolutionStrategy` or "
         "`BucketIndexConcurrentFileWritesConflictResolutionStrategy`, by Hudi's class name; lakefmt's conflict rules "
@@ -757,7 +762,7 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
     ),
     _honoured(
         "hoodie.datasource.write.operation",
-        _text,
+        _parse_text,
         None,
         "the operation, for callers that pass Spark's options; must agree with the method called",
         choices=(
@@ -778,7 +783,7 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
     ),
     _honoured(
         "hoodie.datasource.write.payload.class",
-        _text,
+        _parse_text,
         None,
         "`EmptyHoodieRecordPayload` turns an upsert into a delete of its keys; other classes must be the table's",
         choices=("org.apache.hudi.common.model.emptyhoodierecordpayload",),
@@ -793,11 +798,11 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
     _honoured("hoodie.simple.index.update.partition.path", _bool, True, "the same for `global_simple`"),
     _honoured("hoodie.record.index.update.partition.path", _bool, False, "the same for `record`"),
     _honoured("hoodie.write.commit.callback.on", _bool, False, "send an HTTP POST for each commit"),
-    _honoured("hoodie.write.commit.callback.http.url", _text, None, "URL of the POST"),
+    _honoured("hoodie.write.commit.callback.http.url", _parse_text, None, "URL of the POST"),
     _honoured("hoodie.write.commit.callback.http.timeout.seconds", int, 5, "timeout of the POST in seconds", minimum=1),
     _honoured(
         "hoodie.write.commit.callback.http.api.key",
-        _text,
+        _parse_text,
         None,
         "value of the header `HUDI-CALLBACK-KEY`; never stored",
     ),
@@ -824,10 +829,14 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
     _inert("hoodie.bulkinsert.shuffle.parallelism", "there is no shuffle"),
     _inert("hoodie.delete.shuffle.parallelism", "there is no shuffle"),
     _inert("hoodie.bloom.index.parallelism", "there is no shuffle"),
-    _honoured("hoodie.datasource.write.keygenerator.class", _text, None, "must be the table's key generator, by class"),
-    _honoured("hoodie.datasource.write.keygenerator.type", _text, None, "must be the table's key generator, by type"),
-    _honoured("hoodie.table.keygenerator.class", _text, None, "must be the table's key generator, by class"),
-    _honoured("hoodie.table.keygenerator.type", _text, None, "must be the table's key generator, by type"),
+    _honoured(
+        "hoodie.datasource.write.keygenerator.class", _parse_text, None, "must be the table's key generator, by class"
+    ),
+    _honoured(
+        "hoodie.datasource.write.keygenerator.type", _parse_text, None, "must be the table's key generator, by type"
+    ),
+    _honoured("hoodie.table.keygenerator.class", _parse_text, None, "must be the table's key generator, by class"),
+    _honoured("hoodie.table.keygenerator.type", _parse_text, None, "must be the table's key generator, by type"),
     _inert("hoodie.bloom.index.use.treebased.filter", "ranges are pruned on sorted arrays"),
     _inert("hoodie.bloom.index.bucketized.checking", "there is no shuffle"),
     _inert("hoodie.bloom.index.keys.per.bucket", "there is no shuffle"),
@@ -848,7 +857,7 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
     _honoured("hoodie.clean.automatic", _bool, True, "clean after a commit if file slices have become unneeded"),
     _honoured(
         "hoodie.clean.policy",
-        _text,
+        _parse_text,
         None,
         "cleaning policy; default: the one whose count is set, else `keep_latest_commits`",
         choices=("keep_latest_commits", "keep_latest_file_versions", "keep_latest_by_hours"),
@@ -886,7 +895,7 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
     _inert("hoodie.clean.async.enabled", "use `lakefmt.write.services.background`"),
     _honoured(
         "hoodie.logfile.data.block.format",
-        _text,
+        _parse_text,
         "avro",
         "format of the data blocks in log files",
         choices=("avro", "parquet"),
@@ -951,7 +960,7 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
     ),
     _honoured(
         "hoodie.clustering.plan.strategy.class",
-        _text,
+        _parse_text,
         "SparkSizeBasedClusteringPlanStrategy",
         "which file slices are clustered: Hudi's class name, of any engine",
     ),
@@ -987,13 +996,13 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
     ),
     _honoured(
         "hoodie.clustering.plan.strategy.sort.columns",
-        _text,
+        _parse_text,
         None,
         "columns by which clustered rows are ordered, separated by commas",
     ),
     _honoured(
         "hoodie.clustering.plan.partition.filter.mode",
-        _text,
+        _parse_text,
         "NONE",
         "which partitions are clustered: `NONE` (all), `RECENT_DAYS`, `SELECTED_PARTITIONS` or `DAY_ROLLING`",
     ),
@@ -1013,34 +1022,37 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
     ),
     _honoured(
         "hoodie.clustering.plan.strategy.cluster.begin.partition",
-        _text,
+        _parse_text,
         None,
         "first partition for `SELECTED_PARTITIONS`",
     ),
     _honoured(
-        "hoodie.clustering.plan.strategy.cluster.end.partition", _text, None, "last partition for `SELECTED_PARTITIONS`"
+        "hoodie.clustering.plan.strategy.cluster.end.partition",
+        _parse_text,
+        None,
+        "last partition for `SELECTED_PARTITIONS`",
     ),
     _honoured(
         "hoodie.clustering.plan.strategy.partition.selected",
-        _text,
+        _parse_text,
         None,
         "the partitions that are clustered, separated by commas; without it all",
     ),
     _honoured(
         "hoodie.clustering.plan.strategy.partition.regex.pattern",
-        _text,
+        _parse_text,
         None,
         "only partitions that this regular expression matches are clustered",
     ),
     _honoured(
         "hoodie.layout.optimize.strategy",
-        _text,
+        _parse_text,
         "LINEAR",
         "how rows are ordered by several columns: `LINEAR`, `ZORDER` or `HILBERT`",
     ),
     _honoured(
         "hoodie.layout.optimize.curve.build.method",
-        _text,
+        _parse_text,
         "sample",
         "`sample`: a value counts by its rank in a sample, so that columns of any scale count alike; `direct`: by its bits",
         choices=("sample", "direct"),
@@ -1054,7 +1066,7 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
     ),
     _honoured(
         "hoodie.clustering.updates.strategy",
-        _text,
+        _parse_text,
         "SparkRejectUpdateStrategy",
         "a write meets a planned clustering of the same file groups: `SparkRejectUpdateStrategy` refuses the write, "
         "`SparkAllowUpdateStrategy` withdraws the plan unless it is at work, `SparkConsistentBucketDuplicateUpdateStrategy` "
@@ -1067,7 +1079,7 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
     _honoured("hoodie.compact.schedule.inline", _bool, False, "only schedule that compaction"),
     _honoured(
         "hoodie.compact.inline.trigger.strategy",
-        _text,
+        _parse_text,
         "NUM_COMMITS",
         "when a compaction starts: `NUM_COMMITS`, `NUM_COMMITS_AFTER_LAST_REQUEST`, `TIME_ELAPSED`, `NUM_AND_TIME` "
         "or `NUM_OR_TIME`",
@@ -1084,7 +1096,7 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
     ),
     _honoured(
         "hoodie.compaction.strategy",
-        _text,
+        _parse_text,
         "LogFileSizeBasedCompactionStrategy",
         "which file slices are compacted, and in which order: Hudi's class name",
     ),

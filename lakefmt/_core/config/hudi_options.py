@@ -651,11 +651,11 @@ def find_published(name: str) -> PublishedOption | None:
         True
     """
     small = name.lower()
-    found = _by_small_letters().get(small)
-    if found is None:
+    option = _by_small_letters().get(small)
+    if option is None:
         reason = next((why for beginning, why in _FAMILIES.items() if small.startswith(beginning)), None)
         return None if reason is None else PublishedOption(name, OptionClass.INERT, reason)
-    return found
+    return option
 
 
 def setting_of(name: str) -> Setting | None:

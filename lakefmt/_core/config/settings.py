@@ -60,7 +60,7 @@ _FLAGS: Final = ("hoodie.datasource.write.hive_style_partitioning", "hoodie.data
 _NAMES: Final = ("hoodie.table.name",)
 
 #: Key, type and value of each option given.
-_Given = tuple[tuple[str, type, object], ...]
+_Entries = tuple[tuple[str, type, object], ...]
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ def resolve_settings(
 
 
 @lru_cache(maxsize=64)
-def _resolved(call: _Given, handle: _Given, table: tuple[tuple[str, str], ...]) -> Settings:
+def _resolved(call: _Entries, handle: _Entries, table: tuple[tuple[str, str], ...]) -> Settings:
     # Cached: a commit asks six times. Types are part of the key, because True equals 1 but is another value.
     values: dict[str, SettingValue] = dict(_DEFAULTS)
     origins = dict.fromkeys(values, "default")
@@ -148,8 +148,8 @@ def _resolved(call: _Given, handle: _Given, table: tuple[tuple[str, str], ...]) 
     for key in values.keys() & properties.keys():
         values[key], origins[key] = _parse(SETTINGS[key], properties[key]), "table"
     unknown = _unknown_names(handle, call, properties)
-    for origin, given in (("handle", handle), ("call", call)):
-        for key, _, value in given:
+    for origin, entries in (("handle", handle), ("call", call)):
+        for key, _, value in entries:
             try:
                 setting = _known(key)
                 note = _note(key) if setting is None else _check_class(setting, _text_of(setting, value), properties)
@@ -169,14 +169,14 @@ def _resolved(call: _Given, handle: _Given, table: tuple[tuple[str, str], ...]) 
 
 
 def resolve_properties(
-    given: Mapping[str, str], known: Sequence[str], settings: Settings
+    properties: Mapping[str, str], known: Sequence[str], settings: Settings
 ) -> tuple[dict[str, str], tuple[str, ...]]:
     """Return the properties of a new table, older names of settings replaced, and notes of those without effect.
 
     Names that begin neither with ``hoodie.`` nor with ``lakefmt.`` are the user's own, unless one is a slip of a known name.
 
     Args:
-        given: by names.
+        properties: by names.
         known: names of properties beside settings and Hudi's options; one that ends with a dot is a beginning.
         settings: those of the call, which say what becomes of unknown names.
 
@@ -191,7 +191,7 @@ def resolve_properties(
     resolved: dict[str, str] = {}
     notes: list[str] = []
     problems: list[UnknownSetting | UnsupportedFeature] = []
-    for key, value in given.items():
+    for key, value in properties.items():
         try:
             if not _is_named(key, known):
                 key = _known_property(key, value, notes, refuses=settings.text(_UNKNOWN) == "refuse")
@@ -230,7 +230,7 @@ def _known_property(key: str, value: str, notes: list[str], *, refuses: bool) ->
     return name
 
 
-def check_restated(given: Mapping[str, str], table: Mapping[str, str]) -> None:
+def check_restated(properties: Mapping[str, str], table: Mapping[str, str]) -> None:
     """Raise when properties say under a name of Spark's what a table's property says otherwise.
 
     Raises:
@@ -243,7 +243,7 @@ def check_restated(given: Mapping[str, str], table: Mapping[str, str]) -> None:
         lakefmt.errors.UnknownSetting: hoodie.datasource.write.recordkey.field=n contradicts the table property \
 hoodie.table.recordkey.fields=id
     """
-    for key, value in given.items():
+    for key, value in properties.items():
         setting = SETTINGS.get(key)
         if setting is not None and setting.table_key is not None:
             _check_class(setting, value, table)
@@ -266,10 +266,10 @@ def raise_problems(problems: Sequence[UnknownSetting | UnsupportedFeature | Inva
     raise type(worst)(f"{len(problems)} options cannot be used:\n{lines}")
 
 
-def _unknown_names(handle: _Given, call: _Given, properties: Mapping[str, str]) -> str:
+def _unknown_names(handle: _Entries, call: _Entries, properties: Mapping[str, str]) -> str:
     """Return what becomes of unknown names: ``refuse`` or ``warn``."""
-    given = {key: value for key, _, value in (*handle, *call) if key == _UNKNOWN}
-    return str(_parse(SETTINGS[_UNKNOWN], given.get(_UNKNOWN, properties.get(_UNKNOWN, "refuse"))))
+    modes = {key: value for key, _, value in (*handle, *call) if key == _UNKNOWN}
+    return str(_parse(SETTINGS[_UNKNOWN], modes.get(_UNKNOWN, properties.get(_UNKNOWN, "refuse"))))
 
 
 def _take(
@@ -338,16 +338,16 @@ def _says_the_same(table_key: str, value: str, stored: str | None) -> bool:
         False
     """
     if table_key.endswith((".fields", ".field")):
-        given, there = ([part.strip() for part in (text or "").split(",")] for text in (value, stored))
-        return len(given) == len(there) and all(map(_is_same_field, given, there))
+        fields, there = ([part.strip() for part in (text or "").split(",")] for text in (value, stored))
+        return len(fields) == len(there) and all(map(_is_same_field, fields, there))
     if stored is None:
         return value.lower() == "false" or table_key not in _FLAGS  # what a table does not say is off, or has no name
     return value == stored or (table_key not in _NAMES and value.lower() == stored.lower())
 
 
-def _is_same_field(given: str, stored: str) -> bool:
+def _is_same_field(field: str, stored: str) -> bool:
     """Return whether a field is another, which may say its kind (``city:SIMPLE``) where this one does not."""
-    (name, _, key_type), (other, _, other_key_type) = given.partition(":"), stored.partition(":")
+    (name, _, key_type), (other, _, other_key_type) = field.partition(":"), stored.partition(":")
     return name == other and (not key_type or not other_key_type or key_type.upper() == other_key_type.upper())
 
 
@@ -389,7 +389,7 @@ def settings_markdown() -> str:
         default = str(setting.default).lower() if isinstance(setting.default, bool) else setting.default
         class_name = "table" if setting.table_key else "alias" if setting.alias_of else setting.kind.value
         choices = f" (one of {', '.join(setting.choices)})" if setting.choices else ""
-        shown = "" if default is None else f"`{default}`"
-        rows.setdefault(f"{class_name} | {shown} | {setting.doc}{choices}", []).append(f"`{setting.key}`")
+        default_text = "" if default is None else f"`{default}`"
+        rows.setdefault(f"{class_name} | {default_text} | {setting.doc}{choices}", []).append(f"`{setting.key}`")
     lines = [f"| {', '.join(names)} | {row} |" for row, names in rows.items()]
     return "\n".join(["| setting | class | default | meaning |", "|---|---|---|---|", *lines])

@@ -219,9 +219,9 @@ def _parse_properties(items: tuple[tuple[str, str], ...]) -> TableConfig:
 
 def _check_directories(properties: Mapping[str, str]) -> None:
     for key in ("hoodie.timeline.path", "hoodie.timeline.history.path", "hoodie.archivelog.folder"):
-        named = properties.get(key) or "default"
-        if "\x00" in named or not {"", ".", ".."}.isdisjoint(named.split("/")):
-            raise UnsafePath(f"hoodie.properties: {key}={named!r} is not a plain path below the table; correct it")
+        directory = properties.get(key) or "default"
+        if "\x00" in directory or not {"", ".", ".."}.isdisjoint(directory.split("/")):
+            raise UnsafePath(f"hoodie.properties: {key}={directory!r} is not a plain path below the table; correct it")
 
 
 def _names_in(properties: Mapping[str, str], key: str) -> tuple[str, ...]:
@@ -355,13 +355,13 @@ def cdc_mode(properties: Mapping[str, str]) -> CdcMode | None:
     """
     if not _flag_in(properties, "hoodie.table.cdc.enabled", False):
         return None
-    named = properties.get("hoodie.table.cdc.supplemental.logging.mode") or CdcMode.DATA_BEFORE_AFTER.value
+    mode_name = properties.get("hoodie.table.cdc.supplemental.logging.mode") or CdcMode.DATA_BEFORE_AFTER.value
     try:
-        return CdcMode(named.upper())  # lower case in tables of old releases
+        return CdcMode(mode_name.upper())  # lower case in tables of old releases
     except ValueError:
         modes = ", ".join(mode.value for mode in CdcMode)
         raise UnsupportedFeature(
-            f"hoodie.table.cdc.supplemental.logging.mode={named!r} is not known: expected one of {modes}"
+            f"hoodie.table.cdc.supplemental.logging.mode={mode_name!r} is not known: expected one of {modes}"
         ) from None
 
 

@@ -117,7 +117,7 @@ class PartReader:
         return None if self.changes is None else SliceMemory(self.changes, threading.Lock())
 
     @cached_property
-    def _asked(self) -> Query:
+    def _plan_query(self) -> Query:
         query = plan_query(self.state.config, self.table_at.schema(), self.columns, self.filter, meta_columns=False)
         _check_name_is_free(query, kinds=self.kinds, keyed=is_keyed(self.state))
         return query
@@ -125,11 +125,11 @@ class PartReader:
     @cached_property
     def _fields(self) -> list[pa.Field]:
         """The columns of the result and of the filter; to find those takes longer than to read a small file."""
-        query = self._asked
+        query = self._plan_query
         return [query.schema.field(name) for name in dict.fromkeys([*query.columns, *sorted(query.filter_columns)])]
 
     def _rows(self, step: StreamStep, part: StreamPart) -> Iterator[pa.RecordBatch]:
-        query = self._asked
+        query = self._plan_query
         schema, file_slice = query.result_schema, part.file_slice
         if file_slice is None:
             return

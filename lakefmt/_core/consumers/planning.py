@@ -99,8 +99,8 @@ class CommitFinder:
         #: How many commits the next plan has at most.
         self._at_once = _FIRST_COMMITS
 
-    def load(self, done: str) -> TableState:
-        """Return the table as it is now, with its archive where commits after `done` may be in it.
+    def load(self, position: str) -> TableState:
+        """Return the table as it is now, with its archive where commits after `position` may be in it.
 
         A stream that follows has seen the active timeline before: while nothing has left it, nothing new is archived.
         """
@@ -108,25 +108,25 @@ class CommitFinder:
         times = frozenset(instant.time for instant in state.timeline)
         watched = self._seen is not None and self._seen <= times
         self._seen = times
-        return state if watched else with_archived_instants(self._client.at(state), done)
+        return state if watched else with_archived_instants(self._client.at(state), position)
 
-    def load_again(self, done: str) -> TableState:
+    def load_again(self, position: str) -> TableState:
         """Return the table as it is now, with its archive, whatever was seen before."""
         self._seen = None
-        return self.load(done)
+        return self.load(position)
 
-    def find(self, done: str, end: str | None = None) -> NextCommits:
+    def find(self, position: str, end: str | None = None) -> NextCommits:
         """Return the commits after a completion time.
 
         Args:
-            done: exclusive.
+            position: exclusive.
             end: inclusive; None: no bound.
         """
-        state = self.load(done)
-        commits = select_commits(state.timeline, done, end, planned_clusterings(self._client.at(state)))
+        state = self.load(position)
+        commits = select_commits(state.timeline, position, end, planned_clusterings(self._client.at(state)))
         newest = commits[-1].order_time if commits else ""
         next_commits = commits[: self._at_once]
-        steps = tuple(self._steps(state, next_commits, done))
+        steps = tuple(self._steps(state, next_commits, position))
         if len(commits) > len(next_commits):
             self._seen = None  # the rest may be in the archive
             parts = max(1, sum(len(step.parts) for step in steps))
@@ -180,7 +180,7 @@ class CommitFinder:
         then = replace(state, timeline=visible_at_end(state.timeline, time).as_of(time))
         table_at = self._client.at(then)
         slices = in_queue_order(table_at, pinned_slices(table_at, end=time))
-        parts = self._kept(slice_parts(time, slices))
+        parts = self._select_parts(slice_parts(time, slices))
         instant = next((i for i in reversed(then.timeline.commits_by_completion) if i.order_time == time), None)
         if instant is None:
             instant = Instant._make((time, next(iter(COMMIT_ACTIONS)), State.COMPLETED, time, "", 0, 0.0))
@@ -205,20 +205,20 @@ class CommitFinder:
             else:
                 is_lost = any(self._is_gone(part) for part in step.parts)
             lost = number if is_lost else lost
-        done = steps[lost].instant.order_time if lost >= 0 else ""
-        left = steps[lost + 1 :]
-        return done, next((step.instant.time for step in (*(s for s in left if s.parts), *left)), None)
+        position = steps[lost].instant.order_time if lost >= 0 else ""
+        readable = steps[lost + 1 :]
+        return position, next((step.instant.time for step in (*(s for s in readable if s.parts), *readable)), None)
 
     def _is_gone(self, part: StreamPart) -> bool:
         paths = () if part.file_slice is None else part.file_slice.paths
         return any(self._client.store.info(path) is None for path in paths)
 
-    def lag(self, done: str) -> tuple[int, int, str]:
+    def lag(self, position: str) -> tuple[int, int, str]:
         """Return how many commits with rows come after a position, their bytes, and the completion time of the first."""
-        state = with_archived_instants(self._client.at(self._client.load()), done)
+        state = with_archived_instants(self._client.at(self._client.load()), position)
         table_at = self._client.at(state)
         count, size, first = 0, 0, ""
-        for instant in select_commits(state.timeline, done, None, planned_clusterings(table_at)):
+        for instant in select_commits(state.timeline, position, None, planned_clusterings(table_at)):
             commit = table_at.commit_metadata(instant)
             if self._gives(state, instant, commit):
                 count, size, first = count + 1, size + commit.bytes_written, first or instant.order_time
@@ -228,11 +228,11 @@ class CommitFinder:
         overwrites = is_keyed(state) if self._overwrites is None else self._overwrites
         return gives_rows(instant, commit, overwrites=overwrites)
 
-    def _steps(self, state: TableState, commits: Sequence[Instant], done: str) -> list[StreamStep]:
+    def _steps(self, state: TableState, commits: Sequence[Instant], position: str) -> list[StreamStep]:
         read = [(instant, self._client.at(state).commit_metadata(instant)) for instant in commits]
         if not read:
             return []
-        marked = with_watermarks(read, self._watermark_at(state, done))
+        marked = with_watermarks(read, self._watermark_at(state, position))
         self._watermark = (marked[-1][0].order_time, marked[-1][2])
         return [self._step(state, instant, commit, mark) for instant, commit, mark in marked]
 
@@ -246,9 +246,9 @@ class CommitFinder:
             parts = changed_parts(state.timeline, instant, commit, replaced, apart=self._apart)
         else:
             parts = written_parts(instant, commit)
-        return StreamStep(instant, tuple(self._in_order(state, self._kept(parts))), mark, commit.bytes_written)
+        return StreamStep(instant, tuple(self._in_order(state, self._select_parts(parts))), mark, commit.bytes_written)
 
-    def _kept(self, parts: Sequence[StreamPart]) -> list[StreamPart]:
+    def _select_parts(self, parts: Sequence[StreamPart]) -> list[StreamPart]:
         return [part for part in parts if self._is_kept(part)]
 
     def _is_kept(self, part: StreamPart) -> bool:
@@ -259,11 +259,11 @@ class CommitFinder:
         number, count = self._shard
         return shard_of(part.partition, part.bucket, part.file_id, count, in_turn=self.in_turn) == number
 
-    def _watermark_at(self, state: TableState, done: str) -> int | None:
+    def _watermark_at(self, state: TableState, position: str) -> int | None:
         """Return the watermark of the last commit up to a completion time."""
-        if self._watermark is not None and self._watermark[0] == done:
+        if self._watermark is not None and self._watermark[0] == position:
             return self._watermark[1]
-        commits = (i for i in reversed(state.timeline.commits_by_completion) if i.order_time <= done)
+        commits = (i for i in reversed(state.timeline.commits_by_completion) if i.order_time <= position)
         return newest_watermark(self._client.at(state).commit_metadata(instant).extra_metadata for instant in commits)
 
     # ---------------------------------------------------------------------------------------------- order of partitions
@@ -311,15 +311,15 @@ def in_queue_order(table_at: TableAt, slices: Iterable[FileSlice]) -> list[FileS
         table_at: the table, at one moment.
         slices: of any partitions and buckets.
     """
-    given = list(slices)
-    firsts = [queue_position_of(each.file_id) for each in given]
+    all_slices = list(slices)
+    firsts = [queue_position_of(each.file_id) for each in all_slices]
     if not any(firsts):
-        return given
+        return all_slices
     timeline = table_at.timeline
     if not all(first is None or timeline.tells_completion_of(first[0]) for first in firsts):
         timeline = table_at.with_history().timeline
     queue_positions = [
         (timeline.completion_of(each.instant), 0) if first is None else (timeline.completion_of(first[0]), first[1])
-        for each, first in zip(given, firsts, strict=True)
+        for each, first in zip(all_slices, firsts, strict=True)
     ]
-    return [given[number] for number in sorted(range(len(given)), key=queue_positions.__getitem__)]
+    return [all_slices[number] for number in sorted(range(len(all_slices)), key=queue_positions.__getitem__)]

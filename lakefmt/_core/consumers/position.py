@@ -116,13 +116,13 @@ def encode_position(position: StreamPosition) -> dict[str, object]:
         {'v': 1, 'next_start': '20260101000000000', 'in_turn': True}
     """
     document: dict[str, object] = {"v": _POSITION_VERSION, "next_start": position.done}
-    named = {
+    optional_fields = {
         "instant": position.instant,
         "files": dict(position.parts),
         "whole": position.whole,
         "in_turn": position.in_turn,
     }
-    return document | {name: value for name, value in named.items() if value}
+    return document | {name: value for name, value in optional_fields.items() if value}
 
 
 def decode_position(document: Mapping[str, Any]) -> StreamPosition:
@@ -135,15 +135,20 @@ def decode_position(document: Mapping[str, Any]) -> StreamPosition:
         >>> decode_position({"v": 1, "next_start": "000"})
         StreamPosition(done='000', instant='', parts={}, whole=False, in_turn=False)
     """
-    done, parts = document.get("next_start"), document.get("files", {})
+    completion_time, parts = document.get("next_start"), document.get("files", {})
     instant, whole = document.get("instant", ""), document.get("whole", False)
     in_turn = document.get("in_turn", False)
-    valid = document.get("v") == _POSITION_VERSION and isinstance(done, str) and done.isascii() and done.isdigit()
+    valid = (
+        document.get("v") == _POSITION_VERSION
+        and isinstance(completion_time, str)
+        and completion_time.isascii()
+        and completion_time.isdigit()
+    )
     valid = valid and isinstance(instant, str) and isinstance(whole, bool) and isinstance(parts, Mapping)
     valid = valid and isinstance(in_turn, bool)
     if not valid or not all(isinstance(key, str) and type(rows) is int and rows >= -1 for key, rows in parts.items()):
         raise InvalidInputError(f"{str(dict(document))[:80]} is no position of a stream")
-    return StreamPosition(str(done), instant, dict(parts), whole, in_turn)
+    return StreamPosition(str(completion_time), instant, dict(parts), whole, in_turn)
 
 
 class PositionTracker:
@@ -183,8 +188,8 @@ class PositionTracker:
     def expect(self, time: str, instant: str, keys: Iterable[str]) -> None:
         """Add the next commit and the keys of its parts; parts that were handed out before do not count."""
         in_order = tuple(keys)
-        left = {key for key in in_order if self._parts.get(key) != WHOLE_PART}
-        self._waiting.append((time, instant, left, in_order))
+        unread = {key for key in in_order if self._parts.get(key) != WHOLE_PART}
+        self._waiting.append((time, instant, unread, in_order))
         self._advance()
 
     def hand_out(self, key: str, rows: int, *, is_last: bool) -> None:
@@ -197,12 +202,12 @@ class PositionTracker:
         """
         self._parts[key] = WHOLE_PART if is_last else rows
         if is_last:
-            for _, _, left, _ in self._waiting:
-                left.discard(key)
+            for _, _, unread, _ in self._waiting:
+                unread.discard(key)
             self._advance()
 
     def forget(self) -> None:
-        """Forget the commits that were expected and not read to their end."""
+        """Discard the expected commits that were not read to their end."""
         self._waiting.clear()
 
     def move(self, position: StreamPosition) -> None:

@@ -160,7 +160,7 @@ def as_its_shards(
     if shard is None or not position.in_turn:
         return position
     end = f"-of-{shard[1]}.json"
-    names = [found.name for found in client.store.list(CONSUMERS, recursive=False) if found.name.endswith(end)]
+    names = [file.name for file in client.store.list(CONSUMERS, recursive=False) if file.name.endswith(end)]
     records = [load_consumer(client, name) for name in names if name.startswith(f"{CONSUMERS}/{consumer_id}@")]
     return replace(position, in_turn=all(record is None or record.in_turn for record in records))
 
@@ -305,24 +305,24 @@ class RunningHold:
     def _store(self) -> None:
         position = self.position
         # What is read whole is the state at its time, not only what comes after it.
-        done = f"{max(0, int(position.done) - 1):0{len(position.done)}d}" if position.whole else position.done
+        next_start = f"{max(0, int(position.done) - 1):0{len(position.done)}d}" if position.whole else position.done
         owner = self._name.rpartition("/")[2].removesuffix(".json")
         record = ConsumerRecord(
-            done, self._client.clock.now(), mode=RUNNING, owner=owner, process=_process_text(this_process())
+            next_start, self._client.clock.now(), mode=RUNNING, owner=owner, process=_process_text(this_process())
         )
         self._client.store.put(self._name, encode_consumer(record))
 
     def _remove_dead(self) -> None:
         """Remove what streams have left whose processes have died."""
         now, store = self._client.clock.now(), self._client.store
-        for found in store.list(CONSUMERS, recursive=False):
-            if not found.name.startswith(f"{CONSUMERS}/{RUNNING}-"):
+        for file in store.list(CONSUMERS, recursive=False):
+            if not file.name.startswith(f"{CONSUMERS}/{RUNNING}-"):
                 continue
-            record = load_consumer(self._client, found.name)
+            record = load_consumer(self._client, file.name)
             if record is not None and record.mode == RUNNING and record.updated is not None:
                 name = _parse_process(record.process)
                 if now - record.updated > RUNNING_EXPIRY or (name is not None and has_ended(name)):
-                    store.delete([found.name])
+                    store.delete([file.name])
 
     def _beat(self) -> None:
         if self.is_dropped:
@@ -402,30 +402,30 @@ def _oldest_whole_state(client: TableClient, earliest: str) -> StreamPosition:
 
 def _has_rows_up_to(finder: CommitFinder, end: str) -> bool:
     """Return whether commits up to a completion time hand out rows."""
-    done = EARLIEST
-    while done < end:
-        coming = finder.find(done, end)
+    position = EARLIEST
+    while position < end:
+        coming = finder.find(position, end)
         if any(step.parts for step in coming.steps):
             return True
         if coming.is_all:
             break
-        done = coming.steps[-1].instant.order_time
+        position = coming.steps[-1].instant.order_time
     return False
 
 
 def _earliest_readable(client: TableClient, finder: CommitFinder) -> str:
     """Return the position from which on nothing was cleaned away."""
-    done = looked_up_to = EARLIEST
+    position = looked_up_to = EARLIEST
     retained = client.at(client.load()).retained_from()
     while retained is not None:
         coming = finder.find(looked_up_to)
         old = [step for step in coming.steps if step.instant.time <= retained]
         lost, _ = finder.oldest_readable(coming.state, old)
-        done = lost or done
+        position = lost or position
         if coming.is_all or len(old) < len(coming.steps):
             break
         looked_up_to = coming.steps[-1].instant.order_time
-    return done
+    return position
 
 
 def end_time(client: TableClient, finder: CommitFinder, end: End) -> str | None:

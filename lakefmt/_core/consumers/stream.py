@@ -94,7 +94,7 @@ class StreamBatch:
 
     @property
     def schema(self) -> pa.Schema:
-        """Their columns."""
+        """The columns of the rows."""
         return self.rows.schema
 
     def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]:
@@ -255,7 +255,7 @@ class TableStream(Iterator[StreamBatch], AsyncIterator[StreamBatch]):
 
     @property
     def position(self) -> dict[str, object]:
-        """What was handed out so far, as a JSON object; ``start={"offset": position}`` goes on from there."""
+        """The position after the batches handed out so far, as a JSON object; ``start={"offset": position}`` goes on from there."""
         return encode_position(self._tracker.position)
 
     @property
@@ -355,7 +355,7 @@ class TableStream(Iterator[StreamBatch], AsyncIterator[StreamBatch]):
         bound = self._options.end.watermark
         if self._tracker.position.whole:
             self._check_end()
-            yield from self._whole()
+            yield from self._read_snapshot()
             if bound is not None and self._watermark is not None and self._watermark > bound:
                 return
         while not self._is_closed:
@@ -366,7 +366,7 @@ class TableStream(Iterator[StreamBatch], AsyncIterator[StreamBatch]):
             except SnapshotExpired as error:
                 self._go_on_after(steps, error)
                 if self._tracker.position.whole:
-                    yield from self._whole()
+                    yield from self._read_snapshot()
                 continue
             if is_cut:
                 return
@@ -379,15 +379,15 @@ class TableStream(Iterator[StreamBatch], AsyncIterator[StreamBatch]):
         Raises:
             DataExpired: it does.
         """
-        done = self._tracker.position.done
-        if self._options.end.moment is not None and self._end is not None and self._end < done:
+        completion_time = self._tracker.position.done
+        if self._options.end.moment is not None and self._end is not None and self._end < completion_time:
             raise DataExpired(
                 f"the stream ends at {self._end}, and of what was committed up to then some was cleaned away: the oldest state "
-                f"that is whole is that of {done}",
-                oldest=done,
+                f"that is whole is that of {completion_time}",
+                oldest=completion_time,
             )
 
-    def _whole(self) -> Iterator[StreamBatch]:
+    def _read_snapshot(self) -> Iterator[StreamBatch]:
         """Hand out the table as of the position."""
         while self._tracker.position.whole:
             position = self._tracker.position
@@ -395,7 +395,7 @@ class TableStream(Iterator[StreamBatch], AsyncIterator[StreamBatch]):
                 state, step = self._finder.snapshot(position.done)
                 if not position.parts.keys() <= {part.key for part in step.parts}:
                     raise SnapshotExpired("commits of which rows were handed out are undone")
-                yield from self._of_group(PartReader(self._client, state, *self._asked), [step])
+                yield from self._of_group(PartReader(self._client, state, *self._read_arguments), [step])
             except SnapshotExpired as error:
                 self._tracker.forget()
                 newest = self._finder.newest(self._client.load())
@@ -404,11 +404,11 @@ class TableStream(Iterator[StreamBatch], AsyncIterator[StreamBatch]):
                 self._tracker.move(StreamPosition(newest, whole=True))
 
     @property
-    def _asked(self) -> tuple[Sequence[str] | None, Filter, bool]:
+    def _read_arguments(self) -> tuple[Sequence[str] | None, Filter, bool]:
         return self._options.columns, self._options.filter, self._options.include_row_kind
 
     def _of_steps(self, state: TableState, steps: Sequence[StreamStep]) -> Iterator[StreamBatch]:
-        reader = PartReader(self._client, state, *self._asked)
+        reader = PartReader(self._client, state, *self._read_arguments)
         changing = [step for step in steps if any(part.sources for part in step.parts)]
         if changing and is_keyed(state):
             if not self._may_read():
@@ -425,14 +425,17 @@ class TableStream(Iterator[StreamBatch], AsyncIterator[StreamBatch]):
             self._tracker.expect(step.instant.order_time, step.instant.time, [part.key for part in step.parts])
         lanes = lanes_of(group, by_bucket=self._options.by_bucket)
         rows = {part.key: self._tracker.rows_of(part.key) for step in group for part in step.parts}
-        left = [[(step, part) for step, part in lane if rows[part.key] != WHOLE_PART] for lane in lanes]
+        unread_lanes = [[(step, part) for step, part in lane if rows[part.key] != WHOLE_PART] for lane in lanes]
         skips = dict(rows)
 
         def read(step: StreamStep, part: StreamPart) -> Iterator[pa.RecordBatch]:
             return reader.batches(step, part, skips[part.key])
 
         for read_batch in read_lanes(
-            [lane for lane in left if lane], read, threads=self._options.threads, ahead=self._options.max_batches
+            [lane for lane in unread_lanes if lane],
+            read,
+            threads=self._options.threads,
+            ahead=self._options.max_batches,
         ):
             key = read_batch.part.key
             rows[key] += 0 if read_batch.rows is None else read_batch.rows.num_rows
@@ -482,10 +485,10 @@ class TableStream(Iterator[StreamBatch], AsyncIterator[StreamBatch]):
         state = self._finder.load_again(self._tracker.done)
         there = {commit.time for commit in state.timeline.commits_by_completion}
         planned = [step for step in steps if step.instant.order_time > self._tracker.done]
-        left = [step for step in planned if step.instant.time in there]
-        done, oldest = self._finder.oldest_readable(state, left)
-        if not done:
-            if len(left) < len(planned):
+        remaining = [step for step in planned if step.instant.time in there]
+        position, oldest = self._finder.oldest_readable(state, remaining)
+        if not position:
+            if len(remaining) < len(planned):
                 return  # what was undone hands out nothing
             raise error
         what = f"the stream has read up to {self._tracker.done}, and rows after it were cleaned away"
@@ -498,7 +501,7 @@ class TableStream(Iterator[StreamBatch], AsyncIterator[StreamBatch]):
         if self._options.on_expired == "full":
             self._tracker.move(StreamPosition(self._finder.newest(state), whole=True))
         else:
-            self._tracker.move(StreamPosition(done))
+            self._tracker.move(StreamPosition(position))
 
 
 def _stream_batch(step: StreamStep, part: StreamPart, rows: pa.RecordBatch) -> StreamBatch:
@@ -536,11 +539,11 @@ def is_held_back(name: str, marks: Mapping[str, Mark], drift: int, now: float, i
         >>> is_held_back("a", marks, 50, 1.0, None), is_held_back("a", marks, 50, 9.0, 5.0)
         (True, False)
     """
-    own = marks.get(name)
-    if own is None or own.watermark is None:
+    own_mark = marks.get(name)
+    if own_mark is None or own_mark.watermark is None:
         return False
-    others = [mark for other, mark in marks.items() if other != name and (idle is None or now - mark.at <= idle)]
-    return any(mark.watermark is None or own.watermark > mark.watermark + drift for mark in others)
+    other_marks = [mark for other, mark in marks.items() if other != name and (idle is None or now - mark.at <= idle)]
+    return any(mark.watermark is None or own_mark.watermark > mark.watermark + drift for mark in other_marks)
 
 
 class WatermarkAlignment:
@@ -677,9 +680,9 @@ def stream_of(client: TableClient, call: StreamCall) -> TableStream:
 def with_table_defaults(call: StreamCall, properties: Mapping[str, str]) -> tuple[StreamCall, str]:
     """Return a call with what the table says where its arguments do not, and its mode."""
 
-    def flag(given: bool | None, name: str) -> bool | None:
+    def flag(value: bool | None, name: str) -> bool | None:
         stated = properties.get(name)
-        return given if given is not None or stated is None else stated == "true"
+        return value if value is not None or stated is None else stated == "true"
 
     interval = call.poll_interval
     if interval is None:

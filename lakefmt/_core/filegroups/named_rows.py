@@ -28,7 +28,7 @@ from lakefmt._core.data_classes import dataclass
 from lakefmt._core.filegroups.model import BaseFile
 from lakefmt._core.filegroups.reader import parquet_file, reading, short_footer
 from lakefmt._core.formats.parquet.base_file import check_row_counts
-from lakefmt._core.formats.parquet.duplicate_columns import Span, are_within
+from lakefmt._core.formats.parquet.duplicate_columns import Span, are_within, chunk_span
 from lakefmt._core.formats.parquet.page_search import (
     CODECS,
     ColumnPages,
@@ -228,9 +228,9 @@ class _SearchedRowGroup:
             self._chunk(name).compression != chunk.compression for name in self.fields
         ):
             return None
-        if not are_within(map(_chunk_span, map(self._chunk, self.fields)), self.source.size()):
+        if not are_within(map(chunk_span, map(self._chunk, self.fields)), self.source.size()):
             return None
-        span = _chunk_span(chunk)
+        span = chunk_span(chunk)
         data = memoryview(self.source.read_at(span.size, span.offset))
         self._readers[named.column] = lambda offset, count: data[offset : offset + count]
         own = self._pages(named.column)
@@ -282,7 +282,7 @@ class _SearchedRowGroup:
     def _pages(self, name: str) -> ColumnPages | None:
         """Return the pages of a column; None: they are not those of its rows."""
         chunk = self._chunk(name)
-        pages = find_pages(self._reads(name), _chunk_span(chunk).size)
+        pages = find_pages(self._reads(name), chunk_span(chunk).size)
         if pages is None or not pages.num_rows == chunk.num_values == self.metadata.num_rows:
             return None
         return pages
@@ -300,7 +300,7 @@ class _SearchedRowGroup:
     def _reads(self, name: str) -> ReadAt:
         """Return what reads the bytes of a column: those of a small one are read once."""
         if name not in self._readers:
-            span = _chunk_span(self._chunk(name))
+            span = chunk_span(self._chunk(name))
             if span.size > _READ_AT_ONCE:
                 self._readers[name] = partial(_read_in_span, self.source, span)
             else:
@@ -331,9 +331,3 @@ def _decoded_bytes(metadata: pq.FileMetaData, groups: Iterable[int], columns: It
 
 def _read_in_span(source: pa.NativeFile, span: Span, offset: int, count: int) -> bytes:
     return bytes(source.read_at(max(0, min(count, span.size - offset)), span.offset + offset))
-
-
-def _chunk_span(chunk: pq.ColumnChunkMetaData) -> Span:
-    """Return where a column's pages lie in the file."""
-    begin = chunk.dictionary_page_offset if chunk.has_dictionary_page else chunk.data_page_offset
-    return Span(int(begin), int(chunk.total_compressed_size))

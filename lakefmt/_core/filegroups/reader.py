@@ -24,8 +24,14 @@ from lakefmt._core.filegroups.virtual_columns import VirtualColumns
 from lakefmt._core.formats.bloom.bloom_filter import BloomFilter
 from lakefmt._core.formats.parquet.base_file import BaseFileFooter, check_row_counts, decode_footer
 from lakefmt._core.formats.parquet.dictionary_columns import dictionary_column_names, dictionary_schema
-from lakefmt._core.formats.parquet.duplicate_columns import ChunkNote, Pages, Span, are_within, find_duplicate_column
-from lakefmt._core.formats.parquet.footers import ReadBytes, ShortFooter, in_memory, read_short_footer
+from lakefmt._core.formats.parquet.duplicate_columns import (
+    ChunkNote,
+    Pages,
+    Span,
+    are_within,
+    find_duplicate_column,
+)
+from lakefmt._core.formats.parquet.footers import LARGE_FOOTER, ReadBytes, ShortFooter, in_memory, read_short_footer
 from lakefmt._core.schema import reconcile
 from lakefmt._core.storage.api import ObjectStore
 from lakefmt._core.storage.os_errors import is_transient_code
@@ -60,6 +66,9 @@ _WORTH_COMPARING = 64 << 10
 SMALL_BYTES: Final = 1 << 20
 _SMALL_ROWS, _SMALL_DECODED_BYTES = 1 << 17, 16 << 20
 
+
+#: The filter of a smaller footer is not worth looking for where the footer goes with the file: Arrow reads it in half the time.
+_LARGE_FOR_A_WHILE: Final = 4 * LARGE_FOOTER
 
 T = TypeVar("T")
 
@@ -186,15 +195,16 @@ def reading(path: str) -> Iterator[None]:
 parquet_file = partial(pq.ParquetFile, pre_buffer=False, page_checksum_verification=True)
 
 
-def short_footer(source: pa.NativeFile, *, near: bool) -> ShortFooter | None:
+def short_footer(source: pa.NativeFile, *, near: bool, least: int = LARGE_FOOTER) -> ShortFooter | None:
     """Return the footer of a file without its key filter; None: Arrow reads it as it is.
 
     Args:
         source: the file.
         near: a read of a few bytes costs little; else the footer is read as Arrow reads it, in one or two parts.
+        least: a footer of fewer bytes in a file that is near is left to Arrow.
     """
     read_at, size = read_bytes(source), source.size()
-    return read_short_footer(read_at, size) if near else read_short_footer(in_memory(read_at, size), size, 0)
+    return read_short_footer(read_at, size, least) if near else read_short_footer(in_memory(read_at, size), size, 0)
 
 
 def read_bytes(source: pa.NativeFile) -> ReadBytes:
@@ -243,7 +253,7 @@ def open_base_file(
     """
     with filesystem.open_input_file(path) as source:
         near = isinstance(filesystem, pafs.LocalFileSystem)
-        short = short_footer(source, near=near) if metadata is None else None
+        short = short_footer(source, near=near, least=_LARGE_FOR_A_WHILE) if metadata is None else None
         with parquet_file(source, metadata=metadata if short is None else short.metadata) as parquet:
             yield OpenBaseFile(source, parquet, short)
 

@@ -67,7 +67,7 @@ class StoredCheckpoint:
 
     @property
     def is_at(self) -> tuple[object, ...]:
-        """Everything but the instant: two commits that say the same are one place."""
+        """All fields but the instant: two commits with the same fields have one position."""
         return (self.text, dict(self.details), self.reset, self.ignore)
 
 
@@ -183,22 +183,24 @@ class CheckpointFinder:
             CorruptFile: a commit, or the archive, is damaged.
         """
         active = table_at.timeline.commits_by_completion
-        found, is_whole = self._search(table_at, self._commits(table_at, active), None)
+        checkpoint, is_whole = self._search(table_at, self._commits(table_at, active), None)
         if not is_whole and table_at.has_history:
-            seen = {instant.time for instant in active}
+            active_times = {instant.time for instant in active}
             older = table_at.with_history()
-            rest = [each for each in older.timeline.commits_by_completion if each.time not in seen]
-            found, _ = self._search(older, self._commits(older, rest), found)
+            rest = [each for each in older.timeline.commits_by_completion if each.time not in active_times]
+            checkpoint, _ = self._search(older, self._commits(older, rest), checkpoint)
         latest = table_at.timeline.latest_commit
-        self._found = None if latest is None else (latest.file_name, found)
-        return found
+        self._found = None if latest is None else (latest.file_name, checkpoint)
+        return checkpoint
 
     def _commits(self, table_at: TableAt, commits: Iterable[Instant]) -> list[Instant]:
         commits = list(commits)
         if table_at.config.table_type is not TableType.MERGE_ON_READ:
             return commits
-        own = [each for each in commits if each.action is not Action.COMMIT]
-        return own if any(each.action is Action.DELTA_COMMIT for each in own) else commits
+        without_compactions = [each for each in commits if each.action is not Action.COMMIT]
+        return (
+            without_compactions if any(each.action is Action.DELTA_COMMIT for each in without_compactions) else commits
+        )
 
     def _search(
         self, table_at: TableAt, commits: list[Instant], found: StoredCheckpoint | None
@@ -293,10 +295,10 @@ def check_kind(checkpoint: str, kind: str, source: str) -> None:
         lakefmt.errors.SourceRefused: /in reads files, and the checkpoint 'orders,0:5' is one of Kafka: give the job's own table, or \
 begin anew with --checkpoint or --ignore-checkpoint
     """
-    found = describe_checkpoint(checkpoint)
-    if found != kind:
+    actual_kind = describe_checkpoint(checkpoint)
+    if actual_kind != kind:
         raise SourceRefused(
-            f"{source} reads {kind}, and the checkpoint {shown(checkpoint)} is one of {found}: give the job's own table, or begin anew "
+            f"{source} reads {kind}, and the checkpoint {shown(checkpoint)} is one of {actual_kind}: give the job's own table, or begin anew "
             "with --checkpoint or --ignore-checkpoint"
         )
 

@@ -28,7 +28,7 @@ def load_function(name: str, what: str) -> Callable[..., Any]:
     """
     if ":" not in name:
         raise InvalidInputError(f"{what} is named module:function, not {name!r}")
-    found = foreign(lambda: resolve_name(name), f"{what} {name!r} cannot be imported")
-    if not callable(found):
+    function = foreign(lambda: resolve_name(name), f"{what} {name!r} cannot be imported")
+    if not callable(function):
         raise InvalidInputError(f"{what}: {name!r} is no function")
-    return found  # type: ignore[no-any-return]
+    return function  # type: ignore[no-any-return]

@@ -180,29 +180,31 @@ class HttpSource:
         if after is not None:
             check_source(after, self._identity)
         self.close()
-        found = self._round = _HttpRound(self._name, self._identity, self._options, _Place.of(after, self._options))
+        new_round = self._round = _HttpRound(
+            self._name, self._identity, self._options, _Position.of(after, self._options)
+        )
         ends_early = limit is not None and self._options.order == "ascending"
         if limit is not None and not ends_early and not self._warned:
             self._warned = True
             _log.warning("%s: a round has all pages, however many rows: http.order=ascending bounds it", self._name)
-        for page in self._pages(found.place.asked):
-            found.take(page, self.table_schema)
-            if ends_early and limit is not None and found.num_rows >= limit:
-                found.end_early()
+        for page in self._pages(new_round.place.asked):
+            new_round.take(page, self.table_schema)
+            if ends_early and limit is not None and new_round.num_rows >= limit:
+                new_round.end_early()
                 break
-        return found if found.has_news() else None
+        return new_round if new_round.has_news() else None
 
     # --- pages ------------------------------------------------------------------------------------------------------------
 
     def _pages(self, since: Any) -> Iterator[_Page]:
         options = self._options
-        own = dict(options.query or {})
+        parameters = dict(options.query or {})
         value = options.start if since is None else str(since)
         if options.parameter is not None and value is not None:
-            own[options.parameter] = value
-        number, seen, before = options.first_page, set[str](), b""
+            parameters[options.parameter] = value
+        number, visited, before = options.first_page, set[str](), b""
         first = {options.page_parameter or "page": str(number)} if options.pages == "number" else {}
-        url = self._with_parameters(self._url, own | first)
+        url = self._with_parameters(self._url, parameters | first)
         while True:
             answer = self._ask(url)
             page = self._read(answer)
@@ -215,19 +217,19 @@ class HttpSource:
                     )
                 before, number = page.digest, number + 1
                 following: str | None = self._with_parameters(
-                    self._url, {**own, **first, next(iter(first)): str(number)}
+                    self._url, {**parameters, **first, next(iter(first)): str(number)}
                 )
             else:
-                following = self._following(url, answer, page.value, own)
+                following = self._following(url, answer, page.value, parameters)
             yield page
             if following is None:
                 return
-            if following in seen:
+            if following in visited:
                 raise SourceRefused(f"{self._name}: its pages go round: one names a page that has come")
-            seen.add(following)
+            visited.add(following)
             url = following
 
-    def _following(self, url: str, answer: _Answer, value: Any, own: Mapping[str, str]) -> str | None:
+    def _following(self, url: str, answer: _Answer, value: Any, parameters: Mapping[str, str]) -> str | None:
         """Return the URL of the next page; None: there is none."""
         options = self._options
         if options.pages == "link":
@@ -245,7 +247,7 @@ class HttpSource:
             )
         if options.page_parameter is None:
             return self._same_server(url, str(cursor))
-        return self._with_parameters(self._url, {**own, options.page_parameter: str(cursor)})
+        return self._with_parameters(self._url, {**parameters, options.page_parameter: str(cursor)})
 
     def _same_server(self, url: str, target: str) -> str:
         """Return the URL that an answer names as the next one; headers with secrets go to no other server.
@@ -269,8 +271,8 @@ class HttpSource:
             return urllib.parse.urldefrag(url).url
         parts = urllib.parse.urlsplit(url)
         pairs = urllib.parse.parse_qsl(parts.query, keep_blank_values=True)
-        kept = [(name, value) for name, value in pairs if name not in parameters]
-        return parts._replace(query=urllib.parse.urlencode([*kept, *parameters.items()]), fragment="").geturl()
+        remaining = [(name, value) for name, value in pairs if name not in parameters]
+        return parts._replace(query=urllib.parse.urlencode([*remaining, *parameters.items()]), fragment="").geturl()
 
     # --- one answer -------------------------------------------------------------------------------------------------------
 
@@ -317,12 +319,12 @@ class HttpSource:
         Raises:
             SourceRefused: asking again would not help.
         """
-        said = f"answers {error.code}"
+        reason = f"answers {error.code}"
         if error.code not in _PASSING:
             where = error.headers.get("Location") if 300 <= error.code < 400 else None
             more = "" if where is None else f" and sends to {shown(where.partition('?')[0])}: give that URL"
-            raise SourceRefused(f"{self._name} {said}{more}")
-        return _retry_after(error.headers.get("Retry-After")), said
+            raise SourceRefused(f"{self._name} {reason}{more}")
+        return _retry_after(error.headers.get("Retry-After")), reason
 
     def _read(self, answer: _Answer) -> _Page:
         """Return the rows of an answer.
@@ -364,13 +366,13 @@ class HttpSource:
 
     def _list(self, value: Any) -> list[Any]:
         path = self._options.records
-        found = _at(value, path)
+        rows = _at(value, path)
         above, _, last = path.rpartition(".")
         holder = _at(value, above)
-        if found is None and isinstance(holder, dict) and last in holder:
+        if rows is None and isinstance(holder, dict) and last in holder:
             return []  # null in place of an empty list
-        if isinstance(found, list):
-            return found
+        if isinstance(rows, list):
+            return rows
         names = [str(key) for key, each in value.items() if isinstance(each, list)] if isinstance(value, dict) else []
         hint = f": say where, http.records={' or '.join(names)}" if names else ""
         raise InvalidInputError(
@@ -423,7 +425,7 @@ def _retry_after(header: str | None) -> float | None:
 # ------------------------------------------------------------------------------------------------------------------ rounds
 
 
-class _Place(NamedTuple):
+class _Position(NamedTuple):
     """Where the last round was.
 
     Attributes:
@@ -441,7 +443,7 @@ class _Place(NamedTuple):
     asked: Any = None
 
     @classmethod
-    def of(cls, after: Checkpoint | None, options: HttpOptions) -> _Place:
+    def of(cls, after: Checkpoint | None, options: HttpOptions) -> _Position:
         """Return what a checkpoint says.
 
         Raises:
@@ -449,19 +451,19 @@ class _Place(NamedTuple):
         """
         if after is None:
             return cls()
-        stated, seen = after.details.get(_VALUE), after.details.get(_SEEN)
+        stated, encoded_digests = after.details.get(_VALUE), after.details.get(_SEEN)
         try:
             bad = _digests(after.details.get(_BAD, ""))
             if options.column is None:
                 return cls(text=after.text, bad=bad)
-            if stated is None or seen is None:
+            if stated is None or encoded_digests is None:
                 text_value = int(after.text) if after.text.lstrip("-").isdigit() else after.text
                 return cls(text_value, asked=text_value)
-            value, asked = json.loads(stated), json.loads(after.details.get(_FROM, stated))
-            for each in (value, asked):
+            value, request_value = json.loads(stated), json.loads(after.details.get(_FROM, stated))
+            for each in (value, request_value):
                 if each is not None:
                     _order(each)
-            return cls(value, _digests(seen), after.text, bad, asked)
+            return cls(value, _digests(encoded_digests), after.text, bad, request_value)
         except (ValueError, SourceRefused):
             raise CorruptFile(
                 "what a checkpoint says of a URL is damaged: begin with a checkpoint of your own"
@@ -501,21 +503,21 @@ def _order(value: Any) -> tuple[str, Any]:
 class _HttpRound:
     """The new rows of all pages, held in memory or in a temporary file."""
 
-    def __init__(self, name: str, identity: str, options: HttpOptions, place: _Place) -> None:
-        self._name, self._identity, self._options, self.place = name, identity, options, place
+    def __init__(self, name: str, identity: str, options: HttpOptions, position: _Position) -> None:
+        self._name, self._identity, self._options, self.place = name, identity, options, position
         self._rows = RoundRows(_MEMORY)
         self._rejected = list[pa.RecordBatch]()
         self._pages = 0
         self._digest = hashlib.blake2b(digest_size=16)
-        self._largest = place.value
-        self._order = None if place.value is None else _order(place.value)
+        self._largest = position.value
+        self._order = None if position.value is None else _order(position.value)
         #: Digests of rows with the largest value.
-        self._seen = set[bytes](place.seen or ())
+        self._seen = set[bytes](position.seen or ())
         #: How often a row came that has the largest value, and one that has the value of the last round.
         self._counts, self._taken = dict[bytes, int](), dict[bytes, int]()
         self._bad = set[bytes]()
         #: The second largest value so far: a round that ends early goes on from it.
-        self._value_before = place.asked
+        self._value_before = position.asked
         #: The value of the next request, in a tuple, if the round ended early; None: the largest value.
         self._asks_from: tuple[Any] | None = None
         self._last: tuple[str, Any] | None = None
@@ -562,7 +564,7 @@ class _HttpRound:
             raise SourceRefused(
                 f"{self._name}: a row has no value in {self._options.column!r}, and would never be taken: leave such rows out with http.nulls=skip"
             )
-        order, taken = _order(value), None if self.place.value is None else _order(self.place.value)
+        order, last_order = _order(value), None if self.place.value is None else _order(self.place.value)
         if self._order is not None and order[0] != self._order[0]:
             raise SourceRefused(
                 f"{self._name}: {shown(value)} and {shown(self._largest)} of {self._options.column!r} cannot be compared"
@@ -574,9 +576,9 @@ class _HttpRound:
                     "than http.order says"
                 )
             self._last = order
-        if taken is not None and order < taken:
+        if last_order is not None and order < last_order:
             return False
-        is_new = order != taken or _digest(row, self._taken) not in (self.place.seen or ())
+        is_new = order != last_order or _digest(row, self._taken) not in (self.place.seen or ())
         if self._order is None or order > self._order:
             self._value_before = self._largest if self._order is not None else self._value_before
             self._largest, self._order = value, order
@@ -639,27 +641,27 @@ def _digest(row: Record, counts: dict[bytes, int]) -> bytes:
 
 
 def _choice(*choices: str) -> Callable[[str], str]:
-    def parse(given: str) -> str:
-        if given not in choices:
+    def parse(value: str) -> str:
+        if value not in choices:
             raise ValueError(f"it is {' or '.join(choices)}")
-        return given
+        return value
 
     return parse
 
 
 def _at_least(least: int) -> Callable[[str], int]:
-    def parse(given: str) -> int:
-        if int(given) < least:
+    def parse(value: str) -> int:
+        if int(value) < least:
             raise ValueError(f"it is at least {least}")
-        return int(given)
+        return int(value)
 
     return parse
 
 
-def _seconds(given: str) -> float:
-    if not 0 < float(given) < 1e6:
+def _seconds(value: str) -> float:
+    if not 0 < float(value) < 1e6:
         raise ValueError("it is a positive number")
-    return float(given)
+    return float(value)
 
 
 #: Names behind the prefix → the field and how its text is read.
@@ -693,33 +695,33 @@ def parse_http_options(options: Mapping[str, str]) -> HttpOptions:
         'changed'
     """
     values, headers, query = dict[str, Any](), dict[str, str](), dict[str, str]()
-    for name, given in options.items():
+    for name, value in options.items():
         if not name.startswith(_PREFIX):
             continue
         plain = name.removeprefix(_PREFIX)
-        kind, _, own = plain.partition(".")
-        if kind in ("header", "query") and own:
-            (headers if kind == "header" else query)[own] = _from_environment(name, given)
+        section, _, parameter = plain.partition(".")
+        if section in ("header", "query") and parameter:
+            (headers if section == "header" else query)[parameter] = _from_environment(name, value)
             continue
         if plain not in _READERS:
             known = ", ".join([*_READERS, "header.NAME", "query.NAME"])
             raise UnknownSetting(f"{shown(name)} is no setting: behind {_PREFIX} stands one of {known}")
         field, read = _READERS[plain]
         try:
-            values[field] = read(given)
+            values[field] = read(value)
         except ValueError as error:
-            raise UnknownSetting(f"{name}={shown(given)}: {error}") from None
-    found = HttpOptions(**values, headers=headers, query=query)
-    if found.pages == "cursor" and not found.cursor:
+            raise UnknownSetting(f"{name}={shown(value)}: {error}") from None
+    parsed = HttpOptions(**values, headers=headers, query=query)
+    if parsed.pages == "cursor" and not parsed.cursor:
         raise UnknownSetting("http.pages=cursor needs http.cursor, the field of the answer that has it")
-    if found.column is None and (found.parameter or found.start or found.order != "any"):
+    if parsed.column is None and (parsed.parameter or parsed.start or parsed.order != "any"):
         raise UnknownSetting("http.parameter, http.start and http.order need http.column, the field of rows that grows")
-    return found
+    return parsed
 
 
-def _from_environment(name: str, given: str) -> str:
+def _from_environment(name: str, template: str) -> str:
     """Return a text with the values of variables of the environment; it is in no message."""
-    if _SECRET.search(name) and not _VARIABLE.search(given):
+    if _SECRET.search(name) and not _VARIABLE.search(template):
         raise UnknownSetting(f"{name} looks like a secret: put it into the environment, and give ${{NAME}} here")
 
     def value_of(match: re.Match[str]) -> str:
@@ -728,10 +730,10 @@ def _from_environment(name: str, given: str) -> str:
             raise InvalidInputError(f"{name}: the variable {match[1]} is not set in the environment")
         return value
 
-    found = _VARIABLE.sub(value_of, given)
-    if not found.isprintable() or not found.isascii():
+    expanded = _VARIABLE.sub(value_of, template)
+    if not expanded.isprintable() or not expanded.isascii():
         raise InvalidInputError(f"{name} has characters that no header or URL holds")
-    return found
+    return expanded
 
 
 def open_http_source(
@@ -749,5 +751,5 @@ def open_http_source(
         UnknownSetting: an option is not valid.
         InvalidInputError: the URL is none, or a variable of the environment is not set.
     """
-    given = {"http.format": form, **options} if form is not None else options
-    return HttpSource(url, parse_http_options(given), time_source)
+    properties = {"http.format": form, **options} if form is not None else options
+    return HttpSource(url, parse_http_options(properties), time_source)

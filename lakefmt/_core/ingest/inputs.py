@@ -284,8 +284,8 @@ def _seekable(source: Input) -> BinaryIO:
 def _read_csv(source: Input, schema: pa.Schema, guesses: GuessedTypes) -> Iterator[pa.RecordBatch]:
     with _opened_text(source) as file:
         head = file.read(_BLOCK_BYTES)
-        whole = cast("BinaryIO", io.BufferedReader(_FileWithHead(head, file)))
-        yield from _csv_batches(source, schema, guesses, whole, source.names or _csv_header(head, source.delimiter))
+        stream = cast("BinaryIO", io.BufferedReader(_FileWithHead(head, file)))
+        yield from _csv_batches(source, schema, guesses, stream, source.names or _csv_header(head, source.delimiter))
 
 
 def _csv_header(head: bytes, delimiter: str) -> list[str]:
@@ -517,20 +517,20 @@ def _read_json_lines(source: Input, schema: pa.Schema, guesses: GuessedTypes) ->
         options = json.ReadOptions(block_size=max(len(block), 1))
         schema_of_block = expected
         if source.absent_is_missing:
-            named = json.read_json(io.BytesIO(block), options).schema.names
-            schema_of_block = pa.schema([field for field in expected if field.name in named])
+            block_names = json.read_json(io.BytesIO(block), options).schema.names
+            schema_of_block = pa.schema([field for field in expected if field.name in block_names])
         parse = json.ParseOptions(explicit_schema=schema_of_block, unexpected_field_behavior="infer")
         table = json.read_json(io.BytesIO(block), options, parse)
         # Another block may have another guess.
         if any(name not in schema.names for name in table.schema.names):
             _guess_json(block, table.schema, schema, guesses)
-            own = [
+            new_fields = [
                 (name, guesses.read_as.get(name, guesses.types[name]))
                 for name in table.schema.names
                 if name not in schema.names
             ]
             parse = json.ParseOptions(
-                explicit_schema=pa.schema([*schema_of_block, *own]), unexpected_field_behavior="infer"
+                explicit_schema=pa.schema([*schema_of_block, *new_fields]), unexpected_field_behavior="infer"
             )
             table = json.read_json(io.BytesIO(block), options, parse)
         for batch in table.combine_chunks().to_batches():
@@ -561,19 +561,19 @@ def _holds_binary(data_type: pa.DataType) -> bool:
 
 def _whole_lines(source: Input) -> Iterator[bytes]:
     """Yield blocks of whole lines; blank blocks are skipped."""
-    held = b""
+    buffer = b""
     with _opened_text(source) as file:
         while block := file.read(_BLOCK_BYTES):
-            held += block
-            head, newline, rest = held.rpartition(b"\n")
+            buffer += block
+            head, newline, rest = buffer.rpartition(b"\n")
             if newline:
-                held = rest
+                buffer = rest
                 if head.strip():
                     yield head + newline
-            elif len(held) > _MAX_LINE_BYTES:
+            elif len(buffer) > _MAX_LINE_BYTES:
                 raise InvalidInputError(f"{source.shown} has a line of more than {_MAX_LINE_BYTES:,} bytes")
-    if held.strip():
-        yield held
+    if buffer.strip():
+        yield buffer
 
 
 # --- texts in the columns of a table --------------------------------------------------------------------------------

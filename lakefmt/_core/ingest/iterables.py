@@ -47,20 +47,20 @@ class _IterableRound:
 
 def _batches(items: Iterator[Any], name: str, table_schema: pa.Schema | None) -> Iterator[pa.RecordBatch]:
     """Yield what Arrow holds as it is, and dicts in batches."""
-    held = list[Mapping[str, Any]]()
+    rows = list[Mapping[str, Any]]()
     for item in items:
         if isinstance(item, Mapping):
-            held.append(item)
+            rows.append(item)
         elif isinstance(item, list):  # dlt hands rows over in pages
-            held += item
+            rows += item
         else:
-            yield from _of_dicts(held, table_schema)
-            held = []
+            yield from _of_dicts(rows, table_schema)
+            rows = []
             yield from _arrow_batches(item, name)
-        while len(held) >= _ROWS:
-            yield from _of_dicts(held[:_ROWS], table_schema)
-            held = held[_ROWS:]
-    yield from _of_dicts(held, table_schema)
+        while len(rows) >= _ROWS:
+            yield from _of_dicts(rows[:_ROWS], table_schema)
+            rows = rows[_ROWS:]
+    yield from _of_dicts(rows, table_schema)
 
 
 def _of_dicts(rows: list[Mapping[str, Any]], table_schema: pa.Schema | None) -> Iterator[pa.RecordBatch]:
@@ -89,8 +89,8 @@ class IterableSource:
         name: in messages.
     """
 
-    def __init__(self, given: Iterable[Any] | Callable[[], Iterable[Any]], name: str) -> None:
-        self._given, self._name = given, name
+    def __init__(self, items: Iterable[Any] | Callable[[], Iterable[Any]], name: str) -> None:
+        self._given, self._name = items, name
         self._number: int | None = None
         self.table_schema: pa.Schema | None = None
 

@@ -105,10 +105,10 @@ class _Digest:
         """Take rows, and their partitions and record keys."""
         if rows.num_rows:
             self._connection.register("part", rows)
-            found = self._connection.sql("SELECT count(*), sum(hash(part))::VARCHAR FROM part").fetchall()[0]
+            count_and_sum = self._connection.sql("SELECT count(*), sum(hash(part))::VARCHAR FROM part").fetchall()[0]
             self._connection.unregister("part")
-            self.rows += found[0]
-            self._sum += int(found[1])
+            self.rows += count_and_sum[0]
+            self._sum += int(count_and_sum[1])
         if keys is not None and keys.num_rows:
             self._connection.register("part", keys)
             self._connection.execute("INSERT INTO keys SELECT * FROM part")
@@ -142,9 +142,9 @@ class _ComparedCommit(CheckpointCommit):
         done: what has been done, without the rows.
     """
 
-    def __init__(self, origin: _Origin, place: str, table: Table, read: _Digest, done: Migration) -> None:
+    def __init__(self, origin: _Origin, location: str, table: Table, read: _Digest, migration: Migration) -> None:
         super().__init__(CheckpointFinder(), None, checkpoint_entries(origin.checkpoint))
-        self._place, self._table, self._read, self.done = place, table, read, done
+        self._printable_location, self._table, self._read, self.done = location, table, read, migration
 
     def __call__(self, view: EntryView) -> Mapping[str, str]:
         """Return the entries.
@@ -177,7 +177,7 @@ class _ComparedCommit(CheckpointCommit):
                 )
         self.done = replace(self.done, rows=self._read.rows, digest=self._read.text)
         entry = {
-            "source": self._place,
+            "source": self._printable_location,
             "version": self.done.version,
             "rows": self.done.rows,
             "digest": self.done.digest,
@@ -251,35 +251,35 @@ def migrate(
         2
     """
     origin = _origin(kind, source, storage_options)
-    told = Migration(printable_url(source), printable_url(table), origin.version, 0, "")
-    place = _place(source, storage_options)
+    migration = Migration(printable_url(source), printable_url(table), origin.version, 0, "")
+    location = _printable_location(source, storage_options)
     target = found_table(table, storage_options=storage_options)
     if target is not None:
         check_agreement(target, record_key=list(key), partition_by=list(partition_by) or None, ordering=None)
-        if (done := _done_before(target, place, told)) is not None:
-            return done
+        if (earlier := _earlier_migration(target, location, migration)) is not None:
+            return earlier
     batches = iter(foreign(origin.batches, f"{source} cannot be read as {kind}"))
     first = next(batches, None)
     schema = origin.schema if origin.schema is not None else None if first is None else first.schema
     if schema is None:
         raise InvalidInputError(f"{source} has no rows and no columns")
 
-    def write(made: Table) -> CommitResult:
-        nonlocal told
+    def write(new_table: Table) -> CommitResult:
+        nonlocal migration
         opened = open_table(
-            table, storage_options=storage_options, options=commit_options(made.client, dict(settings or {}))
+            table, storage_options=storage_options, options=commit_options(new_table.client, dict(settings or {}))
         )
         with closing(_Digest()) as read:
             rows = _counted(batches, first, opened.schema, read)
-            commit = _ComparedCommit(origin, place, opened, read, told)
+            commit = _ComparedCommit(origin, location, opened, read, migration)
             result = opened._write(WriteOperation.BULK_INSERT, rows, {}, commit)
-            told = replace(commit.done, instant=result.instant)
+            migration = replace(commit.done, instant=result.instant)
         return result
 
     if target is not None:  # made by the caller, with properties of its own
         write(target)
-        return told
-    made = {
+        return migration
+    creation = {
         "schema": schema.remove_metadata(),
         "record_key": list(key) or None,
         "partition_by": list(partition_by) or None,
@@ -288,8 +288,8 @@ def migrate(
         "table_version": table_version,
         "properties": dict(properties or {}),
     }
-    fill_new_table({"path": table, "storage_options": storage_options}, made, write)
-    return told
+    fill_new_table({"path": table, "storage_options": storage_options}, creation, write)
+    return migration
 
 
 def convert(
@@ -354,8 +354,8 @@ def convert(
     )
 
 
-def _columns(given: object, argument: str) -> Sequence[str]:
-    return () if given is None else texts_argument([given] if isinstance(given, str) else given, argument)
+def _columns(names: object, argument: str) -> Sequence[str]:
+    return () if names is None else texts_argument([names] if isinstance(names, str) else names, argument)
 
 
 def _recognised(location: str, storage_options: Mapping[str, object] | None) -> tuple[str, str]:
@@ -370,13 +370,13 @@ def _recognised(location: str, storage_options: Mapping[str, object] | None) -> 
     try:
         if store.info(".hoodie/hoodie.properties") is not None:
             raise InvalidInputError(f"{printable_url(location)} is a Hudi table already: open it with open_table")
-        found = table_format_of_directory(store)
+        table_format = table_format_of_directory(store)
     except OSError as error:  # a path that no file system takes
         raise InvalidInputError(f"{shown(location)} cannot be looked at: {error.strerror}") from None
-    format_name = "parquet" if found is None else _BY_FORMAT.get(found)
+    format_name = "parquet" if table_format is None else _BY_FORMAT.get(table_format)
     if format_name is None:
         raise InvalidInputError(
-            f"{printable_url(location)} is {found}: convert copies Delta, Iceberg and folders of Parquet files"
+            f"{printable_url(location)} is {table_format}: convert copies Delta, Iceberg and folders of Parquet files"
         )
     return format_name, f"{location.rstrip('/')}/{_newest_metadata(store)}" if format_name == "iceberg" else location
 
@@ -388,9 +388,9 @@ def _newest_metadata(store: ObjectStore) -> str:
         InvalidInputError: there are two newest ones, or none: only the catalog knows which is the table's.
     """
     names = (item.name for item in store.list("metadata", recursive=False))
-    matches = [(found, name) for name in names if (found := _METADATA_FILE.fullmatch(name.rpartition("/")[2]))]
-    newest = max((int(found["version"]) for found, _ in matches), default=-1)
-    files = [name for found, name in matches if int(found["version"]) == newest]
+    matches = [(match, name) for name in names if (match := _METADATA_FILE.fullmatch(name.rpartition("/")[2]))]
+    newest = max((int(match["version"]) for match, _ in matches), default=-1)
+    files = [name for match, name in matches if int(match["version"]) == newest]
     if len(files) != 1:
         raise InvalidInputError(
             f"{store.url} has {len(files)} newest metadata files of Iceberg: give the one that the catalog names"
@@ -398,13 +398,13 @@ def _newest_metadata(store: ObjectStore) -> str:
     return files[0]
 
 
-def _place(source: str, storage_options: Mapping[str, object] | None) -> str:
+def _printable_location(source: str, storage_options: Mapping[str, object] | None) -> str:
     """Return where a source is, without secrets; a path from the root."""
     folder, _, name = source.rpartition("/") if source.endswith(".metadata.json") else (source, "", "")
     return printable_url(join(open_store(folder or ".", storage_options).url, name)).rstrip("/")
 
 
-def _done_before(table: Table, place: str, told: Migration) -> Migration | None:
+def _earlier_migration(table: Table, location: str, migration: Migration) -> Migration | None:
     """Return what an earlier call has done with the same state of the source; None: nothing was written to the table.
 
     Two sources may have the same version.
@@ -421,12 +421,12 @@ def _done_before(table: Table, place: str, told: Migration) -> Migration | None:
         entry = json.loads(extra.get(_ENTRY, "null")) if len(commits) == 1 else None
     except ValueError:
         entry = None
-    if not isinstance(entry, dict) or (entry.get("source"), entry.get("version")) != (place, told.version):
+    if not isinstance(entry, dict) or (entry.get("source"), entry.get("version")) != (location, migration.version):
         raise TableExists(f"{printable_url(table.client.store.url)} has commits: a migration makes a new table")
     rows, digest = entry.get("rows"), entry.get("digest")
     if type(rows) is not int or type(digest) is not str:
         raise CorruptFile(f"commit {commits[0].time}: what it says of a migration is damaged")
-    return replace(told, rows=rows, digest=digest, instant=commits[0].time)
+    return replace(migration, rows=rows, digest=digest, instant=commits[0].time)
 
 
 def _counted(
@@ -478,8 +478,8 @@ def _check_folder(source: str, storage_options: Mapping[str, object] | None) -> 
         InvalidInputError: it is a table, whose files may be deleted or replaced, or a job has not committed its own.
     """
     store = open_store(source, storage_options)
-    if (found := table_format_of_directory(store)) is not None:
-        raise InvalidInputError(f"{printable_url(source)} is {found}: not all of its files belong to it")
+    if (table_format := table_format_of_directory(store)) is not None:
+        raise InvalidInputError(f"{printable_url(source)} is {table_format}: not all of its files belong to it")
     if store.info(".hoodie/hoodie.properties") is not None:
         raise InvalidInputError(f"{printable_url(source)} is a Hudi table: not all of its files belong to it")
     if next(iter(store.list(_UNCOMMITTED)), None) is not None:

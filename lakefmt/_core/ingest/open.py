@@ -39,34 +39,34 @@ def open_source(
         InvalidInputError: the job does not say enough.
         UnsupportedFeature: a package is missing.
     """
-    given: Any = job.source
-    if hasattr(given, "plan") and hasattr(given, "close"):
-        return given  # type: ignore[no-any-return]
-    if not isinstance(given, str):
-        if callable(given) or isinstance(given, Iterable):
+    source: Any = job.source
+    if hasattr(source, "plan") and hasattr(source, "close"):
+        return source  # type: ignore[no-any-return]
+    if not isinstance(source, str):
+        if callable(source) or isinstance(source, Iterable):
             from lakefmt._core.ingest.iterables import IterableSource
 
-            return IterableSource(given, job.shown_name)
-        raise InvalidInputError(f"{shown(given)} is no source: give a path, a URL, a topic, or an iterable of rows")
-    if job.source_kind == "kafka" or given.startswith("kafka://"):
+            return IterableSource(source, job.shown_name)
+        raise InvalidInputError(f"{shown(source)} is no source: give a path, a URL, a topic, or an iterable of rows")
+    if job.source_kind == "kafka" or source.startswith("kafka://"):
         return _kafka(job)
     if job.source_kind == "table":
         from lakefmt._core.ingest.tables import TableSource
 
-        return TableSource(given, job.source_options, storage_options)
+        return TableSource(source, job.source_options, storage_options)
     if job.source_kind == "query":
         from lakefmt._core.ingest.queries import open_query_source
 
-        return open_query_source(given, job.source_options)
-    if job.source_kind == "http" or (job.source_kind == "files" and given.startswith(("http://", "https://"))):
+        return open_query_source(source, job.source_options)
+    if job.source_kind == "http" or (job.source_kind == "files" and source.startswith(("http://", "https://"))):
         from lakefmt._core.ingest.http import open_http_source
 
-        return open_http_source(given, job.source_options, job.format, time_source)
+        return open_http_source(source, job.source_options, job.format, time_source)
     if job.source_kind == "rows":
         from lakefmt._core.ingest.iterables import named_source
 
-        return named_source(given)
-    return _files(job, given, storage_options, clock, time_source)
+        return named_source(source)
+    return _files(job, source, storage_options, clock, time_source)
 
 
 def _files(
@@ -126,10 +126,10 @@ def jobs_of_topics(job: TableJob) -> list[TableJob]:
         >>> jobs_of_topics(job) == [job]
         True
     """
-    given = job.source
-    if not isinstance(given, str) or not (job.source_kind == "kafka" or given.startswith("kafka://")):
+    source = job.source
+    if not isinstance(source, str) or not (job.source_kind == "kafka" or source.startswith("kafka://")):
         return [job]
-    address, slash, pattern = given.rpartition("/") if given.startswith("kafka://") else ("", "", given)
+    address, slash, pattern = source.rpartition("/") if source.startswith("kafka://") else ("", "", source)
     if not pattern.startswith("^"):
         return [job]
     if _TOPIC not in job.table:

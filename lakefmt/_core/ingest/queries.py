@@ -143,7 +143,7 @@ class QuerySource:
         column = _quoted(self._column)
         if after is not None:
             check_source(after, self.identity)
-        place = _Place.of(after, self._late)
+        position = _Position.of(after, self._late)
         if not self._skips_nulls:
             cursor = self.run(f"SELECT count(*) FROM {self._query} AS q WHERE {column} IS NULL", ())  # noqa: S608 - as below
             if (answer := cursor.fetchone()) is not None and answer[0]:
@@ -151,17 +151,19 @@ class QuerySource:
                     f"{self._name}: {answer[0]:,} rows have no value in {self._column!r}, and would never be taken: fill it, or leave "
                     "them out with query.nulls=skip"
                 )
-        condition, values = ("", []) if place.border is None else (f"WHERE {column} >= {self._mark}", [place.border])
+        condition, values = (
+            ("", []) if position.border is None else (f"WHERE {column} >= {self._mark}", [position.border])
+        )
         inner = f"SELECT {column} AS v FROM {self._query} AS q {condition}"  # noqa: S608 - names are quoted, values are parameters
         if limit is not None:
-            inner += f" ORDER BY {column} LIMIT {int(limit) + len(place.seen or ())}"
+            inner += f" ORDER BY {column} LIMIT {int(limit) + len(position.seen or ())}"
         cursor = self.run(f"SELECT max(v), count(v) FROM ({inner}) AS m", values)  # noqa: S608 - as above
         high, count = cursor.fetchone()
         if high is None:
             return None
-        if self._late and place.value is not None:
-            high = max(high, place.value)
-        rows = _QueryRound(self, place, high, _earlier(high, self._late), int(count))
+        if self._late and position.value is not None:
+            high = max(high, position.value)
+        rows = _QueryRound(self, position, high, _earlier(high, self._late), int(count))
         return rows if rows.has_news() else None
 
     def fetch(self, cursor: _Cursor) -> list[tuple[Any, ...]]:
@@ -189,10 +191,10 @@ class QuerySource:
 class _QueryRound:
     """The rows between two values of the column, read as they are asked for, by one cursor: no row comes in between."""
 
-    def __init__(self, source: QuerySource, place: _Place, high: Any, border: Any, count: int) -> None:
-        self._source, self._place, self._high, self._count = source, place, high, count
+    def __init__(self, source: QuerySource, position: _Position, high: Any, border: Any, count: int) -> None:
+        self._source, self._place, self._high, self._count = source, position, high, count
         #: Rows from this value on are remembered.
-        self._border = border if place.border is None else max(border, place.border)
+        self._border = border if position.border is None else max(border, position.border)
         self._digests = set[bytes]()
         self._pages = self._read()
         self._first = next(self._pages, None)
@@ -210,8 +212,8 @@ class _QueryRound:
 
     def _is_news(self, row: tuple[Any, ...], value: Any, counts: dict[bytes, int]) -> bool:
         """Return whether a row was not taken before; equal rows are counted."""
-        seen, remembered = self._place.covers(value), value >= self._border
-        if not (seen or remembered):
+        was_read, remembered = self._place.covers(value), value >= self._border
+        if not (was_read or remembered):
             return True
         digest = _digest(row)
         number = counts[digest] = counts.get(digest, 0) + 1
@@ -224,7 +226,7 @@ class _QueryRound:
                     f"{self._source.name}: more than {_MOST_REMEMBERED:,} rows have the value {shown(self._high)} of "
                     f"{self._source.column!r}, or a value near it: choose a column that tells rows apart"
                 )
-        return not (seen and digest in (self._place.seen or ()))
+        return not (was_read and digest in (self._place.seen or ()))
 
     def has_news(self) -> bool:
         """Return whether there is a row that was not taken before."""
@@ -233,8 +235,8 @@ class _QueryRound:
     @property
     def checkpoint(self) -> Checkpoint:
         """Return the largest value, and the rows that had it; it is known when all batches were read."""
-        seen = base64.b64encode(b"".join(sorted(self._digests))).decode()
-        details = {_VALUE: _encoded(self._high), _SEEN: seen, SOURCE: self._source.identity}
+        encoded_digests = base64.b64encode(b"".join(sorted(self._digests))).decode()
+        details = {_VALUE: _encoded(self._high), _SEEN: encoded_digests, SOURCE: self._source.identity}
         if self._border != self._high:
             details[_SINCE] = _encoded(self._border)
         return Checkpoint(str(self._high), details)
@@ -266,8 +268,8 @@ class _QueryRound:
 
 
 def _digest(row: tuple[object, ...]) -> bytes:
-    own = tuple(bytes(each) if isinstance(each, memoryview | bytearray) else each for each in row)
-    return hashlib.blake2b(repr(own).encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    hashable = tuple(bytes(each) if isinstance(each, memoryview | bytearray) else each for each in row)
+    return hashlib.blake2b(repr(hashable).encode("utf-8", "surrogatepass"), digest_size=8).digest()
 
 
 def _earlier(value: Any, late: float) -> Any:
@@ -292,10 +294,10 @@ def _quoted(name: str) -> str:
 
 
 def _index_of(names: list[str], column: str) -> int:
-    found = [number for number, name in enumerate(names) if name.lower() == column.lower()]
-    if not found:
+    indices = [number for number, name in enumerate(names) if name.lower() == column.lower()]
+    if not indices:
         raise InvalidInputError(f"the query has no column {column!r}: it has {', '.join(names)}")
-    return found[0]
+    return indices[0]
 
 
 def _encoded(value: object) -> str:
@@ -320,7 +322,7 @@ _DECODERS: Final[Mapping[str, Callable[[Any], object]]] = {
 
 
 @dataclass(frozen=True)
-class _Place:
+class _Position:
     """Where a query was.
 
     Attributes:
@@ -338,7 +340,7 @@ class _Place:
         return self.value is not None and (value == self.value or (self.border != self.value and value <= self.value))
 
     @classmethod
-    def of(cls, after: Checkpoint | None, late: float) -> _Place:
+    def of(cls, after: Checkpoint | None, late: float) -> _Position:
         """Return what a checkpoint says.
 
         Raises:
@@ -346,15 +348,15 @@ class _Place:
         """
         if after is None:
             return cls()
-        stated, seen = after.details.get(_VALUE), after.details.get(_SEEN)
-        if stated is None or seen is None:
+        stated, encoded_digests = after.details.get(_VALUE), after.details.get(_SEEN)
+        if stated is None or encoded_digests is None:
             checkpoint = after.text
             value: Any = int(checkpoint) if checkpoint.lstrip("-").isdigit() else checkpoint
             return cls(value, value)
         try:
             type_name, stored = json.loads(stated)
             value = _DECODERS[type_name](stored)
-            digests = np.frombuffer(base64.b64decode(seen, validate=True), "S8")
+            digests = np.frombuffer(base64.b64decode(encoded_digests, validate=True), "S8")
             type_name, stored = json.loads(after.details.get(_SINCE, stated))
             # Rows before what was remembered count as taken.
             border = max(_DECODERS[type_name](stored), _earlier(value, late))

@@ -138,15 +138,15 @@ def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         [{'n': [1, 2]}, {'m': [3]}]
     """
     for schema, several in groupby(batches, attrgetter("schema")):
-        held, size = list[pa.RecordBatch](), 0
+        pending, size = list[pa.RecordBatch](), 0
         for batch in several:
-            held.append(batch)
+            pending.append(batch)
             size += batch.nbytes
             if size >= _BATCH_BYTES:
-                yield from pa.Table.from_batches(held, schema).combine_chunks().to_batches()
-                held, size = [], 0
-        if held:
-            yield from pa.Table.from_batches(held, schema).combine_chunks().to_batches()
+                yield from pa.Table.from_batches(pending, schema).combine_chunks().to_batches()
+                pending, size = [], 0
+        if pending:
+            yield from pa.Table.from_batches(pending, schema).combine_chunks().to_batches()
 
 
 def unified_schema(schemas: Iterable[pa.Schema], known: pa.Schema) -> pa.Schema:

@@ -274,7 +274,7 @@ class _TableRounds:
         Raises:
             LakefmtError: it failed, and nothing of it is visible.
         """
-        begun = self._time.monotonic()
+        start = self._time.monotonic()
         self.progress = replace(self.progress, state="working", rounds=self.progress.rounds + 1)
         stored, table_at = self.sink.look()
         if may_wait and table_at is not None and (reason := self.sink.waits_for(table_at)):
@@ -287,20 +287,20 @@ class _TableRounds:
             return False
         batch = self.sink.begin(self.source.name, table_at, self._name_of_round(after))
         try:
-            done = None
+            engine_result = None
             if planned is not None and self._engine is not None:
                 commit = self.sink.entries_behind(stored, self._entries(planned.checkpoint))
-                done = self._engine.write(self.job, planned, self.sink, batch, commit)
+                engine_result = self._engine.write(self.job, planned, self.sink, batch, commit)
             elif planned is not None:
                 self._read(planned, batch)
             checkpoint = after if planned is None else planned.checkpoint
-            result, rows = done or (self._commit(batch, stored, checkpoint), batch.rows.num_rows)
+            result, rows = engine_result or (self._commit(batch, stored, checkpoint), batch.rows.num_rows)
         finally:
             batch.close()
         if result is None:
             self.progress = replace(self.progress, state="idle", message="no rows yet, and no table")
             return False
-        seconds = self._time.monotonic() - begun
+        seconds = self._time.monotonic() - start
         self._note(result, rows, batch.rejected_rows, checkpoint, planned, seconds)
         return planned is not None
 
@@ -312,7 +312,7 @@ class _TableRounds:
         return f"{checkpoint}.{hashlib.blake2b(what.encode('utf-8', 'surrogatepass'), digest_size=6).hexdigest()}"
 
     def _commits_empty(self, stored: StoredCheckpoint | None, after: Checkpoint | None) -> bool:
-        """Return whether a round that found nothing has something to say: it was asked to, or there is a reset to note."""
+        """Return whether a round without rows commits: the job asks for it, or a reset must be noted."""
         if self.sink.table is None:
             return False
         if self.job.commit_empty:
@@ -333,10 +333,10 @@ class _TableRounds:
                 if len(part.rows.schema):
                     yield part.rows, part.kinds
 
-        made = parts()
+        stream = parts()
         for transform in self._transforms:
-            made = transform(made)
-        for rows, kinds in made:
+            stream = transform(stream)
+        for rows, kinds in stream:
             batch.add(rows, kinds)
 
     def _commit(
@@ -381,9 +381,9 @@ class _TableRounds:
             if isinstance(answer, Raised):
                 _log.warning("%s: the source could not be told of a commit: %s", was.name, error_text(answer.error))
         for name, hook in zip(self.job.hooks, self._hooks, strict=True):
-            done = run_foreign(partial(hook, result))
-            if isinstance(done, Raised):  # the commit stands, whatever is made of it
-                _log.warning("%s: hook %s failed after the commit: %s", was.name, name, error_text(done.error))
+            outcome = run_foreign(partial(hook, result))
+            if isinstance(outcome, Raised):  # the commit stands, whatever is made of it
+                _log.warning("%s: hook %s failed after the commit: %s", was.name, name, error_text(outcome.error))
 
 
 def _check_places(jobs: Sequence[TableJob]) -> None:
@@ -392,34 +392,34 @@ def _check_places(jobs: Sequence[TableJob]) -> None:
     Raises:
         InvalidInputError: two of them are one.
     """
-    tables = [_place(job.table) for job in jobs]
+    tables = [_canonical_path(job.table) for job in jobs]
     if len(set(tables)) < len(tables):
         raise InvalidInputError("two jobs write into one table, whose checkpoint can be that of one source only")
     for job, table in zip(jobs, tables, strict=True):
-        errors = None if job.errors is None else _place(job.errors)
+        errors = None if job.errors is None else _canonical_path(job.errors)
         if errors in tables:
             raise InvalidInputError(
                 f"{printable_url(job.table)}: its rejected rows would go to a table of rows: give another one"
             )
         if not isinstance(job.source, str | os.PathLike) or job.source_kind not in ("files", "table"):
             continue
-        source = _place(job.source)
+        source = _canonical_path(job.source)
         if source == table or (errors is not None and source == errors):
             raise InvalidInputError(f"{printable_url(job.table)} would be read and written by one job")
-        inside = [place for place in (table, errors) if place is not None and place.startswith(f"{source}/")]
-        if job.source_kind == "files" and any(not _is_hidden(place.removeprefix(source)) for place in inside):
+        inside = [path for path in (table, errors) if path is not None and path.startswith(f"{source}/")]
+        if job.source_kind == "files" and any(not _is_hidden(path.removeprefix(source)) for path in inside):
             raise InvalidInputError(
                 f"{printable_url(job.table)}: a table would lie in the folder {printable_url(source)}, and its files would be read as those of the "
                 "source: names that begin with _ or . are left out"
             )
 
 
-def _place(location: str | os.PathLike[str]) -> str:
+def _canonical_path(location: str | os.PathLike[str]) -> str:
     """Return one text for a place, whichever way a local path is written."""
-    text = location_text(location)
-    if text.startswith(("file:", "local://")):
-        text = local_path(text)
-    return text.rstrip("/") if "://" in text else os.path.realpath(text)
+    path = location_text(location)
+    if path.startswith(("file:", "local://")):
+        path = local_path(path)
+    return path.rstrip("/") if "://" in path else os.path.realpath(path)
 
 
 def _is_hidden(path: str) -> bool:
@@ -480,7 +480,7 @@ class Ingester:
 
     @property
     def progress(self) -> IngestProgress:
-        """What was done so far."""
+        """The progress so far."""
         return IngestProgress(tuple(each.progress for each in self._tables), self._stop.is_set())
 
     def stop(self) -> None:
@@ -537,7 +537,7 @@ class Ingester:
     def _run_table(self, table: _TableRounds, mode: str) -> LakefmtError | None:
         """Run the rounds of one table; return what ended them, if it was an error."""
         while not self._stop.is_set():
-            begun = self._time.monotonic()
+            start = self._time.monotonic()
             try:
                 news = table.run(may_wait=mode == "continuous")
                 table.attempts = 0
@@ -554,7 +554,7 @@ class Ingester:
             self._report()
             if mode == "once" or (mode == "until_idle" and not news):
                 break
-            if mode == "continuous" and not self._wait(self._interval - (self._time.monotonic() - begun)):
+            if mode == "continuous" and not self._wait(self._interval - (self._time.monotonic() - start)):
                 break
         return None
 

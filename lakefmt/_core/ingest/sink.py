@@ -317,7 +317,7 @@ class _Rows:
         return pa.RecordBatchReader.from_batches(self.schema, batches).__arrow_c_stream__(requested_schema)
 
 
-def _given(rows: RoundRows, schema: pa.Schema, operation: WriteOperation) -> object:
+def _write_input(rows: RoundRows, schema: pa.Schema, operation: WriteOperation) -> object:
     """Return rows for a write: as one table where they are in memory anyway, else as a stream, of which little is held."""
     if operation is WriteOperation.BULK_INSERT and rows.num_rows:
         return _Rows(rows, schema)
@@ -402,12 +402,12 @@ class JobSink:
         compactions = sum(each.action is Action.COMPACTION for each in timeline.pending)
         clusterings = sum(each.action is Action.CLUSTERING for each in timeline.pending)
         clusterings += len(planned_clusterings(table_at))
-        for name, found, most in (
+        for name, count, most in (
             ("compactions", compactions, job.max_pending_compactions),
             ("clusterings", clusterings, job.max_pending_clustering),
         ):
-            if most is not None and found > most:
-                return f"waits: {found} {name} are pending, and the job allows {most}"
+            if most is not None and count > most:
+                return f"waits: {count} {name} are pending, and the job allows {most}"
         return ""
 
     def begin(self, source: str, table_at: TableAt | None, round_name: str) -> RoundBatch:
@@ -439,7 +439,7 @@ class JobSink:
         if batch.has_kinds:
             return write_kinds(table, batch.rows, schema, commit)
         operation, more = self._operation(table)
-        return table._write(operation, _given(batch.rows, schema, operation), {}, commit, **more)
+        return table._write(operation, _write_input(batch.rows, schema, operation), {}, commit, **more)
 
     def ensure(self, schema: pa.Schema) -> Table:
         """Return the table; make it where it is missing.
@@ -486,7 +486,7 @@ class JobSink:
             InvalidInputError: the job does not say enough, or what does not fit.
         """
         job = self.job
-        made: dict[str, Any] = {
+        arguments: dict[str, Any] = {
             "record_key": list(job.key) or None,
             "partition_by": list(job.partition_by) or None,
             "ordering": list(job.ordering) or None,
@@ -502,7 +502,7 @@ class JobSink:
             properties=dict(job.properties),
             storage_options=self._storage_options,
             if_exists="open",
-            **made,
+            **arguments,
         )
         self._use(table)
         _log.info("%s was made with the columns %s", job.table, ", ".join(schema.names))
@@ -574,14 +574,16 @@ def write_kinds(table: Table, rows: RoundRows, schema: pa.Schema, entries: Commi
         keyed = partial(_keyed, stored_key_spec(table_at))
         with closing(parts_by_key(keyed, rows.tables(with_kinds), memory, across_partitions=True)) as ordered:
             for part in ordered:
-                yield _placed(table_at, part.drop_columns([RECORD_KEY]))
+                yield _with_operators(table_at, part.drop_columns([RECORD_KEY]))
 
     def attempt() -> CommitResult | None:
         if rows.are_many:
             return KeyedCommit(client).upsert_parts(request, client.at(client.load()).schema(), parts)
         state = client.load()
-        whole = pa.concat_tables([*rows.tables(with_kinds), with_kinds.empty_table()])
-        return KeyedCommit(client).upsert(request, state, client.at(state).schema(), _placed(client.at(state), whole))
+        round_rows = pa.concat_tables([*rows.tables(with_kinds), with_kinds.empty_table()])
+        return KeyedCommit(client).upsert(
+            request, state, client.at(state).schema(), _with_operators(client.at(state), round_rows)
+        )
 
     return table._finished(retried(client, request, attempt), request, None, perf_counter() - started)
 
@@ -593,7 +595,7 @@ def _keyed(spec: KeySpec, rows: pa.Table) -> KeyedBatch:
     return KeyedBatch(rows, one_array(rows.column(RECORD_KEY)), in_no_partition(rows.num_rows))
 
 
-def _placed(table_at: TableAt, whole: pa.Table) -> pa.Table:
+def _with_operators(table_at: TableAt, round_rows: pa.Table) -> pa.Table:
     """Return rows with their operators; where a row went whose partition its source did not tell, it goes there.
 
     A deletion may have its key alone, and an update may come without the row before it: that row may be in another partition.
@@ -602,29 +604,29 @@ def _placed(table_at: TableAt, whole: pa.Table) -> pa.Table:
         table_at: the table, at one moment.
         whole: rows of the round with their kinds; all of each of their keys.
     """
-    kinds, rows = whole[KIND].fill_null(RowKind.UPDATE_AFTER.value).to_numpy(), whole.drop_columns([KIND])
+    kinds, rows = round_rows[KIND].fill_null(RowKind.UPDATE_AFTER.value).to_numpy(), round_rows.drop_columns([KIND])
     # A row without a kind is an upsert; it does not say whether its key was stored before.
-    is_update = (kinds == RowKind.UPDATE_AFTER.value) & whole[KIND].is_valid().to_numpy()
+    is_update = (kinds == RowKind.UPDATE_AFTER.value) & round_rows[KIND].is_valid().to_numpy()
     spec = stored_key_spec(table_at)
     names = [each.name for each in spec.partition_fields if each.name not in spec.record_key_fields]
     operators = _OPERATORS[kinds]
     if not names or key_scope(table_at, {}).across or any(name not in rows.column_names for name in names):
         return rows.append_column(OPERATOR, pa.array(operators, pa.int8()))
     keys = one_array(build_record_keys(spec, rows))
-    gone = operators == RowOperator.DELETE_IGNORE.value
+    deletes = operators == RowOperator.DELETE_IGNORE.value
     unknown = kinds == LEFT_OUT
     for name in names:
         unknown |= rows.column(name).is_null().to_numpy()
     previous = previous_rows(number_keys(keys)[0])
-    lone = is_update & ((previous < 0) | ~gone[previous])
-    asks = (gone & unknown) | lone
+    lone = is_update & ((previous < 0) | ~deletes[previous])
+    asks = (deletes & unknown) | lone
     if not asks.any():
         return rows.append_column(OPERATOR, pa.array(operators, pa.int8()))
     # Of each update without the row before it such a row, whose partition is looked up.
     order = np.sort(np.concatenate([np.arange(len(kinds)), np.flatnonzero(lone)]), kind="stable")
     is_added = np.zeros(len(order), bool)
     is_added[:-1] = order[1:] == order[:-1]
-    operators, lacks = operators[order], (gone & unknown)[order] | is_added
+    operators, lacks = operators[order], (deletes & unknown)[order] | is_added
     operators[is_added] = RowOperator.DELETE_IGNORE.value
     first = previous[asks] < 0
     stored, stored_keys = _stored_anywhere(table_at, keys.filter(pa.array(asks)).filter(pa.array(first)), names)
@@ -653,8 +655,8 @@ def _keys_alone(rows: pa.Table, chosen: Mask, names: tuple[str, ...]) -> pa.Tabl
 
 def _stored_anywhere(table_at: TableAt, keys: pa.Array, names: list[str]) -> tuple[pa.Table, pa.Array]:
     """Return columns of the stored rows of record keys, in whatever partition they are, and their record keys."""
-    found = rows_of_keys(Snapshot(table_at.client, table_at.state), keys, names)
-    return found.select(names), one_array(found[RECORD_KEY])
+    stored = rows_of_keys(Snapshot(table_at.client, table_at.state), keys, names)
+    return stored.select(names), one_array(stored[RECORD_KEY])
 
 
 def _widen(table: Table, schema: pa.Schema) -> None:

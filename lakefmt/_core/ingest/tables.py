@@ -130,25 +130,25 @@ def _rows_of_commit(parts: Iterable[pa.Table]) -> Iterator[SourceBatch]:
     table that follows it may lie in another partition, and a query may let only one of both through.
     """
     with ExitStack() as stack:
-        waiting = {kind: stack.enter_context(closing(RoundRows(_PART_BYTES))) for kind in _COMING}
+        waiting = {row_kind: stack.enter_context(closing(RoundRows(_PART_BYTES))) for row_kind in _COMING}
         for changes in parts:
-            for op, image, kind in _IMAGES:
+            for op, image, row_kind in _IMAGES:
                 mask = pc.and_(pc.equal(changes["op"], op), pc.is_valid(changes[image]))
                 part = changes.filter(mask).select([image]).combine_chunks()
                 for batch in part.to_batches(max_chunksize=65_536):
                     rows = pa.RecordBatch.from_struct_array(batch.column(0))
-                    if kind in waiting:
-                        waiting[kind].add(rows)
+                    if row_kind in waiting:
+                        waiting[row_kind].add(rows)
                     else:
-                        yield _batch_of_kind(rows, kind)
-        for kind, rows_of_kind in waiting.items():
+                        yield _batch_of_kind(rows, row_kind)
+        for row_kind, rows_of_kind in waiting.items():
             for rows in rows_of_kind.batches():
-                yield _batch_of_kind(rows, kind)
+                yield _batch_of_kind(rows, row_kind)
 
 
-def _batch_of_kind(rows: pa.RecordBatch, kind: RowKind) -> SourceBatch:
+def _batch_of_kind(rows: pa.RecordBatch, row_kind: RowKind) -> SourceBatch:
     """Return rows of one kind: SQL is run over rows of one kind at a time."""
-    return SourceBatch(rows, None if kind is RowKind.INSERT else np.full(rows.num_rows, kind.value, np.int8))
+    return SourceBatch(rows, None if row_kind is RowKind.INSERT else np.full(rows.num_rows, row_kind.value, np.int8))
 
 
 def _newest_restore(table_at: TableAt) -> str | None:
@@ -278,5 +278,5 @@ class TableSource:
         if after.text.startswith(_BY_COMPLETION):
             return after.text.removeprefix(_BY_COMPLETION)
         instant = after.text.removeprefix(_BY_REQUEST)
-        found = next((each for each in self._table.client.load().timeline.commits if each.time == instant), None)
-        return instant if found is None else found.completion or found.time
+        commit = next((each for each in self._table.client.load().timeline.commits if each.time == instant), None)
+        return instant if commit is None else commit.completion or commit.time

@@ -106,36 +106,36 @@ class _Sql:
                     plain.add(rows)
                 else:
                     if plain.num_rows:  # those that came before
-                        yield from ((made, None) for made in self._asked_of_all(plain))
+                        yield from ((batch, None) for batch in self._query_all(plain))
                         plain.clear()
-                    for kind, part in _by_kind(pa.Table.from_batches([rows]), kinds):
-                        yield from self._asked_of_kind(part, kind)
+                    for kind_code, part in _by_kind(pa.Table.from_batches([rows]), kinds):
+                        yield from self._query_rows_of_kind(part, kind_code)
             if plain.schemas:
-                yield from ((made, None) for made in self._asked_of_all(plain))
+                yield from ((batch, None) for batch in self._query_all(plain))
 
-    def _asked_of_kind(self, rows: pa.Table, kind: int) -> Iterator[Part]:
+    def _query_rows_of_kind(self, rows: pa.Table, kind_code: int) -> Iterator[Part]:
         """Yield what the query makes of rows of one kind; new rows that its condition leaves out go from the table."""
-        if self._parts_of_new is None or kind in GOING[:2]:
-            for made in self._asked(rows, self._text_of_gone if kind in GOING else self._text):
-                yield made, np.full(made.num_rows, kind, np.int8)
+        if self._parts_of_new is None or kind_code in GOING[:2]:
+            for batch in self._query(rows, self._text_of_gone if kind_code in GOING else self._text):
+                yield batch, np.full(batch.num_rows, kind_code, np.int8)
             return
         passing, left_out = self._parts_of_new
         numbered = rows.append_column(_ROW, pa.array(np.arange(rows.num_rows)))
-        queries = [(LEFT_OUT, left_out)] if kind == LEFT_OUT else [(kind, passing), (LEFT_OUT, left_out)]
+        queries = [(LEFT_OUT, left_out)] if kind_code == LEFT_OUT else [(kind_code, passing), (LEFT_OUT, left_out)]
         results = [
-            pa.Table.from_batches([made]).append_column(_KIND, pa.array(np.full(made.num_rows, code, np.int8)))
+            pa.Table.from_batches([batch]).append_column(_KIND, pa.array(np.full(batch.num_rows, code, np.int8)))
             for code, sql in queries
-            for made in self._asked(numbered, sql if kind != LEFT_OUT else f"{left_out} OR TRUE")
+            for batch in self._query(numbered, sql if kind_code != LEFT_OUT else f"{left_out} OR TRUE")
         ]
         both = pa.concat_tables(results, promote_options="permissive").sort_by(_ROW)
-        made = _one_batch(both.drop_columns([_ROW, _KIND]))
-        yield made, both[_KIND].to_numpy().astype(np.int8)
+        batch = _one_batch(both.drop_columns([_ROW, _KIND]))
+        yield batch, both[_KIND].to_numpy().astype(np.int8)
 
-    def _asked_of_all(self, rows: RoundRows) -> Iterator[pa.RecordBatch]:
+    def _query_all(self, rows: RoundRows) -> Iterator[pa.RecordBatch]:
         """Yield what the query makes of all rows; many of them are scanned in a temporary file, as often as it asks."""
         schema = rows.unified(pa.schema([]))
         if not rows.are_many:
-            yield from self._asked(pa.concat_tables([schema.empty_table(), *rows.tables(schema)]), self._text)
+            yield from self._query(pa.concat_tables([schema.empty_table(), *rows.tables(schema)]), self._text)
             return
         import pyarrow.dataset as ds  # few rounds are larger than memory
 
@@ -144,9 +144,9 @@ class _Sql:
             with spilling(), pa.ipc.new_file(str(path), schema) as writer:
                 for table in rows.tables(schema):
                     writer.write_table(table)
-            yield from self._asked(ds.dataset(str(path), format="arrow"), self._text)
+            yield from self._query(ds.dataset(str(path), format="arrow"), self._text)
 
-    def _asked(self, rows: Any, sql: str) -> Iterator[pa.RecordBatch]:
+    def _query(self, rows: Any, sql: str) -> Iterator[pa.RecordBatch]:
         what = "the SQL of a transformer failed"
         with self._duckdb.connect(":memory:", config={"enable_external_access": "false"}) as connection:
             connection.register(_VIEW, rows)
@@ -210,11 +210,11 @@ def _split_by_condition(sql: str, *, has_try: bool = True) -> tuple[str, str] | 
     except (errors.ParseError, errors.TokenError, RecursionError):
         return None
     where = tree.args.get("where")
-    others = (exp.AggFunc, exp.Window, exp.Subquery, exp.Join, exp.Lateral, exp.Unnest, exp.Union, exp.CTE)
+    unsupported = (exp.AggFunc, exp.Window, exp.Subquery, exp.Join, exp.Lateral, exp.Unnest, exp.Union, exp.CTE)
     if not isinstance(tree, exp.Select) or where is None or len(list(tree.find_all(exp.Select))) > 1:
         return None
     changed_by = ("distinct", "group", "limit", "offset", "order", "qualify", "having")
-    if any(tree.args.get(each) for each in changed_by) or tree.find(*others):
+    if any(tree.args.get(each) for each in changed_by) or tree.find(*unsupported):
         return None
     passing, left_out = tree.copy(), tree.copy()
     has_star = any(isinstance(each, exp.Star) or each.find(exp.Star) for each in tree.expressions)
@@ -267,23 +267,23 @@ class _Function:
         self._name, self._function = name, load_function(name, "a transformer")
 
     def __call__(self, parts: Iterable[Part]) -> Iterator[Part]:
-        return (self._made(rows, kinds) for rows, kinds in parts)
+        return (self._apply(rows, kinds) for rows, kinds in parts)
 
-    def _made(self, rows: pa.RecordBatch, kinds: Kinds) -> Part:
+    def _apply(self, rows: pa.RecordBatch, kinds: Kinds) -> Part:
         table = pa.Table.from_batches([rows])
         if kinds is not None:
             table = table.append_column(_KIND, pa.array(kinds, pa.int8()))
-        made: Any = foreign(lambda: self._function(table), f"transformer {self._name!r} failed")
-        if not isinstance(made, pa.Table):
-            raise InvalidInputError(f"transformer {self._name!r} returned {shown(made)}, not a pyarrow.Table")
+        result: Any = foreign(lambda: self._function(table), f"transformer {self._name!r} failed")
+        if not isinstance(result, pa.Table):
+            raise InvalidInputError(f"transformer {self._name!r} returned {shown(result)}, not a pyarrow.Table")
         if kinds is not None:
-            if _KIND not in made.schema.names:
+            if _KIND not in result.schema.names:
                 raise SchemaMismatch(
                     f"transformer {self._name!r} dropped the column {_KIND}, which tells deletes from other rows"
                 )
-            kinds = made[_KIND].to_numpy().astype(np.int8)
-            made = made.drop_columns([_KIND])
-        return _one_batch(made), kinds
+            kinds = result[_KIND].to_numpy().astype(np.int8)
+            result = result.drop_columns([_KIND])
+        return _one_batch(result), kinds
 
 
 def _flatten(parts: Iterable[Part]) -> Iterator[Part]:

@@ -50,6 +50,7 @@ from lakefmt._core.timeline.commit import CommitMetadata
 from lakefmt._core.values import CommitResult, InstantTime, WriteOperation
 from lakefmt._core.write.commit.retry import retried
 from lakefmt._core.write.context import AlreadyDone, CommitEntries, EntryView, WriteRequest
+from lakefmt._core.write.ingest import memory_of_rows
 from lakefmt._core.write.verbs import run_write
 from lakefmt.errors import (
     CommitConflict,
@@ -72,6 +73,8 @@ TRANSACTIONS_KEY: Final = "lakefmt.load.transactions"
 #: Transactions that one instant takes, and bytes of their rows, packed.
 _MOST_TOGETHER: Final = 256
 _MOST_BYTES_TOGETHER: Final = 64 << 20
+#: So many windows narrow rows may take with all that is made of them.
+_WINDOWS_OF_MEMORY: Final = 4
 #: What sorting rows with deletes or a condition holds, at least.
 _LEAST_SORT_BYTES: Final = 128 << 20
 _OPERATIONS: Final = {
@@ -356,10 +359,11 @@ class LoadTable:
 
     def _window_or_stream(self, schema: pa.Schema, tables: Iterable[pa.Table]) -> pa.Table | Iterable[pa.Table]:
         """Return rows as one table while they fit into a window; else as they are read."""
-        most, size = self.window_bytes, 0
+        most, size, memory = self.window_bytes, 0, 0
         for table in tables:
-            size += table.nbytes
-            if size > most:
+            size, memory = size + table.nbytes, memory + memory_of_rows(table)
+            # Rows of a stream do not fill small files: a window of narrow ones, which is many, is not given up before it has to be.
+            if size > most or memory > _WINDOWS_OF_MEMORY * most:
                 return tables
         return _all(schema, tables)
 

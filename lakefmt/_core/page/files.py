@@ -57,7 +57,7 @@ class PartitionList:
 
 @dataclass(slots=True)
 class _PartitionSize:
-    """What a partition holds."""
+    """The content of a partition."""
 
     file_groups: int = 0
     log_files: int = 0
@@ -138,7 +138,7 @@ def file_facts(table: PageTable, query: PartitionList) -> Facts:
         else (lambda pair: (-int(getattr(pair[1], query.by)), pair[0]))
     )
     matches.sort(key=order)
-    shown = matches[query.offset : query.offset + query.limit]
+    page = matches[query.offset : query.offset + query.limit]
     return {
         "total": size_facts(table),
         "matching": len(matches),
@@ -146,7 +146,7 @@ def file_facts(table: PageTable, query: PartitionList) -> Facts:
         "by": query.by,
         "small_bytes": small,
         "oversized_bytes": oversized,
-        "partitions": [_size_facts(path, size) for path, size in shown],
+        "partitions": [_size_facts(path, size) for path, size in page],
     }
 
 
@@ -217,12 +217,12 @@ def partition_facts(table: PageTable, partition: str, query: PartitionList) -> F
         history.setdefault(str(each.file_id), []).append(each)
     groups = sorted(latest.values(), key=lambda each: (-each.size_bytes, each.file_id))
     small, oversized = _limits(table, table_at)
-    shown = groups[query.offset : query.offset + query.limit]
+    page = groups[query.offset : query.offset + query.limit]
     return {
         **_size_facts(partition, sizes[partition]),
         "offset": query.offset,
         "matching": len(groups),
-        "groups": [_group_facts(table_at, each, history, small, oversized) for each in shown],
+        "groups": [_group_facts(table_at, each, history, small, oversized) for each in page],
         "replaced": len(set(history) - {str(file_id) for file_id in latest}),
     }
 
@@ -296,17 +296,17 @@ def plan_facts(table: PageTable, services: Iterable[str] | None = None) -> list[
         table: the table.
         services: their names; None: all.
     """
-    found = []
+    plans = []
     for name, plan in service_plans(table).items():
         if services is None or name in services:
             try:
                 with table.alone():
-                    found.append(printed_plan(name, plan()))
+                    plans.append(printed_plan(name, plan()))
             except LakefmtError as error:
-                found.append(
+                plans.append(
                     {"service": name, "title": "", "steps": [], "num_steps": 0, "problem": table.redact(str(error))}
                 )
-    return found
+    return plans
 
 
 def printed_plan(name: str, plan: object) -> Facts:
@@ -317,5 +317,5 @@ def printed_plan(name: str, plan: object) -> Facts:
         ['a', 'b']
     """
     title, *steps = str(plan).split("\n")
-    shown = [step.strip()[:_MOST_STEP_TEXT] for step in steps[:_MOST_STEPS]]
-    return {"service": name, "title": title, "steps": shown, "num_steps": len(steps), "problem": ""}
+    printed_steps = [step.strip()[:_MOST_STEP_TEXT] for step in steps[:_MOST_STEPS]]
+    return {"service": name, "title": title, "steps": printed_steps, "num_steps": len(steps), "problem": ""}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lakefmt._core.drawing import STYLE, CommitCost, Picture, cost_picture, moment_text, short_text
 from lakefmt._core.page.files import layout_svg, plan_facts
-from lakefmt._core.page.routes import Given, Route, row_query, table_address, timeline_query, with_parameters
+from lakefmt._core.page.routes import Parameters, Route, row_query, table_address, timeline_query, with_parameters
 from lakefmt._core.page.rows import column_facts, explain_facts, schema_facts
 from lakefmt._core.page.services import advice_facts, overview_facts, settings_facts
 from lakefmt._core.page.tables import PageTable
@@ -64,9 +64,9 @@ def _environment() -> jinja2.Environment:
         raise UnsupportedFeature("pages need Jinja2: pip install 'lakefmt[ui]'") from None
 
     def shown(name: object, most: int = _MOST_NAME) -> Markup:
-        whole = str(name)
-        title = f' title="{escape(_CONTROLS.sub("�", whole[:400]))}"' if len(whole) > most else ""
-        return Markup(f'<bdi class="name"{title}>{short_text(whole, most)}</bdi>')  # noqa: S704 - both parts are escaped
+        name_text = str(name)
+        title = f' title="{escape(_CONTROLS.sub("�", name_text[:400]))}"' if len(name_text) > most else ""
+        return Markup(f'<bdi class="name"{title}>{short_text(name_text, most)}</bdi>')  # noqa: S704 - both parts are escaped
 
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_HERE / "templates"),
@@ -127,36 +127,36 @@ def markup_of(picture: Picture) -> Markup:
     return Markup(picture.markup)  # noqa: S704 - pictures escape what they draw
 
 
-def page_context(route: Route, table: PageTable | None, given: Given, facts: Facts) -> tuple[str, Facts]:
+def page_context(route: Route, table: PageTable | None, parameters: Parameters, facts: Facts) -> tuple[str, Facts]:
     """Return the template of a page, or of the asked part of it, with its values.
 
     Args:
         route: what was asked for.
         table: of the route.
-        given: its parameters.
+        parameters: its parameters.
         facts: what the route gave.
     """
     view = route.path.rpartition("/")[2]
     context: Facts = {
         "facts": facts,
-        "given": dict(given),
+        "given": dict(parameters),
         "view": view,
         "table": None,
         "views": view_names,
-        "part": given.get("part", ""),
+        "part": parameters.get("part", ""),
     }
     if table is None:
         return route.template, context
     context |= {"table": {"id": table.id, "name": table.name, "path": table.shown_path}, "base": table_address(table)}
     extra = _EXTRA.get(route.template)
     if extra is not None:
-        context |= extra(table, given, facts)
+        context |= extra(table, parameters, facts)
     part = context["part"]
     return (f"_{part}.html" if part and part != "main" else route.template), context
 
 
-def _timeline_extra(table: PageTable, given: Given, facts: Facts) -> Facts:
-    query, base, part = timeline_query(given), table_address(table), given.get("part", "")
+def _timeline_extra(table: PageTable, parameters: Parameters, facts: Facts) -> Facts:
+    query, base, part = timeline_query(parameters), table_address(table), parameters.get("part", "")
     extra: Facts = {"query": query}
     if part not in ("instants", "cost"):
         zone = zone_of(table.at())
@@ -168,9 +168,9 @@ def _timeline_extra(table: PageTable, given: Given, facts: Facts) -> Facts:
         return extra
     # A list of a window is that of the picture; without one it begins with the newest.
     instant_list = InstantList(
-        given.get("before", ""),
-        given.get("action", ""),
-        given.get("limit", 50),
+        parameters.get("before", ""),
+        parameters.get("action", ""),
+        parameters.get("limit", 50),
         query.archived,
         query.start,
         query.end,
@@ -218,7 +218,7 @@ def _window_steps(facts: Facts) -> dict[str, tuple[float, float]]:
     }
 
 
-def _files_extra(table: PageTable, given: Given, facts: Facts) -> Facts:
+def _files_extra(table: PageTable, parameters: Parameters, facts: Facts) -> Facts:
     base = table_address(table)
 
     def link(partition: str) -> str:
@@ -227,10 +227,10 @@ def _files_extra(table: PageTable, given: Given, facts: Facts) -> Facts:
         )
 
     extra: Facts = {"link": link, "is_large": facts["total"]["file_groups"] > _FEW_GROUPS}
-    if given.get("part") in (None, "", "layout", "main"):
-        picture = layout_svg(table, given.get("by", "bytes"), given.get("width", 960), link)
+    if parameters.get("part") in (None, "", "layout", "main"):
+        picture = layout_svg(table, parameters.get("by", "bytes"), parameters.get("width", 960), link)
         extra["picture"] = markup_of(picture)
-    if given.get("part") == "plans":
+    if parameters.get("part") == "plans":
         extra["plans"] = plan_facts(table)
     return extra
 
@@ -243,26 +243,26 @@ def _or_problem(table: PageTable, part: Callable[[], Facts]) -> Facts:
         return {"problem": table.redact(str(error))}
 
 
-def _rows_extra(table: PageTable, given: Given, _facts: Facts) -> Facts:
-    extra: Facts = {"query": row_query(given)}
-    if given.get("part") == "columns":
+def _rows_extra(table: PageTable, parameters: Parameters, _facts: Facts) -> Facts:
+    extra: Facts = {"query": row_query(parameters)}
+    if parameters.get("part") == "columns":
         return extra | {"columns": column_facts(table)}
-    extra["explain"] = _or_problem(table, lambda: explain_facts(table, row_query(given)))
+    extra["explain"] = _or_problem(table, lambda: explain_facts(table, row_query(parameters)))
     extra["schema"] = _or_problem(table, lambda: schema_facts(table))
     return extra
 
 
-def _services_extra(table: PageTable, given: Given, _facts: Facts) -> Facts:
-    if given.get("part") == "advice":
+def _services_extra(table: PageTable, parameters: Parameters, _facts: Facts) -> Facts:
+    if parameters.get("part") == "advice":
         return {"advice": _or_problem(table, lambda: advice_facts(table))}
     return {"settings": settings_facts(table)}
 
 
-def _health_extra(table: PageTable, _given: Given, _facts: Facts) -> Facts:
+def _health_extra(table: PageTable, _parameters: Parameters, _facts: Facts) -> Facts:
     return {"overview": overview_facts(table)}
 
 
-_EXTRA: Final[dict[str, Callable[[PageTable, Given, Facts], Facts]]] = {
+_EXTRA: Final[dict[str, Callable[[PageTable, Parameters, Facts], Facts]]] = {
     "timeline.html": _timeline_extra,
     "files.html": _files_extra,
     "rows.html": _rows_extra,

@@ -40,8 +40,8 @@ from lakefmt.errors import InvalidInputError
 
 __all__ = [
     "ROUTES",
-    "Given",
     "Parameter",
+    "Parameters",
     "Route",
     "given_parameters",
     "openapi_facts",
@@ -82,7 +82,7 @@ class Parameter:
     kind: str = "string"
 
 
-def _text(most: int) -> Callable[[str], str]:
+def _text_parser(most: int) -> Callable[[str], str]:
     def parse(value: str) -> str:
         if len(value) > most or "\0" in value:
             raise InvalidInputError(f"a text of at most {most:,} characters is expected")
@@ -91,7 +91,7 @@ def _text(most: int) -> Callable[[str], str]:
     return parse
 
 
-def _whole(least: int, most: int) -> Callable[[str], int]:
+def _integer_parser(least: int, most: int) -> Callable[[str], int]:
     def parse(value: str) -> int:
         if not re.fullmatch(r"[0-9]{1,9}", value) or not value.isascii() or not least <= int(value) <= most:
             raise InvalidInputError(f"a whole number from {least:,} to {most:,} is expected")
@@ -139,7 +139,7 @@ def _choice(*values: str) -> Callable[[str], str]:
 
 
 def _names(text: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in _text(4096)(text).split(",") if name.strip())
+    return tuple(name.strip() for name in _text_parser(4096)(text).split(",") if name.strip())
 
 
 _PART: Final = Parameter(
@@ -147,30 +147,30 @@ _PART: Final = Parameter(
     _choice("", "timeline", "instants", "cost", "layout", "plans", "columns", "check", "advice", "main"),
     "a part of the page alone",
 )
-_WIDTH: Final = Parameter("width", _whole(280, 4000), "of pictures, in CSS pixels", "integer")
+_WIDTH: Final = Parameter("width", _integer_parser(280, 4000), "of pictures, in CSS pixels", "integer")
 _START: Final = Parameter("start", _moment, "epoch seconds; default: the first instant", "number")
 _END: Final = Parameter("end", _moment, "epoch seconds; default: the last instant", "number")
 _ARCHIVED: Final = Parameter("archived", _flag, "with the archived timeline", "boolean")
 _BEFORE: Final = Parameter("before", _instant, "only instants requested before this one")
-_LIMIT: Final = Parameter("limit", _whole(1, MOST_ROWS), "how many", "integer")
-_OFFSET: Final = Parameter("offset", _whole(0, 100_000_000), "of the first one", "integer")
+_LIMIT: Final = Parameter("limit", _integer_parser(1, MOST_ROWS), "how many", "integer")
+_OFFSET: Final = Parameter("offset", _integer_parser(0, 100_000_000), "of the first one", "integer")
 _AS_ACTION: Final = Parameter("action", _action, "only this action")
-_CONTAINS: Final = Parameter("contains", _text(1000), "only names with this text")
+_CONTAINS: Final = Parameter("contains", _text_parser(1000), "only names with this text")
 _MARKS: Final = (
     Parameter("from", _instant, "the earlier of two marked instants"),
     Parameter("to", _instant, "the later one"),
 )
 _BY: Final = Parameter("by", _choice(*MEASURES), "what orders partitions, and their area")
-_PARTITION: Final = Parameter("partition", _text(16 << 10), "path of a partition")
-_WHERE: Final = Parameter("where", _text(8192), "SQL text of a filter")
+_PARTITION: Final = Parameter("partition", _text_parser(16 << 10), "path of a partition")
+_WHERE: Final = Parameter("where", _text_parser(8192), "SQL text of a filter")
 _COLUMNS: Final = Parameter("columns", _names, "names separated by commas")
-_AS_OF: Final = Parameter("as_of", _text(64), "an instant, or an ISO date and time with its zone")
+_AS_OF: Final = Parameter("as_of", _text_parser(64), "an instant, or an ISO date and time with its zone")
 _META: Final = Parameter("meta_columns", _flag, "with the columns _hoodie_*", "boolean")
 _SIZES: Final = Parameter("sizes", _flag, "with the number and bytes of files", "boolean")
 
 
-class Given(dict[str, Any]):
-    """Parameters by name, parsed; what is not given is absent."""
+class Parameters(dict[str, Any]):
+    """Parsed parameters by name; a parameter that the request lacks is absent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,11 +188,11 @@ class Route:
     path: str
     doc: str
     parameters: tuple[Parameter, ...]
-    facts: Callable[[PageTables, PageTable | None, Given], Facts]
+    facts: Callable[[PageTables, PageTable | None, Parameters], Facts]
     template: str = ""
 
 
-def given_parameters(route: Route, query: str, in_path: Mapping[str, str]) -> Given:
+def given_parameters(route: Route, query: str, in_path: Mapping[str, str]) -> Parameters:
     """Return the parameters of a request.
 
     Args:
@@ -214,22 +214,22 @@ def given_parameters(route: Route, query: str, in_path: Mapping[str, str]) -> Gi
     except ValueError as error:
         raise InvalidInputError(f"the query cannot be read: {error}") from None
     known = {parameter.name: parameter for parameter in route.parameters}
-    given = Given()
+    parameters = Parameters()
     for name, value in pairs:
-        if name not in known or name in given:
+        if name not in known or name in parameters:
             raise InvalidInputError(
-                f"parameter {name[:60]!r} is {'given twice' if name in given else 'not known here'}"
+                f"parameter {name[:60]!r} is {'given twice' if name in parameters else 'not known here'}"
             )
         # An empty field of a form is one that was not filled in.
         if value != "" or name == "partition":
             try:
-                given[name] = known[name].parse(value)
+                parameters[name] = known[name].parse(value)
             except InvalidInputError as error:
                 raise InvalidInputError(f"parameter {name}: {error}") from None
     for name, value in in_path.items():
         if name == "instant":
-            given[name] = _instant(value)
-    return given
+            parameters[name] = _instant(value)
+    return parameters
 
 
 def _of(table: PageTable | None) -> PageTable:
@@ -238,53 +238,56 @@ def _of(table: PageTable | None) -> PageTable:
     return table
 
 
-def timeline_query(given: Given) -> TimelineQuery:
-    """Return which part of a timeline is asked for."""
+def timeline_query(parameters: Parameters) -> TimelineQuery:
+    """Return the part of a timeline that the parameters select."""
     return TimelineQuery(
-        given.get("start"),
-        given.get("end"),
-        given.get("width", 960),
-        given.get("archived", False),
-        tuple(given[name] for name in ("from", "to") if given.get(name)),
+        parameters.get("start"),
+        parameters.get("end"),
+        parameters.get("width", 960),
+        parameters.get("archived", False),
+        tuple(parameters[name] for name in ("from", "to") if parameters.get(name)),
     )
 
 
-def _instant_list(given: Given) -> InstantList:
+def _instant_list(parameters: Parameters) -> InstantList:
     return InstantList(
-        given.get("before", ""),
-        given.get("action", ""),
-        given.get("limit", 50),
-        given.get("archived", False),
-        given.get("start"),
-        given.get("end"),
+        parameters.get("before", ""),
+        parameters.get("action", ""),
+        parameters.get("limit", 50),
+        parameters.get("archived", False),
+        parameters.get("start"),
+        parameters.get("end"),
     )
 
 
-def _partition_list(given: Given) -> PartitionList:
+def _partition_list(parameters: Parameters) -> PartitionList:
     return PartitionList(
-        given.get("by", "bytes"), given.get("offset", 0), given.get("limit", 50), given.get("contains", "")
+        parameters.get("by", "bytes"),
+        parameters.get("offset", 0),
+        parameters.get("limit", 50),
+        parameters.get("contains", ""),
     )
 
 
-def row_query(given: Given) -> RowQuery:
-    """Return which rows are asked for."""
+def row_query(parameters: Parameters) -> RowQuery:
+    """Return the rows that the parameters select."""
     return RowQuery(
-        given.get("where", ""),
-        given.get("columns", ()),
-        given.get("limit", 50),
-        given.get("as_of", ""),
-        given.get("meta_columns", False),
+        parameters.get("where", ""),
+        parameters.get("columns", ()),
+        parameters.get("limit", 50),
+        parameters.get("as_of", ""),
+        parameters.get("meta_columns", False),
     )
 
 
-def _changes(_tables: PageTables, table: PageTable | None, given: Given) -> Facts:
-    if not given.get("from") or not given.get("to"):
+def _changes(_tables: PageTables, table: PageTable | None, parameters: Parameters) -> Facts:
+    if not parameters.get("from") or not parameters.get("to"):
         raise InvalidInputError("from and to name two instants")
-    return change_facts(_of(table), given["from"], given["to"], given.get("limit", 50))
+    return change_facts(_of(table), parameters["from"], parameters["to"], parameters.get("limit", 50))
 
 
-def _partition(_tables: PageTables, table: PageTable | None, given: Given) -> Facts:
-    return partition_facts(_of(table), given.get("partition", ""), _partition_list(given))
+def _partition(_tables: PageTables, table: PageTable | None, parameters: Parameters) -> Facts:
+    return partition_facts(_of(table), parameters.get("partition", ""), _partition_list(parameters))
 
 
 # --- what answers are, as JSON schema -------------------------------------------------------------------------------
@@ -575,8 +578,8 @@ ROUTES: Final[tuple[Route, ...]] = (
         "/tables",
         "the tables, at a glance",
         (_CONTAINS, _OFFSET, _LIMIT),
-        lambda tables, _table, given: table_list_facts(
-            tables, given.get("contains", ""), given.get("offset", 0), given.get("limit", 100)
+        lambda tables, _table, parameters: table_list_facts(
+            tables, parameters.get("contains", ""), parameters.get("offset", 0), parameters.get("limit", 100)
         ),
         "tables.html",
     ),
@@ -584,15 +587,17 @@ ROUTES: Final[tuple[Route, ...]] = (
         _T,
         "a table at a glance",
         (_SIZES,),
-        lambda _tables, table, given: overview_facts(_of(table), sizes=given.get("sizes", False)),
+        lambda _tables, table, parameters: overview_facts(_of(table), sizes=parameters.get("sizes", False)),
     ),
     Route(
         f"{_T}/timeline",
         "a part of the timeline: instants one by one, or of many their numbers by columns of time",
         (_START, _END, _WIDTH, _ARCHIVED, *_MARKS, _PART, _BEFORE, _AS_ACTION, _LIMIT),
-        lambda _tables, table, given: (
+        lambda _tables, table, parameters: (
             # The list alone needs no picture.
-            {} if given.get("part") in ("instants", "cost") else timeline_facts(_of(table), timeline_query(given))
+            {}
+            if parameters.get("part") in ("instants", "cost")
+            else timeline_facts(_of(table), timeline_query(parameters))
         ),
         "timeline.html",
     ),
@@ -600,13 +605,15 @@ ROUTES: Final[tuple[Route, ...]] = (
         f"{_T}/instants",
         "instants, newest first, page by page",
         (_BEFORE, _AS_ACTION, _LIMIT, _ARCHIVED, _START, _END),
-        lambda _tables, table, given: list_instants(_of(table), _instant_list(given)),
+        lambda _tables, table, parameters: list_instants(_of(table), _instant_list(parameters)),
     ),
     Route(
         f"{_T}/instants/{{instant}}",
         "all that is known of an instant",
         (_AS_ACTION,),
-        lambda _tables, table, given: instant_facts(_of(table), given["instant"], given.get("action", "")),
+        lambda _tables, table, parameters: instant_facts(
+            _of(table), parameters["instant"], parameters.get("action", "")
+        ),
         "instant.html",
     ),
     Route(f"{_T}/changes", "what changed between two instants", (*_MARKS, _LIMIT), _changes, "changes.html"),
@@ -614,11 +621,14 @@ ROUTES: Final[tuple[Route, ...]] = (
         f"{_T}/files",
         "partitions with what they hold",
         (_BY, _OFFSET, _LIMIT, _CONTAINS, _WIDTH, _PART),
-        lambda _tables, table, given: file_facts(_of(table), _partition_list(given)),
+        lambda _tables, table, parameters: file_facts(_of(table), _partition_list(parameters)),
         "files.html",
     ),
     Route(
-        f"{_T}/size", "files and bytes of the newest state", (), lambda _tables, table, _given: size_facts(_of(table))
+        f"{_T}/size",
+        "files and bytes of the newest state",
+        (),
+        lambda _tables, table, _parameters: size_facts(_of(table)),
     ),
     Route(
         f"{_T}/partition",
@@ -631,52 +641,54 @@ ROUTES: Final[tuple[Route, ...]] = (
         f"{_T}/plans",
         "what services would do now",
         (),
-        lambda _tables, table, _given: {"plans": plan_facts(_of(table))},
+        lambda _tables, table, _parameters: {"plans": plan_facts(_of(table))},
     ),
     Route(
         f"{_T}/rows",
         "rows, as texts of JSON",
         (_WHERE, _COLUMNS, _LIMIT, _AS_OF, _META, _PART),
-        lambda _tables, table, given: row_facts(_of(table), row_query(given)),
+        lambda _tables, table, parameters: row_facts(_of(table), row_query(parameters)),
         "rows.html",
     ),
     Route(
         f"{_T}/explain",
         "what a read opens, and what leaves out the rest",
         (_WHERE, _AS_OF),
-        lambda _tables, table, given: explain_facts(_of(table), row_query(given)),
+        lambda _tables, table, parameters: explain_facts(_of(table), row_query(parameters)),
     ),
-    Route(f"{_T}/schema", "columns and their history", (), lambda _tables, table, _given: schema_facts(_of(table))),
+    Route(
+        f"{_T}/schema", "columns and their history", (), lambda _tables, table, _parameters: schema_facts(_of(table))
+    ),
     Route(
         f"{_T}/columns",
         "statistics of columns, from footers",
         (),
-        lambda _tables, table, _given: column_facts(_of(table)),
+        lambda _tables, table, _parameters: column_facts(_of(table)),
     ),
     Route(
         f"{_T}/services",
         "services, locks, streams and consumers",
         (_PART,),
-        lambda _tables, table, _given: service_facts(_of(table)),
+        lambda _tables, table, _parameters: service_facts(_of(table)),
         "services.html",
     ),
     Route(
         f"{_T}/advice",
         "what the table should be, and its costs",
         (),
-        lambda _t, table, _given: advice_facts(_of(table)),
+        lambda _t, table, _parameters: advice_facts(_of(table)),
     ),
     Route(
         f"{_T}/settings",
         "settings with their origin",
         (),
-        lambda _tables, table, _given: {"settings": settings_facts(_of(table))},
+        lambda _tables, table, _parameters: {"settings": settings_facts(_of(table))},
     ),
     Route(
         f"{_T}/health",
         "findings of a quick check, and the plan of their repair",
         (_PART,),
-        lambda _tables, table, _given: check_facts(_of(table)),
+        lambda _tables, table, _parameters: check_facts(_of(table)),
         "health.html",
     ),
 )

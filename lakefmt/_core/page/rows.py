@@ -154,7 +154,7 @@ def change_facts(table: PageTable, start: str, end: str, limit: int) -> Facts:
         NotFoundError: one of them is no commit of the timeline.
         LakefmtError: the files with the changes are gone.
     """
-    first, last = sorted((_completed(table, start), _completed(table, end)))
+    first, last = sorted((_commit_keys(table, start), _commit_keys(table, end)))
     changed = table.table.changes(first[1], last[1]).replace_schema_metadata(None)
     counts = {entry["values"]: entry["counts"] for entry in changed.column("op").value_counts().to_pylist()}
     flat = changed.slice(0, max(0, min(limit, MOST_ROWS)))
@@ -169,16 +169,16 @@ def change_facts(table: PageTable, start: str, end: str, limit: int) -> Facts:
     }
 
 
-def _completed(table: PageTable, time: str) -> tuple[str, str, str]:
+def _commit_keys(table: PageTable, time: str) -> tuple[str, str, str]:
     """Return what orders a commit, what a range of changes begins with, and its requested time."""
     table_at = table.at()
     commits = {str(i.time): i for i in table_at.timeline.commits}
     if time not in commits and table_at.has_history:
         commits = {str(i.time): i for i in table_at.with_history().timeline.commits}
-    found = commits.get(time)
-    if found is None or found.action not in COMMIT_ACTIONS:
+    commit = commits.get(time)
+    if commit is None or commit.action not in COMMIT_ACTIONS:
         raise NotFoundError(f"{time[:20]} is no completed commit of this table: mark two commits")
-    return str(found.order_time), str(found.order_time), str(found.time)
+    return str(commit.order_time), str(commit.order_time), str(commit.time)
 
 
 def schema_facts(table: PageTable) -> Facts:
@@ -229,13 +229,13 @@ def column_facts(table: PageTable) -> Facts:
         rows += metadata.num_rows
         _add_statistics(sums, metadata)
     # The bounds as values may be large, and of any type.
-    shown = [
+    columns = [
         {key: value for key, value in facts.items() if key != "_range"}
         for name, facts in sums.items()
         if name not in META_COLUMNS
     ]
     return {
-        "columns": shown,
+        "columns": columns,
         "rows": rows,
         "files": min(len(bases), _MOST_FOOTERS),
         "all_files": len(bases),
@@ -250,9 +250,9 @@ def _short(base: BaseFile) -> str:
 def _add_statistics(sums: dict[str, Facts], metadata: Any) -> None:
     """Add what the row groups of a file say of their columns."""
     for group in range(metadata.num_row_groups):
-        whole = metadata.row_group(group)
-        for column_number in range(whole.num_columns):
-            chunk = whole.column(column_number)
+        row_group = metadata.row_group(group)
+        for column_number in range(row_group.num_columns):
+            chunk = row_group.column(column_number)
             facts = sums.setdefault(
                 chunk.path_in_schema,
                 {

@@ -25,7 +25,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from lakefmt._core.data_classes import dataclass
 from lakefmt._core.page.actions import PageActions
 from lakefmt._core.page.html import STATIC, page_context, render, static_file, view_names
-from lakefmt._core.page.routes import ROUTES, Given, Route, given_parameters, openapi_facts, table_address
+from lakefmt._core.page.routes import ROUTES, Parameters, Route, given_parameters, openapi_facts, table_address
 from lakefmt._core.page.tables import PageTable, PageTables
 from lakefmt.errors import (
     InvalidInputError,
@@ -71,7 +71,7 @@ _JSON: Final = "application/json"
 
 @dataclass(frozen=True, slots=True)
 class PageAnswer:
-    """What a request is answered with."""
+    """The answer to a request."""
 
     status: int
     body: bytes
@@ -80,7 +80,7 @@ class PageAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _PageRequest:
     """A request: its method, path and query as they came, and headers in small letters."""
 
     method: str
@@ -148,8 +148,8 @@ class PageServer:
         except (OSError, OverflowError, UnicodeError) as error:
             raise InvalidInputError(f"the page cannot be served at {host}, port {port}: {error}") from None
         self.port = int(self._server.server_address[1])
-        shown = f"[{host}]" if ":" in host else host
-        self._origin = f"http://{shown}:{self.port}"
+        address = f"[{host}]" if ":" in host else host
+        self._origin = f"http://{address}:{self.port}"
         known = {*names, host, *(("127.0.0.1", "localhost", "[::1]") if host in LOOPBACK else ())}
         self.hosts = frozenset(
             f"[{name}]:{self.port}" if ":" in name and not name.startswith("[") else f"{name}:{self.port}"
@@ -171,11 +171,11 @@ class PageServer:
         return self._origin
 
     def start(self) -> None:
-        """PageAnswer requests, in threads."""
+        """Answer requests, in threads."""
         self._thread.start()
 
     def close(self) -> None:
-        """PageAnswer no more."""
+        """Stop answering requests."""
         self.ending.set()
         if self._thread.is_alive():
             self._server.shutdown()
@@ -191,7 +191,7 @@ class PageServer:
 
     # --- who may ask ------------------------------------------------------------------------------------------
 
-    def check_sender(self, request: _Asked) -> None:
+    def check_sender(self, request: _PageRequest) -> None:
         """Refuse a request that came by another name or from another page.
 
         Raises:
@@ -208,7 +208,7 @@ class PageServer:
         if request.method == "POST" and origin is None:
             raise _Refused(403, "a request that changes something names its origin")
 
-    def token_of(self, request: _Asked) -> str:
+    def token_of(self, request: _PageRequest) -> str:
         """Return the token that a request has: of its cookie or its Authorization."""
         scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
         if scheme.casefold() == "bearer":
@@ -225,7 +225,7 @@ class PageServer:
 
     # --- what is answered -------------------------------------------------------------------------------------
 
-    def answer(self, request: _Asked) -> PageAnswer:
+    def answer(self, request: _PageRequest) -> PageAnswer:
         """Return the answer to a request; it never raises."""
         is_program = request.path.startswith("/api/v1")
         try:
@@ -241,16 +241,16 @@ class PageServer:
             message = f"an error of the page itself ({type(error).__name__}); its log has more"
             return _problem(500, message, is_program=is_program)
 
-    def _entered(self, request: _Asked) -> PageAnswer | None:
-        """Check the token; one in the address is put into a cookie, and the address is asked for again without it."""
+    def _entered(self, request: _PageRequest) -> PageAnswer | None:
+        """Check the token; move a token in the address into a cookie, and redirect to the address without it."""
         if request.path.startswith("/static/"):
             return None  # the same for everyone, without a fact of any table
         fields = (
             parse_qs(request.query[:_MOST_PATH], keep_blank_values=True, max_num_fields=50) if request.query else {}
         )
-        given = fields.get("token", [])
-        if given:
-            if request.method not in ("GET", "HEAD") or not self.is_token(given[0]):
+        tokens = fields.get("token", [])
+        if tokens:
+            if request.method not in ("GET", "HEAD") or not self.is_token(tokens[0]):
                 raise _Refused(401, "the token is not the one that was printed at the start")
             rest = "&".join(part for part in request.query.split("&") if not part.startswith("token="))
             location = (
@@ -266,7 +266,7 @@ class PageServer:
             raise _Refused(401, "open the address that was printed at the start: it has the token")
         return None
 
-    def _answer(self, request: _Asked) -> PageAnswer:
+    def _answer(self, request: _PageRequest) -> PageAnswer:
         parts = _path_parts(request.path)
         if parts[:1] == ["static"] and len(parts) == 2 and parts[1] in STATIC:
             return PageAnswer(200, static_file(parts[1]), STATIC[parts[1]], (("Cache-Control", "max-age=60"),))
@@ -282,29 +282,29 @@ class PageServer:
             )
         return self._answer_person(request, parts or ["tables"])
 
-    def _answer_program(self, request: _Asked, parts: Sequence[str]) -> PageAnswer:
+    def _answer_program(self, request: _PageRequest, parts: Sequence[str]) -> PageAnswer:
         if list(parts) == ["openapi.json"]:
             return _json(openapi_facts())
-        route, table, given = self._routed(request, parts)
-        return _json(route.facts(self.tables, table, given))
+        route, table, parameters = self._routed(request, parts)
+        return _json(route.facts(self.tables, table, parameters))
 
-    def _answer_person(self, request: _Asked, parts: Sequence[str]) -> PageAnswer:
-        route, table, given = self._routed(request, parts)
+    def _answer_person(self, request: _PageRequest, parts: Sequence[str]) -> PageAnswer:
+        route, table, parameters = self._routed(request, parts)
         if not route.template:
             raise _Refused(404, "there is no such page")
-        shown: dict[str, object] = {"actions": self.actions is not None, "address_now": request.path}
+        shell: dict[str, object] = {"actions": self.actions is not None, "address_now": request.path}
         try:
-            if _is_late(route, table, given):
+            if _is_late(route, table, parameters):
                 facts: dict[str, object] = {}
                 template = "late.html"
                 context = {
                     **page_context_of_shell(route, table),
                     "facts": facts,
-                    "given": dict(given),
+                    "given": dict(parameters),
                     "late_source": f"{request.path}?{request.query + '&' if request.query else ''}part=main",
                 }
             else:
-                template, context = page_context(route, table, given, route.facts(self.tables, table, given))
+                template, context = page_context(route, table, parameters, route.facts(self.tables, table, parameters))
         except NotFoundError:
             raise
         except LakefmtError as error:
@@ -314,24 +314,24 @@ class PageServer:
             context = {
                 **page_context_of_shell(route, table),
                 "message": table.redact(str(error)),
-                "given": dict(given),
-                "part": given.get("part", ""),
+                "given": dict(parameters),
+                "part": parameters.get("part", ""),
             }
-            return _page("problem.html", {**context, **shown}, _status_of(error))
-        return _page(template, {**context, **shown})
+            return _page("problem.html", {**context, **shell}, _status_of(error))
+        return _page(template, {**context, **shell})
 
-    def _routed(self, request: _Asked, parts: Sequence[str]) -> tuple[Route, PageTable | None, Given]:
+    def _routed(self, request: _PageRequest, parts: Sequence[str]) -> tuple[Route, PageTable | None, Parameters]:
         for route in ROUTES:
             pattern_parts = route.path.strip("/").split("/")
             if len(pattern_parts) == len(parts) and all(
                 a == b or a.startswith("{") for a, b in zip(pattern_parts, parts, strict=True)
             ):
                 in_path = {a.strip("{}"): b for a, b in zip(pattern_parts, parts, strict=True) if a.startswith("{")}
-                given = given_parameters(route, request.query, in_path)
-                return route, self.tables.find(in_path["table"]) if "table" in in_path else None, given
+                parameters = given_parameters(route, request.query, in_path)
+                return route, self.tables.find(in_path["table"]) if "table" in in_path else None, parameters
         raise _Refused(404, "there is no such page")
 
-    def _act(self, request: _Asked, parts: Sequence[str]) -> PageAnswer:
+    def _act(self, request: _PageRequest, parts: Sequence[str]) -> PageAnswer:
         """Plan an action, or run what was planned and confirmed."""
         if self.actions is None:
             raise _Refused(403, "this page only reads: start it with --allow-actions")
@@ -345,8 +345,8 @@ class PageServer:
         except ValueError:
             raise _Refused(400, "the form cannot be read") from None
         form = {name: values[-1] for name, values in fields.items()}
-        done = self.actions.plan(table, form) if parts[3] == "plan" else self.actions.run(table, form)
-        context = {**page_context_of_shell(None, table), "action": done, "actions": True, "given": {}, "part": ""}
+        outcome = self.actions.plan(table, form) if parts[3] == "plan" else self.actions.run(table, form)
+        context = {**page_context_of_shell(None, table), "action": outcome, "actions": True, "given": {}, "part": ""}
         return _page("action.html", context)
 
     # --- what is new ------------------------------------------------------------------------------------------
@@ -359,19 +359,19 @@ class PageServer:
             send: takes the name of an event and its value; raises OSError when nobody listens any more.
         """
         table = self.tables.find(table_id)
-        seen: tuple[object, ...] | None = None
+        previous: tuple[object, ...] | None = None
         while not self.ending.is_set():
             try:
                 timeline = table.refresh().timeline
                 now = (timeline.highest_time, len(timeline.instants), len(timeline.pending))
-                if seen is not None and now != seen:
+                if previous is not None and now != previous:
                     latest = timeline.latest_commit
                     send(
                         "instants", {"latest": None if latest is None else str(latest.time), "instants": len(timeline)}
                     )
                 else:
                     send("look", {})
-                seen = now
+                previous = now
             except LakefmtError as error:
                 send("problem", {"message": table.redact(str(error))[:400]})
             self.ending.wait(self.look_seconds)
@@ -387,11 +387,11 @@ def page_context_of_shell(route: Route | None, table: PageTable | None) -> dict[
     return context
 
 
-def _is_late(route: Route, table: PageTable | None, given: Given) -> bool:
+def _is_late(route: Route, table: PageTable | None, parameters: Parameters) -> bool:
     """Return whether a view lists or checks so many files that its frame comes first, and the facts when they are there."""
     if (
         table is None
-        or given.get("part")
+        or parameters.get("part")
         or route.template not in ("files.html", "health.html", "partition.html", "rows.html")
     ):
         return False
@@ -440,7 +440,7 @@ def _problem(status: int, message: str, *, is_program: bool) -> PageAnswer:
 
 
 class _Server(ThreadingHTTPServer):
-    """Threads of bounded number; a request that finds none is closed."""
+    """A bounded number of threads; a request without a free thread is closed."""
 
     daemon_threads = True
     request_queue_size = 64
@@ -498,14 +498,14 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True  # a body that nobody reads would be taken for the next request
         path, _, query = self.path.partition("?")
         headers = {name.casefold(): value for name, value in self.headers.items()}
-        request = _Asked(self.command, path, query, headers, body)
+        request = _PageRequest(self.command, path, query, headers, body)
         page = self.server.page
         if path == "/events" and self.command == "GET":
             self._listen(page, request)
             return
         self._write(page.answer(request))
 
-    def _listen(self, page: PageServer, request: _Asked) -> None:
+    def _listen(self, page: PageServer, request: _PageRequest) -> None:
         """Send events as they come; the connection ends with them."""
         self.close_connection = True
         try:

@@ -146,9 +146,9 @@ def health_words(table_at: TableAt) -> list[Facts]:
     planned = [
         i for i in pending if i.action in (Action.COMPACTION, Action.LOG_COMPACTION, Action.CLUSTERING, Action.CLEAN)
     ]
-    others = len(pending) - len(planned) - dead
-    if others > 0:
-        words.append({"level": "note", "words": f"{others:,} write{_s(others)} not completed"})
+    running = len(pending) - len(planned) - dead
+    if running > 0:
+        words.append({"level": "note", "words": f"{running:,} write{_s(running)} not completed"})
     if planned:
         words.append({"level": "note", "words": f"{len(planned):,} plan{_s(len(planned))} waiting"})
     if not table_at.timeline.commits:
@@ -172,20 +172,20 @@ def settings_facts(table: PageTable) -> list[Facts]:
     table_at = table.at()
     settings = resolve_settings({}, table.client.options, table_at.config.properties)
     rows = [
-        {"name": name, "value": _shown(table, name, value), "origin": settings.origins[name]}
+        {"name": name, "value": _printable_value(table, name, value), "origin": settings.origins[name]}
         for name, value in sorted(settings.values.items())
         if settings.origins[name] != "default"
     ]
     properties = table_at.config.properties
     rows += [
-        {"name": name, "value": _shown(table, name, property_value), "origin": "property"}
+        {"name": name, "value": _printable_value(table, name, property_value), "origin": "property"}
         for name, property_value in sorted(properties.items())
         if name not in {row["name"] for row in rows}
     ]
     return rows
 
 
-def _shown(table: PageTable, name: str, value: object) -> str:
+def _printable_value(table: PageTable, name: str, value: object) -> str:
     is_secret = any(word in name.casefold() for word in _SECRET_WORDS)
     return "***" if is_secret else table.redact(str(value))[:_MOST_TEXT]
 
@@ -238,9 +238,9 @@ _SERVICE_OF: Final = {
 def _last_runs(table_at: TableAt) -> list[Facts]:
     """Return the newest run of each service; of compactions and clusterings, which complete as commits, by their operation."""
     timeline = table_at.timeline
-    found: dict[str, Instant] = {}
+    newest_runs: dict[str, Instant] = {}
     for instant in timeline.completed_of(*_SERVICE_OF):
-        found[_SERVICE_OF[instant.action]] = instant
+        newest_runs[_SERVICE_OF[instant.action]] = instant
     names = {"COMPACT": "compaction", "LOG_COMPACT": "log compaction", "CLUSTER": "clustering"}
     missing = set(names.values())
     # Those that are long ago are not worth the read of all commits between.
@@ -250,10 +250,10 @@ def _last_runs(table_at: TableAt) -> list[Facts]:
         name = names.get(table_at.commit_metadata(instant).operation.value)
         if name in missing:
             missing.discard(name)
-            found[name] = instant
+            newest_runs[name] = instant
     rows = [
         {"service": name, "time": str(i.time), "at": _iso(table_at, i.order_time), "action": i.action.value}
-        for name, i in found.items()
+        for name, i in newest_runs.items()
     ]
     return sorted(rows, key=lambda row: str(row["time"]), reverse=True)
 
@@ -272,8 +272,8 @@ def _lock_facts(table_at: TableAt) -> list[Facts]:
 def _lock_holder(store: ObjectStore, now: datetime) -> Facts | None:
     locks = process_locks(store)
     if locks is not None and store.info(LOCAL_LOCK_NAME) is not None:
-        held = locks.is_held(LOCAL_LOCK_NAME)
-        return {"held": held, "by": "a process of this machine" if held else ""}
+        is_held = locks.is_held(LOCAL_LOCK_NAME)
+        return {"held": is_held, "by": "a process of this machine" if is_held else ""}
     for lock_name in (STORAGE_LOCK_NAME, FILE_SYSTEM_LOCK_NAME):
         try:
             data = store.read(lock_name, _MOST_LOCK_BYTES)
@@ -281,8 +281,8 @@ def _lock_holder(store: ObjectStore, now: datetime) -> Facts | None:
             continue
         if lock_name == STORAGE_LOCK_NAME:
             record = decode_lock_record(data)
-            held = not record.expired and record.valid_until > now.timestamp() * 1000
-            return {"held": held, "by": record.owner[:_MOST_TEXT] if held else ""}
+            is_held = not record.expired and record.valid_until > now.timestamp() * 1000
+            return {"held": is_held, "by": record.owner[:_MOST_TEXT] if is_held else ""}
         stamp = decode_stamp(data)
         return {
             "held": True,
@@ -313,11 +313,11 @@ def _stream_facts(table_at: TableAt) -> list[Facts]:
     client = table_at.client
     entries = table_at.newest_entries()
     states = {state.stream: state for state in load_streams(client)} if has_streams(client.store) else {}
-    named = {name.removeprefix(STREAM_PREFIX) for name in entries if name.startswith(STREAM_PREFIX)}
+    noted_streams = {name.removeprefix(STREAM_PREFIX) for name in entries if name.startswith(STREAM_PREFIX)}
     now = client.clock.now().timestamp()
     rows = []
-    for stream in sorted(named | set(states))[:_MOST_LISTED]:
-        entry = decode_entry(entries, stream_entry_name(stream)) if stream in named else None
+    for stream in sorted(noted_streams | set(states))[:_MOST_LISTED]:
+        entry = decode_entry(entries, stream_entry_name(stream)) if stream in noted_streams else None
         committed = None if entry is None else committed_of(entry)
         state = states.get(stream)
         plan = plan_stream(stream, state.headers if state else (), state.claims if state else (), committed)
@@ -355,8 +355,8 @@ def _stream_kind(offset: object) -> str:
 
 
 def _position_text(offset: object) -> str:
-    shown = offset["position"] if isinstance(offset, dict) and "position" in offset else offset
-    return "" if shown is None else json.dumps(shown, ensure_ascii=False, default=str)[:400]
+    position = offset["position"] if isinstance(offset, dict) and "position" in offset else offset
+    return "" if position is None else json.dumps(position, ensure_ascii=False, default=str)[:400]
 
 
 def _application_facts(table_at: TableAt) -> list[Facts]:
@@ -372,12 +372,12 @@ def _application_facts(table_at: TableAt) -> list[Facts]:
 
 def _job_facts(table_at: TableAt) -> list[Facts]:
     """Return the newest checkpoints of ingest jobs and labels of loads over HTTP, with the commits that noted them."""
-    found: dict[tuple[str, str], Facts] = {}
+    facts_by_label: dict[tuple[str, str], Facts] = {}
     for instant in reversed(table_at.timeline.commits[-_MOST_JOB_COMMITS:]):
         for label in label_facts(table_at.commit_metadata(instant).extra_metadata):
             if label["what"] in ("load", "checkpoint"):
-                found.setdefault((label["what"], label["name"]), {**label, "time": str(instant.time)})
-    return list(found.values())
+                facts_by_label.setdefault((label["what"], label["name"]), {**label, "time": str(instant.time)})
+    return list(facts_by_label.values())
 
 
 def _load_facts(table: PageTable) -> list[Facts]:
@@ -392,25 +392,29 @@ def _load_facts(table: PageTable) -> list[Facts]:
     rows = []
     for record in records[:_MOST_LOADS]:
         try:
-            found = decode_transaction(store.read(record.name, _MOST_LOAD_BYTES), record.name)
+            transaction = decode_transaction(store.read(record.name, _MOST_LOAD_BYTES), record.name)
         except ObjectNotFound:
             continue  # its label has expired
         except CorruptFile:
             rows.append(_DAMAGED_LOAD)  # whose it is cannot be told
             continue
-        if found.state in _ENDED or found.database != database or (found.table != name and name not in found.tables):
+        if (
+            transaction.state in _ENDED
+            or transaction.database != database
+            or (transaction.table != name and name not in transaction.tables)
+        ):
             continue
-        load = found.tables.get(name, TableLoad())
+        load = transaction.tables.get(name, TableLoad())
         rows.append(
             {
-                "label": found.label[:_MOST_TEXT],
-                "state": found.state.value,
-                "committing": found.committing,
+                "label": transaction.label[:_MOST_TEXT],
+                "state": transaction.state.value,
+                "committing": transaction.committing,
                 "rows": load.counts.loaded,
                 "bytes": sum(part.bytes for part in load.parts),
-                "tables": max(len(found.tables), 1),
-                "age_seconds": round(max(0.0, now - found.times.begun) / 1000, 1),
-                "owner": found.owner[:_MOST_TEXT],
+                "tables": max(len(transaction.tables), 1),
+                "age_seconds": round(max(0.0, now - transaction.times.begun) / 1000, 1),
+                "owner": transaction.owner[:_MOST_TEXT],
                 "problem": "",
             }
         )

@@ -59,10 +59,10 @@ def read_paths_file(path: Path) -> list[str]:
         raise InvalidInputError(
             f"{path} is no text of paths: name a table, a folder of tables or a file of paths"
         ) from None
-    found = [line for line in lines if line and not line.startswith("#")]
-    if len(data) > _MOST_FILE_BYTES or len(found) > _MOST_PATHS or "\0" in "".join(found):
+    paths = [line for line in lines if line and not line.startswith("#")]
+    if len(data) > _MOST_FILE_BYTES or len(paths) > _MOST_PATHS or "\0" in "".join(paths):
         raise InvalidInputError(f"{path} has more than {_MOST_PATHS:,} paths or {_MOST_FILE_BYTES:,} bytes")
-    return found
+    return paths
 
 
 def _table_id(path: str) -> str:
@@ -80,7 +80,7 @@ def _is_below(path: str, folder: str) -> bool:
 
 
 @dataclass(frozen=True)
-class _Held:
+class _CachedSlices:
     """File slices of a table at a state of its timeline."""
 
     key: tuple[object, ...]
@@ -88,7 +88,7 @@ class _Held:
 
 
 class PageTable:
-    """One table of the page. Its handle is made with the first question, and kept."""
+    """One table of the page; the first request opens its handle, which stays open."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class PageTable:
         self._lock = threading.Lock()
         self._table: Table | None = None
         self._state: tuple[float, TableAt] | None = None
-        self._held: _Held | None = None
+        self._held: _CachedSlices | None = None
         self.remembered: dict[str, Any] = {}
 
     @property
@@ -158,10 +158,10 @@ class PageTable:
             LakefmtError: it cannot be read.
         """
         now = self._tables.time_source.monotonic()
-        held = self._state
-        if held is None or not 0 <= now - held[0] < _STATE_SECONDS:
+        cached = self._state
+        if cached is None or not 0 <= now - cached[0] < _STATE_SECONDS:
             return self.refresh()
-        return held[1]
+        return cached[1]
 
     def forget(self) -> None:
         """Read the timeline anew with the next question."""
@@ -188,14 +188,14 @@ class PageTable:
         table_at = self.at()
         timeline = table_at.timeline
         key = (timeline.highest_time, len(timeline.instants), len(timeline.pending))
-        held = self._held
-        if held is None or held.key != key:
+        cached = self._held
+        if cached is None or cached.key != key:
             with self.alone():
-                held = self._held  # somebody may have listed them meanwhile
-                if held is None or held.key != key:
-                    held = self._held = _Held(key, table_at.slices())
+                cached = self._held  # somebody may have listed them meanwhile
+                if cached is None or cached.key != key:
+                    cached = self._held = _CachedSlices(key, table_at.slices())
                     self._tables.note_slices(self)
-        return held.slices
+        return cached.slices
 
     @property
     def is_large(self) -> bool:
@@ -292,20 +292,20 @@ class PageTables:
         self._problems.clear()
         for location in self._places:
             try:
-                found = list(find_tables(location, storage_options=self._storage_options))[:_MOST_PATHS]
+                tables = list(find_tables(location, storage_options=self._storage_options))[:_MOST_PATHS]
             except LakefmtError as error:
                 self._problems[printable_url(location)] = self.redact(str(error))
                 continue
-            outside = [path for path, _ in found if not _is_below(path, location)]
+            outside = [path for path, _ in tables if not _is_below(path, location)]
             for path in outside:
                 self._problems[printable_url(path)] = "a link leads out of the folder: name the table to show it"
-            found = [(path, name) for path, name in found if path not in set(outside)]
-            if outside and not found:
+            tables = [(path, name) for path, name in tables if path not in set(outside)]
+            if outside and not tables:
                 continue
-            if not found:
+            if not tables:
                 # Perhaps a damaged table, or one that comes later: it is named with its problem.
-                found = [(location, location.rstrip("/").rpartition("/")[2])]
-            for path, name in found:
+                tables = [(location, location.rstrip("/").rpartition("/")[2])]
+            for path, name in tables:
                 table_id = _table_id(path)
                 if table_id not in self._known:
                     self._known[table_id] = PageTable(path, name, self._options, self._opener(path), self)
@@ -329,7 +329,7 @@ class PageTables:
             if table in self._sliced:
                 self._sliced.remove(table)
             self._sliced.append(table)
-            gone = self._sliced[:-_MOST_SLICED]
+            evicted = self._sliced[:-_MOST_SLICED]
             del self._sliced[:-_MOST_SLICED]
-        for each in gone:
+        for each in evicted:
             each.drop_slices()

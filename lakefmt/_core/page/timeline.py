@@ -207,15 +207,15 @@ def _without_repeated(
     files: Mapping[HistoryFile, tuple[Numbers, Numbers]],
 ) -> dict[HistoryFile, tuple[Numbers, Numbers]]:
     """Return the times and actions of files without those that a later one has, too."""
-    left: dict[HistoryFile, tuple[Numbers, Numbers]] = {}
+    remaining: dict[HistoryFile, tuple[Numbers, Numbers]] = {}
     later = np.empty(0, np.int64)
     for file in reversed(list(files)):
         times, codes = files[file]
         keys, indices = np.unique(times * len(_ACTION_NAMES) + codes, return_index=True)
         indices = indices[~np.isin(keys, later)]
-        left[file] = times[indices], codes[indices]
+        remaining[file] = times[indices], codes[indices]
         later = np.concatenate([later, keys])
-    return {file: left[file] for file in files}
+    return {file: remaining[file] for file in files}
 
 
 def _archive_key(table_at: TableAt) -> tuple[str, int]:
@@ -274,10 +274,10 @@ def _computed_moments(table_at: TableAt, epochs: dict[str, float]) -> _Moments:
     timeline, zone = table_at.timeline, zone_of(table_at)
 
     def epoch(time: str) -> float:
-        found = epochs.get(time)
-        if found is None:
-            found = epochs[time] = _epoch(time, zone)
-        return found
+        moment = epochs.get(time)
+        if moment is None:
+            moment = epochs[time] = _epoch(time, zone)
+        return moment
 
     instants = tuple(sorted((*timeline.archived, *timeline.instants), key=attrgetter("time")))
     ends = tuple(None if i.completion is None else epoch(i.completion) for i in instants)
@@ -337,7 +337,7 @@ def timeline_facts(table: PageTable, query: TimelineQuery) -> Facts:
     facts["marks"] = [
         {"time": time, "at": moments.starts[index]}
         for time in query.marks
-        if (index := _place(moments, time)) is not None
+        if (index := _index_of(moments, time)) is not None
     ]
     return facts
 
@@ -358,9 +358,9 @@ def _window(moments: _Moments, first: float | None, query: TimelineQuery) -> tup
     last = _last(moments)
     if last is None or first is None:
         return query.start or 0.0, query.end or 1.0
-    whole = max(last - first, 1.0)
-    start = first - whole * 0.02 if query.start is None else query.start
-    end = last + whole * 0.02 if query.end is None else query.end
+    duration = max(last - first, 1.0)
+    start = first - duration * 0.02 if query.start is None else query.start
+    end = last + duration * 0.02 if query.end is None else query.end
     return start, max(end, start + 0.01)
 
 
@@ -373,7 +373,7 @@ def _inside(moments: _Moments, start: float, end: float) -> tuple[int, int]:
     return first, last
 
 
-def _place(moments: _Moments, time: str) -> int | None:
+def _index_of(moments: _Moments, time: str) -> int | None:
     return next((index for index, instant in enumerate(moments.instants) if instant.time == time), None)
 
 
@@ -408,7 +408,7 @@ def _entries(
     """Return the entries of instants; newest bodies are read first, for a while. The second value: all were read."""
     builder, clock = EntryBuilder(table_at), table_at.client.time_source
     until = clock.monotonic() + _BODY_SECONDS
-    found: list[Facts] = []
+    entries: list[Facts] = []
     complete = True
     for index in reversed(list(indices)):
         instant = moments.instants[index]
@@ -421,8 +421,8 @@ def _entries(
             complete = False
             facts = entry_facts(_plain_entry(instant))
             facts["known"] = False
-        found.append(facts | _phase_facts(moments, index, facts))
-    return found[::-1], complete
+        entries.append(facts | _phase_facts(moments, index, facts))
+    return entries[::-1], complete
 
 
 def _known_entry(table: PageTable, instant: Instant, archived: bool, now: float) -> Facts | None:
@@ -502,14 +502,14 @@ def entry_facts(entry: TimelineEntry) -> Facts:
         '○'
     """
     state = "failed" if entry.failed else entry.state
-    kind = drawn_kind(entry.operation, entry.action)
+    style = drawn_kind(entry.operation, entry.action)
     sign = {"requested": "○", "inflight": "◐", "failed": "✗"}.get(state, "●")
     return {
         **asdict(entry),
         "state": state,
         "sign": sign,
-        "letter": kind.letter,
-        "hue": kind.hue,
+        "letter": style.letter,
+        "hue": style.hue,
         "known": True,
         "problem": "",
         "inflight": None,
@@ -618,17 +618,17 @@ def list_instants(table: PageTable, query: InstantList) -> Facts:
         and (query.start is None or moments.starts[index] >= query.start)
         and (query.end is None or moments.starts[index] <= query.end)
     ]
-    shown = indices[: query.limit]
+    page = indices[: query.limit]
     # Two instants may have one time: a savepoint and its commit stay on one page.
-    while len(shown) < len(indices) and shown and _same_time(moments, shown[-1], indices[len(shown)]):
-        shown.append(indices[len(shown)])
+    while len(page) < len(indices) and page and _same_time(moments, page[-1], indices[len(page)]):
+        page.append(indices[len(page)])
     builder = EntryBuilder(table_at)
     entries = []
-    for index in shown:
+    for index in page:
         instant = moments.instants[index]
         facts = _read_entry(builder, table_at, instant, str(instant.time) in moments.archived, table)
         entries.append(facts | _phase_facts(moments, index, facts))
-    following = str(moments.instants[shown[-1]].time) if len(shown) < len(indices) + more else ""
+    following = str(moments.instants[page[-1]].time) if len(page) < len(indices) + more else ""
     return {"instants": entries, "next": following, "total": len(indices) + more}
 
 
@@ -666,15 +666,15 @@ def instant_facts(table: PageTable, time: str, action: str = "") -> Facts:
         InstantNotFound: there is none.
     """
     table_at, moments = _moments(table, archived=False)
-    found = _find(moments, time, action)
-    if found is None and table_at.has_history:
+    position = _find(moments, time, action)
+    if position is None and table_at.has_history:
         table_at, moments = _archived_moments(table, table_at, time)
-        found = _find(moments, time, action)
-    if found is None:
+        position = _find(moments, time, action)
+    if position is None:
         raise InstantNotFound(f"no instant {time} on the timeline of this table: it may have been undone")
-    instant = moments.instants[found]
+    instant = moments.instants[position]
     facts = _read_entry(EntryBuilder(table_at), table_at, instant, str(instant.time) in moments.archived, table)
-    facts |= {**_phase_facts(moments, found, facts), "zone": str(moments.zone)}
+    facts |= {**_phase_facts(moments, position, facts), "zone": str(moments.zone)}
     facts["states"] = [
         {"action": each.action.value, "state": each.state.value, "file": each.file_name}
         for each in table_at.timeline.files_of(instant)
@@ -684,7 +684,7 @@ def instant_facts(table: PageTable, time: str, action: str = "") -> Facts:
     ]
     facts["waiting"] = [str(i) for i in table_at.timeline.pending if i.time != instant.time][:_MOST_FILES]
     neighbours = (
-        moments.instants[index].time for index in (found - 1, found + 1) if 0 <= index < len(moments.instants)
+        moments.instants[index].time for index in (position - 1, position + 1) if 0 <= index < len(moments.instants)
     )
     facts["neighbours"] = [str(each) for each in neighbours]
     try:
@@ -708,10 +708,10 @@ def _archived_moments(table: PageTable, table_at: TableAt, time: str) -> tuple[T
 
 
 def _find(moments: _Moments, time: str, action: str) -> int | None:
-    named = [index for index, i in enumerate(moments.instants) if time in (i.time, i.completion)]
-    exact = [index for index in named if moments.instants[index].action.value == action]
-    commits = [index for index in named if moments.instants[index].action in COMMIT_ACTIONS]
-    return next(iter((*exact, *commits, *named)), None)
+    matches = [index for index, i in enumerate(moments.instants) if time in (i.time, i.completion)]
+    exact = [index for index in matches if moments.instants[index].action.value == action]
+    commits = [index for index in matches if moments.instants[index].action in COMMIT_ACTIONS]
+    return next(iter((*exact, *commits, *matches)), None)
 
 
 def _body_facts(table_at: TableAt, instant: Instant) -> Facts:
@@ -808,15 +808,15 @@ def label_facts(extra: Mapping[str, str]) -> list[Facts]:
     """Return what streams, loads and ingestion tools note in commits: each as what it is, with its value."""
     labels = []
     for name, value in sorted(extra.items()):
-        shown = str(value)[:_MOST_TEXT]
+        value_text = str(value)[:_MOST_TEXT]
         if name.startswith(STREAM_PREFIX):
-            labels.append({"what": "stream", "name": name.removeprefix(STREAM_PREFIX), "value": shown})
+            labels.append({"what": "stream", "name": name.removeprefix(STREAM_PREFIX), "value": value_text})
         elif name.startswith(TXN_PREFIX):
-            labels.append({"what": "application", "name": name.removeprefix(TXN_PREFIX), "value": shown})
+            labels.append({"what": "application", "name": name.removeprefix(TXN_PREFIX), "value": value_text})
         elif name.startswith(_LOAD_PREFIX):
-            labels.append({"what": "load", "name": name.removeprefix(_LOAD_PREFIX), "value": shown})
+            labels.append({"what": "load", "name": name.removeprefix(_LOAD_PREFIX), "value": value_text})
         elif "checkpoint" in name or "watermark" in name:
-            labels.append({"what": "checkpoint", "name": name, "value": shown})
+            labels.append({"what": "checkpoint", "name": name, "value": value_text})
     return labels
 
 

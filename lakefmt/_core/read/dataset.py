@@ -19,7 +19,7 @@ import pyarrow.dataset as ds
 import pyarrow.fs as pafs
 
 from lakefmt._core.data_classes import dataclass, replace
-from lakefmt._core.filegroups.model import FileSlice
+from lakefmt._core.filegroups.model import BaseFile, FileSlice
 from lakefmt._core.filegroups.table_client import TableClient
 from lakefmt._core.read.filter_terms import Condition
 from lakefmt._core.read.filters import Filter, filter_columns, parse_filter
@@ -167,10 +167,14 @@ class SnapshotRows(DatasetRows):
         check_filled(self.snapshot.state.config, query)
         return query
 
+    def files(self, plan: Query) -> tuple[list[BaseFile], list[FileSlice]]:
+        """Return the base files of a query to read directly, and the slices to merge."""
+        return planned_files(self.snapshot, plan, self.query)
+
     def scanner(self, columns: Sequence[str], condition: Condition | None, options: Mapping[str, object]) -> AnyScanner:
         """Return a scanner of Arrow's own where it can read the files, else of merged rows."""
         plan = self.plan(columns, condition)
-        files, logged = planned_files(self.snapshot, plan, self.query)
+        files, logged = self.files(plan)
         if not files and not logged:
             return ds.InMemoryDataset(plan.result_schema.empty_table()).scanner()
         if options.get("fragment_readahead") == 1:
@@ -182,16 +186,18 @@ class SnapshotRows(DatasetRows):
     def count(self, condition: Condition | None) -> int:
         """Return how many rows fulfil a condition: by footers where no row must be read."""
         plan = self.plan([], condition)
-        files, logged = planned_files(self.snapshot, plan, self.query)
+        files, logged = self.files(plan)
         total = count_files(pinned_table(self.snapshot), files, plan) if files else 0
-        for batch in scan_files(self.snapshot, plan, [], logged):
-            total += batch.num_rows
-        return total
+        if not logged:
+            return total
+        from lakefmt._core.read.mor_scan import count_merged  # brings the formats of logs along
+
+        return total + count_merged(pinned_table(self.snapshot), logged, plan)
 
     def fragments(self, condition: Condition | None) -> list[ds.Fragment]:
         """Return the fragments of files that Arrow reads as they are; other slices as files that are made when opened."""
         plan = self.plan(self.schema.names, condition)
-        files, logged = planned_files(self.snapshot, plan, self.query)
+        files, logged = self.files(plan)
         plain = (
             {} if self._everything.condition is not None else file_fragments(pinned_table(self.snapshot), files, plan)
         )

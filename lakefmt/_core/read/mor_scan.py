@@ -8,9 +8,11 @@ parallel, which bounds the memory.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import accumulate, pairwise
 from os import cpu_count
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +34,7 @@ from lakefmt._core.filegroups.merge.merged_slice import (
 )
 from lakefmt._core.filegroups.merge.precombine import combine_rows
 from lakefmt._core.filegroups.model import FileSlice
+from lakefmt._core.filegroups.ordering import to_mask
 from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableState
 from lakefmt._core.filegroups.virtual_columns import VirtualColumns
 from lakefmt._core.read.filters import keep_rows
@@ -40,7 +43,9 @@ from lakefmt._core.schema import reconcile
 from lakefmt._core.values import IS_DELETED, META_COLUMNS, RECORD_KEY, InstantTime
 from lakefmt.errors import UnsupportedFeature
 
-__all__ = ["SliceStates", "merged_tables", "slice_states"]
+__all__ = ["SliceStates", "count_merged", "merged_tables", "slice_states"]
+
+T = TypeVar("T")
 
 _MOST_THREADS = 4
 #: The most bytes of slices, and the most slices, that are merged together.
@@ -63,32 +68,44 @@ def merged_tables(
         CorruptFile: a file or block is damaged.
         UnsupportedFeature: the merge rule is unknown, or a row has no key.
     """
-    if not slices:
-        return
+    for tables in _group_by_group(_work(table_at, query, columns_of), slices, _merged_together):
+        yield from tables
+
+
+def count_merged(table_at: TableAt, slices: Sequence[FileSlice], query: Query) -> int:
+    """Return how many rows of slices with logs a query keeps; arguments and errors are those of :func:`merged_tables`.
+
+    Only rows of the base files whose keys are in the logs are merged.
+    """
+    return sum(_group_by_group(_work(table_at, query, None), slices, _count_together))
+
+
+def _work(table_at: TableAt, query: Query, columns_of: TableState | None) -> _Work:
     rule = merge_rule(table_at.config)
     schema = pa.schema([query.schema.field(name) for name in _needed_columns(query, rule)])
-    work = _Work(
-        table_at.client,
-        table_at.state,
-        schema,
-        rule,
-        query,
-        table_at.client.at(columns_of or table_at.state).virtual_columns(),
-    )
+    unstored = table_at.client.at(columns_of or table_at.state).virtual_columns()
+    return _Work(table_at.client, table_at.state, schema, rule, query, unstored)
+
+
+def _group_by_group(
+    work: _Work, slices: Sequence[FileSlice], act: Callable[[_Work, Sequence[FileSlice]], T]
+) -> Iterator[T]:
+    """Yield what `act` makes of slices that are merged together, of several groups in parallel."""
     groups = [[each] for each in slices] if work.unstored is not None else _groups(slices)
-    if len(groups) == 1:  # nothing runs beside it
-        yield from _merged_together(work, groups[0])
+    if len(groups) < 2:  # nothing runs beside it
+        for group in groups:
+            yield act(work, group)
         return
     threads = min(_MOST_THREADS, cpu_count() or 1, len(groups))
     with ThreadPoolExecutor(threads) as pool:
-        running: deque[Future[list[pa.Table]]] = deque()
+        running: deque[Future[T]] = deque()
         try:
             for group in groups:
-                running.append(pool.submit(_merged_together, work, group))
+                running.append(pool.submit(act, work, group))
                 if len(running) > threads:
-                    yield from running.popleft().result()
+                    yield running.popleft().result()
             while running:
-                yield from running.popleft().result()
+                yield running.popleft().result()
         finally:
             for waiting in running:
                 waiting.cancel()
@@ -169,28 +186,68 @@ def _groups(slices: Sequence[FileSlice]) -> list[list[FileSlice]]:
     return groups
 
 
+@dataclass(frozen=True, slots=True)
+class _ReadTogether:
+    """The rows of slices that are merged together, one slice's behind the other's: those of base files, and those of logs."""
+
+    base: pa.Table
+    base_rows: Sequence[int]
+    logs: LogRows
+    log_rows: Sequence[int]
+
+    def merged(self, rule: MergeRule) -> pa.Table | None:
+        """Return the merged rows; None: a row has no key."""
+        return merge_logs_of_slices(self.base, self.base_rows, self.logs, self.log_rows, rule)
+
+    def of_logs(self) -> _ReadTogether:
+        """Return the same without the rows of base files whose keys are in no log."""
+        in_logs = to_mask(pc.is_in(self.base.column(RECORD_KEY), value_set=self.logs.table.column(RECORD_KEY)))
+        ends = accumulate(self.base_rows, initial=0)
+        counts = [int(in_logs[begin:end].sum()) for begin, end in pairwise(ends)]
+        base = self.base.filter(from_numpy(in_logs))
+        return _ReadTogether(base, counts, replace(self.logs, positions=None), self.log_rows)
+
+
+def _read_together(work: _Work, slices: Sequence[FileSlice]) -> _ReadTogether | None:
+    """Return the rows of slices; None: the merge rule, or what the logs have, does not allow to merge them together."""
+    if not can_be_together(work.rule, len(slices)):
+        return None
+    bases = [_stored_rows(work, each, use_threads=False) for each in slices]
+    base_rows = [base.num_rows for base in bases]
+    state = work.state
+    read = read_logs_of_slices(
+        work.client.store,
+        slices,
+        base_rows,
+        work.schema,
+        work.rule,
+        layout=state.timeline.layout,
+        is_committed=lambda time: state.timeline.is_committed(InstantTime(time)),
+        bound=state.timeline.bound,
+    )
+    return None if read is None else _ReadTogether(joined_in_schema(bases, work.schema), base_rows, *read)
+
+
 def _merged_together(work: _Work, slices: Sequence[FileSlice]) -> list[pa.Table]:
     """Return the rows of slices in one table, where the merge rule allows that, or in one table for each."""
-    if can_be_together(work.rule, len(slices)):
-        bases = [_stored_rows(work, each, use_threads=False) for each in slices]
-        base_rows = [base.num_rows for base in bases]
-        state = work.state
-        read = read_logs_of_slices(
-            work.client.store,
-            slices,
-            base_rows,
-            work.schema,
-            work.rule,
-            layout=state.timeline.layout,
-            is_committed=lambda time: state.timeline.is_committed(InstantTime(time)),
-            bound=state.timeline.bound,
-        )
-        if read is not None:
-            logs, log_rows = read
-            rows = merge_logs_of_slices(joined_in_schema(bases, work.schema), base_rows, logs, log_rows, work.rule)
-            if rows is not None:
-                return [keep_rows(rows, work.query.condition).select(list(work.query.columns))]
+    read = _read_together(work, slices)
+    rows = None if read is None else read.merged(work.rule)
+    if rows is not None:
+        return [keep_rows(rows, work.query.condition).select(list(work.query.columns))]
     return [_merged(work, each) for each in slices]
+
+
+def _count_together(work: _Work, slices: Sequence[FileSlice]) -> int:
+    """Return the number of rows of slices that the filter keeps."""
+    condition, read = work.query.condition, _read_together(work, slices)
+    of_logs = None if read is None else read.of_logs()
+    rows = None if of_logs is None else of_logs.merged(work.rule)
+    if read is None or of_logs is None or rows is None:
+        return sum(_merged(work, each).num_rows for each in slices)
+    if condition is None:
+        return int(read.base.num_rows - of_logs.base.num_rows + rows.num_rows)
+    stored = (keep_rows(base, condition).num_rows for base in (read.base, of_logs.base))
+    return int(next(stored) - next(stored) + keep_rows(rows, condition).num_rows)
 
 
 def _needed_columns(query: Query, rule: MergeRule) -> list[str]:

@@ -10,17 +10,22 @@ from __future__ import annotations
 import inspect
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Final
+from itertools import chain
+from typing import Any, Final
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.types as pt
+from polars.exceptions import PanicException, PolarsError
 
 from lakefmt._core.data_classes import dataclass
-from lakefmt._core.read.dataset import DatasetRows
+from lakefmt._core.filegroups.model import BaseFile, FileSlice
+from lakefmt._core.filegroups.reader import reading
+from lakefmt._core.read.dataset import SnapshotRows
 from lakefmt._core.read.filter_terms import (
     Condition,
     all_of,
@@ -31,10 +36,10 @@ from lakefmt._core.read.filter_terms import (
     is_in,
     matches_like,
 )
+from lakefmt._core.read.scan import Query
+from lakefmt._core.read.snapshot import pinned_table, scan_files
+from lakefmt._core.read.stored_files import StoredFile, stored_files
 from lakefmt.errors import InvalidFilter, UnsupportedFeature
-
-if TYPE_CHECKING:
-    import polars as pl
 
 __all__ = ["implied_condition_of_polars", "scan_polars"]
 
@@ -42,18 +47,18 @@ _OPERATORS: Final = {"Eq": "=", "Lt": "<", "LtEq": "<=", "Gt": ">", "GtEq": ">="
 _FLIPPED: Final = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _WHOLE_NUMBERS: Final = ("Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32", "UInt64")
 _UNITS: Final = {"Milliseconds": "ms", "Microseconds": "us", "Nanoseconds": "ns"}
+#: Bytes of columns, once decoded, of files that Polars reads together; a larger file is read in batches.
+_TOGETHER_BYTES: Final = 64 << 20
 _CLOSED: Final = {"Both": (">=", "<="), "Left": (">=", "<"), "Right": (">", "<="), "None": (">", "<")}
 
 
-def scan_polars(rows: DatasetRows, name: str) -> pl.LazyFrame:
+def scan_polars(rows: SnapshotRows, name: str) -> pl.LazyFrame:
     """Return the rows of a table at one moment as a lazy frame.
 
     Args:
         rows: what is read.
         name: of the table, for ``LazyFrame.explain``.
     """
-    import polars as pl
-
     try:
         from polars.io.plugins import register_io_source
     except ModuleNotFoundError:
@@ -73,32 +78,118 @@ def scan_polars(rows: DatasetRows, name: str) -> pl.LazyFrame:
 class _Source:
     """What Polars calls for rows; it pickles."""
 
-    rows: DatasetRows
+    rows: SnapshotRows
 
     def __call__(
         self, columns: list[str] | None, predicate: pl.Expr | None, limit: int | None, batch_size: int | None
     ) -> Iterator[pl.DataFrame]:
         """Yield frames of the rows that a predicate keeps, no more than the limit."""
-        import polars as pl
-
         names = self.rows.schema.names if columns is None else list(columns)
         condition = None if predicate is None else implied_condition_of_polars(predicate, self.rows.schema)
         left = math.inf if limit is None else limit
-        options: dict[str, Any] = {} if limit is None else {"batch_readahead": 1, "fragment_readahead": 1}
-        if batch_size:
-            options["batch_size"] = batch_size
         if left <= 0:
             return
-        for batch in self.rows.scanner(names, condition, options).to_reader():
-            frame = pl.DataFrame(batch)
-            if predicate is not None:
-                frame = frame.filter(predicate)
+        for frame in _Scan(self.rows, self.rows.plan(names, condition), predicate, limit).frames():
             if frame.height > left:
                 frame = frame.head(int(left))
             left -= frame.height
             yield frame
             if left <= 0:
-                return  # before the next batch is read
+                return  # before the next file is read
+
+
+@dataclass(frozen=True)
+class _Scan:
+    """One read of a source.
+
+    Attributes:
+        rows: what is read.
+        plan: its columns, and what is known of the predicate.
+        predicate: what rows fulfil; None: all do.
+        limit: how many rows are asked for; None: all.
+    """
+
+    rows: SnapshotRows
+    plan: Query
+    predicate: pl.Expr | None
+    limit: int | None
+
+    def frames(self) -> Iterator[pl.DataFrame]:
+        """Yield the rows; with a limit files are opened when the rows before them have been taken."""
+        files, logged = self.rows.files(self.plan)
+        if self.limit is None:
+            yield from self._some(files, logged)
+            return
+        start = 0
+        while start < max(len(files), len(logged)):  # twice as many each time: a predicate may keep few rows
+            stop = max(2 * start, 1)
+            yield from self._some(files[start:stop], [])
+            yield from self._some([], logged[start:stop])
+            start = stop
+
+    def _some(self, files: Sequence[BaseFile], logged: Sequence[FileSlice]) -> Iterator[pl.DataFrame]:
+        """Yield the rows of base files that Polars reads as they are, then those of others and of merged slices."""
+        snapshot, others = self.rows.snapshot, [] if self.rows.filter is None else list(files)
+        checked = () if others else stored_files(pinned_table(snapshot), files, self.plan)
+        for group in _in_groups(checked):
+            stored = [each for _, each in group if each is not None]
+            frames = self._by_polars(stored) if stored else None
+            if frames is None:
+                others += [file for file, _ in group]
+            else:
+                yield from frames
+        if not others and not logged:
+            return
+        for batch in scan_files(snapshot, self.plan, others, logged):
+            frame = pl.DataFrame(batch)
+            yield frame if self.predicate is None else frame.filter(self.predicate)
+
+    def _by_polars(self, files: Sequence[StoredFile]) -> Iterator[pl.DataFrame] | None:
+        """Return the rows of files as Polars reads them; None: it does not read them, or has other types."""
+        schema = pl.DataFrame(self.plan.result_schema.empty_table()).schema
+        options: dict[str, Any] = {
+            "schema": schema,
+            "hive_partitioning": False,
+            "glob": False,
+            "extra_columns": "ignore",
+        }
+        try:
+            frame = pl.scan_parquet([each.path for each in files], **options)
+            if self.predicate is not None:
+                frame = frame.filter(self.predicate)
+            if self.limit is not None:
+                frame = frame.head(self.limit)
+            are_large = sum(each.decoded_bytes for each in files) > _TOGETHER_BYTES
+            frames = iter(frame.collect_batches() if are_large else [frame.collect()])
+            first = next(frames, None)
+        except (PolarsError, PanicException, OSError, TypeError, AttributeError):
+            return (
+                None  # a release without these options, a file that was just removed, an encoding that it does not know
+            )
+        if first is None:
+            return iter(())
+        return self._rest(first, frames) if first.schema == schema else None
+
+    def _rest(self, first: pl.DataFrame, frames: Iterator[pl.DataFrame]) -> Iterator[pl.DataFrame]:
+        with reading("a base file"):
+            yield from chain([first], frames)
+
+
+def _in_groups(
+    files: Iterable[tuple[BaseFile, StoredFile | None]],
+) -> Iterator[list[tuple[BaseFile, StoredFile | None]]]:
+    """Yield files that are read together, those that Polars reads apart from the others."""
+    group: list[tuple[BaseFile, StoredFile | None]] = []
+    size = 0
+    for file, stored in files:
+        decoded = 0 if stored is None else stored.decoded_bytes
+        if group and (size + decoded > _TOGETHER_BYTES or (stored is None) != (group[-1][1] is None)):
+            yield group
+            group, size = [], 0
+        group.append((file, stored))
+        size += decoded
+    if group:
+        yield group
 
 
 def implied_condition_of_polars(predicate: pl.Expr, schema: pa.Schema) -> Condition | None:
@@ -110,8 +201,6 @@ def implied_condition_of_polars(predicate: pl.Expr, schema: pa.Schema) -> Condit
         >>> implied_condition_of_polars((pl.col("a") > 1) & pl.col("b").str.contains("x"), schema).exact
         <pyarrow.compute.Expression (a > 1)>
     """
-    from polars.exceptions import PolarsError
-
     try:
         return _implied(json.loads(predicate.meta.serialize(format="json")), schema)
     except (InvalidFilter, ValueError, TypeError, KeyError, AttributeError, RecursionError, pa.ArrowException):

@@ -55,6 +55,7 @@ __all__ = [
     "plain_scanner",
     "plan_query",
     "prune_partitions",
+    "reads_by_name",
     "scan_batches",
     "scan_table",
 ]
@@ -178,6 +179,8 @@ def prune_partitions(table_at: TableAt, partitions: Iterable[PartitionPath], que
     if query.condition is None or not table_at.config.is_partitioned:
         return remaining
     spec = table_at.key_spec()
+    if not {field.name.split(".", 1)[0] for field in spec.partition_fields} & query.filter_columns:
+        return remaining  # paths say nothing of other columns
     guarantees = [partition_guarantee(spec, path, query.schema) for path in remaining]
     with computing():
         mask = satisfiable(guarantees, query.condition.exact, query.schema)
@@ -481,6 +484,11 @@ def _by_name(table_at: TableAt, query: Query) -> _ByName:
 
 def _ids(table_at: TableAt) -> ColumnIds | None:
     return table_at.column_ids() if table_at.client.cache.has_seen_column_ids else None
+
+
+def reads_by_name(table_at: TableAt, query: Query) -> Callable[[BaseFile], bool]:
+    """Return what tells of a base file whether the columns of a query are in it by their names of today, or not at all."""
+    return _by_name(table_at, query).covers
 
 
 def chosen_row_groups(table_at: TableAt, file: BaseFile, query: Query) -> Callable[[pq.ParquetFile], list[int]] | None:

@@ -83,10 +83,10 @@ def check_type_change(name: str, old: str, new: str) -> None:
     if before is not None and (after is None and new == "string"):
         return
     if after is not None:
-        whole = after[0] - after[1]
-        if before is not None and after[1] >= before[1] and whole >= before[0] - before[1]:
+        integer_digits = after[0] - after[1]
+        if before is not None and after[1] >= before[1] and integer_digits >= before[0] - before[1]:
             return
-        if old in _INTEGER_DIGITS and whole >= _INTEGER_DIGITS[old]:
+        if old in _INTEGER_DIGITS and integer_digits >= _INTEGER_DIGITS[old]:
             return
         if before is not None or old in (*_NUMERIC_KINDS, "string"):
             raise SchemaMismatch(
@@ -176,7 +176,7 @@ class Position:
 
     @property
     def is_given(self) -> bool:
-        """Whether a place was asked for."""
+        """Whether the caller gave a position."""
         return self.after is not None or self.before is not None
 
 
@@ -236,14 +236,14 @@ def add_column(
     """
     path = _column_path(name)
     _check_new_name(path[-1], name)
-    made = normalise_field(pa.field(path[-1], data_type), name)
-    check_names([made], name.removesuffix(path[-1]))
+    new_field = normalise_field(pa.field(path[-1], data_type), name)
+    check_names([new_field], name.removesuffix(path[-1]))
     notes = None if comment is None else {AVRO_DOC: comment.encode()}
-    made = pa.field(made.name, spark_type(made.type), nullable=True, metadata=notes)
+    new_field = pa.field(new_field.name, spark_type(new_field.type), nullable=True, metadata=notes)
 
     def added(fields: _Fields) -> _Fields:
         _check_name_is_free(fields, path[-1], name)
-        return _moved_field([*fields, made], made.name, position, name)
+        return _moved_field([*fields, new_field], new_field.name, position, name)
 
     return _edited_schema(schema, path, added)
 
@@ -297,8 +297,8 @@ def rename_column(schema: pa.Schema, old: str, new: str, bound: Bound) -> pa.Sch
 
     def renamed(fields: _Fields) -> _Fields:
         named_field = _field_named(fields, path[-1], old)
-        others = [field for field in fields if field is not named_field]
-        _check_name_is_free(others, last, new)
+        remaining = [field for field in fields if field is not named_field]
+        _check_name_is_free(remaining, last, new)
         return [field.with_name(last) if field is named_field else field for field in fields]
 
     return _edited_schema(schema, path, renamed)
@@ -398,17 +398,17 @@ def _check_new_name(last: str, name: str) -> None:
 
 
 def _check_name_is_free(fields: Sequence[pa.Field], last: str, name: str) -> None:
-    taken = next((field.name for field in fields if field.name.lower() == last.lower()), None)
-    if taken is not None:
+    conflict = next((field.name for field in fields if field.name.lower() == last.lower()), None)
+    if conflict is not None:
         raise SchemaMismatch(
-            f"there is a column {taken!r} already, and Spark takes {name!r} for the same: take another name"
+            f"there is a column {conflict!r} already, and Spark takes {name!r} for the same: take another name"
         )
 
 
-def _check_not_bound(name: str, bound: Bound, done: str) -> None:
+def _check_not_bound(name: str, bound: Bound, action: str) -> None:
     for column, what in bound.items():
         if column == name or column.startswith(f"{name}.") or name.startswith(f"{column}."):
-            raise SchemaMismatch(f"column {name!r} cannot be {done}: it is {what}")
+            raise SchemaMismatch(f"column {name!r} cannot be {action}: it is {what}")
 
 
 def _field_named(fields: Sequence[pa.Field], last: str, name: str) -> pa.Field:
@@ -457,15 +457,15 @@ def _edited_schema(
 
 
 def _edited_fields(
-    fields: _Fields, path: Sequence[str], edit: Callable[[_Fields], _Fields], whole: Sequence[str], in_struct: bool
+    fields: _Fields, path: Sequence[str], edit: Callable[[_Fields], _Fields], full_path: Sequence[str], in_struct: bool
 ) -> _Fields:
     if len(path) == 1:
         return edit(fields)
-    name = ".".join(whole)
-    named_field = _field_named(fields, path[0], ".".join(whole[: len(whole) - len(path) + 1]))
+    name = ".".join(full_path)
+    named_field = _field_named(fields, path[0], ".".join(full_path[: len(full_path) - len(path) + 1]))
     data_type = named_field.type
     if pt.is_struct(data_type):
-        made = pa.struct(_edited_fields(struct_fields(data_type), path[1:], edit, whole, in_struct))
+        new_type = pa.struct(_edited_fields(struct_fields(data_type), path[1:], edit, full_path, in_struct))
     elif pt.is_list(data_type) or pt.is_map(data_type):
         part = (
             data_type.value_field.with_name("element")
@@ -476,8 +476,8 @@ def _edited_fields(
             raise InvalidInputError(
                 f"no column {name!r}: {named_field.name!r} is {data_type}, its part is {part.name!r}"
             )
-        (part,) = _edited_fields([part], path[1:], edit, whole, in_struct)
-        made = list_type(part) if pt.is_list(data_type) else map_type(part)
+        (part,) = _edited_fields([part], path[1:], edit, full_path, in_struct)
+        new_type = list_type(part) if pt.is_list(data_type) else map_type(part)
     else:
         raise InvalidInputError(f"no column {name!r}: {named_field.name!r} is {data_type}, which has no fields")
-    return [field.with_type(made) if field is named_field else field for field in fields]
+    return [field.with_type(new_type) if field is named_field else field for field in fields]

@@ -189,12 +189,12 @@ class _SchemaParser:
 
     def _value(self, node: object, namespace: str, path: str, depth: int) -> AvroType:
         """Return the type of a field, item or map value: one that takes at least a byte."""
-        made = self.parse(node, namespace, path, depth + 1)
-        if made.kind == "null":
+        avro_type = self.parse(node, namespace, path, depth + 1)
+        if avro_type.kind == "null":
             raise UnsupportedAvro(
                 f"{_place_in_schema(path)} null stands outside a union: values without bytes are not read"
             )
-        return made
+        return avro_type
 
     def _union(self, nodes: Sequence[object], namespace: str, path: str, depth: int) -> AvroType:
         if not nodes:
@@ -230,16 +230,16 @@ class _SchemaParser:
             raise MalformedAvro(f"{_place_in_schema(path)} type {full!r:.60} is defined twice")
         self.named[full] = None
         if type_name == "enum":
-            made = AvroType(
+            definition = AvroType(
                 type_name, full, _accepted_names(node, full, path), symbols=_strings_attribute(node, "symbols", path)
             )
         elif type_name == "fixed":
-            made = AvroType(type_name, full, _accepted_names(node, full, path), size=_fixed_size(node, path))
+            definition = AvroType(type_name, full, _accepted_names(node, full, path), size=_fixed_size(node, path))
         else:
             fields = self._fields(node, full.rpartition(".")[0], path, depth)
-            made = AvroType("record", full, _accepted_names(node, full, path), fields)
-        made = self.named[full] = self._measured(replace(made, attributes=node), path)
-        return made
+            definition = AvroType("record", full, _accepted_names(node, full, path), fields)
+        definition = self.named[full] = self._measured(replace(definition, attributes=node), path)
+        return definition
 
     def _fields(self, node: Mapping[str, object], namespace: str, path: str, depth: int) -> tuple[AvroField, ...]:
         entries = _list_attribute(node, "fields", path)
@@ -257,13 +257,13 @@ class _SchemaParser:
         field_type = self._value(_required_attribute(entry, "type", path), namespace, _join_path(path, name), depth)
         return AvroField(name, field_type, entry.get("default", ABSENT), doc if isinstance(doc, str) else "")
 
-    def _measured(self, made: AvroType, path: str) -> AvroType:
-        """Return `made` with its height and nodes, which count through references as the depth of the text does not."""
-        below = [*made.parts, *(each.type for each in made.fields)]
-        height = max([each.height for each in below], default=0) + (made.kind != "union")
+    def _measured(self, avro_type: AvroType, path: str) -> AvroType:
+        """Return `avro_type` with its height and nodes, which count through references as the depth of the text does not."""
+        below = [*avro_type.parts, *(each.type for each in avro_type.fields)]
+        height = max([each.height for each in below], default=0) + (avro_type.kind != "union")
         if height > self.max_depth:
             raise self._too_deep(path)
-        return replace(made, height=height, nodes=1 + sum([each.nodes for each in below]))
+        return replace(avro_type, height=height, nodes=1 + sum([each.nodes for each in below]))
 
     def _too_deep(self, path: str) -> MalformedAvro:
         return MalformedAvro(f"{_place_in_schema(path)} schema is nested more than {self.max_depth} levels deep")

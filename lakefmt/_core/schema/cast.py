@@ -379,10 +379,10 @@ def _cast_exactly(array: pa.Array, data_type: pa.DataType) -> pa.Array:
 
 def _is_too_large(array: pa.Array, decimal_type: pa.DataType) -> bool:
     """Return whether a decimal has more integer digits than `decimal_type`: Arrow lets some of them overflow."""
-    whole = decimal_type.precision - decimal_type.scale
-    if array.type.precision - array.type.scale <= whole:
+    integer_digits = decimal_type.precision - decimal_type.scale
+    if array.type.precision - array.type.scale <= integer_digits:
         return False
-    bound = pa.scalar(decimal.Decimal(10**whole), array.type)
+    bound = pa.scalar(decimal.Decimal(10**integer_digits), array.type)
     return bool(pc.greater_equal(pc.abs(array), bound).true_count)
 
 

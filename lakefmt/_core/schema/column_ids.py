@@ -195,10 +195,10 @@ def find_places(stored: Sequence[Column], current: Sequence[Column]) -> tuple[Pl
         (Place(name='c', stored='b', kind='double', fields=None),)
     """
     by_number = {column.number: column for column in stored}
-    return tuple(_place(by_number[column.number], column) for column in current if column.number in by_number)
+    return tuple(_match_columns(by_number[column.number], column) for column in current if column.number in by_number)
 
 
-def _place(stored: Column, current: Column) -> Place:
+def _match_columns(stored: Column, current: Column) -> Place:
     if not current.fields or stored.kind != current.kind:
         hudi_type = None if is_followed_by_name(stored.kind, current.kind) else current.kind
         return Place(current.name, stored.name, hudi_type)
@@ -212,9 +212,9 @@ def _place(stored: Column, current: Column) -> Place:
 def _is_all_same(stored: Sequence[Column], current: Sequence[Column], places: Sequence[Place]) -> bool:
     """Return whether names alone lead to the same values: none is another column's, and none has another type."""
     placed = {place.name for place in places}
-    taken = {column.name for column in stored}
+    stored_names = {column.name for column in stored}
     return all(place.is_same for place in places) and not any(
-        column.name in taken for column in current if column.name not in placed
+        column.name in stored_names for column in current if column.name not in placed
     )
 
 
@@ -285,17 +285,17 @@ def unaltered_since(column: str, now: SchemaHistory, newest: SchemaHistory) -> i
         >>> unaltered_since("b", history, history), unaltered_since("c", history, history), unaltered_since("a", before, history)
         (5, 0, None)
     """
-    own = dict(_leaves(now.latest.columns)).get(column)
-    if own is None:
+    current_leaf = dict(_leaves(now.latest.columns)).get(column)
+    if current_leaf is None:
         return None
     since: int | None = None
     is_first = True
     for schema in sorted(newest.schemas, key=lambda each: each.version):
         leaves = dict(_leaves(schema.columns))
         same = leaves.get(column)
-        if same is not None and same.number == own.number and _is_same_type(same.kind, own.kind):
+        if same is not None and same.number == current_leaf.number and _is_same_type(same.kind, current_leaf.kind):
             since = (0 if is_first else schema.version) if since is None else since
-        elif same is not None or not is_first or any(leaf.number == own.number for leaf in leaves.values()):
+        elif same is not None or not is_first or any(leaf.number == current_leaf.number for leaf in leaves.values()):
             since = None
         else:
             continue  # neither the column nor another one under its name was there

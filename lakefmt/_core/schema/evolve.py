@@ -236,11 +236,11 @@ def _wider(have: pa.DataType, data: pa.DataType) -> pa.DataType:
 
 
 def _merged_decimal(have: pa.DataType, data: pa.DataType) -> pa.DataType | None:
-    whole = have.precision - have.scale
+    integer_digits = have.precision - have.scale
     if pt.is_integer(data):
-        return have if _DIGITS[str(data)] <= whole else None
+        return have if _DIGITS[str(data)] <= integer_digits else None
     if not pt.is_decimal(data):
         return None
-    if data.scale <= have.scale and data.precision - data.scale <= whole:
+    if data.scale <= have.scale and data.precision - data.scale <= integer_digits:
         return have
     return pa.decimal128(data.precision, have.scale) if data.scale == have.scale else None

@@ -120,10 +120,12 @@ def _float_text(array: pa.Array) -> pa.Array:
     decimals, size = array.cast(pa.string()), pc.abs(array)
     plain = pc.or_(pc.and_(pc.greater_equal(size, 1e-3), pc.less(size, 1e7)), pc.equal(size, 0.0))
     pointed = pc.if_else(pc.match_substring(decimals, "."), decimals, pc.binary_join_element_wise(decimals, ".0", ""))
-    others = pc.fill_null(pc.invert(plain), False)
-    if not others.true_count:
+    needs_exponent = pc.fill_null(pc.invert(plain), False)
+    if not needs_exponent.true_count:
         return pointed
-    return pc.replace_with_mask(pointed, others, _exponent_text(array.filter(others), decimals.filter(others)))
+    return pc.replace_with_mask(
+        pointed, needs_exponent, _exponent_text(array.filter(needs_exponent), decimals.filter(needs_exponent))
+    )
 
 
 def _exponent_text(array: pa.Array, decimals: pa.Array) -> pa.Array:
@@ -146,11 +148,11 @@ def _two_digits(array: pa.Array, decimals: pa.Array) -> pa.Array:
 def _scientific(decimals: pa.Array) -> pa.Array:
     """Return Java's ``d.dddE±n`` for shortest decimal texts; null for infinities and NaN."""
     parts = pc.extract_regex(decimals, _NUMBER)
-    sign, whole, part, power = (pc.struct_field(parts, name) for name in ("sign", "whole", "part", "power"))
-    digits = pc.utf8_ltrim(pc.binary_join_element_wise(whole, part, ""), "0")
-    small = pc.equal(whole, "0")
+    sign, integer_part, part, power = (pc.struct_field(parts, name) for name in ("sign", "whole", "part", "power"))
+    digits = pc.utf8_ltrim(pc.binary_join_element_wise(integer_part, part, ""), "0")
+    small = pc.equal(integer_part, "0")
     zeros = pc.subtract(pc.utf8_length(part), pc.utf8_length(pc.utf8_ltrim(part, "0")))
-    point = pc.if_else(small, pc.subtract(-1, zeros), pc.subtract(pc.utf8_length(whole), 1))
+    point = pc.if_else(small, pc.subtract(-1, zeros), pc.subtract(pc.utf8_length(integer_part), 1))
     stated = pc.if_else(pc.equal(power, ""), "0", pc.utf8_ltrim(power, "+")).cast(pa.int32())
     digits = pc.utf8_rtrim(digits, "0")
     rest = pc.utf8_slice_codeunits(digits, 1)

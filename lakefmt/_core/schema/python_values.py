@@ -200,15 +200,15 @@ def _inferred(values: Iterable[object]) -> pa.DataType:
         if isinstance(value, Mapping):
             fields = {} if fields is None else fields
             for name, part in value.items():
-                fields.setdefault(_text(name), []).append(part)
+                fields.setdefault(_to_str(name), []).append(part)
         elif _is_list(value):
             elements = [] if elements is None else elements
             elements.extend(_elements(value))
         else:
             # Numbers of NumPy have types of their own.
-            own = _leaf_type(each.item() if isinstance(each, np.longdouble) else each)
-            leaf = own if leaf is None or leaf == own else _common_type(leaf, own)
-            most = max(most, abs(value)) if pt.is_integer(own) else most
+            value_type = _leaf_type(each.item() if isinstance(each, np.longdouble) else each)
+            leaf = value_type if leaf is None or leaf == value_type else _common_type(leaf, value_type)
+            most = max(most, abs(value)) if pt.is_integer(value_type) else most
     if sum(part is not None for part in (leaf, elements, fields)) > 1:
         raise TypeError("plain values, lists and dicts are mixed")
     if elements is not None:
@@ -320,7 +320,7 @@ def _scalar(data_type: pa.DataType) -> Converter:
     if pt.is_decimal(data_type):
         return _decimal(data_type)
     if pt.is_string(data_type) or pt.is_large_string(data_type) or pt.is_string_view(data_type):
-        return _text
+        return _to_str
     if pt.is_fixed_size_binary(data_type):
         return _fixed_bytes(data_type.byte_width)
     if pt.is_binary(data_type) or pt.is_large_binary(data_type) or pt.is_binary_view(data_type):
@@ -368,7 +368,7 @@ def _integer(data_type: pa.DataType) -> Converter:
         low, high = -(1 << (data_type.bit_width - 1)), (1 << (data_type.bit_width - 1)) - 1
 
     def convert(value: object) -> int:
-        number = value if type(value) is int else _whole(value)
+        number = value if type(value) is int else _to_int(value)
         if not low <= number <= high:
             raise ValueError(f"it is not between {low} and {high}")
         return number
@@ -376,7 +376,7 @@ def _integer(data_type: pa.DataType) -> Converter:
     return convert
 
 
-def _whole(value: object) -> int:
+def _to_int(value: object) -> int:
     if isinstance(value, bool):
         raise _no(value, "number")
     if isinstance(value, int):
@@ -454,7 +454,7 @@ def _decimal(data_type: pa.DataType) -> Converter:
     return convert
 
 
-def _text(value: object) -> str:
+def _to_str(value: object) -> str:
     if not isinstance(value, str):
         raise _no(value, "text")
     text = str.__str__(value)

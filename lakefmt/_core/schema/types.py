@@ -96,16 +96,16 @@ def name_mapping(names: Sequence[str], rename: Mapping[str, str] | bool) -> dict
         if twice:
             raise InvalidInputError(f"rename: two columns would be called {twice[0]!r}")
         return dict(rename)
-    taken = {name.lower() for name in names if is_safe(name)}
+    used_names = {name.lower() for name in names if is_safe(name)}
     mapping: dict[str, str] = {}
     for name in names if rename else ():
         if is_safe(name):
             continue
         base = candidate = safe_name(name)
         number = 2
-        while candidate.lower() in taken:
+        while candidate.lower() in used_names:
             candidate, number = f"{base}_{number}", number + 1
-        taken.add(candidate.lower())
+        used_names.add(candidate.lower())
         mapping[name] = candidate
     return mapping
 
@@ -437,5 +437,5 @@ def split_meta(table: pa.Table) -> tuple[pa.Table, pa.Table]:
 
 
 def _chosen(table: pa.Table, names: Iterable[str]) -> pa.Table:
-    held = set(table.column_names)
-    return table.select([name for name in names if name in held])
+    present = set(table.column_names)
+    return table.select([name for name in names if name in present])

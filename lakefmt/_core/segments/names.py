@@ -64,11 +64,11 @@ STRICT: Final = frozenset({RowOperator.INSERT, RowOperator.UPDATE, RowOperator.D
 WHOLE_ROWS: Final = frozenset({RowOperator.INSERT, RowOperator.INSERT_IGNORE, RowOperator.UPSERT})
 
 
-def parse_operator(given: object) -> RowOperator:
+def parse_operator(value: object) -> RowOperator:
     """Return an operator, or the one of that name in any letter case.
 
     Args:
-        given: the operator or its name.
+        value: the operator or its name.
 
     Raises:
         InvalidInputError: there is none of that name.
@@ -77,11 +77,11 @@ def parse_operator(given: object) -> RowOperator:
         >>> parse_operator("delete_ignore").name
         'DELETE_IGNORE'
     """
-    if isinstance(given, RowOperator):
-        return given
-    if isinstance(given, str) and given.upper() in RowOperator.__members__:
-        return RowOperator[given.upper()]
-    raise InvalidInputError(f"Invalid operator {shown(given)}: expected one of {', '.join(RowOperator.__members__)}")
+    if isinstance(value, RowOperator):
+        return value
+    if isinstance(value, str) and value.upper() in RowOperator.__members__:
+        return RowOperator[value.upper()]
+    raise InvalidInputError(f"Invalid operator {shown(value)}: expected one of {', '.join(RowOperator.__members__)}")
 
 
 STREAMS: Final = ".hoodie/.lakefmt/streams"

@@ -141,12 +141,12 @@ def plan_stream(
     return StreamPlan(stream, marked_segments, tuple(done), tuple(unconfirmed), tail, committed)
 
 
-def adopted_by(claims: Sequence[Claim], seen: Iterable[SegmentPosition], committed: Committed | None) -> Claim:
+def adopted_by(claims: Sequence[Claim], existing: Iterable[SegmentPosition], committed: Committed | None) -> Claim:
     """Return the newest claim with the last segment that counts of each earlier claim; what was decided before stays so.
 
     Args:
         claims: on the stream, oldest first.
-        seen: the segments that were there after the newest claim was made.
+        existing: the segments that were there after the newest claim was made.
         committed: what the table has of the stream.
 
     Example:
@@ -156,12 +156,12 @@ def adopted_by(claims: Sequence[Claim], seen: Iterable[SegmentPosition], committ
     """
     claim = claims[-1]
     earlier = [each for each in claims[:-1] if each.adopted is not None]
-    found = [*seen, *([] if committed is None else [committed.position])]
+    positions = [*existing, *([] if committed is None else [committed.position])]
     since = earlier[-1].epoch if earlier else 0
-    newest = {each.epoch: each for each in sorted(found) if since <= each.epoch < claim.epoch}
+    newest = {each.epoch: each for each in sorted(positions) if since <= each.epoch < claim.epoch}
     newest |= {each.epoch: each for each in (earlier[-1].adopted or () if earlier else ())}
     adopted = tuple(newest[epoch] for epoch in sorted(newest)[-_MOST_EPOCHS:])
-    return replace(claim, adopts=max([*found, *adopted, SegmentPosition(0, 0)]), adopted=adopted)
+    return replace(claim, adopts=max([*positions, *adopted, SegmentPosition(0, 0)]), adopted=adopted)
 
 
 def in_order(
@@ -276,10 +276,17 @@ class HeldClaim:
         return self.claim.epoch
 
     def adopt(
-        self, claims: Sequence[Claim], seen: Iterable[SegmentPosition], committed: Committed | None, *, durable: bool
+        self,
+        claims: Sequence[Claim],
+        existing: Iterable[SegmentPosition],
+        committed: Committed | None,
+        *,
+        durable: bool,
     ) -> None:
         """Note the segments of earlier owners that count; what they write later does not. Arguments: :func:`decide_adopted`."""
-        self.claim = decide_adopted(self._store, self.stream, [*claims, self.claim], seen, committed, durable=durable)
+        self.claim = decide_adopted(
+            self._store, self.stream, [*claims, self.claim], existing, committed, durable=durable
+        )
 
     def check(self) -> None:
         """Raise when a newer claim exists, or this one was removed; one request.
@@ -326,7 +333,7 @@ def decide_adopted(
     store: ObjectStore,
     stream: str,
     claims: Sequence[Claim],
-    seen: Iterable[SegmentPosition],
+    existing: Iterable[SegmentPosition],
     committed: Committed | None,
     *,
     durable: bool = False,
@@ -337,7 +344,7 @@ def decide_adopted(
         store: the table's.
         stream: the stream.
         claims: on it, oldest first.
-        seen: all segments that are there; they were listed after the newest claim was made.
+        existing: all segments that are there; they were listed after the newest claim was made.
         committed: what the table has of the stream, looked up after that.
         durable: the note is on the disk when this returns.
 
@@ -346,7 +353,7 @@ def decide_adopted(
         CorruptFile: what was noted is damaged.
     """
     claim = claims[-1]
-    decided = adopted_by(claims, seen, committed)
+    decided = adopted_by(claims, existing, committed)
     name = note_name(stream, claim.epoch)
     if put_if_absent_confirmed(store, name, encode_note(decided), durable=durable) is PutOutcome.DONE:
         return decided
@@ -496,7 +503,7 @@ def load_streams(client: TableClient, streams: Iterable[str] | None = None) -> l
 def header_times(client: TableClient) -> dict[tuple[str, SegmentPosition], float]:
     """Return when the store got the header of each segment of a table, in epoch seconds; one listing."""
     parsed = ((parse_header_name(info.name), info.modified) for info in client.store.list(STREAMS))
-    return {(found[0], found[1]): modified for found, modified in parsed if found is not None and found[2]}
+    return {(header[0], header[1]): modified for header, modified in parsed if header is not None and header[2]}
 
 
 def load_others(
@@ -512,18 +519,18 @@ def load_others(
         stream: the stream that is left out.
         times: what :func:`header_times` returned.
     """
-    found = list[StreamState]()
+    states = list[StreamState]()
     for other in sorted({name for name, _ in times} - {stream}):
         try:
             state = load_decided(client, other)
             # What came after the listing is later than all that the commit has.
             listed = [header for header in state.headers if (other, header.position) in times]
-            found.append(replace(state, headers=tuple(listed)))
+            states.append(replace(state, headers=tuple(listed)))
         except StorageError:
             raise
         except LakefmtError as error:
             _log.warning("%s: stream %r is left for later: %s", client.store.url, other, error)
-    return found
+    return states
 
 
 def load_decided(client: TableClient, stream: str, before: int | None = None) -> StreamState:
@@ -587,13 +594,13 @@ def committed_of_streams(table_at: TableAt, streams: Mapping[str, str]) -> dict[
         CorruptFile: an entry, a commit or the archive is damaged.
     """
     committed = _committed_by_newest(table_at, streams)
-    seen = _search_commits(table_at, streams, committed, frozenset())
+    searched = _search_commits(table_at, streams, committed, frozenset())
     oldest = table_at.timeline.first_active
     missing = [
         stream for stream, since in streams.items() if stream not in committed and (not oldest or since < oldest)
     ]
     if missing and oldest:
-        _search_commits(table_at.with_history(), {stream: streams[stream] for stream in missing}, committed, seen)
+        _search_commits(table_at.with_history(), {stream: streams[stream] for stream in missing}, committed, searched)
     return committed
 
 
@@ -624,13 +631,13 @@ def _committed_by_newest(table_at: TableAt, streams: Iterable[str]) -> dict[str,
     each = (table_at.commit_metadata(instant).entries for instant in reversed(table_at.timeline.commits_by_completion))
     entries = next(filter(None, each), {})
     fields = {stream: decode_entry(entries, stream_entry_name(stream)) for stream in streams}
-    return {stream: committed_of(found) for stream, found in fields.items() if found is not None}
+    return {stream: committed_of(entry) for stream, entry in fields.items() if entry is not None}
 
 
 def _search_commits(
-    table_at: TableAt, streams: Mapping[str, str], committed: dict[str, Committed], seen: frozenset[InstantTime]
+    table_at: TableAt, streams: Mapping[str, str], committed: dict[str, Committed], searched: frozenset[InstantTime]
 ) -> frozenset[InstantTime]:
-    looked = set(seen)
+    looked = set(searched)
     for instant in reversed(table_at.timeline.commits_by_completion):
         missing = [stream for stream, since in streams.items() if stream not in committed and instant.time > since]
         if instant.time in looked:

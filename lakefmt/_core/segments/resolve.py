@@ -115,11 +115,11 @@ def dropped_columns(table_at: TableAt, since: str) -> list[tuple[tuple[str, ...]
         return []
     then = history.at(since)
     later = [schema for schema in reversed(history.schemas) if schema.version > then.version]
-    left = [(schema.version, _column_ids(schema.columns)) for schema in later]
+    numbers_by_version = [(schema.version, _column_ids(schema.columns)) for schema in later]
 
     def gone(columns: Iterable[Column], path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], float]]:
         for column in columns:
-            dropped = next((version for version, numbers in left if column.number not in numbers), None)
+            dropped = next((version for version, numbers in numbers_by_version if column.number not in numbers), None)
             if dropped is not None:
                 at = parse_instant_time(str(dropped), table_at.writing_zone())
                 yield (*path, column.name), at.timestamp()
@@ -178,7 +178,7 @@ def moved_rows(rows: pa.Table, places: ColumnPlaces | None) -> pa.Table:
     if COLUMNS not in rows.column_names:
         return moved
     names: dict[str, str | None] = dict.fromkeys(places.known)
-    return _with_new_names(moved, names | {place.stored: place.name for place in places.places})
+    return _with_new_names(moved, names | {column_place.stored: column_place.name for column_place in places.places})
 
 
 def _with_new_names(rows: pa.Table, names: Mapping[str, str | None]) -> pa.Table:
@@ -187,9 +187,9 @@ def _with_new_names(rows: pa.Table, names: Mapping[str, str | None]) -> pa.Table
     texts = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
     sets = [json.loads(text) for text in texts.dictionary.to_pylist()]  # sets of columns, not rows
     new = [[name for old in each if (name := names.get(old, old)) is not None] for each in sets]
-    named = pa.array([json.dumps(each, separators=(",", ":")) for each in new], pa.string())
+    new_texts = pa.array([json.dumps(each, separators=(",", ":")) for each in new], pa.string())
     index = rows.schema.get_field_index(COLUMNS)
-    return rows.set_column(index, rows.schema.field(COLUMNS), named.take(texts.indices))
+    return rows.set_column(index, rows.schema.field(COLUMNS), new_texts.take(texts.indices))
 
 
 _INSERT, _INSERT_IGNORE, _UPDATE = RowOperator.INSERT.value, RowOperator.INSERT_IGNORE.value, RowOperator.UPDATE.value
@@ -354,13 +354,13 @@ def _combined_by_key(incoming: pa.Table, codes: Numbers, rule: MergeRule) -> Res
     by_last = Resolved(plain.take(from_numpy(last)), dead, last)
     if len(last) == len(codes) or StreamRules(rule).is_plain:
         return by_last
-    gone = np.zeros(int(codes.max()) + 1, bool)
-    gone[codes[last[dead]]] = True
-    others = np.flatnonzero(~gone[codes])
-    combined = combine_rows(plain.take(from_numpy(others)), codes[others], rule.for_logs())
+    is_deleted = np.zeros(int(codes.max()) + 1, bool)
+    is_deleted[codes[last[dead]]] = True
+    surviving = np.flatnonzero(~is_deleted[codes])
+    combined = combine_rows(plain.take(from_numpy(surviving)), codes[surviving], rule.for_logs())
     if combined is None:
         return by_last
-    source = np.concatenate([last[dead], others[combined.winners]])
+    source = np.concatenate([last[dead], surviving[combined.winners]])
     deletes = np.arange(len(source)) < np.count_nonzero(dead)
     if combined.deletes is not None:
         deletes[np.count_nonzero(dead) :] = combined.deletes
@@ -442,54 +442,56 @@ class _KeyStates:
             | ~np.isin(operators, (*_UPDATES, _INSERT_IGNORE, *_DELETES))
             | ((operators == _INSERT_IGNORE) & ~there)
         )
-        taken = {name: brings | (changes & self._sets[name][rows]) for name in self._sources}
-        wins = self._wins(rows, keys, taken) | self._always[rows + self._offset]
+        sets = {name: brings | (changes & self._sets[name][rows]) for name in self._sources}
+        wins = self._wins(rows, keys, sets) | self._always[rows + self._offset]
         marked = brings & wins & (timed | self._marked[rows + self._offset])
         stays = wins & (brings | changes) & ~marked
         filled = np.zeros(len(rows), bool)
         partial = self._rules.merge.partial
         if self._rules.merge.custom is not None:
-            removes = removes | self._called(rows, keys, stays, taken, self._rules.merge.custom)
+            removes = removes | self._called(rows, keys, stays, sets, self._rules.merge.custom)
             stays = stays & ~removes
         for name, source in {} if self._rules.merge.custom is not None else self._sources.items():
-            takes = stays & taken[name]
+            takes = stays & sets[name]
             if partial is not None:
                 weak = self._weak[name]
                 takes &= ~(there & weak[rows + self._offset])
                 if partial.from_late:
-                    lacking = there & ~wins & ~timed & weak[source[keys]] & taken[name] & ~weak[rows + self._offset]
+                    lacking = there & ~wins & ~timed & weak[source[keys]] & sets[name] & ~weak[rows + self._offset]
                     filled |= lacking
                     takes |= lacking
             source[keys[takes]] = rows[takes] + self._offset
         self._present[keys[stays]] = True
         self._lived[keys[stays]] = True
-        done = stays | marked | removes | filled
-        self._touched[keys[done]] = rows[done]
+        changed = stays | marked | removes | filled
+        self._touched[keys[changed]] = rows[changed]
         self._remove(rows[marked | removes], keys[marked | removes], marked[marked | removes])
 
-    def _called(self, rows: Numbers, keys: Numbers, stays: Mask, taken: dict[str, Mask], custom: CustomMerge) -> Mask:
+    def _called(self, rows: Numbers, keys: Numbers, stays: Mask, sets: dict[str, Mask], custom: CustomMerge) -> Mask:
         """Let the merge function join rows with what their key has; return which keys it deletes.
 
         It is called for what the key has in the table, which an update changes, and for what the stream alone has brought,
         which will meet the stored row when it is written.
         """
-        some = np.flatnonzero(stays)
-        at = {n: np.where(taken[n], rows + self._offset, source[keys])[some] for n, source in self._sources.items()}
+        row_indices = np.flatnonzero(stays)
+        at = {
+            n: np.where(sets[n], rows + self._offset, source[keys])[row_indices] for n, source in self._sources.items()
+        }
         newer = pa.table([self._both.column(name).take(from_numpy(at[name])) for name in at], schema=self._plain.schema)
         row_numbers, deletes = self._added(newer), np.zeros(len(rows), bool)
         any_source = next(iter(self._sources.values()))
         for before, is_stored in ((np.where(self._present, any_source, -1), True), (self._brought, False)):
-            older, now = before[keys[some]], row_numbers.copy()
+            older, now = before[keys[row_indices]], row_numbers.copy()
             met = np.flatnonzero(older >= 0)
             if len(met):
-                merged, gone = combine_pairs(
+                merged, deleted = combine_pairs(
                     custom, self._both.take(from_numpy(older[met])), newer.take(from_numpy(met))
                 )
                 now[met] = self._added(merged)
                 if is_stored:
-                    deletes[some[met[gone]]] = True
+                    deletes[row_indices[met[deleted]]] = True
             for target in self._sources.values() if is_stored else (self._brought,):
-                target[keys[some]] = now
+                target[keys[row_indices]] = now
         return deletes
 
     def _added(self, rows: pa.Table) -> Numbers:
@@ -498,12 +500,12 @@ class _KeyStates:
         self._both = pa.concat_tables([self._both, rows])
         return np.arange(first, first + rows.num_rows)
 
-    def _wins(self, rows: Numbers, keys: Numbers, taken: dict[str, Mask]) -> Mask:
+    def _wins(self, rows: Numbers, keys: Numbers, sets: dict[str, Mask]) -> Mask:
         """Return which rows are not older than what their key has, or had."""
         decided, wins = np.zeros(len(rows), bool), np.zeros(len(rows), bool)
         for name, ranks in self._ranks:
             of_key = np.where(self._sources[name][keys] >= 0, ranks[self._sources[name][keys]], -1)
-            new = np.where(taken[name], ranks[rows + self._offset], of_key)
+            new = np.where(sets[name], ranks[rows + self._offset], of_key)
             wins |= ~decided & (new > of_key)
             decided |= new != of_key
         return wins | ~decided
@@ -584,9 +586,9 @@ def _column_sets(incoming: pa.Table) -> dict[str, Mask]:
     texts = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
     codes = texts.indices.fill_null(-1).to_numpy(zero_copy_only=False)
     for number, json_text in enumerate(texts.dictionary.to_pylist()):  # sets of columns, not rows
-        named = frozenset(json.loads(json_text))
+        names = frozenset(json.loads(json_text))
         for name in sets:
-            if name not in named:
+            if name not in names:
                 sets[name] &= codes != number
     return sets
 
@@ -639,11 +641,11 @@ def fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     nullable_schema = pa.schema([field.with_nullable(True) for field in schema])
     known = set(schema.names)
     known_columns = rows.select([name for name in rows.column_names if name in known])
-    made = conform(known_columns, nullable_schema, allow_null_list_elements=True, drops_fields=True)
+    table = conform(known_columns, nullable_schema, allow_null_list_elements=True, drops_fields=True)
     for name in (OPERATOR, COLUMNS):
         if name in rows.column_names:
-            made = made.append_column(name, rows.column(name))
-    return made
+            table = table.append_column(name, rows.column(name))
+    return table
 
 
 def fitted_together(tables: Sequence[pa.Table], schema: pa.Schema) -> pa.Table:

@@ -36,7 +36,7 @@ __all__ = ["MemoryStore"]
 _AFTER_SLASH: Final = chr(ord("/") + 1)
 
 
-class _Kept(NamedTuple):
+class _StoredObject(NamedTuple):
     """A stored object: bytes, modification time, and a unique version number."""
 
     data: bytes
@@ -49,13 +49,13 @@ class _Space:
 
     def __init__(self) -> None:
         self.lock: Final = threading.Lock()
-        self.objects: Final[dict[str, _Kept]] = {}
+        self.objects: Final[dict[str, _StoredObject]] = {}
         self.numbers: Final = itertools.count()
         # In order: what is below a directory is found without a look at everything that other tables hold.
         self._names: list[str] = []
         self._created: dict[str, int] = {}
 
-    def keep(self, name: str, entry: _Kept) -> None:
+    def keep(self, name: str, entry: _StoredObject) -> None:
         """Create or replace an object."""
         if name not in self.objects:
             insort(self._names, name)
@@ -158,11 +158,11 @@ class MemoryStore:
             if not is_temporary(name) and (recursive or "/" not in name[len(start) :]):
                 yield ObjectInfo(name, len(stored.data), stored.modified)
 
-    def _below(self, start: str) -> builtins.list[tuple[str, _Kept]]:
-        whole, cut = self._base + start, len(self._base)
+    def _below(self, start: str) -> builtins.list[tuple[str, _StoredObject]]:
+        full_prefix, cut = self._base + start, len(self._base)
         with self._space.lock:
             objects = self._space.objects
-            return [(name[cut:], objects[name]) for name in self._space.below(whole)]
+            return [(name[cut:], objects[name]) for name in self._space.below(full_prefix)]
 
     def list_directories(self, prefix: str = "") -> builtins.list[str]:
         """Return the directories directly inside `prefix` that contain an object."""
@@ -178,7 +178,7 @@ class MemoryStore:
 
     def put_if_absent(self, name: str, data: Buffer, *, durable: bool = False) -> PutOutcome:
         """Create an object unless the name is taken."""
-        key, value = self._base + object_name(name), self._kept(data)
+        key, value = self._base + object_name(name), self._stored_object(data)
         with self._space.lock:
             if key in self._space.objects:
                 return PutOutcome.REFUSED
@@ -187,12 +187,12 @@ class MemoryStore:
 
     def put(self, name: str, data: Buffer, *, durable: bool = False) -> None:
         """Create or replace an object."""
-        key, value = self._base + object_name(name), self._kept(data)
+        key, value = self._base + object_name(name), self._stored_object(data)
         with self._space.lock:
             self._space.keep(key, value)
 
-    def _kept(self, data: Buffer) -> _Kept:
-        return _Kept(as_bytes(data), self._now(), next(self._space.numbers))
+    def _stored_object(self, data: Buffer) -> _StoredObject:
+        return _StoredObject(as_bytes(data), self._now(), next(self._space.numbers))
 
     @property
     def has_versions(self) -> bool:
@@ -214,7 +214,7 @@ class MemoryStore:
 
     def put_if_match(self, name: str, data: Buffer, mark: str | None) -> CasResult:
         """Replace an object if its version is `mark`; None: create it unless the name is taken."""
-        key, value = self._base + object_name(name), self._kept(data)
+        key, value = self._base + object_name(name), self._stored_object(data)
         with self._space.lock:
             stored = self._space.objects.get(key)
             if (None if stored is None else str(stored.number)) != mark:
@@ -255,7 +255,7 @@ class MemoryStore:
         """Leave the temporary object of an interrupted put of `name` (for crash tests)."""
         directory, slash, _ = object_name(name).rpartition("/")
         key = f"{self._base}{directory}{slash}{TEMPORARY_PREFIX}{next(self._space.numbers)}"
-        value = self._kept(data)
+        value = self._stored_object(data)
         with self._space.lock:
             self._space.keep(key, value)
 

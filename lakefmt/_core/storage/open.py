@@ -133,7 +133,7 @@ def is_missing_folder(store: ObjectStore) -> bool:
     return isinstance(store, LocalStore) and not os.path.isdir(local_path(store.url))
 
 
-def _check_plain(url: str, shown: str) -> None:
+def _check_plain(url: str, printable: str) -> None:
     """Raise for a query or fragment: some readers take it as part of the name, others drop it."""
     for sign, what, instead in (("?", "a query", "%3F"), ("#", "a fragment", "%23")):
         if sign in url:
@@ -142,34 +142,34 @@ def _check_plain(url: str, shown: str) -> None:
                 if url.startswith("file:")
                 else "options go into storage_options"
             )
-            raise InvalidInputError(f"{shown.partition(sign)[0]} was given with {what} ({sign}…): {hint}")
+            raise InvalidInputError(f"{printable.partition(sign)[0]} was given with {what} ({sign}…): {hint}")
 
 
 def _open_remote(url: str, protocol: str, storage_options: Mapping[str, object]) -> RemoteStore:
     from lakefmt._core.storage.option_names import with_driver_names
     from lakefmt._core.storage.remote.store import RemoteStore
 
-    shown = printable_url(url)
+    printable = printable_url(url)
     if "::" in url:
         raise InvalidInputError(
-            f"chained URLs such as {shown.partition('::')[0]}:: answer from caches: give the last one"
+            f"chained URLs such as {printable.partition('::')[0]}:: answer from caches: give the last one"
         )
     if has_password(url):
-        raise InvalidInputError(f"{shown} was given with a password: passwords belong into storage_options")
-    _check_plain(url, shown)
+        raise InvalidInputError(f"{printable} was given with a password: passwords belong into storage_options")
+    _check_plain(url, printable)
     options = {**with_driver_names(protocol, storage_options), **_UNCACHED}
-    made = _make(url, protocol, shown, options)
-    if isinstance(made, LakefmtError):
+    opened = _make(url, protocol, printable, options)
+    if isinstance(opened, LakefmtError):
         # Raised here so that the driver's error, which may contain secrets, is not chained.
-        raise made
-    fs, root = made
+        raise opened
+    fs, root = opened
     if not root.strip("/"):
-        raise InvalidInputError(f"{shown} names no bucket or directory")
-    return RemoteStore(fs, root, url=shown)
+        raise InvalidInputError(f"{printable} names no bucket or directory")
+    return RemoteStore(fs, root, url=printable)
 
 
 def _make(
-    url: str, protocol: str, shown: str, options: Mapping[str, object]
+    url: str, protocol: str, printable: str, options: Mapping[str, object]
 ) -> tuple[AbstractFileSystem, str] | LakefmtError:
     # Imported here: users of local disks need no fsspec.
     import fsspec.core
@@ -183,7 +183,7 @@ def _make(
         return InvalidInputError(f"fsspec knows no protocol {protocol!r}")
     except ImportError:
         package = _PACKAGES.get(protocol, f"an fsspec driver for {protocol}")
-        return UnsupportedFeature(f"{shown} needs {package}: install it with pip")
+        return UnsupportedFeature(f"{printable} needs {package}: install it with pip")
 
     def set_up() -> tuple[AbstractFileSystem, str]:
         check_options(driver, protocol, options)
@@ -199,4 +199,4 @@ def _make(
     if wrong is not None:
         return unknown_option(wrong, frozenset(), protocol)
     why = Redactor(options)(describe(opened.error))
-    return StorageError(f"cannot open {shown}: {why}", transient=is_transient(opened.error))
+    return StorageError(f"cannot open {printable}: {why}", transient=is_transient(opened.error))

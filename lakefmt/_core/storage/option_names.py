@@ -107,7 +107,7 @@ def with_driver_names(protocol: str, options: Mapping[str, object]) -> dict[str,
         {'key': 'k', 'client_kwargs': {'region_name': 'eu-west-1'}}
     """
     names = _BY_PROTOCOL.get(protocol, {})
-    named: dict[str, object] = {}
+    driver_options: dict[str, object] = {}
     origins: dict[str, str] = {}
     for name, value in options.items():
         target, convert = names.get(str(name).lower(), (name, _same))
@@ -116,40 +116,40 @@ def with_driver_names(protocol: str, options: Mapping[str, object]) -> dict[str,
         if target in origins:
             raise InvalidInputError(f"storage_options has {origins[target]!r} and {name!r}, which mean the same")
         origins[target] = name
-        named[target] = convert(value)
+        driver_options[target] = convert(value)
     if names is _S3:
-        return _with_client_settings(named)
-    if names is _GCS and named.pop("anon", False):
-        named.setdefault("token", "anon")
-    return _with_connection_string(named) if names is _AZURE else named
+        return _with_client_settings(driver_options)
+    if names is _GCS and driver_options.pop("anon", False):
+        driver_options.setdefault("token", "anon")
+    return _with_connection_string(driver_options) if names is _AZURE else driver_options
 
 
-def _with_client_settings(named: dict[str, object]) -> dict[str, object]:
+def _with_client_settings(driver_options: dict[str, object]) -> dict[str, object]:
     """Move what s3fs takes in dictionaries for its client there."""
-    region, virtual = named.pop("region_name", None), named.pop("virtual_hosted", None)
+    region, virtual = driver_options.pop("region_name", None), driver_options.pop("virtual_hosted", None)
     if region is not None:
-        given = named.get("client_kwargs")
-        named["client_kwargs"] = {**(given if isinstance(given, Mapping) else {}), "region_name": region}
+        settings = driver_options.get("client_kwargs")
+        driver_options["client_kwargs"] = {**(settings if isinstance(settings, Mapping) else {}), "region_name": region}
     if virtual is not None:
-        given = named.get("config_kwargs")
+        settings = driver_options.get("config_kwargs")
         style = {"addressing_style": "virtual" if virtual else "path"}
-        named["config_kwargs"] = {**(given if isinstance(given, Mapping) else {}), "s3": style}
-    return named
+        driver_options["config_kwargs"] = {**(settings if isinstance(settings, Mapping) else {}), "s3": style}
+    return driver_options
 
 
-def _with_connection_string(named: dict[str, object]) -> dict[str, object]:
+def _with_connection_string(driver_options: dict[str, object]) -> dict[str, object]:
     """Turn an endpoint into a connection string: adlfs has no option for it."""
-    endpoint = named.pop("endpoint", None)
+    endpoint = driver_options.pop("endpoint", None)
     if endpoint is None:
-        return named
-    account, key, token = (named.pop(name, None) for name in ("account_name", "account_key", "sas_token"))
+        return driver_options
+    account, key, token = (driver_options.pop(name, None) for name in ("account_name", "account_key", "sas_token"))
     secret = f"AccountKey={key}" if key is not None else f"SharedAccessSignature={token}"
     if account is None or (key is None and token is None):
         raise InvalidInputError(
             "storage_options: an endpoint of Azure needs the account's name and its key or SAS token"
         )
-    named["connection_string"] = f"AccountName={account};{secret};BlobEndpoint={endpoint}"
-    return named
+    driver_options["connection_string"] = f"AccountName={account};{secret};BlobEndpoint={endpoint}"
+    return driver_options
 
 
 #: Options of every fsspec driver, though no signature has them.
@@ -199,8 +199,8 @@ def _names_of(client_class: type) -> frozenset[str]:
     names: set[str] = set()
     for each in client_class.__mro__:
         if "__init__" in vars(each):
-            named = inspect.signature(vars(each)["__init__"]).parameters.values()
-            names |= {p.name for p in named if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+            parameters = inspect.signature(vars(each)["__init__"]).parameters.values()
+            names |= {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
     return frozenset(names - {"self"})
 
 

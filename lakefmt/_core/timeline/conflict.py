@@ -143,9 +143,9 @@ class ConflictFinding:
     doubtful: tuple[WriteStat, ...] = ()
 
     def __str__(self) -> str:
-        shown = [f"{p or '.'}/{f}" for p, f in self.file_groups[:3]] or [p or "." for p in self.partitions[:3]]
-        more = max(len(self.file_groups), len(self.partitions)) - len(shown)
-        where = ", ".join(shown) + (f" and {more} more" if more > 0 else "")
+        examples = [f"{p or '.'}/{f}" for p, f in self.file_groups[:3]] or [p or "." for p in self.partitions[:3]]
+        more = max(len(self.file_groups), len(self.partitions)) - len(examples)
+        where = ", ".join(examples) + (f" and {more} more" if more > 0 else "")
         return f"{self.other} {self.reason.text}" + (f" ({where})" if where else "")
 
 
@@ -278,10 +278,12 @@ def check_plan_conflict(
         return ConflictFinding(Verdict.ABORT, Reason.CLUSTERING, other, shared) if shared else None
     if other.action is not Action.COMPACTION or not newly:
         return None  # writes that began later know the plan
-    left = changes.rewritten & frozenset(planned)
+    conflicting = changes.rewritten & frozenset(planned)
     if layout == 1:
-        left |= {g for g in changes.logs.keys() & frozenset(planned) if changes.logs[g] != other.time}
-    return ConflictFinding(Verdict.REBASE, Reason.COMPACTION, other, tuple(sorted(left))) if left else None
+        conflicting |= {g for g in changes.logs.keys() & frozenset(planned) if changes.logs[g] != other.time}
+    return (
+        ConflictFinding(Verdict.REBASE, Reason.COMPACTION, other, tuple(sorted(conflicting))) if conflicting else None
+    )
 
 
 def merge_schemas(
@@ -304,8 +306,12 @@ def merge_schemas(
         >>> merge_schemas("a+c", "a", "3", {"4": "a"}) is None  # would be hidden behind the other one
         True
     """
-    others = {schema for schema in other_schemas.values() if schema != begun}
+    other_texts = {schema for schema in other_schemas.values() if schema != begun}
     if written_schema == begun:
-        return begun if not others else other_schemas[max(t for t, schema in other_schemas.items() if schema != begun)]
+        return (
+            begun
+            if not other_texts
+            else other_schemas[max(t for t, schema in other_schemas.items() if schema != begun)]
+        )
     hidden = any(other > time and schema != written_schema for other, schema in other_schemas.items())
-    return None if hidden or others - {written_schema} else written_schema
+    return None if hidden or other_texts - {written_schema} else written_schema

@@ -62,20 +62,20 @@ _MILLISECONDS_PER_UNIT = {"s": 1_000, "ms": 1}
 _DAY_MILLISECONDS = 86_400_000
 
 
-def next_watermark(given: int | None, newest: int | None) -> int | None:
+def next_watermark(watermark: int | None, newest: int | None) -> int | None:
     """Return the watermark of a commit.
 
     Args:
-        given: that of the writer, in milliseconds; None: it has none.
+        watermark: that of the writer, in milliseconds; None: it has none.
         newest: that of the newest completed commit; None: none has one.
 
     Example:
         >>> next_watermark(5, None), next_watermark(5, 9), next_watermark(None, 9), next_watermark(None, None)
         (5, 9, 9, None)
     """
-    if given is None or newest is None:
-        return newest if given is None else given
-    return max(given, newest)
+    if watermark is None or newest is None:
+        return newest if watermark is None else watermark
+    return max(watermark, newest)
 
 
 def batch_watermark(maximum: int | None, delay: int = 0) -> int | None:
@@ -259,11 +259,11 @@ def encode_consumer(record: ConsumerRecord) -> bytes:
     document: dict[str, object] = {"next_start": record.next_start}
     if record.updated is not None:
         document["updated"] = record.updated.isoformat()
-    named = {
+    fields = {
         name: getattr(record, name)
         for name in ("instant", "mode", "owner", "process", "whole", "files", "filter", "in_turn")
     }
-    return json.dumps(document | {name: value for name, value in named.items() if value}).encode()
+    return json.dumps(document | {name: value for name, value in fields.items() if value}).encode()
 
 
 def decode_consumer(data: bytes, name: str) -> ConsumerRecord:

@@ -212,8 +212,8 @@ def is_alive(
     if _was_left(store, instant.time, beats=beat is not None):
         return Liveness(False, "this process has left it")
     if beat is not None and locks is not None and _is_of_this_machine(store, instant.time):
-        held = locks.is_held(name)
-        return Liveness(held, "its process is running" if held else "its process ended")
+        is_locked = locks.is_held(name)
+        return Liveness(is_locked, "its process is running" if is_locked else "its process ended")
     last = beat.modified if beat is not None else _newest_file(store, timeline, instant, directory)
     age = now().timestamp() - last
     sign = "heartbeat" if beat is not None else "file"

@@ -177,9 +177,9 @@ def recover_properties(store: ObjectStore, reads: Sequence[object] = (), *, dura
         durable: sync to disk.
     """
     loaded, backup = reads or map_concurrently(store, property_reads(store))
-    properties, whole = cast("tuple[dict[str, str], str]", loaded)
+    properties, source = cast("tuple[dict[str, str], str]", loaded)
     if backup is not None:
-        if whole == BACKUP:
+        if source == BACKUP:
             store.put(PROPERTIES, store.read(BACKUP, _MAX_BYTES), durable=durable)
         store.delete([BACKUP])
     return properties

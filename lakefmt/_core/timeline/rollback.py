@@ -139,8 +139,8 @@ def plan_rollback(target: Instant, files: Iterable[str], logs: LogsOfInstant | N
     """
     logs = logs or LogsOfInstant()
     grouped: dict[str, list[str]] = {}
-    named = (name for name in files if _is_named_by(name.rpartition("/")[2], target))
-    for name in sorted({*named, *logs.own}):
+    own_files = (name for name in files if _is_named_by(name.rpartition("/")[2], target))
+    for name in sorted({*own_files, *logs.own}):
         grouped.setdefault(name.rpartition("/")[0], []).append(name)
     files_by_partition = {p: tuple(names) for p, names in grouped.items()}
     return RollbackPlan(target.time, target.action, files_by_partition, logs.shared)
@@ -195,9 +195,9 @@ def scan_logs(store: ObjectStore, names: Iterable[str]) -> dict[str, LogContent]
             continue
         data = store.read(name, MAX_LOG_BYTES)
         blocks = scan_blocks(partial(_part, data), len(data), name)
-        whole = [block for block in blocks if block.kind is not BlockKind.CORRUPT]
-        targets = frozenset(b.header.get(HeaderKey.TARGET_INSTANT_TIME) for b in whole) - {None}
-        contents[name] = LogContent(len(data), frozenset(b.instant_time for b in whole), targets)
+        valid_blocks = [block for block in blocks if block.kind is not BlockKind.CORRUPT]
+        targets = frozenset(b.header.get(HeaderKey.TARGET_INSTANT_TIME) for b in valid_blocks) - {None}
+        contents[name] = LogContent(len(data), frozenset(b.instant_time for b in valid_blocks), targets)
     return contents
 
 
@@ -215,7 +215,7 @@ def choose_logs(content: Mapping[str, LogContent], time: InstantTime) -> LogsOfI
         >>> choose_logs({".f-0_20260101000000000.log.1_0-0-0": mixed}, "2").shared[0].file_id
         'f-0'
     """
-    own: list[str] = []
+    own_logs: list[str] = []
     shared: dict[tuple[str, FileId, InstantTime], dict[str, int]] = {}
     taken_back: set[tuple[str, FileId, InstantTime]] = set()
     for name, log_content in content.items():
@@ -226,13 +226,13 @@ def choose_logs(content: Mapping[str, LogContent], time: InstantTime) -> LogsOfI
         if time in log_content.targets:
             taken_back.add(group)
         if log_content.times == {time}:
-            own.append(name)
+            own_logs.append(name)
         elif time in log_content.times:
             shared.setdefault(group, {})[name] = log_content.size
     shared_logs = (
         SharedLogs(PartitionPath(p), f, i, s) for (p, f, i), s in shared.items() if (p, f, i) not in taken_back
     )
-    return LogsOfInstant(tuple(own), tuple(shared_logs))
+    return LogsOfInstant(tuple(own_logs), tuple(shared_logs))
 
 
 def logs_named_by_slice(logs: Iterable[str], files: Iterable[str]) -> list[str]:
@@ -625,8 +625,8 @@ def parse_restore_record(record: Mapping[str, Any], what: str) -> tuple[tuple[In
 def instants_left_to_undo(timeline: Timeline, planned: Sequence[tuple[InstantTime, Action]]) -> tuple[Instant, ...]:
     """Return the planned instants that are still on the timeline, in the order of the plan."""
     instants_by_key = {(i.time, comparable_action(i.action)): i for i in timeline}
-    left = (instants_by_key.get((time, comparable_action(action))) for time, action in planned)
-    return tuple(i for i in left if i is not None)
+    matches = (instants_by_key.get((time, comparable_action(action))) for time, action in planned)
+    return tuple(i for i in matches if i is not None)
 
 
 def restore_metadata_record(

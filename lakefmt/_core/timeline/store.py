@@ -321,8 +321,8 @@ class TimelineStore:
             StorageError: the store does not say whether it is visible.
         """
         check_transition(action, State.INFLIGHT, State.COMPLETED)
-        done = completion if self._layout == 2 else None
-        name = instant_file_name(time, action, State.COMPLETED, self._layout, done)
+        completion_time = completion if self._layout == 2 else None
+        name = instant_file_name(time, action, State.COMPLETED, self._layout, completion_time)
         if (
             put_if_absent_confirmed(self._store, f"{self._directory}/{name}", body, durable=self._durable)
             is PutOutcome.REFUSED
@@ -332,7 +332,7 @@ class TimelineStore:
             listed, self._seen = self._view, extend_timeline(before := self._seen, [name])
             if listed is not None and listed[1] is before:
                 self._view = (listed[0] | {name}, self._seen)
-        return Instant(time, comparable_action(action), State.COMPLETED, done, name, len(body))
+        return Instant(time, comparable_action(action), State.COMPLETED, completion_time, name, len(body))
 
     def _put(self, time: InstantTime, action: Action, state: State, body: bytes) -> PutOutcome:
         name = instant_file_name(time, action, state, self._layout)
@@ -428,8 +428,8 @@ def reading_zone(offset: int, stored: float) -> tzinfo | None:
         offset: what :func:`offset_of` returned.
         stored: when the newest instant of it was stored.
     """
-    own = datetime.fromtimestamp(stored, UTC).astimezone().utcoffset()
-    return None if own == timedelta(seconds=offset) else timezone(timedelta(seconds=offset))
+    machine_offset = datetime.fromtimestamp(stored, UTC).astimezone().utcoffset()
+    return None if machine_offset == timedelta(seconds=offset) else timezone(timedelta(seconds=offset))
 
 
 @lru_cache(maxsize=64)

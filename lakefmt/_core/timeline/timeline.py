@@ -63,23 +63,25 @@ def timeline_from_names(names: Iterable[str], layout: int) -> Timeline:
         ['20260101000000000 commit completed']
     """
     listed = tuple(sorted(names))
-    whole, others = _whole_actions(listed) if layout == 2 else ([], listed)
+    completed_instants, remaining = _whole_actions(listed) if layout == 2 else ([], listed)
     completed: dict[tuple[str, Action], Instant] = {}
     pending: list[tuple[str, Action, str]] = []
     completes_as = _COMPLETES_AS[layout]
-    for name in others:
+    for name in remaining:
         time, _, suffix = name.partition(".")
         if (action := completes_as.get(suffix)) is not None:
             pending.append((time, action, name))
         elif (instant := parse_instant_file(name, layout)) is not None:
             completed.setdefault((instant.time, instant.action), instant)
     if pending or completed:
-        completed |= {(instant.time, instant.action): instant for instant in whole}
-        whole = [*completed.values()]
+        completed |= {(instant.time, instant.action): instant for instant in completed_instants}
+        completed_instants = [*completed.values()]
     waiting = [parse_instant_file(name, layout) for time, action, name in pending if (time, action) not in completed]
-    begun = build_timeline(filter(None, waiting), layout)
+    pending_instants = build_timeline(filter(None, waiting), layout)
     # The sort is stable: of two actions with one time the completed one comes first.
-    return Timeline(layout, tuple(sorted([*whole, *begun], key=attrgetter("time"))), names=listed)
+    return Timeline(
+        layout, tuple(sorted([*completed_instants, *pending_instants], key=attrgetter("time"))), names=listed
+    )
 
 
 def _whole_actions(listed: Sequence[str]) -> tuple[list[Instant], Sequence[str]]:
@@ -181,39 +183,39 @@ def _take_over(view: Timeline, grown: Timeline, added: Sequence[Instant], passed
         added: the instants that only the new one has.
         passed: the instants of the one before whose action has come to another state.
     """
-    derived, taken = vars(view), vars(grown)
-    done = [instant for instant in added if instant.is_completed]
-    begun = [instant for instant in added if not instant.is_completed]
+    derived, attributes = vars(view), vars(grown)
+    new_completed = [instant for instant in added if instant.is_completed]
+    new_pending = [instant for instant in added if not instant.is_completed]
     waiting = [instant for instant in derived.get("pending", ()) if instant not in passed]
-    if "pending" in derived and _is_rising((*waiting[-1:], *begun)):
-        taken["pending"] = (*waiting, *begun)
+    if "pending" in derived and _is_rising((*waiting[-1:], *new_pending)):
+        attributes["pending"] = (*waiting, *new_pending)
     if "highest_time" in derived:
         times = (time for instant in added for time in (instant.time, instant.completion) if time)
-        taken["highest_time"] = max((derived["highest_time"] or InstantTime(""), *times)) or None
+        attributes["highest_time"] = max((derived["highest_time"] or InstantTime(""), *times)) or None
     completed = derived.get("completed")
-    if completed is None or not _is_rising((*completed[-1:], *done)):
+    if completed is None or not _is_rising((*completed[-1:], *new_completed)):
         return
-    taken["completed"] = (*completed, *done) if done else completed
+    attributes["completed"] = (*completed, *new_completed) if new_completed else completed
     by_action = derived.get("_by_action")
     if by_action is not None:
-        for instant in done:
+        for instant in new_completed:
             by_action = {**by_action, instant.action: (*by_action.get(instant.action, ()), instant)}
-        taken["_by_action"] = by_action
+        attributes["_by_action"] = by_action
         # A savepoint may keep an old commit from being the first.
         has_savepoint = Action.SAVEPOINT in by_action or any(instant.action is Action.SAVEPOINT for instant in added)
         if derived.get("first_active") is not None and not has_savepoint:
-            taken["first_active"] = derived["first_active"]
-    commits = tuple(instant for instant in done if instant.action in COMMIT_ACTIONS)
+            attributes["first_active"] = derived["first_active"]
+    commits = tuple(instant for instant in new_completed if instant.action in COMMIT_ACTIONS)
     if "commits" in derived:
-        taken["commits"] = (*derived["commits"], *commits) if commits else derived["commits"]
+        attributes["commits"] = (*derived["commits"], *commits) if commits else derived["commits"]
     if "latest_commit" in derived:
         latest = derived["latest_commit"]
-        taken["latest_commit"] = max(
+        attributes["latest_commit"] = max(
             commits if latest is None else (latest, *commits), key=_by_completion, default=None
         )
     if "_commit_by_time" in derived:
         by_time = derived["_commit_by_time"]
-        taken["_commit_by_time"] = {**by_time, **{i.time: i for i in commits}} if commits else by_time
+        attributes["_commit_by_time"] = {**by_time, **{i.time: i for i in commits}} if commits else by_time
 
 
 def _is_rising(instants: Sequence[Instant]) -> bool:
@@ -257,15 +259,15 @@ class Timeline:
     @cached_property
     def completed(self) -> tuple[Instant, ...]:
         """Completed instants of every action, by requested time."""
-        done = State.COMPLETED
-        return tuple([i for i in self.instants if i.state is done])
+        completed_state = State.COMPLETED
+        return tuple([i for i in self.instants if i.state is completed_state])
 
     @cached_property
     def pending(self) -> tuple[Instant, ...]:
         """Requested and inflight instants, by requested time."""
-        done = State.COMPLETED
+        completed_state = State.COMPLETED
         waiting = len(self.completed) < len(self.instants)
-        return tuple([i for i in self.instants if i.state is not done]) if waiting else ()
+        return tuple([i for i in self.instants if i.state is not completed_state]) if waiting else ()
 
     def completed_of(self, *actions: Action) -> tuple[Instant, ...]:
         """Return the completed instants of some actions, by requested time.
@@ -469,7 +471,9 @@ def timeline_with(timeline: Timeline, time: InstantTime, action: Action, complet
         action: what it does.
         completion: when it will have been completed, or any later time.
     """
-    done = Instant(time, completed_action(action), State.COMPLETED, completion if timeline.layout == 2 else None)
-    others = (instant for instant in timeline.instants if instant.time != time)
-    made = build_timeline([*others, done], timeline.layout)
-    return replace(made, bound=timeline.bound, archived=timeline.archived)
+    completed_instant = Instant(
+        time, completed_action(action), State.COMPLETED, completion if timeline.layout == 2 else None
+    )
+    remaining = (instant for instant in timeline.instants if instant.time != time)
+    extended = build_timeline([*remaining, completed_instant], timeline.layout)
+    return replace(extended, bound=timeline.bound, archived=timeline.archived)

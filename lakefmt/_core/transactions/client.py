@@ -209,7 +209,7 @@ def drop_metadata_table(write_client: WriteClient, *, is_made_again: bool = Fals
 # ------------------------------------------------------------------------------- indexes that another engine dropped
 
 
-def _seen(config: TableConfig) -> frozenset[str]:
+def _noted_names(config: TableConfig) -> frozenset[str]:
     return frozenset(name for name in config.properties.get(SEEN_KEY, "").split(",") if name)
 
 
@@ -219,7 +219,7 @@ def _lost_indexes(config: TableConfig) -> tuple[str, ...]:
     Parameters:
         config: the table's properties, read under the table lock.
     """
-    return tuple(sorted(_seen(config).difference(config.metadata_partitions)))
+    return tuple(sorted(_noted_names(config).difference(config.metadata_partitions)))
 
 
 def lost_index_warnings(config: TableConfig) -> tuple[str, ...]:
@@ -251,7 +251,7 @@ def note_indexes(write_client: WriteClient, config: TableConfig) -> None:
         write_client: the table.
         config: its properties as the write met them.
     """
-    if _seen(config) == frozenset(config.metadata_partitions):
+    if _noted_names(config) == frozenset(config.metadata_partitions):
         return
     client = write_client.client
     with suppress(StorageError):  # the next write notes it, or warns again

@@ -27,19 +27,19 @@ def find_entries(table_at: TableAt) -> Mapping[str, str]:
     Raises:
         CorruptFile: a commit, or the archive, is damaged.
     """
-    entries = _search(table_at, seen=frozenset())
+    entries = _search(table_at, searched=frozenset())
     if entries is None:
-        seen = frozenset(instant.time for instant in table_at.timeline.commits)
-        entries = _search(table_at.with_history(), seen) or {}
+        searched = frozenset(instant.time for instant in table_at.timeline.commits)
+        entries = _search(table_at.with_history(), searched) or {}
     latest = table_at.timeline.latest_commit
     table_at.client.cache.entries_found = None if latest is None else (latest.file_name, entries)
     return entries
 
 
-def _search(table_at: TableAt, seen: frozenset[str]) -> Mapping[str, str] | None:
+def _search(table_at: TableAt, searched: frozenset[str]) -> Mapping[str, str] | None:
     remembered = table_at.client.cache.entries_found
     for instant in reversed(table_at.timeline.commits_by_completion):
-        if instant.time in seen:
+        if instant.time in searched:
             continue
         if remembered is not None and instant.file_name == remembered[0]:
             return remembered[1]
@@ -79,19 +79,19 @@ def with_carried_keys(table_at: TableAt, metadata: CommitMetadata, settings: Set
         metadata: what the commit says so far.
         settings: of the call.
     """
-    named = filter(None, (each.strip() for each in (settings.text(META_PREFIXES) or "").split(",")))
-    left = [each for each in named if not any(name.startswith(each) for name in metadata.extra_metadata)]
+    prefixes = filter(None, (each.strip() for each in (settings.text(META_PREFIXES) or "").split(",")))
+    missing = [each for each in prefixes if not any(name.startswith(each) for name in metadata.extra_metadata)]
     carried = dict[str, str]()
     told: Mapping[str, str] = metadata.extra_metadata
     commits = reversed(table_at.timeline.commits_by_completion)
     while True:
         if any(name.startswith(_CHECKPOINTS) for name in told):
-            left = [each for each in left if not each.startswith(_CHECKPOINTS)]
-        instant = next(commits, None) if left else None
+            missing = [each for each in missing if not each.startswith(_CHECKPOINTS)]
+        instant = next(commits, None) if missing else None
         if instant is None:
             break
         told = table_at.commit_metadata(instant).extra_metadata
-        found = [each for each in left if any(name.startswith(each) for name in told)]
-        carried |= {name: entry for name, entry in told.items() if name.startswith(tuple(found))}
-        left = [each for each in left if each not in found]
+        matching = [each for each in missing if any(name.startswith(each) for name in told)]
+        carried |= {name: entry for name, entry in told.items() if name.startswith(tuple(matching))}
+        missing = [each for each in missing if each not in matching]
     return replace(metadata, extra_metadata={**metadata.extra_metadata, **carried}) if carried else metadata

@@ -80,11 +80,11 @@ def check_concurrency(settings: Settings, *, lock_reaches_all: bool) -> Concurre
     _check_strategy(settings.text(_STRATEGY))
     beside = is_beside(settings)
     background = settings.flag("lakefmt.write.services.background")
-    named = settings.text(_POLICY)
-    if named == "eager" and (beside or background):
-        others = f"{_MODE}={mode}" if beside else "lakefmt.write.services.background=true"
+    policy_name = settings.text(_POLICY)
+    if policy_name == "eager" and (beside or background):
+        cause = f"{_MODE}={mode}" if beside else "lakefmt.write.services.background=true"
         raise InvalidInputError(
-            f"{_POLICY}=eager means that whatever is pending has failed, but with {others} others may be at work: leave it "
+            f"{_POLICY}=eager means that whatever is pending has failed, but with {cause} others may be at work: leave it "
             "unset, or say lazy"
         )
     if beside and not lock_reaches_all:
@@ -92,7 +92,9 @@ def check_concurrency(settings: Settings, *, lock_reaches_all: bool) -> Concurre
             f"{_MODE}={mode} needs a lock that every writer takes, and this store has none of its own: set "
             "hoodie.write.lock.provider (InProcessLockProvider when all writers are threads of this process)"
         )
-    policy = FailedWrites(named) if named else FailedWrites.LAZY if beside or background else FailedWrites.EAGER
+    policy = (
+        FailedWrites(policy_name) if policy_name else FailedWrites.LAZY if beside or background else FailedWrites.EAGER
+    )
     retry_setting = settings.values["hoodie.write.num.retries.on.conflict.failures"]
     retries = int(str(retry_setting)) if retry_setting is not None else _RETRIES if beside else 0
     early = settings.flag("hoodie.write.concurrency.early.conflict.detection.enable")
@@ -140,7 +142,7 @@ def check_non_blocking(settings: Settings, config: TableConfig, *, places_keys: 
         )
 
 
-def _check_strategy(named: str | None) -> None:
-    if named is None or named.rsplit(".", 1)[-1] in _STRATEGIES:
+def _check_strategy(strategy: str | None) -> None:
+    if strategy is None or strategy.rsplit(".", 1)[-1] in _STRATEGIES:
         return
-    raise UnknownSetting(f"{_STRATEGY} does not take {named!r}: expected one of {', '.join(sorted(_STRATEGIES))}")
+    raise UnknownSetting(f"{_STRATEGY} does not take {strategy!r}: expected one of {', '.join(sorted(_STRATEGIES))}")

@@ -220,11 +220,11 @@ def _parse_kind(name: str) -> PartitionKind:
     return _KINDS_BY_USER_NAME[name]
 
 
-def parse_index_requests(given: object) -> tuple[IndexRequest, ...]:
+def parse_index_requests(indexes: object) -> tuple[IndexRequest, ...]:
     """Return the indexes that an argument ``indexes`` asks for.
 
     Parameters:
-        given: kinds as texts, or mappings with ``kind``, ``columns``, ``name`` and the other arguments of
+        indexes: kinds as texts, or mappings with ``kind``, ``columns``, ``name`` and the other arguments of
             :func:`parse_index_request`.
 
     Raises:
@@ -235,10 +235,10 @@ def parse_index_requests(given: object) -> tuple[IndexRequest, ...]:
         >>> [one.partition for one in asked]
         ['column_stats', 'secondary_index_city']
     """
-    if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
-        raise InvalidInputError(f"indexes takes a list of kinds such as ['column_stats'], not {shown(given)}")
+    if isinstance(indexes, str | Mapping) or not isinstance(indexes, Iterable):
+        raise InvalidInputError(f"indexes takes a list of kinds such as ['column_stats'], not {shown(indexes)}")
     parsed = []
-    for each in foreign(lambda: list(given), "indexes takes a list of kinds"):
+    for each in foreign(lambda: list(indexes), "indexes takes a list of kinds"):
         if not isinstance(each, Mapping):
             parsed.append(parse_index_request(each))
             continue
@@ -268,23 +268,23 @@ def requests_of_definitions(
     """
     requests = []
     for name in config.metadata_partitions:
-        kind, definition = kind_of_partition(name), definitions.get(name)
-        if kind is None or (kind in _USER_NAMES and definition is None):
+        partition_kind, definition = kind_of_partition(name), definitions.get(name)
+        if partition_kind is None or (partition_kind in _USER_NAMES and definition is None):
             raise MetadataTablePresent(
                 f"the metadata table has {name}, which lakefmt cannot make again: drop it first "
                 f"(table.index.drop({name!r})), or the whole metadata table with options={{'hoodie.metadata.enable': 'false'}}"
             )
         columns = () if definition is None else definition.columns
-        if kind is PartitionKind.COLUMN_STATS:
+        if partition_kind is PartitionKind.COLUMN_STATS:
             known = set(schema.names)
             columns = tuple(each for each in columns if each in known and is_indexable(schema.field(each).type))
-        label = name.removeprefix(kind.value) if kind in _USER_NAMES else ""
+        label = name.removeprefix(partition_kind.value) if partition_kind in _USER_NAMES else ""
         call = None
-        if kind is PartitionKind.EXPRESSION_INDEX and definition is not None:
+        if partition_kind is PartitionKind.EXPRESSION_INDEX and definition is not None:
             options = {key: value for key, value in definition.options.items() if key != "expr"}
             call = FunctionCall(definition.function, definition.index_type, options)
         is_partitioned = definition is not None and definition.is_partitioned
-        requests.append(IndexRequest(kind, columns, label, is_partitioned, call))
+        requests.append(IndexRequest(partition_kind, columns, label, is_partitioned, call))
     return tuple(requests)
 
 
@@ -350,9 +350,9 @@ def definition_of(
             )
     name = request.partition
     if request.kind is PartitionKind.SECONDARY_INDEX:
-        made = secondary_index_definition(name, request.columns[0], config.version)
-        check_secondary_column(made, schema)
-        return {name: made}
+        definition = secondary_index_definition(name, request.columns[0], config.version)
+        check_secondary_column(definition, schema)
+        return {name: definition}
     if (call := request.function) is not None:
         column, version = request.columns[0], config.version
         return {name: expression_index_definition(name, call.index_type, call.name, column, call.options, version)}
@@ -391,8 +391,8 @@ def in_build_order(names: Iterable[str]) -> list[str]:
     """
 
     def place(name: str) -> tuple[int, str]:
-        kind = kind_of_partition(name)
-        return (len(BUILD_ORDER) if kind is None else BUILD_ORDER.index(kind), name)
+        partition_kind = kind_of_partition(name)
+        return (len(BUILD_ORDER) if partition_kind is None else BUILD_ORDER.index(partition_kind), name)
 
     return sorted(names, key=place)
 
@@ -633,15 +633,15 @@ def _planned_requests(plan: Mapping[str, Any]) -> list[IndexRequest]:
     requests = []
     for info in plan.get("indexPartitionInfos") or ():
         name, extra = str(info["metadataPartitionPath"]), info.get("extraMetadata") or {}
-        kind = kind_of_partition(name)
-        if kind is None:
+        partition_kind = kind_of_partition(name)
+        if partition_kind is None:
             raise CorruptFile(f"a plan of indexing names {name!r:.80}, which is no partition of a metadata table")
-        if kind is PartitionKind.EXPRESSION_INDEX:
+        if partition_kind is PartitionKind.EXPRESSION_INDEX:
             raise UnsupportedFeature(f"lakefmt does not make {name}: run the plan with the engine that made it")
         columns = _planned_columns(extra.get(_COLUMNS_PARAMETER), name)
         if columns or extra.get(_PARTITIONED_PARAMETER):
-            label = name.removeprefix(kind.value) if kind is PartitionKind.SECONDARY_INDEX else ""
-            requests.append(IndexRequest(kind, columns, label, bool(extra.get(_PARTITIONED_PARAMETER))))
+            label = name.removeprefix(partition_kind.value) if partition_kind is PartitionKind.SECONDARY_INDEX else ""
+            requests.append(IndexRequest(partition_kind, columns, label, bool(extra.get(_PARTITIONED_PARAMETER))))
     return requests
 
 
@@ -755,10 +755,10 @@ def _with_indexes(requests: Sequence[IndexRequest], manager: MetadataTableManage
             replace(request, partitioned=request.partitioned or by_option) if is_record_index else request
         )
         most = settings.integer("hoodie.metadata.index.column.stats.max.columns.to.index")
-        made = definition_of(effective_request, config, schema, most)
+        new_definitions = definition_of(effective_request, config, schema, most)
         if request.kind is PartitionKind.EXPRESSION_INDEX:
-            manager.check_expression(made[request.partition])
-        definitions |= made
+            manager.check_expression(new_definitions[request.partition])
+        definitions |= new_definitions
     names = {name for each in requests for name in each.needs if name not in config.metadata_partitions}
     return manager.add(in_build_order(names), definitions)
 

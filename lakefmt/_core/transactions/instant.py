@@ -54,10 +54,10 @@ class EarlyClaim:
         self.time: InstantTime | None = None
         if write_client.client.store.capabilities.low_latency:
             return
-        seen = write_client.timeline(config).seen
-        zone = write_client.client.writing_zone(config, seen)
+        timeline = write_client.timeline(config).seen
+        zone = write_client.client.writing_zone(config, timeline)
         clock = write_client.client.instant_clock(config)
-        self.time = clock.next(None if seen is None else seen.highest_time, zone)
+        self.time = clock.next(None if timeline is None else timeline.highest_time, zone)
         self._heartbeat = write_client.heartbeat(self.time)
         self._wait = BegunRequest(write_client.client.store, self._heartbeat.claim)
 
@@ -265,9 +265,9 @@ class InstantTransaction:
         completion = next_time()
         if lease is not None:
             lease.check()  # observers may have taken longer than the lease lasts
-        done = self.write_client.timeline(config).complete(self.time, self.action, completion, body)
-        _emit_completion(self.write_client.client.store.url, done, self.action, commit)
-        return done
+        completed = self.write_client.timeline(config).complete(self.time, self.action, completion, body)
+        _emit_completion(self.write_client.client.store.url, completed, self.action, commit)
+        return completed
 
     def abandon(self) -> None:
         """Stop the heartbeat and leave everything else, as a process that dies would: the next writer recovers."""
@@ -313,8 +313,8 @@ _EVENTS: Final = {
 }
 
 
-def _emit_completion(url: str, done: Instant, action: Action, commit: CommitMetadata | None) -> None:
-    facts: dict[str, str | int | float | None] = {"instant": done.time, "action": action.value}
+def _emit_completion(url: str, completed: Instant, action: Action, commit: CommitMetadata | None) -> None:
+    facts: dict[str, str | int | float | None] = {"instant": completed.time, "action": action.value}
     if commit is not None:
         facts["operation"] = commit.operation.value.lower()
         facts["num_inserts"] = sum(stat.num_inserts for stat in commit.stats)
@@ -325,7 +325,7 @@ def _emit_completion(url: str, done: Instant, action: Action, commit: CommitMeta
             facts["num_late"] = int(late)
         facts["num_files"] = len(commit.stats)
         facts["bytes_written"] = sum(stat.file_size_in_bytes for stat in commit.stats)
-    if done.completion is not None:
-        took = parse_instant_time(done.completion) - parse_instant_time(done.time)
+    if completed.completion is not None:
+        took = parse_instant_time(completed.completion) - parse_instant_time(completed.time)
         facts["seconds"] = took.total_seconds()
     emit(_EVENTS.get(action, "service"), url, **facts)

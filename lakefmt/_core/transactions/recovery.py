@@ -294,14 +294,14 @@ def _trace_requests(store: ObjectStore) -> list[Callable[[], list[str]]]:
     ]
 
 
-def _sweep_traces(write_at: WriteAt, rules: Concurrency, look: Look, own: InstantTime | None) -> bool:
+def _sweep_traces(write_at: WriteAt, rules: Concurrency, look: Look, own_time: InstantTime | None) -> bool:
     """Remove heartbeats and markers of instants that are not on the timeline; return whether there were any.
 
     Args:
         write_at: the table and its writer, at one moment.
         rules: how the caller behaves beside other writers.
         look: names the heartbeats and markers.
-        own: the caller's claim, which stays.
+        own_time: the caller's claim, which stays.
     """
     store = write_at.client.store
     removed = remove_abandoned(store, HEARTBEATS, recursive=False) > 0
@@ -310,7 +310,7 @@ def _sweep_traces(write_at: WriteAt, rules: Concurrency, look: Look, own: Instan
     on_timeline = {i.time for i in write_at.timeline}
     for name in look.claims:
         time = _instant_of_path(name)
-        if time != own and time not in on_timeline and (not rules.beside or _writer_is_dead(write_at, time)):
+        if time != own_time and time not in on_timeline and (not rules.beside or _writer_is_dead(write_at, time)):
             removed = True
             remove_saved_writes(store, time)
             store.delete([name])
@@ -331,9 +331,11 @@ def _removals_behind_completed(store: ObjectStore, look: Look) -> list[Callable[
     completed = {i.time for i in look.timeline.completed} - {i.time for i in look.timeline.pending}
     claims = [name for name in look.claims if _instant_of_path(name) in completed]
     times = [time for time in map(_instant_of_path, look.markers) if time in completed]
-    left = {*times, *map(_instant_of_path, claims)}
+    times_to_sweep = {*times, *map(_instant_of_path, claims)}
     # Saved writes first: the claims and the markers are what tells of them.
-    sweeps: list[Callable[[], object]] = [partial(remove_saved_writes, store, *sorted(left))] if left else []
+    sweeps: list[Callable[[], object]] = (
+        [partial(remove_saved_writes, store, *sorted(times_to_sweep))] if times_to_sweep else []
+    )
     sweeps += [partial(store.delete, claims)] if claims else []
     sweeps += [partial(remove_markers, store, time) for time in times]
     return [*sweeps, partial(remove_abandoned, store)] if sweeps else []

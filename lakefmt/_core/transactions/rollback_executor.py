@@ -183,16 +183,16 @@ def plan_rollbacks(
     names = [item.name for item in store.list() if not item.name.startswith(".hoodie/")]
     content = scan_logs(store, _shared_logs(config, timeline, names)) if undone else {}
     plans = []
-    taken: set[str] = set()
+    planned_names: set[str] = set()
     for instant in undone:
         # As a commit: files named by the time of a compaction that is undone were written on top of it and go, too.
         plain = Action.COMMIT if instant.action is Action.COMPACTION else instant.action
-        other_names = [name for name in names if name not in taken]
+        other_names = [name for name in names if name not in planned_names]
         logs = choose_logs(
-            {name: log_content for name, log_content in content.items() if name not in taken}, instant.time
+            {name: log_content for name, log_content in content.items() if name not in planned_names}, instant.time
         )
         plan = plan_rollback(Instant(instant.time, plain, State.INFLIGHT), other_names, logs)
-        taken.update(name for files in plan.files.values() for name in files)
+        planned_names.update(name for files in plan.files.values() for name in files)
         plans.append(RollbackPlan(instant.time, requested_as(timeline, instant), plan.files, plan.shared))
     return tuple(plans)
 

@@ -217,7 +217,7 @@ def restore_table(
         MetadataTablePresent: the table advertises a metadata table and the call did not ask to drop it.
         LockUnavailable: the table lock could not be had in time.
     """
-    begun = perf_counter()
+    start = perf_counter()
     write_client = open_write_client(client, options)
     with write_client.lock.hold() as lease:
         config = open_for_writing(write_client)
@@ -230,7 +230,7 @@ def restore_table(
         if not force:
             _check_nobody_writes(write_client.at(state), plan)
         if not plan.instants:
-            return RestoreResult(None, plan, seconds=perf_counter() - begun)
+            return RestoreResult(None, plan, seconds=perf_counter() - start)
         check_rollback_allowed(write_client, config, plan.instants, restoring=True)
         _finish_rollbacks(write_client.at(state), lease)
         forget_committed(client.at(state))
@@ -241,7 +241,7 @@ def restore_table(
             completed = execute_restore(restore, config, planned, lease)
         restore.finish(has_markers=False)
         remove_abandoned(client.store)
-    return RestoreResult(restore.time, plan, completed.completion, perf_counter() - begun)
+    return RestoreResult(restore.time, plan, completed.completion, perf_counter() - start)
 
 
 def _restore_plan(table_at: TableAt, instant: str) -> RestorePlan:

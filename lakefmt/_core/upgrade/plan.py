@@ -286,26 +286,26 @@ def completion_times(
     ordered = sorted(completed, key=lambda i: (i.time, i.action.value))
     # A savepoint is made long after the commit whose time it shares, so it does not order commits.
     chain = [i for i in ordered if i.action is not Action.SAVEPOINT]
-    taken = {i.time for i in ordered}
+    used_times = {i.time for i in ordered}
     times: dict[str, InstantTime] = {}
     last = InstantTime("")
     for number, instant in enumerate(chain):
         later = [millisecond_before(chain[number + 1].time)] if number + 1 < len(chain) else []
         earliest_time = min(modified.get(instant.file_name, instant.time), now, *later)
-        last = times[instant.file_name] = _free_time(earliest_time, max(last, instant.time), taken)
+        last = times[instant.file_name] = _free_time(earliest_time, max(last, instant.time), used_times)
     for instant in ordered:
         if instant.action is Action.SAVEPOINT:
             earliest_time = min(modified.get(instant.file_name, instant.time), now)
-            times[instant.file_name] = _free_time(earliest_time, instant.time, taken)
+            times[instant.file_name] = _free_time(earliest_time, instant.time, used_times)
     return times
 
 
-def _free_time(earliest_time: InstantTime, floor: InstantTime, taken: set[InstantTime]) -> InstantTime:
+def _free_time(earliest_time: InstantTime, floor: InstantTime, used_times: set[InstantTime]) -> InstantTime:
     """Return the first unused time from `earliest_time` on above `floor`, and mark it used."""
     time = earliest_time if earliest_time > floor else next_instant_time(floor)
-    while time in taken:
+    while time in used_times:
         time = next_instant_time(time)
-    taken.add(time)
+    used_times.add(time)
     return time
 
 

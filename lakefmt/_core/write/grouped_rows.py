@@ -47,7 +47,7 @@ from lakefmt._core.values import (
 from lakefmt._core.write.assign import Assigned, FileSizing, Logs, Routes, assign_rows, new_file, new_rows
 from lakefmt._core.write.commit.conflict_resolution import Footprint
 from lakefmt._core.write.context import MOVED_AWAY, Announcements, BoundContext, FileAssignment, LogTarget, WriteStatus
-from lakefmt._core.write.files.base_file import write_assigned
+from lakefmt._core.write.files.base_file import may_be_merged_in_parts, write_assigned
 from lakefmt._core.write.files.meta_columns import POSITION
 from lakefmt._core.write.ingest import KeyedBatch, handed_out, in_no_partition, read_all, record_keys, with_keys
 from lakefmt._core.write.mutations import DeleteKeys, GivenKeys, keys_and_partitions
@@ -371,6 +371,7 @@ class GroupOptions:
         across_partitions: a key is one row of the whole table.
         appends: no key is looked for.
         fills: new rows may go to stored files that are small.
+        unique: no two rows that are written have one key.
     """
 
     memory_bytes: int
@@ -378,6 +379,7 @@ class GroupOptions:
     across_partitions: bool
     appends: bool
     fills: bool
+    unique: bool
 
 
 def write_by_group(
@@ -515,7 +517,7 @@ class _FilesInOrder:
         self._announcements = Announcements(self._bound)
         self._held_bytes = how.memory_bytes // _HELD_MEMORY_PARTS
         self._sequence = 0
-        row_bytes = counted.num_bytes / max(1, counted.rows)
+        self._row_bytes = row_bytes = counted.num_bytes / max(1, counted.rows)
         #: Partitions with more new rows than are held: they are written as they come.
         self._many = frozenset(
             partition
@@ -593,6 +595,9 @@ class _FilesInOrder:
             if file_id == NEW and partition in self._many:
                 statuses += self._stream(partition, self._found.counts[partition, NEW], rows)
                 continue
+            if (group := self._large_rewrite(partition, file_id)) is not None:
+                statuses.append(self._rewrite(group, rows, shares.pop(file_id, None)))
+                continue
             whole = pa.concat_tables([part.drop_columns([_GROUP_COLUMN]) for part in rows])
             if file_id != NEW:
                 group = self._planned[partition, file_id]
@@ -607,6 +612,24 @@ class _FilesInOrder:
                     shares[group.assignment.file_id] = share  # its other rows come next
                 else:
                     yield _ReadyFile(group, share)
+
+    def _large_rewrite(self, partition: PartitionPath, file_id: FileId) -> GroupToWrite | None:
+        """Return a file that takes more rows than are held, where they can be merged as they come."""
+        if file_id == NEW or not self._how.unique:
+            return None
+        group = self._planned[partition, file_id]
+        is_large = group.found_rows * self._row_bytes > self._held_bytes
+        return group if is_large and may_be_merged_in_parts(self._bound, group.assignment) else None
+
+    def _rewrite(self, group: GroupToWrite, rows: Iterator[pa.Table], more: pa.Table | None) -> WriteStatus:
+        """Write one file whose rows are merged as they come."""
+        self._write.check_early([Assigned(group.assignment, np.arange(0))])
+        announced = self._announcements.announce([group.assignment])
+        plain = (table.drop_columns([_GROUP_COLUMN]) for table in rows)
+        tables = plain if more is None else chain(plain, [more])
+        status = write_assigned(self._bound, group.assignment, tables, alone=True, held=False, announced=announced)
+        pa.default_memory_pool().release_unused()
+        return status
 
     def _stream(self, partition: PartitionPath, count: int, rows: Iterator[pa.Table]) -> Iterator[WriteStatus]:
         """Write new files of one partition as their rows come."""
@@ -748,7 +771,7 @@ def delete_key_stream(
         memory_bytes = write.bound.settings.integer("lakefmt.write.window.bytes")
         listed = None if partitions is None else write.client.at(write.state).chosen_partitions(partitions)
         keys = _DeletedKeys(write, listed, everywhere=write.index.is_global)
-        how = GroupOptions(memory_bytes, looks_up=True, across_partitions=True, appends=False, fills=False)
+        how = GroupOptions(memory_bytes, looks_up=True, across_partitions=True, appends=False, fills=False, unique=True)
         statuses, _, footprint = write_by_group(keys, _keyed, map(keys.keys_of, rows), how)
         # The keys are too many to be held: no other write may have changed anything where they are.
         write.rely_on(footprint + Footprint(covers=keys.covered))

@@ -192,6 +192,7 @@ def _write_by_group(
         across_partitions=index.is_global,
         appends=context.operation in APPENDING,
         fills=fills,
+        unique=transaction.combines or distinct,
     )
     statuses, partitions, footprint = write_by_group(transaction, keyed, tables, how)
     if not appends:

@@ -149,27 +149,32 @@ def take_source_options(options: Mapping[str, str]) -> tuple[SourceOptions, dict
         >>> took.max_files, query["hoodie.datasource.query.type"]
         (10, 'incremental')
     """
-    given = {name.lower() if not name.lower().startswith("storage.") else name: v for name, v in options.items()}
-    start = given.pop(_START_OPTION, "earliest").lower()
+    query_options = {
+        name.lower() if not name.lower().startswith("storage.") else name: v for name, v in options.items()
+    }
+    start = query_options.pop(_START_OPTION, "earliest").lower()
     if start not in ("earliest", "latest") and not (start.isascii() and start.isdigit()):
         raise UnknownSetting(
             f"hoodie.datasource.streaming.startOffset takes earliest, latest or an instant time, not {start[:40]!r}"
         )
-    files, num_bytes = (_parse_limit(name, given.pop(name, None)) for name in (_FILES, _BYTES))
-    loss = given.pop(_LOSS, "true").lower()
+    files, num_bytes = (_parse_limit(name, query_options.pop(name, None)) for name in (_FILES, _BYTES))
+    loss = query_options.pop(_LOSS, "true").lower()
     if loss not in ("true", "false"):
         raise UnknownSetting(f"failOnDataLoss takes true or false, not {loss[:40]!r}")
-    if given.get(_FORMAT_OPTION, "").lower() == "cdc" and given.get(_QUERY_OPTION, "").lower() != "incremental":
+    if (
+        query_options.get(_FORMAT_OPTION, "").lower() == "cdc"
+        and query_options.get(_QUERY_OPTION, "").lower() != "incremental"
+    ):
         raise UnsupportedFeature(f"{_FORMAT_OPTION}=cdc needs {_QUERY_OPTION}=incremental, as in Hudi")
-    if given.get(_QUERY_OPTION, "snapshot").lower() == "read_optimized" or "as.of.instant" in given:
+    if query_options.get(_QUERY_OPTION, "snapshot").lower() == "read_optimized" or "as.of.instant" in query_options:
         raise UnsupportedFeature(
             "a stream reads what commits add: read_optimized and as.of.instant are for batch reads"
         )
-    if any(f"hoodie.datasource.read.{side}.instanttime" in given for side in ("begin", "end")):
+    if any(f"hoodie.datasource.read.{side}.instanttime" in query_options for side in ("begin", "end")):
         raise UnsupportedFeature("a stream has no end, and hoodie.datasource.streaming.startOffset names its start")
-    given[_QUERY_OPTION] = "incremental"
-    given.setdefault(_FALLBACK_OPTION, "false")
-    return SourceOptions(start, files, num_bytes, loss == "true"), given
+    query_options[_QUERY_OPTION] = "incremental"
+    query_options.setdefault(_FALLBACK_OPTION, "false")
+    return SourceOptions(start, files, num_bytes, loss == "true"), query_options
 
 
 def _parse_limit(name: str, value: str | None) -> int | None:

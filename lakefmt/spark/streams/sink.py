@@ -179,15 +179,15 @@ def list_labels(client: TableClient, identifier: str) -> Iterator[BatchLabel]:
         CorruptFile: a commit, or the archive, is damaged.
     """
     state = client.load()
-    seen = set()
+    active = set()
     for instant in reversed(state.timeline.commits_by_completion):
-        seen.add((instant.time, instant.action))
+        active.add((instant.time, instant.action))
         label = decode_label(identifier, client.at(state).commit_metadata(instant).extra_metadata)
         if label is not None:
             yield label
     state = client.at(client.load()).with_history().state
     for instant in reversed(state.timeline.commits_by_completion):
-        if (instant.time, instant.action) not in seen:
+        if (instant.time, instant.action) not in active:
             label = decode_label(identifier, client.at(state).commit_metadata(instant).extra_metadata)
             if label is not None:
                 yield label
@@ -244,13 +244,14 @@ def take_sink_options(options: Mapping[str, str]) -> tuple[SinkOptions, dict[str
         written = lowered.get(name)
         return default if written is None else rest.pop(written)
 
-    given = SinkOptions()
-    identifier = take(f"{_STREAMING_PREFIX}checkpoint.identifier", given.identifier)
+    defaults = SinkOptions()
+    identifier = take(f"{_STREAMING_PREFIX}checkpoint.identifier", defaults.identifier)
     attempts = _number_option(
-        f"{_STREAMING_PREFIX}retry.count", take(f"{_STREAMING_PREFIX}retry.count", str(given.attempts))
+        f"{_STREAMING_PREFIX}retry.count", take(f"{_STREAMING_PREFIX}retry.count", str(defaults.attempts))
     )
     interval = _number_option(
-        f"{_STREAMING_PREFIX}retry.interval.ms", take(f"{_STREAMING_PREFIX}retry.interval.ms", str(given.interval_ms))
+        f"{_STREAMING_PREFIX}retry.interval.ms",
+        take(f"{_STREAMING_PREFIX}retry.interval.ms", str(defaults.interval_ms)),
     )
     ignore = _flag_option(
         f"{_STREAMING_PREFIX}ignore.failed.batch", take(f"{_STREAMING_PREFIX}ignore.failed.batch", "false")
@@ -365,11 +366,11 @@ class StreamSink:
             rest = {name: value for name, value in rest.items() if name.lower() != _OPERATION_OPTION}
             rest[_OPERATION_OPTION] = "insert_overwrite_table"
         # A batch plans services alone: the tasks of the cluster execute them, beside the stream or before the next batch.
-        given = parse_write_options(_write_options(rest)).settings
-        self.compacts_inline = given.get(INLINE, "false").lower() == "true"
-        serves = given.get("hoodie.table.services.enabled", "true").lower() == "true"
+        settings = parse_write_options(_write_options(rest)).settings
+        self.compacts_inline = settings.get(INLINE, "false").lower() == "true"
+        serves = settings.get("hoodie.table.services.enabled", "true").lower() == "true"
         self.compacts = serves and (self.compacts_inline or self.options.compacts)
-        self.clusters = serves and self.options.clusters and given.get(CLUSTER_INLINE, "false").lower() != "true"
+        self.clusters = serves and self.options.clusters and settings.get(CLUSTER_INLINE, "false").lower() != "true"
         if self.compacts:
             rest = {name: value for name, value in rest.items() if name.lower() not in (INLINE, SCHEDULE)}
             rest[SCHEDULE] = "true"
@@ -611,12 +612,12 @@ def change_batch(
     keys = (record_key,) if isinstance(record_key, str) else tuple(record_key)
     if not keys:
         raise InvalidInputError("changes need a record_key: the last one of each key counts")
-    named: dict[str, Any] = {
+    options_by_name: dict[str, Any] = {
         "hoodie.datasource.write.recordkey.field": ",".join(keys),
         "hoodie.datasource.write.operation": "upsert",
         **options,
     }
-    return ChangeSink(stream_batch(path, **named), keys, row_kind_column, order_column)
+    return ChangeSink(stream_batch(path, **options_by_name), keys, row_kind_column, order_column)
 
 
 class ChangeSink:
@@ -692,9 +693,9 @@ def last_changes(
     ranked = spread.withColumn(_RANK, F.row_number().over(latest)).where(F.col(_RANK) == 1)
     if partitions:
         ranked = ranked.sortWithinPartitions(*keys, F.col(_ORDER).asc(), F.col(IS_DELETED).desc())
-        text = f"a row that is deleted does not tell its partition ({', '.join(partitions)})"
+        message = f"a row that is deleted does not tell its partition ({', '.join(partitions)})"
         lost = F.col(IS_DELETED) & reduce(or_, [F.col(name).isNull() for name in partitions])
-        is_deleted = F.when(lost, F.raise_error(F.lit(text)).cast("boolean")).otherwise(F.col(IS_DELETED))
+        is_deleted = F.when(lost, F.raise_error(F.lit(message)).cast("boolean")).otherwise(F.col(IS_DELETED))
         ranked = ranked.withColumn(IS_DELETED, is_deleted)
     return ranked.drop(_RANK, _ORDER, row_kind_column)
 

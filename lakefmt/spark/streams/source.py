@@ -157,11 +157,13 @@ class TableStreamReader(datasource.DataSourceStreamReader, SupportsTriggerAvaila
         """Return the start of what is left of a range."""
         client, state = self._load()
         oldest = _readable_from(client.at(state))
-        left = oldest if self._call.query == "cdc" else end
+        readable_start = oldest if self._call.query == "cdc" else end
         if start >= oldest or (self._call.query != "cdc" and end >= oldest):
             return start
-        _log.warning("%s: changes after %s up to %s were cleaned away and are left out", self.path, start, left)
-        return left
+        _log.warning(
+            "%s: changes after %s up to %s were cleaned away and are left out", self.path, start, readable_start
+        )
+        return readable_start
 
     def read(self, partition: datasource.InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one split."""

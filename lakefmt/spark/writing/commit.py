@@ -70,8 +70,8 @@ def _check_merging(config: TableConfig, url: str, merging: str) -> None:
     # The default class without an ordering column is the later write.
     names = {there, payload, payload.rsplit(".", 1)[-1], *(() if config.ordering_fields else ("EVENT_TIME_ORDERING",))}
     if merging not in names and merging.rsplit(".", 1)[-1] not in names:
-        shown = f"{there} ({payload})" if payload else there
-        raise InvalidInputError(f"{url} merges rows by {shown}, not by {merging}: leave the option out")
+        rule = f"{there} ({payload})" if payload else there
+        raise InvalidInputError(f"{url} merges rows by {rule}, not by {merging}: leave the option out")
 
 
 def write_few_and_commit(table: Table, mode: str, call: WriteCall, rows: Sequence[pa.Table]) -> CommitResult:

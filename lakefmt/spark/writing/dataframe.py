@@ -158,8 +158,8 @@ def _with_lacking_columns(df: DataFrame, stored: pa.Schema) -> DataFrame:
     from pyspark.sql.functions import lit
 
     # Spark takes a name in other letters for the column that is there, and would replace its values; the write refuses such a name.
-    held = {name.lower() for name in df.columns}
-    lacking = {field.name: field.dataType for field in spark_types(stored) if field.name.lower() not in held}
+    present = {name.lower() for name in df.columns}
+    lacking = {field.name: field.dataType for field in spark_types(stored) if field.name.lower() not in present}
     return df.withColumns({name: lit(None).cast(data_type) for name, data_type in lacking.items()}) if lacking else df
 
 
@@ -395,8 +395,8 @@ def _stage_by_tasks(
     storage = dict(call.storage)
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        done = stage_rows(open_store(path, storage), stage, batches, schema, limit)
-        json_text = json.dumps([list(done.names), done.rows, done.num_bytes])
+        staged = stage_rows(open_store(path, storage), stage, batches, schema, limit)
+        json_text = json.dumps([list(staged.names), staged.rows, staged.num_bytes])
         yield pa.RecordBatch.from_pydict({"staged": pa.array([json_text], pa.string())})
 
     parts = [json.loads(row["staged"]) for row in df.mapInArrow(run, "staged string").collect()]  # one for each task

@@ -236,9 +236,9 @@ def plan_handing(groups: Sequence[GroupToWrite], record_bytes: float, task_bytes
     num_slots = max(1, min(tasks, len(groups), -(-sum(weights) // task_bytes)))
     slots, load = [0] * len(groups), [(0, slot) for slot in range(num_slots)]
     for number in sorted(range(len(groups)), key=lambda n: -weights[n]):  # the largest first, each to the least loaded
-        taken, slot = heapq.heappop(load)
+        weight, slot = heapq.heappop(load)
         slots[number] = slot
-        heapq.heappush(load, (taken + weights[number], slot))
+        heapq.heappush(load, (weight + weights[number], slot))
     numbers: dict[tuple[str, str], int] = {
         (g.assignment.partition, g.assignment.file_id): n for n, g in enumerate(groups)
     }
@@ -247,7 +247,8 @@ def plan_handing(groups: Sequence[GroupToWrite], record_bytes: float, task_bytes
         if group.new_rows:
             taking.setdefault(group.assignment.partition, []).append(number)
     shares = {
-        partition: (tuple(some), _hash_bounds([groups[n].new_rows for n in some])) for partition, some in taking.items()
+        partition: (tuple(group_numbers), _hash_bounds([groups[n].new_rows for n in group_numbers]))
+        for partition, group_numbers in taking.items()
     }
     return Handing(groups, slots, num_slots, numbers, shares)
 
@@ -328,11 +329,11 @@ def group_task(
     """Return the task that writes its files, one file group after the other."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        held = [batch for batch in batches if batch.num_rows]
-        slots = {slot for batch in held for slot in batch.column("slot").unique().to_pylist()}
+        filled = [batch for batch in batches if batch.num_rows]
+        slots = {slot for batch in filled for slot in batch.column("slot").unique().to_pylist()}
         for slot in sorted(slots):
             writer = TaskWriter(shared, slot_of(slot), storage)
-            own_rows = pa.Table.from_batches(held).filter(pc.field("slot") == slot)
+            own_rows = pa.Table.from_batches(filled).filter(pc.field("slot") == slot)
             for number in sorted(own_rows.column("file_group").unique().to_pylist()):  # files, not rows
                 packed = own_rows.filter(pc.field("file_group") == number)
                 writer.write_group(handing.groups[number], sorted_tables(packed.to_batches()))
@@ -406,15 +407,15 @@ def look_up_here(
         For each piece the file groups of its rows, packed.
     """
     answers: list[Answer] = []
-    held: list[Row] = []
+    pieces: list[Row] = []
     held_bytes = 0
     for line in combined.where("rows > 0").select("partition", "source", "number", "keys").toLocalIterator():
-        held.append(line)
+        pieces.append(line)
         held_bytes += len(line["keys"])
         if held_bytes >= most_bytes // _PACKED_SHARE:
-            answers += _answers_to_pieces(transaction, held, names, anywhere=anywhere)
-            held, held_bytes = [], 0
-    answers += _answers_to_pieces(transaction, held, names, anywhere=anywhere) if held else ()
+            answers += _answers_to_pieces(transaction, pieces, names, anywhere=anywhere)
+            pieces, held_bytes = [], 0
+    answers += _answers_to_pieces(transaction, pieces, names, anywhere=anywhere) if pieces else ()
     return answers
 
 
@@ -429,8 +430,10 @@ def _answers_to_pieces(
     partitions = pa.DictionaryArray.from_arrays(pa.array(indices), pa.array(list(codes), pa.string()))
     meant_for = None if anywhere else partitions
     groups_of_rows = list(find_keys(transaction, pa.concat_arrays(parts), meant_for, names))
-    rows = np.concatenate([np.empty(0, np.int64), *(some for _, some in groups_of_rows)])
-    files = np.repeat(np.arange(len(groups_of_rows), dtype=np.int32), [len(some) for _, some in groups_of_rows])
+    rows = np.concatenate([np.empty(0, np.int64), *(row_numbers for _, row_numbers in groups_of_rows)])
+    files = np.repeat(
+        np.arange(len(groups_of_rows), dtype=np.int32), [len(row_numbers) for _, row_numbers in groups_of_rows]
+    )
     order = np.argsort(rows, kind="stable")
     rows, files = rows[order], files[order]
     paths = pa.array([f"{each.partition}/{each.file_id}" for each, _ in groups_of_rows], pa.string())
@@ -651,9 +654,9 @@ class SparkWrite:
         client, request = table.client, self._request
         # What is looked up is counted in between, too.
         rows = None if plan.way == "lookup" else plan.rows
-        given = TaskRows(rows, None if self._anywhere else frozenset(map(PartitionPath, plan.places)))
+        counted_rows = TaskRows(rows, None if self._anywhere else frozenset(map(PartitionPath, plan.places)))
         result = run_tasks_and_commit(
-            client, request, self._schema, given, lambda shared: self._results(plan, shared), self._begin
+            client, request, self._schema, counted_rows, lambda shared: self._results(plan, shared), self._begin
         )
         if result is None:
             return CommitResult(None, operation=request.operation)
@@ -737,8 +740,8 @@ class SparkWrite:
             located = spread.mapInArrow(locate_task(shared, storage, slots), LOCATED).persist()
         try:
             with self._stage("look up the keys"):
-                located_rows, given, record_bytes = found_rows(located)
-            check_conservation(plan.rows, [TaskResult(0, (), given)])
+                located_rows, num_rows, record_bytes = found_rows(located)
+            check_conservation(plan.rows, [TaskResult(0, (), num_rows)])
             if not located_rows:
                 return []
             groups = TaskWriter(shared, 0, storage).plan(located_rows, record_bytes)
@@ -796,13 +799,13 @@ def why_alone(
         return "the index is global: rows of one key are combined across partition paths before they are inserted"
     if capabilities_of(index).in_tasks:
         return ""
-    own = f"the index {index.name} is of your own and"
+    subject = f"the index {index.name} is of your own and"
     if places_new_keys(index):
-        return f"{own} places keys: where it puts a new one only it can say again"
+        return f"{subject} places keys: where it puts a new one only it can say again"
     if keeps_keys and index.is_global:
-        return f"{own} global: whether a key moves to another partition is decided by its row, not by the key alone"
+        return f"{subject} global: whether a key moves to another partition is decided by its row, not by the key alone"
     if keeps_keys and operation not in (WriteOperation.DELETE, WriteOperation.UPSERT):
-        return f"{own} is asked which rows are to be dropped"
+        return f"{subject} is asked which rows are to be dropped"
     return ""
 
 

@@ -169,7 +169,9 @@ class SparkWritePlan:
     @property
     def later_parts(self) -> frozenset[int]:
         """Tasks of a partition path but its first one: small files are that one's."""
-        return frozenset(place.first + n for place in self.places.values() for n in range(1, place.parts))
+        return frozenset(
+            task_place.first + n for task_place in self.places.values() for n in range(1, task_place.parts)
+        )
 
     def __str__(self) -> str:
         rows = "rows that are not counted" if self.rows is None else f"{self.rows:,} rows ({self.num_bytes:,} bytes)"
@@ -179,7 +181,7 @@ class SparkWritePlan:
             f"  partitions  {'all' if self.anywhere else f'{len(self.places):,}'}",
             f"  stored      {self.stored_files:,} file groups ({self.stored_bytes:,} bytes) in these partitions",
         ]
-        split = [name for name, place in self.places.items() if place.parts > 1]
+        split = [name for name, task_place in self.places.items() if task_place.parts > 1]
         return "\n".join(
             [*lines, *(f"  split       {name or '.'} over {self.places[name].parts} tasks" for name in split[:10])]
         )
@@ -270,9 +272,9 @@ def _task_places(
         shared = min(len(small), _tasks_for(sum(weight for weight, _ in small), limits))
         load = [(0, tasks + number) for number in range(shared)]
         for weight, partition in sorted(small, reverse=True):  # the largest first, each to the task with the least
-            taken, task = heapq.heappop(load)
+            assigned, task = heapq.heappop(load)
             places[partition] = TaskPlace(task)
-            heapq.heappush(load, (taken + weight, task))
+            heapq.heappush(load, (assigned + weight, task))
         tasks += shared
     return places, tasks
 
@@ -312,12 +314,12 @@ def take_limits(options: dict[str, str], tasks: int = 200) -> Limits:
         >>> take_limits({"lakefmt.spark.driver.max.rows": "10"}).driver_rows
         10
     """
-    taken = {
+    limits = {
         attribute: _parse_limit(name, options.pop(name)) for name, attribute in LIMIT_OPTIONS.items() if name in options
     }
-    if not taken.get("task_bytes", 1) or not taken.get("task_max_bytes", 1):
+    if not limits.get("task_bytes", 1) or not limits.get("task_max_bytes", 1):
         raise InvalidInputError("lakefmt.spark.task.bytes and lakefmt.spark.task.max.bytes are at least 1")
-    return Limits(**taken, tasks=_parallelism(options) or tasks)
+    return Limits(**limits, tasks=_parallelism(options) or tasks)
 
 
 def take_sort(options: dict[str, str]) -> str:
@@ -403,13 +405,13 @@ def collect_few(
 
 def _collect_numbered(df: Any, schema: pa.Schema) -> pa.Table:
     """Return rows with the number of their partition of Spark."""
-    named = schema.append(pa.field(_PARTITION_NUMBER, pa.int32()))
+    numbered_schema = schema.append(pa.field(_PARTITION_NUMBER, pa.int32()))
     if hasattr(df, "toArrow"):
         rows = df.toArrow()
     else:
         batches = df._collect_as_arrow()
-        rows = pa.Table.from_batches(batches) if batches else named.empty_table()
-    return rows.select(named.names).cast(named)
+        rows = pa.Table.from_batches(batches) if batches else numbered_schema.empty_table()
+    return rows.select(numbered_schema.names).cast(numbered_schema)
 
 
 def _in_partition_order(rows: pa.Table) -> pa.Table:

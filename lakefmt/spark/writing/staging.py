@@ -171,18 +171,18 @@ def stage_rows(
     """
     attempt = uuid4().hex
     names: list[str] = []
-    held: list[pa.RecordBatch] = []
+    pending: list[pa.RecordBatch] = []
     held_bytes = rows = total = 0
     for batch in batches:
-        held.append(batch.select(schema.names).cast(schema))
-        held_bytes += held[-1].nbytes
-        rows, total = rows + batch.num_rows, total + held[-1].nbytes
+        pending.append(batch.select(schema.names).cast(schema))
+        held_bytes += pending[-1].nbytes
+        rows, total = rows + batch.num_rows, total + pending[-1].nbytes
         check_size(total, limit)
         if held_bytes >= _STAGED_OBJECT_BYTES:
-            names.append(_put_staged(store, f"{stage}/{attempt}-{len(names)}.arrow", held, schema))
-            held, held_bytes = [], 0
-    if rows and held:
-        names.append(_put_staged(store, f"{stage}/{attempt}-{len(names)}.arrow", held, schema))
+            names.append(_put_staged(store, f"{stage}/{attempt}-{len(names)}.arrow", pending, schema))
+            pending, held_bytes = [], 0
+    if rows and pending:
+        names.append(_put_staged(store, f"{stage}/{attempt}-{len(names)}.arrow", pending, schema))
     return StagedRows(tuple(names), rows, total)
 
 

@@ -95,48 +95,50 @@ class WriteSteps(SilentSteps):
             yield
             return
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        with Progress(*columns, console=console, transient=True) as shown:
-            bar = shown.add_task(f"lakefmt: {text}", total=None)
+        with Progress(*columns, console=console, transient=True) as progress_display:
+            bar = progress_display.add_task(f"lakefmt: {text}", total=None)
             context = getattr(spark, "_sc", None)
             if context is None:
                 yield
                 return
-            with _renewing_bar(context.statusTracker(), shown, bar, self._poll_seconds):
+            with _renewing_bar(context.statusTracker(), progress_display, bar, self._poll_seconds):
                 yield
 
 
-def count_tasks(tracker: StatusTracker, others: frozenset[int], ended: dict[int, int]) -> tuple[int, int]:
+def count_tasks(tracker: StatusTracker, earlier_stages: frozenset[int], ended: dict[int, int]) -> tuple[int, int]:
     """Return how many tasks of Spark's stages are done, and how many there are.
 
     Args:
         tracker: Spark's status tracker.
-        others: stages that ran before, which are not counted; those that other threads begin meanwhile are.
+        earlier_stages: stages that ran before, which are not counted; those that other threads begin meanwhile are.
         ended: the tasks of each stage that was seen, which gets those that run; a stage that runs no more has ended.
     """
-    done, running = 0, set()
+    finished, running = 0, set()
     for stage in tracker.getActiveStageIds():
-        info = None if stage in others else tracker.getStageInfo(stage)
+        info = None if stage in earlier_stages else tracker.getStageInfo(stage)
         if info is not None:
             running.add(stage)
             ended[stage] = info.numTasks
-            done += info.numCompletedTasks
-    done += sum(tasks for stage, tasks in ended.items() if stage not in running)
-    return done, sum(ended.values())
+            finished += info.numCompletedTasks
+    finished += sum(tasks for stage, tasks in ended.items() if stage not in running)
+    return finished, sum(ended.values())
 
 
 @contextmanager
-def _renewing_bar(tracker: StatusTracker, shown: Progress, bar: TaskID, poll_seconds: float) -> Iterator[None]:
+def _renewing_bar(
+    tracker: StatusTracker, progress_display: Progress, bar: TaskID, poll_seconds: float
+) -> Iterator[None]:
     """Renew a bar while the block runs, in a thread."""
-    others, ended, is_over = frozenset(tracker.getActiveStageIds()), dict[int, int](), Event()
+    earlier_stages, ended, is_over = frozenset(tracker.getActiveStageIds()), dict[int, int](), Event()
 
     def renew() -> None:
         while not is_over.wait(poll_seconds):
-            counted = run_foreign(lambda: count_tasks(tracker, others, ended))
+            counted = run_foreign(lambda: count_tasks(tracker, earlier_stages, ended))
             if isinstance(counted, Raised):
                 return  # the session may end meanwhile; what is lost is a bar
-            done, tasks = counted
+            finished, tasks = counted
             if tasks:
-                shown.update(bar, completed=done, total=tasks)
+                progress_display.update(bar, completed=finished, total=tasks)
 
     thread = Thread(target=renew, name="lakefmt-task-bar", daemon=True)
     thread.start()
@@ -275,8 +277,12 @@ def route_task(plan: SparkWritePlan, shared: SharedWrite, index: PlacingIndex | 
 
     def _routed(row: dict[str, Any]) -> dict[str, list[Any]]:
         # A partition path that was not counted: the input is not repeatable, which the count of rows will show.
-        place = plan.places.get(row["partition"]) or plan.places[first_partition]
-        tables = {place.first: None} if place.parts == 1 else _split(row["data"], place.parts, place.first)
+        task_place = plan.places.get(row["partition"]) or plan.places[first_partition]
+        tables = (
+            {task_place.first: None}
+            if task_place.parts == 1
+            else _split(row["data"], task_place.parts, task_place.first)
+        )
         slots = list(tables)
         return {
             "slot": [images[slot] for slot in slots],
@@ -310,12 +316,12 @@ def write_task(
 
 def task_rows(batches: Iterable[pa.RecordBatch], slot_of: Callable[[int], int]) -> Iterator[tuple[int, list[pa.Table]]]:
     """Yield the number of the task whose rows these are, and the rows in the order of their sources; nothing without rows."""
-    some = [batch for batch in batches if batch.num_rows]
-    if not some:
+    filled = [batch for batch in batches if batch.num_rows]
+    if not filled:
         return
-    held = pa.Table.from_batches(some)
-    for slot in sorted(held.column("slot").unique().to_pylist()):  # one, as a rule
-        yield slot_of(slot), sorted_tables(held.filter(pc.field("slot") == slot).to_batches())
+    table = pa.Table.from_batches(filled)
+    for slot in sorted(table.column("slot").unique().to_pylist()):  # one, as a rule
+        yield slot_of(slot), sorted_tables(table.filter(pc.field("slot") == slot).to_batches())
 
 
 def direct_task(shared: SharedWrite, schema: pa.Schema, storage: Mapping[str, object]) -> Task:
@@ -343,16 +349,16 @@ def done_batch(result: TaskResult) -> pa.RecordBatch:
 
 def _in_windows(batches: Iterator[pa.RecordBatch], schema: pa.Schema, most: int) -> Iterator[pa.Table]:
     """Yield rows in tables of at least `most` bytes, but the last one."""
-    held: list[pa.RecordBatch] = []
+    pending: list[pa.RecordBatch] = []
     held_bytes = 0
     for batch in batches:
-        held.append(batch.select(schema.names).cast(schema))
-        held_bytes += held[-1].nbytes
+        pending.append(batch.select(schema.names).cast(schema))
+        held_bytes += pending[-1].nbytes
         if held_bytes >= most:
-            yield pa.Table.from_batches(held, schema)
-            held, held_bytes = [], 0
-    if sum(batch.num_rows for batch in held):
-        yield pa.Table.from_batches(held, schema)
+            yield pa.Table.from_batches(pending, schema)
+            pending, held_bytes = [], 0
+    if sum(batch.num_rows for batch in pending):
+        yield pa.Table.from_batches(pending, schema)
 
 
 def _partition_number() -> int:

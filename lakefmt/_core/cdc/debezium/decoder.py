@@ -174,9 +174,9 @@ def _row(value: object) -> Mapping[str, object] | None:
 
 def _fields_of_row(schema: Fields | None) -> Fields | None:
     for name in ("after", "before"):
-        found = (schema or {}).get(name)
-        if isinstance(found, tuple) and found[1] is not None:
-            return found[1]
+        field_type = (schema or {}).get(name)
+        if isinstance(field_type, tuple) and field_type[1] is not None:
+            return field_type[1]
     return None
 
 
@@ -216,8 +216,8 @@ def _log_position(file: object, pos: object, row: object) -> str | None:
 
 def _micros(source: Mapping[str, object], body: Mapping[str, object]) -> int | None:
     micros, millis = source.get("ts_us"), source.get("ts_ms", body.get("ts_ms"))
-    found = micros if isinstance(micros, int) else millis * 1000 if isinstance(millis, int) else None
-    return found if found is not None and 0 < found < 2**62 else None
+    timestamp = micros if isinstance(micros, int) else millis * 1000 if isinstance(millis, int) else None
+    return timestamp if timestamp is not None and 0 < timestamp < 2**62 else None
 
 
 # -------------------------------------------------------------------------------------------------------- flattened rows
@@ -240,17 +240,17 @@ def _read_flat(
         return Emptied(name)
     if str(added.get("__deleted")).lower() == "true":
         op = "d"
-    kind = RowKind.UPDATE_AFTER if op is None else _KINDS.get(op) if isinstance(op, str) else None
-    if kind is None:
+    row_kind = RowKind.UPDATE_AFTER if op is None else _KINDS.get(op) if isinstance(op, str) else None
+    if row_kind is None:
         raise FormatError(f"an operation {op!r:.40} that Debezium does not have")
-    is_delete = kind is RowKind.DELETE
+    is_delete = row_kind is RowKind.DELETE
     return Change(
         name,
-        kind,
+        row_kind,
         row if is_delete else None,
         None if is_delete else row,
         key,
-        None if schema is None else {each: kind for each, kind in schema.items() if each not in added},
+        None if schema is None else {each: field_type for each, field_type in schema.items() if each not in added},
         "mysql" if "_event_bin_file" in added else str(added.get("__source_connector") or ""),
         _flat_position(added),
         _micros({"ts_ms": added.get("__source_ts_ms") or added.get("_event_origin_ts_ms")}, {}),
@@ -322,8 +322,8 @@ class Columns:
         self.fields = fields
         self.types: dict[str, pa.DataType] = {}
         self.converters: dict[str, Converter] = {}
-        for name, found in (fields or {}).items():
-            connect_type = found[0] if isinstance(found, tuple) else found
+        for name, field_type in (fields or {}).items():
+            connect_type = field_type[0] if isinstance(field_type, tuple) else field_type
             self.types[name], self.converters[name] = find_connect_type(connect_type, connector)
 
     def schema(self, keys: Sequence[str]) -> pa.Schema:
@@ -375,14 +375,14 @@ class TableRows:
         )
 
     def _widen(self, images: Sequence[Image]) -> None:
-        """Find the types of values without a schema; a column that has shown nothing but nulls is none yet."""
+        """Infer the types of values without a schema; a column of nulls alone has no type yet."""
         assert self.columns is not None  # noqa: S101  (the caller looked)
         names = dict.fromkeys([*self.columns.types, *(name for image in images for name in image.values)])
-        found = {
+        types = {
             name: infer_type([image.values.get(name) for image in images], self.columns.types.get(name))
             for name in names
         }
-        self.columns.types = {name: data_type for name, data_type in found.items() if data_type is not None}
+        self.columns.types = {name: data_type for name, data_type in types.items() if data_type is not None}
 
     def _array(self, name: str, images: Sequence[Image]) -> pa.Array:
         assert self.columns is not None  # noqa: S101  (the caller looked)
@@ -524,7 +524,7 @@ class DebeziumDecoder:
             images.append(self._image(columns, change, RowKind.UPDATE_BEFORE, change.before, None))
         return [*images, self._image(columns, change, change.kind, change.after, change.before)]
 
-    def _image(self, columns: Columns, change: Change, kind: RowKind, row: Row, before: Row | None) -> Image:
+    def _image(self, columns: Columns, change: Change, row_kind: RowKind, row: Row, before: Row | None) -> Image:
         values, unsent = {}, set()
         for name in columns.types if columns.fields is not None else row:
             value = row.get(name)
@@ -538,11 +538,11 @@ class DebeziumDecoder:
                 values[name] = value if value is None or convert is None else convert(value)
             except (ValueError, ArithmeticError, KeyError, TypeError) as error:
                 raise FormatError(f"column {name!r:.60}: {error}") from error
-        is_partial = unsent and kind in (RowKind.INSERT, RowKind.UPDATE_AFTER)
+        is_partial = unsent and row_kind in (RowKind.INSERT, RowKind.UPDATE_AFTER)
         sent = json.dumps([name for name in values if name not in unsent], ensure_ascii=False) if is_partial else None
-        is_first = kind in (RowKind.UPDATE_BEFORE, RowKind.DELETE)
+        is_first = row_kind in (RowKind.UPDATE_BEFORE, RowKind.DELETE)
         position = None if change.position is None else f"{change.position}-{0 if is_first else 1}"
-        return Image(kind, values, sent, position, change.micros, change.transaction)
+        return Image(row_kind, values, sent, position, change.micros, change.transaction)
 
     def _is_unsent(self, value: object) -> bool:
         if isinstance(value, str | bytes):
@@ -559,10 +559,10 @@ def _known_of_before(change: Change) -> Row | None:
     before = change.before
     if before is None or not change.key or change.connector in ("mysql", "mariadb"):
         return before
-    others = [name for name in before if name not in change.key]
-    if not others or not all(_is_nothing(before[name]) for name in others):
+    non_key_columns = [name for name in before if name not in change.key]
+    if not non_key_columns or not all(_is_nothing(before[name]) for name in non_key_columns):
         return before
-    return {**before, **dict.fromkeys(others)}
+    return {**before, **dict.fromkeys(non_key_columns)}
 
 
 def _is_nothing(value: object) -> bool:
@@ -583,7 +583,7 @@ def completed(image: Image, before: Image | None) -> Image:
         FormatError: no such deletion precedes it.
     """
     same = before is not None and before.kind is RowKind.DELETE and before.transaction == image.transaction
-    if before is None or not same or _place(before.position) != _place(image.position):
+    if before is None or not same or _position_of_change(before.position) != _position_of_change(image.position):
         raise FormatError("an insertion leaves out a large value, and the deletion of its old key does not precede it")
     sent = json.loads(image.sent or "[]")
     old = {name: None if _is_nothing(value) else value for name, value in before.values.items()}
@@ -592,7 +592,7 @@ def completed(image: Image, before: Image | None) -> Image:
     return image._replace(values=values, sent=None) if is_whole else image
 
 
-def _place(position: str | None) -> str | None:
+def _position_of_change(position: str | None) -> str | None:
     return None if position is None else position.rpartition("-")[0]
 
 

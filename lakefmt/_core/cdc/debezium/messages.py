@@ -97,7 +97,7 @@ def find_connect_type(connect_type: ConnectType, connector: str) -> tuple[pa.Dat
 # ------------------------------------------------------------------------------------------------------------- numbers
 
 
-def _whole(low: int, high: int) -> Callable[[object], int]:
+def _integer_converter(low: int, high: int) -> Callable[[object], int]:
     def convert(value: object) -> int:
         if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
             raise ValueError(f"{value!r:.40} is no whole number from {low} to {high}")
@@ -106,16 +106,16 @@ def _whole(low: int, high: int) -> Callable[[object], int]:
     return convert
 
 
-_INT32, _INT64 = _whole(-(2**31), 2**31 - 1), _whole(-(2**63), 2**63 - 1)
+_INT32, _INT64 = _integer_converter(-(2**31), 2**31 - 1), _integer_converter(-(2**63), 2**63 - 1)
 
 
 def _real(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal | str):
         raise ValueError(f"{value!r:.40} is no number")  # noqa: TRY004  (one error for all)
-    found = float(value)
-    if found in (float("inf"), float("-inf")) and not isinstance(value, str | float):
+    number = float(value)
+    if number in (float("inf"), float("-inf")) and not isinstance(value, str | float):
         raise ValueError(f"{value!r:.40} is larger than a double")
-    return found
+    return number
 
 
 def _truth(value: object) -> bool:
@@ -137,7 +137,7 @@ def _list(value: object) -> Sequence[object]:
 
 
 def _bytes(value: object) -> bytes:
-    """Avro has bytes, JSON has them in base64."""
+    """Convert bytes: Avro has them as they are, JSON in base64."""
     return value if isinstance(value, bytes) else base64.b64decode(_string(value), validate=True)
 
 
@@ -169,10 +169,10 @@ def _decimal(connect_type: ConnectType, _: str) -> tuple[pa.DataType, Converter]
     most = Decimal(10) ** (precision - scale)
 
     def convert(value: object) -> Decimal:
-        found = _exact(value, scale)
-        if not -most < found < most:
-            raise ValueError(f"{found} has more digits than {arrow}")
-        return found
+        number = _exact(value, scale)
+        if not -most < number < most:
+            raise ValueError(f"{number} has more digits than {arrow}")
+        return number
 
     return arrow, convert
 
@@ -197,7 +197,7 @@ def _any_scale(connect_type: ConnectType, _: str) -> tuple[pa.DataType, Converte
 
 
 def _days(connect_type: ConnectType, _: str) -> tuple[pa.DataType, Converter]:
-    within = _whole(*_DAYS)
+    within = _integer_converter(*_DAYS)
     return (
         pa.date32(),
         lambda value: value if isinstance(value, dt.date) else dt.date.fromordinal(719_163 + within(value)),
@@ -221,7 +221,7 @@ def _clock(unit: int) -> Callable[[ConnectType, str], tuple[pa.DataType, Convert
     def of(connect_type: ConnectType, connector: str) -> tuple[pa.DataType, Converter]:
         if connector in _MYSQL:
             return pa.int64(), lambda value: _micros_of(value, unit)
-        within = _whole(0, _DAY_MICROS - 1)
+        within = _integer_converter(0, _DAY_MICROS - 1)
         return pa.time64("us"), lambda value: within(_micros_of(value, unit))
 
     return of
@@ -229,7 +229,7 @@ def _clock(unit: int) -> Callable[[ConnectType, str], tuple[pa.DataType, Convert
 
 def _moment(unit: int) -> Callable[[ConnectType, str], tuple[pa.DataType, Converter]]:
     def of(connect_type: ConnectType, _: str) -> tuple[pa.DataType, Converter]:
-        within = _whole(*_MICROS)
+        within = _integer_converter(*_MICROS)
         return pa.timestamp("us"), lambda value: within(_micros_of(value, unit))
 
     return of
@@ -315,7 +315,7 @@ def _is_int64(value: object) -> bool:
 
 
 def _is_double(value: object) -> bool:
-    """Say whether a double has all digits of a number."""
+    """Return whether a double has all digits of a number."""
     try:
         return isinstance(value, float) or (isinstance(value, int | Decimal) and Decimal(repr(float(value))) == value)
     except OverflowError:
@@ -346,7 +346,7 @@ _MOST_REFERENCES: Final = 64
 
 
 class SchemaRegistry:
-    """Schemas of Avro by their ids; what was asked once is kept, for an id never means another schema."""
+    """A cache of Avro schemas by id: an id always means the same schema."""
 
     def __init__(self, url: str, headers: Mapping[str, str] | None = None) -> None:
         """Describe a registry; nothing is asked yet.
@@ -385,15 +385,15 @@ class SchemaRegistry:
         """
         path = f"subjects/{urllib.parse.quote(subject, safe='')}/versions/latest"
         try:
-            found = self._get(path, f"newest version of {shown(subject)}")
+            answer = self._get(path, f"newest version of {shown(subject)}")
         except FormatError as error:
             if isinstance(error.__cause__, urllib.error.HTTPError):
                 return None
             raise
-        return self._whole(found, f"the newest version of {shown(subject)}")
+        return self._resolve_schema(answer, f"the newest version of {shown(subject)}")
 
     def _ask(self, number: int) -> AvroSchema:
-        return self._whole(self._get(f"schemas/ids/{number}", f"schema {number}"), f"schema {number}")
+        return self._resolve_schema(self._get(f"schemas/ids/{number}", f"schema {number}"), f"schema {number}")
 
     def texts(self, number: int) -> dict[str, str]:
         """Return the text of a schema of Protobuf, by the empty name, and those of the files that it imports, by theirs.
@@ -408,37 +408,39 @@ class SchemaRegistry:
             name, path, what = waiting.pop()
             if name in texts:
                 continue
-            found = self._get(path, what)
+            answer = self._get(path, what)
             try:
-                if found.get("schemaType") != "PROTOBUF":
+                if answer.get("schemaType") != "PROTOBUF":
                     raise FormatError(f"{what} of the registry is none of Protobuf")
-                texts[name] = str(found["schema"])
-                waiting += [(each.name, each.place, each.what) for each in _references(found)]
+                texts[name] = str(answer["schema"])
+                waiting += [(each.name, each.place, each.what) for each in _references(answer)]
             except (ValueError, KeyError, TypeError) as error:
                 raise FormatError(f"{what} of the registry cannot be read: {error}") from error
             if len(texts) > _MOST_REFERENCES:
                 raise FormatError(f"{what} of the registry rests on more than {_MOST_REFERENCES} others")
         return texts
 
-    def _whole(self, found: Mapping[str, object], what: str) -> AvroSchema:
+    def _resolve_schema(self, answer: Mapping[str, object], what: str) -> AvroSchema:
         """Return the schema of an answer with those that it refers to."""
         definitions: dict[str, AvroSchema | None] = {}
-        schema = self._parsed(found, what, definitions)
+        schema = self._parse_schema(answer, what, definitions)
         return _avro_schema(_with_definitions(schema, "", definitions, set())) if definitions else schema
 
-    def _parsed(self, found: Mapping[str, object], what: str, definitions: dict[str, AvroSchema | None]) -> AvroSchema:
+    def _parse_schema(
+        self, answer: Mapping[str, object], what: str, definitions: dict[str, AvroSchema | None]
+    ) -> AvroSchema:
         """Return the schema of an answer, and take the schemas that it refers to, by name."""
         try:
-            if found.get("schemaType", "AVRO") != "AVRO":
+            if answer.get("schemaType", "AVRO") != "AVRO":
                 raise FormatError(f"{what} of the registry is none of Avro")
-            schema = _avro_schema(json.loads(_string(found["schema"])))
-            for each in _references(found):
+            schema = _avro_schema(json.loads(_string(answer["schema"])))
+            for each in _references(answer):
                 if each.name in definitions:
                     continue
                 if len(definitions) == _MOST_REFERENCES:
                     raise FormatError(f"{what} of the registry rests on more than {_MOST_REFERENCES} others")
                 definitions[each.name] = None  # before it is asked for: schemas may refer to each other
-                definitions[each.name] = self._parsed(self._get(each.place, each.what), each.what, definitions)
+                definitions[each.name] = self._parse_schema(self._get(each.place, each.what), each.what, definitions)
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise FormatError(f"{what} of the registry cannot be read: {error}") from error
         return schema
@@ -472,8 +474,8 @@ class _Reference(NamedTuple):
     what: str
 
 
-def _references(found: Mapping[str, object]) -> Iterator[_Reference]:
-    for each in map(_struct, _list(found.get("references") or [])):
+def _references(answer: Mapping[str, object]) -> Iterator[_Reference]:
+    for each in map(_struct, _list(answer.get("references") or [])):
         subject, version = str(each["subject"]), int(str(each["version"]))
         path = f"subjects/{urllib.parse.quote(subject, safe='')}/versions/{version}"
         yield _Reference(str(each["name"]), path, f"version {version} of {shown(subject)}")
@@ -636,8 +638,8 @@ def _json_type(field: Mapping[str, Any]) -> FieldType:
     return (connect_type, _json_fields(field)) if connect_type.type == "struct" else connect_type
 
 
-def _plain_type(found: FieldType) -> ConnectType:
-    return found[0] if isinstance(found, tuple) else found
+def _plain_type(field_type: FieldType) -> ConnectType:
+    return field_type[0] if isinstance(field_type, tuple) else field_type
 
 
 _AVRO_TYPES: Final = {
@@ -659,36 +661,40 @@ _AVRO_LOGICAL: Final = {
 
 
 def _avro_fields(schema: AvroSchema) -> Fields | None:
-    named: dict[str, FieldType] = {}
-    found = _avro_type(schema, "", named)
-    return found[1] if isinstance(found, tuple) else None
+    types_by_name: dict[str, FieldType] = {}
+    record_type = _avro_type(schema, "", types_by_name)
+    return record_type[1] if isinstance(record_type, tuple) else None
 
 
-def _avro_type(schema: Any, namespace: str, named: dict[str, FieldType]) -> FieldType:
-    """Return a type, or of a record the type and its fields; `named` has the types that were seen."""
+def _avro_type(schema: Any, namespace: str, types_by_name: dict[str, FieldType]) -> FieldType:
+    """Return a type, or of a record the type and its fields; `types_by_name` has the types read so far."""
     if isinstance(schema, list):
-        others = [each for each in schema if each != "null"]
-        return _avro_type(others[0], namespace, named) if len(others) == 1 else ConnectType("struct")
+        non_null_types = [each for each in schema if each != "null"]
+        return (
+            _avro_type(non_null_types[0], namespace, types_by_name)
+            if len(non_null_types) == 1
+            else ConnectType("struct")
+        )
     if isinstance(schema, str):
         full = schema if "." in schema or not namespace else f"{namespace}.{schema}"
-        return named.get(full) or named.get(schema) or ConnectType(_AVRO_TYPES.get(schema, schema))
+        return types_by_name.get(full) or types_by_name.get(schema) or ConnectType(_AVRO_TYPES.get(schema, schema))
     avro_type = schema["type"]
     if isinstance(avro_type, dict | list):
-        return _avro_type(avro_type, namespace, named)
+        return _avro_type(avro_type, namespace, types_by_name)
     parameters = {str(name): str(value) for name, value in (schema.get("connect.parameters") or {}).items()}
     logical = str(schema.get("logicalType") or "")
     if logical == "decimal":
         parameters |= {"scale": str(schema.get("scale", 0)), "connect.decimal.precision": str(schema["precision"])}
     name = str(schema.get("connect.name") or _AVRO_LOGICAL.get(logical, ""))
-    items = _plain_type(_avro_type(schema["items"], namespace, named)) if avro_type == "array" else None
+    items = _plain_type(_avro_type(schema["items"], namespace, types_by_name)) if avro_type == "array" else None
     connect = str(schema.get("connect.type") or _AVRO_TYPES.get(avro_type, avro_type))
-    found = ConnectType(connect, name, tuple(sorted(parameters.items())), items)
+    connect_type = ConnectType(connect, name, tuple(sorted(parameters.items())), items)
     if avro_type in ("record", "enum", "fixed"):
         space = str(schema.get("namespace") or namespace)
         full = schema["name"] if "." in schema["name"] or not space else f"{space}.{schema['name']}"
-        named[full] = found
+        types_by_name[full] = connect_type
         if avro_type == "record":
-            fields = {str(field["name"]): _avro_type(field["type"], space, named) for field in schema["fields"]}
-            named[full] = found, fields
-            return found, fields
-    return found
+            fields = {str(field["name"]): _avro_type(field["type"], space, types_by_name) for field in schema["fields"]}
+            types_by_name[full] = connect_type, fields
+            return connect_type, fields
+    return connect_type

@@ -69,8 +69,8 @@ class SourceColumn(NamedTuple):
     @classmethod
     def of_json(cls, value: Sequence[object]) -> SourceColumn:
         """Return the column of a position."""
-        name, shown, is_nullable = value
-        return cls(str(name), str(shown), bool(is_nullable))
+        name, type_name, is_nullable = value
+        return cls(str(name), str(type_name), bool(is_nullable))
 
 
 def value_type(type: str) -> pa.DataType:
@@ -108,21 +108,21 @@ def column_of_server(name: str, data_type: str, column_type: str, *, is_nullable
         >>> column_of_server("n", "int", "int(8) unsigned zerofill", is_nullable=False).type
         'int unsigned'
     """
-    shown = data_type.lower()
-    if shown in _INTEGERS:
-        shown += " unsigned" * ("unsigned" in column_type.lower())
-    elif shown in ("decimal", "bit"):
+    type_name = data_type.lower()
+    if type_name in _INTEGERS:
+        type_name += " unsigned" * ("unsigned" in column_type.lower())
+    elif type_name in ("decimal", "bit"):
         numbers = re.search(r"\(([\d,]+)\)", column_type)
-        shown += f"({numbers[1] if numbers else '1'})"
-    elif shown in _STRINGS:
-        shown = "string"
-    elif shown in _BINARIES:
-        shown = "binary"
-    elif shown in _GEOMETRIES:
-        shown = "geometry"
-    elif shown not in _ARROW_TYPES:
+        type_name += f"({numbers[1] if numbers else '1'})"
+    elif type_name in _STRINGS:
+        type_name = "string"
+    elif type_name in _BINARIES:
+        type_name = "binary"
+    elif type_name in _GEOMETRIES:
+        type_name = "geometry"
+    elif type_name not in _ARROW_TYPES:
         raise SourceRefused(f"column {name} has the type {column_type}, which cannot be read")
-    return SourceColumn(name, shown, is_nullable)
+    return SourceColumn(name, type_name, is_nullable)
 
 
 def source_table(name: SourceName, columns: Sequence[SourceColumn], keys: Sequence[str]) -> SourceTable:

@@ -94,7 +94,7 @@ _KINDS: Final = {
 
 
 class LogPlace(NamedTuple):
-    """Where an event of rows is: its transaction, when that was committed, the file's number and the event's end in it."""
+    """The position of an event of rows: its transaction and commit time, the number of the log file, the event's end in it."""
 
     transaction: str
     time: int
@@ -182,9 +182,9 @@ class FollowedTable:
             else:
                 new_names.add(new)
         for name in altered.dropped:
-            if (gone := now.get(name.casefold())) is not None:
-                self._dropped.add(gone)
-                self._renamed.pop(gone, None)
+            if (dropped_name := now.get(name.casefold())) is not None:
+                self._dropped.add(dropped_name)
+                self._renamed.pop(dropped_name, None)
         self._renamed |= renamed
         self.hints |= {new: self.hints.pop(old) for old, new in altered.renamed.items() if old in self.hints}
         return not {name.casefold() for name in new_names}.isdisjoint(name.casefold() for name in self._dropped)
@@ -238,13 +238,13 @@ class FollowedTable:
         self._described = described
         self._layout, self._buffer = described.columns, RowBuffer(described.columns, charsets)
 
-    def add(self, event: RowsEvent, place: LogPlace) -> None:
+    def add(self, event: RowsEvent, log_place: LogPlace) -> None:
         """Let the rows of an event wait."""
         if self._buffer is None:
             raise InternalError(f"rows of {self.name} before their description")
         with _refusing(self.name):
             added = self._buffer.add(event.body, event.begin)
-        self._events.append(_Event(added, event.kind, place))
+        self._events.append(_Event(added, event.kind, log_place))
 
     def take(self) -> RowChanges | None:
         """Return the rows that wait, in one batch."""
@@ -276,7 +276,7 @@ class FollowedTable:
     # --- rows of now ----------------------------------------------------------------------------------------------
 
     def drop_chunk(self) -> None:
-        """Forget rows that are being read."""
+        """Discard the chunk that is being read."""
         if self.chunk is not None:
             self.chunk.close()
             self.chunk = None
@@ -295,7 +295,7 @@ class FollowedTable:
 
 @contextlib.contextmanager
 def _refusing(name: SourceName) -> Iterator[None]:
-    """Say of a refusal in the block which table it is about."""
+    """Add the name of the table to a refusal that the block raises."""
     try:
         yield
     except SourceRefused as error:
@@ -357,8 +357,8 @@ class _RowsOf(NamedTuple):
     end: int
 
 
-class _Held(NamedTuple):
-    """Rows of a prepared transaction, and what was read before it."""
+class _HeldTransaction(NamedTuple):
+    """Rows of a prepared transaction, and the position before it."""
 
     before: Gtids
     rows: list[_RowsOf]
@@ -398,7 +398,7 @@ class LogFollower:
         self._gtids: Gtids = {}
         self._file, self._file_name, self._place = 0, "", 0
         self._transaction: _Transaction | None = None
-        self._held: dict[bytes, _Held] = {}
+        self._held: dict[bytes, _HeldTransaction] = {}
         self._numbers: dict[int, tuple[SourceName, bytes]] = {}
         self._maps: dict[bytes, TableMap] = {}
         self._waits_since: float | None = None
@@ -431,9 +431,9 @@ class LogFollower:
     def _look_at(self, table: FollowedTable) -> None:
         # What the log cannot say of the table's columns.
         with _refusing(table.name):
-            found = describe_table(self._session, table.name)
-        if found is not None:
-            table.take_hints(found.columns)
+            server_table = describe_table(self._session, table.name)
+        if server_table is not None:
+            table.take_hints(server_table.columns)
 
     # --- the loop -------------------------------------------------------------------------------------------------
 
@@ -495,10 +495,10 @@ class LogFollower:
 
     def _take_waiting(self) -> Iterator[RowChanges]:
         for table in self._tables.values():
-            yield from self._taken(table)
+            yield from self._take_changes(table)
         self._waits_since = None
 
-    def _taken(self, table: FollowedTable) -> Iterator[RowChanges]:
+    def _take_changes(self, table: FollowedTable) -> Iterator[RowChanges]:
         changes = table.take()
         if changes is not None and self._settings.logs and not table.is_read:
             changes = self._only_read(table, changes)
@@ -508,11 +508,11 @@ class LogFollower:
     def _border(self, *, caught_up: bool) -> Border:
         self._is_border_due = False
         gtids = dict(self._gtids)
-        read_from = lowest([gtids, *(held.before for held in self._held.values())])
+        read_from = lowest([gtids, *(transaction.before for transaction in self._held.values())])
         of_tables = {name: self._position(table, gtids, read_from) for name, table in self._tables.items()}
         # A table that went, or is about to come, has no rows that were read.
         of_others = TablePosition(gtids, read_from, self._server, int(time.time()), False, None, (), ())
-        return Border(_looked_up(of_tables, of_others), self._last_time, caught_up)
+        return Border(_position_lookup(of_tables, of_others), self._last_time, caught_up)
 
     def _position(self, table: FollowedTable, gtids: Gtids, read_from: Gtids) -> TablePosition:
         if table.stored is not None and not covers(gtids, table.stored.gtids):
@@ -596,7 +596,7 @@ class LogFollower:
             )
         rows = _RowsOf(table, described, event, self._file, self._place)
         if is_held:
-            self._held.setdefault(transaction.begin.xid, _Held(self._gtids, [])).rows.append(rows)
+            self._held.setdefault(transaction.begin.xid, _HeldTransaction(self._gtids, [])).rows.append(rows)
             return
         yield from self._add(transaction, rows)
 
@@ -614,7 +614,7 @@ class LogFollower:
         if not table.is_read and table.last_key is None and not table.reads_again:
             return  # the first chunk has it
         if not table.fits(described):
-            yield from self._taken(table)
+            yield from self._take_changes(table)
             yield from table.changed(described.shape)
             table.fit(described, self._charsets)
             yield from self._told_as_read(table)
@@ -622,7 +622,7 @@ class LogFollower:
         if self._waits_since is None:
             self._waits_since = time.monotonic()
         if table.waiting_bytes >= _WAITING_BYTES:
-            yield from self._taken(table)
+            yield from self._take_changes(table)
 
     def _told_as_read(self, table: FollowedTable) -> Iterator[TableLoaded]:
         if table.is_begun and table.is_read:
@@ -630,15 +630,15 @@ class LogFollower:
             yield TableLoaded(table.name)
 
     def _release(self, transaction: _Transaction) -> Iterator[Event]:
-        held = self._held.pop(transaction.begin.xid, None)
-        if held is None:
+        prepared = self._held.pop(transaction.begin.xid, None)
+        if prepared is None:
             if any(self._is_new(table) for table in self._tables.values()):
                 raise SourceRefused(
                     "the log commits an XA transaction that was prepared before the log was read: its rows are missing; "
                     "read the tables anew"
                 )
             return
-        for rows in held.rows:
+        for rows in prepared.rows:
             if self._tables.get(rows.table.name) is rows.table and self._is_new(rows.table):
                 yield from self._add(transaction, rows)
 
@@ -673,9 +673,9 @@ class LogFollower:
             yield from self._created(meaning)
         elif isinstance(meaning, DatabaseDropped):
             for name in [name for name in self._tables if name.schema == meaning.schema]:
-                yield from self._gone(name, None)
+                yield from self._end_table(name, None)
         elif isinstance(meaning, Dropped):
-            yield from self._gone(meaning.name, None)
+            yield from self._end_table(meaning.name, None)
         elif isinstance(meaning, Renamed):
             yield from self._renamed(meaning, replaced)
         else:
@@ -698,7 +698,7 @@ class LogFollower:
         if table is None or not self._is_new(table):
             return
         if isinstance(meaning, Truncated):
-            yield from self._taken(table)
+            yield from self._take_changes(table)
             if table.is_known:
                 yield TableTruncated(table.name)
             return
@@ -713,7 +713,7 @@ class LogFollower:
             yield from self._read_anew(table)
         elif changes_values and not self._settings.logs:
             # No event tells the values of rows that are there.
-            yield from self._taken(table)
+            yield from self._take_changes(table)
             table.drop_chunk()
             table.is_read, table.last_key, table.reads_again = False, None, True
 
@@ -723,7 +723,7 @@ class LogFollower:
             if is_followed(meaning.name, self._settings.patterns):
                 self._join(meaning.name, is_read=True)
         elif table.is_missing or (meaning.replaces and self._is_new(table)):
-            yield from self._gone(meaning.name, None)
+            yield from self._end_table(meaning.name, None)
             self._join(meaning.name, is_read=True)
 
     def _join(self, name: SourceName, *, is_read: bool) -> FollowedTable:
@@ -734,11 +734,11 @@ class LogFollower:
         self._maps.clear()
         return table
 
-    def _gone(self, name: SourceName, new_name: SourceName | None) -> Iterator[Event]:
+    def _end_table(self, name: SourceName, new_name: SourceName | None) -> Iterator[Event]:
         table = self._tables.get(name)
         if table is None or not self._is_new(table):
             return
-        yield from self._taken(table)
+        yield from self._take_changes(table)
         table.drop_chunk()
         del self._tables[name]
         if table.is_known:
@@ -751,14 +751,14 @@ class LogFollower:
         if table is not None and meaning.name in replaced:
             yield from self._read_anew(table)
         else:
-            yield from self._gone(meaning.name, meaning.new_name)
+            yield from self._end_table(meaning.name, meaning.new_name)
         other = self._tables.get(meaning.new_name)
         if other is None and is_followed(meaning.new_name, self._settings.patterns):
             self._join(meaning.new_name, is_read=False)
 
     def _read_anew(self, table: FollowedTable) -> Iterator[Event]:
         # Rows came or went without events: begin with the rows of now.
-        yield from self._taken(table)
+        yield from self._take_changes(table)
         table.drop_chunk()
         if table.is_known:
             yield TableTruncated(table.name)
@@ -786,7 +786,7 @@ class LogFollower:
                 yield self._border(caught_up=False)
 
     def _chunk(self, table: FollowedTable, chunk: Chunk) -> Iterator[Event]:
-        yield from self._taken(table)
+        yield from self._take_changes(table)
         yield from table.changed(chunk.table.shape)
         table.take_hints(chunk.table.columns)
         count, last_key = 0, table.last_key
@@ -849,7 +849,7 @@ def _file_number(name: str) -> int:
     return int(digits) if digits.isdigit() else 0
 
 
-def _looked_up(
-    positions: Mapping[SourceName, TablePosition], others: TablePosition
+def _position_lookup(
+    positions: Mapping[SourceName, TablePosition], default: TablePosition
 ) -> Callable[[SourceName], Position]:
-    return lambda name: positions.get(name, others).to_json()
+    return lambda name: positions.get(name, default).to_json()

@@ -92,7 +92,7 @@ SILENT: Final = frozenset(
 
 
 class EventHeader(NamedTuple):
-    """What stands before each event: when, which type, which server, how long, where the next one begins, flags."""
+    """The header of each event: time, type, server, length, begin of the next one, flags."""
 
     time: int
     type: int
@@ -123,7 +123,7 @@ class LogStatement(NamedTuple):
 
 
 class RowsEvent(NamedTuple):
-    """Rows of one table: what happened to them, and their bytes from `begin` on."""
+    """Rows of one table: the operation, and their bytes from `begin` on."""
 
     kind: str
     table: int
@@ -208,18 +208,18 @@ def read_rows(type: int, body: bytes) -> RowsEvent:
     Raises:
         SourceRefused: it is damaged.
     """
-    kind, is_long, is_compressed = ROWS[type]
+    operation, is_long, is_compressed = ROWS[type]
     table = int.from_bytes(body[:6], "little")
     at = 8 + (int.from_bytes(body[8:10], "little") if is_long else 0)
     columns, at = read_length(body, at)
     width = (columns + 7) // 8
     full = (1 << columns) - 1
-    images = 2 if kind == "update" else 1
+    images = 2 if operation == "update" else 1
     present = [int.from_bytes(body[at + i * width : at + (i + 1) * width], "little") for i in range(images)]
     at += images * width
     if is_compressed:
         body, at = decompress(body[at:]), 0
-    return RowsEvent(kind, table, columns, all(bits & full == full for bits in present), body, at)
+    return RowsEvent(operation, table, columns, all(bits & full == full for bits in present), body, at)
 
 
 def decompress(data: bytes) -> bytes:
@@ -357,9 +357,9 @@ class LogStream:
                     return None
                 raise self._lost("it closed the connection")
             self._buffer += more
-        found = bytes(memoryview(self._buffer)[self._at : self._at + size])
+        data = bytes(memoryview(self._buffer)[self._at : self._at + size])
         self._at += size
-        return found
+        return data
 
     def _lost(self, reason: str) -> SourceUnavailable:
         return SourceUnavailable(f"the log of MariaDB at {self._account.host}:{self._account.port} is lost: {reason}")
@@ -371,8 +371,10 @@ class LogStream:
             raise SourceRefused(f"another reader of the log has the same server_id: give each its own ({message})")
         if code == _NO_POSITION and any(words in message for words in _LOST):
             raise self._position_lost(message)
-        said = f"MariaDB at {self._account.host}:{self._account.port} ended the log: {message} ({code})"
-        raise SourceRefused(said) if code == _NO_POSITION or code in _NO_RIGHT else SourceUnavailable(said)
+        description = f"MariaDB at {self._account.host}:{self._account.port} ended the log: {message} ({code})"
+        raise (
+            SourceRefused(description) if code == _NO_POSITION or code in _NO_RIGHT else SourceUnavailable(description)
+        )
 
     def _position_lost(self, message: str) -> PositionLost:
         # The server has one code, and texts that do not tell the cases apart; what it has does.

@@ -44,14 +44,14 @@ def parse_gtids(gtid_list: str) -> dict[int, Gtid]:
         >>> parse_gtids("0-1-5,7-1-12")[7].number
         12
     """
-    found = {}
+    gtids = {}
     try:
         for part in filter(None, (part.strip() for part in gtid_list.split(","))):
             domain, server, number = map(int, part.split("-"))
-            found[domain] = Gtid(server, number)
+            gtids[domain] = Gtid(server, number)
     except ValueError:
         raise InvalidInputError(f"{shown(gtid_list)} is no list of transactions such as 0-1-5") from None
-    return found
+    return gtids
 
 
 def text_of(gtids: Gtids) -> str:
@@ -72,15 +72,15 @@ def is_covered(gtids: Gtids, domain: int, number: int) -> bool:
 
 def lowest(all_gtids: Iterable[Gtids]) -> dict[int, Gtid]:
     """Return the oldest of all in each domain; a domain that one of them lacks has to be read from its begin."""
-    first, *others = all_gtids
-    found = dict(first)
-    for gtids in others:
-        found = {
+    first, *remaining = all_gtids
+    minimum = dict(first)
+    for gtids in remaining:
+        minimum = {
             domain: min(gtid, gtids[domain], key=lambda each: each.number)
-            for domain, gtid in found.items()
+            for domain, gtid in minimum.items()
             if domain in gtids
         }
-    return found
+    return minimum
 
 
 def lost_position(newest: Gtids, gtids: Gtids) -> PositionLost | None:

@@ -173,17 +173,19 @@ def read_table_map(body: bytes, hints: Mapping[str, str]) -> TableMap:
     labels = _labels(real_types, fields)
     columns = []
     for i, (code, description) in enumerate(described):
-        named = names[i].decode("utf-8")
-        column = _column(name, named, code, description, i in unsigned, charsets.get(i, BINARY), labels.get(i, ()))
-        hint = hints.get(named) if column.padded in (4, 16) else None
-        shown = hint if hint in HINTS else column.column.type
-        columns.append(column._replace(column=SourceColumn(named, str(shown), bool(nullable >> i & 1))))
+        column_name = names[i].decode("utf-8")
+        column = _column(
+            name, column_name, code, description, i in unsigned, charsets.get(i, BINARY), labels.get(i, ())
+        )
+        hint = hints.get(column_name) if column.padded in (4, 16) else None
+        type_name = hint if hint in HINTS else column.column.type
+        columns.append(column._replace(column=SourceColumn(column_name, str(type_name), bool(nullable >> i & 1))))
     return TableMap(name, tuple(columns), tuple(names[i].decode("utf-8") for i in _keys(fields)))
 
 
 def _descriptions(types: bytes, data: bytes) -> list[tuple[int, bytes]]:
     # The real type of each column and what describes it: strings, enums and sets share one type.
-    at, found = 0, []
+    at, descriptions = 0, []
     for code in types:
         width = _DESCRIPTIONS.get(code, 0)
         description = data[at : at + width]
@@ -196,8 +198,8 @@ def _descriptions(types: bytes, data: bytes) -> list[tuple[int, bytes]]:
                 real |= 0x30
             else:
                 description = bytes((low, 0))
-        found.append((real, description))
-    return found
+        descriptions.append((real, description))
+    return descriptions
 
 
 def _fields(body: bytes, at: int) -> dict[int, bytes]:
@@ -210,20 +212,20 @@ def _fields(body: bytes, at: int) -> dict[int, bytes]:
 
 
 def _strings(data: bytes) -> list[bytes]:
-    at, found = 0, []
+    at, strings = 0, []
     while at < len(data):
         length, begin = read_length(data, at)
-        found.append(data[begin : begin + length])
+        strings.append(data[begin : begin + length])
         at = begin + length
-    return found
+    return strings
 
 
 def _numbers(data: bytes) -> list[int]:
-    at, found = 0, []
+    at, numbers = 0, []
     while at < len(data):
         number, at = read_length(data, at)
-        found.append(number)
-    return found
+        numbers.append(number)
+    return numbers
 
 
 def _unsigned(types: Sequence[int], bits: bytes) -> set[int]:
@@ -236,14 +238,16 @@ def _charsets(column_numbers: Sequence[int], default: bytes | None, each: bytes 
         return dict(zip(column_numbers, _numbers(each), strict=True))
     if default is None:
         return {}
-    usual, *others = _numbers(default)
-    found = dict.fromkeys(column_numbers, usual)
-    found |= {column_numbers[index]: charset for index, charset in zip(others[::2], others[1::2], strict=True)}
-    return found
+    usual, *exceptions = _numbers(default)
+    charsets = dict.fromkeys(column_numbers, usual)
+    charsets |= {
+        column_numbers[index]: charset for index, charset in zip(exceptions[::2], exceptions[1::2], strict=True)
+    }
+    return charsets
 
 
 def _labels(types: Sequence[int], fields: Mapping[int, bytes]) -> dict[int, tuple[bytes, ...]]:
-    found = {}
+    labels_by_column = {}
     for code, field in ((_ENUM, _ENUMS), (_SET, _SETS)):
         data, at = fields.get(field, b""), 0
         for i in (i for i, each in enumerate(types) if each == code):
@@ -253,8 +257,8 @@ def _labels(types: Sequence[int], fields: Mapping[int, bytes]) -> dict[int, tupl
                 length, begin = read_length(data, at)
                 labels.append(data[begin : begin + length])
                 at = begin + length
-            found[i] = tuple(labels)
-    return found
+            labels_by_column[i] = tuple(labels)
+    return labels_by_column
 
 
 def _keys(fields: Mapping[int, bytes]) -> list[int]:
@@ -268,8 +272,8 @@ _DIGIT_BYTES: Final = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 
 def decimal_width(digits: int, scale: int) -> int:
     """Return how many bytes a decimal has in the log."""
-    whole = digits - scale
-    return whole // 9 * 4 + _DIGIT_BYTES[whole % 9] + scale // 9 * 4 + _DIGIT_BYTES[scale % 9]
+    integer_digits = digits - scale
+    return integer_digits // 9 * 4 + _DIGIT_BYTES[integer_digits % 9] + scale // 9 * 4 + _DIGIT_BYTES[scale % 9]
 
 
 def _column(
@@ -281,19 +285,19 @@ def _column(
     charset: int,
     labels: tuple[bytes, ...],
 ) -> LogColumn:
-    def of(shown: str, width: int = 0, **more: Any) -> LogColumn:
-        return LogColumn(SourceColumn(name, shown, True), width, **more)
+    def of(type_name: str, width: int = 0, **more: Any) -> LogColumn:
+        return LogColumn(SourceColumn(name, type_name, True), width, **more)
 
     text_type = "binary" if charset == BINARY else "string"
     if code in _INTEGERS:
-        shown, width = _INTEGERS[code]
-        return of(shown + " unsigned" * is_unsigned, width)
+        type_name, width = _INTEGERS[code]
+        return of(type_name + " unsigned" * is_unsigned, width)
     if code in (_TIMESTAMP, _DATETIME, _TIME):
-        shown, width = {_TIMESTAMP: ("timestamp", 4), _DATETIME: ("datetime", 5), _TIME: ("time", 3)}[code]
-        return of(shown, width + (description[0] + 1) // 2, fraction=description[0])
+        type_name, width = {_TIMESTAMP: ("timestamp", 4), _DATETIME: ("datetime", 5), _TIME: ("time", 3)}[code]
+        return of(type_name, width + (description[0] + 1) // 2, fraction=description[0])
     if code in (_FLOAT, _DOUBLE, _DATE, _YEAR):
-        shown, width = {_FLOAT: ("float", 4), _DOUBLE: ("double", 8), _DATE: ("date", 3), _YEAR: ("year", 1)}[code]
-        return of(shown, width)
+        type_name, width = {_FLOAT: ("float", 4), _DOUBLE: ("double", 8), _DATE: ("date", 3), _YEAR: ("year", 1)}[code]
+        return of(type_name, width)
     if code == _NEWDECIMAL:
         digits, scale = description
         return of(f"decimal({digits},{scale})", decimal_width(digits, scale))
@@ -369,8 +373,8 @@ def decode_fixed(column: LogColumn, data: _Bytes, nulls: _Mask, charsets: Mappin
     if type_name.startswith("bit("):
         return _bits(data, nulls, type_name == "bit(1)")
     if type_name in ("float", "double"):
-        shown = np.dtype("<f4" if type_name == "float" else "<f8")
-        return pa.array(_contiguous(data).view(shown).reshape(-1), value_type(type_name), mask=nulls)
+        dtype = np.dtype("<f4" if type_name == "float" else "<f8")
+        return pa.array(_contiguous(data).view(dtype).reshape(-1), value_type(type_name), mask=nulls)
     if type_name in _TIMES:
         return _TIMES[type_name](column, data, nulls)
     return _integers(type_name, data, nulls)
@@ -419,8 +423,8 @@ def decimals(data: _Bytes, digits: int, scale: int, nulls: _Mask) -> pa.Array:
     negative = data[:, 0] & 0x80 == 0
     plain = np.where(negative[:, None], ~data, data)
     plain[:, 0] ^= 0x80
-    whole = digits - scale
-    sizes = [whole % 9, *[9] * (whole // 9), *[9] * (scale // 9), scale % 9]
+    integer_digits = digits - scale
+    sizes = [integer_digits % 9, *[9] * (integer_digits // 9), *[9] * (scale // 9), scale % 9]
     groups, at = [], 0
     for size in sizes:
         width = _BYTES_OF_DIGITS[size]
@@ -436,11 +440,15 @@ def decimals(data: _Bytes, digits: int, scale: int, nulls: _Mask) -> pa.Array:
     strings = [pc.utf8_lpad(pa.array(group).cast(pa.string()), size, "0") for size, group in groups]
     joined = pc.binary_join_element_wise(*strings, "")
     sign = pc.if_else(pa.array(negative), "-", "")
-    whole_text = pc.utf8_ltrim(pc.utf8_slice_codeunits(joined, 0, whole), "0") if whole else pa.array([""] * len(data))
+    whole_text = (
+        pc.utf8_ltrim(pc.utf8_slice_codeunits(joined, 0, integer_digits), "0")
+        if integer_digits
+        else pa.array([""] * len(data))
+    )
     whole_text = pc.if_else(pc.equal(whole_text, ""), "0", whole_text)
     parts = [sign, whole_text]
     if scale:
-        parts += [pa.scalar("."), pc.utf8_slice_codeunits(joined, whole, digits)]
+        parts += [pa.scalar("."), pc.utf8_slice_codeunits(joined, integer_digits, digits)]
     literals = pc.binary_join_element_wise(*parts, "")
     literals = pc.if_else(pa.array(nulls), pa.scalar(None, pa.string()), literals)
     return literals.cast(value_type(f"decimal({digits},{scale})"))
@@ -475,10 +483,10 @@ def set_lists(labels: Sequence[str], members: _Mask, nulls: _Mask) -> pa.Array:
     offsets = np.concatenate([[0], np.cumsum(members.sum(axis=1))]).astype(np.int32)
     indices = np.nonzero(members)[1]
     values = pc.take(pa.array(labels, pa.string()), pa.array(indices, pa.int64()))
-    shown = pa.array(offsets, pa.int32())
+    list_offsets = pa.array(offsets, pa.int32())
     if nulls.any():
-        shown = pa.array(offsets, pa.int32(), mask=np.append(nulls, False))
-    return pa.ListArray.from_arrays(shown, values)
+        list_offsets = pa.array(offsets, pa.int32(), mask=np.append(nulls, False))
+    return pa.ListArray.from_arrays(list_offsets, values)
 
 
 # --- dates and times ----------------------------------------------------------------------------------------------
@@ -488,9 +496,9 @@ def calendar_days(years: _Integers, months: _Integers, days: _Integers) -> tuple
     """Return dates as days since 1970, and a mask of the dates that do not exist."""
     impossible = (years < 1) | (months < 1) | (months > 12) | (days < 1)
     first = ((years - 1970) * 12 + months - 1).astype("datetime64[M]")
-    found = first.astype("datetime64[D]") + (days - 1)
-    impossible |= found.astype("datetime64[M]") != first
-    return found.astype(np.int64), impossible
+    dates = first.astype("datetime64[D]") + (days - 1)
+    impossible |= dates.astype("datetime64[M]") != first
+    return dates.astype(np.int64), impossible
 
 
 def times_of_day(hours: _Integers, minutes: _Integers, seconds: _Integers) -> _Integers:
@@ -562,9 +570,9 @@ def _texts(values: Sequence[bytes | None], charset: int, charsets: Mapping[int, 
     codec = codec_of(name)
     if codec is None and charset != BINARY:
         raise SourceRefused(f"the character set {name} cannot be decoded")
-    found = codecs.lookup(codec or "utf-8").decode
+    decode = codecs.lookup(codec or "utf-8").decode
     errors = "lakefmt_c1" if codec == "cp1252" else "strict"
-    return [None if value is None else found(value, errors)[0] for value in values]
+    return [None if value is None else decode(value, errors)[0] for value in values]
 
 
 def _c1(error: UnicodeError) -> tuple[str, int]:

@@ -98,11 +98,11 @@ def _time(type: str, strings: pa.Array) -> pa.Array:
         return pa.array(np.where(negative, -micros, micros), mask=nulls)
     digits = _digits(strings)
     years, months, days = _number(digits, 0, 4), _number(digits, 5, 7), _number(digits, 8, 10)
-    found, impossible = calendar_days(years, months, days)
+    days_since_epoch, impossible = calendar_days(years, months, days)
     nulls = nulls | impossible
     if type == "date":
-        return pa.array(found.astype(np.int32), pa.int32(), mask=nulls).cast(pa.date32())
-    micros = found * 86_400_000_000
+        return pa.array(days_since_epoch.astype(np.int32), pa.int32(), mask=nulls).cast(pa.date32())
+    micros = days_since_epoch * 86_400_000_000
     micros += times_of_day(_number(digits, 11, 13), _number(digits, 14, 16), _number(digits, 17, 19))
     micros += _number(digits, 20, 26)
     return pa.array(micros, mask=nulls).cast(value_type(type))
@@ -254,15 +254,15 @@ def describe_table(session: Session, name: SourceName) -> ServerTable | None:
         return None
     columns = tuple(column_of_server(row[0], row[1], row[2], is_nullable=row[3] == "YES") for row in rows)
     by_name = {column.name: (column, row) for column, row in zip(columns, rows, strict=True)}
-    found = []
+    key_columns = []
     for (key,) in keys:
         column, row = by_name[key]
-        found.append(KeyColumn(key, column.type, row[4], row[5]))
+        key_columns.append(KeyColumn(key, column.type, row[4], row[5]))
     sizes = session.rows(
         "select ifnull(avg_row_length, 0) from information_schema.tables where table_schema = %s and table_name = %s",
         name,
     )
-    return ServerTable(columns, tuple(found), int(sizes[0][0]) if sizes else 0)
+    return ServerTable(columns, tuple(key_columns), int(sizes[0][0]) if sizes else 0)
 
 
 def take_chunk(
@@ -284,18 +284,18 @@ def take_chunk(
         table = describe_table(session, name)
         if table is None:
             return None
-        own = Session(account)
+        chunk_session = Session(account)
         chunk = None
         try:
-            chunk = _begin(own, name, table, last_key, chunk_rows)
+            chunk = _begin(chunk_session, name, table, last_key, chunk_rows)
         finally:
             if chunk is None:
-                own.close()
+                chunk_session.close()
         # From its first statement on, the transaction holds back statements that alter the table.
         now = describe_table(session, name)
         if chunk is not None and now is not None and now.shape == table.shape:
             return chunk.of_memory()
-        own.close()
+        chunk_session.close()
     raise SourceUnavailable(f"{name} is altered again and again while its rows are read")
 
 
@@ -382,20 +382,20 @@ def keys_read(session: Session, table: ServerTable, rows: pa.Table, last_key: Se
         for row_number, values in enumerate(zip(*columns, strict=True))
     ]
     bounds = [literal(key, value) for key, value in zip(table.keys, last_key, strict=True)]
-    found = [False] * rows.num_rows
+    read_flags = [False] * rows.num_rows
     for begin in range(0, len(selects), 1000):
         of_rows = " union all ".join(selects[begin : begin + 1000])
         statement = f"select n, {_not_behind(names, bounds)} from ({of_rows}) t"  # noqa: S608 (all are literals)
         for row_number, is_read in session.rows(statement):
-            found[int(row_number)] = is_read == "1"
-    return found
+            read_flags[int(row_number)] = is_read == "1"
+    return read_flags
 
 
 def _not_behind(names: Sequence[str], bounds: Sequence[str]) -> str:
-    first, *others = names
-    if not others:
+    first, *next_names = names
+    if not next_names:
         return f"{first} <= {bounds[0]}"
-    return f"({first} < {bounds[0]} or ({first} = {bounds[0]} and {_not_behind(others, bounds[1:])}))"
+    return f"({first} < {bounds[0]} or ({first} = {bounds[0]} and {_not_behind(next_names, bounds[1:])}))"
 
 
 def _literals(key: KeyColumn, values: pa.ChunkedArray) -> list[str]:

@@ -218,7 +218,7 @@ class MySQLSource:
 
     @property
     def identity(self) -> str:
-        """What tells this server from others."""
+        """The identity of this server."""
         return f"mariadb://{self._account.host}:{self._account.port}"
 
     def preflight(self) -> Sequence[SourceFinding]:
@@ -227,17 +227,17 @@ class MySQLSource:
             return findings(session, followed_tables(session, self._settings.patterns), self._settings.patterns)
 
     def leave_out(self, names: Sequence[SourceName]) -> None:
-        """Leave tables out of those that are followed."""
+        """Exclude tables from those that are followed."""
         patterns = (*self._settings.patterns, *left_out(names))
         self._settings = self._settings._replace(patterns=patterns)
 
     def tables(self) -> Sequence[SourceTable]:
         """Return the tables that are followed, as they are now."""
         with contextlib.closing(Session(self._account)) as session:
-            found = [
+            server_tables = [
                 (name, describe_table(session, name)) for name in followed_tables(session, self._settings.patterns)
             ]
-        return [source_table(name, *table.shape) for name, table in found if table is not None]
+        return [source_table(name, *table.shape) for name, table in server_tables if table is not None]
 
     def events(self, positions: Mapping[SourceName, Position], *, logs: bool, until_now: bool) -> Iterator[Event]:
         """Return the events from some positions on."""
@@ -261,7 +261,7 @@ class MySQLSource:
         return position.to_json()
 
     def confirm(self, positions: Mapping[SourceName, Position]) -> None:
-        """Do nothing: the server keeps its log for as long as it is told."""
+        """Do nothing: the server's own settings decide how long it keeps its log."""
 
     def lag(self) -> Mapping[str, float]:
         """Return the tables whose rows are still being read, and open prepared transactions."""

@@ -28,7 +28,7 @@ __all__ = [
 
 
 class Truncated(NamedTuple):
-    """All rows of a table go."""
+    """A statement that deletes all rows of a table."""
 
     name: SourceName
 
@@ -40,7 +40,7 @@ class Dropped(NamedTuple):
 
 
 class DatabaseDropped(NamedTuple):
-    """All tables of a database go."""
+    """A statement that drops all tables of a database."""
 
     schema: str
 
@@ -85,7 +85,7 @@ class Altered:
 
 
 class RowsAsText(NamedTuple):
-    """Rows may change as the statement says, and no event of rows follows; `only`: of this table alone."""
+    """A statement that may change rows without events of rows; `only`: of this table alone."""
 
     word: str
     only: SourceName | None
@@ -208,23 +208,23 @@ class _Token(NamedTuple):
 
 
 def _tokens(sql: str) -> list[_Token]:
-    found, depth = [], 0
+    tokens, depth = [], 0
     for match in _TOKEN.finditer(sql):
         group = match.lastgroup
         if group in ("space", "open", "close"):
             continue
         if group == "name":
-            found.append(_Token("", match["name"].replace("``", "`"), depth))
+            tokens.append(_Token("", match["name"].replace("``", "`"), depth))
         elif group == "word":
-            found.append(_Token(match["word"].upper(), match["word"], depth))
+            tokens.append(_Token(match["word"].upper(), match["word"], depth))
         elif group == "string":
             quoted = match["string"]
-            found.append(_Token("", quoted[1:-1].replace('""', '"') if quoted[0] == '"' else "", depth))
+            tokens.append(_Token("", quoted[1:-1].replace('""', '"') if quoted[0] == '"' else "", depth))
         else:
             mark = match["mark"]
             depth += (mark == "(") - (mark == ")")
-            found.append(_Token(mark, "", depth))
-    return found
+            tokens.append(_Token(mark, "", depth))
+    return tokens
 
 
 class _Reader:
@@ -239,9 +239,9 @@ class _Reader:
     def skip(self, *words: str) -> bool:
         """Go over these words if they come next."""
         end = self.at + len(words)
-        found = [token.word for token in self.tokens[self.at : end]] == list(words)
-        self.at = end if found else self.at
-        return found
+        is_match = [token.word for token in self.tokens[self.at : end]] == list(words)
+        self.at = end if is_match else self.at
+        return is_match
 
     def identifier(self) -> str:
         name = self.tokens[self.at].name if self.at < len(self.tokens) else ""
@@ -253,10 +253,10 @@ class _Reader:
         return SourceName(first, self.identifier()) if self.skip(".") else SourceName(self.schema, first)
 
     def tables(self) -> list[SourceName]:
-        found = [self.table()]
+        tables = [self.table()]
         while self.skip(","):
-            found.append(self.table())
-        return found
+            tables.append(self.table())
+        return tables
 
 
 def read_statement(sql: str, schema: str) -> list[Meaning]:
@@ -308,14 +308,14 @@ def _rename(reader: _Reader) -> list[Meaning]:
     if not (reader.skip("TABLE") or reader.skip("TABLES")):
         return []
     reader.skip("IF", "EXISTS")
-    found: list[Meaning] = []
+    renames: list[Meaning] = []
     while True:
         name = reader.table()
         while reader.word() and not reader.skip("TO"):  # WAIT n, NOWAIT
             reader.at += 1
-        found.append(Renamed(name, reader.table()))
+        renames.append(Renamed(name, reader.table()))
         if not reader.skip(","):
-            return found
+            return renames
 
 
 def _create(reader: _Reader) -> list[Meaning]:
@@ -339,7 +339,7 @@ def _alter(reader: _Reader) -> list[Meaning]:
     tokens, begin = reader.tokens, reader.at
     outside = " ".join(token.word for token in tokens[reader.at :] if token.depth == 0)
     renamed: dict[str, str] = {}
-    found: list[Meaning] = []
+    meanings: list[Meaning] = []
     new_name = None
     while reader.at < len(tokens):
         begins = tokens[reader.at].depth == 0
@@ -367,10 +367,10 @@ def _alter(reader: _Reader) -> list[Meaning]:
     added = frozenset(itertools.chain.from_iterable(map(_added_columns, clauses)))
     dropped = frozenset(filter(None, map(_dropped_column, clauses)))
     numbers = frozenset(filter(None, map(_whole_number, clauses)))
-    found.append(Altered(name, renamed, moves, any(map(_fills_rows, clauses)), versioned, added, dropped, numbers))
+    meanings.append(Altered(name, renamed, moves, any(map(_fills_rows, clauses)), versioned, added, dropped, numbers))
     if new_name is not None:
-        found.append(Renamed(name, new_name))
-    return found
+        meanings.append(Renamed(name, new_name))
+    return meanings
 
 
 def _clauses(tokens: Sequence[_Token]) -> list[list[_Token]]:

@@ -85,15 +85,15 @@ def numbers_of(
         return known.numbers if [each.name for each in columns] == list(known.names) else None
     stayed = [number for number in numbers if number in known.numbers]
     new = [number for number in numbers if number not in known.numbers]
-    gone = [number for number in known.numbers if number not in numbers]
-    gone += [each.number for each in catalog if each.is_dropped and each.number > known.attributes]
+    dropped = [number for number in known.numbers if number not in numbers]
+    dropped += [each.number for each in catalog if each.is_dropped and each.number > known.attributes]
     count = len(columns) - len(stayed)
     if count == 0:
         return tuple(stayed)
-    if count == len(gone) + len(new):
-        return tuple(sorted([*stayed, *gone, *new]))
+    if count == len(dropped) + len(new):
+        return tuple(sorted([*stayed, *dropped, *new]))
     # Numbers grow: who has a column has all that were added before it. One that was generated before has an older number.
-    if count > 0 and not gone and all(number > known.attributes for number in new):
+    if count > 0 and not dropped and all(number > known.attributes for number in new):
         return (*stayed, *new[:count])
     return None
 

@@ -235,7 +235,7 @@ class TrackedTable:
 
     @property
     def name(self) -> SourceName:
-        """Its name."""
+        """The name of the table."""
         return self.row.name
 
     def announce(self, shape: ColumnTypes) -> list[Event]:
@@ -264,7 +264,7 @@ class TrackedTable:
 
 
 class PostgresRun:
-    """One run, from some positions on."""
+    """One run of the source, from stored positions on."""
 
     def __init__(
         self,
@@ -349,14 +349,18 @@ class PostgresRun:
                 renamed = rows.get(position.table_id or 0)
                 yield TableGone(name, renamed.name if renamed is not None else None)
         for row in rows.values():
-            found = stored.get(row.name)
-            if found is not None and found.table_id not in (None, row.id):
+            stored_position = stored.get(row.name)
+            if stored_position is not None and stored_position.table_id not in (None, row.id):
                 yield TableTruncated(row.name)  # dropped and made again
-                found = None
-            if found is not None and found.progress is None and moves_rows(found.leaves, row):
+                stored_position = None
+            if (
+                stored_position is not None
+                and stored_position.progress is None
+                and moves_rows(stored_position.leaves, row)
+            ):
                 yield TableTruncated(row.name)
-                found = None
-            self._tracked[row.id] = self._tracked_at(row, found, entered.get(row.id))
+                stored_position = None
+            self._tracked[row.id] = self._tracked_at(row, stored_position, entered.get(row.id))
         self._take_snapshot()
 
     def _check_entries(
@@ -637,11 +641,11 @@ class PostgresRun:
 
     def _look(self) -> Iterator[Event]:
         """Yield what follows from tables that joined or left, between two transactions."""
-        for number, (lsn, gone) in [*self._leaving.items()]:
+        for number, (lsn, event) in [*self._leaving.items()]:
             if self._lsn >= lsn:
                 del self._leaving[number]
                 if self._tracked.pop(number, None) is not None:
-                    yield gone
+                    yield event
         if time.monotonic() - self._look_time < self._settings.look_seconds or self._snapshot is not None:
             return
         self._look_time = time.monotonic()

@@ -124,7 +124,7 @@ class Delete(NamedTuple):
 
 
 class Truncate(NamedTuple):
-    """Tables that were emptied."""
+    """The tables of a truncate statement."""
 
     relations: tuple[int, ...]
 
@@ -154,42 +154,42 @@ def decode_message(body: bytes) -> Message:
 
 
 def _decode(body: bytes) -> tuple[Message, int]:
-    kind = body[:1]
-    if kind == b"I":
+    message_code = body[:1]
+    if message_code == b"I":
         _expect(body, 5, b"N")
         new, end = _values(body, 6)
         return Insert(_U32.unpack_from(body, 1)[0], new), end
-    if kind == b"U":
+    if message_code == b"U":
         return _update(body)
-    if kind == b"D":
+    if message_code == b"D":
         _expect(body, 5, b"KO")
         old, end = _values(body, 6)
         return Delete(_U32.unpack_from(body, 1)[0], old, body[5:6] == b"K"), end
-    if kind == b"B":
+    if message_code == b"B":
         lsn, micros, xid = _BEGIN.unpack_from(body, 1)
         return Begin(lsn, micros + _EPOCH_MICROS, xid), 1 + _BEGIN.size
-    if kind == b"C":
+    if message_code == b"C":
         _, lsn, end_lsn, micros = _COMMIT.unpack_from(body, 1)
         return Commit(lsn, end_lsn, micros + _EPOCH_MICROS), 1 + _COMMIT.size
-    if kind == b"R":
+    if message_code == b"R":
         return _relation(body)
-    if kind == b"T":
+    if message_code == b"T":
         count, _ = _TRUNCATE.unpack_from(body, 1)
         ids = struct.unpack_from(f">{_bounded(count, (len(body) - 6) // 4)}I", body, 6)
         return Truncate(ids), 6 + 4 * count
-    if kind in (b"Y", b"O", b"M"):
-        return Other(kind.decode("ascii")), len(body)
-    raise ValueError(f"unknown kind {kind!r}")
+    if message_code in (b"Y", b"O", b"M"):
+        return Other(message_code.decode("ascii")), len(body)
+    raise ValueError(f"unknown kind {message_code!r}")
 
 
 def _update(body: bytes) -> tuple[Update, int]:
     _expect(body, 5, b"NKO")
-    old, kind, at = None, body[5:6], 5
-    if kind != b"N":
+    old, image_code, at = None, body[5:6], 5
+    if image_code != b"N":
         old, at = _values(body, 6)
         _expect(body, at, b"N")
     new, end = _values(body, at + 1)
-    return Update(_U32.unpack_from(body, 1)[0], old, kind == b"K", new), end
+    return Update(_U32.unpack_from(body, 1)[0], old, image_code == b"K", new), end
 
 
 def _values(body: bytes, at: int) -> tuple[Values, int]:
@@ -197,20 +197,20 @@ def _values(body: bytes, at: int) -> tuple[Values, int]:
     at += 2
     values: Values = []
     for _ in range(count):
-        kind = body[at]
+        value_code = body[at]
         at += 1
-        if kind == 0x74:  # t
+        if value_code == 0x74:  # t
             start = at + 4
             at = start + int.from_bytes(body[at:start], "big")
             if at > len(body):
                 raise ValueError("a value is longer than its message")
             values.append(body[start:at])
-        elif kind == 0x6E:  # n
+        elif value_code == 0x6E:  # n
             values.append(None)
-        elif kind == 0x75:  # u
+        elif value_code == 0x75:  # u
             values.append(UNSENT)
         else:
-            raise ValueError(f"unknown kind of value {kind}")
+            raise ValueError(f"unknown kind of value {value_code}")
     return values, at
 
 
@@ -243,7 +243,7 @@ def _expect(body: bytes, at: int, kinds: bytes) -> None:
         raise ValueError(f"unknown kind of row {body[at]}")
 
 
-def _bounded(count: int, left: int) -> int:
-    if count > min(left, _MOST_COLUMNS * 64):
-        raise ValueError(f"a count of {count} with {left} bytes left")
+def _bounded(count: int, available: int) -> int:
+    if count > min(available, _MOST_COLUMNS * 64):
+        raise ValueError(f"a count of {count} with {available} bytes left")
     return int(count)

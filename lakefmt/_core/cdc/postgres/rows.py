@@ -248,8 +248,8 @@ def _from_hex(texts: pa.Array, column: str) -> pa.Array:
     sizes = np.where(present, lengths // 2 - 1, 0)
     ends = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
     values = (nibbles[0::2] << 4) | nibbles[1::2]
-    whole = pa.Array.from_buffers(pa.binary(), len(texts), [None, pa.py_buffer(ends), pa.py_buffer(values.tobytes())])
-    return whole if present.all() else pc.if_else(pa.array(present), whole, None)
+    binary = pa.Array.from_buffers(pa.binary(), len(texts), [None, pa.py_buffer(ends), pa.py_buffer(values.tobytes())])
+    return binary if present.all() else pc.if_else(pa.array(present), binary, None)
 
 
 # ------------------------------------------------------------------------------------------------------------ arrays
@@ -288,11 +288,11 @@ def _one_dimension(texts: pa.Array) -> pa.Array:
 
 def _items(array_literal: str) -> list[str | None]:
     """Return the elements of an array of one dimension."""
-    found: list[str | None] = []
+    items: list[str | None] = []
     for match in _ITEM.finditer(array_literal, 1, len(array_literal) - 1):
         quoted, plain = match.groups()
-        found.append(_ESCAPED.sub(r"\1", quoted) if quoted is not None else None if plain == "NULL" else plain)
-    return found
+        items.append(_ESCAPED.sub(r"\1", quoted) if quoted is not None else None if plain == "NULL" else plain)
+    return items
 
 
 def schema_of(names: Sequence[str], types: Sequence[ValueType], keys: Sequence[str]) -> pa.Schema:
@@ -358,7 +358,7 @@ class ChangeBuffer:
 
     @property
     def is_full(self) -> bool:
-        """It has enough for a batch."""
+        """Whether the buffer has enough rows for a batch."""
         return self.bytes > _MOST_BYTES or len(self._kinds) >= _MOST_ROWS
 
     def insert(self, new: Values, at: tuple[str, int, str]) -> None:
@@ -380,7 +380,7 @@ class ChangeBuffer:
     def _has_other_key(self, old: Values, new: Values) -> bool:
         return any(new[index] is not UNSENT and old[index] != new[index] for index in self.shape.key_places)
 
-    def _add(self, kind: int, values: Values, at: tuple[str, int, str]) -> None:
+    def _add(self, kind_code: int, values: Values, at: tuple[str, int, str]) -> None:
         if len(values) != len(self._columns):
             raise FormatError(
                 f"a row of {self.shape.table.name} has {len(values)} values for {len(self._columns)} columns"
@@ -395,7 +395,7 @@ class ChangeBuffer:
                 size += len(value) if value is not None else 0
         self._sent.append(self._names_of_sent(values) if unsent else None)
         self._has_unsent = self._has_unsent or unsent
-        self._kinds.append(kind)
+        self._kinds.append(kind_code)
         position, micros, xid = at
         self._positions.append(position)
         self._micros.append(micros)

@@ -218,8 +218,8 @@ class Server:
             )
             if not replication:
                 connection.autocommit = True
-        made: PostgresConnection = connection
-        return made
+        typed_connection: PostgresConnection = connection
+        return typed_connection
 
 
 #: Seconds after which the caller of a waiting call may act, again and again.
@@ -407,7 +407,7 @@ FROM tree t JOIN pg_catalog.pg_attribute a ON a.attrelid = t.id WHERE a.atthasmi
 
 
 class ServerCatalog:
-    """What one connection says of tables and types, as its transaction sees them."""
+    """Tables and types of the catalog, as the transaction of one connection sees them."""
 
     def __init__(
         self,
@@ -440,9 +440,9 @@ class ServerCatalog:
                 primary[table_id] = tuple(names)
             if is_identity:
                 identity[table_id] = tuple(names)
-        found = ask(self._connection, _TABLES, list(ids))
+        rows = ask(self._connection, _TABLES, list(ids))
         leaves: dict[int, list[PartitionRow]] = {}
-        roots = [row[0] for row in found if row[4] == PARTITIONED]
+        roots = [row[0] for row in rows if row[4] == PARTITIONED]
         for root, number, schema, name, *rest in ask(self._connection, _LEAVES, roots) if roots else ():
             leaves.setdefault(root, []).append(PartitionRow(number, SourceName(schema, name), *rest))
         return {
@@ -450,7 +450,7 @@ class ServerCatalog:
                 table_id,
                 SourceName(schema, name),
                 replica_identity,
-                kind,
+                relation_kind,
                 file,
                 tuple(each.column for each in columns.get(table_id, ()) if each.is_sent),
                 primary.get(table_id, ()),
@@ -458,7 +458,7 @@ class ServerCatalog:
                 tuple(leaves.get(table_id, ())),
                 _known(columns.get(table_id, ()), (file, altered or 0)),
             )
-            for table_id, schema, name, replica_identity, kind, file, altered in found
+            for table_id, schema, name, replica_identity, relation_kind, file, altered in rows
         }
 
     def columns(self, ids: Sequence[int]) -> dict[int, list[AttributeRow]]:
@@ -540,11 +540,11 @@ class PostgresSettings:
     look_seconds: float = 5.0
 
     def matches(self, name: SourceName) -> bool:
-        """Say whether a table is followed; a pattern without a dot is one of the schema ``public``."""
+        """Return whether a table is followed; a pattern without a dot is one of the schema ``public``."""
         return name.schema not in _OWN_SCHEMAS and is_followed(name, self.patterns, "public")
 
     def as_text(self, name: SourceName, column: str) -> bool:
-        """Say whether a column is read as text."""
+        """Return whether a column is read as text."""
         return any(
             fnmatch.fnmatchcase(f"{name}.{column}", each if each.count(".") > 1 else f"public.{each}")
             for each in self.text_columns

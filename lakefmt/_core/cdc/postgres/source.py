@@ -64,17 +64,17 @@ def find_lacks(connection: PostgresConnection, settings: PostgresSettings) -> It
     catalog = ServerCatalog(connection, settings.as_text)
     candidates = find_candidates(connection, settings)
     if has_publication(connection, settings.publication):
-        named = catalog.tables_named(candidates)
-        yield from _of_publication(connection, settings, list(named.values()))
-        found = catalog.published(settings.publication)
+        candidate_rows = catalog.tables_named(candidates)
+        yield from _of_publication(connection, settings, list(candidate_rows.values()))
+        published_rows = catalog.published(settings.publication)
         is_own = is_made_here(connection, settings.publication)
         if is_own:  # they join when it is followed
-            found |= named
-        rows = [row for row in found.values() if settings.matches(row.name)]
+            published_rows |= candidate_rows
+        rows = [row for row in published_rows.values() if settings.matches(row.name)]
         absent = sorted(
             set(candidates)
             - {row.name for row in rows}
-            - {row.name for row in named.values() if row.kind == PARTITIONED}
+            - {row.name for row in candidate_rows.values() if row.kind == PARTITIONED}
         )
         if absent:
             names = ", ".join(identifier(*name) for name in absent)
@@ -288,10 +288,10 @@ class PostgresSource:
         query_fields = dict(parse_qsl(parts.query))
         if any("password" in name for name in query_fields):
             raise InvalidInputError("the URL of the source has a password: give it apart")
-        given: dict[str, Any] = {name: query_fields.pop(name) for name in _URL_OPTIONS if name in query_fields}
-        if "text_columns" in given:
-            given["text_columns"] = given["text_columns"].split(",")
-        options = {**given, **options, "parameters": {**query_fields, **(options.get("parameters") or {})}}
+        url_options: dict[str, Any] = {name: query_fields.pop(name) for name in _URL_OPTIONS if name in query_fields}
+        if "text_columns" in url_options:
+            url_options["text_columns"] = url_options["text_columns"].split(",")
+        options = {**url_options, **options, "parameters": {**query_fields, **(options.get("parameters") or {})}}
         user = unquote(parts.username or "postgres")
         return cls(parts.hostname, port, user, password, unquote(parts.path.strip("/")), **options)
 
@@ -308,7 +308,7 @@ class PostgresSource:
         return tuple(find_lacks(self._ask_connection(), self._settings))
 
     def leave_out(self, names: Sequence[SourceName]) -> None:
-        """Leave tables out of those that are followed."""
+        """Exclude tables from those that are followed."""
         patterns = (*self._settings.patterns, *left_out(names))
         self._settings = replace(self._settings, patterns=patterns)
 
@@ -319,9 +319,10 @@ class PostgresSource:
         rows = catalog.published(self._settings.publication)
         if not rows or is_made_here(connection, self._settings.publication):
             rows |= catalog.tables_named(find_candidates(connection, self._settings))
-        found = [row for row in rows.values() if self._settings.matches(row.name)]
+        matching_rows = [row for row in rows.values() if self._settings.matches(row.name)]
         return [
-            catalog.shape_of(row.name, row.columns, row.keys).table for row in sorted(found, key=lambda row: row.name)
+            catalog.shape_of(row.name, row.columns, row.keys).table
+            for row in sorted(matching_rows, key=lambda row: row.name)
         ]
 
     def events(self, positions: Mapping[SourceName, Position], *, logs: bool, until_now: bool) -> Iterator[Event]:

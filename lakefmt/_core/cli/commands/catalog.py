@@ -41,11 +41,11 @@ def tables(
         _print_entries(path, as_json=as_json)
         return
 
-    found = list_tables(path, storage_options=storage_options, count_rows=count_rows)
+    listed = list_tables(path, storage_options=storage_options, count_rows=count_rows)
     if as_json:
-        print_json([dataclasses.asdict(each) for each in found])
+        print_json([dataclasses.asdict(each) for each in listed])
         return
-    if not found:
+    if not listed:
         click.echo(f"no tables below {printable(path)}")
         return
     from rich.table import Table as DrawnTable
@@ -53,7 +53,7 @@ def tables(
     drawn = DrawnTable(box=None, pad_edge=False)
     for title in ("table", "type", "version", *(["rows"] if count_rows else []), "newest commit"):
         drawn.add_column(title, justify="right" if title == "rows" else "left")
-    for each in found:
+    for each in listed:
         rows = [f"{each.rows:,}" if each.rows is not None else ""] if count_rows else []
         newest = printable(each.problem) if each.problem else each.latest_commit or "none"
         drawn.add_row(printable(each.name), each.table_type or "", str(each.version or ""), *rows, newest)
@@ -159,18 +159,18 @@ def _named_tables(
     if not table_arguments:
         from lakefmt.find_tables import find_tables
 
-        found = list(find_tables(".", storage_options=storage_options))
+        path_and_name_pairs = list(find_tables(".", storage_options=storage_options))
         by_name: dict[str, list[str]] = {}
-        for path, name in found:
+        for path, name in path_and_name_pairs:
             by_name.setdefault(name.rpartition("/")[2], []).append(path)
         for name, paths in by_name.items():
             if len(paths) > 1 and name.lower() in query.lower():
                 raise click.UsageError(f"{name} is {' and '.join(paths)}: say which, such as {name}={paths[0]}")
         return {name: paths[0] for name, paths in by_name.items()}
-    named = [_name_and_path(argument, alone=len(table_arguments) == 1) for argument in table_arguments]
-    if len(dict(named)) < len(named):
+    named_paths = [_name_and_path(argument, alone=len(table_arguments) == 1) for argument in table_arguments]
+    if len(dict(named_paths)) < len(named_paths):
         raise click.UsageError("give each table a name of its own: trips=./trips")
-    return dict(named)
+    return dict(named_paths)
 
 
 def _name_and_path(argument: str, *, alone: bool) -> tuple[str, str]:

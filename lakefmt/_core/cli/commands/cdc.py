@@ -116,14 +116,14 @@ def cdc(
 
 def _with_paths(settings_of_tables: Mapping[str, object], paths: Mapping[str, object]) -> dict[str, object]:
     """Return what a file says of tables, with the paths of the command line, which say nothing else."""
-    found = dict(settings_of_tables)
+    merged = dict(settings_of_tables)
     for name, path in paths.items():
-        given = found.get(name)
+        settings = merged.get(name)
         if not path:
-            found.setdefault(name, None)
+            merged.setdefault(name, None)
         else:
-            found[name] = {**given, "path": path} if isinstance(given, Mapping) else path
-    return found
+            merged[name] = {**settings, "path": path} if isinstance(settings, Mapping) else path
+    return merged
 
 
 def _password(file: Path | None, *, prompt: bool) -> str | None:

@@ -142,7 +142,7 @@ def create(
         if schema_text is not None
         else _schema_from_file(str(schema_from), (*record_key, *partition_by))
     )
-    made = create_table(
+    new_table = create_table(
         table,
         schema=schema,
         record_key=list(record_key) or None,
@@ -153,16 +153,21 @@ def create(
         storage_options=storage_options,
         **more,  # type: ignore[arg-type]  # the options of this command are named as the arguments
     )
-    config = made.properties
-    if names := unreadable_by_spark(made.schema):
+    config = new_table.properties
+    if names := unreadable_by_spark(new_table.schema):
         click.echo(f"warning: Spark cannot read the time columns {', '.join(names)}", err=True)
     if as_json:
-        columns = {field.name: str(field.type) for field in made.schema}
+        columns = {field.name: str(field.type) for field in new_table.schema}
         print_json(
-            {"table": made.client.store.url, "name": config.name, "version": config.version.value, "columns": columns}
+            {
+                "table": new_table.client.store.url,
+                "name": config.name,
+                "version": config.version.value,
+                "columns": columns,
+            }
         )
     else:
-        click.echo(f"{config.name}: table of version {config.version.value} at {made.client.store.url}")
+        click.echo(f"{config.name}: table of version {config.version.value} at {new_table.client.store.url}")
 
 
 def _schema_from_text(schema_text: str) -> pa.Schema:
@@ -346,9 +351,9 @@ def _table_columns(
         raise TableNotFound(f"no table at {printable_url(table)}: {hint}") from error
 
 
-def _options_of_operation(operation: str, **given: object) -> dict[str, Any]:
+def _options_of_operation(operation: str, **options: object) -> dict[str, Any]:
     """Return the options that differ from their default; raise if the operation does not take one."""
-    changed_options = {name: value for name, value in given.items() if value != _OPERATION_OPTIONS[name][0]}
+    changed_options = {name: value for name, value in options.items() if value != _OPERATION_OPTIONS[name][0]}
     for name in changed_options:
         if operation not in _OPERATION_OPTIONS[name][1]:
             option, where = f"--{name.replace('_', '-')}", " or ".join(_OPERATION_OPTIONS[name][1])
@@ -501,10 +506,10 @@ def _keys_of_file(table: Table, source: Input) -> pa.Table:
     from lakefmt._core.schema.types import field_at
 
     spec = table.client.key_spec(table.properties)
-    named = (*spec.record_key_fields, *(field.name for field in spec.partition_fields))
-    names = dict.fromkeys(name.split(".", 1)[0] for name in named)
+    key_names = (*spec.record_key_fields, *(field.name for field in spec.partition_fields))
+    names = dict.fromkeys(name.split(".", 1)[0] for name in key_names)
     inner = [
-        (name, field.type) for name in named if "." in name and (field := field_at(table.schema, name)) is not None
+        (name, field.type) for name in key_names if "." in name and (field := field_at(table.schema, name)) is not None
     ]
     kinds = pa.schema([*(table.schema.field(name) for name in names), *inner])
     # Without partition columns the keys are deleted in every partition; null columns would name a partition.
@@ -546,8 +551,8 @@ def add_column_command(
     comment: str | None,
 ) -> None:
     """Add the column NAME of TYPE, such as `int`, `decimal(10,2)` or `list<string>`, to TABLE; it is null in all rows."""
-    made = open_for(table, options, storage_options).alter
-    print_result(made.add_column(name, kind, after, before=before, comment=comment), as_json)
+    alterations = open_for(table, options, storage_options).alter
+    print_result(alterations.add_column(name, kind, after, before=before, comment=comment), as_json)
 
 
 @alter.command("drop-column", short_help="Drop a column.")

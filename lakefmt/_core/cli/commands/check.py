@@ -70,13 +70,13 @@ def check(
             print_json({**_report_as_json(report), "plan": _repair_as_json(plan)})
         _exit_unless_clean(report)
         return
-    done = _run_repair(client, plan, yes, accept_loss)
+    repair_result = _run_repair(client, plan, yes, accept_loss)
     if as_json:
-        outcomes = [{"state": o.state, "why": o.why, **_step_as_json(o.step)} for o in done.outcomes]
-        print_json({**_report_as_json(report), "outcomes": outcomes, "after": _report_as_json(done.after)})
+        outcomes = [{"state": o.state, "why": o.why, **_step_as_json(o.step)} for o in repair_result.outcomes]
+        print_json({**_report_as_json(report), "outcomes": outcomes, "after": _report_as_json(repair_result.after)})
     else:
-        print_lines(str(done))
-    _exit_unless_clean(done.after)
+        print_lines(str(repair_result))
+    _exit_unless_clean(repair_result.after)
 
 
 def _table_client(table: str, options: Mapping[str, str], storage_options: Mapping[str, object]) -> TableClient:

@@ -96,7 +96,7 @@ def create_command(
     """
     opened = open_for(table, options, storage_options)
     with progress("index"):
-        made = opened.index.create(
+        new_index = opened.index.create(
             kind,
             list(columns) or None,
             name=name,
@@ -105,7 +105,7 @@ def create_command(
             index_type=index_type,
             function_options=function_options or None,
         )
-    print_json(_index_as_json(made)) if as_json else click.echo(printable(str(made)))
+    print_json(_index_as_json(new_index)) if as_json else click.echo(printable(str(new_index)))
 
 
 @index.command("schedule", short_help="Plan an index, to be made while others write.")
@@ -223,11 +223,11 @@ def drop_command(
     opened = open_for(table, options, storage_options)
     if not yes:
         confirm()
-    left = opened.index.drop(name)
+    remaining = opened.index.drop(name)
     if as_json:
-        print_json({"dropped": name, "indexes": list(left)})
+        print_json({"dropped": name, "indexes": list(remaining)})
     else:
-        click.echo(f"{printable(name)} is dropped; left: {', '.join(left) or 'no metadata table'}")
+        click.echo(f"{printable(name)} is dropped; left: {', '.join(remaining) or 'no metadata table'}")
 
 
 @index.command("check", short_help="Compare the indexes with what is stored, and repair them.")

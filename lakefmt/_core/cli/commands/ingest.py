@@ -171,7 +171,7 @@ def ingest(
     port: int | None,
     storage_options: Mapping[str, object],
     as_json: bool,
-    **given: Any,
+    **arguments: Any,
 ) -> None:
     """Take what is new in a source into a table, or what CONFIG, a TOML file, says of many tables.
 
@@ -179,13 +179,13 @@ def ingest(
     may take turns. Hudi's options and properties are understood.
     """
     stop = threading.Event()
-    asked = {"once": once, "until_idle": until_idle, "continuous": continuous}
-    mode = _chosen_mode(asked, str(given.pop("termination", None) or ""))
-    given.pop("retry_on_source_failures", None)
+    mode_flags = {"once": once, "until_idle": until_idle, "continuous": continuous}
+    mode = _chosen_mode(mode_flags, str(arguments.pop("termination", None) or ""))
+    arguments.pop("retry_on_source_failures", None)
     for name, why in _WITHOUT_EFFECT.items():
-        if given.pop(name.replace("-", "_"), None):
+        if arguments.pop(name.replace("-", "_"), None):
             click.echo(f"note: --{name} has no effect: {why}", err=True)
-    command_options = {name: value for name, value in given.items() if value not in (None, (), "")}
+    command_options = {name: value for name, value in arguments.items() if value not in (None, (), "")}
     origins = {
         source_format: command_options.pop(f"from_{source_format}")
         for source_format in ("delta", "iceberg", "parquet")
@@ -218,17 +218,17 @@ def ingest(
         ctx.exit(1)
 
 
-def _chosen_mode(asked: Mapping[str, bool], termination: str) -> str:
+def _chosen_mode(mode_flags: Mapping[str, bool], termination: str) -> str:
     """Return the mode of a run: ``once``, ``until_idle`` or ``continuous``.
 
     Args:
-        asked: the modes, and whether each was asked for.
+        mode_flags: the modes, and whether each was asked for.
         termination: Hudi's class that ends a continuous run.
 
     Raises:
         click.UsageError: several were asked for.
     """
-    modes = [name for name, is_asked in asked.items() if is_asked]
+    modes = [name for name, is_asked in mode_flags.items() if is_asked]
     if len(modes) > 1:
         given_modes = " and ".join("--" + each.replace("_", "-") for each in modes)
         raise click.UsageError(f"{given_modes} were given: one of them says how long to run")
@@ -294,15 +294,15 @@ def _migrate(
     """Copy a table of another format once."""
     from lakefmt._core.ingest.migrate import migrate
 
-    taken = {"table", "key", "partition_by", "ordering", "table_type", "table_version"}
-    if len(origins) > 1 or set(command_options) - taken or "table" not in command_options:
+    accepted = {"table", "key", "partition_by", "ordering", "table_type", "table_version"}
+    if len(origins) > 1 or set(command_options) - accepted or "table" not in command_options:
         raise click.UsageError(
             "a migration takes one --from-…, --table, --key, --partition-by, --ordering and --table-type"
         )
-    more = {name: value for name, value in command_options.items() if name in taken - {"table", "ordering"}}
+    more = {name: value for name, value in command_options.items() if name in accepted - {"table", "ordering"}}
     ordering = str(command_options.get("ordering", "")).split(",") if command_options.get("ordering") else []
     (source_format, source), *_ = origins.items()
-    done = migrate(
+    migration = migrate(
         source_format,
         source,
         command_options["table"],
@@ -313,9 +313,9 @@ def _migrate(
     if as_json:
         from dataclasses import asdict
 
-        print_json(asdict(done))
+        print_json(asdict(migration))
     else:
-        click.echo(str(done))
+        click.echo(str(migration))
 
 
 def _property_layers(location: str, depth: int = 0) -> list[tuple[str, Mapping[str, object]]]:

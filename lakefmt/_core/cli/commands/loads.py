@@ -145,7 +145,7 @@ def _open_mysql_port(server: LoadServer, host: str, port: int) -> MySQLPort:
         raise
 
 
-def _parse_options(given: Mapping[str, str], tables: Mapping[str, str]) -> LoadOptions:
+def _parse_options(options: Mapping[str, str], tables: Mapping[str, str]) -> LoadOptions:
     """Return the options of a server.
 
     ``length.database.table.column`` sets the longest text of a column; any other name with a dot is a setting of commits.
@@ -158,13 +158,13 @@ def _parse_options(given: Mapping[str, str], tables: Mapping[str, str]) -> LoadO
     defaults = LoadOptions()
     lengths = {
         name.removeprefix("length."): int(str(_parse_value(name, value, 0)))
-        for name, value in given.items()
+        for name, value in options.items()
         if name.startswith("length.")
     }
-    settings = {name: value for name, value in given.items() if "." in name and not name.startswith("length.")}
+    settings = {name: value for name, value in options.items() if "." in name and not name.startswith("length.")}
     parsed_options: dict[str, Any] = {}
     names = [each.name for each in fields(LoadOptions) if each.name not in ("tables", "settings", "lengths")]
-    for name, option_value in given.items():
+    for name, option_value in options.items():
         if "." in name:
             continue
         if name not in names:
@@ -222,21 +222,21 @@ def load(
     password = os.environ.get(PASSWORD_VARIABLE, "")
     if password_prompt:
         password = click.prompt("Password", hide_input=True, err=True)
-    given = dict(headers)
+    load_headers = dict(headers)
     is_json = str(getattr(file, "name", "")).endswith((".json", ".jsonl", ".ndjson"))
-    given.setdefault("format", data_format or ("json" if is_json else "csv"))
+    load_headers.setdefault("format", data_format or ("json" if is_json else "csv"))
     client = StreamLoad(url, database, name, label=label, user=user, password=password)
     with client:
-        reply = client.load(_blocks(file, shown=not quiet and not as_json and file.seekable()), **given)
+        reply = client.load(_blocks(file, show_progress=not quiet and not as_json and file.seekable()), **load_headers)
     if as_json:
         print_json({"label": client.label, **reply.body})
     else:
         click.echo(f"{reply.rows} rows, label {client.label}")
 
 
-def _blocks(file: IO[bytes], *, shown: bool) -> Iterator[bytes]:
+def _blocks(file: IO[bytes], *, show_progress: bool) -> Iterator[bytes]:
     """Yield the blocks of a file; with a progress bar on the standard error."""
-    if not shown:
+    if not show_progress:
         while block := file.read(_BLOCK):
             yield block
         return

@@ -94,12 +94,12 @@ def clean(
 
 
 def _clean_settings(commits: int | None, versions: int | None, hours: int | None) -> dict[str, object]:
-    given = {"commits": commits, "fileversions": versions, "hours": hours}
-    settings: dict[str, object] = {f"hoodie.clean.{k}.retained": v for k, v in given.items() if v is not None}
+    retention = {"commits": commits, "fileversions": versions, "hours": hours}
+    settings: dict[str, object] = {f"hoodie.clean.{k}.retained": v for k, v in retention.items() if v is not None}
     if len(settings) > 1:
         raise click.UsageError("give one of --retain-commits, --retain-versions and --retain-hours")
     names = {"commits": "commits", "fileversions": "file_versions", "hours": "by_hours"}
-    policies = [f"keep_latest_{names[k]}" for k, v in given.items() if v is not None]
+    policies = [f"keep_latest_{names[k]}" for k, v in retention.items() if v is not None]
     return {**settings, "hoodie.clean.policy": policies[0]} if policies else {}
 
 

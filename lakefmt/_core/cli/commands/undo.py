@@ -92,7 +92,7 @@ def create_savepoint_command(call: PlannedCall, instant: str, comment: str, user
         key="savepoint",
         undone={"done": False},
         done=lambda _: {"done": True},
-        says=lambda made: f"savepoint {made.instant} created",
+        says=lambda new_savepoint: f"savepoint {new_savepoint.instant} created",
     )
 
 
@@ -171,6 +171,6 @@ def upgrade(call: PlannedCall, version: str) -> None:
         lambda: upgrade_table(client, version),
         undone={"done": False},
         done=lambda _: {"done": True},
-        says=lambda done: f"upgraded to version {done.target.value}",
+        says=lambda result: f"upgraded to version {result.target.value}",
         is_empty=plan.is_empty,
     )

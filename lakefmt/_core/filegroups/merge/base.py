@@ -452,11 +452,14 @@ def merge_in_parts(
 
 
 def sum_of_parts(parts: list[Merged]) -> Merged:
-    """Return the counts of all parts, and the keys of rows that were removed; rows and new keys are those of the last one."""
+    """Return the counts of all parts, and the keys of rows that are new or were removed; rows are those of the last one."""
     names = ("inserted", "updated", "deleted", "late", "ignored_deletes")
     counts = {name: sum(getattr(part, name) for part in parts) for name in names}
-    removed = [chunk for part in parts for chunk in part.removed_keys.chunks]
-    return replace(parts[-1], removed_keys=pa.chunked_array(removed, pa.string()), **counts)
+    keys = {
+        name: pa.chunked_array([chunk for part in parts for chunk in getattr(part, name).chunks], pa.string())
+        for name in ("inserted_keys", "removed_keys")
+    }
+    return replace(parts[-1], **keys, **counts)
 
 
 def _incoming_rows_at(incoming: Incoming, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Incoming:

@@ -199,10 +199,10 @@ class _DecoderCompiler:
     done: dict[tuple[AvroType, AvroType], Decode] = field(default_factory=dict)
 
     def compile(self, writer: AvroType, reader: AvroType) -> Decode:
-        made = self.done.get((writer, reader))
-        if made is None:
-            made = self.done[writer, reader] = self._make(writer, reader)
-        return made
+        decoder = self.done.get((writer, reader))
+        if decoder is None:
+            decoder = self.done[writer, reader] = self._make(writer, reader)
+        return decoder
 
     def _make(self, writer: AvroType, reader: AvroType) -> Decode:
         if writer.kind == "union":
@@ -213,22 +213,22 @@ class _DecoderCompiler:
         return self._plain(writer, target)
 
     def _plain(self, writer: AvroType, reader: AvroType) -> Decode:
-        kind = writer.kind
-        if kind == "record":
+        writer_kind = writer.kind
+        if writer_kind == "record":
             return self._record(writer, reader)
-        if kind == "array":
+        if writer_kind == "array":
             return _array_reader(self.compile(writer.parts[0], reader.parts[0]))
-        if kind == "map":
+        if writer_kind == "map":
             return _map_reader(self.compile(writer.parts[0], reader.parts[0]))
-        if kind == "enum":
+        if writer_kind == "enum":
             return _enum_reader(writer.symbols)
-        if kind == "fixed":
+        if writer_kind == "fixed":
             return lambda data, pos: _read_exactly(data, pos, writer.size)
         if reader.kind in ("bytes", "string"):
             return _READERS[reader.kind]
-        if kind in ("int", "long") and reader.kind in ("float", "double"):
+        if writer_kind in ("int", "long") and reader.kind in ("float", "double"):
             return _read_long_as_float
-        return _READERS[kind]
+        return _READERS[writer_kind]
 
     def _union(self, writer: AvroType, reader: AvroType) -> Decode:
         branches = tuple(self._branch(part, reader, alone=writer is reader) for part in writer.parts)

@@ -132,10 +132,10 @@ class _EncoderCompiler:
     done: dict[AvroType, Encode] = field(default_factory=dict)
 
     def compile(self, node: AvroType) -> Encode:
-        made = self.done.get(node)
-        if made is None:
-            made = self.done[node] = self._make(node)
-        return made
+        encoder = self.done.get(node)
+        if encoder is None:
+            encoder = self.done[node] = self._make(node)
+        return encoder
 
     def _make(self, node: AvroType) -> Encode:
         if node.kind == "record":

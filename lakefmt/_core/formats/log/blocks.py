@@ -194,7 +194,7 @@ def read_block(read_at: ReadAt, start: int, size: int, what: str) -> LogBlock:
     head = read_at(start, min(_FIRST_READ_BYTES, size - start))
     if len(head) < _FRAME_HEAD.size:
         raise NotABlock
-    magic, length, version, kind, entries = _FRAME_HEAD.unpack_from(head)
+    magic, length, version, type_number, entries = _FRAME_HEAD.unpack_from(head)
     end = start + _BEFORE_LENGTH + length
     if magic != MAGIC or not _LEAST_LENGTH <= length <= _MAX_BLOCK_BYTES or end > size:
         raise NotABlock
@@ -202,7 +202,7 @@ def read_block(read_at: ReadAt, start: int, size: int, what: str) -> LogBlock:
         raise UnsupportedFeature(f"{what}: log format version {version} at byte {start}; version 1 is read")
     _check_block_end(read_at, length, end, size)
     header, content_start, content_size = _read_header(read_at, head, start, end, entries, what)
-    return LogBlock(_block_kind(kind, start, what), start, end, header, content_start, content_size)
+    return LogBlock(_block_kind(type_number, start, what), start, end, header, content_start, content_size)
 
 
 def _check_block_end(read_at: ReadAt, length: int, end: int, size: int) -> None:
@@ -216,12 +216,12 @@ def _check_block_end(read_at: ReadAt, length: int, end: int, size: int) -> None:
 
 def _block_kind(number: int, start: int, what: str) -> BlockKind:
     try:
-        kind = BlockKind(number)
+        block_kind = BlockKind(number)
     except ValueError:
         raise UnsupportedFeature(f"{what}: block of unknown kind {number} at byte {start}") from None
-    if kind is BlockKind.CORRUPT:
+    if block_kind is BlockKind.CORRUPT:
         raise NotABlock
-    return kind
+    return block_kind
 
 
 def _read_header(
@@ -593,9 +593,9 @@ class LogBlockReader:
         if not len(self._buffer):
             self._buffer = memoryview(data).cast("B")
         else:
-            self._own().extend(data)
+            self._writable_buffer().extend(data)
 
-    def _own(self) -> bytearray:
+    def _writable_buffer(self) -> bytearray:
         if not isinstance(self._buffer, bytearray):
             self._buffer = bytearray(self._buffer)
         return self._buffer
@@ -654,7 +654,7 @@ class LogBlockReader:
         return WholeBlock(moved, bytes(content) if isinstance(content, bytearray) else content, footer)
 
     def _damage(self) -> Corrupt | Torn | None:
-        index = self._own().find(MAGIC, self._search)
+        index = self._writable_buffer().find(MAGIC, self._search)
         if index < 0 and not self._ended:
             # The magic may be split between two chunks.
             self._search = max(self._search, len(self._buffer) - len(MAGIC) + 1)

@@ -546,9 +546,9 @@ class _PositionsReader:
         end = self._at + size
         if end > len(self._data):
             raise ValueError("it ends too early")
-        taken = self._data[self._at : end]
+        chunk = self._data[self._at : end]
         self._at = end
-        return taken
+        return chunk
 
     def _bitmap(self) -> list[I64]:
         (cookie,) = struct.unpack("<I", self._take(4))

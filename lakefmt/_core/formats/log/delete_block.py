@@ -203,10 +203,10 @@ def delete_records(keys: pa.Array, partitions: pa.Array, *orderings: pa.Array) -
 
 
 def _one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if isinstance(whole, pa.ChunkedArray):  # without chunks, in old releases
-        whole = pa.concat_arrays(whole.chunks) if whole.num_chunks else pa.nulls(0, whole.type)
-    return whole
+    combined = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if isinstance(combined, pa.ChunkedArray):  # without chunks, in old releases
+        combined = pa.concat_arrays(combined.chunks) if combined.num_chunks else pa.nulls(0, combined.type)
+    return combined
 
 
 def _as_stored_type(column: pa.Array | pa.ChunkedArray, data_type: pa.DataType) -> pa.Array:
@@ -255,14 +255,14 @@ def storable_orderings(columns: Sequence[pa.Array | pa.ChunkedArray]) -> list[pa
         >>> storable_orderings([values])[0].is_valid().to_pylist()
         [True, False]
     """
-    whole = [_one_array(column) for column in columns]
-    storable = [_storable_values(column) for column in whole]
-    if all(before.null_count == after.null_count for before, after in zip(whole, storable, strict=True)):
+    arrays = [_one_array(column) for column in columns]
+    storable = [_storable_values(column) for column in arrays]
+    if all(before.null_count == after.null_count for before, after in zip(arrays, storable, strict=True)):
         return storable
-    some = from_numpy(np.zeros(len(whole[0]), dtype=bool))
-    for before, after in zip(whole, storable, strict=True):
-        some = pc.or_(some, pc.and_(before.is_valid(), after.is_null()))
-    return [pc.if_else(some, pa.scalar(None, column.type), column) for column in storable]
+    is_unstorable = from_numpy(np.zeros(len(arrays[0]), dtype=bool))
+    for before, after in zip(arrays, storable, strict=True):
+        is_unstorable = pc.or_(is_unstorable, pc.and_(before.is_valid(), after.is_null()))
+    return [pc.if_else(is_unstorable, pa.scalar(None, column.type), column) for column in storable]
 
 
 def stores_every_ordering(data_type: pa.DataType) -> bool:
@@ -397,12 +397,12 @@ def _with_branches(wrapper: _Wrapper, values: pa.Array) -> tuple[U8, I64]:
 
 def _tuple_segments(spans: list[_OrderingSpans], rows: int) -> list[Segment]:
     """Return several ordering values as one array; a row without any has only int 0."""
-    some = np.logical_or.reduce([there for *_, there in spans])
+    has_values = np.logical_or.reduce([there for *_, there in spans])
     head = np.frombuffer(_SEVERAL_HEAD + encode_long(len(spans)) + _ALWAYS_DELETES + b"\0", np.uint8)
     before = len(head) - len(_ALWAYS_DELETES) - 1
-    segments = [span_segment(head, np.where(some, 0, before), np.where(some, before, len(_ALWAYS_DELETES)))]
-    segments += [span_segment(data, begins, np.where(some, lengths, 0)) for data, begins, lengths, _ in spans]
-    return [*segments, span_segment(head, np.full(rows, len(head) - 1), some.astype(np.int64))]
+    segments = [span_segment(head, np.where(has_values, 0, before), np.where(has_values, before, len(_ALWAYS_DELETES)))]
+    segments += [span_segment(data, begins, np.where(has_values, lengths, 0)) for data, begins, lengths, _ in spans]
+    return [*segments, span_segment(head, np.full(rows, len(head) - 1), has_values.astype(np.int64))]
 
 
 # --------------------------------------------------------------------------------------------------------- decoding
@@ -461,8 +461,8 @@ def _read_orderings(source: ByteCursor, offsets: I64, limit: I64) -> tuple[tuple
     if not len(several):
         ordering, end = _read_ordering(source, offsets, limit)
         return ((ordering,) if ordering else ()), end
-    others = np.flatnonzero((branches != SEVERAL) & (branches != 0) & (branches != _INT_WRAPPER.branch))
-    if len(others):
+    plain_rows = np.flatnonzero((branches != SEVERAL) & (branches != 0) & (branches != _INT_WRAPPER.branch))
+    if len(plain_rows):
         raise ValueError("one ordering value and several are mixed")
     counts, here = source.numbers(_value_node(_INT_WRAPPER.name), offsets[several] + len(_SEVERAL_HEAD), limit[several])
     if (counts < 0).any():
@@ -715,8 +715,8 @@ class _KryoReader:
             return self.objects[mark - 2]
         slot = len(self.objects)
         self.objects.append(None)
-        self.objects[slot] = made = make()
-        return made
+        self.objects[slot] = new_object = make()
+        return new_object
 
     def class_name(self) -> str | None:
         """Return the class name of the next object, None for null."""

@@ -60,6 +60,7 @@ __all__ = [
     "Span",
     "are_within",
     "chunk_notes",
+    "chunk_span",
     "duplicate_key_column",
     "equal_column",
     "find_duplicate_column",
@@ -515,7 +516,7 @@ def find_duplicate_column(metadata: pq.FileMetaData, name: str) -> tuple[str, li
         ):
             continue
         if [_chunk_layout(group.column(leaf)) for group in groups] == key_chunks:
-            return path, [(_chunk_span(group.column(key_leaf)), _chunk_span(group.column(leaf))) for group in groups]
+            return path, [(chunk_span(group.column(key_leaf)), chunk_span(group.column(leaf))) for group in groups]
     return None
 
 
@@ -539,7 +540,8 @@ def _declared_alike(schema: pq.ParquetSchema, first: int, other: int) -> bool:
     return kinds[0] == kinds[1] and "." not in leaf.path
 
 
-def _chunk_span(chunk: pq.ColumnChunkMetaData) -> Span:
+def chunk_span(chunk: pq.ColumnChunkMetaData) -> Span:
+    """Return where a column's pages lie in the file."""
     return Span(_chunk_begin(chunk), chunk.total_compressed_size)
 
 

@@ -52,6 +52,7 @@ __all__ = [
     "ColumnPages",
     "Page",
     "ReadAt",
+    "are_whole",
     "declared_alike",
     "encode_pages",
     "find_pages",
@@ -148,6 +149,15 @@ def find_pages(read_at: ReadAt, size: int) -> ColumnPages | None:
     if position != size or any(page.is_dictionary for page in pages):
         return None
     return ColumnPages(dictionary, pages)
+
+
+def are_whole(data: memoryview) -> bool:
+    """Return whether the bytes of a column in a row group are pages of the usual kinds, whose checksums are right where they have some."""
+    column = find_pages(lambda offset, count: data[offset : offset + count], len(data))
+    if column is None:
+        return False
+    pages = column.pages if column.dictionary is None else [column.dictionary, *column.pages]
+    return all(page.crc is None or crc32(data[page.content : page.end]) == page.crc for page in pages)
 
 
 def _page_at(read_at: ReadAt, position: int) -> Page:

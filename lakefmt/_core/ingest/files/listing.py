@@ -86,8 +86,8 @@ class _LocalFolder:
                         if entry.is_dir():
                             if not (entry.is_symlink() and _is_above(self._base, prefix, entry.path)):
                                 waiting.append((f"{prefix}{entry.name}/", entry.path))
-                        elif (found := self._listed(prefix + entry.name, entry)) is not None:
-                            yield found
+                        elif (listed_file := self._listed(prefix + entry.name, entry)) is not None:
+                            yield listed_file
             except FileNotFoundError:
                 if not prefix:
                     raise SourceUnavailable(f"{self.url} does not exist") from None
@@ -218,15 +218,17 @@ def _expression(pattern: str) -> re.Pattern[str]:
     Raises:
         InvalidInputError: a bracket is not closed.
     """
-    made = ""
+    expression = ""
     for token in re.split(r"(\*\*/|\*\*|\*|\?|\[[^/]+?\])", pattern):
         if token in ("**/", "**", "*", "?"):
-            made += {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}[token]
+            expression += {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}[token]
         elif token.startswith("[") and token.endswith("]"):
-            made += "[" + ("^" if token[1] == "!" else "") + re.sub(r"([\\\[])", r"\\\1", token[1:-1].lstrip("!")) + "]"
+            expression += (
+                "[" + ("^" if token[1] == "!" else "") + re.sub(r"([\\\[])", r"\\\1", token[1:-1].lstrip("!")) + "]"
+            )
         else:
-            made += re.escape(token)
+            expression += re.escape(token)
     try:
-        return re.compile(made)
+        return re.compile(expression)
     except re.error:
         raise InvalidInputError(f"{pattern!r} is no pattern of files: close its brackets") from None

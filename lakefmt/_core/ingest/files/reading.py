@@ -80,8 +80,8 @@ def file_format(name: str, how: FileFormat) -> tuple[str, str | None] | None:
         path = path.with_suffix("")
     if how.name is not None:
         return how.name, compression
-    found = next((each for each, ends in FILE_FORMATS.items() if path.suffix in ends), None)
-    return None if found is None else (found, compression)
+    format_name = next((each for each, ends in FILE_FORMATS.items() if path.suffix in ends), None)
+    return None if format_name is None else (format_name, compression)
 
 
 def hive_values(name: str) -> dict[str, str | None]:
@@ -117,10 +117,10 @@ def read_file(
         UnsupportedFeature: a package is missing.
     """
     format_name, compression = file_format(name, how) or ("jsonl", None)
-    given = _input(name, format_name, compression, opener, how)
+    source = _input(name, format_name, compression, opener, how)
     hive = hive_values(name) if how.hive_columns else {}
     inside = pa.schema([each for each in schema if each.name not in hive])
-    for batch in _batches(given, inside if hive else schema, guesses):
+    for batch in _batches(source, inside if hive else schema, guesses):
         yield _with_hive_columns(batch, hive, schema) if hive else batch
 
 
@@ -152,25 +152,25 @@ class _Xz(lzma.LZMAFile):
         self._compressed.close()
 
 
-def _batches(given: Input, schema: pa.Schema, guesses: GuessedTypes) -> Iterator[pa.RecordBatch]:
+def _batches(source: Input, schema: pa.Schema, guesses: GuessedTypes) -> Iterator[pa.RecordBatch]:
     """Yield the rows of an input; what other libraries say of damaged files becomes one error."""
     try:
-        if given.format == "avro":
-            yield from _read_avro(given)
-        elif given.format == "orc":
-            yield from _read_orc(given)
+        if source.format == "avro":
+            yield from _read_avro(source)
+        elif source.format == "orc":
+            yield from _read_orc(source)
         else:
-            yield from read_input(given, schema, guesses)
+            yield from read_input(source, schema, guesses)
     except (InvalidInputError, UnsupportedFeature):
         raise
     except (pa.ArrowException, FormatError, OSError, EOFError, lzma.LZMAError) as error:
-        raise InvalidInputError(f"{given.shown} cannot be read as {given.format}: {error_text(error)}") from error
+        raise InvalidInputError(f"{source.shown} cannot be read as {source.format}: {error_text(error)}") from error
 
 
-def _read_orc(given: Input) -> Iterator[pa.RecordBatch]:
+def _read_orc(source: Input) -> Iterator[pa.RecordBatch]:
     from pyarrow import orc
 
-    with _opened(given) as file:
+    with _opened(source) as file:
         stored = orc.ORCFile(file)
         for number in range(stored.nstripes):
             stripe = stored.read_stripe(number)
@@ -180,13 +180,13 @@ def _read_orc(given: Input) -> Iterator[pa.RecordBatch]:
             yield pa.RecordBatch.from_pylist([], stored.schema)
 
 
-def _read_avro(given: Input) -> Iterator[pa.RecordBatch]:
+def _read_avro(source: Input) -> Iterator[pa.RecordBatch]:
     try:
         import fastavro  # reads blocks of records in C; the project's own decoder needs to know where each record begins
     except ImportError:
-        raise UnsupportedFeature(f"{given.shown} needs lakefmt[ingest]: install it with pip") from None
-    with _opened(given) as file:
-        what = f"{given.shown} cannot be read as avro"
+        raise UnsupportedFeature(f"{source.shown} needs lakefmt[ingest]: install it with pip") from None
+    with _opened(source) as file:
+        what = f"{source.shown} cannot be read as avro"
         reader = foreign(lambda: fastavro.reader(file), what)
         schema = avro_to_arrow(reader.metadata["avro.schema"])
         empty = True
@@ -197,10 +197,10 @@ def _read_avro(given: Input) -> Iterator[pa.RecordBatch]:
             yield pa.RecordBatch.from_pylist([], schema)
 
 
-def _opened(given: Input) -> BinaryIO:
-    if given.opener is None:
-        raise InvalidInputError(f"{given.shown} cannot be opened")
-    return given.opener()
+def _opened(source: Input) -> BinaryIO:
+    if source.opener is None:
+        raise InvalidInputError(f"{source.shown} cannot be opened")
+    return source.opener()
 
 
 def _with_hive_columns(batch: pa.RecordBatch, values: dict[str, str | None], schema: pa.Schema) -> pa.RecordBatch:
@@ -225,43 +225,43 @@ def salvage_lines(
         InvalidInputError: the file cannot be read at all, or a line is too long.
     """
     compression = (file_format(name, how) or ("jsonl", None))[1]
-    given = _input(name, "jsonl", compression, opener, how)
+    source = _input(name, "jsonl", compression, opener, how)
     first = 1
     try:
-        with _opened(given) as file:
-            held = b""
+        with _opened(source) as file:
+            rest = b""
             while block := file.read(_BLOCK_BYTES):
-                head, newline, held = (held + block).rpartition(b"\n")
+                head, newline, rest = (rest + block).rpartition(b"\n")
                 if newline:
                     lines = head.split(b"\n")
-                    yield from _salvaged(given, lines, first, how, schema, guesses)
+                    yield from _salvaged(source, lines, first, how, schema, guesses)
                     first += len(lines)
-                elif len(held) > _MAX_LINE_BYTES:
+                elif len(rest) > _MAX_LINE_BYTES:
                     raise InvalidInputError(f"{name} has a line of more than {_MAX_LINE_BYTES:,} bytes")
-            if held.strip():
-                yield from _salvaged(given, [held], first, how, schema, guesses)
+            if rest.strip():
+                yield from _salvaged(source, [rest], first, how, schema, guesses)
     except (OSError, EOFError, lzma.LZMAError) as error:
         raise InvalidInputError(f"{name} cannot be read as jsonl: {error_text(error)}") from error
 
 
 def _salvaged(
-    given: Input, lines: list[bytes], first: int, how: FileFormat, schema: pa.Schema, guesses: GuessedTypes
+    source: Input, lines: list[bytes], first: int, how: FileFormat, schema: pa.Schema, guesses: GuessedTypes
 ) -> Iterator[SourceBatch]:
-    """Halve lines until those that are none stand alone: few are bad."""
-    part = replace(given, opener=lambda: io.BytesIO(b"\n".join(lines)))
-    hive = hive_values(given.place) if how.hive_columns else {}
+    """Yield the rows of lines; halve the lines until each invalid one stands alone, for few are invalid."""
+    part = replace(source, opener=lambda: io.BytesIO(b"\n".join(lines)))
+    hive = hive_values(source.place) if how.hive_columns else {}
     trial = GuessedTypes(guesses.keys, dict(guesses.types), dict(guesses.read_as))
     try:
         batches = list(read_input(part, schema, trial))
     except (InvalidInputError, SchemaMismatch, pa.ArrowException) as error:
         if len(lines) == 1:
-            origin = f"{given.shown}:{first}"
+            origin = f"{source.shown}:{first}"
             rejected = rejected_records([error_text(error)], [origin], [lines[0]])
             yield SourceBatch(pa.RecordBatch.from_pylist([], pa.schema([])), rejected=rejected)
             return
         half = len(lines) // 2
-        yield from _salvaged(given, lines[:half], first, how, schema, guesses)
-        yield from _salvaged(given, lines[half:], first + half, how, schema, guesses)
+        yield from _salvaged(source, lines[:half], first, how, schema, guesses)
+        yield from _salvaged(source, lines[half:], first + half, how, schema, guesses)
         return
     guesses.types.update(trial.types)
     guesses.read_as.update(trial.read_as)

@@ -152,10 +152,10 @@ class FileRound:
     """The files of one commit."""
 
     def __init__(
-        self, source: FileSource, files: list[ListedFile], taken: FilesTaken, schema: pa.Schema | None
+        self, source: FileSource, files: list[ListedFile], files_taken: FilesTaken, schema: pa.Schema | None
     ) -> None:
-        self._source, self.files, self._taken, self.schema = source, files, taken, schema
-        self.checkpoint = taken.checkpoint(source.identity)
+        self._source, self.files, self._taken, self.schema = source, files, files_taken, schema
+        self.checkpoint = files_taken.checkpoint(source.identity)
 
     @property
     def summary(self) -> str:
@@ -260,8 +260,8 @@ class FileSource:
         known[file_numbers] = True
         newest = max(files[number].modified for number in file_numbers)
         modified = newest if before is None else max(newest, before.modified)
-        taken = remember(files, known, modified, self._window, before)
-        return FileRound(self, [files[number] for number in file_numbers], taken, self.table_schema)
+        files_taken = remember(files, known, modified, self._window, before)
+        return FileRound(self, [files[number] for number in file_numbers], files_taken, self.table_schema)
 
     def _listed(self) -> list[ListedFile]:
         """Return the files that are old enough, by time and name; wait once for those that are not yet."""
@@ -325,8 +325,8 @@ class FileSource:
                     {name: data_type for name, data_type in trial.read_as.items() if name not in empty}
                 )
             for batch in rows.batches():
-                left = [name for name in batch.schema.names if name not in empty]
-                yield SourceBatch(batch if len(left) == len(batch.schema) else batch.select(left))
+                columns = [name for name in batch.schema.names if name not in empty]
+                yield SourceBatch(batch if len(columns) == len(batch.schema) else batch.select(columns))
             if not rows.num_rows and rows.schemas and not empty:
                 yield SourceBatch(pa.RecordBatch.from_pylist([], rows.schemas[0]))
             if rejected is not None:

@@ -99,7 +99,7 @@ class KafkaClient:
 
     @property
     def address(self) -> str:
-        """Where the brokers are."""
+        """The addresses of the brokers."""
         return self._options.client["bootstrap.servers"]
 
     # ------------------------------------------------------------------------------------------------ questions
@@ -114,9 +114,9 @@ class KafkaClient:
         answer = self._administrator().describe_topics(
             self._kafka.TopicCollection([self._topic]), request_timeout=self._options.seconds
         )
-        found = self._result(answer[self._topic])
-        number = str(getattr(found, "topic_id", None) or "")
-        return TopicState("" if number == _NO_ID else number, tuple(sorted(part.id for part in found.partitions)))
+        description = self._result(answer[self._topic])
+        number = str(getattr(description, "topic_id", None) or "")
+        return TopicState("" if number == _NO_ID else number, tuple(sorted(part.id for part in description.partitions)))
 
     def topics(self) -> list[str]:
         """Return the names of all topics that may be seen, without the brokers' own.
@@ -126,10 +126,10 @@ class KafkaClient:
             SourceRefused: they refuse.
         """
         try:
-            found = self._administrator().list_topics(timeout=self._options.seconds).topics
+            names = self._administrator().list_topics(timeout=self._options.seconds).topics
         except self._kafka.KafkaException as error:
             raise self._error(error.args[0]) from None
-        return sorted(name for name in found if not name.startswith("__"))
+        return sorted(name for name in names if not name.startswith("__"))
 
     def earliest(self, partitions: Sequence[int]) -> dict[int, int]:
         """Return the first offset that each partition still has."""
@@ -152,7 +152,10 @@ class KafkaClient:
         level = self._kafka.IsolationLevel
         is_uncommitted = uncommitted or self._options.client.get("isolation.level") == "read_uncommitted"
         answer = self._administrator().list_offsets(
-            {self._place(partition, None): specification for partition, specification in specifications.items()},
+            {
+                self._topic_partition(partition, None): specification
+                for partition, specification in specifications.items()
+            },
             isolation_level=level.READ_UNCOMMITTED if is_uncommitted else level.READ_COMMITTED,
             request_timeout=self._options.seconds,
         )
@@ -164,7 +167,7 @@ class KafkaClient:
         """Return what the group of the settings has committed, of the partitions of which it has."""
         try:
             topic_partitions = self._reader().committed(
-                [self._place(partition, None) for partition in partitions], timeout=self._options.seconds
+                [self._topic_partition(partition, None) for partition in partitions], timeout=self._options.seconds
             )
         except self._kafka.KafkaException as error:
             raise self._error(error.args[0]) from None
@@ -176,7 +179,7 @@ class KafkaClient:
 
     def commit_group_offsets(self, offsets: Mapping[int, int]) -> None:
         """Tell the group's offsets to the brokers, for people who look at lags; what goes wrong is logged."""
-        topic_partitions = [self._place(partition, offset) for partition, offset in offsets.items()]
+        topic_partitions = [self._topic_partition(partition, offset) for partition, offset in offsets.items()]
         try:
             self._reader().commit(offsets=topic_partitions, asynchronous=False)
         except self._kafka.KafkaException as error:
@@ -195,34 +198,38 @@ class KafkaClient:
             SourceUnavailable: nothing comes any more.
             SourceRefused: the topic is gone, or may not be read.
         """
-        left = {each.partition: each.end for each in ranges if each.end > each.begin}
-        if not left:
+        end_by_partition = {each.partition: each.end for each in ranges if each.end > each.begin}
+        if not end_by_partition:
             return
         consumer = self._reader()
-        consumer.assign([self._place(each.partition, each.begin) for each in ranges if each.partition in left])
+        consumer.assign(
+            [self._topic_partition(each.partition, each.begin) for each in ranges if each.partition in end_by_partition]
+        )
         try:
-            yield from self._read(consumer, left)
+            yield from self._read(consumer, end_by_partition)
         finally:
             if self._consumer is consumer:
                 # Partitions stay paused beyond their assignment.
-                consumer.resume([self._place(each.partition, None) for each in ranges if each.end > each.begin])
+                consumer.resume(
+                    [self._topic_partition(each.partition, None) for each in ranges if each.end > each.begin]
+                )
                 consumer.unassign()
 
-    def _read(self, consumer: Any, left: dict[int, int]) -> Iterator[MessageBatch]:
+    def _read(self, consumer: Any, end_by_partition: dict[int, int]) -> Iterator[MessageBatch]:
         messages: list[Message] = []
         size = number = 0
         deadline = time.monotonic() + self._options.seconds
         at_once = 500
-        while left:
+        while end_by_partition:
             arrivals = consumer.consume(1, _SECONDS_OF_A_STEP)
             if not arrivals:
                 if time.monotonic() > deadline:
-                    raise SourceUnavailable(self._silence(left))
+                    raise SourceUnavailable(self._silence(end_by_partition))
                 continue
             deadline = time.monotonic() + self._options.seconds
             arrivals += consumer.consume(at_once, 0)
-            taken, size_of_them = self._take(consumer, arrivals, left)
-            messages += taken
+            new_messages, size_of_them = self._take(consumer, arrivals, end_by_partition)
+            messages += new_messages
             size += size_of_them
             number += len(arrivals)
             at_once = max(1, min(_MOST_AT_ONCE, _BYTES_AT_ONCE * len(arrivals) // (size_of_them + 1)))
@@ -232,42 +239,44 @@ class KafkaClient:
         if messages:
             yield self._batch(messages)
 
-    def _take(self, consumer: Any, arrivals: Sequence[Message], left: dict[int, int]) -> tuple[list[Message], int]:
-        """Return the messages that belong to the ranges, and their bytes; ranges that are done leave `left`."""
-        taken = []
+    def _take(
+        self, consumer: Any, arrivals: Sequence[Message], end_by_partition: dict[int, int]
+    ) -> tuple[list[Message], int]:
+        """Return the messages that belong to the ranges, and their bytes; finished ranges leave `end_by_partition`."""
+        messages = []
         size = 0
         for message in arrivals:
             partition, offset = message.partition(), message.offset()
             error = message.error()
             if error is not None and error.code() != self._kafka.KafkaError._PARTITION_EOF:
-                self._look_at(error, partition, left)
+                self._look_at(error, partition, end_by_partition)
                 continue
-            end = left.get(partition)
+            end = end_by_partition.get(partition)
             if end is None:
                 continue
             if error is None and offset < end:
-                taken.append(message)
+                messages.append(message)
                 size += len(message)
                 offset += 1  # the next one
             if offset >= end:
-                del left[partition]
-                consumer.pause([self._place(partition, None)])
-        return taken, size
+                del end_by_partition[partition]
+                consumer.pause([self._topic_partition(partition, None)])
+        return messages, size
 
-    def _look_at(self, error: ClientError, partition: int, left: Mapping[int, int]) -> None:
+    def _look_at(self, error: ClientError, partition: int, end_by_partition: Mapping[int, int]) -> None:
         """Raise what an error means, unless the client tries again by itself."""
         code, codes = error.code(), self._kafka.KafkaError
-        if code in (codes._AUTO_OFFSET_RESET, codes.OFFSET_OUT_OF_RANGE) and partition in left:
+        if code in (codes._AUTO_OFFSET_RESET, codes.OFFSET_OUT_OF_RANGE) and partition in end_by_partition:
             raise PositionLost(
-                f"partition {partition} of {shown(self._topic)}: messages before offset {left[partition]} were removed while they were read"
+                f"partition {partition} of {shown(self._topic)}: messages before offset {end_by_partition[partition]} were removed while they were read"
             )
         raised = self._error(error)
         if isinstance(raised, SourceRefused):
             raise raised
         self._trouble = error.str()
 
-    def _silence(self, left: Mapping[int, int]) -> str:
-        partition, end = next(iter(left.items()))
+    def _silence(self, end_by_partition: Mapping[int, int]) -> str:
+        partition, end = next(iter(end_by_partition.items()))
         because = f": {self._trouble}" if self._trouble else ""
         return (
             f"Kafka at {self.address}: nothing came for {self._options.seconds:g} s, and partition {partition} of "
@@ -297,7 +306,7 @@ class KafkaClient:
 
     def _administrator(self) -> Any:
         if self._admin is None:
-            self._admin = self._made(self._admin_module().AdminClient, {})
+            self._admin = self._make_client(self._admin_module().AdminClient, {})
         self._admin.poll(0)  # its log is given out here
         return self._admin
 
@@ -317,28 +326,30 @@ class KafkaClient:
                 # The end of a partition is told when a request returns, and a round waits for it.
                 "fetch.wait.max.ms": "50",
             }
-            self._consumer = self._made(self._kafka.Consumer, {**usual, **self._options.client, **decided})
+            self._consumer = self._make_client(self._kafka.Consumer, {**usual, **self._options.client, **decided})
         return self._consumer
 
-    def _made(self, client_class: Any, settings: Mapping[str, object]) -> Any:
-        given = dict(self._options.client)
+    def _make_client(self, client_class: Any, settings: Mapping[str, object]) -> Any:
+        client_options = dict(self._options.client)
         if not settings:  # the administrator is no consumer, and warns of a consumer's settings
-            given = {name: value for name, value in given.items() if not _OF_CONSUMERS.fullmatch(name)}
+            client_options = {
+                name: value for name, value in client_options.items() if not _OF_CONSUMERS.fullmatch(name)
+            }
         try:
-            return client_class({**given, **settings, "logger": _LOG, "error_cb": self._note})
+            return client_class({**client_options, **settings, "logger": _LOG, "error_cb": self._note})
         except self._kafka.KafkaException as error:
-            said = error.args[0].str()
-            name = re.search(r"property:? \"([\w.]+)\"", said)
+            message = error.args[0].str()
+            name = re.search(r"property:? \"([\w.]+)\"", message)
             # The whole message may show the value, which may be a secret.
             raise SourceRefused(
                 f"librdkafka refuses the setting {name[1] if name else 'of the client'}: "
-                f"{'there is no such setting' if 'No such' in said else 'its value has no meaning'}"
+                f"{'there is no such setting' if 'No such' in message else 'its value has no meaning'}"
             ) from None
 
     def _note(self, error: ClientError) -> None:
         self._trouble = error.str()
 
-    def _place(self, partition: int, offset: int | None) -> Any:
+    def _topic_partition(self, partition: int, offset: int | None) -> Any:
         where = (self._topic, partition)
         return self._kafka.TopicPartition(*where) if offset is None else self._kafka.TopicPartition(*where, offset)
 

@@ -96,19 +96,19 @@ def merge_parts(parts: Sequence[pa.Table], message_numbers: Sequence[I64]) -> tu
             pa.schema([pa.field(each.name, nullable_type(each.type)) for each in part.schema]) for part in numbered
         ]
         schema = pa.unify_schemas(kinds, promote_options="permissive")
-        whole = pa.concat_tables([conform(part, schema, allow_null_list_elements=True) for part in numbered])
+        table = pa.concat_tables([conform(part, schema, allow_null_list_elements=True) for part in numbered])
     except (pa.ArrowException, SchemaMismatch) as error:
         raise InvalidInputError(f"messages of one batch do not go together: {error_text(error)}") from None
-    order = whole[_PLACE].to_numpy()
-    whole = whole.drop_columns([_PLACE])
+    order = table[_PLACE].to_numpy()
+    table = table.drop_columns([_PLACE])
     if (order[1:] >= order[:-1]).all():
-        return whole, order
+        return table, order
     by_message = np.argsort(order, kind="stable")
-    return whole.take(pa.array(by_message)), order[by_message]
+    return table.take(pa.array(by_message)), order[by_message]
 
 
 class _Pieces(NamedTuple):
-    """Neighbouring values that were read together, and those that were not."""
+    """The ranges of values that were read together, and the rejected values."""
 
     read: list[tuple[int, int, Any]]
     rejected: list[tuple[int, str]]
@@ -122,19 +122,19 @@ def read_or_halve(
     Returns:
         First place, place behind the last, and result of each piece; places and reasons of what cannot be read. Both ascend.
     """
-    found = _Pieces([], [])
+    pieces = _Pieces([], [])
     ranges = [(0, len(values))] if values else []
     while ranges:
         low, high = ranges.pop()
         try:
-            found.read.append((low, high, read(values[low:high])))
+            pieces.read.append((low, high, read(values[low:high])))
         except failures as error:
             if high - low == 1:
-                found.rejected.append((low, error_text(error).partition(": ")[2] or type(error).__name__))
+                pieces.rejected.append((low, error_text(error).partition(": ")[2] or type(error).__name__))
             else:
                 middle = (low + high) // 2
                 ranges += [(middle, high), (low, middle)]
-    return found
+    return pieces
 
 
 # ------------------------------------------------------------------------------------------------------------------ JSON
@@ -179,18 +179,18 @@ class JsonMessages:
 
     def _read(self, values: Sequence[bytes]) -> pa.Table:
         try:
-            found = _parse_objects(values, self._known)
+            table = _parse_objects(values, self._known)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            found = _parse_objects(values, pa.schema([]))  # a whole number may have become a fraction
-        plain = pa.schema([each.with_type(_without_times(each.type)) for each in found.schema])
+            table = _parse_objects(values, pa.schema([]))  # a whole number may have become a fraction
+        plain = pa.schema([each.with_type(_without_times(each.type)) for each in table.schema])
         merged = _merged(self._known, plain)
         if merged != self._known and any(map(_has_large_number, values)):
             raise ValueError("a whole number of more than 64 bits, which only a column of decimals holds")
-        if plain != found.schema:
-            found = _parse_objects(values, merged)
-        found = self._with_moments(found)
+        if plain != table.schema:
+            table = _parse_objects(values, merged)
+        table = self._with_moments(table)
         self._known = merged
-        return found
+        return table
 
     def _with_moments(self, rows: pa.Table) -> pa.Table:
         """Return rows with the table's times: text is parsed, and numbers count the units of the type, as in Avro."""
@@ -281,8 +281,8 @@ def _without_nulls(data_type: pa.DataType) -> pa.DataType | None:
         inner = _without_nulls(data_type.value_type)
         return None if inner is None else data_type if inner == data_type.value_type else pa.list_(inner)
     if pt.is_struct(data_type):
-        left = [(each.name, _without_nulls(each.type)) for each in struct_fields(data_type)]
-        members = [pa.field(name, inner) for name, inner in left if inner is not None]
+        inner_types = [(each.name, _without_nulls(each.type)) for each in struct_fields(data_type)]
+        members = [pa.field(name, inner) for name, inner in inner_types if inner is not None]
         return data_type if len(members) == data_type.num_fields else pa.struct(members)
     return data_type
 
@@ -293,13 +293,13 @@ _LARGE: Final = re.compile(rb"[0-9]{19}")
 
 def _has_large_number(value: bytes) -> bool:
     """Return whether a message has a whole number that 64 bits do not hold, which Arrow would read as a fraction near it."""
-    found: list[int] = []
+    numbers: list[int] = []
     if _LARGE.search(value):
         try:
-            json.loads(value, parse_int=lambda digits: found.append(int(digits[:40])))
+            json.loads(value, parse_int=lambda digits: numbers.append(int(digits[:40])))
         except (ValueError, RecursionError):
             return False  # Arrow says why
-    return any(not -(2**63) <= number < 2**63 for number in found)
+    return any(not -(2**63) <= number < 2**63 for number in numbers)
 
 
 def _is_moment(data_type: pa.DataType) -> bool:
@@ -387,7 +387,7 @@ class AvroMessages:
         return Decoded(table, order, rejected=tuple(sorted(rejected)))
 
     def _look_for_defaults(self, number: int) -> None:
-        """Ask for the newest schema when one comes that was not there before: it is as old or newer."""
+        """Request the newest schema when an unknown schema id appears: it is as old or newer."""
         if self._subject and number not in self._numbers:
             newest = self._registry.latest(self._subject)
             self._defaults = {} if newest is None else _defaults_of(newest)
@@ -431,8 +431,8 @@ def _default(value: Any, data_type: pa.DataType) -> pa.Scalar:
     if pt.is_map(data_type):
         return pa.scalar(list(value.items()), data_type)
     if pt.is_timestamp(data_type) or pt.is_time(data_type) or pt.is_date(data_type):
-        whole = pa.int32() if data_type.bit_width == 32 else pa.int64()
-        return pa.scalar(value, whole).cast(data_type)
+        storage_type = pa.int32() if data_type.bit_width == 32 else pa.int64()
+        return pa.scalar(value, storage_type).cast(data_type)
     return pa.scalar(value, data_type)
 
 

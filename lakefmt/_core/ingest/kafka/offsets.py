@@ -114,10 +114,10 @@ def begin_offsets(
         >>> begin_offsets("orders", {0: 12}, {0: 0, 1: 0}, {0: 20, 1: 5}, skips_lost=False)
         {0: 12, 1: 0}
     """
-    gone = sorted(set(stored) - set(latest))
-    if gone:
+    missing = sorted(set(stored) - set(latest))
+    if missing:
         raise PositionLost(
-            f"the topic {shown(topic)} has no partition {gone[0]}, of which the checkpoint has offset {stored[gone[0]]}: "
+            f"the topic {shown(topic)} has no partition {missing[0]}, of which the checkpoint has offset {stored[missing[0]]}: "
             "it was made anew; begin with another checkpoint"
         )
     begins = {partition: stored.get(partition, 0) for partition in sorted(latest)}
@@ -153,14 +153,14 @@ def share_limit(available: Mapping[int, int], limit: int) -> dict[int, int]:
     if limit < sum(1 for count in available.values() if count):
         order.sort(key=lambda partition: -available[partition])
     shares = dict.fromkeys(sorted(available), 0)
-    left = min(limit, sum(available.values()))
+    remaining = min(limit, sum(available.values()))
     unfilled = order
-    while left > 0:
-        share = -(-left // len(unfilled))
+    while remaining > 0:
+        share = -(-remaining // len(unfilled))
         for partition in unfilled:
-            taken = min(share, available[partition] - shares[partition], left)
-            shares[partition] += taken
-            left -= taken
+            portion = min(share, available[partition] - shares[partition], remaining)
+            shares[partition] += portion
+            remaining -= portion
         unfilled = [partition for partition in unfilled if shares[partition] < available[partition]]
     return shares
 

@@ -262,7 +262,7 @@ def _registry(properties: Mapping[str, str]) -> tuple[str, str, dict[str, str]]:
     if inside is not None:
         url, login = url.replace(f"{inside[2]}@", "", 1), login or inside[2]
     # Hudi names the schema, as …/subjects/<name>/versions/latest; ids are looked up beside it.
-    named = re.search(r"/subjects/([^/]+)/versions/", url)
-    subject = "" if named is None else unquote(named[1])
+    subject_match = re.search(r"/subjects/([^/]+)/versions/", url)
+    subject = "" if subject_match is None else unquote(subject_match[1])
     url = re.sub(r"/subjects/.*$", "", url)
     return url, subject, {"Authorization": f"Basic {base64.b64encode(login.encode()).decode('ascii')}"} if login else {}

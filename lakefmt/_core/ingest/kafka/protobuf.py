@@ -87,11 +87,11 @@ class _MessageReader:
         files = importlib.import_module("google.protobuf.descriptor_pb2").FileDescriptorSet.FromString(descriptors).file
         for file in files:
             pool.Add(file) if hasattr(pool, "Add") else pool.AddSerializedFile(file.SerializeToString())
-        found = pool.FindMessageTypeByName(name(files))
+        message_type = pool.FindMessageTypeByName(name(files))
         factory = importlib.import_module("google.protobuf.message_factory")
-        self._parse: Callable[[bytes], Any] = factory.GetMessageClass(found).FromString
+        self._parse: Callable[[bytes], Any] = factory.GetMessageClass(message_type).FromString
         self._damaged: type[Exception] = importlib.import_module("google.protobuf.message").DecodeError
-        self._type, self._convert = _message_type(found, 0)
+        self._type, self._convert = _message_type(message_type, 0)
 
     def read(
         self, values: Sequence[tuple[int, bytes]], unframed: Callable[[bytes], bytes]
@@ -151,9 +151,9 @@ class RegisteredMessages:
             except FormatError as error:
                 rejected += [(message_number, str(error)) for message_number, _ in group]
                 continue
-            rows, found, failed = reader.read(group, bytes)
+            rows, row_messages, failed = reader.read(group, bytes)
             tables.append(rows)
-            message_numbers.append(found)
+            message_numbers.append(row_messages)
             rejected += failed
         table, order = merge_parts(tables, message_numbers)
         return Decoded(table, order, rejected=tuple(sorted(rejected)))
@@ -196,11 +196,11 @@ def _compiled(texts: Mapping[str, str], what: str) -> bytes:
         command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{base}", "--include_imports"]
         command += [f"--descriptor_set_out={base}/out", _MAIN]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False, cwd=base)
+            process = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False, cwd=base)
         except (OSError, subprocess.TimeoutExpired) as error:
             raise FormatError(f"{what} cannot be compiled: {error_text(error)}") from error
-        if done.returncode:
-            raise FormatError(f"{what} cannot be compiled: {shown(done.stderr.strip()[-300:])}")
+        if process.returncode:
+            raise FormatError(f"{what} cannot be compiled: {shown(process.stderr.strip()[-300:])}")
         return Path(base, "out").read_bytes()
 
 
@@ -309,10 +309,10 @@ def _field_type(descriptor: Any, level: int) -> tuple[pa.DataType, Convert]:
     if inner is not None and inner.GetOptions().map_entry:
         key, read_key = _value_type(inner.fields_by_name["key"], level)
         item, read_item = _value_type(inner.fields_by_name["value"], level)
-        return pa.map_(key, item), lambda found: [(read_key(name), read_item(found[name])) for name in found]
+        return pa.map_(key, item), lambda value: [(read_key(name), read_item(value[name])) for name in value]
     data_type, convert = _value_type(descriptor, level)
     if _is_repeated(descriptor):
-        return pa.list_(data_type), lambda found: [convert(each) for each in found]
+        return pa.list_(data_type), lambda value: [convert(each) for each in value]
     return data_type, convert
 
 
@@ -321,14 +321,16 @@ def _value_type(descriptor: Any, level: int) -> tuple[pa.DataType, Convert]:
     cpp, inner = descriptor.cpp_type, descriptor.message_type
     if inner is not None:
         if inner.full_name == _TIMESTAMP:
-            return pa.timestamp("us", "UTC"), lambda found: found.seconds * 1_000_000 + found.nanos // 1000
+            return pa.timestamp(
+                "us", "UTC"
+            ), lambda field_value: field_value.seconds * 1_000_000 + field_value.nanos // 1000
         if inner.full_name in _WRAPPERS:
             data_type, convert = _value_type(inner.fields_by_name["value"], level)
-            return data_type, lambda found: convert(found.value)
+            return data_type, lambda field_value: convert(field_value.value)
         return _message_type(inner, level + 1)
     if cpp == descriptor.CPPTYPE_ENUM:
         names = {number: value.name for number, value in descriptor.enum_type.values_by_number.items()}
-        return pa.string(), lambda found: names.get(found, str(found))
+        return pa.string(), lambda field_value: names.get(field_value, str(field_value))
     if cpp == descriptor.CPPTYPE_STRING:
         return (pa.binary() if descriptor.type == descriptor.TYPE_BYTES else pa.string()), _same
     plain: dict[int, tuple[pa.DataType, Convert]] = {

@@ -99,8 +99,8 @@ class MessageRows:
             SourceUnavailable: the registry of schemas does not answer.
         """
         if isinstance(self._decoder, DebeziumMessages):
-            found = self._decoder.decode(messages.keys, messages.values)
-            table, kinds, rejected = found.rows, found.kinds, list(found.rejected)
+            decoded = self._decoder.decode(messages.keys, messages.values)
+            table, kinds, rejected = decoded.rows, decoded.kinds, list(decoded.rejected)
         else:
             table, kinds, rejected = self._rows(messages, self._decoder)
         records = _rejected(self._options.topic, messages, rejected)
@@ -119,36 +119,39 @@ class MessageRows:
         values = [value for value in messages.values if value is not None]
         deletes = self._options.null_values != "skip"
         if len(values) == len(messages.values):
-            found = decoder.decode(messages.keys, values)
+            decoded = decoder.decode(messages.keys, values)
             # Where keys are deleted a message is the newest row of its key, whichever messages are read beside it.
-            kinds = np.full(len(found.places), RowKind.UPDATE_AFTER.value, np.int8) if deletes else None
-            return self._with_origins(found.rows, messages, found.places), kinds, list(found.rejected)
+            kinds = np.full(len(decoded.places), RowKind.UPDATE_AFTER.value, np.int8) if deletes else None
+            return self._with_origins(decoded.rows, messages, decoded.places), kinds, list(decoded.rejected)
         message_numbers = np.flatnonzero(np.array([value is not None for value in messages.values]))
         nulls = np.flatnonzero(np.array([value is None for value in messages.values]))
-        found = decoder.decode([messages.keys[index] for index in message_numbers], values)
-        rejected = [(int(message_numbers[index]), why) for index, why in found.rejected]
-        found = Decoded(
-            self._with_origins(found.rows, messages, message_numbers[found.places]), message_numbers[found.places]
+        decoded = decoder.decode([messages.keys[index] for index in message_numbers], values)
+        rejected = [(int(message_numbers[index]), why) for index, why in decoded.rejected]
+        decoded = Decoded(
+            self._with_origins(decoded.rows, messages, message_numbers[decoded.places]), message_numbers[decoded.places]
         )
         if not deletes:
             self.skipped["null values"] = self.skipped.get("null values", 0) + len(nulls)
-            return found.rows, None, rejected
-        table, order, more = self._with_deletions(found, messages, nulls)
+            return decoded.rows, None, rejected
+        table, order, more = self._with_deletions(decoded, messages, nulls)
         is_null = np.array([value is None for value in messages.values])[order]
         kinds = np.where(is_null, RowKind.DELETE.value, RowKind.UPDATE_AFTER.value).astype(np.int8)
         return table, kinds, sorted([*rejected, *more])
 
     def _with_deletions(
-        self, found: Decoded, messages: MessageBatch, nulls: npt.NDArray[np.int64]
+        self, decoded: Decoded, messages: MessageBatch, nulls: npt.NDArray[np.int64]
     ) -> tuple[pa.Table, npt.NDArray[np.int64], list[tuple[int, str]]]:
         """Return rows with those of the keys that messages without a value delete, in order."""
         keys = [messages.keys[message_number] for message_number in nulls]
-        named = np.array([key is not None for key in keys])
-        rejected = [(int(message_number), "neither a key nor a value") for message_number in nulls[~named]]
-        if not named.any():
-            return found.rows, found.places, rejected
+        has_key = np.array([key is not None for key in keys])
+        rejected = [(int(message_number), "neither a key nor a value") for message_number in nulls[~has_key]]
+        if not has_key.any():
+            return decoded.rows, decoded.places, rejected
         deletions = columns_of_keys([key for key in keys if key is not None], self._options.key_column)
-        parts = [(found.rows, found.places), (self._with_origins(deletions, messages, nulls[named]), nulls[named])]
+        parts = [
+            (decoded.rows, decoded.places),
+            (self._with_origins(deletions, messages, nulls[has_key]), nulls[has_key]),
+        ]
         parts = [(rows, message_numbers) for rows, message_numbers in parts if len(message_numbers)]
         table, order = merge_parts([rows for rows, _ in parts], [message_numbers for _, message_numbers in parts])
         return table, order, rejected
@@ -248,8 +251,8 @@ class KafkaSource:
             earliest = client.earliest(partitions)
             return earliest | (client.group_offsets(partitions) if options.start == "group" else {}), True
         if options.checkpoint_type == "timestamp" and (millis := parse_timestamp(after.text)) is not None:
-            found = client.at_time(partitions, millis)
-            return {each: latest[each] if offset < 0 else offset for each, offset in found.items()}, True
+            offsets = client.at_time(partitions, millis)
+            return {each: latest[each] if offset < 0 else offset for each, offset in offsets.items()}, True
         stored = self._stored(after.text, partitions)
         ahead = [each for each in stored if each in latest and stored[each] > latest[each]]
         known = dict(latest)
@@ -288,7 +291,7 @@ class KafkaSource:
 
 
 class KafkaRound:
-    """What one commit takes of a topic."""
+    """The messages of a topic for one commit."""
 
     def __init__(self, source: KafkaSource, checkpoint: Checkpoint, ranges: tuple[OffsetRange, ...]) -> None:
         self._source, self._checkpoint, self._ranges = source, checkpoint, ranges

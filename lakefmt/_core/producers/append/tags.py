@@ -195,9 +195,9 @@ class TableTags:
         with self._writing:
             tag = load_tag(self._client, name)
             self._client.store.delete([_file_of(name)])
-            others = any(each.instant == tag.instant for each in self.list())
+            is_shared = any(each.instant == tag.instant for each in self.list())
             savepoints = [each for each in list_savepoints(self._client) if each.instant == tag.instant]
-            if savepoints and savepoints[0].comment == _COMMENT and not others:
+            if savepoints and savepoints[0].comment == _COMMENT and not is_shared:
                 with suppress(InstantNotFound):
                     delete_savepoint(self._client, tag.instant, options)
 
@@ -249,10 +249,10 @@ class TableTags:
         pattern = re.compile(re.escape(prefix) + r"\d{4}-\d\d-\d\d")
         _file_of(name)
         daily = [tag for tag in self.list() if pattern.fullmatch(tag.name)]
-        made = None
+        new_tag = None
         if all(tag.name != name for tag in daily) and self._client.load().timeline.latest_commit is not None:
-            made = self.create(name)
-            daily.append(made)
+            new_tag = self.create(name)
+            daily.append(new_tag)
         for tag in sorted(daily, key=lambda each: each.name)[: -keep if keep else 0]:
             self.delete(tag.name)
-        return made
+        return new_tag

@@ -137,7 +137,7 @@ class AppendVerbs(TableVerbs):
         entries = AppendEntries(parse_txn(txn), parse_watermark(watermark))
         requested_entries = None if entries == AppendEntries() else entries
         if entries.txn is not None and not call.get("dry_run"):
-            earlier = self._done_before(entries)
+            earlier = self._earlier_result(entries)
             if earlier is not None:
                 return earlier
         options = self._beside_others(call.get("options"))
@@ -149,7 +149,7 @@ class AppendVerbs(TableVerbs):
             # The completed file may be there all the same.
             if entries.txn is not None:
                 with suppress(LakefmtError):
-                    earlier = self._done_before(entries)
+                    earlier = self._earlier_result(entries)
                     if earlier is not None:
                         return earlier
             raise
@@ -163,27 +163,31 @@ class AppendVerbs(TableVerbs):
             result = replace(result, warnings=(*result.warnings, _REPEATS_KEYS))
         return result
 
-    def _done_before(self, entries: AppendEntries) -> CommitResult | None:
+    def _earlier_result(self, entries: AppendEntries) -> CommitResult | None:
         """Return the result of an append whose rows a commit has already; None: none has."""
         state = self.client.load()
-        done = entries(view_entries(self.client.at(state)))
-        return skipped_result(state, done, WriteOperation.INSERT) if isinstance(done, AlreadyDone) else None
+        earlier = entries(view_entries(self.client.at(state)))
+        return skipped_result(state, earlier, WriteOperation.INSERT) if isinstance(earlier, AlreadyDone) else None
 
     def _beside_others(self, options: object) -> object:
         """Return the options of an append: writers of an append table never conflict, so each expects others."""
-        given = options if isinstance(options, Mapping) else {}
+        call_options = options if isinstance(options, Mapping) else {}
         properties = self.client.known_config.properties
         if properties.get("lakefmt.table.kind") != "append" or (
             options is not None and not isinstance(options, Mapping)
         ):
             return options
-        if _CONCURRENCY_MODE in given or _CONCURRENCY_MODE in self.client.options or _CONCURRENCY_MODE in properties:
+        if (
+            _CONCURRENCY_MODE in call_options
+            or _CONCURRENCY_MODE in self.client.options
+            or _CONCURRENCY_MODE in properties
+        ):
             return options
         from lakefmt._core.storage.local.process_lock import process_locks
 
         store = self.client.store
         locked = process_locks(store) is not None or store.url.startswith("memory://")
-        return {**given, _CONCURRENCY_MODE: "optimistic_concurrency_control"} if locked else options
+        return {**call_options, _CONCURRENCY_MODE: "optimistic_concurrency_control"} if locked else options
 
     def overwrite(
         self, data: object, *, mode: str = "dynamic", partitions: Partitions | None = None, **call: Unpack[WriteOptions]
@@ -222,10 +226,10 @@ class AppendVerbs(TableVerbs):
         if partitions is not None:
             state = self.client.load()
             paths = tuple(self.client.at(state).chosen_partitions(partitions))
-            given = rows if schema.names else self.client.at(state).schema().empty_table()
-            return self._write(WriteOperation.INSERT_OVERWRITE, given, call, replaces=paths)
-        whole = mode == "static" or not self.client.key_spec(self.client.known_config).partition_fields
-        operation = WriteOperation.INSERT_OVERWRITE_TABLE if whole else WriteOperation.INSERT_OVERWRITE
+            replacement = rows if schema.names else self.client.at(state).schema().empty_table()
+            return self._write(WriteOperation.INSERT_OVERWRITE, replacement, call, replaces=paths)
+        replaces_table = mode == "static" or not self.client.key_spec(self.client.known_config).partition_fields
+        operation = WriteOperation.INSERT_OVERWRITE_TABLE if replaces_table else WriteOperation.INSERT_OVERWRITE
         return self._write(operation, rows if schema.names else data, call)
 
     @property
@@ -459,10 +463,10 @@ def translate_options(properties: Mapping[str, str]) -> dict[str, str]:
         Traceback (most recent call last):
         lakefmt.errors.UnknownSetting: unknown table option 'bucket-kee': did you mean 'bucket-key'?
     """
-    made: dict[str, str] = {}
+    translated: dict[str, str] = {}
     for name, value in properties.items():
         if name.startswith(_OWN_PREFIXES):
-            _take_property(made, name, value, name)
+            _take_property(translated, name, value, name)
             continue
         option = OPTIONS.get(name)
         if option is None:
@@ -472,20 +476,20 @@ def translate_options(properties: Mapping[str, str]) -> dict[str, str]:
         if option.refused:
             raise UnsupportedFeature(f"table option {name}: lakefmt has nothing for it ({option.note})")
         for key, property_value in _translated_option(name, option, str(value).strip(), properties).items():
-            _take_property(made, key, property_value, name)
-    return made
+            _take_property(translated, key, property_value, name)
+    return translated
 
 
-def _take_property(made: dict[str, str], key: str, value: str, name: str) -> None:
-    if made.setdefault(key, value) != value:
-        raise InvalidInputError(f"table option {name}={value} contradicts {key}={made[key]}")
+def _take_property(properties: dict[str, str], key: str, value: str, name: str) -> None:
+    if properties.setdefault(key, value) != value:
+        raise InvalidInputError(f"table option {name}={value} contradicts {key}={properties[key]}")
 
 
-def _translated_option(name: str, option: PaimonOption, value: str, given: Mapping[str, str]) -> dict[str, str]:
+def _translated_option(name: str, option: PaimonOption, value: str, properties: Mapping[str, str]) -> dict[str, str]:
     """Return the properties that stand for an option; the option itself is kept under lakefmt's prefix."""
     stored_option = {f"lakefmt.paimon.{name}": value}
     if name == "bucket":
-        if value == "-1" or str(given.get("bucket-append-ordered", "true")).lower() == "false":
+        if value == "-1" or str(properties.get("bucket-append-ordered", "true")).lower() == "false":
             return {**stored_option, "lakefmt.append.order": "none"}
         return {
             **stored_option,
@@ -502,7 +506,9 @@ def _translated_option(name: str, option: PaimonOption, value: str, given: Mappi
     if name == "target-file-size":
         return {
             **stored_option,
-            **_file_size_properties(_size_value(name, value), str(given.get("compaction.small-file-ratio", "0.7"))),
+            **_file_size_properties(
+                _size_value(name, value), str(properties.get("compaction.small-file-ratio", "0.7"))
+            ),
         }
     if name == "clustering.strategy":
         return (
@@ -652,21 +658,23 @@ def append_properties(
     if text_argument(kind, "kind") != "append":
         raise InvalidInputError(f"unknown kind {kind!r}: expected 'keyed' or 'append'")
     _check_keyless(properties, keyed_by)
-    made = {KIND: "append", **translate_options(properties)}
+    table_properties = {KIND: "append", **translate_options(properties)}
     if order is not None:
         if text_argument(order, "order") not in ("none", "per_bucket"):
             raise InvalidInputError(f"unknown order {order!r}: expected 'none' or 'per_bucket'")
-        _state_argument(made, ORDER, str(order), "order")
-    made.setdefault(ORDER, "none")
+        _state_argument(table_properties, ORDER, str(order), "order")
+    table_properties.setdefault(ORDER, "none")
     if bucket_key is not None:
         names = texts_argument([bucket_key] if isinstance(bucket_key, str) else bucket_key, "bucket_key")
-        _state_argument(made, BUCKET_KEY, ",".join(names), "bucket_key")
+        _state_argument(table_properties, BUCKET_KEY, ",".join(names), "bucket_key")
     if buckets is not None:
         if type(buckets) is not int or not 0 < buckets < 10_000_000:
             raise InvalidInputError(f"buckets takes a number from 1 to 9,999,999, not {shown(buckets)}")
-        _state_argument(made, BUCKETS, str(buckets), "buckets")
-    layout = append_layout(made)
-    if layout is None or (not layout.ordered and layout.bucket_key and ORDER in made and bucket_key is not None):
+        _state_argument(table_properties, BUCKETS, str(buckets), "buckets")
+    layout = append_layout(table_properties)
+    if layout is None or (
+        not layout.ordered and layout.bucket_key and ORDER in table_properties and bucket_key is not None
+    ):
         raise InvalidInputError("bucket_key= and buckets= go with order='per_bucket'")
     if layout.bucket_key:
         check_bucket_key(schema, layout.bucket_key, layout.buckets)
@@ -674,10 +682,10 @@ def append_properties(
         raise InvalidInputError("several buckets need bucket_key=: the columns that tell the bucket of a row")
     if layout.ordered:
         # Every commit opens files of its own; nothing else would ever pack them.
-        made.setdefault(_INLINE_CLUSTERING, "true")
-        made.setdefault("hoodie.clustering.inline.max.commits", "16")
-    _check_event_time(schema, made)
-    return made
+        table_properties.setdefault(_INLINE_CLUSTERING, "true")
+        table_properties.setdefault("hoodie.clustering.inline.max.commits", "16")
+    _check_event_time(schema, table_properties)
+    return table_properties
 
 
 def _check_keyless(properties: Mapping[str, str], keyed_by: Mapping[str, object]) -> None:
@@ -693,13 +701,13 @@ def _check_keyless(properties: Mapping[str, str], keyed_by: Mapping[str, object]
         )
 
 
-def _state_argument(made: dict[str, str], key: str, value: str, argument: str) -> None:
-    if made.setdefault(key, value) != value:
-        raise InvalidInputError(f"{argument}={value!r} contradicts the property {key}={made[key]!r}")
+def _state_argument(properties: dict[str, str], key: str, value: str, argument: str) -> None:
+    if properties.setdefault(key, value) != value:
+        raise InvalidInputError(f"{argument}={value!r} contradicts the property {key}={properties[key]!r}")
 
 
-def _check_event_time(schema: pa.Schema, made: Mapping[str, str]) -> None:
-    column, delay = made.get(EVENT_TIME), made.get(DELAY)
+def _check_event_time(schema: pa.Schema, properties: Mapping[str, str]) -> None:
+    column, delay = properties.get(EVENT_TIME), properties.get(DELAY)
     if column is not None:
         if column not in schema.names:
             raise SchemaMismatch(f"{EVENT_TIME}: column {column!r} is not in the schema {schema.names}")

@@ -52,13 +52,13 @@ class _RowRun:
     columns: dict[int, str] = field(default_factory=dict)
 
     def table(self) -> pa.Table:
-        made = self.checker.columns(self.rows)
-        made = made.append_column(OPERATOR, pa.array(self.operators, pa.int8()))
+        table = self.checker.columns(self.rows)
+        table = table.append_column(OPERATOR, pa.array(self.operators, pa.int8()))
         if not self.columns:
-            return made
+            return table
         texts = np.full(len(self.rows), None, object)
         texts[list(self.columns)] = list(self.columns.values())
-        return made.append_column(COLUMNS, pa.array(texts, _COLUMNS_TYPE))
+        return table.append_column(COLUMNS, pa.array(texts, _COLUMNS_TYPE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,25 +196,25 @@ class Buffer:
         Args:
             mask: of all rows; the mark is behind the last one, or there is none.
         """
-        return self._some(mask, is_marked=False), self._some(~mask, is_marked=True)
+        return self._select(mask, is_marked=False), self._select(~mask, is_marked=True)
 
-    def _some(self, mask: npt.NDArray[np.bool_], *, is_marked: bool) -> Buffer:
+    def _select(self, mask: npt.NDArray[np.bool_], *, is_marked: bool) -> Buffer:
         numbers = np.cumsum(mask) - 1
-        some = Buffer(self.opened, strict=self.strict, trigger=self.trigger, tail=self.tail, checker=self.checker)
-        some.rows = int(mask.sum())
-        some.bytes = self.bytes * some.rows // self.rows
+        selection = Buffer(self.opened, strict=self.strict, trigger=self.trigger, tail=self.tail, checker=self.checker)
+        selection.rows = int(mask.sum())
+        selection.bytes = self.bytes * selection.rows // self.rows
         if is_marked and self.marked is not None:
-            some.offset, some.marked = self.offset, some.rows
+            selection.offset, selection.marked = self.offset, selection.rows
         first = 0
         for part in self._parts:
             count = len(part.rows) if isinstance(part, _RowRun) else part.num_rows
-            some._parts.append(_part_of(part, mask[first : first + count]))
+            selection._parts.append(_part_of(part, mask[first : first + count]))
             first += count
         times = self.times()[mask]
         changes = np.flatnonzero(np.diff(times, prepend=np.nan) != 0)
-        some._times = list(zip(map(int, changes), map(float, times[changes]), strict=True))
-        some.tracked = [replace(each, row=int(numbers[each.row])) for each in self.tracked if mask[each.row]]
-        return some
+        selection._times = list(zip(map(int, changes), map(float, times[changes]), strict=True))
+        selection.tracked = [replace(each, row=int(numbers[each.row])) for each in self.tracked if mask[each.row]]
+        return selection
 
     def tables(self) -> list[pa.Table]:
         """Return the rows as columns, in order; rows of one schema are one table.
@@ -232,17 +232,17 @@ def first_together(buffers: Iterable[Buffer], most_bytes: int) -> list[Buffer]:
         buffers: that are sealed, in order.
         most_bytes: of a segment.
     """
-    some, size, checker = list[Buffer](), 0, None
+    group, size, checker = list[Buffer](), 0, None
     for buffer in buffers:
-        if some:
-            alone = some[-1].tail != buffer.tail or some[-1].strict or buffer.strict
+        if group:
+            alone = group[-1].tail != buffer.tail or group[-1].strict or buffer.strict
             other = checker is not None and buffer.checker is not None and buffer.checker is not checker
             if alone or other or size + buffer.bytes > most_bytes:
                 break
-        some.append(buffer)
+        group.append(buffer)
         size += buffer.bytes
         checker = buffer.checker or checker
-    return some
+    return group
 
 
 def failed_batches(buffers: Iterable[Buffer], cause: BaseException | None) -> list[FailedBatch]:
@@ -279,12 +279,12 @@ def take_tracked(buffers: Sequence[Buffer], rows: int) -> list[Tracked]:
         buffers: in order.
         rows: how many rows of all of them together.
     """
-    taken, first = list[Tracked](), 0
+    removed, first = list[Tracked](), 0
     for buffer in buffers:
-        taken += [each for each in buffer.tracked if first + each.row < rows]
+        removed += [each for each in buffer.tracked if first + each.row < rows]
         buffer.tracked = [each for each in buffer.tracked if first + each.row >= rows]
         first += buffer.rows
-    return taken
+    return removed
 
 
 def finish_futures(

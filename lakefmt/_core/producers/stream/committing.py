@@ -191,10 +191,10 @@ class SegmentCommit:
         """
         results = list[CommitResult]()
         while not results or self._has_more:
-            done = retried(self._client, self._request, self._attempt)
-            if done is None:
+            result = retried(self._client, self._request, self._attempt)
+            if result is None:
                 break
-            results.append(done)
+            results.append(result)
         if not results:
             return CommitResult(None, operation=self._request.operation, skipped=True)
         return _joined_results(results)
@@ -202,18 +202,18 @@ class SegmentCommit:
     def _attempt(self) -> CommitResult | None:
         client = self._client
         times = header_times(client) if self._keyed or not self._confirmed else {}
-        others = load_others(client, self._stream, times) if self._keyed else []
+        other_streams = load_others(client, self._stream, times) if self._keyed else []
         state = client.load()
         table_at = client.at(state)
         before = committed_of_streams(table_at, {self._stream: self._since}).get(self._stream)
-        left = [each for each in self._headers if before is None or each.position > before.position]
+        uncommitted = [each for each in self._headers if before is None or each.position > before.position]
         if not self._confirmed:
-            left = [each for each in left if (self._stream, each.position) in times]
+            uncommitted = [each for each in uncommitted if (self._stream, each.position) in times]
         self._has_more = False
-        if not left:
+        if not uncommitted:
             return None
-        plans = plan_streams(table_at, others)
-        ordered = in_order([left, *(plan.to_commit for plan in plans)], times, self._stream)
+        plans = plan_streams(table_at, other_streams)
+        ordered = in_order([uncommitted, *(plan.to_commit for plan in plans)], times, self._stream)
         part = first_bytes(ordered, _MOST_COMMIT_BYTES)
         schema = table_at.schema()
         try:
@@ -222,14 +222,14 @@ class SegmentCommit:
             if all(header.stream == self._stream for header in part):
                 raise
             _log.warning("%s: segments of other streams are left for later: %s", client.store.url, error)
-            ordered, others = left, []
+            ordered, other_streams = uncommitted, []
             part = first_bytes(ordered, _MOST_COMMIT_BYTES)
             rows = self._rows(state, part, schema)
         self._has_more = len(part) < len(ordered)
         columns = table_at.internal_schema() or ""
         offsets = {plan.stream: None if plan.committed is None else plan.committed.offset for plan in plans}
         offsets[self._stream] = None if before is None else before.offset
-        request = replace(self._request, entries=self._entries(part, others, offsets), columns=columns)
+        request = replace(self._request, entries=self._entries(part, other_streams, offsets), columns=columns)
         if request.operation is WriteOperation.INSERT:
             plain = fill_required(without_operators(rows), schema)
             return run_write(client, request, schema, plain)
@@ -243,7 +243,7 @@ class SegmentCommit:
         return fitted_together(current_rows(self._client.at(state), headers, segments), schema)
 
     def _entries(
-        self, part: Sequence[SegmentHeader], others: Sequence[StreamState], offsets: Mapping[str, object]
+        self, part: Sequence[SegmentHeader], other_streams: Sequence[StreamState], offsets: Mapping[str, object]
     ) -> CommitEntries:
         """Return what the commit of some segments says of their streams.
 
@@ -263,7 +263,7 @@ class SegmentCommit:
             for stream, at in now.items():
                 if at is not None and at >= by_stream[stream][0].position:
                     raise CommitConflict(f"another process committed segments of stream {stream!r} meanwhile")
-            self._check_unchanged(by_stream, others)
+            self._check_unchanged(by_stream, other_streams)
             return {
                 stream_entry_name(stream): encode_entry(_entry(headers, offsets[stream]), view.now_ms)
                 for stream, headers in by_stream.items()
@@ -271,16 +271,18 @@ class SegmentCommit:
 
         return entries
 
-    def _check_unchanged(self, by_stream: Mapping[str, Sequence[SegmentHeader]], others: Sequence[StreamState]) -> None:
+    def _check_unchanged(
+        self, by_stream: Mapping[str, Sequence[SegmentHeader]], other_streams: Sequence[StreamState]
+    ) -> None:
         """Look again at segments that their writers may have withdrawn; who withdraws one waits for commits that have begun.
 
         Raises:
             CommitConflict: one was withdrawn, or has another owner now.
         """
-        found = {state.stream: state for state in others}
+        state_by_stream = {state.stream: state for state in other_streams}
         for stream, headers in by_stream.items():
-            if stream in found:
-                is_there = is_unchanged(self._client, found[stream], headers)
+            if stream in state_by_stream:
+                is_there = is_unchanged(self._client, state_by_stream[stream], headers)
             else:
                 is_there = self._confirmed or has_segments(self._client.store, stream, headers)
             if not is_there:
@@ -345,7 +347,7 @@ class KeyedCommit:
             if self.rules(request, table_at.state, schema).is_plain:
                 # All rows of a key come together: fewer of a key that comes often.
                 rows = (self.reduced(request, table_at.state, each) for each in tables)
-            return placed_parts(rows, lambda some: row_identities(spec, some, across=across)[0], memory_bytes)
+            return placed_parts(rows, lambda table: row_identities(spec, table, across=across)[0], memory_bytes)
 
         return self.upsert_parts(request, schema, parts)
 
@@ -367,8 +369,8 @@ class KeyedCommit:
             self._write_first(request, schema, parts)
         transaction = _ReducedWrite.begin(self.client, request, schema)
         transaction.is_followed = True
-        with transaction.aborted_on_error(), closing(parts(transaction.table_at)) as given:
-            marked = (self._marked(request, transaction.state, schema, rows) for rows in given)
+        with transaction.aborted_on_error(), closing(parts(transaction.table_at)) as row_parts:
+            marked = (self._marked(request, transaction.state, schema, rows) for rows in row_parts)
             return transaction.commit_unless_empty(write_stream(transaction, marked, "none", distinct=True))
 
     def _write_first(
@@ -376,8 +378,8 @@ class KeyedCommit:
     ) -> None:
         """Commit what has to be committed before, part by part; these commits say nothing of where the rows came from."""
         unnamed = replace(request, entries=None, commit_metadata={})
-        with closing(parts(self.client.at(self.client.load()))) as given:
-            for rows in given:
+        with closing(parts(self.client.at(self.client.load()))) as row_parts:
+            for rows in row_parts:
                 resolved, based_on = self.resolved(request, self.client.load(), schema, rows)
                 if resolved.first is not None:
                     self._write(unnamed, schema, resolved.first, based_on, promises=False)
@@ -576,7 +578,7 @@ class StreamMetrics:
     def as_dict(self) -> dict[str, Any]:
         """Return every counter by name."""
         with self._lock:
-            made = {name: getattr(self, name) for name in self.__slots__ if not name.startswith("_")}
+            counters = {name: getattr(self, name) for name in self.__slots__ if not name.startswith("_")}
             classes = dict(zip(map(str, (*BOUNDS, "inf")), self.flush_seconds, strict=True))
-            made |= {"flushes": dict(self.flushes), "retries": dict(self.retries), "flush_seconds": classes}
-            return made
+            counters |= {"flushes": dict(self.flushes), "retries": dict(self.retries), "flush_seconds": classes}
+            return counters

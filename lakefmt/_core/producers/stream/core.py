@@ -166,7 +166,7 @@ class Committer:
                 self._set_timers(soon=False)
 
     def _note(self, error: CommitFailed) -> None:
-        """Remember a failure for the next call, and tell those who wait for the commit of their rows."""
+        """Store a failure for the next call, and pass it to callers that wait for the commit of their rows."""
         with self._lock:
             self.untold = error
             futures, self._futures = [future for _, future in self._futures], []
@@ -206,12 +206,12 @@ class Committer:
             headers = self._due(whole=whole)
             if not headers:
                 return None
-            begun = self._client.time_source.monotonic()
+            start = self._client.time_source.monotonic()
             try:
-                result = self._committed(headers, begun)
+                result = self._committed(headers, start)
             except Exception as error:
                 raise self._failure(headers, error) from error
-            seconds = self._client.time_source.monotonic() - begun
+            seconds = self._client.time_source.monotonic() - start
             self._metrics.committed(sum(header.rows for header in headers), seconds, result.instant)
             with self._lock:
                 self._pending, last = self._pending[len(headers) :], headers[-1].position
@@ -254,7 +254,7 @@ class Committer:
             count -= 1
         return count
 
-    def _committed(self, headers: Sequence[SegmentHeader], begun: float) -> CommitResult:
+    def _committed(self, headers: Sequence[SegmentHeader], start: float) -> CommitResult:
         """Commit segments, with attempts after failures."""
         attempts = 0
         first: LakefmtError | None = None
@@ -265,7 +265,7 @@ class Committer:
             except LakefmtError as error:
                 attempts += 1
                 first = first or error
-                seconds = self._client.time_source.monotonic() - begun
+                seconds = self._client.time_source.monotonic() - start
                 status = retry_status_of(error)
                 again = tries_again(self._options, status, attempts, seconds)
                 if isinstance(error, StreamUnavailable) or not again or self._stopped:
@@ -377,7 +377,7 @@ class StreamCore:
         if self._rate is not None:
             self._rate.take(1, size)
         with self._changed:
-            self._wait_for_place(size)
+            self._wait_for_room(size)
             sealed = self._seal_other_columns(checker)
             if not self._manual and self._buffer.rows and self._buffer.bytes + size > options.mutation_buffer_space:
                 sealed = self._seal("bytes")
@@ -394,7 +394,7 @@ class StreamCore:
             self.drain()
 
     def _seal_other_columns(self, checker: RowChecker) -> bool:
-        """Seal rows with other columns than those that come: they are a segment of their own; call with the lock."""
+        """Seal buffered rows whose columns differ from those of the next rows: a segment has one set of columns; call with the lock."""
         sealed = False
         while self._buffer.rows and self._buffer.checker is not checker:
             sealed = self._seal("columns")
@@ -417,7 +417,7 @@ class StreamCore:
                 self._rate.take(part.num_rows, part.nbytes)
             with self._changed:
                 if not first or not self._manual:  # a stream that is flushed by hand takes all of the data or nothing
-                    self._wait_for_place(table.nbytes if self._manual else part.nbytes, goes_on=first > 0)
+                    self._wait_for_room(table.nbytes if self._manual else part.nbytes, goes_on=first > 0)
                 self._check_takes()
                 sealed = self._seal_other_columns(checker)
                 self._buffer.note_time(self.client.time_source)
@@ -468,9 +468,9 @@ class StreamCore:
             # A new error each time: one that is raised twice collects the traces of both.
             raise FlushFailed(str(self.failure)) from self.failure.__cause__
 
-    def _has_place(self, size: int) -> bool:
-        held = self._bytes + self._buffer.bytes
-        within = held + size <= self.options.max_buffered_bytes or not held
+    def _has_room(self, size: int) -> bool:
+        used_bytes = self._bytes + self._buffer.bytes
+        within = used_bytes + size <= self.options.max_buffered_bytes or not used_bytes
         return within and (self._manual or len(self._sealed) < self.options.mutation_buffer_max_num)
 
     def _check_takes(self) -> None:
@@ -487,7 +487,7 @@ class StreamCore:
             call.set()
             self._changed.notify_all()
 
-    def _wait_for_place(self, size: int, *, goes_on: bool = False) -> None:
+    def _wait_for_room(self, size: int, *, goes_on: bool = False) -> None:
         """Wait until a row of `size` bytes has a place; call with the lock, which is not held meanwhile.
 
         Args:
@@ -495,15 +495,15 @@ class StreamCore:
             goes_on: other rows of the same call were taken: wait without end.
         """
         self._check_takes()
-        if self._has_place(size):
+        if self._has_room(size):
             return
         if self._manual:
             raise BufferFull(
                 f"the stream holds {self._bytes + self._buffer.bytes:,} bytes, as many as max_buffered_bytes allows: flush it"
             )
         monotonic = self.client.time_source.monotonic
-        begun, timeout = monotonic(), None if goes_on else self.options.apply_timeout
-        while not self._has_place(size):
+        start, timeout = monotonic(), None if goes_on else self.options.apply_timeout
+        while not self._has_room(size):
             if not self._sealed:
                 self._seal("bytes")  # no other buffer would make place
             if not self._background:
@@ -513,20 +513,20 @@ class StreamCore:
                 finally:
                     self._changed.acquire()
             else:
-                waited = monotonic() - begun
+                waited = monotonic() - start
                 if timeout is not None and waited * 1000 >= timeout:
                     raise BackPressureTimeout(
                         f"no buffer was free within {timeout} ms: storage is slower than the rows come"
                     )
                 self._changed.wait(None if timeout is None else timeout / 1000 - waited)
             self._check_takes()
-        self.metrics.backpressure_seconds += monotonic() - begun
+        self.metrics.backpressure_seconds += monotonic() - start
 
     def would_wait(self, size: int = 0) -> bool:
         """Return whether a row applied now might wait."""
         with self._changed:
             last = self._buffer.rows + 1 >= self.options.mutation_buffer_lines_num
-            full = self._rate is not None or not self._has_place(size) or self.committer.untold is not None
+            full = self._rate is not None or not self._has_room(size) or self.committer.untold is not None
             return full or (last and not self._background and not self._manual)
 
     def mark(self, offset: object) -> None:
@@ -568,7 +568,7 @@ class StreamCore:
         return True
 
     def _set_timer(self, waited: float = 0.0) -> None:
-        """Arrange that the buffer is sealed; its first row came `waited` seconds ago."""
+        """Set the timer that seals the buffer; its first row came `waited` seconds ago."""
         seconds = max(0.001, self.options.flush_interval / 1000 - waited)
         self._stop_timer = self.client.time_source.schedule_periodic(
             seconds, partial(self._on_time, self._buffer), "lakefmt-stream-flush"
@@ -612,8 +612,8 @@ class StreamCore:
             FlushFailed: some rows are not.
         """
         with self._writing:
-            while self.failure is None and (some := self._next_buffers()):
-                self._write(some)
+            while self.failure is None and (buffers := self._next_buffers()):
+                self._write(buffers)
         if self.failure is not None:
             raise FlushFailed(str(self.failure)) from self.failure.__cause__
         self.committer.commit_if_due()
@@ -625,7 +625,7 @@ class StreamCore:
 
     def _write(self, buffers: Sequence[Buffer]) -> None:
         monotonic = self.client.time_source.monotonic
-        begun, rows = monotonic(), 0
+        start, rows = monotonic(), 0
 
         def confirm(header: SegmentHeader) -> None:
             nonlocal rows
@@ -638,9 +638,9 @@ class StreamCore:
             skipped = self.flusher.flush(buffers, confirm, tail=buffers[-1].tail)
         except RefusedRows as error:
             with self._changed:
-                refused, others = self._sealed.popleft().parted(error.rows)
-                self._bytes += refused.bytes + others.bytes - buffers[0].bytes
-                self._sealed.extendleft((others, refused))
+                refused, remaining = self._sealed.popleft().parted(error.rows)
+                self._bytes += refused.bytes + remaining.bytes - buffers[0].bytes
+                self._sealed.extendleft((remaining, refused))
             return
         except FlushFailed as error:
             self._fail(error, buffers)
@@ -650,7 +650,7 @@ class StreamCore:
             failed.__cause__ = error
             self._fail(failed, buffers)
             return
-        self.metrics.flushed(buffers[-1].trigger, rows, monotonic() - begun)
+        self.metrics.flushed(buffers[-1].trigger, rows, monotonic() - start)
         with self._changed:
             for buffer in buffers:
                 self._sealed.popleft()
@@ -756,7 +756,7 @@ class StreamCore:
             return failed
 
     def _reclaim(self) -> SegmentWriter:
-        """Claim the stream again; what was confirmed is committed, what was not is given up."""
+        """Claim the stream again; commit confirmed segments, and discard the others."""
         old = self.flusher.writer
         old.held.release()
         confirmed = self.committer.last_confirmed

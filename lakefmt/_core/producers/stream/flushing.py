@@ -142,7 +142,7 @@ class Flusher:
             FlushFailed: some rows are not durable; the error's ``batches`` have them.
             RefusedRows: some rows are refused and are not to end the stream; nothing was written.
         """
-        begun = self.client.time_source.monotonic()
+        start = self.client.time_source.monotonic()
         segments: list[_Segment] | None = None
         attempts, lost = 0, False
         first: Exception | None = None
@@ -165,7 +165,7 @@ class Flusher:
             self._check_refused(buffers, failure)
             attempts += 1
             first = first or failure
-            if not self._again(failure, attempts, self.client.time_source.monotonic() - begun):
+            if not self._again(failure, attempts, self.client.time_source.monotonic() - start):
                 chained(failure, first)
                 is_told = self._settle(segments, confirm) is not None
                 if segments is not None and not segments:
@@ -236,11 +236,11 @@ class Flusher:
         step = max(1, -(-rows.num_rows // count))
         starts = range(0, rows.num_rows, step)
         # The source sends the rows before an offset again as long as the offset is not there.
-        held = tail or (offset is not None and not self.writer.is_anonymous)
+        is_tail = tail or (offset is not None and not self.writer.is_anonymous)
         parts = [
             _Segment(rows.slice(first, step), columns, offset, tail)
             if first == starts[-1]
-            else _Segment(rows.slice(first, step), columns, None, held)
+            else _Segment(rows.slice(first, step), columns, None, is_tail)
             for first in starts
         ]
         return [*marked, *parts]
@@ -256,9 +256,9 @@ class Flusher:
             return
         now = self.client.clock.now().timestamp() - self.client.time_source.monotonic()
         # Instants have milliseconds.
-        taken = np.floor((np.concatenate([buffer.times() for buffer in buffers]) + now) * 1000) / 1000
+        arrival_times = np.floor((np.concatenate([buffer.times() for buffer in buffers]) + now) * 1000) / 1000
         for path, at in dropped:
-            is_set = _is_set(rows, path) & (taken > at)
+            is_set = _is_set(rows, path) & (arrival_times > at)
             if is_set.any():
                 raise SchemaChanged(
                     f"column {'.'.join(path)!r} was dropped, and {int(is_set.sum())} rows that were applied later set it; "
@@ -295,7 +295,7 @@ class Flusher:
         return self._scope[1]
 
     def _settle(self, segments: list[_Segment] | None, confirm: Confirm) -> bool | None:
-        """Find out whether the first of some segments is durable after all, and take it away then; None: not known."""
+        """Return whether the first segment is durable after all, and remove it from the list then; None: not known."""
         header = segments[0].header if segments else None
         if segments is None or header is None or self.writer.in_doubt is None:
             return False
@@ -361,11 +361,11 @@ class Flusher:
         try:
             tables = current_rows(self.client.at(state), waiting, read_segments(self.client.store, waiting))
         except ObjectNotFound:
-            left, state = list(self._pending()), self.client.load()
-            if self._waiting(state, left) == waiting:
+            still_pending, state = list(self._pending()), self.client.load()
+            if self._waiting(state, still_pending) == waiting:
                 raise
             # Committed and deleted meanwhile: the table has them now.
-            self._check_strict(state, rows, left)
+            self._check_strict(state, rows, still_pending)
             return
         before = [fitted(table, schema) for table in tables]
         first = sum(table.num_rows for table in before)
@@ -459,8 +459,8 @@ def _is_set(rows: pa.Table, path: Sequence[str]) -> npt.NDArray[np.bool_]:
     if path[0] not in rows.column_names:
         return np.zeros(rows.num_rows, bool)
     values = rows.column(path[0])
-    found = pc.struct_field(values, list(path[1:])) if len(path) > 1 else values
-    mask: npt.NDArray[np.bool_] = found.is_valid().to_numpy()
+    leaf_values = pc.struct_field(values, list(path[1:])) if len(path) > 1 else values
+    mask: npt.NDArray[np.bool_] = leaf_values.is_valid().to_numpy()
     return mask
 
 
@@ -489,8 +489,8 @@ def _in_schema(tables: Sequence[pa.Table], schema: pa.Schema, places: ColumnPlac
             f"the table's columns were changed so that rows of the stream do not fit: {error}; they were {buffered.names}, "
             f"and are {schema.names}; the rows are kept"
         ) from None
-    held = set(fit.column_names)
-    required = [field.name for field in schema if not field.nullable and field.name not in held]
+    present = set(fit.column_names)
+    required = [field.name for field in schema if not field.nullable and field.name not in present]
     if required:
         raise SchemaChanged(f"the table has new required columns {', '.join(required)}, which rows of the stream lack")
     return fit
@@ -504,6 +504,6 @@ def _moved(rows: pa.Table, schema: pa.Schema, places: ColumnPlaces | None) -> pa
     """
     moved = moved_rows(rows, places)
     new = frozenset(schema.names) - frozenset(moved.column_names)
-    taken = [] if places is None else [name for name in places.left_out(rows.column_names) if name in new]
-    conform(rows.select(taken).slice(0, 0), pa.schema([schema.field(name) for name in taken]))
+    reused_names = [] if places is None else [name for name in places.left_out(rows.column_names) if name in new]
+    conform(rows.select(reused_names).slice(0, 0), pa.schema([schema.field(name) for name in reused_names]))
     return moved

@@ -208,7 +208,7 @@ class SegmentWriter:
         state = client.load()
         before = committed_of_streams(client.at(state), {stream: in_store.since}).get(stream)
         since = in_store.since or ("" if before is not None else state.timeline.highest_time or "")
-        held = take_claim(
+        claim = take_claim(
             store,
             stream,
             client.ids.new_uuid(),
@@ -219,42 +219,42 @@ class SegmentWriter:
             durable=is_durable(client),
         )
         try:
-            return cls._taken_over(client, held, options, finish, since, confirmed)
+            return cls._taken_over(client, claim, options, finish, since, confirmed)
         except BaseException:
-            held.release()
+            claim.release()
             raise
 
     @classmethod
     def _taken_over(
         cls,
         client: TableClient,
-        held: HeldClaim,
+        held_claim: HeldClaim,
         options: Mapping[str, object],
         finish: Finish,
         since: str,
         confirmed: SegmentPosition | None,
     ) -> SegmentWriter:
-        store, stream = client.store, held.stream
-        in_store = load_decided(client, stream, held.epoch)
+        store, stream = client.store, held_claim.stream
+        in_store = load_decided(client, stream, held_claim.epoch)
         state = client.load()
         table_at = client.at(state)
         before = committed_of_streams(table_at, {stream: since}).get(stream)
-        seen = [header.position for header in in_store.headers]
-        earlier = [claim for claim in in_store.claims if claim.epoch < held.epoch]
-        held.adopt(earlier, seen, before, durable=is_durable(client))
+        positions = [header.position for header in in_store.headers]
+        earlier = [claim for claim in in_store.claims if claim.epoch < held_claim.epoch]
+        held_claim.adopt(earlier, positions, before, durable=is_durable(client))
         (noted,) = load_streams(client, [stream])
         (plan,) = plan_streams(table_at, [noted])
         result = _commit(client, plan, options, finish, since)
         tail = () if confirmed is None else plan.tail  # a source that lives does not send them again
         dropped = [*plan.done, *plan.unconfirmed, *(header.position for header in plan.tail if not tail)]
         delete_segments(store, stream, [*dropped, *(header.position for header in plan.to_commit)])
-        _remove_old_claims(client, held)
+        _remove_old_claims(client, held_claim)
         _, headless = list_positions(store, stream)
         store.delete([data_name(stream, position) for position in headless])
         now = committed_of_streams(client.at(client.load()), {stream: since}).get(stream)
         sequence = next_sequence([*headless, *(header.position for header in in_store.headers)], now)
         rows = sum(header.rows for header in plan.to_commit)
-        return cls(client, held, now, sequence, Recovered(stream, result, rows, len(dropped)), tail)
+        return cls(client, held_claim, now, sequence, Recovered(stream, result, rows, len(dropped)), tail)
 
     @property
     def stream(self) -> str:
@@ -310,7 +310,7 @@ class SegmentWriter:
         self.sequence, self.in_doubt = header.sequence + 1, None
 
     def forget(self, header: SegmentHeader) -> None:
-        """Use up the number of a segment whose header was never written, and delete what there is of it."""
+        """Consume the number of a segment whose header was never written, and delete its data."""
         self.sequence = header.sequence + 1
         delete_segments(self.client.store, header.stream, [header.position])
 
@@ -405,8 +405,8 @@ def _after_begun_commits(client: TableClient) -> TableState | None:
     time_source = client.time_source
     until = time_source.monotonic() + _PATIENCE_SECONDS
     state = client.load()
-    begun = _begun(state)
-    while begun & _begun(state):
+    running = _running_writes(state)
+    while running & _running_writes(state):
         if time_source.monotonic() >= until:
             return None
         time_source.sleep(_LOOK_SECONDS)
@@ -414,15 +414,15 @@ def _after_begun_commits(client: TableClient) -> TableState | None:
     return state
 
 
-def _begun(state: TableState) -> frozenset[InstantTime]:
+def _running_writes(state: TableState) -> frozenset[InstantTime]:
     writes = (Action.COMMIT, Action.DELTA_COMMIT)
     return frozenset(instant.time for instant in state.timeline.pending if instant.action in writes)
 
 
-def _remove_old_claims(client: TableClient, held: HeldClaim) -> None:
-    store, stream = client.store, held.stream
+def _remove_old_claims(client: TableClient, claim: HeldClaim) -> None:
+    store, stream = client.store, claim.stream
     epochs = list_epochs(store, stream)
-    if epochs and epochs[-1] != held.epoch:
+    if epochs and epochs[-1] != claim.epoch:
         raise StreamUnavailable(f"stream {stream!r} was claimed by another process while it was opened")
-    old = [epoch for epoch in epochs if epoch != held.epoch]
+    old = [epoch for epoch in epochs if epoch != claim.epoch]
     store.delete([name for epoch in old for name in (claim_name(stream, epoch), note_name(stream, epoch))])

@@ -55,7 +55,7 @@ __all__ = [
 
 
 class FlushMode(enum.Enum):
-    """Who makes rows durable, and when."""
+    """The way rows become durable: by a worker, by the call that fills a buffer, or at `flush`."""
 
     #: Full buffers are written by a worker; `apply` goes on.
     AUTO_FLUSH_BACKGROUND = "auto_flush_background"
@@ -77,7 +77,7 @@ class RetryStatus(enum.Enum):
 
 
 class RetryMode(enum.Enum):
-    """What is tried again; a whole segment in every mode but the last."""
+    """The mode of retries: every mode but the last retries a whole segment."""
 
     BATCH_REQUEST_MODE = "batch_request_mode"
     ROW_REQUEST_MODE = "row_request_mode"
@@ -85,7 +85,7 @@ class RetryMode(enum.Enum):
 
 
 class ErrorTypeHandler(enum.Enum):
-    """What becomes of a stream when rows cannot be made durable."""
+    """The reaction of a stream to rows that cannot be made durable."""
 
     #: The stream fails: `flush` raises, `failed_rows` has the rows.
     TERMINATE_INSTANCE = "terminate_instance"
@@ -400,9 +400,9 @@ def chained(error: BaseException, first: BaseException) -> BaseException:
         >>> str(error.__cause__)
         'slow'
     """
-    last, seen = error, {id(first)}
-    while id(last) not in seen:
-        seen.add(id(last))
+    last, visited = error, {id(first)}
+    while id(last) not in visited:
+        visited.add(id(last))
         before = last.__cause__ or last.__context__
         if before is None:
             last.__cause__ = first
@@ -429,5 +429,5 @@ def pause_seconds(options: StreamOptions, attempts: int, jitter: float, seconds:
         5.0
     """
     pause = options.request_failed_retry_interval_ms / 1000 * float(2 ** min(attempts - 1, 20))
-    left = max(0.0, options.retry_deadline_seconds - seconds)
-    return min(left, min(_LONGEST_PAUSE_SECONDS, pause) * (1 - jitter / 5))
+    remaining = max(0.0, options.retry_deadline_seconds - seconds)
+    return min(remaining, min(_LONGEST_PAUSE_SECONDS, pause) * (1 - jitter / 5))

@@ -51,7 +51,7 @@ __all__ = [
 Values: TypeAlias = Sequence[Any]
 _ValueCheck: TypeAlias = Callable[[Any], Any]
 #: The position of a column, and the names of the fields inside it.
-_Place: TypeAlias = tuple[Any, ...]
+_ValuePath: TypeAlias = tuple[Any, ...]
 
 #: Bytes of a row beside its texts, and of each of its values: an estimate.
 _ROW_BYTES: Final = 16
@@ -77,7 +77,7 @@ def row_mapping(row: object) -> Mapping[str, object]:
         return {field.name: getattr(row, field.name) for field in fields(row)}
     # Of pydantic, msgspec and named tuples.
     kinds = ("model_fields", "__struct_fields__", "_fields")
-    names = next((named for attribute in kinds if (named := getattr(type(row), attribute, None))), None)
+    names = next((field_names for attribute in kinds if (field_names := getattr(type(row), attribute, None))), None)
     if names is None:
         names = getattr(row, "__dict__", None)
     if names is None or isinstance(row, type):
@@ -136,20 +136,22 @@ class RowChecker:
         #: Fields of structs of which a key or a path is made.
         self.inner_keys = tuple(dict.fromkeys(name for name in bound if "." in name)) if self.keys else ()
         inner_record_keys = [name for name in self.inner_keys if spec is not None and name in spec.record_key_fields]
-        self._inner_places = [(name, self._place(name)) for name in inner_record_keys]
+        self._inner_places = [(name, self._path_indices(name)) for name in inner_record_keys]
         self._inner_path_names = [name.split(".") for name in self.inner_keys if name not in inner_record_keys]
 
-    def _place(self, path: str) -> _Place:
+    def _path_indices(self, path: str) -> _ValuePath:
         first, *rest = path.split(".")
         return self.names.index(first), *rest
 
-    def _odd_places(self, spec: KeySpec | None) -> tuple[list[_Place], list[_Place]]:
+    def _odd_places(self, spec: KeySpec | None) -> tuple[list[_ValuePath], list[_ValuePath]]:
         """Return the places of texts of which not all are keys, and of which not all are parts of a path."""
         if spec is None:
             return [], []
         fields = spec.record_key_fields if self.keys else ()
-        keys = [self._place(name) for name in fields if self._is_text(name)]
-        paths = [self._place(f.name) for f in spec.partition_fields if f.timestamp is None and self._is_text(f.name)]
+        keys = [self._path_indices(name) for name in fields if self._is_text(name)]
+        paths = [
+            self._path_indices(f.name) for f in spec.partition_fields if f.timestamp is None and self._is_text(f.name)
+        ]
         # A key is empty when all its texts are; other values have a text.
         return (keys if len(keys) == len(fields) else []), paths
 
@@ -268,9 +270,9 @@ class RowChecker:
         Raises:
             SchemaMismatch: a value does not fit after all.
         """
-        made = zip(*rows, strict=True)
+        columns = zip(*rows, strict=True)
         try:
-            arrays = [pa.array(column, field.type) for column, field in zip(made, self.schema, strict=True)]
+            arrays = [pa.array(column, field.type) for column, field in zip(columns, self.schema, strict=True)]
         except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
             raise SchemaMismatch(f"rows of a buffer do not fit the table's columns: {str(error)[:200]}") from None
         return pa.Table.from_arrays(arrays, schema=all_nullable(self.schema))
@@ -291,7 +293,7 @@ def _value_size(value: object) -> int:
     return _VALUE_BYTES
 
 
-def _value_at(values: Values, value_path: _Place) -> Any:
+def _value_at(values: Values, value_path: _ValuePath) -> Any:
     """Return a value of a row, or of a struct in it; None where the struct is null."""
     first, *rest = value_path
     value = values[first]
@@ -389,7 +391,7 @@ def operator_numbers(column: pa.ChunkedArray, default: RowOperator) -> Numbers:
         column = column.cast(column.type.value_type)
     if pt.is_integer(column.type):
         column = pc.cast(column, pa.string())
-        names_of = {str(kind.value): kind.name for kind in RowOperator}
+        names_of = {str(operator.value): operator.name for operator in RowOperator}
     else:
         names_of = {}
     if not (pt.is_string(column.type) or pt.is_large_string(column.type)):
@@ -398,8 +400,8 @@ def operator_numbers(column: pa.ChunkedArray, default: RowOperator) -> Numbers:
     coded = coded.combine_chunks() if isinstance(coded, pa.ChunkedArray) else coded
     names = [names_of.get(name, name) for name in coded.dictionary.to_pylist()]  # distinct names, not rows
     numbers = np.array([*(parse_operator(name).value for name in names), default.value], np.int8)
-    taken: Numbers = numbers[coded.indices.fill_null(len(names)).to_numpy(zero_copy_only=False)]
-    return taken
+    row_numbers: Numbers = numbers[coded.indices.fill_null(len(names)).to_numpy(zero_copy_only=False)]
+    return row_numbers
 
 
 def arrow_rows(
@@ -422,35 +424,37 @@ def arrow_rows(
         numbers, kinds = np.full(rows.num_rows, operators.value, np.int8), {operators}
     else:
         numbers, kinds = operators, {RowOperator(int(number)) for number in np.unique(operators)}
-    refused = sorted(kind.name for kind in kinds - set(allowed))
+    refused = sorted(operator.name for operator in kinds - set(allowed))
     if refused:
         raise InvalidInputError(f"the stream does not take {', '.join(refused)}")
     needed = dict.fromkeys([*checker.inner_keys, *checker.keys])
     if lacking := [name for name in needed if field_at(rows.schema, name) is None]:
         raise SchemaMismatch(f"the data lack {', '.join(map(repr, lacking))}, of which a key or a path is made")
-    named = rows.column(COLUMNS) if COLUMNS in rows.column_names else None
-    rows = rows if named is None else rows.drop_columns([COLUMNS])
+    column_sets = rows.column(COLUMNS) if COLUMNS in rows.column_names else None
+    rows = rows if column_sets is None else rows.drop_columns([COLUMNS])
     allow = checker.null_elements
-    made = conform(
+    table = conform(
         rows, _needed_columns(checker, partial=bool(kinds & _PARTIAL_OPERATORS)), allow_null_list_elements=allow
     )
-    whole = np.isin(numbers, [kind.value for kind in WHOLE_ROWS])
-    if kinds & _PARTIAL_OPERATORS and whole.any():
-        conform(rows.filter(pa.array(whole)), _needed_columns(checker, partial=False), allow_null_list_elements=allow)
-    checker.refuse_odd_table(made, np.isin(numbers, [each.value for each in DELETES]))
-    made = made.cast(all_nullable(made.schema)).append_column(OPERATOR, pa.array(numbers))
+    is_complete = np.isin(numbers, [operator.value for operator in WHOLE_ROWS])
+    if kinds & _PARTIAL_OPERATORS and is_complete.any():
+        conform(
+            rows.filter(pa.array(is_complete)), _needed_columns(checker, partial=False), allow_null_list_elements=allow
+        )
+    checker.refuse_odd_table(table, np.isin(numbers, [each.value for each in DELETES]))
+    table = table.cast(all_nullable(table.schema)).append_column(OPERATOR, pa.array(numbers))
     if not kinds & UPDATES:
-        return made
-    held = set(rows.column_names)
-    encoded_columns = encode_columns([name for name in checker.names if name in held])
-    is_update = pa.array(np.isin(numbers, [kind.value for kind in UPDATES]))
+        return table
+    present = set(rows.column_names)
+    encoded_columns = encode_columns([name for name in checker.names if name in present])
+    is_update = pa.array(np.isin(numbers, [operator.value for operator in UPDATES]))
     texts = pc.if_else(is_update, pa.scalar(encoded_columns), pa.scalar(None, pa.string()))
-    return made.append_column(COLUMNS, texts if named is None else pc.coalesce(named, texts))
+    return table.append_column(COLUMNS, texts if column_sets is None else pc.coalesce(column_sets, texts))
 
 
 def has_strict(rows: pa.Table) -> bool:
     """Return whether some rows have an operator that looks its key up."""
-    return bool(np.isin(rows.column(OPERATOR).to_numpy(), [kind.value for kind in STRICT]).any())
+    return bool(np.isin(rows.column(OPERATOR).to_numpy(), [operator.value for operator in STRICT]).any())
 
 
 def without_column(rows: pa.Table, name: str, checker: RowChecker) -> tuple[pa.Table, pa.ChunkedArray]:

@@ -216,14 +216,14 @@ class Stream:
         core = self._core
         if operator not in self._operators:
             raise self._refused(operator)
-        given: Any = row if type(row) is dict else row_mapping(row)
+        mapping: Any = row if type(row) is dict else row_mapping(row)
         checker = core.columns.checker
         values: Sequence[Any]
         try:
-            values, columns = checker.values(operator, given)
+            values, columns = checker.values(operator, mapping)
         except InvalidInputError as error:
             core.check_usable()
-            checker, values, columns = self._values_after(error, operator, given)
+            checker, values, columns = self._values_after(error, operator, mapping)
         core.take_row(checker, values, operator, None if columns is None else encode_columns(columns), tracked)
 
     def _values_after(
@@ -277,14 +277,14 @@ class Stream:
         row_operator, core = parse_operator(operator), self._core
         if row_operator not in self._operators:
             raise self._refused(row_operator)
-        given = [row_mapping(row) for row in rows]
-        for row in given:
+        mappings = [row_mapping(row) for row in rows]
+        for row in mappings:
             try:
                 self.checker.values(row_operator, row)
             except InvalidInputError as error:
                 core.check_usable()
                 self._values_after(error, row_operator, row)
-        for row in given:
+        for row in mappings:
             self._apply(row_operator, row)
         self.check_commits()
 
@@ -389,13 +389,13 @@ class Stream:
             operators = operator_numbers(column, row_operator)
         checker = self.checker
         try:
-            made = arrow_rows(rows, checker, operators, self._operators)
+            table = arrow_rows(rows, checker, operators, self._operators)
         except SchemaMismatch:
             if not self.options.auto_refresh or not self.refresh_schema():
                 raise
             checker = self.checker
-            made = arrow_rows(rows, checker, operators, self._operators)
-        self._core.take_table(checker, made, strict=self.is_keyed and has_strict(made))
+            table = arrow_rows(rows, checker, operators, self._operators)
+        self._core.take_table(checker, table, strict=self.is_keyed and has_strict(table))
         self.check_commits()
 
     # --- flush, commit, close ------------------------------------------------------------------------------------

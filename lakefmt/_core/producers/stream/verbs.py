@@ -69,11 +69,13 @@ class ProducerVerbs(TableVerbs):
         # Imported here: few programs open streams.
         from lakefmt._core.producers.stream.stream import open_row_stream
 
-        made = _options(options, settings)
+        stream_options = _options(options, settings)
         requested_operation = None if operation is None else text_argument(operation, "operation").lower()
         if requested_operation is not None and requested_operation not in _OPERATIONS:
             raise InvalidInputError(f"unknown operation {requested_operation!r}: expected 'upsert' or 'append'")
-        return open_row_stream(self.client, requested_operation, writer_id, made, self._run_commit, self._add_columns)
+        return open_row_stream(
+            self.client, requested_operation, writer_id, stream_options, self._run_commit, self._add_columns
+        )
 
     def open_stream_async(
         self,
@@ -138,15 +140,15 @@ class ProducerVerbs(TableVerbs):
             self.alter.add_column(field.name, field.type)
 
 
-def _options(given: StreamOptions | Mapping[str, object] | None, settings: Mapping[str, Any]) -> StreamOptions:
+def _options(options: StreamOptions | Mapping[str, object] | None, settings: Mapping[str, Any]) -> StreamOptions:
     from lakefmt._core.producers.stream.options import FlushMode, StreamOptions
 
     mode = settings.get("flush_mode")
     if isinstance(mode, str) and mode.upper() in FlushMode.__members__:
         settings = {**settings, "flush_mode": FlushMode[mode.upper()]}
     try:
-        if isinstance(given, StreamOptions):
-            return replace(given, **settings) if settings else given
-        return StreamOptions(**{**mapping_argument(given, "options"), **settings})
+        if isinstance(options, StreamOptions):
+            return replace(options, **settings) if settings else options
+        return StreamOptions(**{**mapping_argument(options, "options"), **settings})
     except TypeError as error:
         raise InvalidInputError(f"options of a stream: {str(error).rpartition('()')[2].strip()}") from None

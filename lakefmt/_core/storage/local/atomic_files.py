@@ -496,9 +496,9 @@ class AtomicFiles:
 
     def link(self, directories: Iterable[str]) -> None:
         """Create directories below the root, and sync each directory above them once, not for each of their files."""
-        made = [path for path in directories if path not in self._linked]
+        new_directories = [path for path in directories if path not in self._linked]
         above: set[str] = set()
-        for path in made:
+        for path in new_directories:
             os.makedirs(path, exist_ok=True)
             parent = os.path.dirname(path)
             while parent.startswith(self._root) and parent not in above:
@@ -506,7 +506,7 @@ class AtomicFiles:
                 parent = os.path.dirname(parent)
         for parent in sorted(above):
             flush_directory(parent)
-        self._linked.update(made)
+        self._linked.update(new_directories)
 
 
 def _directories_in(path: str) -> list[str]:

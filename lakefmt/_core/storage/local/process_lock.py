@@ -96,17 +96,17 @@ def this_process() -> ProcessName | None:
         >>> name is None or has_ended(name)
         False
     """
-    return _named(os.getpid())
+    return _process_name(os.getpid())
 
 
 # By process id: a forked child is another process, possibly in another namespace.
 @lru_cache(maxsize=4)
-def _named(pid: int) -> ProcessName | None:
-    place, started = _place(), _start_of("self")
-    return None if place is None or started is None else ProcessName(*place, pid, started)
+def _process_name(pid: int) -> ProcessName | None:
+    namespace, started = _pid_namespace(), _start_of("self")
+    return None if namespace is None or started is None else ProcessName(*namespace, pid, started)
 
 
-def _place() -> tuple[str, str] | None:
+def _pid_namespace() -> tuple[str, str] | None:
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
         space = os.readlink("/proc/self/ns/pid")

@@ -99,9 +99,11 @@ def read_marked(path: str, max_bytes: int) -> Version | int | None:
 def swap_file(files: AtomicFiles, path: str, data: Buffer, mark: str | None) -> CasResult:
     """Replace the file with version `mark` by `data`; None: create it."""
     temporary = files.write_temporary(path, data, durable=False)
-    ours = _file_version(os.stat(temporary))  # a rename preserves all of it
+    new_version = _file_version(os.stat(temporary))  # a rename preserves all of it
     if mark is None or sys.platform == "win32":
-        return CasResult(PutOutcome.DONE, ours) if files.place(temporary, path) else CasResult(PutOutcome.REFUSED)
+        return (
+            CasResult(PutOutcome.DONE, new_version) if files.place(temporary, path) else CasResult(PutOutcome.REFUSED)
+        )
     directory = os.open(os.path.dirname(path), os.O_RDONLY | os.O_CLOEXEC)
     try:
         # Held for two system calls and freed when a process dies, so a spin wait is short.
@@ -114,7 +116,7 @@ def swap_file(files: AtomicFiles, path: str, data: Buffer, mark: str | None) -> 
             same = False
         if same:
             files.replace(temporary, path)
-            return CasResult(PutOutcome.DONE, ours)
+            return CasResult(PutOutcome.DONE, new_version)
         return CasResult(PutOutcome.REFUSED)
     finally:
         os.close(directory)
@@ -393,11 +395,11 @@ class LocalStore:
             StorageError: the name is a file, or the file system failed.
         """
         if durable:
-            made = [directory_name(name) for name in names]
+            paths = [directory_name(name) for name in names]
             try:
-                self._files.link([self._base + name for name in made])
+                self._files.link([self._base + name for name in paths])
             except OSError as error:
-                raise self._failure(error, "make the directories of", made[0]) from error
+                raise self._failure(error, "make the directories of", paths[0]) from error
             return
         for name in [directory_name(name) for name in names]:
             try:

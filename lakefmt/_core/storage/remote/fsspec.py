@@ -65,8 +65,8 @@ class FsspecObjects:
         """Return an object, or its first `limit` bytes."""
         path = self._base + name
         if limit is None:
-            whole: bytes = self._fs.cat_file(path)
-            return whole
+            content: bytes = self._fs.cat_file(path)
+            return content
         data: bytes | Raised = run_foreign(lambda: self._fs.cat_file(path, start=0, end=limit))
         if not isinstance(data, Raised):
             return data
@@ -321,8 +321,8 @@ class AzureObjects(FsspecObjects):
             return None
         if status_of(version.error) != _NOTHING_THERE:
             raise version.error
-        found = self._ask(name, _properties)
-        return Version(b"", _etag(found.etag, name))
+        blob_properties = self._ask(name, _properties)
+        return Version(b"", _etag(blob_properties.etag, name))
 
     def replace(self, name: str, payload: Payload, mark: str) -> CasResult:
         """Replace an object whole if its ETag is still `mark`."""
@@ -345,11 +345,11 @@ class AzureObjects(FsspecObjects):
 
     def _refused_or_own(self, name: str, stamp: str) -> CasResult:
         """Tell a refusal from a repetition, by the client, of a put of this call that had arrived."""
-        found = run_foreign(lambda: self._ask(name, _properties))
-        if isinstance(found, Raised):  # whatever else it was, the outcome stays open
-            return CasResult(PutOutcome.REFUSED if status_of(found.error) == 404 else PutOutcome.UNKNOWN)
-        if (found.metadata or {}).get(_STAMP) == stamp:
-            return CasResult(PutOutcome.DONE, _etag(found.etag, name))
+        answer = run_foreign(lambda: self._ask(name, _properties))
+        if isinstance(answer, Raised):  # whatever else it was, the outcome stays open
+            return CasResult(PutOutcome.REFUSED if status_of(answer.error) == 404 else PutOutcome.UNKNOWN)
+        if (answer.metadata or {}).get(_STAMP) == stamp:
+            return CasResult(PutOutcome.DONE, _etag(answer.etag, name))
         return CasResult(PutOutcome.REFUSED)
 
     def _remove(self, name: str) -> str:

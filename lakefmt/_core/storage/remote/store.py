@@ -135,7 +135,7 @@ _KEPT_SMALL_FILE_BYTES: Final = 32 * 2**20
 
 
 class RangedObjects(Protocol):
-    """What a service offers when it is asked for ranges without a driver's file in between."""
+    """The reads of byte ranges that a service offers without a driver's file object."""
 
     def get_end(self, name: str, length: int) -> tuple[bytes, int]:
         """Return the last `length` bytes of an object, or all of a smaller one, and its size."""
@@ -297,7 +297,7 @@ class _CheckedFile:
         return self._position
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        """Go to a place; nothing is asked for."""
+        """Move the position; send no request."""
         self._position = offset + (0, self._position, self._size)[whence]
         return self._position
 
@@ -489,7 +489,7 @@ class RemoteStore:
         """
         pages = [*self._pages(directory_name(prefix), recursive=False)]
         objects = [
-            info for some, _ in pages for info in some if is_addressable(info.name) and not is_temporary(info.name)
+            info for page, _ in pages for info in page if is_addressable(info.name) and not is_temporary(info.name)
         ]
         return objects, [name for _, directories in pages for name in directories if is_addressable(name)]
 
@@ -604,8 +604,8 @@ class RemoteStore:
         """
         if mark is None:
             return CasResult(self.put_if_absent(name, data))
-        objects, payload, seen = self._versioned(), Payload.of(as_bytes(data)), mark
-        return self._ask("replace", object_name(name), lambda: objects.replace(name, payload, seen))
+        objects, payload, expected = self._versioned(), Payload.of(as_bytes(data)), mark
+        return self._ask("replace", object_name(name), lambda: objects.replace(name, payload, expected))
 
     def _versioned(self) -> VersionedObjects:
         if isinstance(self._objects, VersionedObjects) and self._objects.versioned:

@@ -311,9 +311,9 @@ def plan_parts(
         if units < size:
             level -= 1
             continue
-        taken = tuple(instants[start : start + size * per_file])
-        parts.extend(_cut_parts(taken, level, per_file, fan_in))
-        start += len(taken)
+        chunk = tuple(instants[start : start + size * per_file])
+        parts.extend(_cut_parts(chunk, level, per_file, fan_in))
+        start += len(chunk)
         units -= size
     return tuple(parts)
 
@@ -351,23 +351,23 @@ def plan_merge(
     here = sorted((file for file in files if file.level == level), key=lambda file: file.name)
     if len(here) < fan_in or level >= _MAX_LEVEL:
         return None
-    taken: list[HistoryFile] = []
+    sources: list[HistoryFile] = []
     size = 0
     for file in here:
-        taken.append(file)
+        sources.append(file)
         size += file.size
-        if len(taken) == fan_in:
+        if len(sources) == fan_in:
             break
         if size > max_bytes:
-            if len(taken) > 1:
+            if len(sources) > 1:
                 break
             # Large enough already.
-            taken, size = [], 0
-    if len(taken) < 2:
+            sources, size = [], 0
+    if len(sources) < 2:
         return None
     # Hudi's upgrade names files by their first and last row, in whatever order the rows are.
-    times = [time for file in taken for time in (file.first, file.last)]
-    return HistoryMerge(tuple(taken), history_file_name(min(times), max(times), level + 1))
+    times = [time for file in sources for time in (file.first, file.last)]
+    return HistoryMerge(tuple(sources), history_file_name(min(times), max(times), level + 1))
 
 
 def obsolete_names(
@@ -612,19 +612,19 @@ class HistoryWriter:
             CorruptFile: a file of the archive is damaged.
             StateError: a valid file has the name of a merge result.
         """
-        done: list[HistoryMerge] = []
+        merges: list[HistoryMerge] = []
         number, files = self.load()
-        while merge := plan_merge(files, len(done)):
+        while merge := plan_merge(files, len(merges)):
             if any(file.name == merge.target for file in files):
                 raise StateError(f"{self._path(merge.target)} counts already and would be written over")
             written = self._write(merge.target, partial(self._copy, merge))
             files = [file for file in files if file not in merge.sources] + [written]
             number += 1
             self.publish(number, files)
-            done.append(merge)
-        if done:
-            self._remove_obsolete(len(done))
-        return tuple(done)
+            merges.append(merge)
+        if merges:
+            self._remove_obsolete(len(merges))
+        return tuple(merges)
 
     # -------------------------------------------------------------------------------------------------------- inside
 

@@ -94,8 +94,8 @@ class ArchiveDirectory:
         for instant in instants:
             pending = {f.state: f for f in timeline.files_of(instant) if not f.is_completed}
             bodies = {s: self.read_body(f) for s, f in pending.items()}
-            begun = next((f.action for f in pending.values()), instant.action)
-            plan = plan_of(begun, bodies.get(State.REQUESTED, b""), bodies.get(State.INFLIGHT, b""))
+            pending_action = next((f.action for f in pending.values()), instant.action)
+            plan = plan_of(pending_action, bodies.get(State.REQUESTED, b""), bodies.get(State.INFLIGHT, b""))
             yield HistoryEntry(instant, self.read_body(instant) or None, plan)
 
     def _records(self, timeline: Timeline, instants: Iterable[Instant]) -> Iterator[LogRecord]:
@@ -223,8 +223,8 @@ class HistoryStore:
             StorageError: the store failed.
         """
         if self._layout == 1:
-            done = self._index_log(file.name, file.size).instants
-            columns = {"instantTime": [i.time for i in done], "action": [i.action.value for i in done]}
+            instants = self._index_log(file.name, file.size).instants
+            columns = {"instantTime": [i.time for i in instants], "action": [i.action.value for i in instants]}
             return pa.table(columns, pa.schema(dict.fromkeys(columns, pa.string())))
         with open_archived(self._store, self.path(file.name)) as source, pq.ParquetFile(source) as parquet:
             self._check_sorted_file(parquet, file.name, file.size)
@@ -258,28 +258,36 @@ class HistoryStore:
         """
         instants_by_key = {(i.time, comparable_action(i.action)): i for i in instants}
         try:
-            held = self._held_of_sorted(instants_by_key) if self._layout == 2 else self._held_of_logs(instants_by_key)
+            archived = (
+                self._find_in_sorted_files(instants_by_key)
+                if self._layout == 2
+                else self._find_in_logs(instants_by_key)
+            )
         except ObjectNotFound:
-            held = self._held_of_sorted(instants_by_key) if self._layout == 2 else self._held_of_logs(instants_by_key)
-        return [instant for key, instant in instants_by_key.items() if key in held]
+            archived = (
+                self._find_in_sorted_files(instants_by_key)
+                if self._layout == 2
+                else self._find_in_logs(instants_by_key)
+            )
+        return [instant for key, instant in instants_by_key.items() if key in archived]
 
-    def _held_of_sorted(self, instants_by_key: Mapping[_TimeAndAction, Instant]) -> set[_TimeAndAction]:
+    def _find_in_sorted_files(self, instants_by_key: Mapping[_TimeAndAction, Instant]) -> set[_TimeAndAction]:
         times = sorted(time for time, _ in instants_by_key)
-        held: set[_TimeAndAction] = set()
+        archived: set[_TimeAndAction] = set()
         for file in load_manifest(self._store, self._directory)[1]:
             low, high = sorted((file.first, file.last))
             if bisect_left(times, low) < bisect_right(times, high):
-                held |= self._actions(file.name, file.size) & instants_by_key.keys()
-        return held
+                archived |= self._actions(file.name, file.size) & instants_by_key.keys()
+        return archived
 
-    def _held_of_logs(self, instants_by_key: Mapping[_TimeAndAction, Instant]) -> set[_TimeAndAction]:
-        held: set[_TimeAndAction] = set()
+    def _find_in_logs(self, instants_by_key: Mapping[_TimeAndAction, Instant]) -> set[_TimeAndAction]:
+        archived: set[_TimeAndAction] = set()
         for name, size in reversed(self._logs.files()):
             here = self._actions(name, size) & instants_by_key.keys()
             if not here:
                 break
-            held |= here
-        return held
+            archived |= here
+        return archived
 
     def _actions(self, name: str, size: int) -> set[_TimeAndAction]:
         key = (name, size)
@@ -337,9 +345,11 @@ class HistoryStore:
                 numbers = numbers.filter(inside.combine_chunks())
             # One row per instant, with three short texts.
             texts = (table.column(each).take(numbers).to_numpy() for each in _INDEX_COLUMNS)
-            done = State.COMPLETED
+            completed = State.COMPLETED
             instants = [
-                Instant(time, _ACTIONS[action], done, completion, f"{time}_{completion}{_COMPLETED_SUFFIXES[action]}")
+                Instant(
+                    time, _ACTIONS[action], completed, completion, f"{time}_{completion}{_COMPLETED_SUFFIXES[action]}"
+                )
                 for time, completion, action in zip(*texts, strict=True)
             ]
         rows, ends, column = numbers.to_numpy(), list(accumulate(groups)), _LastColumn(self, name)

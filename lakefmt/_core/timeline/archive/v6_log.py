@@ -135,8 +135,10 @@ def archive_schema() -> str:
             fields.append({"name": name, "type": ["int", "null"], "default": 1})
             continue
         string_type = {"type": "string", "avro.java.string": "String"}
-        held = _defined_once(json.loads(body_schema(kind)), defined) if isinstance(kind, BodyKind) else string_type
-        fields.append({"name": name, "type": ["null", held], "default": None})
+        field_type = (
+            _defined_once(json.loads(body_schema(kind)), defined) if isinstance(kind, BodyKind) else string_type
+        )
+        fields.append({"name": name, "type": ["null", field_type], "default": None})
     record = {"type": "record", "name": "HoodieArchivedMetaEntry", "namespace": NAMESPACE, "fields": fields}
     return json.dumps(record, separators=(",", ":"))
 

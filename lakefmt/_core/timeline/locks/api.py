@@ -148,19 +148,21 @@ class RetryPolicy:
             yield from self._round(time_source, longest if self.pause is None else self.pause)
 
     def _round(self, time_source: TimeSource, longest: float) -> Iterator[None]:
-        begin, pause, made = time_source.monotonic(), _FIRST_PAUSE_SECONDS, 0
+        begin, pause, attempts = time_source.monotonic(), _FIRST_PAUSE_SECONDS, 0
         while True:
             yield
-            made += 1
-            left = begin + self.seconds - time_source.monotonic()
-            if left <= 0 or made == self.attempts:
+            attempts += 1
+            remaining = begin + self.seconds - time_source.monotonic()
+            if remaining <= 0 or attempts == self.attempts:
                 return
             # Who has waited for half of its time asks more often than newcomers do, so that none starves; chance
             # keeps equals from asking in step for ever.
             next_pause = (
-                pause if self.pause is not None or left > self.seconds / 2 else min(pause, longest / _PATIENT_SHARE)
+                pause
+                if self.pause is not None or remaining > self.seconds / 2
+                else min(pause, longest / _PATIENT_SHARE)
             )
-            time_source.sleep(min(next_pause * (0.5 + time_source.jitter() / 2), left))
+            time_source.sleep(min(next_pause * (0.5 + time_source.jitter() / 2), remaining))
             pause = min(pause * _PAUSE_GROWTH, longest)
 
 

@@ -156,18 +156,18 @@ class HolderNotes:
         swapping = with_versions(self._store)
         if self._locks is None or swapping is None:
             return PutOutcome.REFUSED
-        seen = swapping.read_version(self._lock_name, _MAX_NOTE_BYTES)
-        earlier = None if seen is None else decode_stamp(seen.data)
-        if seen is None or earlier is None or earlier.vouched is None or not has_ended(earlier.vouched.process):
+        lock_version = swapping.read_version(self._lock_name, _MAX_NOTE_BYTES)
+        earlier = None if lock_version is None else decode_stamp(lock_version.data)
+        if lock_version is None or earlier is None or earlier.vouched is None or not has_ended(earlier.vouched.process):
             return PutOutcome.REFUSED
         note = self._path(earlier.vouched.note)
         if self._store.info(note) is None:
             return PutOutcome.REFUSED  # a note that was removed says nothing
-        held = self._locks.hold(note)
-        if held is None:
+        note_lock = self._locks.hold(note)
+        if note_lock is None:
             return PutOutcome.REFUSED
-        with held:
-            outcome = swapping.put_if_match(self._lock_name, stamp, seen.mark).outcome
+        with note_lock:
+            outcome = swapping.put_if_match(self._lock_name, stamp, lock_version.mark).outcome
             if outcome is PutOutcome.DONE:
                 self._store.delete([note])
         return outcome
@@ -179,21 +179,21 @@ class HolderNotes:
         try:
             for item in self._store.list(self._directory, recursive=False):
                 last = item.name.rpartition("/")[2]
-                held = None
+                note_lock = None
                 if last.startswith(_NOTE_PREFIX) and last != self._note:
-                    held = self._locks.hold(item.name)
-                if held is not None:
-                    with held:
+                    note_lock = self._locks.hold(item.name)
+                if note_lock is not None:
+                    with note_lock:
                         self._store.delete([item.name])
         except LakefmtError:
             return  # the next holder sweeps
 
     def end(self, stamp: bytes) -> None:
         """Let go of our note; it stays where the lock file still names it, so that the next one may take that over."""
-        held, self._held = self._held, None
-        if held is None:
+        note_lock, self._held = self._held, None
+        if note_lock is None:
             return
-        with held:
+        with note_lock:
             try:
                 if self._store.read(self._lock_name, _MAX_NOTE_BYTES) != stamp:
                     self._store.delete([self._path(self._note)])
@@ -245,12 +245,12 @@ class FileLockBackend:
 
     def _holder(self) -> str:
         try:
-            seen = decode_stamp(self._store.read(self._name, _MAX_LOCK_FILE_BYTES))
+            stamp = decode_stamp(self._store.read(self._name, _MAX_LOCK_FILE_BYTES))
         except LakefmtError:
-            seen = None
-        if seen is None:
+            stamp = None
+        if stamp is None:
             return "its holder is another engine, which names no process"
-        return f"its holder is process {seen.pid} of lakefmt on {seen.host!r}"
+        return f"its holder is process {stamp.pid} of lakefmt on {stamp.host!r}"
 
     def acquire(self) -> LockHandle | None:
         """Create the file, or take over one that is dead or has expired; None while another holder has it."""
@@ -268,13 +268,13 @@ class FileLockBackend:
 
     def _take_over(self) -> PutOutcome:
         swapping = with_versions(self._store)
-        seen = None if swapping is None else swapping.read_version(self._name, _MAX_LOCK_FILE_BYTES)
+        lock_version = None if swapping is None else swapping.read_version(self._name, _MAX_LOCK_FILE_BYTES)
         # Asked after the file was looked at: the age is of what was seen, or of something younger.
         info = self._store.info(self._name)
         if info is not None and self._now() - info.modified <= self._expire:
             return PutOutcome.REFUSED
-        if swapping is not None and seen is not None:
-            return swapping.put_if_match(self._name, self._stamp, seen.mark).outcome
+        if swapping is not None and lock_version is not None:
+            return swapping.put_if_match(self._name, self._stamp, lock_version.mark).outcome
         if info is not None:
             self._store.delete([self._name])
         return self._store.put_if_absent(self._name, self._stamp)

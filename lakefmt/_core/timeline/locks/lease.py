@@ -62,9 +62,9 @@ class TimedLease:
             self._lose(f"its renewal has not returned for {_BUSY_SECONDS:g} s")
         try:
             self._check_time()
-            if self._is_short() and not self._asked("renewed", self._renew):
+            if self._is_short() and not self._attempt("renewed", self._renew):
                 self._lose("somebody else has it")
-            if not self._asked("proved", self._handle.prove):
+            if not self._attempt("proved", self._handle.prove):
                 self._lose("it was removed or taken over while held")
             self._check_time()  # the proof may have taken all that was left
         finally:
@@ -101,7 +101,7 @@ class TimedLease:
                 _log.warning("%s could not be given back: %s", self._what, error)
             return
 
-    def _asked(self, doing: str, ask: Callable[[], bool]) -> bool:
+    def _attempt(self, doing: str, ask: Callable[[], bool]) -> bool:
         for pause in (*_PROOF_PAUSES, None):
             try:
                 return ask()

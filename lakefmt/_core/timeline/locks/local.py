@@ -60,7 +60,7 @@ class _Queue:
 
 
 class _Ticket:
-    """A place in the queue, from the first time that the lock is asked for; used as a lock by a pacing."""
+    """A place in the queue, taken at the first attempt to acquire the lock; pacing code uses it as a lock."""
 
     def __init__(self, queue: _Queue) -> None:
         self._queue = queue
@@ -122,11 +122,11 @@ class InProcessLock:
         """Hold the lock inside the block."""
         ticket = _Ticket(self._queue)
         try:
-            taken = self._time_source.acquire_lock(cast("Lock", ticket), self._timeout)
+            is_acquired = self._time_source.acquire_lock(cast("Lock", ticket), self._timeout)
         except BaseException:
             ticket.leave()
             raise
-        if not taken:
+        if not is_acquired:
             ticket.leave()
             raise LockUnavailable(f"another thread held the lock of {self._url} for {self._timeout:g} s")
         try:
@@ -159,9 +159,9 @@ class LocalLock:
 
     def _acquire(self) -> ProcessLock:
         for _ in self._patience.tries(self._time_source, _LONGEST_PAUSE_SECONDS):
-            held = self._locks.hold(LOCAL_LOCK_NAME)
-            if held is not None:
-                return held
+            lock = self._locks.hold(LOCAL_LOCK_NAME)
+            if lock is not None:
+                return lock
         raise LockUnavailable(f"another process held the lock of {self._url} for {self._patience.total:g} s")
 
 
@@ -213,9 +213,9 @@ class HeldLock:
         self._lease = lease = self._held.enter_context(lock.hold())
         return lease
 
-    def adopt(self, held: ExitStack, lease: Lease) -> None:
+    def adopt(self, stack: ExitStack, lease: Lease) -> None:
         """Keep what is held already."""
-        self._held, self._lease = held.pop_all(), lease
+        self._held, self._lease = stack.pop_all(), lease
 
     def end(self) -> None:
         """Give the lock back; twice is fine."""
@@ -263,9 +263,9 @@ class _Within:
             lease.check()  # another writer may have it by now, and work where only one may
             yield lease
             return
-        with ExitStack() as held:
+        with ExitStack() as stack:
             request_time = self._turn.time_source.monotonic()
-            lease = held.enter_context(self._lock.hold())
+            lease = stack.enter_context(self._lock.hold())
             waited = self._turn.time_source.monotonic() - request_time
             self._turn.waited += waited
             if waited > _NOTED_SECONDS:
@@ -274,7 +274,7 @@ class _Within:
                 yield lease
             except CommitConflict as conflict:
                 if conflict.can_rebase and self._turn.keeps(lease):
-                    self._turn.adopt(held, lease)
+                    self._turn.adopt(stack, lease)
                 raise
 
 

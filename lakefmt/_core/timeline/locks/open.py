@@ -90,9 +90,9 @@ def lock_options(settings: Settings, table_name: Callable[[], str] = str) -> Loc
         settings.integer(prefix + "client.num_retries") + 1,
         settings.number(prefix + "client.wait_time_ms_between_retry") / 1000,
     )
-    given = {key: value for key in _lock_keys() if (value := settings.values.get(key)) is not None}
+    lock_settings = {key: value for key in _lock_keys() if (value := settings.values.get(key)) is not None}
     shared = settings.text("hoodie.write.concurrency.mode") != "single_writer"
-    return LockOptions(settings.text(prefix + "provider"), shared, retry_policy, given, table_name)
+    return LockOptions(settings.text(prefix + "provider"), shared, retry_policy, lock_settings, table_name)
 
 
 def open_lock(

@@ -123,15 +123,15 @@ class StorageLockBackend:
 
     def acquire(self) -> LockHandle | None:
         """Replace what says that the lock is free; None while another holder has it."""
-        seen = self._swapping.read_version(self._name, _MAX_BYTES)
-        if seen is not None:
-            record = decode_lock_record(seen.data, self._name)
+        stored = self._swapping.read_version(self._name, _MAX_BYTES)
+        if stored is not None:
+            record = decode_lock_record(stored.data, self._name)
             # Ours: a request that was given up for lost arrived after all.
             is_free = record.expired or record.owner == self._owner
             if not is_free and self._now() * 1000 <= record.valid_until + _CLOCK_DRIFT_SECONDS * 1000:
                 return None
         handle = StorageLockHandle(self._swapping, self._owner, self._now, self._valid, self._beat, self._name)
-        return handle if handle.put(None if seen is None else seen.mark) else None
+        return handle if handle.put(None if stored is None else stored.mark) else None
 
     def close(self) -> None:
         """Nothing is kept open."""

@@ -238,7 +238,7 @@ def open_zookeeper_backend(options: LockOptions) -> ZooKeeperLockBackend:
     url = without_password("hoodie.write.lock.zookeeper.url", options.required("zookeeper.url"))
     port = int(options.number("zookeeper.port", _PORT))
     hosts, _, chroot = url.partition("/")
-    named = ",".join(host if ":" in host else f"{host}:{port}" for host in hosts.split(","))
+    host_list = ",".join(host if ":" in host else f"{host}:{port}" for host in hosts.split(","))
     key = options.text("zookeeper.lock_key") or options.table_name()
     path = f"/{options.required('zookeeper.base_path').strip('/')}/{key}"
     session = options.number("zookeeper.session_timeout_ms", 60_000) / 1000
@@ -246,5 +246,5 @@ def open_zookeeper_backend(options: LockOptions) -> ZooKeeperLockBackend:
     import_extra(
         lambda: importlib.import_module("kazoo.client"), options.short_name, "zookeeper"
     )  # said now, not when a commit waits
-    address = f"{named}/{chroot}" if chroot else named
+    address = f"{host_list}/{chroot}" if chroot else host_list
     return ZooKeeperLockBackend(path, lambda: KazooSession(address, session, connection))

@@ -26,7 +26,7 @@ from lakefmt._core.timeline.locks.open import Lease
 from lakefmt._core.transactions.client import open_write_client
 from lakefmt._core.write.commit.transaction import concurrency_of
 from lakefmt._core.write.context import WriteRequest
-from lakefmt._core.write.ingest import handed_out, open_stream, read_all
+from lakefmt._core.write.ingest import handed_out, memory_of_rows, open_stream, read_all
 from lakefmt.errors import CommitConflict, LakefmtError, SchemaMismatch, SnapshotExpired
 from lakefmt.events import emit
 
@@ -100,7 +100,7 @@ class SpooledRows:
 
 
 def read_or_spool(schema: pa.Schema, tables: Iterable[pa.Table], memory_bytes: int) -> pa.Table | SpooledRows:
-    """Return the rows of a stream as one table, or in a temporary file when they take more than `memory_bytes`.
+    """Return the rows of a stream as one table, or in a temporary file when they take more than `memory_bytes` while they are written.
 
     Raises:
         SchemaMismatch: a later table has other columns than the first.
@@ -109,9 +109,9 @@ def read_or_spool(schema: pa.Schema, tables: Iterable[pa.Table], memory_bytes: i
     Example:
         >>> from contextlib import closing
         >>> schema, rows = pa.schema([("n", pa.int64())]), pa.table({"n": [1, 2]})
-        >>> read_or_spool(schema, iter([rows, rows]), 100).num_rows
+        >>> read_or_spool(schema, iter([rows, rows]), 1000).num_rows
         4
-        >>> with closing(read_or_spool(schema, iter([rows] * 9), 100)) as spooled:
+        >>> with closing(read_or_spool(schema, iter([rows] * 9), 1000)) as spooled:
         ...     type(spooled).__name__, spooled.num_rows
         ('SpooledRows', 18)
     """
@@ -120,7 +120,7 @@ def read_or_spool(schema: pa.Schema, tables: Iterable[pa.Table], memory_bytes: i
     coming = iter(tables)
     for table in coming:
         held.append(table)
-        held_bytes += table.nbytes
+        held_bytes += memory_of_rows(table)
         if held_bytes > memory_bytes:
             del table
             return SpooledRows(held[0].schema, chain(handed_out(held), coming))

@@ -14,9 +14,10 @@ rows of a large file are stored part by part: one is encoded while the next is m
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
+from itertools import chain
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
@@ -28,6 +29,7 @@ from lakefmt._core.config.merge_rule import MergeRule
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.base_writer import grown_filter, new_filter, row_group_bytes, rows_per_row_group
 from lakefmt._core.filegroups.merge.base import Incoming, Merged, merge_in_parts, merge_into_base, sum_of_parts
+from lakefmt._core.filegroups.merge.ordered import MOST_ROWS_OF_A_PIECE, PLACE, merge_in_order, rows_in_file_order
 from lakefmt._core.filegroups.model import BaseFile, join_path
 from lakefmt._core.filegroups.ordering import has_order
 from lakefmt._core.filegroups.reader import BaseFileReader, InSchema, KnownFooter
@@ -44,13 +46,13 @@ from lakefmt._core.formats.parquet.base_file import (
 from lakefmt._core.formats.parquet.dictionary_columns import appended, same_text, without_unused
 from lakefmt._core.formats.parquet.duplicate_columns import Pages, keepable_chunks
 from lakefmt._core.schema import with_meta_columns
-from lakefmt._core.sorting.external_sort import FileKeys, row_memory, widened
+from lakefmt._core.sorting.external_sort import FileKeys, row_memory, sort_stream, widened
 from lakefmt._core.sorting.written_keys import FileKeyChange, keys_of, without
 from lakefmt._core.storage.api import PutOutcome, SupportsBeginFlush
 from lakefmt._core.values import FILE_NAME, META_COLUMNS, RECORD_KEY, WriteOperation, WriteStat
 from lakefmt._core.write.commit.key_stats import MOST_HASHES, hash_keys
 from lakefmt._core.write.context import BoundContext, FileAssignment, WriteStatus, prepare
-from lakefmt._core.write.files.meta_columns import MetaColumns, routed_deletes
+from lakefmt._core.write.files.meta_columns import POSITION, MetaColumns, routed_deletes
 from lakefmt.errors import CorruptFile, InternalError, InvalidInputError, StorageError, UnsupportedFeature
 
 if TYPE_CHECKING:
@@ -67,6 +69,7 @@ __all__ = [
     "key_change_of",
     "log_changes",
     "log_no_changes",
+    "may_be_merged_in_parts",
     "merge_facts",
     "merge_rows",
     "new_keys",
@@ -319,6 +322,7 @@ def write_assigned(
     batches: Iterable[pa.Table],
     *,
     alone: bool = False,
+    held: bool = True,
     known_footer: KnownFooter | None = None,
     announced: bool | None = None,
 ) -> WriteStatus:
@@ -330,6 +334,8 @@ def write_assigned(
         batches: its rows.
         alone: no other file is written beside it, so that its columns may be read by several threads. Otherwise the
             files share the threads: each one's memory is then used again for the next.
+        held: the rows may all be held at once; False: those of a file that is rewritten wait on the disk
+            (:func:`may_be_merged_in_parts` has to be true of it).
         known_footer: the footer of the assigned base file, where it has been read.
         announced: what :func:`~lakefmt._core.write.context.announce` said of the write's files.
 
@@ -352,8 +358,10 @@ def write_assigned(
         if assignment.base is None:
             for batch in batches:
                 append_rows(file, batch)
-        else:
+        elif held:
             merge_rows(file, pa.concat_tables(batches), use_threads=alone, known_footer=known_footer)
+        else:
+            _merge_many_rows(file, batches, held=False, use_threads=alone, known_footer=known_footer)
         return file.finish()
 
 
@@ -591,18 +599,18 @@ def merge_rows(
     bound, assignment, base_file = file.bound, file.assignment, file.assignment.base
     if base_file is None:
         raise InternalError("there is no base file to rewrite")
-    reader = BaseFileReader(bound.store, bound.virtual_columns)
-    # Every row gets this file's name: the old one need not be read, and is as long as the rest of a row.
-    schema = file.schema.remove(file.schema.get_field_index(FILE_NAME))
-    # A merge function of the table's own is given all rows at once, and change data is made of all of them.
-    may_be_cut = assignment.match_keys and not bound.rule.is_own and bound.cdc is None
+    may_be_cut = may_be_merged_in_parts(bound, assignment)
+    if may_be_cut and rows.num_rows > MOST_ROWS_OF_A_PIECE:
+        _merge_many_rows(file, [rows], held=True, use_threads=use_threads, known_footer=known_footer)
+        return
+    reader, schema = BaseFileReader(bound.store, bound.virtual_columns), _schema_but_name(file)
     part_bytes, coded = row_group_bytes() if may_be_cut else None, _coded_columns(bound, schema)
     with reader.in_parts(
         base_file, schema.names, part_bytes, use_threads=use_threads, coded=coded, known_footer=known_footer
     ) as parts:
         footer, bases = parts.known.footer, InSchema(schema, parts.parts)
         columns = _kept_columns(bound, reader, base_file, parts.known)
-        incoming = incoming_rows(bound, file.meta.add_to(rows, file.schema), rows)
+        incoming = incoming_rows(bound, file.meta.add_to(rows, schema), rows)
 
         def with_group(merged: Merged) -> Merged:
             return replace(merged, group=bases.group)  # of the part that was read last
@@ -621,11 +629,125 @@ def merge_rows(
             changes = changes if bound.cdc is None else log_changes(bound, assignment, base, merged)
             del base  # what is merged has values of its own
             store(merged)
-        bloom, new_range = None, _ends_or_none(*key_range(merged.inserted_keys)) if merged.inserted else None
-        if file.has_keys:
-            inserted = merged.inserted_keys
-            bloom = grown_filter(footer.bloom_filter(), footer.num_rows, len(keys), inserted, bound.settings)
-        file.note(merge_facts(file, merged, keys, rows.num_rows, footer, bloom, new_range, changes))
+        _note_merge(file, merged, keys, rows.num_rows, footer, changes)
+
+
+def _schema_but_name(file: FileInProgress) -> pa.Schema:
+    """Return the columns of a file without that of its name: every row gets it, and the old one is as long as the rest of a row."""
+    return file.schema.remove(file.schema.get_field_index(FILE_NAME))
+
+
+def may_be_merged_in_parts(bound: BoundContext, assignment: FileAssignment) -> bool:
+    """Return whether rows may be merged into a base file part by part.
+
+    A merge function of the table's own is given all rows at once, and change data is made of all of them.
+    """
+    return (
+        assignment.base is not None
+        and assignment.log is None
+        and assignment.match_keys
+        and not bound.rule.is_own
+        and bound.cdc is None
+    )
+
+
+def _merge_many_rows(
+    file: FileInProgress,
+    tables: Iterable[pa.Table],
+    *,
+    held: bool,
+    use_threads: bool,
+    known_footer: KnownFooter | None,
+) -> None:
+    """Fill a file with the rows of its base file and more routed rows than are completed at once (:func:`merge_in_order`).
+
+    Args:
+        file: it.
+        tables: routed rows, one for each key.
+        held: they are in memory; False: they wait on the disk, in the order of the stored rows, and may bring their places there.
+        use_threads: columns are read by several threads.
+        known_footer: that of the base file, where it has been read.
+
+    Raises:
+        StorageError: the temporary directory could not take the rows.
+    """
+    bound, base_file, schema = file.bound, file.assignment.base, _schema_but_name(file)
+    if base_file is None:
+        raise InternalError("there is no base file to rewrite")
+    reader, counts = BaseFileReader(bound.store, bound.virtual_columns), list[int]()
+
+    def stored_keys() -> pa.ChunkedArray:
+        rows, _ = reader.rows_and_footer(base_file, [RECORD_KEY], use_threads=False, known_footer=known_footer)
+        return rows.column(RECORD_KEY)
+
+    with ExitStack() as stack:
+        ordered = _in_file_order(tables, stored_keys, counts)
+        if not held:
+            memory_bytes = bound.settings.integer("lakefmt.write.window.bytes")
+            by_place = sort_stream(ordered, lambda rows: rows.column(PLACE).combine_chunks(), memory_bytes)
+            ordered = stack.enter_context(closing(by_place))
+        first = next(ordered)
+        coded = _coded_columns(bound, schema)
+        parts = stack.enter_context(
+            reader.in_parts(
+                base_file,
+                schema.names,
+                row_group_bytes(),
+                use_threads=use_threads,
+                coded=coded,
+                known_footer=known_footer,
+            )
+        )
+        footer, bases = parts.known.footer, InSchema(schema, parts.parts)
+        columns = _kept_columns(bound, reader, base_file, parts.known)
+
+        def incoming(rows: pa.Table) -> Incoming:
+            given = rows.drop_columns([PLACE])
+            return incoming_rows(bound, file.meta.add_to(given, schema), given)
+
+        def store(merged: Merged) -> None:
+            file.fill(_named(file, merged), kept=None if columns is None else columns.pages(merged))
+
+        rule = rule_of_rows(bound, first)
+        merges = merge_in_order(bases, footer.num_rows, chain([first], ordered), incoming, rule)
+        del first
+        grouped = (replace(merged, group=bases.group if is_whole else None) for merged, is_whole in merges)
+        merged, keys = store_parts(grouped, store, beside=use_threads)
+        _note_merge(file, merged, keys, sum(counts), footer, {})
+
+
+def _in_file_order(
+    tables: Iterable[pa.Table], stored_keys: Callable[[], pa.ChunkedArray], counts: list[int]
+) -> Iterator[pa.Table]:
+    """Yield routed rows with their places in the base file, those of each table in this order; `counts` are told how many there are."""
+    stored: pa.ChunkedArray | None = None
+    for table in tables:
+        counts.append(table.num_rows)
+        left = table
+        if POSITION in table.column_names:  # the look-up has found them, or not
+            places = table.column(POSITION)
+            plain, known = table.drop_columns([POSITION]), pc.greater_equal(places, 0)
+            yield plain.append_column(PLACE, places).filter(known)
+            left = plain.filter(pc.invert(known))
+        if left.num_rows:
+            stored = stored_keys() if stored is None else stored
+            yield from rows_in_file_order(left, stored, MOST_ROWS_OF_A_PIECE)
+
+
+def _note_merge(
+    file: FileInProgress,
+    merged: Merged,
+    keys: pa.ChunkedArray,
+    routed: int,
+    footer: BaseFileFooter,
+    changes: Mapping[str, int],
+) -> None:
+    """Tell a file what became of rows that were merged into its base file."""
+    bloom, new_range = None, _ends_or_none(*key_range(merged.inserted_keys)) if merged.inserted else None
+    if file.has_keys:
+        inserted = merged.inserted_keys
+        bloom = grown_filter(footer.bloom_filter(), footer.num_rows, len(keys), inserted, file.bound.settings)
+    file.note(merge_facts(file, merged, keys, routed, footer, bloom, new_range, changes))
 
 
 def merge_facts(

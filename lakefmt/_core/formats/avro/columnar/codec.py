@@ -69,14 +69,14 @@ def encode_rows(table: pa.Table | pa.RecordBatch, schema: str, *, framed: bool =
     """
     root = plan_rows(schema)
     rows = _conformed(table, root)
-    out, used, done = Out(0), 0, 0
+    out, used, encoded_rows = Out(0), 0, 0
     sizes = [np.zeros(1, np.int64)]
     for batch in _batches(rows, ENCODED_ROWS):
         segments = measure_record(root, batch.columns)
         sizes.append(_record_sizes(segments, batch.num_rows))
         ends = used + np.cumsum(sizes[-1] + 4 * framed)
-        done += batch.num_rows
-        out.reserve(int(ends[-1]), used, rows.num_rows / done)
+        encoded_rows += batch.num_rows
+        out.reserve(int(ends[-1]), used, rows.num_rows / encoded_rows)
         begins = ends - sizes[-1]
         if framed:
             segments, begins = [length_segment(sizes[-1]), *segments], begins - 4
@@ -102,8 +102,10 @@ def _conformed(table: pa.Table | pa.RecordBatch, root: Node) -> pa.Table | pa.Re
         _alike(column.type, part.arrow) for column, part in zip(table.schema, root.parts, strict=True)
     ):
         return table
-    held = table.schema.names
-    odd = sorted(set(names) ^ set(held)) or sorted(name for name, times in Counter(held).items() if times > 1)
+    column_names = table.schema.names
+    odd = sorted(set(names) ^ set(column_names)) or sorted(
+        name for name, times in Counter(column_names).items() if times > 1
+    )
     if odd:
         raise SchemaMismatch(f"columns of the data and of their Avro schema differ: {', '.join(odd)}")
     columns = [_cast(table.column(part.name), part) for part in root.parts]
@@ -122,7 +124,7 @@ def _cast(column: pa.Array | pa.ChunkedArray, part: Node) -> pa.Array | pa.Chunk
 
 
 def _alike(first: pa.DataType, other: pa.DataType) -> bool:
-    """Say whether two types are the same in memory: what items are called, and whether nulls may be, is no matter."""
+    """Return whether two types have the same form in memory, whatever their items' names and nullability."""
     if pt.is_struct(first) and pt.is_struct(other):
         pairs = zip(struct_fields(first), struct_fields(other), strict=False)
         return first.num_fields == other.num_fields and all(
@@ -180,7 +182,7 @@ def decode_rows(
         [1, None, 300]
     """
     root = plan_rows(schema, what)
-    column_numbers = _wanted(root, columns)
+    column_numbers = _column_numbers(root, columns)
     begins, stops = np.asarray(starts, np.int64), np.asarray(ends, np.int64)
     raw = np.frombuffer(data, np.uint8) if len(data) else np.empty(0, np.uint8)
     _check_spans(begins, stops, len(raw), what)
@@ -197,7 +199,7 @@ def decode_rows(
     return pa.Table.from_batches(batches, shape)
 
 
-def _wanted(root: Node, columns: Sequence[str] | None) -> list[int]:
+def _column_numbers(root: Node, columns: Sequence[str] | None) -> list[int]:
     names = [part.name for part in root.parts]
     if columns is None:
         return list(range(len(names)))

@@ -323,20 +323,20 @@ class _ListSteps:
 # ---------------------------------------------------------------------------------------------------- item by item
 
 
-def _walk_items(record: bytes, position: int, walk: _Walk, left: int, starts: array[int] | None) -> int:
-    """Return the end of a list that has `left` items to go in its block, and put down where items start."""
+def _walk_items(record: bytes, position: int, walk: _Walk, remaining: int, starts: array[int] | None) -> int:
+    """Return the end of a list that has `remaining` items to go in its block, and put down where items start."""
     while True:
-        for _ in range(left):
+        for _ in range(remaining):
             if starts is not None:
                 starts.append(position)
             position = walk(record, position)
-        left, position = read_long(record, position)
-        if left < 0:
-            left = -left
+        remaining, position = read_long(record, position)
+        if remaining < 0:
+            remaining = -remaining
             _, position = read_long(record, position)
-        if not left:
+        if not remaining:
             return position
-        if left > len(record) - position:
+        if remaining > len(record) - position:
             raise IndexError
 
 

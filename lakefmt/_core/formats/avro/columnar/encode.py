@@ -81,12 +81,12 @@ class Flat(Segment, Protocol):
 
     @property
     def width(self) -> int:
-        """Bytes that are laid for every value; 0: these values are too long."""
+        """Bytes reserved for every value; 0: these values are too long."""
 
     def parts(self) -> list[_Part]:
         """Return the values, laid."""
 
-    def taken(self, rows: I64) -> Flat:
+    def take(self, rows: I64) -> Flat:
         """Return the piece of some rows."""
 
 
@@ -99,12 +99,12 @@ class Even:
 
     @property
     def least(self) -> int:
-        """All are of one size."""
+        """The size of every value."""
         return self.size
 
     @property
     def width(self) -> int:
-        """No byte more than `size`."""
+        """The same as `size`."""
         return self.size
 
     def parts(self) -> list[_Part]:
@@ -115,7 +115,7 @@ class Even:
         """Store the items, no byte more."""
         out.put_items(positions, _join_segments(self.parts(), len(positions)))
 
-    def taken(self, rows: I64) -> Flat:
+    def take(self, rows: I64) -> Flat:
         """Return the items of some rows."""
         return self if isinstance(self.items, bytes) else Even(self.size, self.items[rows])
 
@@ -154,7 +154,7 @@ class Numbers:
         out.put_bytes(positions[nine] + 8, ninth.astype(np.uint8))
         out.put_bytes(positions[nine[ten]] + 9, (rest[ten] >> np.uint64(7)).astype(np.uint8))
 
-    def taken(self, rows: I64) -> Flat:
+    def take(self, rows: I64) -> Flat:
         """Return the numbers of some rows."""
         size = self.size if isinstance(self.size, int) else self.size[rows]
         return Numbers(self.numbers[rows], size, self.least, self.most)
@@ -183,7 +183,7 @@ class Spans:
         """Copy each span's own bytes."""
         copy_spans(out, positions, self.source, self.begins, self.size, spill=room >= _SPILL)
 
-    def taken(self, rows: I64) -> Flat:
+    def take(self, rows: I64) -> Flat:
         """Return the spans of some rows."""
         return Spans(self.source, self.begins[rows], self.size[rows], self.least, self.most)
 
@@ -213,12 +213,12 @@ class Masked:
     def put(self, out: Out, positions: I64, room: int) -> None:
         """Store the branches, and the values that are there."""
         there = np.flatnonzero(self.valid)
-        inner: list[Segment] = [segment.taken(there) for segment in self.inner]
+        inner: list[Segment] = [segment.take(there) for segment in self.inner]
         Optional(self.branches, there, inner, self.size, 1).put(out, positions, room)
 
-    def taken(self, rows: I64) -> Flat:
+    def take(self, rows: I64) -> Flat:
         """Return the column's values of some rows."""
-        return Masked(self.branches[rows], self.valid[rows], [each.taken(rows) for each in self.inner], self.size[rows])
+        return Masked(self.branches[rows], self.valid[rows], [each.take(rows) for each in self.inner], self.size[rows])
 
 
 @dataclass(slots=True)
@@ -252,10 +252,10 @@ class Repeated:
 
     def put(self, out: Out, positions: I64, room: int) -> None:
         """Store counts, items and the zeros behind them."""
-        some = np.flatnonzero(self.counts)
-        sizes = self.number_size if isinstance(self.number_size, int) else self.number_size[some]
-        words = number_words(self.numbers[some], sizes)
-        out.put_words(positions[some], words, sizes, spill=False)
+        non_empty = np.flatnonzero(self.counts)
+        sizes = self.number_size if isinstance(self.number_size, int) else self.number_size[non_empty]
+        words = number_words(self.numbers[non_empty], sizes)
+        out.put_words(positions[non_empty], words, sizes, spill=False)
         first = positions + np.where(self.counts > 0, self.number_size, 0) - self.begins
         place_segments(self.inner, out, np.repeat(first, self.counts) + self.before[:-1], 0)
         out.put_bytes(positions + self.size - 1, 0)
@@ -474,7 +474,7 @@ def _values(node: Node, column: pa.Array, valid: npt.NDArray[np.bool_] | None = 
         return _decimals(node, column)
     if kind == "fixed":
         return [Even(node.size, voids(_raw(column, f"V{node.size}"), node.size))]
-    return _text(column, valid)
+    return _text_segments(column, valid)
 
 
 def _raw(column: pa.Array, dtype_like: npt.DTypeLike) -> npt.NDArray[np.generic]:
@@ -499,7 +499,7 @@ def _counted(numbers: U64) -> list[Segment]:
     return [Even(size, voids(number_words(numbers, size, size), size))]
 
 
-def _text(column: pa.Array, valid: npt.NDArray[np.bool_] | None) -> list[Segment]:
+def _text_segments(column: pa.Array, valid: npt.NDArray[np.bool_] | None) -> list[Segment]:
     data = column.buffers()[2]
     if data is None or not data.size:
         return [even_bytes(0)]
@@ -538,10 +538,10 @@ def _decimals(node: Node, column: pa.Array) -> list[Segment]:
     rows = len(column)
     if node.kind == "fixed":
         size = node.size
-        made = np.empty((rows, size), np.uint8)
-        made[:, max(0, size - 16) :] = table[:, max(0, 16 - size) :]
-        made[:, : max(0, size - 16)] = (table[:, :1] >> 7) * np.uint8(255)
-        return [Even(size, made.reshape(-1).view(f"V{size}"))]
+        digits = np.empty((rows, size), np.uint8)
+        digits[:, max(0, size - 16) :] = table[:, max(0, 16 - size) :]
+        digits[:, : max(0, size - 16)] = (table[:, :1] >> 7) * np.uint8(255)
+        return [Even(size, digits.reshape(-1).view(f"V{size}"))]
     words = stored.view("<i8").reshape(-1, 2)
     # The magnitude's bits, without the sign; of the high word as soon as it has any.
     low, high = (words[:, number] ^ (words[:, 1] >> 63) for number in (0, 1))

@@ -205,8 +205,8 @@ class Out:
     def put_words(self, positions: I64, words: U64, sizes: I64 | int, spill: bool) -> None:
         """Store the first `sizes` bytes of every word, eight at most; `spill` allows to write the others, too."""
         if not spill:
-            own = _OWN.take(sizes)
-            words = (words & own) | (self.words[positions] & ~own)
+            mask = _OWN.take(sizes)
+            words = (words & mask) | (self.words[positions] & ~mask)
         self.words_as_voids[positions] = voids(words, 8)
 
 
@@ -220,12 +220,12 @@ def copy_spans(out: Out, positions: I64, source: U8, begins: I64, lengths: I64, 
         positions, begins, lengths = positions[short], begins[short], lengths[short]
         most = min(most, _CHUNK - 1)
     words = overlapping_words(source)
-    for done in range(0, most, 8):
-        more = lengths > done
+    for offset in range(0, most, 8):
+        more = lengths > offset
         if not more.all():
             positions, begins, lengths = positions[more], begins[more], lengths[more]
-        size = np.minimum(lengths - done, 8)
-        out.put_words(positions + done, words[begins + done], size, spill)
+        size = np.minimum(lengths - offset, 8)
+        out.put_words(positions + offset, words[begins + offset], size, spill)
 
 
 def _copy_chunks(out: Out, positions: I64, source: U8, begins: I64, lengths: I64) -> None:
