@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import collections
 import itertools
 import json
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
+import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import lakefmt
+from lakefmt import lowlevel
 from lakefmt._core.consumers.stream import TableStream
 from lakefmt._core.timeline.consumers import consumed_until
 from lakefmt.errors import (
@@ -23,10 +27,11 @@ from lakefmt.errors import (
     SnapshotExpired,
 )
 from lakefmt.testing.virtual_time import VirtualTime
-from tests.consumers.stream_tables import append_table, bag, ids, on_virtual_time, read_all, rows
+from tests.consumers.stream_tables import append_table, bag, ids, keyed_table, on_virtual_time, read_all, rows
 from tests.example_counts import examples
 
 FILE = ".hoodie/.lakefmt/consumers/feed.json"
+NUMBERS = itertools.count()
 
 
 def two_files(table: lakefmt.Table, n: int) -> None:
@@ -333,3 +338,94 @@ def test_a_damaged_file_is_an_error(content: bytes) -> None:
         table.stream(consumer_id="feed")
     with pytest.raises(CorruptFile, match=r"feed\.json"):
         table.consumers.list()
+
+
+#: What is done with a table of version 6 before its upgrade: commits of two file groups, one that begins before the next one and
+#: ends behind it, a reader that takes so many batches, and an archive.
+BEFORE_UPGRADES = st.one_of(st.sampled_from(["commit", "slow", "archive"]), st.integers(0, 4))
+
+
+@pytest.mark.slow
+@settings(max_examples=examples(40))
+@given(
+    st.sampled_from(["cow", "mor"]),
+    st.booleans(),
+    st.sampled_from([8, 9]),
+    st.lists(BEFORE_UPGRADES, min_size=3, max_size=7),
+)
+@example("cow", True, 8, ["commit", "commit", 4])
+@example("mor", True, 9, ["slow", "commit", 1, "commit"])
+@example("cow", False, 9, ["commit", "slow", 3, "commit", 2, "archive"])
+def test_an_upgrade_repeats_and_leaves_out_nothing(
+    table_type: str, keyed: bool, version: int, acts: list[str | int]
+) -> None:
+    options = {
+        "lakefmt.durability": "none",
+        "hoodie.clean.automatic": False,
+        "hoodie.write.concurrency.mode": "optimistic_concurrency_control",
+        "hoodie.parquet.small.file.limit": 0,
+    }
+    how = {"record_key": "id"} if keyed else {}
+    schema = pa.schema([("id", pa.string()), ("p", pa.string())])
+    url = f"memory://upgraded-consumer-{next(NUMBERS)}"
+    table = lakefmt.create_table(
+        url, schema=schema, partition_by="p", table_type=table_type, table_version=6, options=options, **how
+    )
+    seen = collections.Counter[str]()
+
+    def write(name: str, places: str) -> pa.Table:
+        return pa.table({"id": [f"{name}-{place}" for place in places], "p": list(places)}, schema=schema)
+
+    def read(batches: int | None) -> None:
+        with lakefmt.open_table(url, options=options).stream(follow=False, consumer_id="feed") as stream:
+            for batch in itertools.islice(stream, batches):
+                seen.update(batch.rows["id"].to_pylist())
+            stream.commit()
+
+    slow: tuple[Any, list[Any]] | None = None
+    for number, act in enumerate([*acts, "commit"]):
+        if isinstance(act, int):
+            read(act)
+        elif act == "archive":
+            table.archive(options={"hoodie.keep.min.commits": 2, "hoodie.clean.commits.retained": 1})
+        elif act == "slow" and slow is None:
+            begun = lowlevel.begin_write(table, "upsert" if keyed else "insert")
+            work = lowlevel.assign(begun, write(f"slow{number}", "s"))
+            slow = begun, [lowlevel.write_files(begun, each, rows) for each, rows in work]
+        elif act == "commit":
+            (table.upsert if keyed else table.insert)(write(f"fast{number}", "ab"))
+            if slow is not None:
+                lowlevel.commit(*slow)
+                slow = None
+    table.upgrade(version)
+    table = lakefmt.open_table(url, options=options)
+    read(1)
+    (table.upsert if keyed else table.insert)(write("last", "abs"))
+    read(None)
+    read(None)
+    assert seen == collections.Counter(table.read()["id"].to_pylist())
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_an_upgrade_that_found_another_order_of_completion_repeats_and_leaves_out_nothing(keyed: bool) -> None:
+    """As Hudi's upgrade may: it takes the times at which files were modified."""
+    made = keyed_table if keyed else append_table
+    table = made(table_version=6)
+    write = table.upsert if keyed else table.insert
+    for n in range(4):
+        write(rows(n, p=f"{n}"))
+    with table.stream(follow=False, consumer_id="feed") as stream:
+        first = ids(itertools.islice(stream, 2))
+        stream.commit()
+    table.upgrade(8)
+    store, commits = table.client.store, table.client.load().timeline.commits
+    late = commits[0].file_name.replace(commits[0].order_time, f"{int(commits[-1].order_time) + 1}")
+    store.put(f".hoodie/timeline/{late}", store.read(f".hoodie/timeline/{commits[0].file_name}"))
+    store.delete([f".hoodie/timeline/{commits[0].file_name}"])
+    table = lakefmt.open_table(store.url, options=table.client.options)
+    assert ids(table.stream(follow=False)) == [1, 2, 3, 0]
+    with table.stream(follow=False, consumer_id="feed") as stream:
+        assert [*first, *ids(stream)] == [0, 1, 2, 3]
+        stream.commit()
+    with table.stream(follow=False, consumer_id="feed") as stream:
+        assert ids(stream) == []

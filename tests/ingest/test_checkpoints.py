@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import collections
 import json
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 import lakefmt
 import lakefmt._core.ingest.sink as sinks
@@ -26,6 +30,7 @@ from lakefmt._core.ingest.sink import JobSink
 from lakefmt._core.table import Table
 from lakefmt.errors import CheckpointMoved, CorruptFile, InstantNotPending, LakefmtError, SourceRefused
 from lakefmt.testing.stores import WatchStore
+from tests.example_counts import examples
 from tests.ingest.ingest_kit import FAST, NOW, commits_of, extra_of, ingest, job, rows_of, write_rows
 
 V1, V1_RESET = "deltastreamer.checkpoint.key", "deltastreamer.checkpoint.reset_key"
@@ -299,3 +304,62 @@ def test_the_checkpoint_survives_many_commits_of_others_for_a_tool_that_looks_at
         table.upsert(pa.table({"id": ["z"], "n": [n]}))
     assert {name: extra_of(tmp_path / "t")[name] for name in (V1, DETAILS)} == {n: checkpoint[n] for n in (V1, DETAILS)}
     assert ingest(tmp_path / "in", tmp_path / "t", **how) == 0
+
+
+ORDERS = st.sampled_from([{}, {"checkpoint": "0"}, {"checkpoint": "7000"}, {"ignore_checkpoint": "once"}])
+
+
+@pytest.mark.slow
+@settings(max_examples=examples(30))
+@given(
+    st.sampled_from([6, 9]),
+    st.sampled_from(["cow", "mor"]),
+    st.lists(st.one_of(st.sampled_from(["file", "carry", "archive"]), ORDERS), min_size=5, max_size=10),
+)
+@example(9, "cow", ["file", {"checkpoint": "0"}, "carry", {"checkpoint": "0"}])
+@example(9, "mor", ["file", {"ignore_checkpoint": "once"}, *["carry"] * 5, "archive", {"ignore_checkpoint": "once"}])
+def test_a_reset_is_followed_once_whoever_carries_the_checkpoint_on(
+    version: int, table_type: str, acts: list[Any]
+) -> None:
+    """A dictionary says how often each row was read: all rows behind the job's place, and its orders once each."""
+    options = {**FAST, "hoodie.write.meta.key.prefixes": V1, "hoodie.clean.automatic": False}
+    how: dict[str, Any] = {"operation": "insert", "key": (), "table_version": version, "table_type": table_type}
+    counts, modified = dict[str, int](), dict[str, int]()
+    place, noted = -1, dict[str, str]()
+    with TemporaryDirectory() as folder:
+        path, source = Path(folder) / "t", Path(folder) / "in"
+        for number, act in enumerate(acts, 1):
+            if act == "file":
+                modified[f"r{number}"] = number * 1000
+                write_rows(source / f"{number}.jsonl", [{"id": f"r{number}", "n": 1}], number)
+            elif isinstance(act, dict) and modified:
+                news = {name: order for name, order in act.items() if noted.get(name) != order}
+                begin = -1 if "ignore_checkpoint" in news else int(news.get("checkpoint", place))
+                rows = [row for row, time in modified.items() if time > begin]
+                assert ingest(source, path, settings=options, **how, **act) == len(rows)
+                for row in rows:
+                    counts[row] = counts.get(row, 0) + 1
+                if rows or news:
+                    place, noted = max([begin, *(modified[row] for row in rows)]), act
+            elif act == "carry" and counts:
+                lakefmt.open_table(path, options=options).append(pa.table({"id": ["other"], "n": [0]}))
+            elif act == "archive" and counts:
+                kept = {"hoodie.keep.min.commits": 2, "hoodie.keep.max.commits": 3, "hoodie.clean.commits.retained": 1}
+                lakefmt.open_table(path, options=options).archive(options=kept)
+        found = collections.Counter(row["id"] for row in rows_of(path)) if counts else {}
+        assert {row: number for row, number in found.items() if row != "other"} == counts
+
+
+def test_a_checkpoint_is_not_carried_on_beside_a_newer_one_of_another_generation(tmp_path):
+    options = {**FAST, "hoodie.write.meta.key.prefixes": f"{V1},{V2}"}
+    followed = lakefmt.create_table(tmp_path / "followed", schema=DATA.schema, record_key="id", options=FAST)
+    followed.upsert(DATA)
+    assert ingest(tmp_path / "followed", tmp_path / "t", source_kind="table", settings=options) == 1
+    assert V2 in extra_of(tmp_path / "t")
+    write_rows(tmp_path / "in/a.jsonl", [{"id": "a", "n": 1}], NOW - 50)
+    assert ingest(tmp_path / "in", tmp_path / "t", settings=options, ignore_checkpoint="files from now on") == 1
+    for number in range(2):
+        lakefmt.open_table(tmp_path / "t", options=options).upsert(DATA)
+        write_rows(tmp_path / f"in/{number}.jsonl", [{"id": f"{number}", "n": 1}], NOW - 40 + number)
+        assert ingest(tmp_path / "in", tmp_path / "t", settings=options) == 1
+        assert V1 in extra_of(tmp_path / "t")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import lakefmt
@@ -24,6 +24,7 @@ OPTIONS: dict[str, object] = {
     "lakefmt.write.threads": 1,
     "hoodie.compact.inline.max.delta.commits": 1,
 }
+RETAINS_ONE = {"hoodie.clean.commits.retained": 1}
 KEYS = ["a", "b", "c", "d"]
 TYPES: dict[str, pa.DataType] = {
     "int": pa.int32(),
@@ -194,6 +195,12 @@ class Game:
         if self.merges:
             self.table.compact()
 
+    def cluster(self, first: int, number: int) -> None:
+        self.table.cluster(("id", self.model.columns[0].name)[first % 2])
+
+    def archive(self, first: int, number: int) -> None:
+        self.table.archive(options={"hoodie.keep.min.commits": 2, "hoodie.keep.max.commits": 3, **RETAINS_ONE})
+
     def remember(self) -> None:
         newest = self.table.timeline.timeline.commits[-1]
         self.past.append((newest.time, self.model.rows(self.model.keys)))
@@ -222,7 +229,23 @@ def assert_same(found: pa.Table, expected: pa.Table) -> None:
     assert not difference, difference
 
 
-MOVES = ("upsert", "upsert", "upsert", "add", "drop", "rename", "swap", "move", "widen", "delete", "compact")
+MOVES = (
+    "upsert",
+    "upsert",
+    "upsert",
+    "add",
+    "drop",
+    "rename",
+    "swap",
+    "move",
+    "widen",
+    "delete",
+    "compact",
+    "cluster",
+    "archive",
+)
+#: Of the active timeline they leave nothing that tells the columns.
+SERVICES = [*(("cluster", first, 0) for first in range(4)), ("archive", 0, 0)]
 STEPS = st.lists(st.tuples(st.sampled_from(MOVES), st.integers(0, 99), st.integers(0, 99)), min_size=4, max_size=14)
 TABLES = st.sampled_from([(kind, version) for kind in ("cow", "mor") for version in (6, 8, 9)])
 
@@ -230,6 +253,8 @@ TABLES = st.sampled_from([(kind, version) for kind in ("cow", "mor") for version
 @pytest.mark.slow
 @settings(max_examples=examples(30))
 @given(TABLES, st.sampled_from(["avro", "parquet"]), STEPS)
+@example(("cow", 8), "avro", [("add", 1, 1), *SERVICES])
+@example(("cow", 6), "avro", [("rename", 1, 1), *SERVICES])
 def test_random_alterations_between_random_writes(
     table: tuple[str, int], logs: str, steps: list[tuple[str, int, int]]
 ) -> None:

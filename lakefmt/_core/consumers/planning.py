@@ -7,8 +7,11 @@ from typing import Any, Final
 
 from lakefmt._core.consumers.part_reading import is_keyed
 from lakefmt._core.consumers.position import (
+    EARLIEST,
+    WHOLE_PART,
     BucketFilter,
     StreamPart,
+    StreamPosition,
     StreamStep,
     changed_parts,
     gives_rows,
@@ -133,6 +136,26 @@ class CommitFinder:
         else:
             self._at_once = _FIRST_COMMITS
         return NextCommits(state, steps, len(next_commits) == len(commits), newest)
+
+    def after_upgrade(self, position: StreamPosition) -> StreamPosition:
+        """Return where a stream of a table of version 6 stands after its upgrade; any other position as it is.
+
+        Version 6 goes by requested times, the newer ones by completion times, in which its commits may have another order.
+        """
+        if position.whole or position.instant != position.done:
+            return position
+        state = self.load_again(position.done)
+        self._seen = None  # the next look is from another place
+        if state.timeline.layout == 1:
+            return position
+        commits = state.timeline.commits_by_completion
+        border = next((each.order_time for each in commits if each.time > position.done), "")
+        read = [each for each in commits if each.time <= position.done]
+        before = [each for each in read if not border or each.order_time < border]
+        done, instant = (before[-1].order_time, before[-1].time) if before else (EARLIEST, "")
+        steps = self._steps(state, read[len(before) :], done)
+        parts = {part.key: WHOLE_PART for step in steps for part in step.parts}
+        return replace(position, done=done, instant=instant, parts={**position.parts, **parts})
 
     def newest(self, state: TableState) -> str:
         """Return the completion time of the newest commit that can be read; the earliest position without one."""

@@ -164,9 +164,10 @@ class TableStream(Iterator[StreamBatch], AsyncIterator[StreamBatch]):
         hold: RunningHold | None = None,
     ) -> None:
         self._client, self._finder, self._options, self._progress = client, finder, options, progress
+        finder.in_turn = position.in_turn
+        position = finder.after_upgrade(position)
         self._tracker = PositionTracker(position)
         self._confirmed = position
-        finder.in_turn = position.in_turn
         self._hold = hold
         if hold is not None:
             weakref.finalize(self, hold.drop)

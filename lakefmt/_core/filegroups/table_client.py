@@ -600,11 +600,17 @@ class TableAt:
         return latest[1]
 
     def _find_defining_commit(self) -> CommitMetadata | None:
-        for instant in reversed((self.columns_of or self.timeline).commits):
-            commit = self.commit_metadata(instant)
-            if commit.operation not in _SERVICE_OPERATIONS and commit.extra_metadata.get(SCHEMA_KEY):
-                return commit
-        return None
+        timeline = self.columns_of or self.timeline
+        found = self._newest_defining(timeline)
+        if found is None and self.has_history:  # it was archived, and services alone followed it
+            older = self.with_history()
+            found = older._newest_defining(timeline.with_history(older.history.instants if older.history else ()))
+        return found
+
+    def _newest_defining(self, timeline: Timeline) -> CommitMetadata | None:
+        commits = map(self.commit_metadata, reversed(timeline.commits))
+        defining = (each for each in commits if each.operation not in _SERVICE_OPERATIONS)
+        return next((each for each in defining if each.extra_metadata.get(SCHEMA_KEY)), None)
 
     def schema_history(self) -> SchemaHistory | None:
         """Return the schemas with column ids up to the table's; None: its columns have no ids, and go by names.

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from lakefmt._core.arguments import shown
-from lakefmt._core.data_classes import dataclass
+from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.table_client import TableAt
 from lakefmt._core.ingest.api import Checkpoint
 from lakefmt._core.timeline.instant import Action, Instant
@@ -161,9 +161,15 @@ def resume_point(stored: StoredCheckpoint | None, reset: str | None, ignore: str
 
 
 class CheckpointFinder:
-    """Finds the newest checkpoint of a table, and remembers where the last search began."""
+    """Finds the newest checkpoint of a table, and remembers where the last search began.
 
-    def __init__(self) -> None:
+    Args:
+        orders: whether the reset, or the order to ignore the checkpoint, that the job noted last matters: commits that carry a
+            checkpoint on leave them out, and older ones with the same text have to be asked.
+    """
+
+    def __init__(self, *, orders: bool = False) -> None:
+        self._orders = orders
         self._found: tuple[str, StoredCheckpoint | None] | None = None
 
     def find(self, table_at: TableAt) -> StoredCheckpoint | None:
@@ -177,12 +183,12 @@ class CheckpointFinder:
             CorruptFile: a commit, or the archive, is damaged.
         """
         active = table_at.timeline.commits_by_completion
-        checkpoint = self._search(table_at, self._commits(table_at, active))
-        if checkpoint is None and table_at.has_history:
+        checkpoint, is_whole = self._search(table_at, self._commits(table_at, active), None)
+        if not is_whole and table_at.has_history:
             active_times = {instant.time for instant in active}
             older = table_at.with_history()
             rest = [each for each in older.timeline.commits_by_completion if each.time not in active_times]
-            checkpoint = self._search(older, self._commits(older, rest))
+            checkpoint, _ = self._search(older, self._commits(older, rest), checkpoint)
         latest = table_at.timeline.latest_commit
         self._found = None if latest is None else (latest.file_name, checkpoint)
         return checkpoint
@@ -196,14 +202,26 @@ class CheckpointFinder:
             without_compactions if any(each.action is Action.DELTA_COMMIT for each in without_compactions) else commits
         )
 
-    def _search(self, table_at: TableAt, commits: list[Instant]) -> StoredCheckpoint | None:
+    def _search(
+        self, table_at: TableAt, commits: list[Instant], found: StoredCheckpoint | None
+    ) -> tuple[StoredCheckpoint | None, bool]:
+        """Return the newest checkpoint, as `found` in newer commits or here, and whether older commits can add nothing to it."""
         for instant in reversed(commits):
-            if self._found is not None and instant.file_name == self._found[0]:
-                return self._found[1]
-            stored = decode_checkpoint(table_at.commit_metadata(instant).extra_metadata, instant.time)
-            if stored is not None:
-                return stored
-        return None
+            is_known = self._found is not None and instant.file_name == self._found[0]
+            if self._found is not None and is_known:
+                stored = self._found[1]
+            else:
+                stored = decode_checkpoint(table_at.commit_metadata(instant).extra_metadata, instant.time)
+            if found is None:
+                found = stored
+            elif stored is not None and stored.text == found.text:
+                found = replace(found, reset=stored.reset, ignore=stored.ignore)
+            elif stored is not None:
+                return found, True
+            is_whole = found is not None and (not self._orders or found.reset is not None or found.ignore is not None)
+            if is_whole or is_known:
+                return found, True
+        return found, False
 
 
 class CheckpointCommit:

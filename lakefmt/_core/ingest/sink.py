@@ -337,7 +337,7 @@ class JobSink:
     def __init__(self, job: TableJob, storage_options: Mapping[str, object] | None = None) -> None:
         self.job, self._storage_options = job, storage_options
         self._table: Table | None = None
-        self._finder = CheckpointFinder()
+        self._finder = CheckpointFinder(orders=job.checkpoint is not None or job.ignore_checkpoint is not None)
 
     @property
     def table(self) -> Table | None:

@@ -14,6 +14,8 @@ __all__ = ["META_PREFIXES", "find_entries", "with_carried_keys", "with_stored_en
 
 #: The setting that names what commits carry on of the one before them.
 META_PREFIXES: Final = "hoodie.write.meta.key.prefixes"
+#: The place of a job has other names from one release of Hudi to another: a commit tells it under some, and older ones are past.
+_CHECKPOINTS: Final = ("deltastreamer.checkpoint.", "streamer.checkpoint.")
 
 
 def find_entries(table_at: TableAt) -> Mapping[str, str]:
@@ -80,11 +82,16 @@ def with_carried_keys(table_at: TableAt, metadata: CommitMetadata, settings: Set
     prefixes = filter(None, (each.strip() for each in (settings.text(META_PREFIXES) or "").split(",")))
     missing = [each for each in prefixes if not any(name.startswith(each) for name in metadata.extra_metadata)]
     carried = dict[str, str]()
-    for instant in reversed(table_at.timeline.commits_by_completion if missing else ()):
-        extra = table_at.commit_metadata(instant).extra_metadata
-        matching = [each for each in missing if any(name.startswith(each) for name in extra)]
-        carried |= {name: entry for name, entry in extra.items() if name.startswith(tuple(matching))}
-        missing = [each for each in missing if each not in matching]
-        if not missing:
+    told: Mapping[str, str] = metadata.extra_metadata
+    commits = reversed(table_at.timeline.commits_by_completion)
+    while True:
+        if any(name.startswith(_CHECKPOINTS) for name in told):
+            missing = [each for each in missing if not each.startswith(_CHECKPOINTS)]
+        instant = next(commits, None) if missing else None
+        if instant is None:
             break
+        told = table_at.commit_metadata(instant).extra_metadata
+        matching = [each for each in missing if any(name.startswith(each) for name in told)]
+        carried |= {name: entry for name, entry in told.items() if name.startswith(tuple(matching))}
+        missing = [each for each in missing if each not in matching]
     return replace(metadata, extra_metadata={**metadata.extra_metadata, **carried}) if carried else metadata
