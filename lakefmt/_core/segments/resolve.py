@@ -35,11 +35,12 @@ from lakefmt._core.filegroups.table_client import TableAt
 from lakefmt._core.formats.log.delete_block import stores_every_ordering
 from lakefmt._core.keys import KeySpec, build_partition_paths, build_record_keys
 from lakefmt._core.schema import check_required, conform
-from lakefmt._core.schema.types import field_at
+from lakefmt._core.schema.types import field_at, struct_fields
 from lakefmt._core.segments.codec import COLUMNS, OPERATOR, SegmentHeader
 from lakefmt._core.segments.names import RowOperator
 from lakefmt._core.timeline.instant import parse_instant_time
 from lakefmt._core.values import PARTITION_PATH, RECORD_KEY
+from lakefmt.errors import SchemaMismatch
 
 if TYPE_CHECKING:
     from lakefmt._core.schema.column_ids import ColumnPlaces
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Resolved",
     "StreamRules",
+    "check_altered_back",
     "check_storable",
     "codes_in",
     "columns_since",
@@ -56,6 +58,7 @@ __all__ = [
     "fill_required",
     "fitted",
     "fitted_together",
+    "is_set",
     "joined_rows",
     "key_columns_of",
     "last_rows",
@@ -100,7 +103,14 @@ def places_since(table_at: TableAt, since: str) -> ColumnPlaces | None:
         since: what :func:`columns_since` said when the rows were made.
     """
     ids = table_at.column_ids()
-    return None if ids is None else ids.at(since)
+    return None if ids is None or _is_undone(table_at, since) else ids.at(since)
+
+
+def _is_undone(table_at: TableAt, since: str) -> bool:
+    """Return whether a restore undid the alteration at an instant, so that the history does not tell the columns of then."""
+    history = table_at.schema_history()
+    versions = {_INSTANT_WITHOUT_IDS, *(str(schema.version) for schema in (() if history is None else history.schemas))}
+    return since not in versions
 
 
 def dropped_columns(table_at: TableAt, since: str) -> list[tuple[tuple[str, ...], float]]:
@@ -143,15 +153,66 @@ def current_rows(table_at: TableAt, headers: Sequence[SegmentHeader], tables: Se
 
     Raises:
         CorruptFile: a value cannot become what its column is now.
+        SchemaMismatch: a restore took away the alteration that gave a column its name, or added it, and rows have values of it.
     """
-    return [
-        moved_rows(table, places_since(table_at, header.columns or _instant_of_segment(table_at, header)))
-        for header, table in zip(headers, tables, strict=True)
-    ]
+    ids, moved = table_at.column_ids(), []
+    for header, table in zip(headers, tables, strict=True):
+        if header.columns:
+            check_altered_back(table_at, header.columns, table)
+            places = places_since(table_at, header.columns)
+        else:  # headers of older releases do not name the columns of their rows
+            places = None if ids is None else ids.at(_instant_of_segment(table_at, header))
+        moved.append(moved_rows(table, places))
+    return moved
+
+
+def check_altered_back(table_at: TableAt, since: str, rows: pa.Table) -> None:
+    """Refuse values of columns that the table lacks since a restore undid the alteration that brought them.
+
+    The history of the columns does not know where they belong, as it does of columns that were dropped or renamed.
+
+    Args:
+        table_at: the table, at one moment.
+        since: what :func:`columns_since` said when the rows were made.
+        rows: with the columns of then.
+
+    Raises:
+        SchemaMismatch: there are some.
+    """
+    if not _is_undone(table_at, since):
+        return
+    for path in _paths_that_lack(rows.schema, {field.name: field for field in table_at.schema()}):
+        if path[0] not in (OPERATOR, COLUMNS) and is_set(rows, path).any():
+            raise SchemaMismatch(
+                f"a restore took column {'.'.join(path)!r} from the table, and waiting rows have values of it: add it, or rename its column back, "
+                "before they are committed"
+            )
+
+
+def _paths_that_lack(
+    fields: Iterable[pa.Field], known: Mapping[str, pa.Field], path: tuple[str, ...] = ()
+) -> Iterator[tuple[str, ...]]:
+    """Yield the paths of columns, and fields of structs, that are not among the known ones."""
+    for field in fields:
+        if (other := known.get(field.name)) is None:
+            yield (*path, field.name)
+        elif pt.is_struct(field.type) and pt.is_struct(other.type):
+            inner = {each.name: each for each in struct_fields(other.type)}
+            yield from _paths_that_lack(struct_fields(field.type), inner, (*path, field.name))
+
+
+def is_set(rows: pa.Table, path: Sequence[str]) -> Mask:
+    """Return which rows have a value in a column, or in a field of a struct."""
+    if path[0] not in rows.column_names:
+        return np.zeros(rows.num_rows, bool)
+    values = rows.column(path[0])
+    leaf_values = pc.struct_field(values, list(path[1:])) if len(path) > 1 else values
+    mask: Mask = leaf_values.is_valid().to_numpy()
+    return mask
 
 
 def _instant_of_segment(table_at: TableAt, header: SegmentHeader) -> str:
-    """Return when a segment was written, as an instant: headers of older releases do not name the columns of its rows."""
+    """Return when a segment was written, as an instant."""
     written = datetime.fromtimestamp(header.at / 1000, table_at.writing_zone())
     return f"{written:%Y%m%d%H%M%S}{header.at % 1000:03}"
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pyarrow as pa
 import pytest
 
+import lakefmt
 from lakefmt._core.producers.stream.opening import Recovered
 from lakefmt._core.segments.codec import list_headers
 from lakefmt._core.segments.names import SegmentPosition, data_name, header_name
 from lakefmt._core.storage import ObjectStore
+from lakefmt.errors import CommitFailed, FlushFailed
 from lakefmt.testing.store_wrapper import Effect
 from lakefmt.testing.stores import Fault, FaultMode, FaultStore, SimulatedCrash
 from lakefmt.testing.virtual_time import VirtualTime
@@ -104,3 +109,45 @@ def test_what_was_not_committed_survives_a_restore() -> None:
     table.restore(first.instant)
     recover(store)
     assert sorted(table.read()["v"].to_pylist()) == [1, 10, 11, 12]
+
+
+def altered(table: lakefmt.Table, alteration: str) -> tuple[str, ...]:
+    """Alter a table; return the path of a value that only it has."""
+    if alteration == "renamed":
+        table.alter.rename_column("s", "b")
+        return ("b",)
+    if alteration == "added":
+        table.alter.add_column("b", "string")
+        return ("b",)
+    if alteration == "field renamed":
+        table.alter.rename_column("at.x", "y")
+        return ("at", "y")
+    table.alter.add_column("at.y", "string")
+    return ("at", "y")
+
+
+@pytest.mark.parametrize("durable_before", [True, False], ids=["flushed", "buffered"])
+@pytest.mark.parametrize("alteration", ["renamed", "added", "field renamed", "field added"])
+def test_no_value_is_lost_when_a_restore_takes_its_column(
+    tmp_path: Path, alteration: str, durable_before: bool
+) -> None:
+    at = pa.array([{"x": "old"}])
+    lakefmt.write_table(tmp_path / "t", pa.table({"id": ["a"], "s": ["old"], "at": at}), record_key="id")
+    table = lakefmt.open_table(tmp_path / "t")
+    first = table.upsert(pa.table({"id": ["b"], "s": ["old"], "at": at}))
+    path = altered(table, alteration)
+    stream = table.open_stream(flush_interval=0, writer_id="w")
+    stream.upsert({"id": "c", path[0]: {path[1]: "new"} if len(path) > 1 else "new"})
+    if durable_before:
+        stream.flush()
+    table.restore(first.instant)
+    with pytest.raises(CommitFailed if durable_before else FlushFailed, match=rf"took column '{'.'.join(path)}'"):
+        stream.commit()
+    assert sorted(lakefmt.open_table(tmp_path / "t").read()["id"].to_pylist()) == ["a", "b"]
+    altered(lakefmt.open_table(tmp_path / "t"), alteration)
+    if not durable_before:
+        for batch in stream.reopen():
+            stream.write_arrow(batch.rows.drop_columns(["_lakefmt_operator"]))
+    stream.close()
+    (row,) = lakefmt.open_table(tmp_path / "t").read(filter="id = 'c'").to_pylist()
+    assert (row[path[0]][path[1]] if len(path) > 1 else row[path[0]]) == "new"

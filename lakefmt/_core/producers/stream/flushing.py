@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lakefmt._core.arguments import Raised, run_foreign, shown
 from lakefmt._core.data_classes import dataclass
@@ -29,12 +28,14 @@ from lakefmt._core.segments.codec import OPERATOR, SegmentHeader, encode_segment
 from lakefmt._core.segments.names import RowOperator
 from lakefmt._core.segments.pending import committed_of_streams
 from lakefmt._core.segments.resolve import (
+    check_altered_back,
     check_storable,
     codes_in,
     columns_since,
     current_rows,
     dropped_columns,
     fitted,
+    is_set,
     joined_rows,
     moved_rows,
     number_keys,
@@ -60,7 +61,7 @@ from lakefmt.errors import (
 )
 
 if TYPE_CHECKING:
-    from lakefmt._core.filegroups.table_client import TableClient, TableState
+    from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableState
     from lakefmt._core.producers.stream.committing import StreamMetrics
     from lakefmt._core.producers.stream.opening import SegmentWriter
     from lakefmt._core.schema.column_ids import ColumnPlaces
@@ -228,7 +229,7 @@ class Flusher:
         since = next(buffer.checker.since for buffer in buffers if buffer.checker is not None)
         if since != columns:
             self._check_dropped(state, since, joined_rows(tables), buffers)
-        rows = _in_schema(tables, schema, places_since(table_at, since))
+        rows = _in_schema(table_at, since, tables)
         check_storable(self.client.key_spec(state.config), rows, keyed=has_record_keys(table_at))
         if before is not None:
             self._check_strict(state, rows, before)
@@ -258,10 +259,10 @@ class Flusher:
         # Instants have milliseconds.
         arrival_times = np.floor((np.concatenate([buffer.times() for buffer in buffers]) + now) * 1000) / 1000
         for path, at in dropped:
-            is_set = _is_set(rows, path) & (arrival_times > at)
-            if is_set.any():
+            late = is_set(rows, path) & (arrival_times > at)
+            if late.any():
                 raise SchemaChanged(
-                    f"column {'.'.join(path)!r} was dropped, and {int(is_set.sum())} rows that were applied later set it; "
+                    f"column {'.'.join(path)!r} was dropped, and {int(late.sum())} rows that were applied later set it; "
                     "the rows are kept"
                 )
 
@@ -454,35 +455,26 @@ class Flusher:
         self._metrics.dead_letter_rows += rows.num_rows
 
 
-def _is_set(rows: pa.Table, path: Sequence[str]) -> npt.NDArray[np.bool_]:
-    """Return which rows have a value in a column, or in a field of a struct."""
-    if path[0] not in rows.column_names:
-        return np.zeros(rows.num_rows, bool)
-    values = rows.column(path[0])
-    leaf_values = pc.struct_field(values, list(path[1:])) if len(path) > 1 else values
-    mask: npt.NDArray[np.bool_] = leaf_values.is_valid().to_numpy()
-    return mask
-
-
 def _no_rows(schema: pa.Schema) -> pa.Table:
     fields = [field.with_nullable(True) for field in schema]
     return pa.schema([*fields, pa.field(OPERATOR, pa.int8())]).empty_table()
 
 
-def _in_schema(tables: Sequence[pa.Table], schema: pa.Schema, places: ColumnPlaces | None) -> pa.Table:
+def _in_schema(table_at: TableAt, since: str, tables: Sequence[pa.Table]) -> pa.Table:
     """Return the rows of buffers in the table's columns as they are now.
 
     Args:
+        table_at: the table, at one moment.
+        since: what :func:`columns_since` said when the rows were taken.
         tables: the rows.
-        schema: the table's columns.
-        places: where these are in the rows; None: under their names.
 
     Raises:
         SchemaChanged: they do not fit any more.
     """
-    rows = joined_rows(list(tables))
+    rows, schema = joined_rows(list(tables)), table_at.schema()
     try:
-        fit = fitted(_moved(rows, schema, places), schema)
+        check_altered_back(table_at, since, rows)
+        fit = fitted(_moved(rows, schema, places_since(table_at, since)), schema)
     except (CorruptFile, SchemaMismatch) as error:
         buffered = pa.schema([field for field in rows.schema if not field.name.startswith("_lakefmt_")])
         raise SchemaChanged(
