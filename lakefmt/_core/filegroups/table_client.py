@@ -602,7 +602,7 @@ class TableAt:
     def _find_defining_commit(self) -> CommitMetadata | None:
         timeline = self.columns_of or self.timeline
         found = self._newest_defining(timeline)
-        if found is None and self.has_history:  # it was archived, and services alone followed it
+        if found is None and timeline.commits and self.has_history:  # services alone followed it, and it was archived
             older = self.with_history()
             found = older._newest_defining(timeline.with_history(older.history.instants if older.history else ()))
         return found

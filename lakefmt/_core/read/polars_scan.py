@@ -118,16 +118,16 @@ class _Scan:
         """Yield the rows; with a limit files are opened when the rows before them have been taken."""
         files, logged = self.rows.files(self.plan)
         if self.limit is None:
-            yield from self._some(files, logged)
+            yield from self._frames_of(files, logged)
             return
         start = 0
         while start < max(len(files), len(logged)):  # twice as many each time: a predicate may keep few rows
             stop = max(2 * start, 1)
-            yield from self._some(files[start:stop], [])
-            yield from self._some([], logged[start:stop])
+            yield from self._frames_of(files[start:stop], [])
+            yield from self._frames_of([], logged[start:stop])
             start = stop
 
-    def _some(self, files: Sequence[BaseFile], logged: Sequence[FileSlice]) -> Iterator[pl.DataFrame]:
+    def _frames_of(self, files: Sequence[BaseFile], logged: Sequence[FileSlice]) -> Iterator[pl.DataFrame]:
         """Yield the rows of base files that Polars reads as they are, then those of others and of merged slices."""
         snapshot, others = self.rows.snapshot, [] if self.rows.filter is None else list(files)
         checked = () if others else stored_files(pinned_table(snapshot), files, self.plan)
@@ -163,9 +163,8 @@ class _Scan:
             frames = iter(frame.collect_batches() if are_large else [frame.collect()])
             first = next(frames, None)
         except (PolarsError, PanicException, OSError, TypeError, AttributeError):
-            return (
-                None  # a release without these options, a file that was just removed, an encoding that it does not know
-            )
+            # A release without these options, a file that was just removed, an encoding that Polars does not know.
+            return None
         if first is None:
             return iter(())
         return self._rest(first, frames) if first.schema == schema else None
