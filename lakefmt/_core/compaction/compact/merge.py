@@ -126,6 +126,8 @@ class SliceMerge:
                 rows = merge_logs(part, beside, rule)
                 counts += _Counts(*_count_changes(part, beside, rows), count_late(part, new_beside, rule))
                 if cdc_mode(self.state.config.properties) is not None:  # of the whole slice: it is not cut
+                    if self.before_put is not None:
+                        self.before_put()
                     change_file = self._log_changes(operation, token, part, rows)
                 del part, beside, new_beside  # the merged rows are as large
                 file.append(self._to_store(rows, operation.partition, name))
