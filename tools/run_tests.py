@@ -131,7 +131,7 @@ def stages(workers: str) -> dict[str, Stage]:
             "everything that needs no JVM",
             venv,
             (*spread, "-m", "not judge_spark"),
-            2700,
+            3600,
             environment="fast-env",
         ),
         Stage(
