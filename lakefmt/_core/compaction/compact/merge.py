@@ -35,7 +35,7 @@ from lakefmt._core.filegroups.logs.writer import LogRowsOut, LogToWrite, Written
 from lakefmt._core.filegroups.merge.merged_slice import count_late, merge_log_blocks, merge_logs, only_rows
 from lakefmt._core.filegroups.model import BaseFile, FileSlice, LogFile, join_path
 from lakefmt._core.filegroups.ordering import has_order, to_mask
-from lakefmt._core.filegroups.reader import BaseFileReader, InSchema
+from lakefmt._core.filegroups.reader import BaseFileReader
 from lakefmt._core.filegroups.table_client import TableClient, TableState
 from lakefmt._core.filegroups.virtual_columns import VirtualColumns
 from lakefmt._core.formats.names import MarkerType, base_file_name
@@ -193,7 +193,9 @@ class SliceMerge:
         part_bytes = row_group_bytes() if may_be_cut else None
         with reader.in_parts(file_slice.base, names, part_bytes, use_threads=True) as parts:
             footer = parts.known.footer
-            yield _BaseRows(footer.num_rows, parts.is_cut, InSchema(schema, parts.parts), footer)
+            # Files of other writers may have dictionaries where logs have none.
+            rows = (reconcile(part, schema) for part, _ in parts.parts)
+            yield _BaseRows(footer.num_rows, parts.is_cut, rows, footer)
 
     def _logs(self, file_slice: FileSlice) -> LogRows:
         timeline = self.state.timeline
