@@ -35,7 +35,7 @@ _LOOKS = 3
 
 
 class IndexStepKind(enum.Enum):
-    """The action of a step of a repair."""
+    """An action of a repair plan."""
 
     #: The whole metadata table is made anew, with the indexes that it has.
     REBUILD_ALL = "rebuild_all"

@@ -138,7 +138,7 @@ class CommitFinder:
         return NextCommits(state, steps, len(next_commits) == len(commits), newest)
 
     def after_upgrade(self, position: StreamPosition) -> StreamPosition:
-        """Return where a stream of a table of version 6 stands after its upgrade; any other position as it is.
+        """Convert the position of a version 6 stream after the table was upgraded; return other positions unchanged.
 
         Version 6 goes by requested times, the newer ones by completion times, in which its commits may have another order.
         """

@@ -238,7 +238,7 @@ def _merged_together(work: _Work, slices: Sequence[FileSlice]) -> list[pa.Table]
 
 
 def _count_together(work: _Work, slices: Sequence[FileSlice]) -> int:
-    """Return the number of rows of slices that the filter keeps."""
+    """Return the number of rows in file slices that match the filter."""
     condition, read = work.query.condition, _read_together(work, slices)
     of_logs = None if read is None else read.of_logs()
     rows = None if of_logs is None else of_logs.merged(work.rule)

@@ -107,7 +107,7 @@ def places_since(table_at: TableAt, since: str) -> ColumnPlaces | None:
 
 
 def _is_undone(table_at: TableAt, since: str) -> bool:
-    """Return whether a restore undid the alteration at an instant, so that the history does not tell the columns of then."""
+    """Return whether the schema history lacks the schema of an instant because a restore removed it."""
     history = table_at.schema_history()
     versions = {_INSTANT_WITHOUT_IDS, *(str(schema.version) for schema in (() if history is None else history.schemas))}
     return since not in versions

@@ -423,7 +423,7 @@ _BYTES_BESIDE_A_ROW: Final = 100
 
 
 def memory_of_rows(rows: pa.Table) -> int:
-    """Return about how many bytes rows take while they are written; of narrow rows their own bytes are the least part.
+    """Return an estimate of the memory in bytes that rows take while they are written, overhead for each row included.
 
     Example:
         >>> memory_of_rows(pa.table({"n": [1, 2]}))

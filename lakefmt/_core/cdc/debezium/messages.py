@@ -667,7 +667,7 @@ def _avro_fields(schema: AvroSchema) -> Fields | None:
 
 
 def _avro_type(schema: Any, namespace: str, types_by_name: dict[str, FieldType]) -> FieldType:
-    """Return a type, or of a record the type and its fields; `types_by_name` has the types read so far."""
+    """Return a type, with its fields if it is a record; `types_by_name` holds the types that were read before."""
     if isinstance(schema, list):
         non_null_types = [each for each in schema if each != "null"]
         return (

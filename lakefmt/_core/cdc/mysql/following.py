@@ -295,7 +295,7 @@ class FollowedTable:
 
 @contextlib.contextmanager
 def _refusing(name: SourceName) -> Iterator[None]:
-    """Add the name of the table to a refusal that the block raises."""
+    """Add the table name to an error that the block raises."""
     try:
         yield
     except SourceRefused as error:

@@ -92,7 +92,7 @@ SILENT: Final = frozenset(
 
 
 class EventHeader(NamedTuple):
-    """The header of each event: time, type, server, length, begin of the next one, flags."""
+    """The event header: timestamp, type, server id, length, position of the next event, flags."""
 
     time: int
     type: int

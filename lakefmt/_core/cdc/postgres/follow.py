@@ -264,7 +264,7 @@ class TrackedTable:
 
 
 class PostgresRun:
-    """One run of the source, from stored positions on."""
+    """A single run of the source that starts at the stored positions."""
 
     def __init__(
         self,

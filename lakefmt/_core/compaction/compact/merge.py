@@ -270,7 +270,7 @@ class _LogsInParts:
         return beside, only_rows(beside, ~again[self._codes[here[self._codes]]]) if again.any() else beside
 
     def check_complete(self, path: str) -> None:
-        """Raise CorruptFile unless all rows of the base file have come."""
+        """Raise CorruptFile if fewer or more rows were read than the footer of the base file says."""
         if self._passed != self._num_rows:
             raise CorruptFile(f"{path}: {self._passed:,} rows came of a file whose footer says {self._num_rows:,}")
 

@@ -387,7 +387,7 @@ class AvroMessages:
         return Decoded(table, order, rejected=tuple(sorted(rejected)))
 
     def _look_for_defaults(self, number: int) -> None:
-        """Request the newest schema when an unknown schema id appears: it is as old or newer."""
+        """Request the latest schema of the subject when a message has an unknown schema id."""
         if self._subject and number not in self._numbers:
             newest = self._registry.latest(self._subject)
             self._defaults = {} if newest is None else _defaults_of(newest)

@@ -310,7 +310,7 @@ class SegmentWriter:
         self.sequence, self.in_doubt = header.sequence + 1, None
 
     def forget(self, header: SegmentHeader) -> None:
-        """Consume the number of a segment whose header was never written, and delete its data."""
+        """Skip the number of a segment that has no header, and delete its data file."""
         self.sequence = header.sequence + 1
         delete_segments(self.client.store, header.stream, [header.position])
 
