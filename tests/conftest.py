@@ -125,18 +125,25 @@ def _of_this_run(config: pytest.Config, items: list[pytest.Item]) -> list[pytest
 
 
 def _out_of_turn(items: list[pytest.Item], day: int) -> list[pytest.Item]:
-    """Return the cases of tests marked `in_turn` that another day asks; of each test, or group, one case is left at least."""
+    """Return the cases of tests marked `in_turn` or `every_second_day` that another day asks.
+
+    Of each test, or group, that is asked on this day one case is left at least.
+    """
     together: dict[tuple[int, str], list[pytest.Item]] = {}
+    later = []
     for item in items:
-        if (marker := item.get_closest_marker("in_turn")) is not None:
+        if (of_file := item.get_closest_marker("every_second_day")) is not None and (day + of_file.args[0]) % 2:
+            later.append(item)
+        elif (marker := item.get_closest_marker("in_turn")) is not None:
             turns, *group = marker.args
             together.setdefault((turns, group[0] if group else item.nodeid.partition("[")[0]), []).append(item)
-    later = []
     for (turns, group), cases in together.items():
         is_one_test = "::" in group
         places = _places(cases) if is_one_test else _days(cases)
-        out = [case for case, place in zip(cases, places, strict=True) if (place + day) % turns]
-        later += out if len(out) < len(cases) else cases[: day % len(cases)] + cases[day % len(cases) + 1 :]
+        # In a file that is asked every second day, days in their order would ask the same cases each time.
+        number = day // 2 if cases[0].get_closest_marker("every_second_day") else day
+        out = [case for case, place in zip(cases, places, strict=True) if (place + number) % turns]
+        later += out if len(out) < len(cases) else cases[: number % len(cases)] + cases[number % len(cases) + 1 :]
     return later
 
 

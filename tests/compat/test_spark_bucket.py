@@ -22,7 +22,7 @@ from tests.judges.compare import assert_same_multiset
 from tests.judges.spark import SparkJudge
 from tests.judges.table_facts import table_properties
 
-pytestmark = pytest.mark.judge_spark
+pytestmark = [pytest.mark.judge_spark, pytest.mark.every_second_day(0)]
 
 SCHEMA = pa.schema(
     [("id", pa.string()), ("n", pa.int64()), ("part", pa.string()), ("ts", pa.int64()), ("v", pa.string())]

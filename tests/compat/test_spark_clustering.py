@@ -16,7 +16,7 @@ from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge
 from tests.judges.spark import JudgeError, SparkJudge
 
-pytestmark = pytest.mark.judge_spark
+pytestmark = [pytest.mark.judge_spark, pytest.mark.every_second_day(0)]
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("v", pa.float64())])
 OPTIONS: dict[str, object] = {

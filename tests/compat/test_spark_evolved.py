@@ -16,7 +16,7 @@ from lakefmt._core.read.skipping import file_selection
 from tests.judges.compare import assert_same_multiset
 from tests.judges.spark import JudgeError, SparkJudge
 
-pytestmark = pytest.mark.judge_spark
+pytestmark = [pytest.mark.judge_spark, pytest.mark.every_second_day(1)]
 
 READS = {"hoodie.schema.on.read.enable": "true", "spark.sql.parquet.enableVectorizedReader": "false"}
 SETTINGS = READS | {

@@ -21,7 +21,7 @@ from lakefmt._core.table import Table
 from lakefmt._core.transactions.indexing import create_expression_index
 from tests.judges.spark import SparkJudge
 
-pytestmark = [pytest.mark.judge_spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.judge_spark, pytest.mark.timeout(300), pytest.mark.every_second_day(0)]
 
 #: One column for each index: among several on one column Hudi 1.2.0 looks into the wrong one.
 SCHEMA = pa.schema(

@@ -16,6 +16,8 @@ from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge
 from tests.judges.spark import JudgeError, SparkJudge
 
+pytestmark = pytest.mark.every_second_day(1)
+
 COLUMNS = pa.schema(
     [
         ("id", pa.string()),

@@ -20,7 +20,7 @@ from tests.compat.tables import make_plain_table, plain_rows
 from tests.judges.compare import assert_same_multiset
 from tests.judges.spark import JudgeError, SparkJudge
 
-pytestmark = pytest.mark.judge_spark
+pytestmark = [pytest.mark.judge_spark, pytest.mark.every_second_day(1)]
 
 LOCKS = "org.apache.hudi.client.transaction.lock"
 QUICK = {

@@ -16,7 +16,7 @@ from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge
 from tests.judges.spark import SparkJudge
 
-pytestmark = pytest.mark.judge_spark
+pytestmark = [pytest.mark.judge_spark, pytest.mark.every_second_day(1)]
 
 FOLD: dict[str, object] = {**OPTIONS, "hoodie.log.compaction.blocks.threshold": 2}
 #: Spark folds after its own write, what is pending first.

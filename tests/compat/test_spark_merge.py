@@ -22,7 +22,7 @@ from lakefmt.testing.multiset import multiset_difference
 from tests.judges.spark import SparkJudge
 from tests.kit import product_or_diagonal
 
-pytestmark = pytest.mark.judge_spark
+pytestmark = [pytest.mark.judge_spark, pytest.mark.every_second_day(0)]
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
 KEEP = {"hoodie.write.auto.upgrade": "false"}

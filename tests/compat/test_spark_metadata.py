@@ -20,7 +20,7 @@ from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge
 from tests.judges.spark import SparkJudge
 
-pytestmark = [pytest.mark.judge_spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.judge_spark, pytest.mark.timeout(600), pytest.mark.every_second_day(0)]
 
 SCHEMA = pa.schema(
     [("id", pa.string()), ("city", pa.string()), ("v", pa.int64()), ("name", pa.string()), ("ts", pa.int64())]

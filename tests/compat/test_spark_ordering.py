@@ -21,7 +21,7 @@ from tests.compat.ordering_tables import (
 )
 from tests.judges.spark import JudgeError, SparkJudge
 
-pytestmark = pytest.mark.judge_spark
+pytestmark = [pytest.mark.judge_spark, pytest.mark.every_second_day(0)]
 
 #: Spark reads no Parquet column of a time of day, whatever a table does with it.
 UNREAD = ("time32", "time64")

@@ -16,7 +16,7 @@ import lakefmt
 from tests.judges.compare import assert_same_multiset
 from tests.judges.spark import META_COLUMNS, SparkJudge
 
-pytestmark = pytest.mark.judge_spark
+pytestmark = [pytest.mark.judge_spark, pytest.mark.every_second_day(1)]
 
 FORMATS = Path(__file__).parents[1] / "data" / "formats"
 KINDS = [(version, kind) for version in ("6", "8", "9") for kind in ("COPY_ON_WRITE", "MERGE_ON_READ")]

@@ -35,7 +35,7 @@ from tests.judges.compare import assert_same_multiset
 from tests.judges.spark import SparkJudge
 from tests.judges.table_facts import table_properties
 
-pytestmark = pytest.mark.judge_spark
+pytestmark = [pytest.mark.judge_spark, pytest.mark.every_second_day(0)]
 
 IGNORES = {PARTIAL_MODE: "IGNORE_DEFAULTS"}
 FILLS = {PARTIAL_MODE: "FILL_UNAVAILABLE", PROPERTY + "hoodie.write.partial.update.unavailable.value": UNAVAILABLE}

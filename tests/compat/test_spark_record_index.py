@@ -20,7 +20,7 @@ from tests.judges.compare import assert_same_multiset
 from tests.judges.spark import SparkJudge
 from tests.metadata.metadata_content import check_metadata_table
 
-pytestmark = [pytest.mark.judge_spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.judge_spark, pytest.mark.timeout(600), pytest.mark.every_second_day(1)]
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("v", pa.int64()), ("ts", pa.int64())])
 CITIES = ("sf", "ny", "são paulo")

@@ -15,7 +15,7 @@ import lakefmt
 from lakefmt._core.read.skipping import file_selection
 from tests.judges.spark import SparkJudge
 
-pytestmark = [pytest.mark.judge_spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.judge_spark, pytest.mark.timeout(600), pytest.mark.every_second_day(1)]
 
 SCHEMA = pa.schema(
     [

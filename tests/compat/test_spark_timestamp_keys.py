@@ -16,7 +16,7 @@ import lakefmt
 from tests.judges.compare import assert_same_multiset
 from tests.judges.spark import SparkJudge
 
-pytestmark = pytest.mark.judge_spark
+pytestmark = [pytest.mark.judge_spark, pytest.mark.every_second_day(0)]
 
 TIMED = "hoodie.keygen.timebased."
 MOMENTS = [

@@ -15,6 +15,8 @@ from tests.compat.tables import SMALL_FILTERS
 from tests.judges.compare import assert_same_multiset
 from tests.judges.spark import JudgeError, SparkJudge
 
+pytestmark = pytest.mark.every_second_day(1)
+
 _MOMENT = datetime(2026, 1, 1, 1, 2, 3, 4000, UTC)
 _NAIVE = _MOMENT.replace(tzinfo=None)
 _DEEP = pa.struct([("at", pa.timestamp("ms")), ("hash", pa.binary(2))])

@@ -19,7 +19,7 @@ from tests.judges.hudi_rs import HudiRsJudge
 from tests.judges.spark import SparkJudge
 from tests.judges.table_facts import table_properties
 
-pytestmark = pytest.mark.judge_spark
+pytestmark = [pytest.mark.judge_spark, pytest.mark.every_second_day(1)]
 
 
 def by_key(*tables: pa.Table) -> pa.Table:

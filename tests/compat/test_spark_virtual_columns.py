@@ -15,7 +15,7 @@ from tests.judges.hudi_rs import HudiRsJudge
 from tests.judges.spark import SparkJudge
 from tests.write.test_virtual_columns import DROPPED, FOLD, NO_META, SCHEMA, make, rows
 
-pytestmark = pytest.mark.judge_spark
+pytestmark = [pytest.mark.judge_spark, pytest.mark.every_second_day(0)]
 
 #: Two kinds of keys, partitions of text and of numbers.
 TABLES: dict[str, tuple[dict[str, str], dict[str, Any]]] = {

@@ -21,7 +21,7 @@ from tests.judges.hudi_rs import HudiRsJudge
 from tests.judges.spark import SparkJudge
 from tests.judges.table_facts import writer_options
 
-pytestmark = pytest.mark.judge_spark
+pytestmark = [pytest.mark.judge_spark, pytest.mark.every_second_day(1)]
 
 PROVIDER = "org.apache.hudi.client.transaction.lock.FileSystemBasedLockProvider"
 MANY = {

@@ -31,7 +31,7 @@ from tests.judges.compare import assert_same_multiset
 from tests.judges.spark import JudgeSilent, SparkJudge
 from tests.judges.table_facts import completed_instants, writer_options
 
-pytestmark = pytest.mark.judge_spark
+pytestmark = [pytest.mark.judge_spark, pytest.mark.every_second_day(0)]
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("v", pa.float64())])
 QUICK = {"lakefmt.durability": "none", "lakefmt.write.threads": 1}

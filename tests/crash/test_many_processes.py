@@ -438,6 +438,7 @@ def test_the_table_is_the_union_of_what_was_acknowledged(tmp_path: Path, hudi_rs
 
 @pytest.mark.slow
 @pytest.mark.judge_spark
+@pytest.mark.every_second_day(1)
 @pytest.mark.timeout(700 if THOROUGH else 420)
 def test_with_a_spark_writer_beside(tmp_path: Path, spark_judge: SparkJudge, hudi_rs_judge: HudiRsJudge) -> None:
     seconds, wanted = (180.0, 2) if THOROUGH else (12.0, 1)

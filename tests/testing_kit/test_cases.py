@@ -109,7 +109,7 @@ def test_each_value_has_its_turn_beside_others_on_the_same_day():
 def test_tests_of_a_group_take_turns_and_one_that_is_alone_is_always_asked():
     marker = pytest.mark.in_turn(2, "killed processes").mark
     items = [
-        types.SimpleNamespace(nodeid=f"tests/{name}.py::test_law", get_closest_marker=lambda name: marker)
+        types.SimpleNamespace(nodeid=f"tests/{name}.py::test_law", get_closest_marker={"in_turn": marker}.get)
         for name in "abcd"
     ]
     days = [{item.nodeid for item in _out_of_turn(items, day)} for day in (0, 1)]
@@ -121,10 +121,31 @@ def test_tests_of_a_group_take_turns_and_one_that_is_alone_is_always_asked():
 def test_tests_of_a_group_that_name_a_day_are_asked_on_it():
     markers = {"abcde"[n]: pytest.mark.in_turn(2, "sessions", day).mark for n, day in enumerate([0, 1, 1, 1, 0])}
     items = [
-        types.SimpleNamespace(nodeid=f"tests/{name}.py::test_law", get_closest_marker=lambda _, mark=mark: mark)
+        types.SimpleNamespace(nodeid=f"tests/{name}.py::test_law", get_closest_marker={"in_turn": mark}.get)
         for name, mark in markers.items()
     ]
     assert ["".join(item.nodeid[6] for item in _out_of_turn(items, day)) for day in (0, 1)] == ["bcd", "ae"]
+
+
+def test_files_of_every_second_day_are_asked_on_it_and_their_cases_in_turn_there():
+    marks = {
+        "a": {"every_second_day": pytest.mark.every_second_day(0).mark},
+        "b": {"every_second_day": pytest.mark.every_second_day(1).mark},
+        "c": {},
+    }
+    items = []
+    for name, of_file in marks.items():
+        for case in items_in_turn(2, of="xy"):
+            found = {**of_file, "in_turn": case.get_closest_marker("in_turn")}
+            nodeid = case.nodeid.replace("a.py", f"{name}.py")
+            items.append(types.SimpleNamespace(**{**vars(case), "nodeid": nodeid, "get_closest_marker": found.get}))
+    days = []
+    for day in range(20261201, 20261205):
+        later = {item.nodeid for item in _out_of_turn(items, day)}
+        days.append(" ".join(item.nodeid[6] + item.nodeid[-2] for item in items if item.nodeid not in later))
+    assert [day[0] for day in days] == ["b", "a", "b", "a"]
+    asked = " ".join(days).split()
+    assert {name: asked.count(name) for name in set(asked)} == {"ax": 1, "ay": 1, "bx": 1, "by": 1, "cx": 2, "cy": 2}
 
 
 @pytest.mark.skipif(THOROUGH, reason="this run asks them all")

@@ -139,12 +139,8 @@ def _bool(value: str) -> bool:
     return value.lower() == "true"
 
 
-def _parse_text(value: str) -> str:
-    return value
-
-
 #: How the values of plain rows are read.
-_PARSERS: Final[dict[type, Callable[[str], SettingValue]]] = {bool: _bool, int: int, str: _parse_text}
+_PARSERS: Final[dict[type, Callable[[str], SettingValue]]] = {bool: _bool, int: int, str: str}
 
 
 def _honoured(
@@ -159,19 +155,19 @@ def _honoured(
 
 
 def _inert(key: str, doc: str) -> Setting:
-    return Setting(key, _parse_text, None, doc, SettingClass.INERT)
+    return Setting(key, str, None, doc, SettingClass.INERT)
 
 
 def _refused(key: str, doc: str) -> Setting:
-    return Setting(key, _parse_text, None, doc, SettingClass.REFUSED)
+    return Setting(key, str, None, doc, SettingClass.REFUSED)
 
 
 def _restated(key: str, table_key: str) -> Setting:
-    return Setting(key, _parse_text, None, f"must agree with the table's `{table_key}`", table_key=table_key)
+    return Setting(key, str, None, f"must agree with the table's `{table_key}`", table_key=table_key)
 
 
 def _alias(key: str, alias_of: str) -> Setting:
-    return Setting(key, _parse_text, None, f"older name of `{alias_of}`", alias_of=alias_of)
+    return Setting(key, str, None, f"older name of `{alias_of}`", alias_of=alias_of)
 
 
 MIB = 1024 * 1024
@@ -208,7 +204,7 @@ _LOCKS: Final[tuple[Setting, ...]] = (
     _lock(
         "heartbeat_interval_ms", int, 60000, "interval in milliseconds of the heartbeats of a Hive metastore lock", 10
     ),
-    _lock("filesystem.path", _parse_text, None, "directory of the lock file; default: the table's `.hoodie`"),
+    _lock("filesystem.path", str, None, "directory of the lock file; default: the table's `.hoodie`"),
     _lock("filesystem.expire", int, 0, "minutes after which a lock file expires; 0: never", 0),
     _lock(
         "storage.validity.timeout.secs",
@@ -219,10 +215,10 @@ _LOCKS: Final[tuple[Setting, ...]] = (
     ),
     _lock("storage.renew.interval.secs", int, 30, "seconds between two renewals, at most a tenth of the validity", 1),
     _alias("hoodie.write.lock.storage.heartbeat.poll.secs", "hoodie.write.lock.storage.renew.interval.secs"),
-    _lock("zookeeper.url", _parse_text, None, "ZooKeeper hosts, with or without ports, separated by commas"),
+    _lock("zookeeper.url", str, None, "ZooKeeper hosts, with or without ports, separated by commas"),
     _lock("zookeeper.port", int, 2181, "port of hosts without one", 1),
-    _lock("zookeeper.base_path", _parse_text, None, "parent node of the locks"),
-    _lock("zookeeper.lock_key", _parse_text, None, "node of the lock; default: the table's name"),
+    _lock("zookeeper.base_path", str, None, "parent node of the locks"),
+    _lock("zookeeper.lock_key", str, None, "node of the lock; default: the table's name"),
     _lock(
         "zookeeper.session_timeout_ms",
         int,
@@ -233,13 +229,13 @@ _LOCKS: Final[tuple[Setting, ...]] = (
     _lock(
         "zookeeper.connection_timeout_ms", int, 15000, "connection timeout in milliseconds, also of a Hive metastore", 1
     ),
-    _lock("dynamodb.table", _parse_text, None, "DynamoDB table of the locks; created if it is missing"),
-    _lock("dynamodb.partition_key", _parse_text, None, "partition key of the lock; default: the table's name"),
-    _lock("dynamodb.region", _parse_text, None, "region of DynamoDB; default: that of the environment, or us-east-1"),
-    _lock("dynamodb.endpoint_url", _parse_text, None, "URL of a DynamoDB endpoint other than the region's"),
+    _lock("dynamodb.table", str, None, "DynamoDB table of the locks; created if it is missing"),
+    _lock("dynamodb.partition_key", str, None, "partition key of the lock; default: the table's name"),
+    _lock("dynamodb.region", str, None, "region of DynamoDB; default: that of the environment, or us-east-1"),
+    _lock("dynamodb.endpoint_url", str, None, "URL of a DynamoDB endpoint other than the region's"),
     _lock(
         "dynamodb.billing_mode",
-        _parse_text,
+        str,
         "PAY_PER_REQUEST",
         "billing mode of a lock table that lakefmt creates",
         choices=("PAY_PER_REQUEST", "PROVISIONED"),
@@ -247,11 +243,11 @@ _LOCKS: Final[tuple[Setting, ...]] = (
     _lock("dynamodb.read_capacity", int, 20, "read capacity of a lock table created with PROVISIONED", 1),
     _lock("dynamodb.write_capacity", int, 10, "write capacity of a lock table created with PROVISIONED", 1),
     _lock("dynamodb.table_creation_timeout", int, 600000, "timeout in milliseconds for creating the lock table", 0),
-    _lock("hivemetastore.database", _parse_text, None, "Hive database of the table to lock"),
-    _lock("hivemetastore.table", _parse_text, None, "name of the table to lock in the metastore"),
+    _lock("hivemetastore.database", str, None, "Hive database of the table to lock"),
+    _lock("hivemetastore.table", str, None, "name of the table to lock in the metastore"),
     _lock(
         "hivemetastore.uris",
-        _parse_text,
+        str,
         None,
         "metastore address `thrift://host:port`, or several separated by commas",
     ),
@@ -260,28 +256,28 @@ _LOCKS: Final[tuple[Setting, ...]] = (
 ALL_SETTINGS: Final[tuple[Setting, ...]] = (
     _honoured(
         "lakefmt.durability",
-        _parse_text,
+        str,
         "fsync",
         "`fsync`: data files and completed instants are on disk when a commit returns; `none`: they are in the page cache",
         choices=("fsync", "none"),
     ),
     _honoured(
         "lakefmt.expression.timezone",
-        _parse_text,
+        str,
         "UTC",
         "the time zone in which expression indexes read times: the same as `spark.sql.session.timeZone` of the Spark jobs "
         "that use the table",
     ),
     _honoured(
         "lakefmt.merge.function",
-        _parse_text,
+        str,
         None,
         "function that merges records, as `module:function` or a registered name; only the caller can set it, never a "
         "table property",
     ),
     _honoured(
         "lakefmt.unknown.options",
-        _parse_text,
+        str,
         "refuse",
         "names that neither lakefmt nor Hudi knows: `refuse`: an error; `warn`: a warning in the result",
         choices=("refuse", "warn"),
@@ -317,7 +313,7 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
     ),
     _honoured(
         "lakefmt.create.types",
-        _parse_text,
+        str,
         "spark",
         "column types of new tables. `spark`: `timestamp[ms]` is stored as `timestamp[us]` and `fixed_size_binary` as `binary`, "
         "because Spark cannot upsert the former; no value changes. `exact`: both are stored as they are",
@@ -325,7 +321,7 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
     ),
     _honoured(
         "lakefmt.write.null_list_elements",
-        _parse_text,
+        str,
         "allow",
         "null elements in lists. `allow`: they are written, with a warning in the result: Spark rewrites such a file only with "
         "`parquet.avro.write-old-list-structure=false` in its Hadoop configuration; `refuse`: the write fails",
@@ -333,13 +329,13 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
     ),
     _honoured(
         "lakefmt.realtime.time.zone",
-        _parse_text,
+        str,
         "UTC",
         "the zone of datetimes without one that `lakefmt.realtime` rows set in a TIMESTAMP_LTZ column, such as `Asia/Shanghai`",
     ),
     _honoured(
         "lakefmt.realtime.overlong",
-        _parse_text,
+        str,
         "truncate",
         "text that is too long for a CHAR or VARCHAR column of a `lakefmt.realtime` row: `truncate` shortens and counts it, "
         "`refuse` is an error",
@@ -347,21 +343,21 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
     ),
     _honoured(
         "lakefmt.realtime.json",
-        _parse_text,
+        str,
         "any",
         "text of a JSON column of a `lakefmt.realtime` row: `validate` refuses what is not JSON, `any` stores it",
         choices=("any", "validate"),
     ),
     _honoured(
         "lakefmt.realtime.extra.fields",
-        _parse_text,
+        str,
         "refuse",
         "fields of a dict that a STRUCT column of a `lakefmt.realtime` row does not have: `refuse` or `ignore`",
         choices=("refuse", "ignore"),
     ),
     _honoured(
         "lakefmt.write.colliding_keys",
-        _parse_text,
+        str,
         "refuse",
         "rows of one batch with different key columns and the same record key. They exist because Hudi joins several key "
         "columns without escaping (`x,b:y` in a column before `b`). `refuse`: the write fails; `merge`: one row is written, "
@@ -378,7 +374,7 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
     ),
     _honoured(
         "lakefmt.write.small.files",
-        _parse_text,
+        str,
         "tiers",
         "which small files take new rows. `tiers`: those that are rewritten anyway, or are small beside the new rows; other "
         "rows open files, and of more than 16 small ones in a partition some are merged in a clustering. `fill`: all, as in "
@@ -439,7 +435,7 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
     ),
     _honoured(
         "hoodie.index.class",
-        _parse_text,
+        str,
         None,
         "custom index as `module:Class`; only the caller can set it, never a table property",
     ),
@@ -452,12 +448,12 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
     ),
     _honoured(
         "hoodie.index.type",
-        _parse_text,
+        str,
         None,
         "index of this call; default: the table's. A call or a handle may also name an index of an installed package "
         "([index.md](index.md))",
     ),
-    _honoured("lakefmt.index.path", _parse_text, None, "path of the data of an index of an installed package"),
+    _honoured("lakefmt.index.path", str, None, "path of the data of an index of an installed package"),
     _honoured(
         "hoodie.bucket.index.num.buckets",
         int,
@@ -468,20 +464,20 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
     ),
     _honoured(
         "hoodie.bucket.index.hash.field",
-        _parse_text,
+        str,
         None,
         "bucket index: the record key fields that are hashed; all of them unless named, kept in the table's properties",
     ),
     _honoured(
         "hoodie.bucket.index.partition.expressions",
-        _parse_text,
+        str,
         None,
         "bucket index: numbers of buckets by partition, `regex,number;regex,number`; the first regular expression found in "
         "the partition's path counts, without one `hoodie.bucket.index.num.buckets` ([index.md](index.md))",
     ),
     _honoured(
         "hoodie.bucket.index.partition.rule.type",
-        _parse_text,
+        str,
         None,
         "bucket index: how `hoodie.bucket.index.partition.expressions` are read",
         choices=("regex",),
@@ -516,7 +512,7 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
     ),
     _honoured(
         "hoodie.index.bucket.engine",
-        _parse_text,
+        str,
         None,
         "bucket index: `simple`, a fixed number of buckets, or `consistent_hashing`, whose buckets can be split and merged "
         "([index.md](index.md))",
@@ -537,7 +533,7 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
     ),
     _honoured(
         "hoodie.fileIndex.dataSkippingFailureMode",
-        _parse_text,
+        str,
         "fallback",
         "a read that finds them damaged: `fallback` logs a warning and opens all files, `strict` raises",
         choices=("fallback", "strict"),
@@ -550,7 +546,7 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
     ),
     _honoured(
         "hoodie.metadata.index.column.stats.column.list",
-        _parse_text,
+        str,
         None,
         "the columns whose statistics are kept, with commas between them; by default the first ones",
     ),
@@ -659,21 +655,21 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
     _honoured("hoodie.combine.before.delete", _bool, True, "the same before a delete"),
     _honoured(
         "hoodie.write.lock.provider",
-        _parse_text,
+        str,
         None,
         "lock provider: Hudi's class name, with or without its package ([locks.md](locks.md)); default: depends on the "
         "store",
     ),
     _honoured(
         "hoodie.write.meta.key.prefixes",
-        _parse_text,
+        str,
         "",
         "how entries of commits begin, with commas between, that every later commit carries on: with "
         "`deltastreamer.checkpoint.key` the commits of other writers keep the place of Hudi Streamer and of `lakefmt ingest`",
     ),
     _honoured(
         "hoodie.write.concurrency.mode",
-        _parse_text,
+        str,
         "single_writer",
         "`single_writer`: a second writer is refused while the first is active; `optimistic_concurrency_control`: writers "
         "run concurrently, and a write that conflicts with a completed commit is retried; "
@@ -683,7 +679,7 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
     ),
     _honoured(
         "hoodie.clean.failed.writes.policy",
-        _parse_text,
+        str,
         None,
         "failed writes of other writers: `eager` and `lazy` roll them back before a write, `never` leaves them to "
         "`table.rollback`. Default: `eager` with a single writer, else `lazy`; `eager` is refused with several writers",
@@ -700,7 +696,7 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
     ),
     _honoured(
         "hoodie.write.lock.conflict.resolution.strategy",
-        _parse_text,
+        str,
         None,
         "`SimpleConcurrentFileWritesConflictResolutionStrategy`, `PreferWriterConflictResolutionStrategy` or "
         "`BucketIndexConcurrentFileWritesConflictResolutionStrategy`, by Hudi's class name; lakefmt's conflict rules "
@@ -762,7 +758,7 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
     ),
     _honoured(
         "hoodie.datasource.write.operation",
-        _parse_text,
+        str,
         None,
         "the operation, for callers that pass Spark's options; must agree with the method called",
         choices=(
@@ -783,7 +779,7 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
     ),
     _honoured(
         "hoodie.datasource.write.payload.class",
-        _parse_text,
+        str,
         None,
         "`EmptyHoodieRecordPayload` turns an upsert into a delete of its keys; other classes must be the table's",
         choices=("org.apache.hudi.common.model.emptyhoodierecordpayload",),
@@ -798,11 +794,11 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
     _honoured("hoodie.simple.index.update.partition.path", _bool, True, "the same for `global_simple`"),
     _honoured("hoodie.record.index.update.partition.path", _bool, False, "the same for `record`"),
     _honoured("hoodie.write.commit.callback.on", _bool, False, "send an HTTP POST for each commit"),
-    _honoured("hoodie.write.commit.callback.http.url", _parse_text, None, "URL of the POST"),
+    _honoured("hoodie.write.commit.callback.http.url", str, None, "URL of the POST"),
     _honoured("hoodie.write.commit.callback.http.timeout.seconds", int, 5, "timeout of the POST in seconds", minimum=1),
     _honoured(
         "hoodie.write.commit.callback.http.api.key",
-        _parse_text,
+        str,
         None,
         "value of the header `HUDI-CALLBACK-KEY`; never stored",
     ),
@@ -829,14 +825,10 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
     _inert("hoodie.bulkinsert.shuffle.parallelism", "there is no shuffle"),
     _inert("hoodie.delete.shuffle.parallelism", "there is no shuffle"),
     _inert("hoodie.bloom.index.parallelism", "there is no shuffle"),
-    _honoured(
-        "hoodie.datasource.write.keygenerator.class", _parse_text, None, "must be the table's key generator, by class"
-    ),
-    _honoured(
-        "hoodie.datasource.write.keygenerator.type", _parse_text, None, "must be the table's key generator, by type"
-    ),
-    _honoured("hoodie.table.keygenerator.class", _parse_text, None, "must be the table's key generator, by class"),
-    _honoured("hoodie.table.keygenerator.type", _parse_text, None, "must be the table's key generator, by type"),
+    _honoured("hoodie.datasource.write.keygenerator.class", str, None, "must be the table's key generator, by class"),
+    _honoured("hoodie.datasource.write.keygenerator.type", str, None, "must be the table's key generator, by type"),
+    _honoured("hoodie.table.keygenerator.class", str, None, "must be the table's key generator, by class"),
+    _honoured("hoodie.table.keygenerator.type", str, None, "must be the table's key generator, by type"),
     _inert("hoodie.bloom.index.use.treebased.filter", "ranges are pruned on sorted arrays"),
     _inert("hoodie.bloom.index.bucketized.checking", "there is no shuffle"),
     _inert("hoodie.bloom.index.keys.per.bucket", "there is no shuffle"),
@@ -857,7 +849,7 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
     _honoured("hoodie.clean.automatic", _bool, True, "clean after a commit if file slices have become unneeded"),
     _honoured(
         "hoodie.clean.policy",
-        _parse_text,
+        str,
         None,
         "cleaning policy; default: the one whose count is set, else `keep_latest_commits`",
         choices=("keep_latest_commits", "keep_latest_file_versions", "keep_latest_by_hours"),
@@ -895,7 +887,7 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
     _inert("hoodie.clean.async.enabled", "use `lakefmt.write.services.background`"),
     _honoured(
         "hoodie.logfile.data.block.format",
-        _parse_text,
+        str,
         "avro",
         "format of the data blocks in log files",
         choices=("avro", "parquet"),
@@ -960,7 +952,7 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
     ),
     _honoured(
         "hoodie.clustering.plan.strategy.class",
-        _parse_text,
+        str,
         "SparkSizeBasedClusteringPlanStrategy",
         "which file slices are clustered: Hudi's class name, of any engine",
     ),
@@ -996,13 +988,13 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
     ),
     _honoured(
         "hoodie.clustering.plan.strategy.sort.columns",
-        _parse_text,
+        str,
         None,
         "columns by which clustered rows are ordered, separated by commas",
     ),
     _honoured(
         "hoodie.clustering.plan.partition.filter.mode",
-        _parse_text,
+        str,
         "NONE",
         "which partitions are clustered: `NONE` (all), `RECENT_DAYS`, `SELECTED_PARTITIONS` or `DAY_ROLLING`",
     ),
@@ -1022,37 +1014,37 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
     ),
     _honoured(
         "hoodie.clustering.plan.strategy.cluster.begin.partition",
-        _parse_text,
+        str,
         None,
         "first partition for `SELECTED_PARTITIONS`",
     ),
     _honoured(
         "hoodie.clustering.plan.strategy.cluster.end.partition",
-        _parse_text,
+        str,
         None,
         "last partition for `SELECTED_PARTITIONS`",
     ),
     _honoured(
         "hoodie.clustering.plan.strategy.partition.selected",
-        _parse_text,
+        str,
         None,
         "the partitions that are clustered, separated by commas; without it all",
     ),
     _honoured(
         "hoodie.clustering.plan.strategy.partition.regex.pattern",
-        _parse_text,
+        str,
         None,
         "only partitions that this regular expression matches are clustered",
     ),
     _honoured(
         "hoodie.layout.optimize.strategy",
-        _parse_text,
+        str,
         "LINEAR",
         "how rows are ordered by several columns: `LINEAR`, `ZORDER` or `HILBERT`",
     ),
     _honoured(
         "hoodie.layout.optimize.curve.build.method",
-        _parse_text,
+        str,
         "sample",
         "`sample`: a value counts by its rank in a sample, so that columns of any scale count alike; `direct`: by its bits",
         choices=("sample", "direct"),
@@ -1066,7 +1058,7 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
     ),
     _honoured(
         "hoodie.clustering.updates.strategy",
-        _parse_text,
+        str,
         "SparkRejectUpdateStrategy",
         "a write meets a planned clustering of the same file groups: `SparkRejectUpdateStrategy` refuses the write, "
         "`SparkAllowUpdateStrategy` withdraws the plan unless it is at work, `SparkConsistentBucketDuplicateUpdateStrategy` "
@@ -1079,7 +1071,7 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
     _honoured("hoodie.compact.schedule.inline", _bool, False, "only schedule that compaction"),
     _honoured(
         "hoodie.compact.inline.trigger.strategy",
-        _parse_text,
+        str,
         "NUM_COMMITS",
         "when a compaction starts: `NUM_COMMITS`, `NUM_COMMITS_AFTER_LAST_REQUEST`, `TIME_ELAPSED`, `NUM_AND_TIME` "
         "or `NUM_OR_TIME`",
@@ -1096,7 +1088,7 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
     ),
     _honoured(
         "hoodie.compaction.strategy",
-        _parse_text,
+        str,
         "LogFileSizeBasedCompactionStrategy",
         "which file slices are compacted, and in which order: Hudi's class name",
     ),
