@@ -42,7 +42,7 @@ from lakefmt._core.metadata.updates import (
     removed_files_update,
     secondary_index_update,
 )
-from lakefmt._core.sorting.written_keys import keys_of
+from lakefmt._core.timeline.observer import keys_of
 from lakefmt._core.values import TableVersion
 
 V8, V9 = (RecordFormat.of_new_table(version) for version in (TableVersion.EIGHT, TableVersion.NINE))

@@ -65,10 +65,10 @@ from lakefmt._core.metadata.updates import (
     secondary_index_update,
 )
 from lakefmt._core.schema.types import field_at
-from lakefmt._core.sorting.written_keys import FileKeyChange, keys_of, without
 from lakefmt._core.storage.api import ObjectInfo
 from lakefmt._core.timeline.commit import CommitMetadata
 from lakefmt._core.timeline.instant import Action
+from lakefmt._core.timeline.observer import FileKeyChange, keys_of, without
 from lakefmt._core.values import (
     IS_DELETED,
     META_COLUMNS,

@@ -40,7 +40,7 @@ from lakefmt._core.metadata.records import (
     update_of,
 )
 from lakefmt._core.metadata.statistics import ColumnRange, column_stats_of
-from lakefmt._core.sorting.written_keys import keys_of, without
+from lakefmt._core.timeline.observer import keys_of, without
 
 __all__ = [
     "ChangedKeys",

@@ -31,7 +31,6 @@ from lakefmt._core.formats.names import PARTITION_METADATA, MarkerType
 from lakefmt._core.formats.properties import encode_properties
 from lakefmt._core.schema import avro_to_arrow
 from lakefmt._core.schema.history import LATEST_SCHEMA, parse_history
-from lakefmt._core.sorting.written_keys import WrittenKeys
 from lakefmt._core.storage.api import ObjectStore, remove_abandoned
 from lakefmt._core.storage.parallel import BegunRequest
 from lakefmt._core.timeline.commit import (
@@ -44,6 +43,7 @@ from lakefmt._core.timeline.commit import (
 )
 from lakefmt._core.timeline.instant import Action
 from lakefmt._core.timeline.markers import OwnMarkers, create_marker, create_markers
+from lakefmt._core.timeline.observer import WrittenKeys
 from lakefmt._core.timeline.store import put_if_absent_confirmed
 from lakefmt._core.transactions.commit_entries import find_entries, with_stored_entries
 from lakefmt._core.transactions.concurrency import is_beside

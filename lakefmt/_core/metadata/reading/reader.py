@@ -23,7 +23,7 @@ from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.logs.reader import PlacedBlock, select_blocks
 from lakefmt._core.filegroups.model import BaseFile, FileSlice, LogFile, build_slices
 from lakefmt._core.formats.hfile.blocks import Prefixes
-from lakefmt._core.formats.hfile.reader import RECORD_SCHEMA, HFileReader
+from lakefmt._core.formats.hfile.container import RECORD_SCHEMA, HFileReader
 from lakefmt._core.formats.log.blocks import BlockKind
 from lakefmt._core.formats.properties import decode_properties
 from lakefmt._core.metadata.layout import (

@@ -28,8 +28,17 @@ from lakefmt._core.arrays import from_numpy
 from lakefmt._core.config.merge_rule import MergeRule
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.base_writer import grown_filter, new_filter, row_group_bytes, rows_per_row_group
-from lakefmt._core.filegroups.merge.base import Incoming, Merged, merge_in_parts, merge_into_base, sum_of_parts
-from lakefmt._core.filegroups.merge.ordered import MOST_ROWS_OF_A_PIECE, PLACE, merge_in_order, rows_in_file_order
+from lakefmt._core.filegroups.merge.base import (
+    MOST_ROWS_OF_A_PIECE,
+    PLACE,
+    Incoming,
+    Merged,
+    merge_in_order,
+    merge_in_parts,
+    merge_into_base,
+    rows_in_file_order,
+    sum_of_parts,
+)
 from lakefmt._core.filegroups.model import BaseFile, join_path
 from lakefmt._core.filegroups.ordering import has_order
 from lakefmt._core.filegroups.reader import BaseFileReader, InSchema, KnownFooter
@@ -47,8 +56,8 @@ from lakefmt._core.formats.parquet.dictionary_columns import appended, same_text
 from lakefmt._core.formats.parquet.duplicate_columns import Pages, keepable_chunks
 from lakefmt._core.schema import with_meta_columns
 from lakefmt._core.sorting.external_sort import FileKeys, row_memory, sort_stream, widened
-from lakefmt._core.sorting.written_keys import FileKeyChange, keys_of, without
 from lakefmt._core.storage.api import PutOutcome, SupportsBeginFlush
+from lakefmt._core.timeline.observer import FileKeyChange, keys_of, without
 from lakefmt._core.values import FILE_NAME, META_COLUMNS, RECORD_KEY, WriteOperation, WriteStat
 from lakefmt._core.write.commit.key_stats import MOST_HASHES, hash_keys
 from lakefmt._core.write.context import BoundContext, FileAssignment, WriteStatus, prepare
