@@ -2,5 +2,6 @@
 
 ``observer`` keeps it right with every completion of an instant and ``writer`` writes its file slices; ``collect`` and
 ``updates`` say which records a commit changes. ``records`` and ``keys`` have the records, ``layout`` the file groups of its
-partitions. ``manage`` makes and drops it, and archives its timeline. ``reading`` and ``services`` are packages of their own.
+partitions. ``manage`` makes and drops it, and archives its timeline; ``services`` runs what is due, and cleans, and ``compaction`` merges
+logs. ``reading`` is a package of its own.
 """
