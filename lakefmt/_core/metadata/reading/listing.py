@@ -26,11 +26,10 @@ from lakefmt._core.metadata.keys import ALL_PARTITIONS
 from lakefmt._core.metadata.layout import (
     EMPTY_PARTITION,
     METADATA_DIRECTORY,
-    WITHOUT_FILES,
     PartitionKind,
     partition_identifier,
 )
-from lakefmt._core.metadata.timeline import MetadataTimeline, parse_timeline
+from lakefmt._core.metadata.timeline import parse_timeline, records_all, unseen_commits
 from lakefmt._core.storage.api import ObjectInfo, SupportsTrees
 from lakefmt._core.storage.object_names import check_name
 from lakefmt._core.storage.redaction import printable_url
@@ -119,8 +118,6 @@ def note_unseen(client: TableClient, table: MetadataTable, timeline: Timeline) -
         table: the metadata table.
         timeline: of the data table, loaded before it.
     """
-    from lakefmt._core.metadata.reading.reader import unseen_commits
-
     unseen = unseen_commits(table.config.version, timeline, table.timeline)
     if unseen:
         # What was undone meanwhile is on neither timeline.
@@ -132,25 +129,6 @@ def _tells_all(timeline: Timeline, directory: TableDirectory, config: TableConfi
     """Return whether a listing has the deltacommit of every instant that it has: it might not be of one moment. Pure."""
     names = [info.name.rpartition("/")[2] for info in directory.inside(f"{METADATA_DIRECTORY}/.hoodie/timeline")]
     return records_all(timeline, parse_timeline(names, config.version.layout))
-
-
-def records_all(timeline: Timeline, metadata: MetadataTimeline) -> bool:
-    """Return whether a metadata table has recorded every completed instant that changes files. Pure.
-
-    Parameters:
-        timeline: of the data table.
-        metadata: of the metadata table.
-    """
-    regular = [each.time for each in metadata.completed() if not each.is_initialisation]
-    recorded = frozenset(regular)
-    made = min((each.completion or "" for each in metadata.initialisations), default="")
-    # What is older was archived; nothing is before a compaction was.
-    first = min(regular, default="") if metadata.last_compaction is not None else ""
-    return all(
-        each.time in recorded or each.time < first or each.order_time <= made
-        for each in timeline.completed
-        if each.action not in WITHOUT_FILES
-    )
 
 
 def reading_newest(read: Callable[[], T]) -> T:
