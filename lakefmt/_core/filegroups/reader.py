@@ -429,7 +429,7 @@ class BaseFileReader:
         """Yield a file's rows, with those of the named columns that it has, row group by row group: all, or the chosen ones."""
         with self._open(file) as opened:
             parquet = opened.parquet
-            file_columns, made = self._wanted(parquet, file, columns), self._virtual_columns
+            file_columns, made = self._file_columns(parquet, file, columns), self._virtual_columns
             for number in range(parquet.num_row_groups) if choose is None else choose(parquet):
                 rows = parquet.read_row_group(number, columns=file_columns)
                 yield rows if made is None else made.complete(rows, file.partition, file.instant, columns)
@@ -440,7 +440,7 @@ class BaseFileReader:
             parquet = opened.parquet
             if not parquet.num_row_groups:
                 return None
-            file_columns, virtual = self._wanted(parquet, file, columns), self._virtual_columns
+            file_columns, virtual = self._file_columns(parquet, file, columns), self._virtual_columns
             batch = next(parquet.iter_batches(count, [0], columns=file_columns, use_threads=False), None)
             if batch is None or virtual is None:
                 return None if batch is None else _as_table(batch)
@@ -566,7 +566,7 @@ class BaseFileReader:
             group = 0 if parquet.num_row_groups == 1 else None
             yield FilePart(self._read(parquet, file, columns, use_threads=use_threads), group)
             return
-        file_columns, virtual = self._wanted(parquet, file, columns), self._virtual_columns
+        file_columns, virtual = self._file_columns(parquet, file, columns), self._virtual_columns
 
         def completed(rows: pa.Table, group: int | None = None) -> FilePart:
             complete = rows if virtual is None else virtual.complete(rows, file.partition, file.instant, columns)
@@ -585,12 +585,12 @@ class BaseFileReader:
     def _read(
         self, parquet: pq.ParquetFile, file: BaseFile, columns: Sequence[str] | None, *, use_threads: bool
     ) -> pa.Table:
-        file_columns = self._wanted(parquet, file, columns)
+        file_columns = self._file_columns(parquet, file, columns)
         rows = parquet.read(columns=file_columns, use_threads=use_threads)
         virtual = self._virtual_columns
         return rows if virtual is None else virtual.complete(rows, file.partition, file.instant, columns)
 
-    def _wanted(self, parquet: pq.ParquetFile, file: BaseFile, columns: Sequence[str] | None) -> list[str] | None:
+    def _file_columns(self, parquet: pq.ParquetFile, file: BaseFile, columns: Sequence[str] | None) -> list[str] | None:
         """Return the columns to read for the named ones; None: all."""
         names, virtual = set(parquet.schema_arrow.names), self._virtual_columns
         needed = columns if virtual is None else virtual.needed(columns, file.instant)

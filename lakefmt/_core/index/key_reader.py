@@ -222,7 +222,7 @@ def _groups_for(metadata: pq.FileMetaData, column: int, keys: pa.StringArray) ->
     for number in range(metadata.num_row_groups):
         statistics = metadata.row_group(number).column(column).statistics
         bounds = _bounds(statistics) if statistics is not None and statistics.has_min_max else None
-        if bounds is None or (_meet(ends["min"], ends["max"], *bounds) and _any_within(texts, *bounds)):
+        if bounds is None or _may_be_within(texts, ends, *bounds):
             groups.append(number)
     return groups
 
@@ -235,16 +235,13 @@ def _bounds(statistics: pq.Statistics) -> tuple[pa.BinaryScalar, pa.BinaryScalar
     return pa.scalar(low, pa.binary()), pa.scalar(high, pa.binary())
 
 
-def _meet(low: pa.BinaryScalar, high: pa.BinaryScalar, first: pa.BinaryScalar, last: pa.BinaryScalar) -> bool:
-    """Return whether the ranges from `low` to `high` and from `first` to `last` have something in common."""
-    return _is_true(pc.less_equal(low, last)) and _is_true(pc.greater_equal(high, first))
-
-
-def _any_within(texts: pa.BinaryArray, first: pa.BinaryScalar, last: pa.BinaryScalar) -> bool:
+def _may_be_within(texts: pa.BinaryArray, ends: pa.StructScalar, first: pa.BinaryScalar, last: pa.BinaryScalar) -> bool:
+    """Return whether a text may lie between `first` and `last`; `ends` are the smallest and the largest text."""
+    if not (_is_true(pc.less_equal(ends["min"], last)) and _is_true(pc.greater_equal(ends["max"], first))):
+        return False
     if len(texts) > _MOST_COMPARED:
         return True
-    within = pc.and_(pc.greater_equal(texts, first), pc.less_equal(texts, last))
-    return _is_true(pc.any(within))
+    return _is_true(pc.any(pc.and_(pc.greater_equal(texts, first), pc.less_equal(texts, last))))
 
 
 def _is_true(answer: pa.BooleanScalar) -> bool:

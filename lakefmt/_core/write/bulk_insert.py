@@ -46,7 +46,7 @@ from lakefmt._core.sorting.orders import (
 )
 from lakefmt._core.values import RECORD_KEY, InstantTime, PartitionPath
 from lakefmt._core.write.assign import Assigned, FileSizing, new_file, open_file_group, rows_by_file_group, stable_order
-from lakefmt._core.write.context import BoundContext, FileAssignment, WriteStatus, announce, prepare
+from lakefmt._core.write.context import Announcements, BoundContext, FileAssignment, WriteStatus, prepare
 from lakefmt._core.write.files.base_file import FileInProgress, WorkerPool, append_rows, results
 from lakefmt._core.write.files.bundles import (
     MOST_NEW_ROWS,
@@ -537,10 +537,9 @@ class _PartitionWriter:
         self._constants = constants
         self._open: dict[_Lane, FileInProgress] = {}
         self._next_sequence = 0
+        self._announcements = Announcements(bound)
         #: Files that are not begun yet, and what announcing them together said.
-        self._announced: dict[PartitionPath, FileAssignment] = {}
-        self._first_attempt: bool | None = None
-        self._together = self._has_files = False
+        self._announced: dict[PartitionPath, tuple[FileAssignment, bool | None]] = {}
         self._starting = Lock()
         #: Held by the file whose footer is written, if that is large.
         self._footers = Lock()
@@ -608,7 +607,7 @@ class _PartitionWriter:
         with self._starting:
             assigned = [self._next_file(partition) for partition in spread.names_of(span)]
         # A file behind the one that made room for others was announced by itself.
-        announced = all(first_attempt for _, first_attempt in assigned) if self._together else None
+        announced = None if self._announcements.each_alone else all(first_attempt for _, first_attempt in assigned)
 
         def write() -> list[WriteStatus]:
             rows, counts = spread.rows_of(span)
@@ -669,12 +668,11 @@ class _PartitionWriter:
     def _announce(self, partitions: Sequence[PartitionPath]) -> None:
         """Announce the files that a window begins, many at once."""
         with self._starting:
-            if not partitions or (self._has_files and not self._together):
-                return  # how its first files were announced holds for the whole write
+            if not partitions or self._announcements.each_alone:
+                return
             files = {partition: self._assign(partition) for partition in partitions}
-            self._first_attempt = announce(self._bound, list(files.values()), more=self._together)
-            self._together = self._first_attempt is not None
-            self._announced |= files
+            said = self._announcements.announce(list(files.values()))
+            self._announced |= {partition: (file, said) for partition, file in files.items()}
 
     def _assign(self, partition: PartitionPath) -> FileAssignment:
         sequence, self._next_sequence = self._next_sequence, self._next_sequence + 1
@@ -688,12 +686,10 @@ class _PartitionWriter:
 
     def _next_file(self, partition: PartitionPath) -> tuple[FileAssignment, bool | None]:
         """Return a partition's next file, and what announcing it together with others said."""
-        assignment, announced = self._announced.pop(partition, None), self._first_attempt
-        if assignment is None:
-            assignment = self._assign(partition)
-            announced = announce(self._bound, [assignment], more=True) if self._together else None
-        self._has_files = True
-        return assignment, announced
+        if partition in self._announced:
+            return self._announced.pop(partition)
+        assignment = self._assign(partition)
+        return assignment, self._announcements.announce([assignment])
 
     def finish_passed(self) -> list[WriteStatus]:
         """Finish the files of partitions that a sorted stream has left behind: their keys need not be held."""

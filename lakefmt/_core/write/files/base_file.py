@@ -86,31 +86,10 @@ __all__ = [
     "results",
     "rule_of_rows",
     "store_parts",
-    "thread_count",
     "write_assigned",
 ]
 
 U = TypeVar("U")
-
-#: Up to this number of rows a thread takes longer to start than the logs take to be encoded.
-_FEW_ROWS_FOR_THREADS = 2000
-
-
-def thread_count(most: int, files: int, rows: int, *, only_logs: bool, waits: bool) -> int:
-    """Return how many threads write the files of a commit.
-
-    Args:
-        most: threads.
-        files: to be written.
-        rows: of all files.
-        only_logs: all files are logs.
-        waits: storing a file takes the time of a disk or a network.
-
-    Example:
-        >>> [thread_count(8, 4, rows, only_logs=True, waits=False) for rows in (100, 100_000)]
-        [1, 4]
-    """
-    return 1 if only_logs and rows <= _FEW_ROWS_FOR_THREADS and not waits else max(1, min(most, files))
 
 
 def results(works: Iterable[Future[U]]) -> list[U]:
@@ -346,7 +325,7 @@ def write_assigned(
         held: the rows may all be held at once; False: those of a file that is rewritten wait on the disk
             (:func:`may_be_merged_in_parts` has to be true of it).
         known_footer: the footer of the assigned base file, where it has been read.
-        announced: what :func:`~lakefmt._core.write.context.announce` said of the write's files.
+        announced: what :class:`~lakefmt._core.write.context.Announcements` said of the write's files.
 
     Raises:
         InternalError: more or fewer rows came than were assigned.
@@ -528,7 +507,11 @@ class FileInProgress:
         Raises:
             InternalError: rows were lost or doubled on the way.
         """
-        self._check_counts()
+        expected = self.assignment.num_rows
+        if expected is not None and self._rows_in != expected:
+            raise InternalError(
+                f"{self.assignment.path}: {expected} rows were assigned and {self._rows_in} came; nothing is written"
+            )
         low, high = self._keys.range
         summary = KeySummary(low, high, self._filter())
         self._ends, self._key_hashes = _ends_or_none(low, high), self._hashes()
@@ -580,13 +563,6 @@ class FileInProgress:
             return None
         keys = self._keys.few(MOST_HASHES)
         return None if keys is None else hash_keys(keys)
-
-    def _check_counts(self) -> None:
-        expected = self.assignment.num_rows
-        if expected is not None and self._rows_in != expected:
-            raise InternalError(
-                f"{self.assignment.path}: {expected} rows were assigned and {self._rows_in} came; nothing is written"
-            )
 
 
 def append_rows(file: FileInProgress, rows: pa.Table) -> None:
