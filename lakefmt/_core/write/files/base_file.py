@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from itertools import chain
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TypeVar
@@ -577,49 +577,95 @@ def append_rows(file: FileInProgress, rows: pa.Table) -> None:
         file.fill(complete, RowFacts(part.num_rows, counts, complete.column(RECORD_KEY)))
 
 
+@dataclass(frozen=True, slots=True)
+class _Rewrite:
+    """A base file that is read while the file that replaces it is filled.
+
+    Attributes:
+        file: that is filled.
+        schema: of the rows of both, without the name of the file: every row gets it, and the old one is as long as the rest of a row.
+        footer: of the base file.
+        is_cut: its rows come in several parts.
+        bases: the parts.
+        kept: the pages of the base file that may go on into the file; None: none may.
+    """
+
+    file: FileInProgress
+    schema: pa.Schema
+    footer: BaseFileFooter
+    is_cut: bool
+    bases: InSchema
+    kept: KeptColumns | None
+
+    def incoming(self, rows: pa.Table) -> Incoming:
+        """Return routed rows, completed, in the way in which a merge takes them."""
+        return incoming_rows(self.file.bound, self.file.meta.add_to(rows, self.schema), rows)
+
+    def store(self, merged: Merged) -> None:
+        """Write merged rows, with the name of the file."""
+        name = same_text(self.file.assignment.file_name, merged.table.num_rows)
+        index = self.file.schema.get_field_index(FILE_NAME)
+        rows = without_unused(merged.table).add_column(index, FILE_NAME, name)
+        self.file.fill(rows, kept=None if self.kept is None else self.kept.pages(merged))
+
+
+@contextmanager
+def _rewriting(
+    file: FileInProgress, part_bytes: int | None, *, use_threads: bool, known_footer: KnownFooter | None
+) -> Iterator[_Rewrite]:
+    """Open the base file of a file.
+
+    Args:
+        file: that replaces it.
+        part_bytes: its rows come in parts of about this number of bytes; None: as one part.
+        use_threads: columns are read by several threads.
+        known_footer: that of the base file, where it has been read.
+    """
+    bound, base_file = file.bound, file.assignment.base
+    if base_file is None:
+        raise InternalError("there is no base file to rewrite")
+    reader = BaseFileReader(bound.store, bound.virtual_columns)
+    schema = file.schema.remove(file.schema.get_field_index(FILE_NAME))
+    coded = _coded_columns(bound, schema)
+    with reader.in_parts(
+        base_file, schema.names, part_bytes, use_threads=use_threads, coded=coded, known_footer=known_footer
+    ) as parts:
+        footer = parts.known.footer
+        kept: KeptColumns | None = None
+        # Pages of other writers may lack checksums; those of a small file are encoded as quickly.
+        if STAT_KEY in footer.entries and base_file.size >= _LARGE_FILE_BYTES and bound.virtual_columns is None:
+            kept = KeptColumns(reader, base_file, parts.known, bound.file_schema, bound.codec)
+        yield _Rewrite(file, schema, footer, parts.is_cut, InSchema(schema, parts.parts), kept)
+
+
 def merge_rows(
     file: FileInProgress, rows: pa.Table, *, use_threads: bool = False, known_footer: KnownFooter | None = None
 ) -> None:
     """Fill a file with the rows of its base file, and routed rows merged in."""
-    bound, assignment, base_file = file.bound, file.assignment, file.assignment.base
-    if base_file is None:
-        raise InternalError("there is no base file to rewrite")
+    bound, assignment = file.bound, file.assignment
     may_be_cut = may_be_merged_in_parts(bound, assignment)
     if may_be_cut and rows.num_rows > MOST_ROWS_OF_A_PIECE:
         _merge_many_rows(file, [rows], held=True, use_threads=use_threads, known_footer=known_footer)
         return
-    reader, schema = BaseFileReader(bound.store, bound.virtual_columns), _schema_but_name(file)
-    part_bytes, coded = row_group_bytes() if may_be_cut else None, _coded_columns(bound, schema)
-    with reader.in_parts(
-        base_file, schema.names, part_bytes, use_threads=use_threads, coded=coded, known_footer=known_footer
-    ) as parts:
-        footer, bases = parts.known.footer, InSchema(schema, parts.parts)
-        columns = _kept_columns(bound, reader, base_file, parts.known)
-        incoming = incoming_rows(bound, file.meta.add_to(rows, schema), rows)
+    part_bytes = row_group_bytes() if may_be_cut else None
+    with _rewriting(file, part_bytes, use_threads=use_threads, known_footer=known_footer) as rewrite:
+        bases, incoming = rewrite.bases, rewrite.incoming(rows)
 
         def with_group(merged: Merged) -> Merged:
             return replace(merged, group=bases.group)  # of the part that was read last
 
-        def store(merged: Merged) -> None:
-            file.fill(_named(file, merged), kept=None if columns is None else columns.pages(merged))
-
         changes: Mapping[str, int] = {}
-        if parts.is_cut:
-            merges = merge_in_parts(bases, footer.num_rows, incoming, rule_of_rows(bound, rows))
-            merged, keys = store_parts(map(with_group, merges), store, beside=use_threads)
+        if rewrite.is_cut:
+            merges = merge_in_parts(bases, rewrite.footer.num_rows, incoming, rule_of_rows(bound, rows))
+            merged, keys = store_parts(map(with_group, merges), rewrite.store, beside=use_threads)
         else:
             base = next(bases)
             merged = with_group(_merged(file, base, rows, incoming))
             keys = merged.table.column(RECORD_KEY)
             changes = changes if bound.cdc is None else log_changes(bound, assignment, base, merged)
             del base  # what is merged has values of its own
-            store(merged)
-        _note_merge(file, merged, keys, rows.num_rows, footer, changes)
-
-
-def _schema_but_name(file: FileInProgress) -> pa.Schema:
-    """Return the columns of a file without that of its name: every row gets it, and the old one is as long as the rest of a row."""
-    return file.schema.remove(file.schema.get_field_index(FILE_NAME))
+            rewrite.store(merged)
+        _note_merge(file, merged, keys, rows.num_rows, rewrite.footer, changes)
 
 
 def may_be_merged_in_parts(bound: BoundContext, assignment: FileAssignment) -> bool:
@@ -656,12 +702,12 @@ def _merge_many_rows(
     Raises:
         StorageError: the temporary directory could not take the rows.
     """
-    bound, base_file, schema = file.bound, file.assignment.base, _schema_but_name(file)
+    bound, base_file, counts = file.bound, file.assignment.base, list[int]()
     if base_file is None:
         raise InternalError("there is no base file to rewrite")
-    reader, counts = BaseFileReader(bound.store, bound.virtual_columns), list[int]()
 
     def stored_keys() -> pa.ChunkedArray:
+        reader = BaseFileReader(bound.store, bound.virtual_columns)
         rows, _ = reader.rows_and_footer(base_file, [RECORD_KEY], use_threads=False, known_footer=known_footer)
         return rows.column(RECORD_KEY)
 
@@ -672,33 +718,19 @@ def _merge_many_rows(
             by_place = sort_stream(ordered, lambda rows: rows.column(PLACE).combine_chunks(), memory_bytes)
             ordered = stack.enter_context(closing(by_place))
         first = next(ordered)
-        coded = _coded_columns(bound, schema)
-        parts = stack.enter_context(
-            reader.in_parts(
-                base_file,
-                schema.names,
-                row_group_bytes(),
-                use_threads=use_threads,
-                coded=coded,
-                known_footer=known_footer,
-            )
+        rewrite = stack.enter_context(
+            _rewriting(file, row_group_bytes(), use_threads=use_threads, known_footer=known_footer)
         )
-        footer, bases = parts.known.footer, InSchema(schema, parts.parts)
-        columns = _kept_columns(bound, reader, base_file, parts.known)
+        bases, rule = rewrite.bases, rule_of_rows(bound, first)
 
         def incoming(rows: pa.Table) -> Incoming:
-            given = rows.drop_columns([PLACE])
-            return incoming_rows(bound, file.meta.add_to(given, schema), given)
+            return rewrite.incoming(rows.drop_columns([PLACE]))
 
-        def store(merged: Merged) -> None:
-            file.fill(_named(file, merged), kept=None if columns is None else columns.pages(merged))
-
-        rule = rule_of_rows(bound, first)
-        merges = merge_in_order(bases, footer.num_rows, chain([first], ordered), incoming, rule)
+        merges = merge_in_order(bases, rewrite.footer.num_rows, chain([first], ordered), incoming, rule)
         del first
         grouped = (replace(merged, group=bases.group if is_whole else None) for merged, is_whole in merges)
-        merged, keys = store_parts(grouped, store, beside=use_threads)
-        _note_merge(file, merged, keys, sum(counts), footer, {})
+        merged, keys = store_parts(grouped, rewrite.store, beside=use_threads)
+        _note_merge(file, merged, keys, sum(counts), rewrite.footer, {})
 
 
 def _in_file_order(
@@ -772,16 +804,6 @@ def merge_facts(
     return RowFacts(routed, counts, keys, ends, bloom, change)
 
 
-def _kept_columns(
-    bound: BoundContext, reader: BaseFileReader, base_file: BaseFile, footer: KnownFooter
-) -> KeptColumns | None:
-    # Pages of other writers may lack checksums; those of a small file are encoded as quickly.
-    own = STAT_KEY in footer.footer.entries
-    if not own or base_file.size < _LARGE_FILE_BYTES or bound.virtual_columns is not None:
-        return None
-    return KeptColumns(reader, base_file, footer, bound.file_schema, bound.codec)
-
-
 def _coded_columns(bound: BoundContext, schema: pa.Schema) -> set[str]:
     """Return the columns of text whose values are not needed while rows are merged and stored."""
     rule = bound.rule
@@ -790,12 +812,6 @@ def _coded_columns(bound: BoundContext, schema: pa.Schema) -> set[str]:
     needed = {RECORD_KEY, *(name.split(".", 1)[0] for name in rule.stored.fields)}
     texts = (f.name for f in schema if pa.types.is_string(f.type) or pa.types.is_binary(f.type))
     return {name for name in texts if name not in needed}
-
-
-def _named(file: FileInProgress, merged: Merged) -> pa.Table:
-    """Return merged rows with the name of the file."""
-    name = same_text(file.assignment.file_name, merged.table.num_rows)
-    return without_unused(merged.table).add_column(file.schema.get_field_index(FILE_NAME), FILE_NAME, name)
 
 
 def _merged(file: FileInProgress, base: pa.Table, rows: pa.Table, incoming: Incoming) -> Merged:
