@@ -47,6 +47,7 @@ from lakefmt._core.index.api import (
     PositionalKeyReader,
     SelectiveKeyReader,
     SmallKeyReader,
+    ordered_pairs,
 )
 from lakefmt.errors import CorruptFile
 
@@ -61,7 +62,6 @@ __all__ = [
     "look_up_candidates",
     "look_up_keys",
     "match_small_files",
-    "ordered_pairs",
     "prefilter_rows",
     "rows_by_partition",
     "stored_filter",
@@ -374,24 +374,6 @@ def _filter_tally(seen: Sequence[_FileLookUp]) -> FilterTally:
         sum(file.passed for file in files_with_filter),
         sum(len(file.found) for file in files_with_filter),
     )
-
-
-def ordered_pairs(
-    rows: Sequence[Rows],
-    slices: Sequence[Rows],
-    steps: tuple[LookUpStep, ...],
-    tally: FilterTally | None,
-    positions: Sequence[Rows | None],
-) -> Located:
-    """Join per-file answers into pairs ordered by row."""
-    empty = np.empty(0, dtype=np.int64)
-    all_rows, all_slices = np.concatenate([empty, *rows]), np.concatenate([empty, *slices])
-    order = np.lexsort((all_slices, all_rows))
-    known_positions = [file_positions for file_positions in positions if file_positions is not None]
-    file_positions = (
-        np.concatenate([empty, *known_positions])[order] if len(known_positions) == len(positions) else None
-    )
-    return Located(all_rows[order], all_slices[order], steps, tally, file_positions)
 
 
 # --------------------------------------------------------------------------------------------- keys by their last bytes

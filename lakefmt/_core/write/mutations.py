@@ -19,8 +19,7 @@ from lakefmt._core.filegroups.model import FileSlice
 from lakefmt._core.filegroups.stored_keys import asked_form, keyed_rows, stored_key_spec
 from lakefmt._core.filegroups.table_client import TableAt
 from lakefmt._core.index import IndexKeys, choose_index
-from lakefmt._core.index.api import places_new_keys
-from lakefmt._core.index.locations import partitions_to_list
+from lakefmt._core.index.api import partitions_to_list, places_new_keys
 from lakefmt._core.keys import KeySpec, build_partition_paths, build_record_keys
 from lakefmt._core.read.filters import is_filter
 from lakefmt._core.schema import conform

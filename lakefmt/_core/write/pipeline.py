@@ -38,7 +38,7 @@ from lakefmt._core.index import (
     partitions_to_list,
     places_new_keys,
 )
-from lakefmt._core.index.lookup import ordered_pairs
+from lakefmt._core.index.api import ordered_pairs
 from lakefmt._core.keys import KeySpec, check_colliding_keys, with_path_values
 from lakefmt._core.schema import field_at, reconcile
 from lakefmt._core.storage.api import SupportsPutBatch
