@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefmt._core.metadata.keys import column_stats_key, secondary_index_keys
-from lakefmt._core.metadata.layout import file_group_numbers
+from lakefmt._core.metadata.layout import column_stats_key, file_group_numbers, secondary_index_keys
 from lakefmt._core.metadata.records import (
     FileInfo,
     PartitionUpdate,

@@ -19,8 +19,7 @@ from lakefmt._core.formats.bloom.bloom_filter import BloomFilter
 from lakefmt._core.formats.parquet.base_file import BLOOM_TYPE_KEY, MAX_KEY, MIN_KEY, BaseFileFooter
 from lakefmt._core.formats.parquet.footers import BLOOM_KEY
 from lakefmt._core.index.api import KeyReader, PositionalKeyReader
-from lakefmt._core.metadata.keys import bloom_filter_key
-from lakefmt._core.metadata.layout import PartitionKind
+from lakefmt._core.metadata.layout import PartitionKind, bloom_filter_key
 from lakefmt._core.metadata.reading.index_readers import read_stats
 from lakefmt._core.metadata.reading.listing import reading_newest
 from lakefmt._core.metadata.reading.reader import MetadataTable, newest_records

@@ -36,8 +36,7 @@ from lakefmt._core.metadata.expressions import (
 )
 from lakefmt._core.metadata.first_keys import FirstKeys
 from lakefmt._core.metadata.index_definitions import IndexDefinition
-from lakefmt._core.metadata.keys import partition_stats_key
-from lakefmt._core.metadata.layout import PartitionKind, kind_of_partition, partition_identifier
+from lakefmt._core.metadata.layout import PartitionKind, kind_of_partition, partition_identifier, partition_stats_key
 from lakefmt._core.metadata.records import (
     ColumnStats,
     MetadataRecord,

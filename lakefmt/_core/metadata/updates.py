@@ -17,15 +17,18 @@ import pyarrow.compute as pc
 
 from lakefmt._core.arrays import distinct, from_numpy
 from lakefmt._core.data_classes import dataclass
-from lakefmt._core.metadata.keys import (
+from lakefmt._core.metadata.layout import (
     ALL_PARTITIONS,
+    PartitionKind,
     bloom_filter_key,
     column_stats_key,
+    escape_partition,
+    file_group_numbers,
+    partition_identifier,
     partition_stats_key,
     secondary_index_keys,
     secondary_index_prefixes,
 )
-from lakefmt._core.metadata.layout import PartitionKind, escape_partition, file_group_numbers, partition_identifier
 from lakefmt._core.metadata.records import (
     BloomFilterRecord,
     FileInfo,

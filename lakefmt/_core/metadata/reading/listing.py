@@ -22,8 +22,8 @@ from lakefmt._core.config.table_config import TableConfig
 from lakefmt._core.filegroups.listing import Choose, FileListing, KnownListing, StorageListing
 from lakefmt._core.filegroups.model import BaseFile, LogFile, parse_files
 from lakefmt._core.filegroups.table_client import TableClient
-from lakefmt._core.metadata.keys import ALL_PARTITIONS
 from lakefmt._core.metadata.layout import (
+    ALL_PARTITIONS,
     EMPTY_PARTITION,
     METADATA_DIRECTORY,
     PartitionKind,
