@@ -43,7 +43,6 @@ __all__ = [
     "LookUpStep",
     "PlacementKeeper",
     "PlacingIndex",
-    "PositionalKeyReader",
     "SelectiveKeyReader",
     "SmallKeyReader",
     "SupportsCommit",
@@ -93,24 +92,18 @@ class SelectiveKeyReader(KeyReader, Protocol):
 
     threads: int
 
-    def keys_among(self, file: BaseFile, keys_to_find: pa.StringArray) -> pa.ChunkedArray | None:
-        """Return the keys of the parts of a file that may hold some of `keys_to_find`; None: no part does, none is read."""
-        ...
-
-
-@runtime_checkable
-class PositionalKeyReader(SelectiveKeyReader, Protocol):
-    """A reader that knows which rows of a file the parts are that it did not leave out."""
-
     def keys_with_positions(
         self, file: BaseFile, keys_to_find: pa.StringArray
     ) -> tuple[pa.ChunkedArray, npt.NDArray[np.int64]] | None:
-        """Return the keys of the parts that may hold some of `keys_to_find`, and the row of each; None: no part does."""
+        """Return the keys of the parts of a file that may hold some of `keys_to_find`, and the row of each.
+
+        None: no part does, and none is read.
+        """
         ...
 
 
 @runtime_checkable
-class SmallKeyReader(PositionalKeyReader, Protocol):
+class SmallKeyReader(SelectiveKeyReader, Protocol):
     """A reader that has all keys of small files at hand when it has their footers."""
 
     def is_small(self, file: BaseFile) -> bool:

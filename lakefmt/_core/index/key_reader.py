@@ -100,22 +100,12 @@ class KeyFiles:
         footer = self._look(file)
         return self._read(file, footer.metadata, range(footer.metadata.num_row_groups))
 
-    def keys_among(self, file: BaseFile, keys_to_find: pa.StringArray) -> pa.ChunkedArray | None:
-        """Return the keys of the row groups that may hold some of `keys_to_find`; None when no group may.
-
-        Raises:
-            SnapshotExpired: the file is gone.
-            CorruptFile: it is damaged, or has no keys.
-        """
-        metadata = self._look(file).metadata
-        with reading(file.path):
-            groups = _groups_for(metadata, _key_column(metadata, file), keys_to_find)
-        return self._read(file, metadata, groups) if groups else None
-
     def keys_with_positions(
         self, file: BaseFile, keys_to_find: pa.StringArray
     ) -> tuple[pa.ChunkedArray, npt.NDArray[np.int64]] | None:
-        """Return what :meth:`keys_among` does, with the row of the file that each key is from.
+        """Return the keys of the row groups that may hold some of `keys_to_find`, and the row of the file that each key is from.
+
+        None when no group may.
 
         Raises:
             SnapshotExpired: the file is gone.

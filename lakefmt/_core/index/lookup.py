@@ -44,7 +44,6 @@ from lakefmt._core.index.api import (
     KeyReader,
     Located,
     LookUpStep,
-    PositionalKeyReader,
     SelectiveKeyReader,
     SmallKeyReader,
     ordered_pairs,
@@ -224,7 +223,6 @@ class _FileTask:
         self._index_keys = index_keys
         self._reader = reader
         # Asked once: Python looks at every attribute of a protocol, and there are many files.
-        self._placing = reader if isinstance(reader, PositionalKeyReader) else None
         self._selective = reader if isinstance(reader, SelectiveKeyReader) else None
         self._ranges = KeyRanges(index_keys.keys, (c.rows for c in candidates)) if how.ranges and candidates else None
         # One file alone asks each key once: there is nothing to share.
@@ -292,17 +290,13 @@ class _FileTask:
     def _found(self, file: BaseFile, rows: Rows) -> tuple[Rows, Rows | None] | None:
         """Return the rows whose key is stored in the file, and where; None when the file need not be opened for that."""
         keys = self._index_keys.keys.take(from_numpy(rows))
-        if self._placing is not None:
-            placed = self._placing.keys_with_positions(file, keys)
-            if placed is None:
-                return None
-            flags, positions = _stored_flags_and_rows(keys, *placed)
-            return rows[flags], positions[flags]
-        if self._selective is not None:
-            stored = self._selective.keys_among(file, keys)
-        else:
-            stored = self._reader.keys(file)
-        return None if stored is None else (rows[_stored_flags(keys, stored)], None)
+        if self._selective is None:
+            return rows[_stored_flags(keys, self._reader.keys(file))], None
+        placed = self._selective.keys_with_positions(file, keys)
+        if placed is None:
+            return None
+        flags, positions = _stored_flags_and_rows(keys, *placed)
+        return rows[flags], positions[flags]
 
 
 def _stored_flags(keys: pa.StringArray, stored: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
