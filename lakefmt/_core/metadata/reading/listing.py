@@ -25,11 +25,10 @@ from lakefmt._core.filegroups.table_client import TableClient
 from lakefmt._core.metadata.layout import (
     ALL_PARTITIONS,
     EMPTY_PARTITION,
-    METADATA_DIRECTORY,
     PartitionKind,
     partition_identifier,
 )
-from lakefmt._core.metadata.timeline import parse_timeline, records_all, unseen_commits
+from lakefmt._core.metadata.timeline import MetadataTimelineStore, records_all, unseen_commits
 from lakefmt._core.storage.api import ObjectInfo, SupportsTrees
 from lakefmt._core.storage.object_names import check_name
 from lakefmt._core.storage.redaction import printable_url
@@ -97,8 +96,11 @@ def open_metadata_table(
         return None
     commits = known_commits(client)
     timeline, listed_directory = listed or (None, None)
-    if timeline is not None and listed_directory is not None and _tells_all(timeline, listed_directory, config):
-        return MetadataTable.open(client.store, config, timeline, cache, listed_directory, commits)
+    if timeline is not None and listed_directory is not None:
+        # A listing might not be of one moment.
+        metadata_timeline = MetadataTimelineStore(client.store, config.version, durable=False).load(listed_directory)
+        if records_all(timeline, metadata_timeline):
+            return MetadataTable.open(client.store, config, timeline, cache, listed_directory, commits)
     directory, load = client.list_directory(), client.timeline_store(config).load
     if timeline is not None and listed_directory is None and directory is None:
         table = MetadataTable.open(client.store, config, timeline, cache, None, commits, load)
@@ -123,12 +125,6 @@ def note_unseen(client: TableClient, table: MetadataTable, timeline: Timeline) -
         # What was undone meanwhile is on neither timeline.
         left = {each.time for each in client.timeline_store(client.load_config()).load().commits}
         table.unseen = [time for time in unseen if time in left]
-
-
-def _tells_all(timeline: Timeline, directory: TableDirectory, config: TableConfig) -> bool:
-    """Return whether a listing has the deltacommit of every instant that it has: it might not be of one moment. Pure."""
-    names = [info.name.rpartition("/")[2] for info in directory.inside(f"{METADATA_DIRECTORY}/.hoodie/timeline")]
-    return records_all(timeline, parse_timeline(names, config.version.layout))
 
 
 def reading_newest(read: Callable[[], T]) -> T:
