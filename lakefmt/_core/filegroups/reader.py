@@ -242,16 +242,17 @@ class OpenBaseFile:
 
 @contextmanager
 def open_base_file(
-    filesystem: pafs.FileSystem, path: str, metadata: pq.FileMetaData | None = None
+    filesystem: pafs.FileSystem, prefix: str, file: BaseFile, metadata: pq.FileMetaData | None = None
 ) -> Iterator[OpenBaseFile]:
-    """Open a base file; its key filter is read when it is asked for.
+    """Open a base file; its key filter is read when it is asked for. Errors inside the block are those of :func:`reading`.
 
     Args:
         filesystem: where it is.
-        path: its name there.
+        prefix: of the table's paths there.
+        file: the file.
         metadata: its footer, where it is known.
     """
-    with filesystem.open_input_file(path) as source:
+    with reading(file.path), filesystem.open_input_file(prefix + file.path) as source:
         near = isinstance(filesystem, pafs.LocalFileSystem)
         short = short_footer(source, near=near, least=_LARGE_FOR_A_WHILE) if metadata is None else None
         with parquet_file(source, metadata=metadata if short is None else short.metadata) as parquet:
@@ -372,8 +373,7 @@ class BaseFileReader:
 
     @contextmanager
     def _open(self, file: BaseFile, metadata: pq.FileMetaData | None = None) -> Iterator[OpenBaseFile]:
-        path = file.path
-        with reading(path), open_base_file(self._filesystem, self._prefix + path, metadata) as opened:
+        with open_base_file(self._filesystem, self._prefix, file, metadata) as opened:
             if metadata is None:
                 check_row_counts(opened.parquet.metadata)
             yield opened

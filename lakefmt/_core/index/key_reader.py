@@ -7,8 +7,8 @@ a key column is then read without asking for the footer again.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from threading import Lock
 from typing import Any, Final
 from weakref import WeakKeyDictionary
@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from lakefmt._core.data_classes import replace
 from lakefmt._core.filegroups.model import BaseFile
-from lakefmt._core.filegroups.reader import BaseFileReader, Kept, KnownFooter, OpenBaseFile, open_base_file, reading
+from lakefmt._core.filegroups.reader import BaseFileReader, Kept, KnownFooter, open_base_file, reading
 from lakefmt._core.filegroups.table_client import TableClient, TableState
 from lakefmt._core.formats.bloom.bloom_filter import BloomFilter
 from lakefmt._core.formats.parquet.base_file import BaseFileFooter
@@ -135,7 +135,7 @@ class KeyFiles:
     def _look(self, file: BaseFile) -> KnownFooter:
         kept_footer = self._known.get(file)
         if kept_footer is None:
-            with self._open(file) as opened:
+            with open_base_file(self._filesystem, self._prefix, file) as opened:
                 footer = opened.footer()
                 kept_footer = KnownFooter(opened.parquet.metadata, footer)
                 if self.is_small(file):
@@ -157,19 +157,13 @@ class KeyFiles:
             if len(keys) == metadata.num_rows:
                 self._keys.keep(file, keys, keys.nbytes)
 
-    @contextmanager
-    def _open(self, file: BaseFile, metadata: pq.FileMetaData | None = None) -> Iterator[OpenBaseFile]:
-        path = file.path
-        with reading(path), open_base_file(self._filesystem, self._prefix + path, metadata) as opened:
-            yield opened
-
     def _read(self, file: BaseFile, metadata: pq.FileMetaData, groups: Sequence[int]) -> pa.ChunkedArray:
         whole = len(groups) == metadata.num_row_groups
         cached_keys = self._keys.get(file) if whole else None
         if cached_keys is not None:
             return cached_keys
         _key_column(metadata, file)
-        with self._open(file, metadata) as opened:
+        with open_base_file(self._filesystem, self._prefix, file, metadata) as opened:
             # Files are what threads share; there is one column here.
             column = opened.parquet.read_row_groups(list(groups), columns=[RECORD_KEY], use_threads=False).column(0)
             keys = _as_text(column, file)
