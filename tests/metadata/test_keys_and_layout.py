@@ -16,7 +16,6 @@ from lakefmt._core.metadata.layout import (
     file_group_numbers,
     file_id_of,
     initial_instant,
-    java_hashes,
     log_file_name,
     parse_metadata_file,
     partition_key,
@@ -24,6 +23,7 @@ from lakefmt._core.metadata.layout import (
     secondary_index_keys,
     xxhash64,
 )
+from lakefmt._core.schema.java_text import java_hashes
 from lakefmt._core.values import TableVersion
 from lakefmt.errors import CorruptFile
 

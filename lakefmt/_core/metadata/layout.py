@@ -23,10 +23,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefmt._core.arrays import text_offsets
 from lakefmt._core.config.table_config import TableConfig
 from lakefmt._core.data_classes import dataclass
-from lakefmt._core.schema.java_text import java_text
+from lakefmt._core.schema.java_text import java_hashes, java_text
 from lakefmt._core.timeline.instant import Action
 from lakefmt._core.values import TableVersion
 from lakefmt.errors import CorruptFile, InvalidInputError
@@ -55,7 +54,6 @@ __all__ = [
     "hfile_name",
     "initial_instant",
     "is_initial_of_six",
-    "java_hashes",
     "kind_of_partition",
     "log_file_name",
     "metadata_properties",
@@ -368,62 +366,6 @@ def metadata_properties(config: TableConfig) -> dict[str, str]:
 
 
 # ------------------------------------------------------------------------------------------- which file group has a key
-
-#: Keys that are hashed together: few enough for the processor's caches.
-_HASHED_KEYS = 1 << 14
-
-
-@lru_cache(maxsize=1)
-def _powers(length: int) -> tuple[U32, U32]:
-    """Return the powers of 31 and of its inverse modulo 2**32."""
-    base = np.full(length, 31, np.uint32)
-    inverse = np.full(length, pow(31, -1, 1 << 32), np.uint32)
-    base[:1] = inverse[:1] = 1
-    return np.multiply.accumulate(base, dtype=np.uint32), np.multiply.accumulate(inverse, dtype=np.uint32)
-
-
-def java_hashes(texts: pa.Array) -> npt.NDArray[np.int32]:
-    """Return what Java's ``String.hashCode`` gives for texts.
-
-    Parameters:
-        texts: an array of strings or of UTF-8 bytes without nulls.
-
-    Example:
-        >>> java_hashes(pa.array(["TXN-009", "TXN-008", "Amazon$", ""])).tolist()
-        [-166313930, -166313931, 772100736, 0]
-    """
-    hashes = [_hashes(texts.slice(start, _HASHED_KEYS)) for start in range(0, len(texts), _HASHED_KEYS)]
-    return np.concatenate(hashes).view(np.int32) if hashes else np.empty(0, np.int32)
-
-
-def _hashes(texts: pa.Array) -> U32:
-    units, ends = _utf16_units(texts)
-    size = 1 << max(16, (len(units) + 1).bit_length())
-    powers, inverses = _powers(size)
-    # The hash of units[a:b] is the sum of units[i] * 31**(b - 1 - i): a difference of prefix sums of units[i] * 31**-i,
-    # times 31**(b - 1). All arithmetic is modulo 2**32, where 31 has an inverse.
-    sums = np.zeros(len(units) + 1, np.uint32)
-    np.cumsum(units.astype(np.uint32) * inverses[: len(units)], dtype=np.uint32, out=sums[1:])
-    starts = np.concatenate([[0], ends[:-1]])
-    hashes: U32 = (sums[ends] - sums[starts]) * powers[np.maximum(ends - 1, 0)]
-    return hashes
-
-
-def _utf16_units(texts: pa.Array) -> tuple[npt.NDArray[np.uint16] | npt.NDArray[np.uint8], I64]:
-    """Return the UTF-16 units of all texts, one after the other, and where each text's units end."""
-    offsets = text_offsets(texts).astype(np.int64)
-    data = texts.buffers()[2]
-    raw = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]]
-    ends = offsets[1:] - offsets[0]
-    if raw.max(initial=0) < 0x80:
-        return raw, ends
-    units_at = np.zeros(len(raw) + 1, np.int64)
-    np.cumsum(((raw & 0xC0) != 0x80).astype(np.int64) + (raw >= 0xF0), out=units_at[1:])
-    try:
-        units = np.frombuffer(raw.tobytes().decode().encode("utf-16-le"), np.uint16)
-    except UnicodeDecodeError as error:
-        raise InvalidInputError(f"a key is not UTF-8: {error}") from None
-    return units, units_at[ends]
 
 
 def file_group_numbers(keys: pa.Array, count: int) -> npt.NDArray[np.int64]:
