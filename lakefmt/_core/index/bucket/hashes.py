@@ -39,8 +39,8 @@ _JAVA_BASE: Final = 31
 _COMMA, _COLON = ord(","), ord(":")
 #: What stands in a key for a null and for an empty text; Java's hash of either is 0.
 _PLACEHOLDERS: Final = (b"__null__", b"__empty__")
-#: Keys are hashed in parts of this many bytes, so that what is made of them stays small.
-_JAVA_PART_BYTES: Final = 8 << 20
+#: Keys are hashed in parts of this many bytes, so that what is made of them stays in the processor's caches.
+_JAVA_PART_BYTES: Final = 1 << 18
 
 
 def bucket_numbers(keys: pa.StringArray, fields: Sequence[str], buckets: I64 | int, *, strict: bool = False) -> I64:
