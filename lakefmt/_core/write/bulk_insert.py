@@ -430,7 +430,7 @@ def stream_files(
         windows: Iterator[tuple[pa.Table, bool]]
         # They are closed here: an error holds on to this frame, and it to a sort's temporary files.
         if is_ordered:
-            keys = _partition_and_key if sort == "global" else _keys_by_columns(sort, schema)
+            keys = KeyedBatch.partitions_and_keys if sort == "global" else _keys_by_columns(sort, schema)
             ordered = stack.enter_context(closing(sort_stream(tables, lambda table: keys(keyed(table)), window_bytes)))
             windows = map(_window_with_more, ordered)
         else:
@@ -467,10 +467,8 @@ def stream_files(
 
 
 def _keys_by_columns(sort: str, schema: pa.Schema) -> Callable[[KeyedBatch], pa.Array]:
-    # Imported here: few loads are ordered by columns.
-
     order = parse_sort(sort)
-    return _partition_and_key if order is None else OrderInPartitions(order, schema).keys
+    return KeyedBatch.partitions_and_keys if order is None else OrderInPartitions(order, schema).keys
 
 
 def _num_partitions(keyed: Callable[[pa.Table], KeyedBatch], window: pa.Table) -> int:
@@ -505,12 +503,6 @@ def _keyed_parts(
     except LakefmtError:
         keyed(window)  # says the same of the whole: which row it is, and how many
         raise
-
-
-def _partition_and_key(batch: KeyedBatch) -> pa.Array:
-    """Return each row's partition and key as one string: the order of a sorted bulk insert."""
-    names = batch.partitions.cast(pa.string())
-    return names if batch.keys is None else pc.binary_join_element_wise(names, batch.keys, "\x00")
 
 
 class _PartitionWriter:
@@ -575,7 +567,7 @@ class _PartitionWriter:
             ordered: the windows come in the order of partitions: no other rows come for any but the last one.
         """
         if in_order:
-            batches = [batch.take(pc.sort_indices(_partition_and_key(batch))) for batch in batches]
+            batches = [batch.take(pc.sort_indices(batch.partitions_and_keys())) for batch in batches]
         self._more_come |= not last
         together = last and can_be_written_together(self._bound)
         spread = PartitionSplitter(batches, self._workers, self._constants, self._are_small if together else None)
