@@ -421,8 +421,6 @@ def _candidate_places(words: U64, bits: int) -> Rows:
 
 def _last_words(keys: pa.StringArray, *, short: bool) -> U64 | None:
     """Return the last eight bytes of each key; of a shorter one any eight, or None for all without `short`."""
-    from lakefmt._core.formats.avro.columnar.varint import overlapping_words
-
     data, ends = keys.buffers()[2], text_offsets(keys)
     if not short and np.diff(ends).min() < _WORD_BYTES:
         return None
@@ -432,8 +430,8 @@ def _last_words(keys: pa.StringArray, *, short: bool) -> U64 | None:
     length = common_length(ends)
     if length is not None and length >= _WORD_BYTES:
         return np.ndarray((len(keys),), "<u8", raw, int(ends[1]) - _WORD_BYTES, (length,))
-    words: U64 = overlapping_words(raw)[np.maximum(ends[1:], _WORD_BYTES) - _WORD_BYTES]
-    return words
+    words: U64 = np.ndarray((len(raw) - _WORD_BYTES + 1,), "<u8", raw, 0, (1,))  # one from every byte on
+    return words[np.maximum(ends[1:], _WORD_BYTES) - _WORD_BYTES]
 
 
 # ---------------------------------------------------------------------------------------------------------- small files

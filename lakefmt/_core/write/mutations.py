@@ -26,6 +26,7 @@ from lakefmt._core.schema import conform
 from lakefmt._core.schema.python_values import arrow_array, arrow_scalar
 from lakefmt._core.schema.types import field_at, struct_fields
 from lakefmt._core.values import META_COLUMNS, PARTITION_PATH, RECORD_KEY, PartitionPath
+from lakefmt._core.write.commit.retry import read_or_spool
 from lakefmt._core.write.ingest import (
     STORED_KEY,
     KeyedBatch,
@@ -185,8 +186,6 @@ def _take_stream(what: Any, memory_bytes: Callable[[], int]) -> GivenKeys:
     coming = chain(first, items)
     if not first or not is_stream(first[0]):
         return take_keys(coming)
-    from lakefmt._core.write.commit.retry import read_or_spool  # few keys come as a stream of rows
-
     rows = read_or_spool(*open_stream(coming, stored_keys=True), memory_bytes())
     return GivenKeys(rows=rows) if isinstance(rows, pa.Table) else GivenKeys(spooled=rows)
 
