@@ -322,8 +322,8 @@ def _utf16_units(raw: U8) -> tuple[U32, I64 | None]:
 
 def _powers(length: int) -> tuple[U32, U32]:
     """Return the powers of 31 and of its inverse modulo 2**32, at least so many of each."""
-    kept = next((size for size in _KEPT_POWERS if size >= length), None)
-    return _made_powers(length) if kept is None else _kept_powers(kept)
+    size = next((size for size in _KEPT_POWERS if size >= length), None)
+    return _made_powers(length) if size is None else _kept_powers(size)
 
 
 def _made_powers(length: int) -> tuple[U32, U32]:

@@ -425,8 +425,8 @@ class Timeline:
         """Return every timeline file of the instant's action."""
         if not self.names:
             return self.files.get((instant.time, comparable_action(instant.action)), (instant,))
-        behind = islice(self.names, bisect_left(self.names, instant.time), None)
-        names = takewhile(lambda name: name.startswith(instant.time), behind)
+        from_time = islice(self.names, bisect_left(self.names, instant.time), None)
+        names = takewhile(lambda name: name.startswith(instant.time), from_time)
         parsed = filter(None, (parse_instant_file(name, self.layout) for name in names))
         return tuple(i for i in parsed if i.time == instant.time and _same_action(i, instant)) or (instant,)
 

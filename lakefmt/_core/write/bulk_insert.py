@@ -663,8 +663,8 @@ class _PartitionWriter:
             if not partitions or self._announcements.each_alone:
                 return
             files = {partition: self._assign(partition) for partition in partitions}
-            said = self._announcements.announce(list(files.values()))
-            self._announced |= {partition: (file, said) for partition, file in files.items()}
+            first_attempt = self._announcements.announce(list(files.values()))
+            self._announced |= {partition: (file, first_attempt) for partition, file in files.items()}
 
     def _assign(self, partition: PartitionPath) -> FileAssignment:
         sequence, self._next_sequence = self._next_sequence, self._next_sequence + 1

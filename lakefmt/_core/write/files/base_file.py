@@ -587,7 +587,7 @@ class _Rewrite:
         footer: of the base file.
         is_cut: its rows come in several parts.
         bases: the parts.
-        kept: the pages of the base file that may go on into the file; None: none may.
+        kept_columns: the pages of the base file that may go on into the file; None: none may.
     """
 
     file: FileInProgress
@@ -595,7 +595,7 @@ class _Rewrite:
     footer: BaseFileFooter
     is_cut: bool
     bases: InSchema
-    kept: KeptColumns | None
+    kept_columns: KeptColumns | None
 
     def incoming(self, rows: pa.Table) -> Incoming:
         """Return routed rows, completed, in the way in which a merge takes them."""
@@ -606,7 +606,7 @@ class _Rewrite:
         name = same_text(self.file.assignment.file_name, merged.table.num_rows)
         index = self.file.schema.get_field_index(FILE_NAME)
         rows = without_unused(merged.table).add_column(index, FILE_NAME, name)
-        self.file.fill(rows, kept=None if self.kept is None else self.kept.pages(merged))
+        self.file.fill(rows, kept=None if self.kept_columns is None else self.kept_columns.pages(merged))
 
 
 @contextmanager
@@ -631,11 +631,11 @@ def _rewriting(
         base_file, schema.names, part_bytes, use_threads=use_threads, coded=coded, known_footer=known_footer
     ) as parts:
         footer = parts.known.footer
-        kept: KeptColumns | None = None
+        kept_columns: KeptColumns | None = None
         # Pages of other writers may lack checksums; those of a small file are encoded as quickly.
         if STAT_KEY in footer.entries and base_file.size >= _LARGE_FILE_BYTES and bound.virtual_columns is None:
-            kept = KeptColumns(reader, base_file, parts.known, bound.file_schema, bound.codec)
-        yield _Rewrite(file, schema, footer, parts.is_cut, InSchema(schema, parts.parts), kept)
+            kept_columns = KeptColumns(reader, base_file, parts.known, bound.file_schema, bound.codec)
+        yield _Rewrite(file, schema, footer, parts.is_cut, InSchema(schema, parts.parts), kept_columns)
 
 
 def merge_rows(
