@@ -430,8 +430,9 @@ def _last_words(keys: pa.StringArray, *, short: bool) -> U64 | None:
     length = common_length(ends)
     if length is not None and length >= _WORD_BYTES:
         return np.ndarray((len(keys),), "<u8", raw, int(ends[1]) - _WORD_BYTES, (length,))
-    words: U64 = np.ndarray((len(raw) - _WORD_BYTES + 1,), "<u8", raw, 0, (1,))  # one from every byte on
-    return words[np.maximum(ends[1:], _WORD_BYTES) - _WORD_BYTES]
+    overlapping = np.ndarray((len(raw) - _WORD_BYTES + 1,), "<u8", raw, 0, (1,))  # a word from every byte on
+    words: U64 = overlapping[np.maximum(ends[1:], _WORD_BYTES) - _WORD_BYTES]
+    return words
 
 
 # ---------------------------------------------------------------------------------------------------------- small files
