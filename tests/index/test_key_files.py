@@ -18,7 +18,7 @@ import lakefmt
 from lakefmt._core.filegroups.model import BaseFile, FileSlice
 from lakefmt._core.filegroups.reader import BaseFileReader
 from lakefmt._core.filegroups.table_client import TableClient
-from lakefmt._core.index import IndexKeys, Located, key_files, open_index
+from lakefmt._core.index import IndexKeys, Located, key_files, key_reader, open_index
 from lakefmt._core.index.key_reader import KeyFiles
 from lakefmt._core.storage.local.store import LocalStore
 from lakefmt._core.storage.memory import MemoryStore
@@ -446,13 +446,13 @@ def small_table(path: Path) -> tuple[Table, BaseFile]:
 def test_a_small_local_file_is_opened_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keeps: bool) -> None:
     table, file = small_table(tmp_path / "t")
     opened: list[str] = []
-    plain = KeyFiles._open
+    plain = key_reader.open_base_file
 
-    def counted(self: KeyFiles, file: BaseFile, *given: Any) -> Any:
+    def counted(filesystem: Any, prefix: str, file: BaseFile, *given: Any) -> Any:
         opened.append(file.name)
-        return plain(self, file, *given)
+        return plain(filesystem, prefix, file, *given)
 
-    monkeypatch.setattr(KeyFiles, "_open", counted)
+    monkeypatch.setattr(key_reader, "open_base_file", counted)
     files = KeyFiles(table.client.store, kept_bytes=1 << 20, kept_key_bytes=(1 << 20) if keeps else 0)
     assert files.footer(file).num_rows == 3
     placed = files.keys_with_positions(file, pa.array(["b"], pa.string()))
