@@ -16,9 +16,16 @@ from lakefmt._core.arrays import distinct
 from lakefmt._core.config.settings import resolve_settings
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.table_client import TableClient, TableState
-from lakefmt._core.index.api import FilterTally, Index, Located, LookUpStep, capabilities_of
+from lakefmt._core.index.api import (
+    FilterTally,
+    Index,
+    Located,
+    LookUpStep,
+    capabilities_of,
+    locate_everywhere,
+    partitions_of_keys,
+)
 from lakefmt._core.index.key_reader import key_files
-from lakefmt._core.index.locations import locate_everywhere, partitions_of_keys
 from lakefmt._core.index.registry import choose_index
 from lakefmt._core.metadata.manage import MetadataIndex, list_indexes
 from lakefmt._core.transactions.indexing import (

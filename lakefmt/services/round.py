@@ -32,12 +32,12 @@ from lakefmt._core.compaction.operations import RunOperations
 from lakefmt._core.config.settings import Settings, resolve_settings
 from lakefmt._core.config.table_config import MIN_FILES, TableConfig
 from lakefmt._core.data_classes import dataclass
+from lakefmt._core.filegroups.pending_plans import pending_clusterings
 from lakefmt._core.filegroups.table_client import TableAt
 from lakefmt._core.segments.codec import has_streams
 from lakefmt._core.timeline.instant import Action, parse_instant_time
 from lakefmt._core.timeline.timeline import Timeline
 from lakefmt._core.transactions.client import open_write_client
-from lakefmt._core.transactions.clustering_plans import pending_clusterings
 from lakefmt._core.values import FileId, PartitionPath, TableType, WriteStat
 from lakefmt.errors import (
     CommitConflict,

@@ -33,9 +33,9 @@ from lakefmt._core.compaction.operations import (
     run_clustering_operation,
     run_operation,
 )
+from lakefmt._core.filegroups.pending_plans import pending_clusterings
 from lakefmt._core.storage.open import open_store
 from lakefmt._core.timeline.instant import Action
-from lakefmt._core.transactions.clustering_plans import pending_clusterings
 from lakefmt._core.values import WriteStat
 from lakefmt.errors import InstantNotFound, InvalidInputError, LakefmtError, ServicesFailed
 from lakefmt.spark.options import SparkServiceOptions, option_texts, parse_write_options

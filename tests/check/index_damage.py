@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 import lakefmt
-from lakefmt._core.metadata.keys import bloom_filter_key, column_stats_key, secondary_index_keys
+from lakefmt._core.metadata.layout import bloom_filter_key, column_stats_key, secondary_index_keys
 from lakefmt._core.metadata.records import (
     BloomFilterRecord,
     ColumnStats,

@@ -17,12 +17,12 @@ from lakefmt._core.metadata.reading.index_readers import lookup_locations, read_
 from lakefmt._core.metadata.reading.listing import open_metadata_table
 from lakefmt._core.metadata.reading.reader import newest_records
 from lakefmt._core.table import Table
-from lakefmt._core.transactions.indexing import create_expression_index
 from lakefmt.errors import CorruptFile, InvalidInputError
 from tests.check.index_damage import DAMAGES, Damage, Told, copied, make_table, rows
 from tests.example_counts import examples
 from tests.metadata.metadata_content import check_metadata_table
 from tests.metadata.metadata_fixtures import TABLES, unpacked
+from tests.metadata.metadata_indexes import create_expression_index
 
 pytestmark = pytest.mark.slow
 

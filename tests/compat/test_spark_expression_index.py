@@ -18,8 +18,8 @@ from lakefmt._core.metadata.reading.reader import MetadataTable, newest_records
 from lakefmt._core.metadata.records import MetadataRecord, decode_record
 from lakefmt._core.read.skipping import file_selection
 from lakefmt._core.table import Table
-from lakefmt._core.transactions.indexing import create_expression_index
 from tests.judges.spark import SparkJudge
+from tests.metadata.metadata_indexes import create_expression_index
 
 pytestmark = [pytest.mark.judge_spark, pytest.mark.timeout(300), pytest.mark.every_second_day(0)]
 

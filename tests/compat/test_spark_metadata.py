@@ -15,10 +15,10 @@ import pytest
 
 import lakefmt
 from lakefmt._core.table import Table
-from lakefmt._core.transactions.indexing import create_metadata_index
 from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge
 from tests.judges.spark import SparkJudge
+from tests.metadata.metadata_indexes import create_metadata_index
 
 pytestmark = [pytest.mark.judge_spark, pytest.mark.timeout(600), pytest.mark.every_second_day(0)]
 

@@ -68,7 +68,7 @@ def test_a_write_that_lost_its_turn_is_undone_under_a_lock_of_its_own() -> None:
     with held_lock_scope(table.client.store.url) as turn:
         writing = begin(table, Patient())
         write(writing)
-        turn._lease = Lost()
+        turn.lease = Lost()
         with pytest.raises(KeyError), writing.aborted_on_error():
             raise KeyError("what the caller is told")
     assert table.client.load().timeline.pending == ()

@@ -15,9 +15,17 @@ from hypothesis import strategies as st
 import lakefmt
 from lakefmt._core.config.merge_rule import MergeRule
 from lakefmt._core.filegroups import base_writer
-from lakefmt._core.filegroups.merge import ordered
-from lakefmt._core.filegroups.merge.base import Incoming, Merged, merge_in_parts, merge_into_base, sum_of_parts
-from lakefmt._core.filegroups.merge.ordered import PLACE, merge_in_order, rows_in_file_order
+from lakefmt._core.filegroups.merge import base as merge_base
+from lakefmt._core.filegroups.merge.base import (
+    PLACE,
+    Incoming,
+    Merged,
+    merge_in_order,
+    merge_in_parts,
+    merge_into_base,
+    rows_in_file_order,
+    sum_of_parts,
+)
 from lakefmt._core.filegroups.model import parse_files
 from lakefmt._core.filegroups.reader import BaseFileReader
 from lakefmt._core.storage.api import ObjectInfo
@@ -92,7 +100,7 @@ def test_rows_in_the_order_of_the_file_come_to_the_whole(
         return Incoming(some.drop_columns([PLACE, "gone"]), some.column("gone").to_numpy())
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ordered, "MOST_ROWS_OF_A_PIECE", piece_rows)
+        patch.setattr(merge_base, "MOST_ROWS_OF_A_PIECE", piece_rows)
         placed = list(rows_in_file_order(marked, base.column(RECORD_KEY), piece_rows))
         parts = (
             [part for part, _ in merge_in_order(cut, base.num_rows, placed, incoming, rule)]
@@ -154,7 +162,7 @@ def test_a_file_is_rewritten_in_parts(tmp_path: Path, monkeypatch: pytest.Monkey
     for table, bytes_, piece_rows in zip(tables, (32 << 20, 20_000, 20_000), (1 << 17, 1 << 17, 50), strict=True):
         monkeypatch.setattr(base_writer, "_ROW_GROUP_BYTES", bytes_)
         monkeypatch.setattr(base_file, "MOST_ROWS_OF_A_PIECE", piece_rows)
-        monkeypatch.setattr(ordered, "MOST_ROWS_OF_A_PIECE", piece_rows)
+        monkeypatch.setattr(merge_base, "MOST_ROWS_OF_A_PIECE", piece_rows)
         results = [table.upsert(late), table.delete(["k00007", "k05999", "absent"])]
         counts.append([(r.num_inserts, r.num_updates, r.num_deletes) for r in results])
     whole, parts, many = tables

@@ -27,7 +27,7 @@ from lakefmt._core.formats.avro.columnar.codec import decode_rows
 from lakefmt._core.formats.avro.container import decode_container, decode_container_records, encode_container
 from lakefmt._core.formats.avro.reader import compile_decoder
 from lakefmt._core.formats.bloom.bloom_filter import decode_bloom_filter
-from lakefmt._core.formats.hfile.reader import HFileReader
+from lakefmt._core.formats.hfile.container import HFileReader
 from lakefmt._core.formats.log.blocks import (
     BlockKind,
     HeaderKey,
@@ -725,8 +725,8 @@ DECODERS: tuple[Decoder, ...] = (
     Decoder(
         "HFile",
         (
-            "formats.hfile.reader.HFileReader.read",
-            "formats.hfile.reader.HFileReader.scan",
+            "formats.hfile.container.HFileReader.read",
+            "formats.hfile.container.HFileReader.scan",
             "formats.hfile.blocks.read_trailer",
             "formats.hfile.blocks.read_file_info",
             "formats.hfile.blocks.read_fields",

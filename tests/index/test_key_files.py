@@ -18,7 +18,7 @@ import lakefmt
 from lakefmt._core.filegroups.model import BaseFile, FileSlice
 from lakefmt._core.filegroups.reader import BaseFileReader
 from lakefmt._core.filegroups.table_client import TableClient
-from lakefmt._core.index import IndexKeys, Located, key_files, open_index
+from lakefmt._core.index import IndexKeys, Located, key_files, key_reader, open_index
 from lakefmt._core.index.key_reader import KeyFiles
 from lakefmt._core.storage.local.store import LocalStore
 from lakefmt._core.storage.memory import MemoryStore
@@ -205,8 +205,8 @@ def test_row_groups_are_left_out_only_when_no_key_is_in_them(
     groups: list[list[str]], wanted: list[str], statistics: bool
 ) -> None:
     store, file = stored_file(groups, write_statistics=statistics)
-    found = KeyFiles(store).keys_among(file, pa.array(wanted, pa.string()))
-    read = set() if found is None else set(found.to_pylist())
+    found = KeyFiles(store).keys_with_positions(file, pa.array(wanted, pa.string()))
+    read = set() if found is None else set(found[0].to_pylist())
     stored = {key for group in groups for key in group}
     assert read & set(wanted) == stored & set(wanted)
     assert read <= stored
@@ -215,15 +215,21 @@ def test_row_groups_are_left_out_only_when_no_key_is_in_them(
 def test_only_row_groups_that_can_hold_a_key_are_read() -> None:
     store, file = stored_file([["a", "c"], ["d", "f"], ["x", "z"]])
     files = KeyFiles(store)
-    assert files.keys_among(file, pa.array(["e"])).to_pylist() == ["d", "f"]
-    assert files.keys_among(file, pa.array(["b", "y"])).to_pylist() == ["a", "c", "x", "z"]
-    assert files.keys_among(file, pa.array(["g"])) is None
+    some = files.keys_with_positions(file, pa.array(["e"]))
+    assert some is not None
+    assert (some[0].to_pylist(), some[1].tolist()) == (["d", "f"], [2, 3])
+    ends = files.keys_with_positions(file, pa.array(["b", "y"]))
+    assert ends is not None
+    assert (ends[0].to_pylist(), ends[1].tolist()) == (["a", "c", "x", "z"], [0, 1, 4, 5])
+    assert files.keys_with_positions(file, pa.array(["g"])) is None
     assert files.keys(file).to_pylist() == ["a", "c", "d", "f", "x", "z"]
 
 
 def test_files_without_statistics_are_read_whole() -> None:
     store, file = stored_file([["a"], ["b"]], write_statistics=False)
-    assert KeyFiles(store).keys_among(file, pa.array(["zz"])).to_pylist() == ["a", "b"]
+    found = KeyFiles(store).keys_with_positions(file, pa.array(["zz"]))
+    assert found is not None
+    assert found[0].to_pylist() == ["a", "b"]
 
 
 @pytest.mark.parametrize("kind", [pa.large_string(), pa.dictionary(pa.int32(), pa.string()), pa.binary()])
@@ -258,7 +264,7 @@ def test_a_file_without_text_keys_is_named(column: pa.Table) -> None:
     sink = pa.BufferOutputStream()
     pq.write_table(column, sink, write_statistics=False)
     store, file = stored_bytes(MemoryStore(), sink.getvalue().to_pybytes())
-    for read in (KeyFiles(store).keys, lambda f: KeyFiles(store).keys_among(f, pa.array(["a"]))):
+    for read in (KeyFiles(store).keys, lambda f: KeyFiles(store).keys_with_positions(f, pa.array(["a"]))):
         with pytest.raises(CorruptFile, match=RECORD_KEY):
             read(file)
 
@@ -440,13 +446,13 @@ def small_table(path: Path) -> tuple[Table, BaseFile]:
 def test_a_small_local_file_is_opened_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keeps: bool) -> None:
     table, file = small_table(tmp_path / "t")
     opened: list[str] = []
-    plain = KeyFiles._open
+    plain = key_reader.open_base_file
 
-    def counted(self: KeyFiles, file: BaseFile, *given: Any) -> Any:
+    def counted(filesystem: Any, prefix: str, file: BaseFile, *given: Any) -> Any:
         opened.append(file.name)
-        return plain(self, file, *given)
+        return plain(filesystem, prefix, file, *given)
 
-    monkeypatch.setattr(KeyFiles, "_open", counted)
+    monkeypatch.setattr(key_reader, "open_base_file", counted)
     files = KeyFiles(table.client.store, kept_bytes=1 << 20, kept_key_bytes=(1 << 20) if keeps else 0)
     assert files.footer(file).num_rows == 3
     placed = files.keys_with_positions(file, pa.array(["b"], pa.string()))

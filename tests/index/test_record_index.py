@@ -17,12 +17,13 @@ from lakefmt._core.index import record
 from lakefmt._core.metadata.layout import METADATA_DIRECTORY
 from lakefmt._core.storage.memory import MemoryStore
 from lakefmt._core.table import Table
-from lakefmt._core.transactions.indexing import create_metadata_index, drop_metadata_index
+from lakefmt._core.transactions.indexing import drop_metadata_index
 from lakefmt.errors import CorruptFile, UnsafePath, UnsupportedFeature
 from lakefmt.testing.stores import CountingStore
 from tests.example_counts import examples
 from tests.kit import product_or_diagonal
 from tests.metadata.metadata_content import check_metadata_table
+from tests.metadata.metadata_indexes import create_metadata_index
 
 NUMBERS = itertools.count()
 OPTIONS: dict[str, object] = {

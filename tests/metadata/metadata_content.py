@@ -12,19 +12,21 @@ from lakefmt._core.formats.bloom.bloom_filter import decode_bloom_filter
 from lakefmt._core.formats.names import parse_base_file, parse_log_file
 from lakefmt._core.metadata.collect import FactCollector, files_of_slice
 from lakefmt._core.metadata.commit_updates import stats_columns
+from lakefmt._core.metadata.compaction import base_entries, log_entries, merge_entries, newest_slices
 from lakefmt._core.metadata.expressions import find_expression
 from lakefmt._core.metadata.index_definitions import IndexDefinition
-from lakefmt._core.metadata.keys import (
+from lakefmt._core.metadata.layout import (
+    METADATA_DIRECTORY,
     bloom_filter_key,
+    check_file_groups,
     column_stats_key,
     expression_partition_stats_key,
+    file_group_numbers,
     partition_stats_key,
     secondary_index_keys,
 )
-from lakefmt._core.metadata.layout import METADATA_DIRECTORY, check_file_groups, file_group_numbers
 from lakefmt._core.metadata.manage import load_definitions
 from lakefmt._core.metadata.records import MetadataRecord, decode_record
-from lakefmt._core.metadata.services.compaction import base_entries, log_entries, merge_entries, newest_slices
 from lakefmt._core.metadata.statistics import column_stats_of
 from lakefmt._core.metadata.writer import MetadataTableWriter
 from lakefmt._core.table import Table

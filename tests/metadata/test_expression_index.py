@@ -20,11 +20,12 @@ from lakefmt._core.metadata.manage import load_definitions
 from lakefmt._core.metadata.reading.index_readers import read_expression_partition_stats, read_expression_stats
 from lakefmt._core.metadata.reading.reader import MetadataTable
 from lakefmt._core.table import Table
-from lakefmt._core.transactions.indexing import create_expression_index, create_metadata_index, drop_metadata_index
+from lakefmt._core.transactions.indexing import drop_metadata_index
 from lakefmt._core.values import TableVersion
 from lakefmt.errors import InvalidInputError, MetadataTablePresent, UnsupportedFeature
 from tests.example_counts import examples
 from tests.metadata.metadata_content import check_metadata_table
+from tests.metadata.metadata_indexes import create_expression_index, create_metadata_index
 from tests.metadata.test_metadata_table import make, rows
 
 PART = {"pos": "2", "len": "5"}

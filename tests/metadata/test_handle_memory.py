@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-from lakefmt._core.formats.hfile.reader import HFileReader
+from lakefmt._core.formats.hfile.container import HFileReader
 from lakefmt._core.metadata.layout import METADATA_DIRECTORY
 from lakefmt._core.metadata.reading import metadata_files as memories
 from lakefmt._core.metadata.reading.metadata_files import MetadataFileCache, WrittenGroups, handle_memory

@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt._core.formats.hfile.reader import HFileReader
-from lakefmt._core.formats.hfile.writer import HFileOptions, encode_hfile
+from lakefmt._core.formats.hfile.container import HFileOptions, HFileReader, encode_hfile
 from lakefmt._core.metadata.layout import PartitionKind
 from lakefmt._core.metadata.reading import index_readers
 from lakefmt._core.metadata.reading.index_readers import (

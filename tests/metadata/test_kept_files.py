@@ -10,8 +10,7 @@ import pytest
 
 import lakefmt
 import lakefmt._core.metadata.reading.metadata_files as metadata_files
-from lakefmt._core.formats.hfile.reader import HFileReader
-from lakefmt._core.formats.hfile.writer import encode_hfile
+from lakefmt._core.formats.hfile.container import HFileReader, encode_hfile
 from lakefmt._core.metadata.reading.metadata_files import MetadataFileCache, WrittenGroups, _ListedFile
 
 KEYS = pa.array([f"key-{number:05}".encode() for number in range(2_000)])

@@ -7,25 +7,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefmt._core.metadata.keys import (
+from lakefmt._core.metadata.layout import (
     bloom_filter_key,
+    check_file_groups,
     column_key,
     column_stats_key,
+    escape_partition,
+    file_group_numbers,
+    file_id_of,
+    initial_instant,
+    log_file_name,
+    parse_metadata_file,
     partition_key,
     partition_stats_key,
     secondary_index_keys,
     xxhash64,
 )
-from lakefmt._core.metadata.layout import (
-    check_file_groups,
-    escape_partition,
-    file_group_numbers,
-    file_id_of,
-    initial_instant,
-    java_hashes,
-    log_file_name,
-    parse_metadata_file,
-)
+from lakefmt._core.schema.java_text import java_hashes
 from lakefmt._core.values import TableVersion
 from lakefmt.errors import CorruptFile
 

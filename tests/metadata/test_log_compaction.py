@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.metadata.compaction import Entries, merge_entries, merge_log_entries
 from lakefmt._core.metadata.layout import METADATA_DIRECTORY, parse_metadata_file
 from lakefmt._core.metadata.records import (
     ColumnStats,
@@ -20,7 +21,6 @@ from lakefmt._core.metadata.records import (
     decode_record,
     encode_record,
 )
-from lakefmt._core.metadata.services.compaction import Entries, merge_entries, merge_log_entries
 from lakefmt._core.metadata.timeline import MetadataTimelineStore
 from lakefmt._core.table import Table
 from lakefmt._core.values import TableVersion

@@ -12,14 +12,13 @@ from functools import cache
 
 import pytest
 
-import lakefmt._core.metadata.services.run as dead_instants
+import lakefmt._core.metadata.services as dead_instants
 from lakefmt._core.filegroups.table_client import TableClient
 from lakefmt._core.metadata.layout import METADATA_DIRECTORY
 from lakefmt._core.metadata.timeline import MetadataTimelineStore
 from lakefmt._core.storage.api import ObjectStore
 from lakefmt._core.storage.memory import MemoryStore
 from lakefmt._core.table import Table
-from lakefmt._core.transactions.indexing import create_expression_index, create_metadata_index
 from lakefmt.errors import LakefmtError, StateError
 from lakefmt.testing.multiset import multiset_difference
 from lakefmt.testing.stores import Fault, FaultMode, FaultStore, SimulatedCrash
@@ -27,6 +26,7 @@ from tests.crash.repeatable import Repeatable
 from tests.crash.sweep import DIES, LOST, Ending, endings_of_run, numbers_of_run, sweep
 from tests.kit import THOROUGH
 from tests.metadata.metadata_content import check_metadata_table
+from tests.metadata.metadata_indexes import create_expression_index, create_metadata_index
 from tests.metadata.test_metadata_table import NUMBERS, OPTIONS, make, rows
 
 #: Keys are looked up in the record index: what a death leaves of it must not double one.

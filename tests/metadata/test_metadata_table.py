@@ -16,10 +16,11 @@ from lakefmt._core.metadata.layout import METADATA_DIRECTORY
 from lakefmt._core.storage.memory import MemoryStore
 from lakefmt._core.table import Table
 from lakefmt._core.timeline.properties_store import update_properties
-from lakefmt._core.transactions.indexing import create_metadata_index, drop_metadata_index
+from lakefmt._core.transactions.indexing import drop_metadata_index
 from lakefmt.errors import CorruptFile, InvalidInputError, MetadataTablePresent, StateError, UnsupportedFeature
 from lakefmt.lowlevel import assign, begin_write, commit, write_files
 from tests.metadata.metadata_content import check_metadata_table, metadata_content
+from tests.metadata.metadata_indexes import create_metadata_index
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("v", pa.int64()), ("ts", pa.int64())])
 NUMBERS = itertools.count()

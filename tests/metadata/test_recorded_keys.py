@@ -18,9 +18,9 @@ from lakefmt._core.filegroups.model import FileSlice, parse_files
 from lakefmt._core.metadata import commit_updates
 from lakefmt._core.metadata.records import RecordLocation
 from lakefmt._core.metadata.updates import ChangedKeys, compared_keys, lost_keys
-from lakefmt._core.sorting.written_keys import FileKeyChange, WrittenKeys
 from lakefmt._core.storage.api import ObjectInfo
 from lakefmt._core.table import Table
+from lakefmt._core.timeline.observer import FileKeyChange, WrittenKeys
 from lakefmt._core.values import PartitionPath
 from lakefmt._core.write.files import bundles
 from lakefmt.lowlevel import assign, begin_write, commit, write_files

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-from lakefmt._core.metadata.keys import secondary_index_values
+from lakefmt._core.metadata.layout import secondary_index_values
 from lakefmt.errors import UnsupportedFeature
 
 OPTIONS: dict[str, object] = {"lakefmt.durability": "none", "hoodie.metadata.enable": True}

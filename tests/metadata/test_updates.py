@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefmt._core.metadata.keys import column_stats_key, secondary_index_keys
-from lakefmt._core.metadata.layout import file_group_numbers
+from lakefmt._core.metadata.layout import column_stats_key, file_group_numbers, secondary_index_keys
 from lakefmt._core.metadata.records import (
     FileInfo,
     PartitionUpdate,
@@ -42,7 +41,7 @@ from lakefmt._core.metadata.updates import (
     removed_files_update,
     secondary_index_update,
 )
-from lakefmt._core.sorting.written_keys import keys_of
+from lakefmt._core.timeline.observer import keys_of
 from lakefmt._core.values import TableVersion
 
 V8, V9 = (RecordFormat.of_new_table(version) for version in (TableVersion.EIGHT, TableVersion.NINE))

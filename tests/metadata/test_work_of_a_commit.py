@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 import lakefmt
-from lakefmt._core.formats.hfile.reader import HFileReader
+from lakefmt._core.formats.hfile.container import HFileReader
 from lakefmt._core.metadata.reading.metadata_files import WrittenGroups
 from lakefmt._core.metadata.timeline import MetadataInstant
 from lakefmt._core.table import Table

@@ -12,10 +12,10 @@ import pytest
 import lakefmt
 from lakefmt._core.metadata import commit_updates
 from lakefmt._core.read.skipping import file_selection
-from lakefmt._core.transactions.indexing import create_metadata_index
 from lakefmt._core.values import PartitionPath
 from lakefmt.errors import CorruptFile, SchemaMismatch
 from tests.metadata.metadata_fixtures import NOT_PARTITIONED, PARTITIONED_INDEX, VERSION_6, unpacked
+from tests.metadata.metadata_indexes import create_metadata_index
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("fare", pa.int64())])
 OPTIONS = {

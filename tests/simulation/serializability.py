@@ -20,8 +20,8 @@ from typing import Final
 import pyarrow as pa
 
 from lakefmt._core.data_classes import dataclass
+from lakefmt._core.filegroups.pending_plans import pending_clusterings
 from lakefmt._core.table import Table
-from lakefmt._core.transactions.clustering_plans import pending_clusterings
 from lakefmt._core.values import InstantTime
 from lakefmt.errors import (
     CommitConflict,

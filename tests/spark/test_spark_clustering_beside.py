@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-from lakefmt._core.transactions.clustering_plans import pending_clusterings
+from lakefmt._core.filegroups.pending_plans import pending_clusterings
 from lakefmt.errors import CommitConflict, InvalidInputError, ServicesFailed, UnknownSetting
 from lakefmt.spark.options import parse_write_options
 from lakefmt.spark.streams.sink import StreamSink

@@ -18,7 +18,7 @@ import pytest
 
 import lakefmt
 from lakefmt._core.check.findings import Kind
-from lakefmt._core.transactions.clustering_plans import pending_clusterings
+from lakefmt._core.filegroups.pending_plans import pending_clusterings
 from lakefmt.spark.streams.sink import list_labels
 
 BATCHES, ROWS = 5, 3

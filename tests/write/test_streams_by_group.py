@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt._core.filegroups.merge import ordered
+from lakefmt._core.filegroups.merge import base as merge_base
 from lakefmt._core.values import PartitionPath
 from lakefmt._core.write import grouped_rows
 from lakefmt._core.write.commit.retry import SpooledRows
@@ -87,7 +87,7 @@ def test_an_upsert_of_a_stream_is_that_of_its_rows_at_once(before, batches, kind
     rows = list(padded(tables_of(batches, moving=moving)))
     one = at_once.upsert(pa.concat_tables(rows))
     with pytest.MonkeyPatch.context() as patch:
-        for module in (ordered, base_file):
+        for module in (merge_base, base_file):
             patch.setattr(module, "MOST_ROWS_OF_A_PIECE", 5)
         other = streamed.upsert(iter(rows), options=WINDOW)
     assert content(streamed) == content(at_once)

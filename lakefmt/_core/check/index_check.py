@@ -14,7 +14,8 @@ from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableState
 from lakefmt._core.metadata.layout import METADATA_DIRECTORY, PartitionKind, kind_of_partition
 from lakefmt._core.metadata.manage import MetadataTableManager, load_definitions
-from lakefmt._core.metadata.reading.reader import MetadataTable, ready_partitions, unseen_commits
+from lakefmt._core.metadata.reading.reader import MetadataTable, ready_partitions
+from lakefmt._core.metadata.timeline import unseen_commits
 from lakefmt._core.transactions.indexing import change_metadata_table, in_build_order
 from lakefmt.errors import CorruptFile, LakefmtError, SnapshotExpired, UnsupportedFeature
 

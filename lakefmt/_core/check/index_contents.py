@@ -27,14 +27,16 @@ from lakefmt._core.metadata.collect import FactCollector, files_of_commit
 from lakefmt._core.metadata.commit_updates import stats_columns
 from lakefmt._core.metadata.expressions import first_expression_update
 from lakefmt._core.metadata.index_definitions import IndexDefinition, check_secondary_column
-from lakefmt._core.metadata.keys import ALL_PARTITIONS, bloom_filter_key, secondary_index_keys
 from lakefmt._core.metadata.layout import (
+    ALL_PARTITIONS,
     EMPTY_PARTITION,
     PartitionKind,
+    bloom_filter_key,
     escape_partition,
     file_group_numbers,
     kind_of_partition,
     partition_identifier,
+    secondary_index_keys,
 )
 from lakefmt._core.metadata.manage import committed_files, expression_time_zone
 from lakefmt._core.metadata.reading.index_readers import decode_statistics, locations_of, read_stats

@@ -26,6 +26,7 @@ __all__ = [
     "is_copied_log",
     "moves_of_plan",
     "new_groups_of_plan",
+    "pending_clusterings",
 ]
 
 Group = tuple[PartitionPath, FileId]
@@ -163,3 +164,8 @@ def is_clustering(table_at: TableAt, pending: Instant) -> bool:
     if pending.action is Action.REPLACE_COMMIT:
         return bool(groups_of_plan(table_at, pending))
     return pending.action is Action.CLUSTERING
+
+
+def pending_clusterings(table_at: TableAt) -> list[Instant]:
+    """Return the pending clusterings, under either action."""
+    return [pending for pending in table_at.timeline.pending if is_clustering(table_at, pending)]

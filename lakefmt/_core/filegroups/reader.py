@@ -242,16 +242,17 @@ class OpenBaseFile:
 
 @contextmanager
 def open_base_file(
-    filesystem: pafs.FileSystem, path: str, metadata: pq.FileMetaData | None = None
+    filesystem: pafs.FileSystem, prefix: str, file: BaseFile, metadata: pq.FileMetaData | None = None
 ) -> Iterator[OpenBaseFile]:
-    """Open a base file; its key filter is read when it is asked for.
+    """Open a base file; its key filter is read when it is asked for. Errors inside the block are those of :func:`reading`.
 
     Args:
         filesystem: where it is.
-        path: its name there.
+        prefix: of the table's paths there.
+        file: the file.
         metadata: its footer, where it is known.
     """
-    with filesystem.open_input_file(path) as source:
+    with reading(file.path), filesystem.open_input_file(prefix + file.path) as source:
         near = isinstance(filesystem, pafs.LocalFileSystem)
         short = short_footer(source, near=near, least=_LARGE_FOR_A_WHILE) if metadata is None else None
         with parquet_file(source, metadata=metadata if short is None else short.metadata) as parquet:
@@ -372,8 +373,7 @@ class BaseFileReader:
 
     @contextmanager
     def _open(self, file: BaseFile, metadata: pq.FileMetaData | None = None) -> Iterator[OpenBaseFile]:
-        path = file.path
-        with reading(path), open_base_file(self._filesystem, self._prefix + path, metadata) as opened:
+        with open_base_file(self._filesystem, self._prefix, file, metadata) as opened:
             if metadata is None:
                 check_row_counts(opened.parquet.metadata)
             yield opened
@@ -429,7 +429,7 @@ class BaseFileReader:
         """Yield a file's rows, with those of the named columns that it has, row group by row group: all, or the chosen ones."""
         with self._open(file) as opened:
             parquet = opened.parquet
-            file_columns, made = self._wanted(parquet, file, columns), self._virtual_columns
+            file_columns, made = self._file_columns(parquet, file, columns), self._virtual_columns
             for number in range(parquet.num_row_groups) if choose is None else choose(parquet):
                 rows = parquet.read_row_group(number, columns=file_columns)
                 yield rows if made is None else made.complete(rows, file.partition, file.instant, columns)
@@ -440,7 +440,7 @@ class BaseFileReader:
             parquet = opened.parquet
             if not parquet.num_row_groups:
                 return None
-            file_columns, virtual = self._wanted(parquet, file, columns), self._virtual_columns
+            file_columns, virtual = self._file_columns(parquet, file, columns), self._virtual_columns
             batch = next(parquet.iter_batches(count, [0], columns=file_columns, use_threads=False), None)
             if batch is None or virtual is None:
                 return None if batch is None else _as_table(batch)
@@ -566,7 +566,7 @@ class BaseFileReader:
             group = 0 if parquet.num_row_groups == 1 else None
             yield FilePart(self._read(parquet, file, columns, use_threads=use_threads), group)
             return
-        file_columns, virtual = self._wanted(parquet, file, columns), self._virtual_columns
+        file_columns, virtual = self._file_columns(parquet, file, columns), self._virtual_columns
 
         def completed(rows: pa.Table, group: int | None = None) -> FilePart:
             complete = rows if virtual is None else virtual.complete(rows, file.partition, file.instant, columns)
@@ -585,12 +585,12 @@ class BaseFileReader:
     def _read(
         self, parquet: pq.ParquetFile, file: BaseFile, columns: Sequence[str] | None, *, use_threads: bool
     ) -> pa.Table:
-        file_columns = self._wanted(parquet, file, columns)
+        file_columns = self._file_columns(parquet, file, columns)
         rows = parquet.read(columns=file_columns, use_threads=use_threads)
         virtual = self._virtual_columns
         return rows if virtual is None else virtual.complete(rows, file.partition, file.instant, columns)
 
-    def _wanted(self, parquet: pq.ParquetFile, file: BaseFile, columns: Sequence[str] | None) -> list[str] | None:
+    def _file_columns(self, parquet: pq.ParquetFile, file: BaseFile, columns: Sequence[str] | None) -> list[str] | None:
         """Return the columns to read for the named ones; None: all."""
         names, virtual = set(parquet.schema_arrow.names), self._virtual_columns
         needed = columns if virtual is None else virtual.needed(columns, file.instant)

@@ -595,16 +595,14 @@ class TableAt:
     def _defining_commit(self) -> CommitMetadata | None:
         """Return the newest commit that defines the table schema; looked for once per state."""
         latest = self.client.cache.defining
-        if latest is None or latest[0] is not self.state:
-            self.client.cache.defining = latest = self.state, self._find_defining_commit()
-        return latest[1]
-
-    def _find_defining_commit(self) -> CommitMetadata | None:
+        if latest is not None and latest[0] is self.state:
+            return latest[1]
         timeline = self.columns_of or self.timeline
         found = self._newest_defining(timeline)
         if found is None and timeline.commits and self.has_history:  # services alone followed it, and it was archived
             older = self.with_history()
             found = older._newest_defining(timeline.with_history(older.history.instants if older.history else ()))
+        self.client.cache.defining = self.state, found
         return found
 
     def _newest_defining(self, timeline: Timeline) -> CommitMetadata | None:

@@ -22,10 +22,12 @@ from lakefmt._core.index.api import (
     announce_commit,
     capabilities_of,
     keeps_placement,
+    locate_everywhere,
+    partitions_of_keys,
+    partitions_to_list,
     places_new_keys,
 )
 from lakefmt._core.index.key_reader import key_files
-from lakefmt._core.index.locations import locate_everywhere, partitions_of_keys, partitions_to_list
 from lakefmt._core.index.registry import (
     INDEX_NAMES,
     TABLE_INDEX_NAMES,

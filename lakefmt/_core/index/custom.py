@@ -34,9 +34,9 @@ from lakefmt._core.index.api import (
     SupportsCommit,
     SupportsKeyLocations,
     capabilities_of,
+    locations_in,
     places_new_keys,
 )
-from lakefmt._core.index.locations import locations_in
 from lakefmt._core.values import FileId, InstantTime, PartitionPath
 from lakefmt.errors import InvalidInputError, UnknownSetting
 

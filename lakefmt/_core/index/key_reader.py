@@ -7,8 +7,8 @@ a key column is then read without asking for the footer again.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from threading import Lock
 from typing import Any, Final
 from weakref import WeakKeyDictionary
@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from lakefmt._core.data_classes import replace
 from lakefmt._core.filegroups.model import BaseFile
-from lakefmt._core.filegroups.reader import BaseFileReader, Kept, KnownFooter, OpenBaseFile, open_base_file, reading
+from lakefmt._core.filegroups.reader import BaseFileReader, Kept, KnownFooter, open_base_file, reading
 from lakefmt._core.filegroups.table_client import TableClient, TableState
 from lakefmt._core.formats.bloom.bloom_filter import BloomFilter
 from lakefmt._core.formats.parquet.base_file import BaseFileFooter
@@ -100,22 +100,12 @@ class KeyFiles:
         footer = self._look(file)
         return self._read(file, footer.metadata, range(footer.metadata.num_row_groups))
 
-    def keys_among(self, file: BaseFile, keys_to_find: pa.StringArray) -> pa.ChunkedArray | None:
-        """Return the keys of the row groups that may hold some of `keys_to_find`; None when no group may.
-
-        Raises:
-            SnapshotExpired: the file is gone.
-            CorruptFile: it is damaged, or has no keys.
-        """
-        metadata = self._look(file).metadata
-        with reading(file.path):
-            groups = _groups_for(metadata, _key_column(metadata, file), keys_to_find)
-        return self._read(file, metadata, groups) if groups else None
-
     def keys_with_positions(
         self, file: BaseFile, keys_to_find: pa.StringArray
     ) -> tuple[pa.ChunkedArray, npt.NDArray[np.int64]] | None:
-        """Return what :meth:`keys_among` does, with the row of the file that each key is from.
+        """Return the keys of the row groups that may hold some of `keys_to_find`, and the row of the file that each key is from.
+
+        None when no group may.
 
         Raises:
             SnapshotExpired: the file is gone.
@@ -145,7 +135,7 @@ class KeyFiles:
     def _look(self, file: BaseFile) -> KnownFooter:
         kept_footer = self._known.get(file)
         if kept_footer is None:
-            with self._open(file) as opened:
+            with open_base_file(self._filesystem, self._prefix, file) as opened:
                 footer = opened.footer()
                 kept_footer = KnownFooter(opened.parquet.metadata, footer)
                 if self.is_small(file):
@@ -167,19 +157,13 @@ class KeyFiles:
             if len(keys) == metadata.num_rows:
                 self._keys.keep(file, keys, keys.nbytes)
 
-    @contextmanager
-    def _open(self, file: BaseFile, metadata: pq.FileMetaData | None = None) -> Iterator[OpenBaseFile]:
-        path = file.path
-        with reading(path), open_base_file(self._filesystem, self._prefix + path, metadata) as opened:
-            yield opened
-
     def _read(self, file: BaseFile, metadata: pq.FileMetaData, groups: Sequence[int]) -> pa.ChunkedArray:
         whole = len(groups) == metadata.num_row_groups
         cached_keys = self._keys.get(file) if whole else None
         if cached_keys is not None:
             return cached_keys
         _key_column(metadata, file)
-        with self._open(file, metadata) as opened:
+        with open_base_file(self._filesystem, self._prefix, file, metadata) as opened:
             # Files are what threads share; there is one column here.
             column = opened.parquet.read_row_groups(list(groups), columns=[RECORD_KEY], use_threads=False).column(0)
             keys = _as_text(column, file)
@@ -222,7 +206,7 @@ def _groups_for(metadata: pq.FileMetaData, column: int, keys: pa.StringArray) ->
     for number in range(metadata.num_row_groups):
         statistics = metadata.row_group(number).column(column).statistics
         bounds = _bounds(statistics) if statistics is not None and statistics.has_min_max else None
-        if bounds is None or (_meet(ends["min"], ends["max"], *bounds) and _any_within(texts, *bounds)):
+        if bounds is None or _may_be_within(texts, ends, *bounds):
             groups.append(number)
     return groups
 
@@ -235,16 +219,13 @@ def _bounds(statistics: pq.Statistics) -> tuple[pa.BinaryScalar, pa.BinaryScalar
     return pa.scalar(low, pa.binary()), pa.scalar(high, pa.binary())
 
 
-def _meet(low: pa.BinaryScalar, high: pa.BinaryScalar, first: pa.BinaryScalar, last: pa.BinaryScalar) -> bool:
-    """Return whether the ranges from `low` to `high` and from `first` to `last` have something in common."""
-    return _is_true(pc.less_equal(low, last)) and _is_true(pc.greater_equal(high, first))
-
-
-def _any_within(texts: pa.BinaryArray, first: pa.BinaryScalar, last: pa.BinaryScalar) -> bool:
+def _may_be_within(texts: pa.BinaryArray, ends: pa.StructScalar, first: pa.BinaryScalar, last: pa.BinaryScalar) -> bool:
+    """Return whether a text may lie between `first` and `last`; `ends` are the smallest and the largest text."""
+    if not (_is_true(pc.less_equal(ends["min"], last)) and _is_true(pc.greater_equal(ends["max"], first))):
+        return False
     if len(texts) > _MOST_COMPARED:
         return True
-    within = pc.and_(pc.greater_equal(texts, first), pc.less_equal(texts, last))
-    return _is_true(pc.any(within))
+    return _is_true(pc.any(pc.and_(pc.greater_equal(texts, first), pc.less_equal(texts, last))))
 
 
 def _is_true(answer: pa.BooleanScalar) -> bool:

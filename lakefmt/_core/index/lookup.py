@@ -44,9 +44,9 @@ from lakefmt._core.index.api import (
     KeyReader,
     Located,
     LookUpStep,
-    PositionalKeyReader,
     SelectiveKeyReader,
     SmallKeyReader,
+    ordered_pairs,
 )
 from lakefmt.errors import CorruptFile
 
@@ -61,7 +61,6 @@ __all__ = [
     "look_up_candidates",
     "look_up_keys",
     "match_small_files",
-    "ordered_pairs",
     "prefilter_rows",
     "rows_by_partition",
     "stored_filter",
@@ -130,13 +129,20 @@ class _FileLookUp:
 
 
 def look_up_keys(how: LookUp, index_keys: IndexKeys, slices: Sequence[FileSlice], reader: KeyReader) -> Located:
-    """Return where the wanted keys are stored among `slices`.
+    """Return where keys are stored among `slices`: each key is looked for in its partition, or by a global index in all.
 
     Raises:
         SnapshotExpired: a file is gone.
         CorruptFile: a footer, a filter or a key column is damaged.
     """
-    return look_up_candidates(how, index_keys, list(_partition_rows(index_keys, slices, how.is_global)), reader)
+    everything = np.arange(len(index_keys), dtype=np.int64)
+    by_partition = {} if how.is_global else dict(rows_by_partition(index_keys))
+    candidates = []
+    for number, file_slice in enumerate(slices):
+        rows = everything if how.is_global else by_partition.get(file_slice.partition)
+        if file_slice.base is not None and rows is not None and len(rows):
+            candidates.append(Candidate(number, file_slice.base, rows))
+    return look_up_candidates(how, index_keys, candidates, reader)
 
 
 def look_up_candidates(
@@ -200,18 +206,6 @@ def _look_at_shares(
         yield from chain.from_iterable(pool.map(work, shares))
 
 
-def _partition_rows(index_keys: IndexKeys, slices: Sequence[FileSlice], is_global: bool) -> Iterator[Candidate]:
-    """Yield each base file with the rows that may be in it by their partition (all rows for a global index)."""
-    everything = np.arange(len(index_keys), dtype=np.int64)
-    by_partition = {} if is_global else dict(rows_by_partition(index_keys))
-    for number, file_slice in enumerate(slices):
-        if file_slice.base is None:
-            continue
-        rows = everything if is_global else by_partition.get(file_slice.partition)
-        if rows is not None and len(rows):
-            yield Candidate(number, file_slice.base, rows)
-
-
 def rows_by_partition(index_keys: IndexKeys) -> Iterator[tuple[str, Rows]]:
     """Yield each partition with the rows that are meant for it, if any."""
     codes, names = index_keys.partition_codes(), index_keys.partition_names()
@@ -226,10 +220,9 @@ class _FileTask:
 
     def __init__(self, how: LookUp, index_keys: IndexKeys, candidates: Sequence[Candidate], reader: KeyReader) -> None:
         self._how = how
-        self._wanted = index_keys
+        self._index_keys = index_keys
         self._reader = reader
         # Asked once: Python looks at every attribute of a protocol, and there are many files.
-        self._placing = reader if isinstance(reader, PositionalKeyReader) else None
         self._selective = reader if isinstance(reader, SelectiveKeyReader) else None
         self._ranges = KeyRanges(index_keys.keys, (c.rows for c in candidates)) if how.ranges and candidates else None
         # One file alone asks each key once: there is nothing to share.
@@ -242,7 +235,7 @@ class _FileTask:
     def together(self, candidates: Sequence[Candidate]) -> list[_FileLookUp]:
         """Look at some small files by comparing all their keys at once."""
         stored = [self._reader.keys(candidate.file) for candidate in candidates]
-        matches = match_small_files(self._wanted.keys, [candidate.rows for candidate in candidates], stored)
+        matches = match_small_files(self._index_keys.keys, [candidate.rows for candidate in candidates], stored)
         if matches is None:
             return self.one_by_one(candidates)
         return [
@@ -265,9 +258,10 @@ class _FileTask:
         asks_footer = self._ranges is not None or self._how.filters
         footer = self._reader.footer(candidate.file) if asks_footer else None
         rows = in_range = self._in_range(candidate, footer)
-        stored = (
-            _filter_worth_asking(footer, len(rows)) if footer is not None and self._how.filters and len(rows) else None
-        )
+        stored = None
+        # The filter of a file with fewer rows than keys to ask about costs more than its keys do.
+        if footer is not None and self._how.filters and 0 < len(rows) <= max(_KEYS_ALWAYS_ASKED, footer.num_rows):
+            stored = stored_filter(footer)
         if stored is not None:
             rows = rows[stored.contains(self._hashes, rows)]
         matches = self._found(candidate.file, rows) if len(rows) else None
@@ -295,23 +289,14 @@ class _FileTask:
 
     def _found(self, file: BaseFile, rows: Rows) -> tuple[Rows, Rows | None] | None:
         """Return the rows whose key is stored in the file, and where; None when the file need not be opened for that."""
-        keys = self._wanted.keys.take(from_numpy(rows))
-        if self._placing is not None:
-            placed = self._placing.keys_with_positions(file, keys)
-            if placed is None:
-                return None
-            flags, positions = _stored_flags_and_rows(keys, *placed)
-            return rows[flags], positions[flags]
-        if self._selective is not None:
-            stored = self._selective.keys_among(file, keys)
-        else:
-            stored = self._reader.keys(file)
-        return None if stored is None else (rows[_stored_flags(keys, stored)], None)
-
-
-def _filter_worth_asking(footer: BaseFileFooter, num_keys: int) -> StoredFilter | None:
-    # The filter of a file with fewer rows than keys to ask about costs more than its keys do.
-    return None if num_keys > max(_KEYS_ALWAYS_ASKED, footer.num_rows) else stored_filter(footer)
+        keys = self._index_keys.keys.take(from_numpy(rows))
+        if self._selective is None:
+            return rows[_stored_flags(keys, self._reader.keys(file))], None
+        placed = self._selective.keys_with_positions(file, keys)
+        if placed is None:
+            return None
+        flags, positions = _stored_flags_and_rows(keys, *placed)
+        return rows[flags], positions[flags]
 
 
 def _stored_flags(keys: pa.StringArray, stored: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
@@ -385,24 +370,6 @@ def _filter_tally(seen: Sequence[_FileLookUp]) -> FilterTally:
     )
 
 
-def ordered_pairs(
-    rows: Sequence[Rows],
-    slices: Sequence[Rows],
-    steps: tuple[LookUpStep, ...],
-    tally: FilterTally | None,
-    positions: Sequence[Rows | None],
-) -> Located:
-    """Join per-file answers into pairs ordered by row."""
-    empty = np.empty(0, dtype=np.int64)
-    all_rows, all_slices = np.concatenate([empty, *rows]), np.concatenate([empty, *slices])
-    order = np.lexsort((all_slices, all_rows))
-    known_positions = [file_positions for file_positions in positions if file_positions is not None]
-    file_positions = (
-        np.concatenate([empty, *known_positions])[order] if len(known_positions) == len(positions) else None
-    )
-    return Located(all_rows[order], all_slices[order], steps, tally, file_positions)
-
-
 # --------------------------------------------------------------------------------------------- keys by their last bytes
 
 _WORD_BYTES = 8
@@ -454,8 +421,6 @@ def _candidate_places(words: U64, bits: int) -> Rows:
 
 def _last_words(keys: pa.StringArray, *, short: bool) -> U64 | None:
     """Return the last eight bytes of each key; of a shorter one any eight, or None for all without `short`."""
-    from lakefmt._core.formats.avro.columnar.varint import overlapping_words
-
     data, ends = keys.buffers()[2], text_offsets(keys)
     if not short and np.diff(ends).min() < _WORD_BYTES:
         return None
@@ -465,7 +430,8 @@ def _last_words(keys: pa.StringArray, *, short: bool) -> U64 | None:
     length = common_length(ends)
     if length is not None and length >= _WORD_BYTES:
         return np.ndarray((len(keys),), "<u8", raw, int(ends[1]) - _WORD_BYTES, (length,))
-    words: U64 = overlapping_words(raw)[np.maximum(ends[1:], _WORD_BYTES) - _WORD_BYTES]
+    overlapping = np.ndarray((len(raw) - _WORD_BYTES + 1,), "<u8", raw, 0, (1,))  # a word from every byte on
+    words: U64 = overlapping[np.maximum(ends[1:], _WORD_BYTES) - _WORD_BYTES]
     return words
 
 

@@ -18,9 +18,8 @@ from lakefmt._core.filegroups.model import BaseFile, FileSlice
 from lakefmt._core.formats.bloom.bloom_filter import BloomFilter
 from lakefmt._core.formats.parquet.base_file import BLOOM_TYPE_KEY, MAX_KEY, MIN_KEY, BaseFileFooter
 from lakefmt._core.formats.parquet.footers import BLOOM_KEY
-from lakefmt._core.index.api import KeyReader, PositionalKeyReader
-from lakefmt._core.metadata.keys import bloom_filter_key
-from lakefmt._core.metadata.layout import PartitionKind
+from lakefmt._core.index.api import KeyReader, SelectiveKeyReader
+from lakefmt._core.metadata.layout import PartitionKind, bloom_filter_key
 from lakefmt._core.metadata.reading.index_readers import read_stats
 from lakefmt._core.metadata.reading.listing import reading_newest
 from lakefmt._core.metadata.reading.reader import MetadataTable, newest_records
@@ -58,7 +57,7 @@ class MetadataFooters:
         threads: how many threads it pays to ask with at once.
     """
 
-    def __init__(self, reader: PositionalKeyReader, footers: Mapping[str, BaseFileFooter]) -> None:
+    def __init__(self, reader: SelectiveKeyReader, footers: Mapping[str, BaseFileFooter]) -> None:
         self._reader = reader
         self._footers = footers
         self.threads = reader.threads
@@ -75,14 +74,10 @@ class MetadataFooters:
         """Return a file's record keys, in file order."""
         return self._reader.keys(file)
 
-    def keys_among(self, file: BaseFile, keys_to_find: pa.StringArray) -> pa.ChunkedArray | None:
-        """Return the keys of the parts of a file that may hold some of `keys_to_find`; None: no part does."""
-        return self._reader.keys_among(file, keys_to_find)
-
     def keys_with_positions(
         self, file: BaseFile, keys_to_find: pa.StringArray
     ) -> tuple[pa.ChunkedArray, npt.NDArray[np.int64]] | None:
-        """Return what :meth:`keys_among` does, with the row of the file that each key is from."""
+        """Return the keys of the parts of a file that may hold some of `keys_to_find`, and the row of each; None: no part does."""
         return self._reader.keys_with_positions(file, keys_to_find)
 
 
@@ -101,7 +96,7 @@ def metadata_footers(
         CorruptFile: the metadata table is damaged.
     """
     bases = [file_slice.base for file_slice in slices if file_slice.base is not None]
-    if not bases or not isinstance(reader, PositionalKeyReader):
+    if not bases or not isinstance(reader, SelectiveKeyReader):
         return reader
     return reading_newest(lambda: MetadataFooters(reader, _footers_of_files(open_table(), keys, bases)))
 

@@ -23,9 +23,17 @@ from lakefmt._core.config.settings import Settings
 from lakefmt._core.config.table_config import TableConfig
 from lakefmt._core.filegroups.model import FileSlice
 from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableState
-from lakefmt._core.index.api import Index, IndexCapabilities, IndexKeys, KeyFileGroups, KeyReader, Located, LookUpStep
+from lakefmt._core.index.api import (
+    Index,
+    IndexCapabilities,
+    IndexKeys,
+    KeyFileGroups,
+    KeyReader,
+    Located,
+    LookUpStep,
+    locations_in,
+)
 from lakefmt._core.index.bloom import SimpleIndex
-from lakefmt._core.index.locations import locations_in
 from lakefmt._core.index.lookup import rows_by_partition
 from lakefmt._core.metadata.layout import METADATA_DIRECTORY, PartitionKind
 from lakefmt._core.metadata.manage import wanted_partitions

@@ -330,6 +330,9 @@ INDEXES: Final[dict[str, IndexKind]] = {
     "partitioned_record": _RECORD,
 }
 
+#: Refuse what writes would break of an index that a table has, whichever index they ask for.
+_GUARDS: Final = tuple(dict.fromkeys(kind.guard for kind in INDEXES.values() if kind.guard is not None))
+
 #: Names of other releases of Hudi.
 _ALIASES: Final[Mapping[str, str]] = {
     "record_index": "record",
@@ -429,9 +432,8 @@ def choose_index(
     usual = _DEFAULT_INDEX if config is None or config.populate_meta_fields else "simple"
     name = str(index_type or notes.get("index") or usual)
     if table is not None:
-        for kind in dict.fromkeys(INDEXES.values()):
-            if kind.guard is not None:
-                kind.guard(table, name.lower())
+        for guard in _GUARDS:
+            guard(table, name.lower())
     if index_type is not None and settings.origins.get(INDEX_TYPE) in ("call", "handle") and not _is_index_name(name):
         installed = load_installed_index(
             name.lower(), lambda: index_context(client.at(state or client.load()), settings.values)

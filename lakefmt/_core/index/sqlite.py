@@ -30,8 +30,8 @@ from lakefmt._core.index.api import (
     KeyFileGroups,
     KeyReader,
     Located,
+    locations_in,
 )
-from lakefmt._core.index.locations import locations_in
 from lakefmt.errors import CorruptFile, UnknownSetting
 
 __all__ = ["SqliteIndex", "open_sqlite_index"]

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from lakefmt._core.arrays import one_array
 from lakefmt.errors import InvalidInputError, SchemaMismatch
 
 __all__ = ["check_bucket_key", "key_buckets", "murmur3"]
@@ -45,11 +46,7 @@ def key_buckets(table: pa.Table, columns: Sequence[str], buckets: int) -> npt.ND
     check_bucket_key(table.schema, columns, buckets)
     hashes: U32 = np.zeros(table.num_rows, np.uint32)
     for name in columns:
-        column = table.column(name)
-        values = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-        if isinstance(values, pa.ChunkedArray):
-            values = pa.concat_arrays(values.chunks)
-        hashes = murmur3(*_bytes_of(values), hashes)
+        hashes = murmur3(*_bytes_of(one_array(table.column(name))), hashes)
     return (hashes.astype(np.int64)) % buckets
 
 

@@ -35,10 +35,10 @@ from lakefmt._core.metadata.updates import DataFile
 from lakefmt._core.schema import reconcile, with_meta_columns
 from lakefmt._core.schema.history import parse_internal_schema
 from lakefmt._core.schema.types import field_at
-from lakefmt._core.sorting.written_keys import WrittenKeys
 from lakefmt._core.storage.api import ObjectInfo, ObjectStore, SupportsWrittenFooters
 from lakefmt._core.timeline.commit import CommitMetadata
 from lakefmt._core.timeline.instant import parse_instant_time
+from lakefmt._core.timeline.observer import WrittenKeys
 from lakefmt._core.timeline.timeline import Timeline
 from lakefmt._core.values import IS_DELETED, RECORD_KEY, InstantTime, PartitionPath
 

@@ -36,8 +36,7 @@ from lakefmt._core.metadata.expressions import (
 )
 from lakefmt._core.metadata.first_keys import FirstKeys
 from lakefmt._core.metadata.index_definitions import IndexDefinition
-from lakefmt._core.metadata.keys import partition_stats_key
-from lakefmt._core.metadata.layout import PartitionKind, kind_of_partition, partition_identifier
+from lakefmt._core.metadata.layout import PartitionKind, kind_of_partition, partition_identifier, partition_stats_key
 from lakefmt._core.metadata.records import (
     ColumnStats,
     MetadataRecord,
@@ -65,10 +64,10 @@ from lakefmt._core.metadata.updates import (
     secondary_index_update,
 )
 from lakefmt._core.schema.types import field_at
-from lakefmt._core.sorting.written_keys import FileKeyChange, keys_of, without
 from lakefmt._core.storage.api import ObjectInfo
 from lakefmt._core.timeline.commit import CommitMetadata
 from lakefmt._core.timeline.instant import Action
+from lakefmt._core.timeline.observer import FileKeyChange, keys_of, without
 from lakefmt._core.values import (
     IS_DELETED,
     META_COLUMNS,

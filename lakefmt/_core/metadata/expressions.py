@@ -29,8 +29,14 @@ from lakefmt._core.formats.bloom.bloom_filter import SIMPLE, BloomFilter
 from lakefmt._core.keys.joda import find_zone, to_local
 from lakefmt._core.metadata.collect import FactCollector, files_of_slice
 from lakefmt._core.metadata.index_definitions import IndexDefinition
-from lakefmt._core.metadata.keys import bloom_filter_key, column_stats_key, expression_partition_stats_key
-from lakefmt._core.metadata.layout import PartitionKind, kind_of_partition, partition_identifier
+from lakefmt._core.metadata.layout import (
+    PartitionKind,
+    bloom_filter_key,
+    column_stats_key,
+    expression_partition_stats_key,
+    kind_of_partition,
+    partition_identifier,
+)
 from lakefmt._core.metadata.reading.index_readers import read_expression_stats
 from lakefmt._core.metadata.reading.reader import MetadataTable
 from lakefmt._core.metadata.records import (

@@ -48,7 +48,7 @@ from lakefmt._core.metadata.reading.listing import (
 from lakefmt._core.metadata.reading.metadata_files import handle_memory, known_commits
 from lakefmt._core.metadata.reading.reader import MetadataTable, newest_records
 from lakefmt._core.metadata.records import MetadataRecord, PartitionUpdate, RecordFormat, decode_record
-from lakefmt._core.metadata.services.run import run_metadata_services
+from lakefmt._core.metadata.services import run_metadata_services
 from lakefmt._core.metadata.timeline import MetadataTimeline, MetadataTimelineStore
 from lakefmt._core.metadata.writer import MetadataTableWriter, known_forms
 from lakefmt._core.schema import avro_to_arrow, without_meta_columns

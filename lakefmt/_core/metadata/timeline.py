@@ -1,4 +1,4 @@
-"""The timeline of the metadata table: its instants, and which of them count (effects on the store).
+"""The timeline of the metadata table: its instants, which of them count, and how it compares with that of the data (effects on the store).
 
 Its files are named as those of any table, with two differences: the instants of initialisations begin with fourteen
 zeros, and in version 6 an instant may have further digits, three for each service (docs/format.md, Metadata table).
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from functools import cached_property, lru_cache
 
 from lakefmt._core.data_classes import dataclass
-from lakefmt._core.metadata.layout import METADATA_DIRECTORY
+from lakefmt._core.metadata.layout import METADATA_DIRECTORY, WITHOUT_FILES, is_initial_of_six
 from lakefmt._core.storage.api import ObjectInfo, ObjectStore, PutOutcome
 from lakefmt._core.storage.table_directory import TableDirectory, list_names
 from lakefmt._core.timeline.instant import Action, Instant, State, completed_action
@@ -20,13 +20,24 @@ from lakefmt._core.timeline.timeline import Timeline, build_timeline
 from lakefmt._core.values import InstantTime, TableVersion
 from lakefmt.errors import StateError
 
-__all__ = ["INITIALISATION", "MetadataInstant", "MetadataTimeline", "MetadataTimelineStore"]
+__all__ = [
+    "INITIALISATION",
+    "INSTANT_DIGITS",
+    "MetadataInstant",
+    "MetadataTimeline",
+    "MetadataTimelineStore",
+    "knows_all",
+    "records_all",
+    "unseen_commits",
+]
 
 _NAME = re.compile(r"(\d{14,26})(?:_(\d{14,20}))?\.([a-z]+)(?:\.(requested|inflight))?", re.ASCII)
 _ACTIONS = {action.value: action for action in Action}
 _LOG_COMPACTION = f".{Action.LOG_COMPACTION.value}."
 #: How the instants of initialisations begin.
 INITIALISATION = "0" * 14
+#: Of an instant time; version 6 appends digits to those of services.
+INSTANT_DIGITS = 17
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +201,75 @@ def parse_timeline(names: Iterable[str], layout: int) -> MetadataTimeline:
         for (time, key), (state, completion, action) in best.items()
     ]
     return MetadataTimeline(tuple(sorted(instants, key=lambda instant: instant.time)))
+
+
+# Three questions to both timelines. The first two ask whether the metadata table has what the data table has, for opposite ends: a
+# listing that may not be of one moment is believed only where all is there for certain, and damage is told only where something is
+# missing for certain. The third asks the reverse.
+
+
+def records_all(timeline: Timeline, metadata: MetadataTimeline) -> bool:
+    """Return whether a metadata table has recorded every completed instant that changes files: in doubt it has not. Pure.
+
+    Parameters:
+        timeline: of the data table.
+        metadata: of the metadata table.
+    """
+    regular = [each.time for each in metadata.completed() if not each.is_initialisation]
+    recorded = frozenset(regular)
+    made = min((each.completion or "" for each in metadata.initialisations), default="")
+    # What is older was archived; nothing is before a compaction was.
+    first = min(regular, default="") if metadata.last_compaction is not None else ""
+    return all(
+        each.time in recorded or each.time < first or each.order_time <= made
+        for each in timeline.completed
+        if each.action not in WITHOUT_FILES
+    )
+
+
+def unseen_commits(version: TableVersion, data_timeline: Timeline, timeline: Timeline) -> list[InstantTime]:
+    """Return the commits of the data table that the metadata table did not record: in doubt it has recorded them. Pure.
+
+    Commits that completed before the metadata table was made are in its first state.
+
+    Parameters:
+        version: of the metadata table.
+        data_timeline: loaded before it.
+        timeline: of the metadata table.
+    """
+    recorded = {instant.time[:INSTANT_DIGITS] for instant in timeline.commits}
+    first = [each for each in timeline.commits if version is not TableVersion.SIX and each.time == "0" * INSTANT_DIGITS]
+    if version is TableVersion.SIX:
+        # A compaction that was planned before the metadata table was made has an earlier time than its beginning.
+        made = [each.time for each in timeline.commits if is_initial_of_six(each.time)]
+        began = min(made or (each.time for each in timeline.commits), default="")[:INSTANT_DIGITS]
+    else:
+        began = min((str(each.completion or "") for each in first), default="")
+    archived = not first and not any(each.time.startswith(INITIALISATION) for each in timeline.commits)
+    oldest = min(recorded, default="") if archived else ""
+    return [
+        each.time
+        for each in data_timeline.commits
+        if each.time[:INSTANT_DIGITS] not in recorded
+        and each.time >= oldest
+        and (each.time if data_timeline.layout == 1 else str(each.completion)) > began
+    ]
+
+
+def knows_all(data: Timeline, loaded: MetadataTimeline) -> bool:
+    """Return whether a data table's timeline, loaded earlier, tells of a metadata table's instants what one of now would. Pure.
+
+    What is older than the data table's timeline was archived there; a service has the time of an instant that it follows, or
+    one of its own.
+    """
+    completed, first, until = {each.time for each in data.completed}, data.first_active or "", data.highest_time or ""
+    return all(
+        each.is_initialisation
+        or each.time in completed
+        or each.time < first
+        or (each.time[:INSTANT_DIGITS] <= until and (each.action is not Action.DELTA_COMMIT or each.is_log_compaction))
+        for each in loaded.completed()
+    )
 
 
 class MetadataTimelineStore:

@@ -15,17 +15,20 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefmt._core.arrays import distinct, from_numpy
+from lakefmt._core.arrays import distinct, from_numpy, one_array
 from lakefmt._core.data_classes import dataclass
-from lakefmt._core.metadata.keys import (
+from lakefmt._core.metadata.layout import (
     ALL_PARTITIONS,
+    PartitionKind,
     bloom_filter_key,
     column_stats_key,
+    escape_partition,
+    file_group_numbers,
+    partition_identifier,
     partition_stats_key,
     secondary_index_keys,
     secondary_index_prefixes,
 )
-from lakefmt._core.metadata.layout import PartitionKind, escape_partition, file_group_numbers, partition_identifier
 from lakefmt._core.metadata.records import (
     BloomFilterRecord,
     FileInfo,
@@ -40,7 +43,7 @@ from lakefmt._core.metadata.records import (
     update_of,
 )
 from lakefmt._core.metadata.statistics import ColumnRange, column_stats_of
-from lakefmt._core.sorting.written_keys import keys_of, without
+from lakefmt._core.timeline.observer import keys_of, without
 
 __all__ = [
     "ChangedKeys",
@@ -362,23 +365,18 @@ def secondary_index_update(
     is_gone = pc.invert(pc.is_in(before.column("pair"), value_set=after.column("pair")))
     new, removed = after.filter(is_new), before.filter(is_gone)
     value = encode_record(MetadataRecord(RecordType.SECONDARY_INDEX, secondary_deleted=False), form.schema_version)
-    routing = _one_array(pa.concat_tables([new, removed]).column("prefix")) if by_value else None
+    routing = one_array(pa.concat_tables([new, removed]).column("prefix")) if by_value else None
     return PartitionUpdate(
         partition,
-        _one_array(new.column("pair")),
+        one_array(new.column("pair")),
         repeat_value(value, new.num_rows),
-        _one_array(removed.column("pair")),
+        one_array(removed.column("pair")),
         routing=routing,
     )
 
 
-def _one_array(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    flat = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    return concatenated(flat.chunks) if isinstance(flat, pa.ChunkedArray) else flat
-
-
 def _value_key_pairs(rows: pa.Table, column: str) -> pa.Table:
-    values = _one_array(rows.column(column))
+    values = one_array(rows.column(column))
     return pa.table(
         {"pair": secondary_index_keys(values, keys_of(rows.column(0))), "prefix": secondary_index_prefixes(values)},
         schema=pa.schema([("pair", pa.string()), ("prefix", pa.string())]),

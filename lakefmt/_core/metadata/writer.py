@@ -17,8 +17,7 @@ import pyarrow as pa
 from lakefmt._core.config.table_config import TableConfig
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.table_client import TableClient
-from lakefmt._core.formats.hfile.reader import HFileReader
-from lakefmt._core.formats.hfile.writer import HFileOptions, encode_hfile
+from lakefmt._core.formats.hfile.container import HFileOptions, HFileReader, encode_hfile
 from lakefmt._core.formats.log.blocks import MAX_LOG_BYTES, BlockKind, HeaderKey, encode_block, scan_blocks
 from lakefmt._core.formats.log.data_block import BlockHeader
 from lakefmt._core.formats.log.delete_block import delete_records, encode_delete_block

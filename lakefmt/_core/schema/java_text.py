@@ -1,12 +1,16 @@
-"""Format column values as Java does, for record keys and partition paths (docs/format.md, Record keys). Pure.
+"""Format column values and hash texts as Java does, for keys, partition paths and buckets (docs/format.md, Record keys). Pure.
 
 The texts are those of Java's ``toString``, so that all engines build the same key. Types whose text
 differs between Hudi's own writers are refused.
+
+Java hashes UTF-16 units: ``h = 31 * h + unit``, in 32 bits. The hash of any span of a text is the difference of two prefix
+sums of ``unit * 31**-k``, times ``31**(end - 1)``: 31 has an inverse among 32-bit numbers.
 """
 
 from __future__ import annotations
 
 import binascii
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -15,11 +19,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from lakefmt._core.arrays import text_offsets
+from lakefmt._core.arrays import distinct, text_offsets
 from lakefmt._core.schema.types import storage_type
-from lakefmt.errors import InvalidKey, SchemaMismatch
+from lakefmt.errors import InvalidInputError, InvalidKey, SchemaMismatch
 
-__all__ = ["distinct_values", "java_text", "plain_array", "zero_padded"]
+__all__ = [
+    "SpanHashes",
+    "distinct_values",
+    "java_hashes",
+    "java_text",
+    "plain_array",
+    "text_parts",
+    "text_spans",
+    "zero_padded",
+]
+
+I64 = npt.NDArray[np.int64]
+U8 = npt.NDArray[np.uint8]
+U32 = npt.NDArray[np.uint32]
 
 _FIRST_DAY: Final = -719162  # 0001-01-01
 _LAST_DAY: Final = 2932896  # 9999-12-31
@@ -213,3 +230,106 @@ def _hex_text(array: pa.Array) -> pa.Array:
         len(array), pa.py_buffer(doubled.astype(np.int32)), pa.py_buffer(binascii.hexlify(raw))
     )
     return pc.if_else(array.is_valid(), hex_digits, None)
+
+
+# ---------------------------------------------------------------------------------------------------------------- hashes
+
+#: Bytes of texts that are hashed together: what is made of them stays in the processor's caches.
+_HASHED_BYTES: Final = 1 << 18
+_BASE: Final = 31
+_BASE_INVERSE: Final = pow(_BASE, -1, 1 << 32)
+#: So many powers are kept for the next texts: for a few of them, and for a part.
+_KEPT_POWERS: Final = (1 << 16, 1 << 19)
+
+
+def java_hashes(texts: pa.Array) -> npt.NDArray[np.int32]:
+    """Return what Java's ``String.hashCode`` gives for texts.
+
+    Args:
+        texts: an array of strings or of UTF-8 bytes without nulls.
+
+    Raises:
+        InvalidInputError: bytes are not UTF-8.
+
+    Example:
+        >>> java_hashes(pa.array(["TXN-009", "TXN-008", "Amazon$", ""])).tolist()
+        [-166313930, -166313931, 772100736, 0]
+    """
+    hashes = []
+    for part in text_parts(texts, _HASHED_BYTES):
+        raw, begins, ends = text_spans(part)
+        hashes.append(SpanHashes(raw).of(begins, ends))
+    return np.concatenate(hashes).view(np.int32) if hashes else np.empty(0, np.int32)
+
+
+def text_parts(texts: pa.Array, part_bytes: int) -> list[pa.Array]:
+    """Return an array in parts of about `part_bytes` bytes of text; one text is never cut."""
+    if not len(texts):
+        return []
+    ends = text_offsets(texts)
+    # A part begins with the first text that begins behind each multiple of the part's size.
+    steps = np.arange(int(ends[0]), int(ends[-1]), part_bytes)[1:]
+    starts = distinct(np.concatenate([[0], np.searchsorted(ends[:-1], steps)]))
+    starts = starts[starts < len(texts)]
+    lengths = np.diff(np.append(starts, len(texts)))
+    return [texts.slice(int(start), int(length)) for start, length in zip(starts, lengths, strict=True)]
+
+
+def text_spans(texts: pa.Array) -> tuple[U8, I64, I64]:
+    """Return the bytes of an array's own texts, one text after the other, and where each begins and ends among them."""
+    offsets = text_offsets(texts).astype(np.int64)
+    data = texts.buffers()[2]
+    raw: U8 = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+    return raw[offsets[0] : offsets[-1]], offsets[:-1] - offsets[0], offsets[1:] - offsets[0]
+
+
+class SpanHashes:
+    """Java's hashes of any spans of some UTF-8 bytes, from sums that are made once.
+
+    Args:
+        raw: the bytes.
+
+    Raises:
+        InvalidInputError: they are not UTF-8.
+    """
+
+    def __init__(self, raw: U8) -> None:
+        units, self._unit_of = _utf16_units(raw)
+        count = len(units)
+        self._powers, inverses = _powers(count + 1)
+        self._sums: U32 = np.zeros(count + 1, np.uint32)
+        np.cumsum(units * inverses[:count], dtype=np.uint32, out=self._sums[1:])
+
+    def of(self, begins: I64, ends: I64) -> U32:
+        """Return the hashes of the spans from byte `begins` to before byte `ends`; 0 for empty ones."""
+        if self._unit_of is not None:
+            begins, ends = self._unit_of[begins], self._unit_of[ends]
+        hashes: U32 = (self._sums[ends] - self._sums[begins]) * self._powers[np.maximum(ends - 1, 0)]
+        return hashes
+
+
+def _utf16_units(raw: U8) -> tuple[U32, I64 | None]:
+    """Return UTF-8 bytes as UTF-16 units, and the unit at which each byte's character begins; None: its own number."""
+    if not len(raw) or int(raw.max()) < 0x80:
+        return raw.astype(np.uint32), None
+    try:
+        units = np.frombuffer(raw.tobytes().decode("utf-8").encode("utf-16-le"), "<u2").astype(np.uint32)
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(f"a key is not UTF-8: {error}") from None
+    taken = ((raw & 0xC0) != 0x80).astype(np.int64) + (raw >= 0xF0)  # beyond U+FFFF a character is two units
+    return units, np.append(0, np.cumsum(taken))
+
+
+def _powers(length: int) -> tuple[U32, U32]:
+    """Return the powers of 31 and of its inverse modulo 2**32, at least so many of each."""
+    size = next((size for size in _KEPT_POWERS if size >= length), None)
+    return _made_powers(length) if size is None else _kept_powers(size)
+
+
+def _made_powers(length: int) -> tuple[U32, U32]:
+    base, inverse = np.full(length, _BASE, np.uint32), np.full(length, _BASE_INVERSE, np.uint32)
+    base[:1] = inverse[:1] = 1
+    return np.multiply.accumulate(base, dtype=np.uint32), np.multiply.accumulate(inverse, dtype=np.uint32)
+
+
+_kept_powers = lru_cache(maxsize=len(_KEPT_POWERS))(_made_powers)

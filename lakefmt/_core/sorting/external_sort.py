@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 from operator import itemgetter, length_hint
 from pathlib import Path
@@ -327,16 +327,8 @@ def sort_stream(
             runs.append(_spill_run(path, window, sort_key(window), batch_bytes))
             del window
             _release_memory()
-        # Of few runs a range may hold whole batches at its ends: no more than as much again. They stay open, too.
-        readers: list[pa.RecordBatchFileReader | None] = [None] * len(runs)
-        if 2 * len(runs) * batch_bytes <= range_bytes:
-            readers = [stack.enter_context(_opened(run)) for run in runs]
         for low, high in pairwise(_range_cuts(runs, range_bytes)):
-            parts = (
-                part
-                for run, reader in zip(runs, readers, strict=True)
-                for part in _rows_between(run, low, high, reader)
-            )
+            parts = (part for run in runs for part in _rows_between(run, low, high))
             if low.key is not None and low.key == high.key:
                 rows = (part.drop_columns([_SORT_KEY]) for part in parts)
                 yield from map(itemgetter(0), gather_windows(rows, range_bytes))  # a generator would hold on to each
@@ -394,31 +386,19 @@ def _range_cuts(runs: Sequence[_SpilledRun], range_bytes: int) -> list[_Cut]:
     return [*cuts, _Cut(None, after=True)]
 
 
-@contextmanager
-def _opened(run: _SpilledRun) -> Iterator[pa.RecordBatchFileReader]:
-    with ExitStack() as stack:
-        with spilling():
-            source = stack.enter_context(pa.OSFile(str(run.path)))
-            reader = stack.enter_context(pa.ipc.open_file(source))
-        yield reader
-
-
-def _rows_between(
-    run: _SpilledRun, low: _Cut, high: _Cut, reader: pa.RecordBatchFileReader | None
-) -> Iterator[pa.Table]:
-    """Yield the rows of a run between two cuts; only batches that hold some are read.
-
-    Without a `reader` the run is opened for them, and a part of a batch is a copy.
-    """
+def _rows_between(run: _SpilledRun, low: _Cut, high: _Cut) -> Iterator[pa.Table]:
+    """Yield the rows of a run between two cuts; only batches that hold some are read."""
     first, last = _keys_below(run.lasts, low), _keys_below(run.firsts, high)
-    with spilling(), _opened(run) if reader is None else nullcontext(reader) as batches:
+    if first >= last:
+        return
+    with spilling(), pa.OSFile(str(run.path)) as source, pa.ipc.open_file(source) as batches:
         for number in range(first, last):
             batch = batches.get_batch(number)
             keys = batch.column(_SORT_KEY)
             begin = _keys_below(keys, low) if number == first else 0
             end = _keys_below(keys, high) if number == last - 1 else len(keys)
-            if begin < end and (reader is not None or end - begin == len(keys)):
-                yield pa.Table.from_batches([batch.slice(begin, end - begin)])
+            if end - begin == len(keys):
+                yield pa.Table.from_batches([batch])
             elif begin < end:
                 # A copy: a part would keep the whole batch, and of many runs a range takes just such parts.
                 yield pa.Table.from_batches([batch.take(from_numpy(np.arange(begin, end)))])

@@ -10,6 +10,7 @@ from urllib.parse import unquote_to_bytes
 from lakefmt._core.arguments import Raised, foreign, mapping_argument, run_foreign, shown
 from lakefmt._core.storage.api import ObjectStore
 from lakefmt._core.storage.local.store import LocalStore
+from lakefmt._core.storage.memory import MemoryStore
 from lakefmt._core.storage.redaction import Redactor, has_password, printable_url
 from lakefmt.errors import InvalidInputError, LakefmtError, StorageError, UnsupportedFeature
 
@@ -52,8 +53,6 @@ def open_store(url_or_path: str | os.PathLike[str], storage_options: Mapping[str
         >>> open_store("/data/trips"), open_store("memory://trips").url
         (LocalStore('/data/trips'), 'memory://trips')
     """
-    from lakefmt._core.storage.memory import MemoryStore
-
     location = location_text(url_or_path)
     if not isinstance(storage_options, Mapping | None):  # its value may be a secret: the message has only its type
         raise InvalidInputError(

@@ -201,38 +201,28 @@ def _has_nothing_of(before: frozenset[str], listed: frozenset[str]) -> bool:
 
 
 class TimelineStore:
-    """The timeline directory of one table."""
+    """The timeline directory of one table.
+
+    Attributes:
+        directory: where the active timeline lives, relative to the table.
+        layout: the timeline layout, 1 or 2.
+        seen: the timeline of the last listing, with what was completed through this object since; None before the first
+            listing. Other writers may have changed it since: it shows whether a new listing is worth it and must decide nothing.
+        made_anew: how often everything that was listed before was gone: another table was made in the place of the one that was
+            dropped.
+    """
 
     def __init__(self, store: ObjectStore, directory: str, layout: int, *, durable: bool) -> None:
         self._store = store
         self._names = store if isinstance(store, SupportsNames) else None
-        self._directory = directory
-        self._layout = layout
+        self.directory = directory
+        self.layout = layout
         self._durable = durable
         self._bodies = InstantCache[bytes](_CACHE_BYTES, len)
         self._view: tuple[frozenset[str], Timeline] | None = None
         self._listed: tuple[list[tuple[str, int, float]], Timeline] | None = None
-        self._seen: Timeline | None = None
-        #: How often everything that was listed before was gone: another table was made in the place of the one that was dropped.
+        self.seen: Timeline | None = None
         self.made_anew = 0
-
-    @property
-    def layout(self) -> int:
-        """The timeline layout, 1 or 2."""
-        return self._layout
-
-    @property
-    def directory(self) -> str:
-        """Where the active timeline lives, relative to the table."""
-        return self._directory
-
-    @property
-    def seen(self) -> Timeline | None:
-        """The timeline of the last listing, with what was completed through this object since; None before the first listing.
-
-        Other writers may have changed it since: it shows whether a new listing is worth it and must decide nothing.
-        """
-        return self._seen
 
     def load(self, directory: TableDirectory | None = None) -> Timeline:
         """List the timeline.
@@ -242,25 +232,23 @@ class TimelineStore:
         Args:
             directory: has been listed for this call; None: the timeline is listed now.
         """
-        self._seen = self._load(directory)
-        self._bodies.forget_before(self._seen.first_active)
-        return self._seen
+        self.seen = self._load(directory)
+        self._bodies.forget_before(self.seen.first_active)
+        return self.seen
 
     def _load(self, directory: TableDirectory | None) -> Timeline:
         if self._names is not None:
-            return self._load_names(frozenset(self._names.list_names(self._directory)))
-        skip = len(self._directory) + 1
+            return self._load_names(frozenset(self._names.list_names(self.directory)))
+        skip = len(self.directory) + 1
         listed = (
-            self._store.list(self._directory, recursive=False)
-            if directory is None
-            else directory.inside(self._directory)
+            self._store.list(self.directory, recursive=False) if directory is None else directory.inside(self.directory)
         )
         files = [(o.name[skip:], o.size, o.modified) for o in listed]
         cached_listing = self._listed
         if cached_listing is not None and cached_listing[0] == files:
             return cached_listing[1]
-        instants = (parse_instant_file(name, self._layout, size, modified) for name, size, modified in files)
-        timeline = build_timeline((i for i in instants if i is not None), self._layout)
+        instants = (parse_instant_file(name, self.layout, size, modified) for name, size, modified in files)
+        timeline = build_timeline((i for i in instants if i is not None), self.layout)
         if cached_listing is not None:
             self.made_anew += _has_nothing_of(
                 frozenset(name for name, *_ in cached_listing[0]), frozenset(name for name, *_ in files)
@@ -275,7 +263,7 @@ class TimelineStore:
             if len(listed) == len(before[0]) + len(new):  # nothing is gone
                 timeline = extend_timeline(before[1], new) if new else before[1]
         if timeline is None:
-            timeline = timeline_from_names(listed, self._layout)
+            timeline = timeline_from_names(listed, self.layout)
             self.made_anew += before is not None and _has_nothing_of(before[0], listed)
         self._view = (listed, timeline)
         return timeline
@@ -291,7 +279,7 @@ class TimelineStore:
         cached_body = self._bodies.get(key)
         if cached_body is not None:
             return cached_body
-        data = self._store.read(f"{self._directory}/{instant.file_name}", MAX_BODY_BYTES)
+        data = self._store.read(f"{self.directory}/{instant.file_name}", MAX_BODY_BYTES)
         if instant.is_completed:
             if not data and instant.action is not Action.CLEAN:
                 raise CorruptFile(f"{instant.file_name} is empty: a completed instant must have a body")
@@ -321,22 +309,22 @@ class TimelineStore:
             StorageError: the store does not say whether it is visible.
         """
         check_transition(action, State.INFLIGHT, State.COMPLETED)
-        completion_time = completion if self._layout == 2 else None
-        name = instant_file_name(time, action, State.COMPLETED, self._layout, completion_time)
+        completion_time = completion if self.layout == 2 else None
+        name = instant_file_name(time, action, State.COMPLETED, self.layout, completion_time)
         if (
-            put_if_absent_confirmed(self._store, f"{self._directory}/{name}", body, durable=self._durable)
+            put_if_absent_confirmed(self._store, f"{self.directory}/{name}", body, durable=self._durable)
             is PutOutcome.REFUSED
         ):
             raise StateError(f"instant {time} is completed already: {name} exists")
-        if self._seen is not None:
-            listed, self._seen = self._view, extend_timeline(before := self._seen, [name])
+        if self.seen is not None:
+            listed, self.seen = self._view, extend_timeline(before := self.seen, [name])
             if listed is not None and listed[1] is before:
-                self._view = (listed[0] | {name}, self._seen)
+                self._view = (listed[0] | {name}, self.seen)
         return Instant(time, comparable_action(action), State.COMPLETED, completion_time, name, len(body))
 
     def _put(self, time: InstantTime, action: Action, state: State, body: bytes) -> PutOutcome:
-        name = instant_file_name(time, action, state, self._layout)
-        return put_if_absent_confirmed(self._store, f"{self._directory}/{name}", body, durable=False)
+        name = instant_file_name(time, action, state, self.layout)
+        return put_if_absent_confirmed(self._store, f"{self.directory}/{name}", body, durable=False)
 
     def reopen(self, instant: Instant, requested_as: Action | None = None) -> None:
         """Move a completed instant back to inflight, the first step of its rollback: it is invisible from here on.
@@ -347,22 +335,22 @@ class TimelineStore:
         """
         check_transition(instant.action, State.COMPLETED, State.INFLIGHT)
         self.start(instant.time, requested_as or instant.action)
-        self._store.delete([f"{self._directory}/{instant.file_name}"])
+        self._store.delete([f"{self.directory}/{instant.file_name}"])
 
     def remove_pending(self, time: InstantTime, action: Action) -> None:
         """Delete the inflight, then the requested file of an instant, at the end of a rollback."""
         for state in (State.INFLIGHT, State.REQUESTED):
-            name = instant_file_name(time, action, state, self._layout)
-            self._store.delete([f"{self._directory}/{name}"])
+            name = instant_file_name(time, action, state, self.layout)
+            self._store.delete([f"{self.directory}/{name}"])
 
     def revert_to_requested(self, time: InstantTime, action: Action) -> None:
         """Move an inflight instant back to requested; an instant that is requested already stays so."""
         check_transition(action, State.INFLIGHT, State.REQUESTED)
-        self._store.delete([f"{self._directory}/{instant_file_name(time, action, State.INFLIGHT, self._layout)}"])
+        self._store.delete([f"{self.directory}/{instant_file_name(time, action, State.INFLIGHT, self.layout)}"])
 
     def remove_files(self, files: Iterable[Instant]) -> None:
         """Delete timeline files of archived instants, or an inflight file of an instant that is undone; missing files are fine."""
-        self._store.delete([f"{self._directory}/{file.file_name}" for file in files])
+        self._store.delete([f"{self.directory}/{file.file_name}" for file in files])
 
 
 #: Instants that are looked at.

@@ -334,9 +334,6 @@ class Timeline:
         commits = self.completed_of(*COMMIT_ACTIONS)
         return next((i.time for i in commits if i.time not in saved), commits[-1].time if commits else None)
 
-    def _is_within(self, time: str) -> bool:
-        return self.bound is None or time <= self.bound
-
     @cached_property
     def latest_commit(self) -> Instant | None:
         """The commit that became visible last, or None."""
@@ -358,7 +355,7 @@ class Timeline:
             return True
         first = self.first_active
         archived = first is not None and time < first and time not in self.pending_times
-        return archived and self._is_within(time)
+        return archived and (self.bound is None or time <= self.bound)
 
     def has_left(self, time: InstantTime) -> bool:
         """Return whether an instant is not on the timeline and was not archived: it was undone."""
@@ -428,11 +425,10 @@ class Timeline:
         """Return every timeline file of the instant's action."""
         if not self.names:
             return self.files.get((instant.time, comparable_action(instant.action)), (instant,))
-        parsed = filter(None, (parse_instant_file(name, self.layout) for name in self._names_of(instant.time)))
+        from_time = islice(self.names, bisect_left(self.names, instant.time), None)
+        names = takewhile(lambda name: name.startswith(instant.time), from_time)
+        parsed = filter(None, (parse_instant_file(name, self.layout) for name in names))
         return tuple(i for i in parsed if i.time == instant.time and _same_action(i, instant)) or (instant,)
-
-    def _names_of(self, time: str) -> Iterator[str]:
-        return takewhile(lambda name: name.startswith(time), islice(self.names, bisect_left(self.names, time), None))
 
     def as_of(self, bound: str) -> Timeline:
         """Return the timeline whose commits were requested at or before `bound`.

@@ -77,7 +77,11 @@ def check_concurrency(settings: Settings, *, lock_reaches_all: bool) -> Concurre
         'lazy'
     """
     mode = settings.text(_MODE)
-    _check_strategy(settings.text(_STRATEGY))
+    strategy = settings.text(_STRATEGY)
+    if strategy is not None and strategy.rsplit(".", 1)[-1] not in _STRATEGIES:
+        raise UnknownSetting(
+            f"{_STRATEGY} does not take {strategy!r}: expected one of {', '.join(sorted(_STRATEGIES))}"
+        )
     beside = is_beside(settings)
     background = settings.flag("lakefmt.write.services.background")
     policy_name = settings.text(_POLICY)
@@ -140,9 +144,3 @@ def check_non_blocking(settings: Settings, config: TableConfig, *, places_keys: 
             f"{_MODE}={_NON_BLOCKING} needs a merge-on-read table of version 8 or 9 with a bucket index of a fixed "
             f"number of buckets, where writers meet in logs only: use {_OPTIMISTIC}"
         )
-
-
-def _check_strategy(strategy: str | None) -> None:
-    if strategy is None or strategy.rsplit(".", 1)[-1] in _STRATEGIES:
-        return
-    raise UnknownSetting(f"{_STRATEGY} does not take {strategy!r}: expected one of {', '.join(sorted(_STRATEGIES))}")

@@ -50,7 +50,7 @@ from lakefmt._core.timeline.locks.api import Lease
 from lakefmt._core.timeline.metadata_codec import BodyKind, decode_body, encode_body
 from lakefmt._core.timeline.properties_store import recover_properties
 from lakefmt._core.timeline.timeline import Timeline
-from lakefmt._core.transactions.client import WriteClient, drop_metadata_table, open_write_client
+from lakefmt._core.transactions.client import WriteClient, open_write_client
 from lakefmt._core.transactions.instant import InstantTransaction
 from lakefmt._core.values import InstantTime, TableVersion
 from lakefmt.errors import (
@@ -67,12 +67,9 @@ from lakefmt.errors import (
 __all__ = [
     "IndexRequest",
     "change_metadata_table",
-    "create_expression_index",
-    "create_metadata_index",
     "create_metadata_indexes",
     "definition_of",
     "drop_metadata_index",
-    "drop_metadata_table_of",
     "in_build_order",
     "indexes_to_make_again",
     "parse_index_request",
@@ -710,37 +707,6 @@ def indexes_to_make_again(client: TableClient, config: TableConfig) -> tuple[Ind
     return requests_of_definitions(config, definitions, client.at(client.load()).schema())
 
 
-def create_metadata_index(
-    client: TableClient, name: str, column: str | None = None, options: Mapping[str, object] | None = None
-) -> tuple[str, ...]:
-    """Make one index of the metadata table, named as its partition (:func:`create_metadata_indexes`).
-
-    Parameters:
-        client: the table.
-        name: the metadata table's partition: ``column_stats``, ``partition_stats``, ``bloom_filters``, ``record_index`` or
-            ``secondary_index_<name>``.
-        column: the column of a secondary index.
-        options: settings of the call.
-
-    Returns:
-        The partitions that the metadata table has now.
-
-    Raises:
-        InvalidInputError: the index is there, its name is unknown, or the table has no such column.
-        UnsupportedFeature: lakefmt does not make such an index.
-    """
-    kind = kind_of_partition(name)
-    if kind is None or kind is PartitionKind.EXPRESSION_INDEX:
-        raise UnsupportedFeature(f"lakefmt does not make a metadata index {name!r}")
-    if kind is PartitionKind.SECONDARY_INDEX:
-        if column is None:
-            raise InvalidInputError("a secondary index is on one column: name it")
-        request = IndexRequest(kind, (column,), name.removeprefix(kind.value))
-    else:
-        request = IndexRequest(kind)
-    return create_metadata_indexes(client, [request], options)
-
-
 def _with_indexes(requests: Sequence[IndexRequest], manager: MetadataTableManager) -> TableConfig:
     config, settings = manager.config, manager.settings
     there = [each.partition for each in requests if each.partition in config.metadata_partitions]
@@ -761,39 +727,6 @@ def _with_indexes(requests: Sequence[IndexRequest], manager: MetadataTableManage
         definitions |= new_definitions
     names = {name for each in requests for name in each.needs if name not in config.metadata_partitions}
     return manager.add(in_build_order(names), definitions)
-
-
-def create_expression_index(
-    client: TableClient,
-    name: str,
-    column: str,
-    function: str,
-    index_type: str = "column_stats",
-    function_options: Mapping[str, str] | None = None,
-    options: Mapping[str, object] | None = None,
-) -> tuple[str, ...]:
-    """Make one expression index, named as its partition (:func:`create_metadata_indexes`).
-
-    Parameters:
-        client: the table.
-        name: the metadata table's partition, ``expr_index_<name>``.
-        column: the column that the function is of.
-        function: one of Spark's functions that lakefmt computes (docs/metadata-table.md).
-        index_type: ``column_stats`` or ``bloom_filters``.
-        function_options: such as ``format``; sizes of bloom filters too.
-        options: settings of the call.
-
-    Returns:
-        The partitions that the metadata table has now.
-
-    Raises:
-        InvalidInputError: the index is there already.
-        UnsupportedFeature: lakefmt does not compute this function, or the table is of version 6.
-    """
-    kind = PartitionKind.EXPRESSION_INDEX
-    function_call = FunctionCall(function, index_type, dict(function_options or {}))
-    request = IndexRequest(kind, (column,), name.removeprefix(kind.value), function=function_call)
-    return create_metadata_indexes(client, [request], options)
 
 
 def drop_metadata_index(client: TableClient, name: str, options: Mapping[str, object] | None = None) -> tuple[str, ...]:
@@ -823,19 +756,6 @@ def _without_index(name: str, manager: MetadataTableManager) -> TableConfig:
     if name in planned and name not in manager.config.metadata_partitions:
         return manager.config
     return manager.drop(name)
-
-
-def drop_metadata_table_of(client: TableClient, options: Mapping[str, object] | None = None) -> None:
-    """Remove the metadata table of a table: first from its properties, then its directory.
-
-    Parameters:
-        client: the table.
-        options: settings of the call.
-    """
-    write_client = open_write_client(client, options)
-    with write_client.lock.hold() as lease:
-        lease.check()
-        drop_metadata_table(write_client)
 
 
 def change_metadata_table(

@@ -14,7 +14,6 @@ from typing import Final
 
 from lakefmt._core.config.table_config import TableConfig
 from lakefmt._core.data_classes import dataclass, replace
-from lakefmt._core.sorting.written_keys import WrittenKeys
 from lakefmt._core.storage.api import PutOutcome
 from lakefmt._core.storage.parallel import BegunRequest
 from lakefmt._core.storage.table_directory import TableDirectory
@@ -23,7 +22,7 @@ from lakefmt._core.timeline.heartbeat import Heartbeat, leave
 from lakefmt._core.timeline.instant import Action, Instant, State, parse_instant_time
 from lakefmt._core.timeline.locks.api import Lease
 from lakefmt._core.timeline.markers import remove_markers
-from lakefmt._core.timeline.observer import PendingCompletion
+from lakefmt._core.timeline.observer import PendingCompletion, WrittenKeys
 from lakefmt._core.timeline.timeline import Timeline
 from lakefmt._core.transactions.client import WriteAt, WriteClient
 from lakefmt._core.values import InstantTime

@@ -1,4 +1,4 @@
-"""Execute a rollback or a restore, or finish one whose process died; under the table lock.
+"""Execute a rollback or a restore, finish one whose process died, or withdraw a pending clustering; under the table lock.
 
 A rollback has its own instant. Every step may be repeated: one that died half-way is finished by the next writer from its
 stored plan.
@@ -11,12 +11,14 @@ be done.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 
 from lakefmt._core.config.table_config import TableConfig
-from lakefmt._core.formats.names import parse_log_file
-from lakefmt._core.storage.api import ObjectStore
+from lakefmt._core.filegroups.pending_plans import groups_of_plan, new_groups_of_plan, pending_clusterings
+from lakefmt._core.filegroups.table_client import TableState
+from lakefmt._core.formats.names import parse_log_file, ring_files
+from lakefmt._core.storage.api import ObjectStore, remove_abandoned
 from lakefmt._core.timeline.heartbeat import heartbeat_name
 from lakefmt._core.timeline.instant import Action, Instant, State
 from lakefmt._core.timeline.locks.api import Lease
@@ -43,17 +45,21 @@ from lakefmt._core.timeline.store import TimelineStore
 from lakefmt._core.timeline.timeline import Timeline
 from lakefmt._core.transactions.client import WriteAt, WriteClient
 from lakefmt._core.transactions.instant import InstantTransaction
-from lakefmt._core.values import InstantTime, TableType
+from lakefmt._core.values import FileId, InstantTime, PartitionPath, TableType
 from lakefmt.errors import StateError, WriterActive
 
 __all__ = [
     "check_rollback_allowed",
+    "discard_clustered_files",
+    "drop_rings",
     "execute_restore",
     "finish_dead_restores",
     "finish_restore",
     "finish_rollback",
     "plan_rollbacks",
     "run_rollback",
+    "withdraw_clustering",
+    "withdraw_clusterings",
 ]
 
 
@@ -301,3 +307,64 @@ def finish_restore(
         restore.start(config)
         execute_restore(restore, config, planned, lease)
     write_client.client.store.delete([heartbeat_name(pending.time)])
+
+
+def drop_rings(write_client: WriteClient, time: InstantTime, opened: Collection[tuple[PartitionPath, FileId]]) -> None:
+    """Delete the rings that an attempt at a clustering of buckets stored; call under the table lock."""
+    for partition in sorted({partition for partition, _ in opened}):
+        write_client.client.store.delete(ring_files(partition, time))
+
+
+def discard_clustered_files(write_at: WriteAt, time: InstantTime, partitions: Collection[PartitionPath]) -> None:
+    """Delete the base files that an attempt at a clustering wrote; call under the table lock."""
+    store = write_at.client.store
+    store.delete(_attempted(write_at, time, partitions))
+    for partition in partitions:
+        remove_abandoned(store, partition, recursive=False)
+    remove_markers(store, time)
+
+
+def _attempted(write_at: WriteAt, time: InstantTime, partitions: Collection[PartitionPath]) -> list[str]:
+    bases, _ = write_at.client.storage_listing(write_at.config).files(partitions)
+    return [file.path for file in bases if file.instant == time]
+
+
+def withdraw_clustering(write_at: WriteAt, pending: Instant, lease: Lease) -> None:
+    """Delete what a pending clustering wrote, then its plan; call under the table lock.
+
+    An attempt that is only slow may put a file later: with a rollback on the timeline, the archive looks for it. Rows that
+    writers have copied to the buckets that it is to open are in the old buckets, too. Commits name these logs, so that they
+    also go with a rollback.
+    """
+    client = write_at.client
+    opened = new_groups_of_plan(client.at(write_at.state), pending)
+    partitions = sorted({partition for partition, _ in groups_of_plan(client.at(write_at.state), pending)})
+    copies = []
+    if opened:
+        _, logs = client.storage_listing(write_at.config).files(partitions)
+        copies = [log.path for log in logs if log.instant == pending.time]
+    if copies or pending.state is State.INFLIGHT:
+        plan = plan_rollback(pending, [*copies, *_attempted(write_at, pending.time, partitions)])
+        run_rollback(write_at, pending, plan, lease)
+        drop_rings(write_at.write_client, pending.time, opened)
+        return
+    check_rollback_allowed(write_at.write_client, write_at.config, [pending])
+    lease.check()
+    discard_clustered_files(write_at, pending.time, partitions)
+    drop_rings(write_at.write_client, pending.time, opened)
+    client.store.delete([heartbeat_name(pending.time)])
+    write_at.write_client.timeline(write_at.config).remove_pending(pending.time, pending.action)
+
+
+def withdraw_clusterings(write_at: WriteAt, times: Collection[InstantTime]) -> None:
+    """Withdraw clusterings that no process executes, for a write that changes their file groups.
+
+    Raises:
+        WriterActive: a process executes one of them.
+    """
+    with write_at.lock.hold() as lease:
+        now = TableState(write_at.config, write_at.write_client.timeline(write_at.config).load())
+        for pending in pending_clusterings(write_at.client.at(now)):
+            if pending.time in times:
+                write_at.write_client.at(now).check_not_at_work(pending)
+                withdraw_clustering(write_at.write_client.at(now), pending, lease)

@@ -42,9 +42,9 @@ from lakefmt._core.timeline.rollback import (
 from lakefmt._core.timeline.savepoint import savepoints_of
 from lakefmt._core.timeline.timeline import build_timeline
 from lakefmt._core.transactions.client import WriteAt, open_write_client
-from lakefmt._core.transactions.clustering_plans import drop_rings
 from lakefmt._core.transactions.rollback_executor import (
     check_rollback_allowed,
+    drop_rings,
     finish_restore,
     finish_rollback,
     run_rollback,

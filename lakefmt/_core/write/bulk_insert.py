@@ -46,7 +46,7 @@ from lakefmt._core.sorting.orders import (
 )
 from lakefmt._core.values import RECORD_KEY, InstantTime, PartitionPath
 from lakefmt._core.write.assign import Assigned, FileSizing, new_file, open_file_group, rows_by_file_group, stable_order
-from lakefmt._core.write.context import BoundContext, FileAssignment, WriteStatus, announce, prepare
+from lakefmt._core.write.context import Announcements, BoundContext, FileAssignment, WriteStatus, prepare
 from lakefmt._core.write.files.base_file import FileInProgress, WorkerPool, append_rows, results
 from lakefmt._core.write.files.bundles import (
     MOST_NEW_ROWS,
@@ -430,7 +430,7 @@ def stream_files(
         windows: Iterator[tuple[pa.Table, bool]]
         # They are closed here: an error holds on to this frame, and it to a sort's temporary files.
         if is_ordered:
-            keys = _partition_and_key if sort == "global" else _keys_by_columns(sort, schema)
+            keys = KeyedBatch.partitions_and_keys if sort == "global" else _keys_by_columns(sort, schema)
             ordered = stack.enter_context(closing(sort_stream(tables, lambda table: keys(keyed(table)), window_bytes)))
             windows = map(_window_with_more, ordered)
         else:
@@ -467,10 +467,8 @@ def stream_files(
 
 
 def _keys_by_columns(sort: str, schema: pa.Schema) -> Callable[[KeyedBatch], pa.Array]:
-    # Imported here: few loads are ordered by columns.
-
     order = parse_sort(sort)
-    return _partition_and_key if order is None else OrderInPartitions(order, schema).keys
+    return KeyedBatch.partitions_and_keys if order is None else OrderInPartitions(order, schema).keys
 
 
 def _num_partitions(keyed: Callable[[pa.Table], KeyedBatch], window: pa.Table) -> int:
@@ -507,12 +505,6 @@ def _keyed_parts(
         raise
 
 
-def _partition_and_key(batch: KeyedBatch) -> pa.Array:
-    """Return each row's partition and key as one string: the order of a sorted bulk insert."""
-    names = batch.partitions.cast(pa.string())
-    return names if batch.keys is None else pc.binary_join_element_wise(names, batch.keys, "\x00")
-
-
 class _PartitionWriter:
     """New files of a bulk insert; full ones are finished and followed by the next.
 
@@ -537,10 +529,9 @@ class _PartitionWriter:
         self._constants = constants
         self._open: dict[_Lane, FileInProgress] = {}
         self._next_sequence = 0
+        self._announcements = Announcements(bound)
         #: Files that are not begun yet, and what announcing them together said.
-        self._announced: dict[PartitionPath, FileAssignment] = {}
-        self._first_attempt: bool | None = None
-        self._together = self._has_files = False
+        self._announced: dict[PartitionPath, tuple[FileAssignment, bool | None]] = {}
         self._starting = Lock()
         #: Held by the file whose footer is written, if that is large.
         self._footers = Lock()
@@ -576,7 +567,7 @@ class _PartitionWriter:
             ordered: the windows come in the order of partitions: no other rows come for any but the last one.
         """
         if in_order:
-            batches = [batch.take(pc.sort_indices(_partition_and_key(batch))) for batch in batches]
+            batches = [batch.take(pc.sort_indices(batch.partitions_and_keys())) for batch in batches]
         self._more_come |= not last
         together = last and can_be_written_together(self._bound)
         spread = PartitionSplitter(batches, self._workers, self._constants, self._are_small if together else None)
@@ -608,7 +599,7 @@ class _PartitionWriter:
         with self._starting:
             assigned = [self._next_file(partition) for partition in spread.names_of(span)]
         # A file behind the one that made room for others was announced by itself.
-        announced = all(first_attempt for _, first_attempt in assigned) if self._together else None
+        announced = None if self._announcements.each_alone else all(first_attempt for _, first_attempt in assigned)
 
         def write() -> list[WriteStatus]:
             rows, counts = spread.rows_of(span)
@@ -669,12 +660,11 @@ class _PartitionWriter:
     def _announce(self, partitions: Sequence[PartitionPath]) -> None:
         """Announce the files that a window begins, many at once."""
         with self._starting:
-            if not partitions or (self._has_files and not self._together):
-                return  # how its first files were announced holds for the whole write
+            if not partitions or self._announcements.each_alone:
+                return
             files = {partition: self._assign(partition) for partition in partitions}
-            self._first_attempt = announce(self._bound, list(files.values()), more=self._together)
-            self._together = self._first_attempt is not None
-            self._announced |= files
+            first_attempt = self._announcements.announce(list(files.values()))
+            self._announced |= {partition: (file, first_attempt) for partition, file in files.items()}
 
     def _assign(self, partition: PartitionPath) -> FileAssignment:
         sequence, self._next_sequence = self._next_sequence, self._next_sequence + 1
@@ -688,12 +678,10 @@ class _PartitionWriter:
 
     def _next_file(self, partition: PartitionPath) -> tuple[FileAssignment, bool | None]:
         """Return a partition's next file, and what announcing it together with others said."""
-        assignment, announced = self._announced.pop(partition, None), self._first_attempt
-        if assignment is None:
-            assignment = self._assign(partition)
-            announced = announce(self._bound, [assignment], more=True) if self._together else None
-        self._has_files = True
-        return assignment, announced
+        if partition in self._announced:
+            return self._announced.pop(partition)
+        assignment = self._assign(partition)
+        return assignment, self._announcements.announce([assignment])
 
     def finish_passed(self) -> list[WriteStatus]:
         """Finish the files of partitions that a sorted stream has left behind: their keys need not be held."""

@@ -31,7 +31,6 @@ from lakefmt._core.formats.names import PARTITION_METADATA, MarkerType
 from lakefmt._core.formats.properties import encode_properties
 from lakefmt._core.schema import avro_to_arrow
 from lakefmt._core.schema.history import LATEST_SCHEMA, parse_history
-from lakefmt._core.sorting.written_keys import WrittenKeys
 from lakefmt._core.storage.api import ObjectStore, remove_abandoned
 from lakefmt._core.storage.parallel import BegunRequest
 from lakefmt._core.timeline.commit import (
@@ -44,6 +43,7 @@ from lakefmt._core.timeline.commit import (
 )
 from lakefmt._core.timeline.instant import Action
 from lakefmt._core.timeline.markers import OwnMarkers, create_marker, create_markers
+from lakefmt._core.timeline.observer import WrittenKeys
 from lakefmt._core.timeline.store import put_if_absent_confirmed
 from lakefmt._core.transactions.commit_entries import find_entries, with_stored_entries
 from lakefmt._core.transactions.concurrency import is_beside
@@ -82,7 +82,6 @@ __all__ = [
     "WriteRequest",
     "WriteStatus",
     "add_entries",
-    "announce",
     "honour_spark_options",
     "marker_of",
     "parse_call",
@@ -691,50 +690,45 @@ def _column_ids(history: str) -> ColumnIds:
     return ColumnIds(parse_history(history, "the context of a write"))
 
 
-def announce(bound: BoundContext, assignments: Sequence[FileAssignment], *, more: bool = False) -> bool | None:
-    """Announce files together, before the first of them is written, where that takes less than a marker for each.
-
-    The markers of an instant have one form: what is announced together once is announced so in the whole write.
+class Announcements:
+    """Announces the files of one write before they are written, in one call or several: all of its markers have one form.
 
     Args:
         bound: the write.
-        assignments: the files.
-        more: files of this write were announced together before.
 
-    Returns:
-        None where each file has to be announced by itself; else whether this is certainly the first attempt at them.
-
-    Raises:
-        StorageError: the store does not confirm the markers.
+    Attributes:
+        each_alone: each file has to be announced by itself.
     """
-    if bound.cdc is not None:
-        return None  # the files of changes have markers of their own
-    least = _MANY_NEAR_MARKERS if bound.store.capabilities.low_latency else _MANY_MARKERS
-    if len(assignments) < least and not more:
-        return None
-    new = {each.partition for each in assignments if each.new_partition}
-    if bound.durable and bound.store.capabilities.directories and len(new) >= least:
-        # Many new directories are synced together; else each file syncs all that are above it.
-        bound.store.make_directories(sorted(new), durable=True)
-    marked = [(each.path, marker_of(bound, each)) for each in assignments]
-    return create_markers(bound.store, bound.instant, marked, more=more, own=bound.own_markers)
-
-
-class Announcements:
-    """Announces the files of one write in several calls: all of its markers have one form."""
 
     def __init__(self, bound: BoundContext) -> None:
         self._bound = bound
-        self._each_alone = self._together = False
+        self.each_alone = self._together = False
 
     def announce(self, assignments: Sequence[FileAssignment]) -> bool | None:
-        """Announce files as those before were, and return what :func:`announce` says."""
-        if self._each_alone or not assignments:
+        """Announce files together, where that takes less than a marker for each, or those before were.
+
+        Returns:
+            None where each file has to be announced by itself; else whether this is certainly the first attempt at them.
+
+        Raises:
+            StorageError: the store does not confirm the markers.
+        """
+        if self.each_alone or not assignments:
             return None
-        announced = announce(self._bound, assignments, more=self._together)
-        self._together = announced is not None
-        self._each_alone = not self._together
-        return announced
+        bound, store = self._bound, self._bound.store
+        least = _MANY_NEAR_MARKERS if store.capabilities.low_latency else _MANY_MARKERS
+        # The files of changes have markers of their own.
+        self.each_alone = bound.cdc is not None or (len(assignments) < least and not self._together)
+        if self.each_alone:
+            return None
+        new = {each.partition for each in assignments if each.new_partition}
+        if bound.durable and store.capabilities.directories and len(new) >= least:
+            # Many new directories are synced together; else each file syncs all that are above it.
+            store.make_directories(sorted(new), durable=True)
+        marked = [(each.path, marker_of(bound, each)) for each in assignments]
+        is_first = create_markers(store, bound.instant, marked, more=self._together, own=bound.own_markers)
+        self._together = True
+        return is_first
 
 
 def prepare(bound: BoundContext, assignment: FileAssignment, *, announced: bool | None = None) -> bool:
@@ -743,7 +737,7 @@ def prepare(bound: BoundContext, assignment: FileAssignment, *, announced: bool 
     Args:
         bound: the write.
         assignment: the file.
-        announced: what :func:`announce` said of the write's files.
+        announced: what :class:`Announcements` said of the write's files.
     """
     store = bound.store
     is_first = announced

@@ -103,6 +103,11 @@ class KeyedBatch:
         keys = None if self.keys is None else self.keys.take(rows)
         return KeyedBatch(self.table.take(rows), keys, self.partitions.take(rows))
 
+    def partitions_and_keys(self) -> pa.Array:
+        """Return each row's partition and key as one string; where keys are generated, the partition."""
+        names = self.partitions.cast(pa.string())
+        return names if self.keys is None else pc.binary_join_element_wise(names, self.keys, "\x00")
+
 
 def record_keys(batch: KeyedBatch) -> pa.StringArray:
     """Return a batch's keys.

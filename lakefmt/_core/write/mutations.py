@@ -19,14 +19,14 @@ from lakefmt._core.filegroups.model import FileSlice
 from lakefmt._core.filegroups.stored_keys import asked_form, keyed_rows, stored_key_spec
 from lakefmt._core.filegroups.table_client import TableAt
 from lakefmt._core.index import IndexKeys, choose_index
-from lakefmt._core.index.api import places_new_keys
-from lakefmt._core.index.locations import partitions_to_list
+from lakefmt._core.index.api import partitions_to_list, places_new_keys
 from lakefmt._core.keys import KeySpec, build_partition_paths, build_record_keys
 from lakefmt._core.read.filters import is_filter
 from lakefmt._core.schema import conform
 from lakefmt._core.schema.python_values import arrow_array, arrow_scalar
 from lakefmt._core.schema.types import field_at, struct_fields
 from lakefmt._core.values import META_COLUMNS, PARTITION_PATH, RECORD_KEY, PartitionPath
+from lakefmt._core.write.commit.retry import read_or_spool
 from lakefmt._core.write.ingest import (
     STORED_KEY,
     KeyedBatch,
@@ -186,8 +186,6 @@ def _take_stream(what: Any, memory_bytes: Callable[[], int]) -> GivenKeys:
     coming = chain(first, items)
     if not first or not is_stream(first[0]):
         return take_keys(coming)
-    from lakefmt._core.write.commit.retry import read_or_spool  # few keys come as a stream of rows
-
     rows = read_or_spool(*open_stream(coming, stored_keys=True), memory_bytes())
     return GivenKeys(rows=rows) if isinstance(rows, pa.Table) else GivenKeys(spooled=rows)
 

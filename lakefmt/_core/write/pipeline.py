@@ -38,7 +38,7 @@ from lakefmt._core.index import (
     partitions_to_list,
     places_new_keys,
 )
-from lakefmt._core.index.lookup import ordered_pairs
+from lakefmt._core.index.api import ordered_pairs
 from lakefmt._core.keys import KeySpec, check_colliding_keys, with_path_values
 from lakefmt._core.schema import field_at, reconcile
 from lakefmt._core.storage.api import SupportsPutBatch
@@ -64,7 +64,7 @@ from lakefmt._core.write.context import (
     BoundContext,
     WriteStatus,
 )
-from lakefmt._core.write.files.base_file import WorkerPool, results, thread_count
+from lakefmt._core.write.files.base_file import WorkerPool, results
 from lakefmt._core.write.files.bundles import BundleSource, bundle_limits, plan_bundles
 from lakefmt._core.write.files.meta_columns import deletes_among
 from lakefmt._core.write.ingest import KeyedBatch, combine, in_no_partition, key_batch, record_keys
@@ -229,6 +229,8 @@ _LEARN_FROM_COMMITS = 10
 _LEARN_FROM_BYTES = 256 * 1024
 #: Rows and base files of so many bytes may all be held at once.
 _FEW_BYTES = 16 << 20
+#: Up to this number of rows a thread takes longer to start than the logs take to be encoded.
+_FEW_ROWS_FOR_THREADS = 2000
 #: Of rows that open no file by their number.
 _NO_SIZING = FileSizing(1, 0, 1.0)
 
@@ -399,8 +401,9 @@ def _check_collisions(bound: BoundContext, spec: KeySpec, batch: KeyedBatch, ind
 
 def _completed(table_at: TableAt, bound: BoundContext, batch: KeyedBatch, index: Index) -> KeyedBatch:
     """Give partial rows the stored values they lack, when some of them move to another partition."""
-    slices = table_at.slices(partitions_to_list(index, _wanted(batch)))
-    located = find_stored(table_at, index, _wanted(batch), slices, alive=True)
+    index_keys = IndexKeys(record_keys(batch), batch.partitions)
+    slices = table_at.slices(partitions_to_list(index, index_keys))
+    located = find_stored(table_at, index, index_keys, slices, alive=True)
     if not partition_changed(batch, located, slices).any():
         return batch
     return fill_from_stored(batch, located, slices, bound.schema, SliceReader(table_at, slices))
@@ -435,7 +438,7 @@ def locate_batch(
         check_unknown_buckets(table_at)
         return LocatedRows(batch, [], Routes(None), None, size, footprint=footprint)
     if operation in APPENDING:
-        return replace(_locate_rows(table_at, bound, batch, None, size), footprint=footprint)
+        return replace(_locate_appended(table_at, bound, batch, size), footprint=footprint)
     if bound.config.table_type is TableType.MERGE_ON_READ:
         forgets = is_compaction_pending(table_at.state) or ignores_deleted_keys(bound, batch)
         if index.is_global or forgets:
@@ -447,7 +450,7 @@ def _without_stored(
     table_at: TableAt, bound: BoundContext, batch: KeyedBatch, index: Index
 ) -> tuple[KeyedBatch, Footprint]:
     """Return the rows whose key is not stored, and what that relies on."""
-    index_keys = _wanted(batch)
+    index_keys = IndexKeys(record_keys(batch), batch.partitions)
     slices = table_at.slices(partitions_to_list(index, index_keys))
     located = find_stored(table_at, index, index_keys, slices, alive=True)
     stored = Footprint(read=_groups_of(located, slices))
@@ -503,40 +506,51 @@ def _groups_of_keys(
     return frozenset(groups)
 
 
-def _locate_rows(
-    table_at: TableAt, bound: BoundContext, batch: KeyedBatch, index: Index | None, sizing: FileSizing
-) -> LocatedRows:
-    """Return where the keys of a batch are stored; `index` None: rows are appended without a look-up."""
-    partitions = _partitions_of(batch) if index is None else partitions_to_list(index, _wanted(batch))
-    # Plain inserts look for small files only.
-    slices = [] if index is None and not sizing.small_bytes else table_at.slices(partitions)
-    if index is None and not sizing.small_bytes:
+def _locate_appended(table_at: TableAt, bound: BoundContext, batch: KeyedBatch, sizing: FileSizing) -> LocatedRows:
+    """Return rows that are appended without a look-up, and the files among which small ones may take them."""
+    slices: list[FileSlice] = []
+    if sizing.small_bytes:
+        slices = table_at.slices(_partitions_of(batch))
+    else:
         check_unknown_buckets(table_at)
-    has_logs = bound.config.table_type is TableType.MERGE_ON_READ
-    positions = has_logs and bound.settings.flag("hoodie.write.record.positions")
-    logs = log_placing(table_at, positions=positions) if has_logs else None
-    routes = Routes(None)
-    if index is not None:
-        if has_logs:
-            alive, every = ignores_deleted_keys(bound, batch), bound.operation is WriteOperation.DELETE
-            located = find_stored(table_at, index, _wanted(batch), slices, alive=alive, every=every)
-        else:
-            located = index.locate(_wanted(batch), slices, key_files(table_at.client, table_at.state))
-        routes = Routes(located)
-        if bound.operation is WriteOperation.DELETE:
-            # Keys that are nowhere need no file.
-            routes = Routes(located, late=other_rows(batch.num_rows, located.rows))
-        elif index.is_global:
-            moves = moves_between_partitions(index)
-            reader = SliceReader(table_at, slices)
-            if logs is not None:
-                # A key that a log has deleted is nowhere: it neither leaves that partition, nor is its row written there.
-                away = partition_changed(batch, located, slices)
-                if not capabilities_of(index).covers_logs:
-                    located = without_dead(table_at, record_keys(batch), located, slices, away)
-            routes = split_moves(batch, located, slices, table_at.config, reader, update_partition=moves)
-            if not moves:
-                batch = with_stored_partitions(batch, located, slices, table_at.key_spec())
+    return LocatedRows(batch, slices, Routes(None), _logs_of_changes(table_at, bound), sizing)
+
+
+def _logs_of_changes(table_at: TableAt, bound: BoundContext) -> Logs | None:
+    """Return how changes go to logs; None: base files are rewritten."""
+    if bound.config.table_type is not TableType.MERGE_ON_READ:
+        return None
+    return log_placing(table_at, positions=bound.settings.flag("hoodie.write.record.positions"))
+
+
+def _locate_rows(
+    table_at: TableAt, bound: BoundContext, batch: KeyedBatch, index: Index, sizing: FileSizing
+) -> LocatedRows:
+    """Return where the keys of a batch are stored."""
+    index_keys = IndexKeys(record_keys(batch), batch.partitions)
+    slices = table_at.slices(partitions_to_list(index, index_keys))
+    logs = _logs_of_changes(table_at, bound)
+    is_delete = bound.operation is WriteOperation.DELETE
+    if logs is None:
+        located = index.locate(index_keys, slices, key_files(table_at.client, table_at.state))
+    else:
+        alive = ignores_deleted_keys(bound, batch)
+        located = find_stored(table_at, index, index_keys, slices, alive=alive, every=is_delete)
+    routes = Routes(located)
+    if is_delete:
+        # Keys that are nowhere need no file.
+        routes = Routes(located, late=other_rows(batch.num_rows, located.rows))
+    elif index.is_global:
+        moves = moves_between_partitions(index)
+        reader = SliceReader(table_at, slices)
+        if logs is not None:
+            # A key that a log has deleted is nowhere: it neither leaves that partition, nor is its row written there.
+            away = partition_changed(batch, located, slices)
+            if not capabilities_of(index).covers_logs:
+                located = without_dead(table_at, record_keys(batch), located, slices, away)
+        routes = split_moves(batch, located, slices, table_at.config, reader, update_partition=moves)
+        if not moves:
+            batch = with_stored_partitions(batch, located, slices, table_at.key_spec())
     return LocatedRows(batch, slices, routes, logs, sizing)
 
 
@@ -737,10 +751,6 @@ def _in_own_partitions(table_at: TableAt, keys: IndexKeys, located: Located, sli
     return ordered_pairs([located.rows, rows], [located.slices, found.slices], located.steps, None, positions)
 
 
-def _wanted(batch: KeyedBatch) -> IndexKeys:
-    return IndexKeys(record_keys(batch), batch.partitions)
-
-
 def _partitions_of(batch: KeyedBatch) -> list[PartitionPath]:
     return [PartitionPath(name) for name in batch.partitions.dictionary.to_pylist()]  # partitions, not rows
 
@@ -753,7 +763,9 @@ def _num_threads(bound: BoundContext, assigned: Sequence[Assigned], num_bytes: i
     rows = sum(len(each.rows) for each in assigned)
     bases = sum(each.assignment.base.size for each in assigned if each.assignment.base is not None)
     most = bound.small_file_threads if num_bytes + bases <= _FEW_BYTES else bound.threads
-    return thread_count(most, len(assigned), rows, only_logs=only_logs, waits=waits)
+    if only_logs and rows <= _FEW_ROWS_FOR_THREADS and not waits:
+        return 1
+    return max(1, min(most, len(assigned)))
 
 
 def write_assigned_files(
@@ -775,9 +787,7 @@ def write_assigned_files(
     Returns:
         The status of each file, in the order of `assigned`.
     """
-    announced: bool | None = None
-    if announcements is not None or len(assigned) > 1:
-        announced = (announcements or Announcements(bound)).announce([each.assignment for each in assigned])
+    announced = (announcements or Announcements(bound)).announce([each.assignment for each in assigned])
     threads = _num_threads(bound, assigned, batch.table.nbytes)
     bundles = plan_bundles(assigned, bundle_limits(bound, batch.table, threads))
     if threads > 1:

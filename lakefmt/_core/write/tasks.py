@@ -293,7 +293,7 @@ class TaskWriter:
         self._rows_in += table.num_rows
         batch = transaction.key(table)
         if in_order and batch.keys is not None:
-            batch = batch.take(pc.sort_indices(_partition_and_key(batch)))
+            batch = batch.take(pc.sort_indices(batch.partitions_and_keys()))
         placed = transaction.place(transaction.locate(batch))
         digests = _RowDigests(placed.batch)
         assigned = [
@@ -342,7 +342,7 @@ class TaskWriter:
             keys = record_keys(keys_anywhere(transaction.key_spec, table, transaction.bound.schema))
             return KeyedBatch(pa.table({}), keys.take(pc.sort_indices(keys)), in_no_partition(len(keys)))
         batch = transaction.key(table)
-        return batch.take(pc.sort_indices(_partition_and_key(batch)))
+        return batch.take(pc.sort_indices(batch.partitions_and_keys()))
 
     def plan(self, located_rows: Sequence[FoundRows], record_bytes: float) -> list[GroupToWrite]:
         """Return the files to write for what the tasks have found.
@@ -449,10 +449,6 @@ def _marked_as_leaving(rows: pa.Table) -> pa.Table:
     """Return rows whose key leaves the file group that they go to."""
     unmarked_rows = rows.drop_columns([MOVED_AWAY]) if MOVED_AWAY in rows.column_names else rows
     return unmarked_rows.append_column(MOVED_AWAY, from_numpy(np.ones(rows.num_rows, bool)))
-
-
-def _partition_and_key(batch: KeyedBatch) -> pa.Array:
-    return pc.binary_join_element_wise(batch.partitions.cast(pa.string()), batch.keys, "\x00")
 
 
 class _RowDigests:

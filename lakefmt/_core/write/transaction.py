@@ -662,7 +662,9 @@ class WriteTransaction:
             announce_commit(self._index, index_commit(self.table_at, self.context.instant, stats))
         if self.context.operation not in APPENDING:
             self._note_rows_that_stay()
-        watermark, num_late = max(self._promised, default=None), self._late_rows(statuses)
+        # Attempts at one file count once.
+        late = {status.stat.path: status.num_late for status in statuses if not status.is_copy}
+        watermark, num_late = max(self._promised, default=None), sum_of_known([self._left_out, *late.values()])
         result = complete_instant(
             self._pending,
             statuses,
@@ -682,11 +684,6 @@ class WriteTransaction:
         notes = (*self.bound.settings.notes, *getattr(self._index, "notes", ()))
         warnings = (*result.warnings, *notes, *_widened_columns(self._pending), *_null_warning(self._null_elements))
         return replace(result, seconds=seconds, warnings=warnings, num_late=0 if result.skipped else num_late)
-
-    def _late_rows(self, statuses: Sequence[WriteStatus]) -> int | None:
-        """Return the number of late rows of the commit; attempts at one file count once. None: not known."""
-        counts = {status.stat.path: status.num_late for status in statuses if not status.is_copy}
-        return sum_of_known([self._left_out, *counts.values()])
 
     def _note_rows_that_stay(self) -> None:
         """Note when the index leaves rows in their partition whose time is changed: readers go by the paths of times."""

@@ -19,7 +19,7 @@ from lakefmt._core.formats.hfile.blocks import (
     encode_key_values,
     encode_trailer,
 )
-from lakefmt._core.formats.hfile.reader import RECORD_SCHEMA
+from lakefmt._core.formats.hfile.container import RECORD_SCHEMA
 from lakefmt._core.formats.log.blocks import BlockKind, scan_blocks
 
 DATA = Path(__file__).parents[2] / "data" / "hfile"

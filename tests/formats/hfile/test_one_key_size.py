@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from lakefmt._core.formats.hfile import blocks
 from lakefmt._core.formats.hfile.blocks import KEY_TAIL, encode_few, encode_key_values, read_records
-from lakefmt._core.formats.hfile.reader import HFileReader
-from lakefmt._core.formats.hfile.writer import encode_hfile
+from lakefmt._core.formats.hfile.container import HFileReader, encode_hfile
 from lakefmt.errors import CorruptFile, InvalidInputError
 
 #: Values that look like what stands behind a key.

@@ -25,7 +25,7 @@ from lakefmt._core.timeline.instant import COMMIT_ACTIONS, Action, Instant, Stat
 from lakefmt._core.timeline.metadata_codec import BodyKind, decode_body
 from lakefmt._core.timeline.rollback import absolute_path, relative_path
 from lakefmt._core.transactions.client import WriteAt
-from lakefmt._core.transactions.clustering_plans import discard_clustered_files, drop_rings
+from lakefmt._core.transactions.rollback_executor import discard_clustered_files, drop_rings
 from lakefmt._core.values import FileId, InstantTime, PartitionPath, WriteOperation
 from lakefmt.errors import CommitConflict, CorruptFile, ObjectNotFound, UnknownSetting, UnsupportedFeature
 

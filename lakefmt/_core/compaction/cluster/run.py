@@ -54,6 +54,7 @@ from lakefmt._core.config.settings import Settings, resolve_settings
 from lakefmt._core.config.table_config import TableConfig, check_writable, merge_rule
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.model import FileSlice
+from lakefmt._core.filegroups.pending_plans import pending_clusterings
 from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableState
 from lakefmt._core.filegroups.virtual_columns import stored_schema
 from lakefmt._core.index import choose_index, places_new_keys
@@ -68,14 +69,13 @@ from lakefmt._core.timeline.instant import Action, Instant
 from lakefmt._core.timeline.locks.open import Lease
 from lakefmt._core.timeline.metadata_codec import BodyKind, encode_body
 from lakefmt._core.transactions.client import WriteClient, open_write_client
-from lakefmt._core.transactions.clustering_plans import (
-    discard_clustered_files,
-    drop_rings,
-    pending_clusterings,
-    withdraw_clustering,
-)
 from lakefmt._core.transactions.commit_entries import with_stored_entries
 from lakefmt._core.transactions.instant import InstantTransaction
+from lakefmt._core.transactions.rollback_executor import (
+    discard_clustered_files,
+    drop_rings,
+    withdraw_clustering,
+)
 from lakefmt._core.values import FileId, InstantTime, PartitionPath, TableType, WriteOperation, WriteStat
 from lakefmt.errors import InstantNotFound, InstantNotPending, InvalidInputError, UnsupportedFeature
 

@@ -6,7 +6,9 @@ time: the later record wins. Event time: the record with the larger ordering val
 values of the winner are filled from the other record.
 
 A large base file is merged part by part, so that one part is stored while the next is merged
-(:func:`merge_in_parts`). Rows of several file groups are merged by one call (:func:`grouped_rows`):
+(:func:`merge_in_parts`). Many rows are merged in the order of the base file, so that only those that
+meet a part of it are in memory (:func:`merge_in_order`): each row is given the place of the stored row that
+it changes, a new one the place behind the last, and rows and base file are read side by side. Rows of several file groups are merged by one call (:func:`grouped_rows`):
 a merge of a few rows costs its calls, not its rows. Keys are only unique within a file group, so
 each key is preceded by the number of its group while the rows are together.
 
@@ -19,7 +21,7 @@ newer row.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field as made
 from functools import cached_property
 from typing import Any
@@ -29,7 +31,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt._core.arguments import Raised, run_foreign
-from lakefmt._core.arrays import are_large, distinct, from_numpy, has_values, replaced_items, rows_at
+from lakefmt._core.arrays import are_large, distinct, from_numpy, has_values, other_rows, replaced_items, rows_at
 from lakefmt._core.config.merge_rule import CustomMerge, MergeRule, Partial
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.ordering import (
@@ -51,6 +53,8 @@ from lakefmt.errors import CorruptFile, MergerFailed
 
 __all__ = [
     "GROUP_NUMBER",
+    "MOST_ROWS_OF_A_PIECE",
+    "PLACE",
     "Folded",
     "Incoming",
     "Mask",
@@ -61,8 +65,10 @@ __all__ = [
     "fold_rows",
     "grouped_rows",
     "joined_in_schema",
+    "merge_in_order",
     "merge_in_parts",
     "merge_into_base",
+    "rows_in_file_order",
     "split_groups",
     "stored_keys",
     "sum_of_parts",
@@ -79,6 +85,10 @@ _MOST_GROUPS = 16**_GROUP_DIGITS
 _MOST_TEXT_BYTES = 1 << 30
 #: From this number of rows on new values are compared with the stored ones: a column that stays need not be encoded again.
 _MANY_ROWS = 4096
+#: A column of rows on their way to a base file: the row of it that they change; its number of rows for new ones.
+PLACE = "_lakefmt_place"
+#: So many rows meet a base file at once: with their meta columns they take some 30 MiB, and three copies of them meanwhile.
+MOST_ROWS_OF_A_PIECE = 1 << 17
 
 
 def choose_survivors(codes: Rows, ordering: Sequence[pa.ChunkedArray], mode: MergeMode) -> Rows | None:
@@ -669,3 +679,99 @@ def _fold_next_rows(
         newer = pa.concat_tables([newer, merged]).take(from_numpy(source))
     rest = held.slice(count)
     return pa.concat_tables([newer, rest]).combine_chunks(), np.concatenate([deleted_after, dead[count:]])
+
+
+def rows_in_file_order(rows: pa.Table, stored_keys: pa.ChunkedArray, piece_rows: int) -> Iterator[pa.Table]:
+    """Yield rows in the order of their places, a piece at a time; a row whose key is stored several times comes as often.
+
+    Args:
+        rows: with their record keys, one row for each.
+        stored_keys: of a base file, in its order.
+        piece_rows: the most rows of a piece.
+
+    Example:
+        >>> rows = pa.table({RECORD_KEY: ["n", "b", "a"]})
+        >>> [piece.to_pydict() for piece in rows_in_file_order(rows, pa.chunked_array([["a", "x", "b"]]), 2)]
+        [{'_hoodie_record_key': ['a', 'b'], '_lakefmt_place': [0, 2]}, {'_hoodie_record_key': ['n'], '_lakefmt_place': [3]}]
+    """
+    found = pc.index_in(stored_keys, value_set=rows.column(RECORD_KEY).combine_chunks())
+    places = np.flatnonzero(found.is_valid().to_numpy())
+    match = found.drop_null().to_numpy().astype(np.int64)
+    del found
+    new = other_rows(rows.num_rows, match)
+    order, places = np.append(match, new), np.append(places, np.full(len(new), len(stored_keys)))
+    for start in range(0, len(order), piece_rows):
+        span = slice(start, start + piece_rows)
+        yield rows.take(from_numpy(order[span])).append_column(PLACE, from_numpy(places[span]))
+
+
+def merge_in_order(
+    base_parts: Iterable[pa.Table],
+    num_rows: int,
+    placed: Iterable[pa.Table],
+    incoming: Callable[[pa.Table], Incoming],
+    rule: MergeRule,
+) -> Iterator[tuple[Merged, bool]]:
+    """Yield the merge of rows into a base file piece by piece, and whether a piece is a whole part of the file.
+
+    Row numbers are those of the piece. New rows come behind the last part.
+
+    Args:
+        base_parts: the stored rows with meta columns, part by part; one at least.
+        num_rows: how many rows all parts have.
+        placed: the rows in the order of their :data:`PLACE`; one at least.
+        incoming: completes some of them.
+        rule: the table's merge rule; without a merge function of its own, which is given all rows at once.
+
+    Raises:
+        InvalidInputError: an ordering value is not valid under the rule.
+        CorruptFile: the parts have fewer or more rows.
+    """
+    coming, first = _RowsInOrder(placed), 0
+    nothing: pa.Table | None = None
+    for part in base_parts:
+        is_whole = part.num_rows <= MOST_ROWS_OF_A_PIECE
+        for start in range(0, part.num_rows, MOST_ROWS_OF_A_PIECE):
+            piece = part.slice(start, MOST_ROWS_OF_A_PIECE)
+            rows = coming.before(first + piece.num_rows)
+            places = rows.column(PLACE).to_numpy() - first
+            first += piece.num_rows
+            yield merge_into_base(piece, incoming(rows), rule=rule, stored_rows=places), is_whole
+            del piece, rows
+        nothing = part.schema.empty_table()
+        del part
+    if first != num_rows or nothing is None:
+        raise CorruptFile(f"a base file has {first:,} rows where its footer says {num_rows:,}")
+    for rows in coming.rest():
+        yield merge_into_base(nothing, incoming(rows), rule=rule, stored_rows=np.empty(0, np.int64)), False
+
+
+class _RowsInOrder:
+    """Rows that come in the order of their places, taken up to a place."""
+
+    def __init__(self, placed: Iterable[pa.Table]) -> None:
+        self._tables = iter(placed)
+        self._left: pa.Table | None = next(self._tables)
+        self._none = self._left.schema.empty_table()
+
+    def before(self, place: int) -> pa.Table:
+        """Take the rows with smaller places."""
+        taken: list[pa.Table] = []
+        while self._left is not None:
+            count = int(np.searchsorted(self._left.column(PLACE).to_numpy(), place))
+            if count:
+                taken.append(self._left.slice(0, count))
+            if count < self._left.num_rows:
+                self._left = self._left.slice(count)
+                break
+            self._left = next(self._tables, None)
+        return pa.concat_tables(taken) if taken else self._none
+
+    def rest(self) -> Iterator[pa.Table]:
+        """Take all others, no more than a piece at a time."""
+        while self._left is not None:
+            table, self._left = self._left, None
+            for start in range(0, table.num_rows, MOST_ROWS_OF_A_PIECE):
+                yield table.slice(start, MOST_ROWS_OF_A_PIECE)
+            del table
+            self._left = next(self._tables, None)

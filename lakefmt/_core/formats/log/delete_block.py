@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from lakefmt._core.arrays import from_numpy
+from lakefmt._core.arrays import from_numpy, one_array
 from lakefmt._core.data_classes import dataclass
 from lakefmt._core.formats.avro.columnar.codec import encode_rows
 from lakefmt._core.formats.avro.columnar.decode import ByteCursor, DamagedInput, read_values, spread
@@ -202,16 +202,9 @@ def delete_records(keys: pa.Array, partitions: pa.Array, *orderings: pa.Array) -
     return DeleteRecords(text_columns[0], text_columns[1], tuple(_by_stored_type(column) for column in orderings))
 
 
-def _one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    combined = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if isinstance(combined, pa.ChunkedArray):  # without chunks, in old releases
-        combined = pa.concat_arrays(combined.chunks) if combined.num_chunks else pa.nulls(0, combined.type)
-    return combined
-
-
 def _as_stored_type(column: pa.Array | pa.ChunkedArray, data_type: pa.DataType) -> pa.Array:
     try:
-        return _one_array(column).cast(data_type)
+        return one_array(column).cast(data_type)
     except pa.ArrowException as error:
         raise SchemaMismatch(f"{column.type} cannot be stored in a delete block as {data_type}: {error}") from None
 
@@ -255,7 +248,7 @@ def storable_orderings(columns: Sequence[pa.Array | pa.ChunkedArray]) -> list[pa
         >>> storable_orderings([values])[0].is_valid().to_pylist()
         [True, False]
     """
-    arrays = [_one_array(column) for column in columns]
+    arrays = [one_array(column) for column in columns]
     storable = [_storable_values(column) for column in arrays]
     if all(before.null_count == after.null_count for before, after in zip(arrays, storable, strict=True)):
         return storable

@@ -268,12 +268,8 @@ def _leaves_with_nan(name: str, column: pa.ChunkedArray) -> Iterator[str]:
     if pt.is_struct(column.type):
         for number, child in enumerate(column.flatten()):
             yield from _leaves_with_nan(f"{name}.{column.type.field(number).name}", child)
-    elif pt.is_floating(column.type) and _has_nan(column):
+    elif pt.is_floating(column.type) and any(chunk.true_count for chunk in pc.is_nan(column).chunks):
         yield name
-
-
-def _has_nan(column: pa.ChunkedArray) -> bool:
-    return any(chunk.true_count for chunk in pc.is_nan(column).chunks)
 
 
 def _leaves_with_statistics(schema: pa.Schema, rows: pa.Table) -> Sequence[str] | bool:

@@ -5,9 +5,6 @@ Hudi takes it apart again as text, so a value with ``,name:`` in it is seen as t
 bytes of all keys: a colon ends a field's name when it is the first one of its key or a comma stands between it and the colon before
 it; the name begins behind that comma.
 
-Java hashes UTF-16 units: ``h = 31 * h + unit``, in 32 bits. The hash of any span of a text is the difference of two prefix
-sums of ``unit * 31**-k``, times ``31**(end - 1)``: 31 has an inverse among 32-bit numbers.
-
 Consistent hashing takes XXH32. Values are hashed together, longest first: what has bytes left is then always the first part of
 them.
 """
@@ -21,8 +18,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lakefmt._core.arrays import distinct, text_offsets
+from lakefmt._core.arrays import text_offsets
 from lakefmt._core.data_classes import dataclass
+from lakefmt._core.schema.java_text import SpanHashes, text_parts, text_spans
 from lakefmt.errors import InvalidKey
 
 __all__ = [
@@ -38,12 +36,11 @@ U32 = npt.NDArray[np.uint32]
 Mask = npt.NDArray[np.bool_]
 
 _JAVA_BASE: Final = 31
-_JAVA_BASE_INVERSE: Final = pow(_JAVA_BASE, -1, 1 << 32)
 _COMMA, _COLON = ord(","), ord(":")
 #: What stands in a key for a null and for an empty text; Java's hash of either is 0.
 _PLACEHOLDERS: Final = (b"__null__", b"__empty__")
-#: Keys are hashed in parts of this many bytes, so that what is made of them stays small.
-_JAVA_PART_BYTES: Final = 8 << 20
+#: Keys are hashed in parts of this many bytes, so that what is made of them stays in the processor's caches.
+_JAVA_PART_BYTES: Final = 1 << 18
 
 
 def bucket_numbers(keys: pa.StringArray, fields: Sequence[str], buckets: I64 | int, *, strict: bool = False) -> I64:
@@ -82,20 +79,8 @@ def list_hashes(keys: pa.StringArray, fields: Sequence[str], *, strict: bool = F
         >>> list_hashes(pa.array(["id1", "", "a:__null__,b:x"]), ["a", "b"]).tolist()
         [104085, 31, 1081]
     """
-    parts = [_list_hashes_of_part(part, fields, strict) for part in _key_slices(keys)]
+    parts = [_list_hashes_of_part(part, fields, strict) for part in text_parts(keys, _JAVA_PART_BYTES)]
     return np.concatenate(parts) if parts else np.empty(0, np.uint32)
-
-
-def _key_slices(keys: pa.StringArray) -> list[pa.StringArray]:
-    if not len(keys):
-        return []
-    ends = text_offsets(keys)
-    # A part begins with the first key that begins behind each multiple of the part's size.
-    steps = np.arange(int(ends[0]), int(ends[-1]), _JAVA_PART_BYTES)[1:]
-    starts = distinct(np.concatenate([[0], np.searchsorted(ends[:-1], steps)]))
-    starts = starts[starts < len(keys)]
-    lengths = np.diff(np.append(starts, len(keys)))
-    return [keys.slice(int(start), int(length)) for start, length in zip(starts, lengths, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +97,7 @@ class _KeyPart:
 
 
 def _key_part(keys: pa.StringArray, strict: bool) -> _KeyPart:
-    offsets = text_offsets(keys).astype(np.int64)
-    data = keys.buffers()[2]
-    raw: U8 = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
-    raw = raw[offsets[0] : offsets[-1]]
-    begins, ends = offsets[:-1] - offsets[0], offsets[1:] - offsets[0]
+    raw, begins, ends = text_spans(keys)
     colons = np.flatnonzero(raw == _COLON)
     commas = np.flatnonzero(raw == _COMMA) if len(colons) else colons
     with_colon = _spans_with(colons, begins, ends)
@@ -128,7 +109,7 @@ def _key_part(keys: pa.StringArray, strict: bool) -> _KeyPart:
 
 def _list_hashes_of_part(keys: pa.StringArray, fields: Sequence[str], strict: bool) -> U32:
     part = _key_part(keys, strict)
-    hasher = _SpanHashes(part.raw)
+    hasher = SpanHashes(part.raw)
     hashes: U32 = np.uint32(_JAVA_BASE) + hasher.of(part.begins, part.ends)  # a list of one value
     if part.several.any():
         _hash_keys_of_several_fields(part, hasher, fields, strict, hashes)
@@ -142,7 +123,7 @@ def _spans_with(positions: I64, begins: I64, ends: I64) -> Mask:
 
 
 def _hash_keys_of_several_fields(
-    part: _KeyPart, hasher: _SpanHashes, fields: Sequence[str], strict: bool, hashes: U32
+    part: _KeyPart, hasher: SpanHashes, fields: Sequence[str], strict: bool, hashes: U32
 ) -> None:
     """Hash the keys of several fields: `hashes` of these are set."""
     spans = _hashed_value_spans(part, fields, strict)
@@ -264,40 +245,6 @@ def _powers_of_base(exponents: I64) -> U32:
     table = np.ones(most + 1, np.uint32)
     np.multiply.accumulate(np.append(np.uint32(1), np.full(most, _JAVA_BASE, np.uint32)), out=table)
     return table[np.maximum(exponents, 0)]
-
-
-class _SpanHashes:
-    """Java's hashes of any spans of some UTF-8 bytes, from two sums that are made once.
-
-    Args:
-        raw: the bytes.
-    """
-
-    def __init__(self, raw: U8) -> None:
-        units, self._unit_of = _utf16_units(raw)
-        count = len(units)
-        falling = np.append(np.uint32(1), np.full(max(0, count - 1), _JAVA_BASE_INVERSE, np.uint32))
-        np.multiply.accumulate(falling, out=falling)
-        self._sums: U32 = np.zeros(count + 1, np.uint32)
-        np.cumsum(units * falling[:count], dtype=np.uint32, out=self._sums[1:])
-        self._rising: U32 = np.append(np.uint32(1), np.full(count, _JAVA_BASE, np.uint32))
-        np.multiply.accumulate(self._rising, out=self._rising)
-
-    def of(self, begins: I64, ends: I64) -> U32:
-        """Return the hashes of the spans from byte `begins` to before byte `ends`; 0 for empty ones."""
-        if self._unit_of is not None:
-            begins, ends = self._unit_of[begins], self._unit_of[ends]
-        hashes: U32 = (self._sums[ends] - self._sums[begins]) * self._rising[np.maximum(ends - 1, 0)]
-        return hashes
-
-
-def _utf16_units(raw: U8) -> tuple[U32, I64 | None]:
-    """Return UTF-8 bytes as UTF-16 units, and the unit at which each byte's character begins; None: its own number."""
-    if not len(raw) or int(raw.max()) < 0x80:
-        return raw.astype(np.uint32), None
-    units = np.frombuffer(raw.tobytes().decode("utf-8").encode("utf-16-le"), "<u2").astype(np.uint32)
-    taken = ((raw & 0xC0) != 0x80).astype(np.int64) + (raw >= 0xF0)  # beyond U+FFFF a character is two units
-    return units, np.append(0, np.cumsum(taken))
 
 
 # --------------------------------------------------------------------------------------------------------------- xxHash

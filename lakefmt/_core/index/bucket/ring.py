@@ -141,7 +141,7 @@ class HashRing:
 
         def unspent(node: HashNode) -> HashNode:
             while node.file_id in spent:
-                node = replace(node, prefix=_next_prefix(node.prefix))
+                node = replace(node, prefix=_name_uuid(node.prefix.encode()))
             return node
 
         return replace(self, instant=instant, sequence=self.sequence + 1, nodes=tuple(map(unspent, self.nodes)))
@@ -203,10 +203,6 @@ def first_ring(partition: PartitionPath, num_buckets: int) -> HashRing:
         for start, end in zip([0, *ends], ends, strict=False)
     ]
     return HashRing(partition, FIRST_RING, num_buckets, 0, tuple(nodes))
-
-
-def _next_prefix(prefix: str) -> str:
-    return _name_uuid(prefix.encode())
 
 
 def _name_uuid(name: bytes) -> str:

@@ -18,7 +18,6 @@ from lakefmt._core.filegroups.table_client import TableAt
 from lakefmt._core.formats.names import ring_directory, ring_files
 from lakefmt._core.index.bucket.ring import (
     FIRST_RING,
-    HashNode,
     HashRing,
     Rings,
     decode_node_change,
@@ -206,13 +205,11 @@ class RingFiles:
     def _put(self, partition: PartitionPath, ring: HashRing) -> None:
         name = f"{ring_directory(partition)}/{ring.instant}.hashing_meta"
         outcome = put_if_absent_confirmed(self._client.store, name, encode_ring(ring), durable=True)
-        if outcome is PutOutcome.REFUSED and self._stored_nodes(ring) != ring.nodes:
+        is_taken = outcome is PutOutcome.REFUSED
+        if is_taken and _read_ring(self._client.store, ring.partition, ring.instant).nodes != ring.nodes:
             raise CommitConflict(
                 f"another writer began partition {partition!r} with another number of buckets; the next attempt uses its ring"
             )
-
-    def _stored_nodes(self, ring: HashRing) -> tuple[HashNode, ...]:
-        return _read_ring(self._client.store, ring.partition, ring.instant).nodes
 
     def mark_completed(self, instant: InstantTime) -> None:
         """Mark the rings of an instant that has completed; when the store fails, the next writer does."""

@@ -16,14 +16,15 @@ import pyarrow.types as pt
 from lakefmt._core.arrays import distinct, text_offsets
 from lakefmt._core.formats.avro.columnar.codec import decode_rows
 from lakefmt._core.metadata.index_definitions import IndexDefinition
-from lakefmt._core.metadata.keys import (
+from lakefmt._core.metadata.layout import (
+    PartitionKind,
     column_key,
+    escape_partition,
     expression_partition_stats_key,
     partition_key,
     record_keys_of,
     secondary_index_prefixes,
 )
-from lakefmt._core.metadata.layout import PartitionKind, escape_partition
 from lakefmt._core.metadata.reading.reader import MetadataTable, RecordRun, newest_records
 from lakefmt._core.metadata.records import (
     MetadataRecord,

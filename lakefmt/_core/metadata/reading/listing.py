@@ -22,15 +22,13 @@ from lakefmt._core.config.table_config import TableConfig
 from lakefmt._core.filegroups.listing import Choose, FileListing, KnownListing, StorageListing
 from lakefmt._core.filegroups.model import BaseFile, LogFile, parse_files
 from lakefmt._core.filegroups.table_client import TableClient
-from lakefmt._core.metadata.keys import ALL_PARTITIONS
 from lakefmt._core.metadata.layout import (
+    ALL_PARTITIONS,
     EMPTY_PARTITION,
-    METADATA_DIRECTORY,
-    WITHOUT_FILES,
     PartitionKind,
     partition_identifier,
 )
-from lakefmt._core.metadata.timeline import MetadataTimeline, parse_timeline
+from lakefmt._core.metadata.timeline import MetadataTimelineStore, records_all, unseen_commits
 from lakefmt._core.storage.api import ObjectInfo, SupportsTrees
 from lakefmt._core.storage.object_names import check_name
 from lakefmt._core.storage.redaction import printable_url
@@ -98,8 +96,11 @@ def open_metadata_table(
         return None
     commits = known_commits(client)
     timeline, listed_directory = listed or (None, None)
-    if timeline is not None and listed_directory is not None and _tells_all(timeline, listed_directory, config):
-        return MetadataTable.open(client.store, config, timeline, cache, listed_directory, commits)
+    if timeline is not None and listed_directory is not None:
+        # A listing might not be of one moment.
+        metadata_timeline = MetadataTimelineStore(client.store, config.version, durable=False).load(listed_directory)
+        if records_all(timeline, metadata_timeline):
+            return MetadataTable.open(client.store, config, timeline, cache, listed_directory, commits)
     directory, load = client.list_directory(), client.timeline_store(config).load
     if timeline is not None and listed_directory is None and directory is None:
         table = MetadataTable.open(client.store, config, timeline, cache, None, commits, load)
@@ -119,38 +120,11 @@ def note_unseen(client: TableClient, table: MetadataTable, timeline: Timeline) -
         table: the metadata table.
         timeline: of the data table, loaded before it.
     """
-    from lakefmt._core.metadata.reading.reader import unseen_commits
-
     unseen = unseen_commits(table.config.version, timeline, table.timeline)
     if unseen:
         # What was undone meanwhile is on neither timeline.
         left = {each.time for each in client.timeline_store(client.load_config()).load().commits}
         table.unseen = [time for time in unseen if time in left]
-
-
-def _tells_all(timeline: Timeline, directory: TableDirectory, config: TableConfig) -> bool:
-    """Return whether a listing has the deltacommit of every instant that it has: it might not be of one moment. Pure."""
-    names = [info.name.rpartition("/")[2] for info in directory.inside(f"{METADATA_DIRECTORY}/.hoodie/timeline")]
-    return records_all(timeline, parse_timeline(names, config.version.layout))
-
-
-def records_all(timeline: Timeline, metadata: MetadataTimeline) -> bool:
-    """Return whether a metadata table has recorded every completed instant that changes files. Pure.
-
-    Parameters:
-        timeline: of the data table.
-        metadata: of the metadata table.
-    """
-    regular = [each.time for each in metadata.completed() if not each.is_initialisation]
-    recorded = frozenset(regular)
-    made = min((each.completion or "" for each in metadata.initialisations), default="")
-    # What is older was archived; nothing is before a compaction was.
-    first = min(regular, default="") if metadata.last_compaction is not None else ""
-    return all(
-        each.time in recorded or each.time < first or each.order_time <= made
-        for each in timeline.completed
-        if each.action not in WITHOUT_FILES
-    )
 
 
 def reading_newest(read: Callable[[], T]) -> T:

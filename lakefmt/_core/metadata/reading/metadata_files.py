@@ -30,7 +30,7 @@ from lakefmt._core.data_classes import dataclass
 from lakefmt._core.filegroups.model import BaseFile, FileSlice, LogFile
 from lakefmt._core.filegroups.reader import BaseFileReader, reading
 from lakefmt._core.filegroups.table_client import TableClient
-from lakefmt._core.formats.hfile.reader import HFileReader, Reserve
+from lakefmt._core.formats.hfile.container import HFileReader, Reserve
 from lakefmt._core.formats.names import PARTITION_METADATA
 from lakefmt._core.formats.properties import decode_properties
 from lakefmt._core.metadata.layout import METADATA_DIRECTORY, PartitionKind, parse_metadata_file

@@ -23,14 +23,13 @@ from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.logs.reader import PlacedBlock, select_blocks
 from lakefmt._core.filegroups.model import BaseFile, FileSlice, LogFile, build_slices
 from lakefmt._core.formats.hfile.blocks import Prefixes
-from lakefmt._core.formats.hfile.reader import RECORD_SCHEMA, HFileReader
+from lakefmt._core.formats.hfile.container import RECORD_SCHEMA, HFileReader
 from lakefmt._core.formats.log.blocks import BlockKind
 from lakefmt._core.formats.properties import decode_properties
 from lakefmt._core.metadata.layout import (
     METADATA_DIRECTORY,
     check_file_groups,
     file_group_numbers,
-    is_initial_of_six,
 )
 from lakefmt._core.metadata.reading.metadata_files import (
     CommittedLog,
@@ -42,7 +41,14 @@ from lakefmt._core.metadata.reading.metadata_files import (
     log_damage,
     log_problem,
 )
-from lakefmt._core.metadata.timeline import MetadataTimeline, MetadataTimelineStore
+from lakefmt._core.metadata.timeline import (
+    INITIALISATION,
+    INSTANT_DIGITS,
+    MetadataTimeline,
+    MetadataTimelineStore,
+    knows_all,
+    unseen_commits,
+)
 from lakefmt._core.storage.api import ObjectStore
 from lakefmt._core.storage.parallel import map_concurrently
 from lakefmt._core.storage.table_directory import TableDirectory
@@ -59,13 +65,10 @@ __all__ = [
     "check_seen",
     "newest_records",
     "ready_partitions",
-    "unseen_commits",
 ]
 
 _READY = "hoodie.table.metadata.partitions"
 _PROPERTIES = f"{METADATA_DIRECTORY}/.hoodie/hoodie.properties"
-_INITIALISATION = "0" * 14
-_INSTANT_DIGITS = 17
 #: Below this number of keys the threads cost more than they save.
 _MANY_KEYS = 2000
 #: Only the first of these file groups may be there.
@@ -173,7 +176,7 @@ class MetadataTable:
             CorruptFile: the metadata table was begun and never completed.
         """
         loaded = MetadataTimelineStore(store, config.version, durable=False).load(directory)
-        if load_newer is not None and not _knows_all(data_timeline, loaded):
+        if load_newer is not None and not knows_all(data_timeline, loaded):
             return cls.open(store, config, load_newer(), cache, directory, commits)
         if not loaded.completed():
             own = _own_version(store, config.version)
@@ -272,7 +275,7 @@ class MetadataTable:
         compacted = max((each.time for each in history if each.action is Action.COMMIT), default="")
         for member in newest.values():
             begin = min(log.instant for log in member.logs) if member.base is None else member.base.instant
-            is_first = begin.startswith(_INITIALISATION) or (self.timeline.layout == 1 and len(begin) > _INSTANT_DIGITS)
+            is_first = begin.startswith(INITIALISATION) or (self.timeline.layout == 1 and len(begin) > INSTANT_DIGITS)
             if not is_first and (member.base is None or begin < compacted):
                 raise log_damage(f"{directory}/{member.file_id}", "lacks its newest base file")
 
@@ -282,7 +285,7 @@ class MetadataTable:
         for base in bases:
             newest[base.file_id] = max(base.instant, newest.get(base.file_id, base.instant))
         doubtful = any(
-            not log.instant.startswith(_INITIALISATION)
+            not log.instant.startswith(INITIALISATION)
             and log.instant < newest.get(log.file_id, "")
             and not self.timeline.tells_completion_of(log.instant)
             for log in logs
@@ -510,53 +513,6 @@ def _by_completion(file_slice: FileSlice, timeline: Timeline) -> FileSlice:
     return replace(file_slice, logs=tuple(logs))
 
 
-def _knows_all(data: Timeline, loaded: MetadataTimeline) -> bool:
-    """Return whether a data table's timeline, loaded earlier, tells of a metadata table's instants what one of now would. Pure.
-
-    What is older than the data table's timeline was archived there; a service has the time of an instant that it follows, or
-    one of its own.
-    """
-    completed, first, until = {each.time for each in data.completed}, data.first_active or "", data.highest_time or ""
-    return all(
-        each.is_initialisation
-        or each.time in completed
-        or each.time < first
-        or (each.time[:_INSTANT_DIGITS] <= until and (each.action is not Action.DELTA_COMMIT or each.is_log_compaction))
-        for each in loaded.completed()
-    )
-
-
-def unseen_commits(version: TableVersion, data_timeline: Timeline, timeline: Timeline) -> list[InstantTime]:
-    """Return the commits of the data table that the metadata table did not record. Pure.
-
-    Commits that completed before the metadata table was made are in its first state.
-
-    Parameters:
-        version: of the metadata table.
-        data_timeline: loaded before it.
-        timeline: of the metadata table.
-    """
-    recorded = {instant.time[:_INSTANT_DIGITS] for instant in timeline.commits}
-    first = [
-        each for each in timeline.commits if version is not TableVersion.SIX and each.time == "0" * _INSTANT_DIGITS
-    ]
-    if version is TableVersion.SIX:
-        # A compaction that was planned before the metadata table was made has an earlier time than its beginning.
-        made = [each.time for each in timeline.commits if is_initial_of_six(each.time)]
-        began = min(made or (each.time for each in timeline.commits), default="")[:_INSTANT_DIGITS]
-    else:
-        began = min((str(each.completion or "") for each in first), default="")
-    archived = not first and not any(each.time.startswith(_INITIALISATION) for each in timeline.commits)
-    oldest = min(recorded, default="") if archived else ""
-    return [
-        each.time
-        for each in data_timeline.commits
-        if each.time[:_INSTANT_DIGITS] not in recorded
-        and each.time >= oldest
-        and (each.time if data_timeline.layout == 1 else str(each.completion)) > began
-    ]
-
-
 def check_seen(version: TableVersion, data_timeline: Timeline, loaded: MetadataTimeline) -> None:
     """Raise where a metadata table lacks a commit of its data table. Pure.
 
@@ -587,8 +543,8 @@ def _validity(timeline: Timeline, data: Timeline, loaded: MetadataTimeline) -> C
         time = InstantTime(instant)
         if time in completed or time in pending:
             return time in completed
-        own = time in of_services or time.startswith(_INITIALISATION)
-        return (own or time[:_INSTANT_DIGITS] <= known_until) and timeline.is_committed(time)
+        own = time in of_services or time.startswith(INITIALISATION)
+        return (own or time[:INSTANT_DIGITS] <= known_until) and timeline.is_committed(time)
 
     return is_valid
 

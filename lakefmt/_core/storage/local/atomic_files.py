@@ -419,21 +419,18 @@ class AtomicFiles:
     def place(self, temporary: str, path: str) -> bool:
         """Give a temporary file its final name unless that is taken; the temporary name is removed in any case."""
         try:
-            return self._place(temporary, path)
+            for number in range(self.way, len(WAYS)):
+                try:
+                    placed = WAYS[number](temporary, path)
+                except OSError as error:
+                    if number + 1 == len(WAYS) or error.errno not in _UNSUPPORTED:
+                        raise
+                else:
+                    self.way, self.way_is_known = number, True
+                    return placed
+            raise AssertionError("the last way returns or raises")
         finally:
             forget_file(temporary)
-
-    def _place(self, temporary: str, path: str) -> bool:
-        for number in range(self.way, len(WAYS)):
-            try:
-                placed = WAYS[number](temporary, path)
-            except OSError as error:
-                if number + 1 == len(WAYS) or error.errno not in _UNSUPPORTED:
-                    raise
-            else:
-                self.way, self.way_is_known = number, True
-                return placed
-        raise AssertionError("the last way returns or raises")
 
     def _try_ways(self) -> None:
         # Where every write looks for files of dead processes, if that directory exists.

@@ -1,7 +1,8 @@
 """What the clients of all remote stores share: the bytes of an upload, and what an error says about the request.
 
 Nothing here imports a client library; errors are judged by status, errno and class name, so that
-one table serves S3, Google Cloud Storage, Azure and whatever else speaks fsspec.
+one table serves S3, Google Cloud Storage, Azure and whatever else speaks fsspec. Locks and catalogs that a service keeps use
+the same table (:func:`ask_service`): their client library may be missing, and its errors may hold secrets.
 """
 
 from __future__ import annotations
@@ -9,26 +10,37 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Final, TypeVar
 
+from lakefmt._core.arguments import Raised, run_foreign
 from lakefmt._core.data_classes import dataclass
 from lakefmt._core.storage.api import PutOutcome
 from lakefmt._core.storage.os_errors import is_transient_code
+from lakefmt._core.storage.redaction import Redactor, has_password
+from lakefmt.errors import InvalidInputError, LakefmtError, StorageError, UnsupportedFeature
 
 __all__ = [
     "Payload",
     "answer_of_put",
+    "ask_service",
     "check_length",
     "describe",
+    "import_extra",
     "is_throttled",
     "is_transient",
     "is_transient_word",
     "may_have_happened",
     "status_of",
+    "without_password",
 ]
 
+T = TypeVar("T")
+
 _log = logging.getLogger("lakefmt.storage")
+#: User information and queries go from every message; credentials themselves are never handed in as settings.
+_redact_urls = Redactor({})
 
 _RETRY_STATUS: Final = frozenset({408, 409, 425, 429})
 #: S3 answers these with status 400: the request, or a part of it, did not arrive as it was sent.
@@ -286,3 +298,47 @@ class Payload:
         with open(str(self.path), "rb") as file:
             file.seek(offset)
             return file.read(min(length, max(0, self.size - offset)))
+
+
+def import_extra(load: Callable[[], ModuleType], provider: str, extra: str) -> ModuleType:
+    """Return a module of an optional package, which `load` imports.
+
+    Raises:
+        UnsupportedFeature: the package is not installed; the message names the extra that brings it.
+    """
+    try:
+        return load()
+    except ImportError:
+        raise UnsupportedFeature(f"{provider} needs lakefmt[{extra}]: install it with pip") from None
+
+
+def without_password(setting: str, address: str) -> str:
+    """Return an address that carries no password.
+
+    Raises:
+        InvalidInputError: it does; it would end up in messages and in the settings that are shown.
+
+    Example:
+        >>> without_password("hoodie.write.lock.dynamodb.endpoint_url", "http://127.0.0.1:8000")
+        'http://127.0.0.1:8000'
+    """
+    if has_password(address) or has_password(f"any://{address}"):
+        raise InvalidInputError(f"{setting} holds a password: credentials belong into the environment")
+    return address
+
+
+def ask_service(what: str, doing: str, act: Callable[[], T]) -> T:
+    """Return what `act` returns; whatever a client library raises becomes a StorageError without secrets.
+
+    Raises:
+        StorageError: transient, because a lock that cannot be asked for now may be later.
+    """
+    answer = run_foreign(act)
+    if not isinstance(answer, Raised):
+        return answer
+    error = answer.error
+    if isinstance(error, LakefmtError):
+        raise error
+    # The original, whose text may hold what must not be shown, is not chained to it.
+    message = f"cannot {doing} {what}: {_redact_urls(describe(error))}"
+    raise StorageError(message, transient=True, throttled=is_throttled(error))

@@ -16,9 +16,9 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from lakefmt._core.data_classes import dataclass
+from lakefmt._core.storage.remote.clients import ask_service, import_extra, without_password
 from lakefmt._core.storage.time_source import TimeSource
 from lakefmt._core.timeline.locks.api import LockHandle, LockOptions
-from lakefmt._core.timeline.locks.clients import ask_service, import_extra, without_password
 from lakefmt.errors import CorruptFile, StorageError
 
 __all__ = ["BotoLockTable", "DynamoDBLockBackend", "LockItem", "LockTable", "decode_lock_item", "open_dynamodb_backend"]

@@ -14,8 +14,8 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
+from lakefmt._core.storage.remote.clients import import_extra
 from lakefmt._core.timeline.locks.api import LockHandle, LockOptions
-from lakefmt._core.timeline.locks.clients import import_extra
 from lakefmt._core.timeline.locks.thrift_wire import (
     Struct,
     ThriftConnection,

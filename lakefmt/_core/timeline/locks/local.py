@@ -176,6 +176,7 @@ class HeldLock:
         url: of the table.
         keeps: asked when a write meets a conflict under the lock: shall it be kept?
         waited: seconds for which the lock was waited for.
+        lease: what is held; None: nothing.
 
     Example:
         >>> from lakefmt._core.timeline.locks.local import InProcessLock
@@ -193,16 +194,11 @@ class HeldLock:
         self.keeps: Callable[[Lease], bool] = lambda lease: False
         self.waited = 0.0
         self._held = ExitStack()
-        self._lease: Lease | None = None
-
-    @property
-    def lease(self) -> Lease | None:
-        """What is held; None: nothing."""
-        return self._lease
+        self.lease: Lease | None = None
 
     def over(self, lock: TableLock) -> TableLock:
         """Return a lock that is this turn while it is held, and else `lock`, which may become the turn."""
-        return _Within(self, lock, self.url)
+        return _Within(self, lock)
 
     def take(self, lock: TableLock) -> Lease:
         """Hold `lock` until :meth:`end`.
@@ -210,16 +206,16 @@ class HeldLock:
         Raises:
             LockUnavailable: it could not be had in time.
         """
-        self._lease = lease = self._held.enter_context(lock.hold())
+        self.lease = lease = self._held.enter_context(lock.hold())
         return lease
 
     def adopt(self, stack: ExitStack, lease: Lease) -> None:
         """Keep what is held already."""
-        self._held, self._lease = stack.pop_all(), lease
+        self._held, self.lease = stack.pop_all(), lease
 
     def end(self) -> None:
         """Give the lock back; twice is fine."""
-        self._lease = None
+        self.lease = None
         self._held.close()
 
 
@@ -245,10 +241,9 @@ def held_lock_of(url: str) -> HeldLock | None:
 
 
 class _Within:
-    def __init__(self, held_lock: HeldLock, lock: TableLock, url: str) -> None:
+    def __init__(self, held_lock: HeldLock, lock: TableLock) -> None:
         self._turn = held_lock
         self._lock = lock
-        self._url = url
 
     @contextmanager
     def hold(self) -> Iterator[Lease]:
@@ -269,7 +264,7 @@ class _Within:
             waited = self._turn.time_source.monotonic() - request_time
             self._turn.waited += waited
             if waited > _NOTED_SECONDS:
-                emit("lock_wait", self._url, seconds=waited)
+                emit("lock_wait", self._turn.url, seconds=waited)
             try:
                 yield lease
             except CommitConflict as conflict:

@@ -21,8 +21,8 @@ from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 from lakefmt._core.arguments import Raised, run_foreign
+from lakefmt._core.storage.remote.clients import ask_service, import_extra, without_password
 from lakefmt._core.timeline.locks.api import LockHandle, LockOptions
-from lakefmt._core.timeline.locks.clients import ask_service, import_extra, without_password
 from lakefmt.errors import StorageError
 
 __all__ = ["KazooSession", "ZooKeeperLockBackend", "ZooKeeperSession", "open_zookeeper_backend"]

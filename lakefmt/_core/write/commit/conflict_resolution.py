@@ -99,7 +99,7 @@ def withdrawn_for_update(write_at: WriteAt, times: Collection[InstantTime]) -> b
     if update_strategy(write_at.settings) is not UpdateStrategy.ALLOW:
         return False
     # Imported here: few writes meet a clustering.
-    from lakefmt._core.transactions.clustering_plans import withdraw_clusterings
+    from lakefmt._core.transactions.rollback_executor import withdraw_clusterings
 
     try:
         withdraw_clusterings(write_at, times)
@@ -134,7 +134,7 @@ def withdraw_for_overwrite(
     times = {clustered[group].time for group in clustered.keys() & groups}
     if times:
         # Imported here: few writes meet a clustering.
-        from lakefmt._core.transactions.clustering_plans import withdraw_clusterings
+        from lakefmt._core.transactions.rollback_executor import withdraw_clusterings
 
         with suppress(WriterActive):
             withdraw_clusterings(write_at, times)

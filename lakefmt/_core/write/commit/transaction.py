@@ -681,11 +681,6 @@ def check_pending(timeline: Timeline, time: InstantTime) -> Instant:
     raise InstantNotPending(f"instant {time} is no longer pending: another writer rolled it back")
 
 
-def _was_requested(timeline: Timeline, pending: Instant) -> bool:
-    """Return whether the requested file exists: without it, the inflight file appeared after the rollback of its instant."""
-    return any(file.state is State.REQUESTED for file in timeline.files_of(pending))
-
-
 def _result(
     context: WriteContext,
     done: Instant,
@@ -726,7 +721,7 @@ def abort_instant(instant: InstantTransaction, *, is_saved: bool = False) -> Non
         targets = [i for i in timeline.pending if (i.time, i.action) == (instant.time, instant.action)]
         # Another writer may have rolled the write back before a slow request of ours: then an inflight file is there
         # again, and its markers may be missing.
-        undone = any(not _was_requested(timeline, target) for target in targets)
+        undone = any(State.REQUESTED not in {file.state for file in timeline.files_of(target)} for target in targets)
         for target in targets:
             if files is None:
                 # No marker, so no file: the instant can leave without a rollback of its own.

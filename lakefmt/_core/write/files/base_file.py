@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from itertools import chain
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TypeVar
@@ -28,8 +28,17 @@ from lakefmt._core.arrays import from_numpy
 from lakefmt._core.config.merge_rule import MergeRule
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.base_writer import grown_filter, new_filter, row_group_bytes, rows_per_row_group
-from lakefmt._core.filegroups.merge.base import Incoming, Merged, merge_in_parts, merge_into_base, sum_of_parts
-from lakefmt._core.filegroups.merge.ordered import MOST_ROWS_OF_A_PIECE, PLACE, merge_in_order, rows_in_file_order
+from lakefmt._core.filegroups.merge.base import (
+    MOST_ROWS_OF_A_PIECE,
+    PLACE,
+    Incoming,
+    Merged,
+    merge_in_order,
+    merge_in_parts,
+    merge_into_base,
+    rows_in_file_order,
+    sum_of_parts,
+)
 from lakefmt._core.filegroups.model import BaseFile, join_path
 from lakefmt._core.filegroups.ordering import has_order
 from lakefmt._core.filegroups.reader import BaseFileReader, InSchema, KnownFooter
@@ -47,8 +56,8 @@ from lakefmt._core.formats.parquet.dictionary_columns import appended, same_text
 from lakefmt._core.formats.parquet.duplicate_columns import Pages, keepable_chunks
 from lakefmt._core.schema import with_meta_columns
 from lakefmt._core.sorting.external_sort import FileKeys, row_memory, sort_stream, widened
-from lakefmt._core.sorting.written_keys import FileKeyChange, keys_of, without
 from lakefmt._core.storage.api import PutOutcome, SupportsBeginFlush
+from lakefmt._core.timeline.observer import FileKeyChange, keys_of, without
 from lakefmt._core.values import FILE_NAME, META_COLUMNS, RECORD_KEY, WriteOperation, WriteStat
 from lakefmt._core.write.commit.key_stats import MOST_HASHES, hash_keys
 from lakefmt._core.write.context import BoundContext, FileAssignment, WriteStatus, prepare
@@ -77,31 +86,10 @@ __all__ = [
     "results",
     "rule_of_rows",
     "store_parts",
-    "thread_count",
     "write_assigned",
 ]
 
 U = TypeVar("U")
-
-#: Up to this number of rows a thread takes longer to start than the logs take to be encoded.
-_FEW_ROWS_FOR_THREADS = 2000
-
-
-def thread_count(most: int, files: int, rows: int, *, only_logs: bool, waits: bool) -> int:
-    """Return how many threads write the files of a commit.
-
-    Args:
-        most: threads.
-        files: to be written.
-        rows: of all files.
-        only_logs: all files are logs.
-        waits: storing a file takes the time of a disk or a network.
-
-    Example:
-        >>> [thread_count(8, 4, rows, only_logs=True, waits=False) for rows in (100, 100_000)]
-        [1, 4]
-    """
-    return 1 if only_logs and rows <= _FEW_ROWS_FOR_THREADS and not waits else max(1, min(most, files))
 
 
 def results(works: Iterable[Future[U]]) -> list[U]:
@@ -337,7 +325,7 @@ def write_assigned(
         held: the rows may all be held at once; False: those of a file that is rewritten wait on the disk
             (:func:`may_be_merged_in_parts` has to be true of it).
         known_footer: the footer of the assigned base file, where it has been read.
-        announced: what :func:`~lakefmt._core.write.context.announce` said of the write's files.
+        announced: what :class:`~lakefmt._core.write.context.Announcements` said of the write's files.
 
     Raises:
         InternalError: more or fewer rows came than were assigned.
@@ -519,7 +507,11 @@ class FileInProgress:
         Raises:
             InternalError: rows were lost or doubled on the way.
         """
-        self._check_counts()
+        expected = self.assignment.num_rows
+        if expected is not None and self._rows_in != expected:
+            raise InternalError(
+                f"{self.assignment.path}: {expected} rows were assigned and {self._rows_in} came; nothing is written"
+            )
         low, high = self._keys.range
         summary = KeySummary(low, high, self._filter())
         self._ends, self._key_hashes = _ends_or_none(low, high), self._hashes()
@@ -572,13 +564,6 @@ class FileInProgress:
         keys = self._keys.few(MOST_HASHES)
         return None if keys is None else hash_keys(keys)
 
-    def _check_counts(self) -> None:
-        expected = self.assignment.num_rows
-        if expected is not None and self._rows_in != expected:
-            raise InternalError(
-                f"{self.assignment.path}: {expected} rows were assigned and {self._rows_in} came; nothing is written"
-            )
-
 
 def append_rows(file: FileInProgress, rows: pa.Table) -> None:
     """Fill a new file with routed rows; those that mark themselves deleted are counted and left out."""
@@ -592,49 +577,95 @@ def append_rows(file: FileInProgress, rows: pa.Table) -> None:
         file.fill(complete, RowFacts(part.num_rows, counts, complete.column(RECORD_KEY)))
 
 
+@dataclass(frozen=True, slots=True)
+class _Rewrite:
+    """A base file that is read while the file that replaces it is filled.
+
+    Attributes:
+        file: that is filled.
+        schema: of the rows of both, without the name of the file: every row gets it, and the old one is as long as the rest of a row.
+        footer: of the base file.
+        is_cut: its rows come in several parts.
+        bases: the parts.
+        kept_columns: the pages of the base file that may go on into the file; None: none may.
+    """
+
+    file: FileInProgress
+    schema: pa.Schema
+    footer: BaseFileFooter
+    is_cut: bool
+    bases: InSchema
+    kept_columns: KeptColumns | None
+
+    def incoming(self, rows: pa.Table) -> Incoming:
+        """Return routed rows, completed, in the way in which a merge takes them."""
+        return incoming_rows(self.file.bound, self.file.meta.add_to(rows, self.schema), rows)
+
+    def store(self, merged: Merged) -> None:
+        """Write merged rows, with the name of the file."""
+        name = same_text(self.file.assignment.file_name, merged.table.num_rows)
+        index = self.file.schema.get_field_index(FILE_NAME)
+        rows = without_unused(merged.table).add_column(index, FILE_NAME, name)
+        self.file.fill(rows, kept=None if self.kept_columns is None else self.kept_columns.pages(merged))
+
+
+@contextmanager
+def _rewriting(
+    file: FileInProgress, part_bytes: int | None, *, use_threads: bool, known_footer: KnownFooter | None
+) -> Iterator[_Rewrite]:
+    """Open the base file of a file.
+
+    Args:
+        file: that replaces it.
+        part_bytes: its rows come in parts of about this number of bytes; None: as one part.
+        use_threads: columns are read by several threads.
+        known_footer: that of the base file, where it has been read.
+    """
+    bound, base_file = file.bound, file.assignment.base
+    if base_file is None:
+        raise InternalError("there is no base file to rewrite")
+    reader = BaseFileReader(bound.store, bound.virtual_columns)
+    schema = file.schema.remove(file.schema.get_field_index(FILE_NAME))
+    coded = _coded_columns(bound, schema)
+    with reader.in_parts(
+        base_file, schema.names, part_bytes, use_threads=use_threads, coded=coded, known_footer=known_footer
+    ) as parts:
+        footer = parts.known.footer
+        kept_columns: KeptColumns | None = None
+        # Pages of other writers may lack checksums; those of a small file are encoded as quickly.
+        if STAT_KEY in footer.entries and base_file.size >= _LARGE_FILE_BYTES and bound.virtual_columns is None:
+            kept_columns = KeptColumns(reader, base_file, parts.known, bound.file_schema, bound.codec)
+        yield _Rewrite(file, schema, footer, parts.is_cut, InSchema(schema, parts.parts), kept_columns)
+
+
 def merge_rows(
     file: FileInProgress, rows: pa.Table, *, use_threads: bool = False, known_footer: KnownFooter | None = None
 ) -> None:
     """Fill a file with the rows of its base file, and routed rows merged in."""
-    bound, assignment, base_file = file.bound, file.assignment, file.assignment.base
-    if base_file is None:
-        raise InternalError("there is no base file to rewrite")
+    bound, assignment = file.bound, file.assignment
     may_be_cut = may_be_merged_in_parts(bound, assignment)
     if may_be_cut and rows.num_rows > MOST_ROWS_OF_A_PIECE:
         _merge_many_rows(file, [rows], held=True, use_threads=use_threads, known_footer=known_footer)
         return
-    reader, schema = BaseFileReader(bound.store, bound.virtual_columns), _schema_but_name(file)
-    part_bytes, coded = row_group_bytes() if may_be_cut else None, _coded_columns(bound, schema)
-    with reader.in_parts(
-        base_file, schema.names, part_bytes, use_threads=use_threads, coded=coded, known_footer=known_footer
-    ) as parts:
-        footer, bases = parts.known.footer, InSchema(schema, parts.parts)
-        columns = _kept_columns(bound, reader, base_file, parts.known)
-        incoming = incoming_rows(bound, file.meta.add_to(rows, schema), rows)
+    part_bytes = row_group_bytes() if may_be_cut else None
+    with _rewriting(file, part_bytes, use_threads=use_threads, known_footer=known_footer) as rewrite:
+        bases, incoming = rewrite.bases, rewrite.incoming(rows)
 
         def with_group(merged: Merged) -> Merged:
             return replace(merged, group=bases.group)  # of the part that was read last
 
-        def store(merged: Merged) -> None:
-            file.fill(_named(file, merged), kept=None if columns is None else columns.pages(merged))
-
         changes: Mapping[str, int] = {}
-        if parts.is_cut:
-            merges = merge_in_parts(bases, footer.num_rows, incoming, rule_of_rows(bound, rows))
-            merged, keys = store_parts(map(with_group, merges), store, beside=use_threads)
+        if rewrite.is_cut:
+            merges = merge_in_parts(bases, rewrite.footer.num_rows, incoming, rule_of_rows(bound, rows))
+            merged, keys = store_parts(map(with_group, merges), rewrite.store, beside=use_threads)
         else:
             base = next(bases)
             merged = with_group(_merged(file, base, rows, incoming))
             keys = merged.table.column(RECORD_KEY)
             changes = changes if bound.cdc is None else log_changes(bound, assignment, base, merged)
             del base  # what is merged has values of its own
-            store(merged)
-        _note_merge(file, merged, keys, rows.num_rows, footer, changes)
-
-
-def _schema_but_name(file: FileInProgress) -> pa.Schema:
-    """Return the columns of a file without that of its name: every row gets it, and the old one is as long as the rest of a row."""
-    return file.schema.remove(file.schema.get_field_index(FILE_NAME))
+            rewrite.store(merged)
+        _note_merge(file, merged, keys, rows.num_rows, rewrite.footer, changes)
 
 
 def may_be_merged_in_parts(bound: BoundContext, assignment: FileAssignment) -> bool:
@@ -671,12 +702,12 @@ def _merge_many_rows(
     Raises:
         StorageError: the temporary directory could not take the rows.
     """
-    bound, base_file, schema = file.bound, file.assignment.base, _schema_but_name(file)
+    bound, base_file, counts = file.bound, file.assignment.base, list[int]()
     if base_file is None:
         raise InternalError("there is no base file to rewrite")
-    reader, counts = BaseFileReader(bound.store, bound.virtual_columns), list[int]()
 
     def stored_keys() -> pa.ChunkedArray:
+        reader = BaseFileReader(bound.store, bound.virtual_columns)
         rows, _ = reader.rows_and_footer(base_file, [RECORD_KEY], use_threads=False, known_footer=known_footer)
         return rows.column(RECORD_KEY)
 
@@ -687,33 +718,19 @@ def _merge_many_rows(
             by_place = sort_stream(ordered, lambda rows: rows.column(PLACE).combine_chunks(), memory_bytes)
             ordered = stack.enter_context(closing(by_place))
         first = next(ordered)
-        coded = _coded_columns(bound, schema)
-        parts = stack.enter_context(
-            reader.in_parts(
-                base_file,
-                schema.names,
-                row_group_bytes(),
-                use_threads=use_threads,
-                coded=coded,
-                known_footer=known_footer,
-            )
+        rewrite = stack.enter_context(
+            _rewriting(file, row_group_bytes(), use_threads=use_threads, known_footer=known_footer)
         )
-        footer, bases = parts.known.footer, InSchema(schema, parts.parts)
-        columns = _kept_columns(bound, reader, base_file, parts.known)
+        bases, rule = rewrite.bases, rule_of_rows(bound, first)
 
         def incoming(rows: pa.Table) -> Incoming:
-            given = rows.drop_columns([PLACE])
-            return incoming_rows(bound, file.meta.add_to(given, schema), given)
+            return rewrite.incoming(rows.drop_columns([PLACE]))
 
-        def store(merged: Merged) -> None:
-            file.fill(_named(file, merged), kept=None if columns is None else columns.pages(merged))
-
-        rule = rule_of_rows(bound, first)
-        merges = merge_in_order(bases, footer.num_rows, chain([first], ordered), incoming, rule)
+        merges = merge_in_order(bases, rewrite.footer.num_rows, chain([first], ordered), incoming, rule)
         del first
         grouped = (replace(merged, group=bases.group if is_whole else None) for merged, is_whole in merges)
-        merged, keys = store_parts(grouped, store, beside=use_threads)
-        _note_merge(file, merged, keys, sum(counts), footer, {})
+        merged, keys = store_parts(grouped, rewrite.store, beside=use_threads)
+        _note_merge(file, merged, keys, sum(counts), rewrite.footer, {})
 
 
 def _in_file_order(
@@ -787,16 +804,6 @@ def merge_facts(
     return RowFacts(routed, counts, keys, ends, bloom, change)
 
 
-def _kept_columns(
-    bound: BoundContext, reader: BaseFileReader, base_file: BaseFile, footer: KnownFooter
-) -> KeptColumns | None:
-    # Pages of other writers may lack checksums; those of a small file are encoded as quickly.
-    own = STAT_KEY in footer.footer.entries
-    if not own or base_file.size < _LARGE_FILE_BYTES or bound.virtual_columns is not None:
-        return None
-    return KeptColumns(reader, base_file, footer, bound.file_schema, bound.codec)
-
-
 def _coded_columns(bound: BoundContext, schema: pa.Schema) -> set[str]:
     """Return the columns of text whose values are not needed while rows are merged and stored."""
     rule = bound.rule
@@ -805,12 +812,6 @@ def _coded_columns(bound: BoundContext, schema: pa.Schema) -> set[str]:
     needed = {RECORD_KEY, *(name.split(".", 1)[0] for name in rule.stored.fields)}
     texts = (f.name for f in schema if pa.types.is_string(f.type) or pa.types.is_binary(f.type))
     return {name for name in texts if name not in needed}
-
-
-def _named(file: FileInProgress, merged: Merged) -> pa.Table:
-    """Return merged rows with the name of the file."""
-    name = same_text(file.assignment.file_name, merged.table.num_rows)
-    return without_unused(merged.table).add_column(file.schema.get_field_index(FILE_NAME), FILE_NAME, name)
 
 
 def _merged(file: FileInProgress, base: pa.Table, rows: pa.Table, incoming: Incoming) -> Merged:

@@ -126,7 +126,7 @@ class BundleSource:
         bound: the write.
         batch: its rows.
         footer_of: returns the footer of a base file, where the look-up has read it.
-        announced: what :func:`~lakefmt._core.write.context.announce` said of the write's files.
+        announced: what :class:`~lakefmt._core.write.context.Announcements` said of the write's files.
         is_alone: the write has one file, so that its columns may be read by several threads.
     """
 
@@ -407,7 +407,7 @@ def write_small_files(
         assignments: the files, none with a base.
         counts: how many of the rows are each one's.
         rows: routed rows with their record keys, one file's behind the other's.
-        announced: what :func:`~lakefmt._core.write.context.announce` said of the write's files.
+        announced: what :class:`~lakefmt._core.write.context.Announcements` said of the write's files.
 
     Raises:
         StorageError: the store failed; the call may be repeated.
@@ -464,7 +464,7 @@ def rewrite_together(
         counts: how many of the rows are each one's.
         rows: routed rows with their record keys, one file's behind the other's.
         footer_of: tells the footer of a base file, where the look-up has read it.
-        announced: what :func:`~lakefmt._core.write.context.announce` said of the write's files.
+        announced: what :class:`~lakefmt._core.write.context.Announcements` said of the write's files.
 
     Raises:
         StorageError: the store failed; the call may be repeated.

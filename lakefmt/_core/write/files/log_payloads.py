@@ -271,7 +271,7 @@ def write_log_files(
         files: the logs.
         counts: the number of rows of each log.
         rows: routed rows with their record keys, those of one log after those of the one before.
-        announced: what :func:`~lakefmt._core.write.context.announce` said of the write's files.
+        announced: what :class:`~lakefmt._core.write.context.Announcements` said of the write's files.
 
     Raises:
         InvalidInputError: a block would be too large to be read.

@@ -22,7 +22,7 @@ from lakefmt._core.arrays import from_numpy
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.logs.reader import PlacedBlock, select_blocks
 from lakefmt._core.filegroups.model import LogFile
-from lakefmt._core.formats.hfile.reader import HFileReader
+from lakefmt._core.formats.hfile.container import HFileReader
 from lakefmt._core.formats.log.blocks import BlockKind, scan_blocks
 from lakefmt._core.formats.log.delete_block import decode_delete_content
 from lakefmt._core.metadata.layout import (

@@ -11,6 +11,13 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 
 from lakefmt._core.config.settings import Settings
+from lakefmt._core.metadata.compaction import (
+    compact_metadata_table,
+    compaction_instant,
+    has_logs_on,
+    log_compact_metadata_table,
+    log_compaction_instant,
+)
 from lakefmt._core.metadata.layout import METADATA_DIRECTORY, MetadataFileName
 from lakefmt._core.metadata.manage import (
     archive_metadata_timeline,
@@ -20,13 +27,6 @@ from lakefmt._core.metadata.manage import (
 )
 from lakefmt._core.metadata.reading.metadata_files import KnownCommits
 from lakefmt._core.metadata.reading.reader import check_seen
-from lakefmt._core.metadata.services.compaction import (
-    compact_metadata_table,
-    compaction_instant,
-    has_logs_on,
-    log_compact_metadata_table,
-    log_compaction_instant,
-)
 from lakefmt._core.metadata.timeline import MetadataTimeline
 from lakefmt._core.metadata.writer import MetadataTableWriter
 from lakefmt._core.storage.redaction import printable_url
