@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Final
 
 from lakefmt._core.arguments import Raised, run_foreign
 from lakefmt._core.compaction.archive import archive_limits, run_archive
-from lakefmt._core.compaction.clean.run import is_clean_due, planned_groups, run_clean
+from lakefmt._core.compaction.clean.plan import is_clean_due
+from lakefmt._core.compaction.clean.run import planned_groups, run_clean
 from lakefmt._core.compaction.cluster.plan import choose_cluster_partitions, full_bytes, is_clustering_due
 from lakefmt._core.compaction.cluster.run import (
     ClusteringWish,

@@ -30,8 +30,7 @@ from lakefmt.errors import (
     InvalidInputError,
     UnsupportedFeature,
 )
-from lakefmt.spark.notes import log_notes
-from lakefmt.spark.options import NO_CATALOG_TABLE, WriteCall, parse_write_options
+from lakefmt.spark.options import NO_CATALOG_TABLE, WriteCall, log_notes, parse_write_options
 from lakefmt.spark.scan import PlannedScan, PushedFilter, SparkScan, SparkSplit, open_scan, translate_filters
 from lakefmt.spark.streams.sink import QUERY_PROPERTY, BatchLabel, choose_batch, encode_label, take_sink_options
 from lakefmt.spark.types import spark_types

@@ -2,5 +2,5 @@
 
 ``profile`` describes a table with its writes, and the choices for it; ``profiling`` takes such a profile from commits and
 footers; no row is read. ``advise`` predicts what a choice reads and writes, turns that into seconds by measured costs, and
-compares all choices; ``kept_curves`` reads the costs of this machine or the shipped ones.
+compares all choices; it takes the costs of this machine or the shipped ones.
 """

@@ -55,16 +55,21 @@ from lakefmt._core.read.snapshot_files import cleaned_files, record_of_clean
 from lakefmt._core.schema import reconcile, with_meta_columns
 from lakefmt._core.segments.codec import (
     MAX_HEADER_BYTES,
+    STREAMS,
     Claim,
     SegmentHeader,
+    SegmentPosition,
+    claim_name,
+    data_name,
     decode_claim,
     decode_header,
     decode_note,
+    header_name,
     list_positions,
     list_streams,
+    note_name,
     read_segments,
 )
-from lakefmt._core.segments.names import STREAMS, SegmentPosition, claim_name, data_name, header_name, note_name
 from lakefmt._core.segments.pending import is_blank, is_owned, list_claims, list_epochs
 from lakefmt._core.storage.api import ObjectInfo, ObjectStore
 from lakefmt._core.storage.local.atomic_files import is_abandoned

@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from time import perf_counter
 
-from lakefmt._core.compaction.clean.plan import CleanPolicy, consumers_floor
-from lakefmt._core.compaction.clean.run import clean_rules
+from lakefmt._core.compaction.clean.plan import CleanPolicy, clean_rules, consumers_floor
 from lakefmt._core.compaction.compact.plan import CompactionTrigger
 from lakefmt._core.compaction.compact.run import compaction_rules
 from lakefmt._core.config.settings import Settings

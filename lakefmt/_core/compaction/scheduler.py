@@ -21,7 +21,7 @@ from typing import Final, Protocol
 from weakref import WeakSet
 
 from lakefmt._core.arguments import Raised, run_foreign
-from lakefmt._core.compaction.clean.run import is_clean_due, run_clean, run_waiting_cleans
+from lakefmt._core.compaction.clean.plan import is_clean_due
 from lakefmt._core.config.settings import Settings, resolve_settings
 from lakefmt._core.config.table_config import TableConfig
 from lakefmt._core.filegroups.table_client import TableAt, TableClient
@@ -147,6 +147,8 @@ def _run_pending_services(client: TableClient, options: Mapping[str, object], fa
     if settings.flag("hoodie.clustering.async.enabled"):
         failures += _attempt("clustering", partial(_run_clusterings, client, options))
     if _pending_times(client, Action.CLEAN):
+        from lakefmt._core.compaction.clean.run import run_waiting_cleans
+
         failures += _attempt("clean", lambda: run_waiting_cleans(client, options))
     failures += _attempt("archive step", lambda: _archive_if_due(client.at(client.seen()), options, settings))
 
@@ -240,6 +242,8 @@ def _clean_if_due(table_at: TableAt, options: Mapping[str, object], settings: Se
         return
     # Most commits leave nothing to delete: then no lock is taken and no directory is listed.
     if is_clean_due(table_at, settings):
+        from lakefmt._core.compaction.clean.run import run_clean
+
         run_clean(table_at.client, options, schedule=plans_only)
 
 

@@ -9,6 +9,9 @@ from typing import Any, Final
 from lakefmt._core.arguments import shown
 from lakefmt._core.data_classes import replace
 from lakefmt._core.ingest.api import Source
+from lakefmt._core.ingest.files.reading import FileFormat
+from lakefmt._core.ingest.files.source import FileSource
+from lakefmt._core.ingest.iterables import IterableSource, named_source
 from lakefmt._core.ingest.options import TableJob
 from lakefmt._core.storage.time_source import TimeSource
 from lakefmt._core.values import Clock
@@ -44,8 +47,6 @@ def open_source(
         return source  # type: ignore[no-any-return]
     if not isinstance(source, str):
         if callable(source) or isinstance(source, Iterable):
-            from lakefmt._core.ingest.iterables import IterableSource
-
             return IterableSource(source, job.shown_name)
         raise InvalidInputError(f"{shown(source)} is no source: give a path, a URL, a topic, or an iterable of rows")
     if job.source_kind == "kafka" or source.startswith("kafka://"):
@@ -63,8 +64,6 @@ def open_source(
 
         return open_http_source(source, job.source_options, job.format, time_source)
     if job.source_kind == "rows":
-        from lakefmt._core.ingest.iterables import named_source
-
         return named_source(source)
     return _files(job, source, storage_options, clock, time_source)
 
@@ -76,9 +75,6 @@ def _files(
     clock: Clock | None,
     time_source: TimeSource | None,
 ) -> Source:
-    from lakefmt._core.ingest.files.reading import FileFormat
-    from lakefmt._core.ingest.files.source import FileSource
-
     names = () if job.header else job.columns
     keys = (*job.key, *(each.partition(":")[0] for each in job.partition_by))
     how = FileFormat(job.format, job.delimiter, job.nulls, names, job.hive_columns, keys)

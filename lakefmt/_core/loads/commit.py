@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt._core.arrays import from_numpy
+from lakefmt._core.compaction.scheduler import run_services
 from lakefmt._core.config.settings import resolve_settings
 from lakefmt._core.config.table_config import append_layout, merge_rule
 from lakefmt._core.data_classes import dataclass, replace
@@ -26,12 +27,10 @@ from lakefmt._core.filegroups.stored_keys import stored_key_spec
 from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableState
 from lakefmt._core.index import choose_index, moves_between_partitions
 from lakefmt._core.loads.csv_rows import Mask
-from lakefmt._core.loads.journal import TableLoad, Transaction
+from lakefmt._core.loads.journal import StagedParts, TableLoad, Transaction
 from lakefmt._core.loads.shape import Target
-from lakefmt._core.loads.staging import StagedParts
 from lakefmt._core.producers.stream.committing import KeyedCommit, has_record_keys, key_scope, stored_rows
-from lakefmt._core.segments.codec import COLUMNS, OPERATOR
-from lakefmt._core.segments.names import RowOperator
+from lakefmt._core.segments.codec import COLUMNS, OPERATOR, RowOperator
 from lakefmt._core.segments.resolve import (
     Resolved,
     StreamRules,
@@ -294,7 +293,7 @@ class LoadTable:
             return result
 
         if retried(self.client, request, attempt) is not None:
-            self._follow(request)
+            run_services(self.client, request.options)  # what fails of them changes nothing of the commit
 
     def _request(self, members: Sequence[_Member]) -> WriteRequest:
         named = [(each.transaction.database, each.transaction.label, str(each.transaction.id)) for each in members]
@@ -366,12 +365,6 @@ class LoadTable:
             if size > most or memory > _WINDOWS_OF_MEMORY * most:
                 return tables
         return _all(schema, tables)
-
-    def _follow(self, request: WriteRequest) -> None:
-        """Run the services that the table wants after a commit; what fails of them changes nothing of the commit."""
-        from lakefmt._core.compaction.scheduler import run_services  # slow import
-
-        run_services(self.client, request.options)
 
 
 def _is_of_all(error: Exception) -> bool:

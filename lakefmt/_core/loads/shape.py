@@ -25,8 +25,7 @@ from lakefmt._core.loads.csv_rows import CsvReader, Mask, Problem, SourceRows
 from lakefmt._core.loads.expressions import ColumnList, Computed, parse_columns
 from lakefmt._core.loads.json_rows import JsonReader
 from lakefmt._core.loads.protocol import MOST_CHARACTERS, LoadCounts, LoadParameters, Refusal
-from lakefmt._core.segments.codec import OPERATOR
-from lakefmt._core.segments.names import RowOperator
+from lakefmt._core.segments.codec import OPERATOR, RowOperator
 from lakefmt.errors import InvalidInputError
 
 __all__ = ["OPERATION", "Shaped", "Shaper", "Target"]

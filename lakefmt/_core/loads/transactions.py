@@ -25,7 +25,7 @@ from lakefmt._core.data_classes import dataclass
 from lakefmt._core.loads.bodies import Body, unpacked
 from lakefmt._core.loads.commit import LoadTable
 from lakefmt._core.loads.csv_rows import Decode, Problem
-from lakefmt._core.loads.journal import Journal, ServerLease, TableLoad, Transaction, rejected_name
+from lakefmt._core.loads.journal import Journal, ServerLease, Staged, StagedParts, TableLoad, Transaction, rejected_name
 from lakefmt._core.loads.options import LoadOptions
 from lakefmt._core.loads.protocol import (
     MOST_CHARACTERS,
@@ -37,7 +37,6 @@ from lakefmt._core.loads.protocol import (
     existing_status,
 )
 from lakefmt._core.loads.shape import Shaped, Shaper
-from lakefmt._core.loads.staging import Staged, StagedParts
 from lakefmt._core.loads.states import Answer, LoadState, Operation, Times, expiry, transition
 from lakefmt._core.segments.codec import OPERATOR
 from lakefmt._core.storage.api import ObjectStore

@@ -23,9 +23,13 @@ from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.table_client import TableAt, TableClient
 from lakefmt._core.segments.codec import (
     MAX_HEADER_BYTES,
+    STREAMS,
     Claim,
     Committed,
     SegmentHeader,
+    SegmentPosition,
+    claim_name,
+    claims_folder,
     committed_of,
     decode_claim,
     decode_note,
@@ -36,12 +40,6 @@ from lakefmt._core.segments.codec import (
     list_headers,
     list_positions,
     list_streams,
-)
-from lakefmt._core.segments.names import (
-    STREAMS,
-    SegmentPosition,
-    claim_name,
-    claims_folder,
     note_name,
     parse_claim_name,
     parse_header_name,

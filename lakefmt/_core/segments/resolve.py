@@ -36,8 +36,7 @@ from lakefmt._core.formats.log.delete_block import stores_every_ordering
 from lakefmt._core.keys import KeySpec, build_partition_paths, build_record_keys
 from lakefmt._core.schema import check_required, conform
 from lakefmt._core.schema.types import field_at, struct_fields
-from lakefmt._core.segments.codec import COLUMNS, OPERATOR, SegmentHeader
-from lakefmt._core.segments.names import RowOperator
+from lakefmt._core.segments.codec import COLUMNS, OPERATOR, RowOperator, SegmentHeader
 from lakefmt._core.timeline.instant import parse_instant_time
 from lakefmt._core.values import PARTITION_PATH, RECORD_KEY
 from lakefmt.errors import SchemaMismatch

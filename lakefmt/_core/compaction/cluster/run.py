@@ -87,6 +87,7 @@ __all__ = [
     "cluster_table",
     "clustering_rules",
     "has_pending_clustering",
+    "options_for_all_files",
     "plan_clustering_of",
     "run_clustering",
     "run_waiting_clusterings",
@@ -96,6 +97,7 @@ GroupKey = tuple[PartitionPath, FileId]
 #: Groups that are rewritten at a time; they share the memory.
 _MOST_GROUPS_AT_ONCE = 4
 _STRATEGY_SETTING: Final = "hoodie.clustering.plan.strategy.class"
+_SMALL_FILE_SETTING: Final = "hoodie.clustering.plan.strategy.small.file.limit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +158,7 @@ def clustering_rules(settings: Settings) -> ClusteringRules:
             _names_in_text(settings.text(SORT_COLUMNS)),
             parse_member(Layout, settings.text(LAYOUT) or "linear", "order"),
         ),
-        small_bytes=settings.integer(f"{prefix}small.file.limit"),
+        small_bytes=settings.integer(_SMALL_FILE_SETTING),
         target_bytes=settings.integer(TARGET_BYTES),
         group_bytes=settings.integer(f"{prefix}max.bytes.per.group"),
         max_groups=settings.integer(f"{prefix}max.num.groups"),
@@ -172,6 +174,12 @@ def clustering_rules(settings: Settings) -> ClusteringRules:
         ),
         max_commits=settings.integer(f"hoodie.clustering.{_inline_or_async(settings)}.max.commits"),
     )
+
+
+def options_for_all_files(client: TableClient, options: Mapping[str, object] | None) -> dict[str, object]:
+    """Return options of a clustering that also packs files that are not small: all that are smaller than its own."""
+    target_bytes = clustering_rules(open_write_client(client, options).settings).target_bytes
+    return {_SMALL_FILE_SETTING: target_bytes, **(options or {})}
 
 
 def _inline_or_async(settings: Settings) -> str:

@@ -27,8 +27,14 @@ from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableSta
 from lakefmt._core.index import capabilities_of, choose_index, moves_between_partitions
 from lakefmt._core.keys import KeySpec
 from lakefmt._core.read.snapshot import Snapshot, rows_of_keys
-from lakefmt._core.segments.codec import SegmentHeader, committed_of, has_segments, read_segments
-from lakefmt._core.segments.names import RowOperator, SegmentPosition
+from lakefmt._core.segments.codec import (
+    RowOperator,
+    SegmentHeader,
+    SegmentPosition,
+    committed_of,
+    has_segments,
+    read_segments,
+)
 from lakefmt._core.segments.pending import (
     StreamState,
     committed_of_streams,

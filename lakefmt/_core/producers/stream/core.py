@@ -43,8 +43,15 @@ from lakefmt._core.producers.stream.options import (
     tries_again,
 )
 from lakefmt._core.producers.stream.rows import FollowedColumns, RowChecker
-from lakefmt._core.segments.codec import Committed, SegmentHeader, checked_offset, delete_segments
-from lakefmt._core.segments.names import STRICT, RowOperator, SegmentPosition
+from lakefmt._core.segments.codec import (
+    STRICT,
+    Committed,
+    RowOperator,
+    SegmentHeader,
+    SegmentPosition,
+    checked_offset,
+    delete_segments,
+)
 from lakefmt._core.segments.pending import committed_of_streams
 from lakefmt._core.values import CommitResult
 from lakefmt.errors import (

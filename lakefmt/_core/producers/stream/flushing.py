@@ -24,8 +24,7 @@ from lakefmt._core.producers.stream.options import (
     tries_again,
 )
 from lakefmt._core.schema import conform
-from lakefmt._core.segments.codec import OPERATOR, SegmentHeader, encode_segment, read_segments
-from lakefmt._core.segments.names import RowOperator
+from lakefmt._core.segments.codec import OPERATOR, RowOperator, SegmentHeader, encode_segment, read_segments
 from lakefmt._core.segments.pending import committed_of_streams
 from lakefmt._core.segments.resolve import (
     check_altered_back,

@@ -13,23 +13,21 @@ from lakefmt._core.data_classes import dataclass
 from lakefmt._core.filegroups.table_client import TableClient, TableState
 from lakefmt._core.producers.stream.committing import KeyScope, SegmentCommit
 from lakefmt._core.segments.codec import (
+    ANONYMOUS,
     Claim,
     Committed,
     SegmentHeader,
+    SegmentPosition,
     checksum,
+    claim_name,
+    data_name,
     delete_segments,
     list_positions,
     list_streams,
-    write_header,
-    write_segment_rows,
-)
-from lakefmt._core.segments.names import (
-    ANONYMOUS,
-    SegmentPosition,
-    claim_name,
-    data_name,
     note_name,
     stream_folder,
+    write_header,
+    write_segment_rows,
 )
 from lakefmt._core.segments.pending import (
     HeldClaim,

@@ -30,8 +30,7 @@ from lakefmt._core.producers.stream.options import DELETES, RowOperator, StreamO
 from lakefmt._core.schema import conform
 from lakefmt._core.schema.python_values import value_converter
 from lakefmt._core.schema.types import all_nullable, field_at
-from lakefmt._core.segments.codec import COLUMNS, OPERATOR
-from lakefmt._core.segments.names import STRICT, UPDATES, WHOLE_ROWS
+from lakefmt._core.segments.codec import COLUMNS, OPERATOR, STRICT, UPDATES, WHOLE_ROWS
 from lakefmt._core.segments.resolve import columns_since, key_columns_of
 from lakefmt.errors import InvalidInputError, InvalidKey, SchemaMismatch
 
