@@ -16,17 +16,14 @@ from lakefmt._core.advice.advise import (
     WORTH_IT,
     CostCurves,
     advise_choice,
-    cache_path,
     candidate_choices,
     expected_cost,
-    keep_curves,
-    load_curves,
     needs_new_table,
     parse_curves,
     predict_amounts,
-    shipped_curves,
 )
 from lakefmt._core.advice.profile import TableChoice, TableProfile
+from lakefmt._core.advice.profiling import cache_path, keep_curves, load_curves, shipped_curves
 from lakefmt._core.config.settings import resolve_settings
 from lakefmt.errors import CorruptFile, InvalidInputError
 

@@ -1,26 +1,21 @@
-"""The advice on a table: what each choice costs for a profile, and the cheapest one beside today's, with its reasons.
+"""The advice on a table: what each choice costs for a profile, and the cheapest one beside today's, with its reasons. Pure.
 
 Amounts are numbers of files, megabytes and keys of a usual commit and a full read; a cost curve has the seconds of each unit.
-The curves of this machine lie in the user's cache folder; to load and to keep them is all that acts here.
 """
 
 from __future__ import annotations
 
 import json
-import logging
 import math
-import os
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
-from pathlib import Path
 from typing import Any, Final
 
 from lakefmt._core.advice.profile import DEFAULT_FILE_BYTES, GLOBAL_INDEXES, INDEXES, TableChoice, TableProfile
 from lakefmt._core.arguments import number_argument
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.notebook import NotebookText
-from lakefmt.errors import CorruptFile, InvalidInputError
+from lakefmt.errors import InvalidInputError
 
 __all__ = [
     "WORTH_IT",
@@ -28,17 +23,12 @@ __all__ = [
     "CostCurves",
     "TableAdvice",
     "advise_choice",
-    "cache_path",
     "candidate_choices",
     "give_reasons",
-    "keep_curves",
-    "load_curves",
     "needs_new_table",
     "parse_curves",
     "predict_amounts",
-    "shipped_curves",
 ]
-
 
 #: Amounts of one operation by name.
 Amounts = dict[str, float]
@@ -698,72 +688,3 @@ def _written_megabytes(profile: TableProfile, choice: TableChoice) -> float:
 
 def _megabytes_text(value: float) -> str:
     return f"{value:,.3g} MB" if value < 1000 else f"{value:,.0f} MB"
-
-
-_LOG: Final = logging.getLogger("lakefmt.advice")
-_MOST_BYTES: Final = 1 << 20
-_SHIPPED: Final = Path(__file__).with_name("curves.json")
-
-
-def cache_path(environment: Mapping[str, str] | None = None) -> Path:
-    """Return where the costs of this machine are kept: below ``XDG_CACHE_HOME``, else ``~/.cache``.
-
-    Example:
-        >>> cache_path({"XDG_CACHE_HOME": "/var/cache/me"}).as_posix()
-        '/var/cache/me/lakefmt/curves.json'
-    """
-    variables = os.environ if environment is None else environment
-    home = variables.get("XDG_CACHE_HOME", "")
-    base = Path(home) if home and Path(home).is_absolute() else Path.home() / ".cache"
-    return base / "lakefmt" / "curves.json"
-
-
-def shipped_curves() -> CostCurves:
-    """Return the costs that come with the package."""
-    return parse_curves(_SHIPPED.read_bytes())
-
-
-def load_curves(path: Path | None = None) -> CostCurves:
-    """Return the costs that were measured on this machine, else the shipped ones.
-
-    Args:
-        path: a file of costs that must be there and readable; None: this machine's, where damage is logged and passed over.
-
-    Raises:
-        CorruptFile: the file `path` is missing or damaged.
-    """
-    if path is not None:
-        return _read(path)
-    try:
-        return _read(cache_path())
-    except FileNotFoundError:
-        return shipped_curves()
-    except (CorruptFile, OSError, RuntimeError) as error:
-        _LOG.warning("costs of this machine are not used: %s", error)
-        return shipped_curves()
-
-
-def _read(path: Path) -> CostCurves:
-    with path.open("rb") as file:
-        data = file.read(_MOST_BYTES + 1)
-    if len(data) > _MOST_BYTES:
-        raise CorruptFile(f"{path.name} is larger than {_MOST_BYTES:,} bytes: not a file of costs")
-    try:
-        return parse_curves(data)
-    except InvalidInputError as error:
-        raise CorruptFile(f"{path.name}: {error}") from None
-
-
-def keep_curves(curves: CostCurves, path: Path | None = None) -> Path:
-    """Keep the costs of this machine, as a whole or not at all; return the file."""
-    target = cache_path() if path is None else path
-    target.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=".curves-")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(curves.as_json(), file, indent=1)
-        Path(name).replace(target)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-    return target

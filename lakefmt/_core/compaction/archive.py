@@ -122,7 +122,8 @@ def run_archive(
         timeline = timeline_store.load()
         if not force and not _is_due(timeline, _archive_rules(write_client, config)):
             return ArchiveResult(ArchivePlan(), done=True, seconds=perf_counter() - begun)
-        both = _in_both_places(client.at(TableState(config, timeline)))
+        # Those that are archived and still on the active timeline.
+        both = client.history_store(config).find(timeline.completed)
         if both:
             lease.check()
             _leave(write_client, config, timeline, both)
@@ -279,11 +280,6 @@ def _any_file(table_at: TableAt, groups: Mapping[PartitionPath, Iterable[FileId]
     bases, logs = table_at.client.storage_listing(table_at.config).files(list(groups))
     present = {(f.partition, f.file_id) for f in bases} | {(f.partition, f.file_id) for f in logs}
     return any((partition, file_id) in present for partition, ids in groups.items() for file_id in ids)
-
-
-def _in_both_places(table_at: TableAt) -> list[Instant]:
-    """Return the completed instants that are archived and still on the active timeline."""
-    return table_at.client.history_store(table_at.config).find(table_at.timeline.completed)
 
 
 def _leave(write_client: WriteClient, config: TableConfig, timeline: Timeline, instants: Iterable[Instant]) -> None:

@@ -21,12 +21,11 @@ from typing import Final, Protocol
 from weakref import WeakSet
 
 from lakefmt._core.arguments import Raised, run_foreign
-from lakefmt._core.compaction.clean.plan import is_clean_due
+from lakefmt._core.compaction.clean.plan import commits_since_clean, is_clean_due
 from lakefmt._core.config.settings import Settings, resolve_settings
 from lakefmt._core.config.table_config import TableConfig
 from lakefmt._core.filegroups.table_client import TableAt, TableClient
 from lakefmt._core.timeline.instant import Action
-from lakefmt._core.timeline.timeline import Timeline
 from lakefmt._core.values import InstantTime, TableType
 from lakefmt.errors import CommitConflict, InstantNotFound, LakefmtError, ServicesFailed, StateError
 
@@ -238,7 +237,7 @@ def _run_pending_log_compaction(client: TableClient, options: Mapping[str, objec
 def _clean_if_due(table_at: TableAt, options: Mapping[str, object], settings: Settings, *, plans_only: bool) -> None:
     if not settings.flag("hoodie.clean.automatic") or (plans_only and _pending_times(table_at.client, Action.CLEAN)):
         return
-    if _commits_since_clean(table_at.timeline) < settings.integer("hoodie.clean.trigger.max.commits"):
+    if commits_since_clean(table_at.timeline) < settings.integer("hoodie.clean.trigger.max.commits"):
         return
     # Most commits leave nothing to delete: then no lock is taken and no directory is listed.
     if is_clean_due(table_at, settings):
@@ -267,11 +266,6 @@ def _attempt(name: str, run: Callable[[], object]) -> list[str]:
     error = outcome.error
     words = str(error) if isinstance(error, LakefmtError) else f"{type(error).__name__}: {error}"
     return [f"the {name} after the commit failed: {words}"]
-
-
-def _commits_since_clean(timeline: Timeline) -> int:
-    last = max((i.time for i in timeline.completed_of(Action.CLEAN)), default="")
-    return sum(i.time > last for i in timeline.commits)
 
 
 # ---------------------------------------------------------------------------------------------------- in the background

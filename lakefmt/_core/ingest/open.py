@@ -50,7 +50,9 @@ def open_source(
             return IterableSource(source, job.shown_name)
         raise InvalidInputError(f"{shown(source)} is no source: give a path, a URL, a topic, or an iterable of rows")
     if job.source_kind == "kafka" or source.startswith("kafka://"):
-        return _kafka(job)
+        from lakefmt._core.ingest.kafka.source import open_kafka_source
+
+        return open_kafka_source(_kafka_properties(job))
     if job.source_kind == "table":
         from lakefmt._core.ingest.tables import TableSource
 
@@ -88,13 +90,6 @@ def _files(
         clock=clock,
         time_source=time_source,
     )
-
-
-def _kafka(job: TableJob) -> Source:
-    """Return a topic."""
-    from lakefmt._core.ingest.kafka.source import open_kafka_source
-
-    return open_kafka_source(_kafka_properties(job))
 
 
 def _kafka_properties(job: TableJob) -> dict[str, str]:

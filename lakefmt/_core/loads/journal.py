@@ -150,8 +150,11 @@ class Transaction:
 def encode_transaction(transaction: Transaction) -> bytes:
     """Return a transaction as JSON."""
     tables = {
-        name: {**{key: getattr(load, key) for key in _LOAD_FIELDS}, "parts": [_part(part) for part in load.parts]}
-        | {"counts": asdict(load.counts)}
+        name: {
+            **{key: getattr(load, key) for key in _LOAD_FIELDS},
+            "parts": [[part.name, part.rows, part.bytes, part.digest] for part in load.parts],
+            "counts": asdict(load.counts),
+        }
         for name, load in transaction.tables.items()
     }
     plain = {key: getattr(transaction, key) for key in _PLAIN_FIELDS}
@@ -176,10 +179,6 @@ _FIELD_TYPES: Final[Mapping[str, type]] = {
     **dict.fromkeys(("id", "finished"), int),
     **dict.fromkeys(("committing", "partial", "marked"), bool),
 }
-
-
-def _part(part: Part) -> list[object]:
-    return [part.name, part.rows, part.bytes, part.digest]
 
 
 def decode_transaction(data: bytes, name: str) -> Transaction:

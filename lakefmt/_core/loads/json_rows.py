@@ -182,7 +182,9 @@ class JsonReader:
         schema = _schema_of_paths([(*self._root, *path) for path in self._paths])
         lines = None if schema is None else _with_quoted_scalars(found.lines(len(data)))
         rows = None if lines is None or schema is None else _decoded(found, lines, schema)
-        if rows is None or any(_is_missing(rows, self._root[: depth + 1]) for depth in range(len(self._root))):
+        if rows is None or any(
+            _column_at(rows, self._root[: depth + 1]).null_count for depth in range(len(self._root))
+        ):
             return None  # a record without its root is bad
         return SourceRows(pa.table([_column_at(rows, (*self._root, *path)) for path in self._paths], self._names))
 
@@ -275,10 +277,6 @@ def _schema_of_paths(paths: Sequence[Path]) -> pa.Schema | None:
 def _column_at(rows: pa.Table, path: Path) -> pa.ChunkedArray:
     column = rows.column(path[0])
     return pc.struct_field(column, list(path[1:])) if len(path) > 1 else column
-
-
-def _is_missing(rows: pa.Table, path: Path) -> bool:
-    return bool(_column_at(rows, path).null_count)
 
 
 def _with_quoted_scalars(lines: bytes) -> bytes | None:

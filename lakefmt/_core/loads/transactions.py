@@ -289,7 +289,8 @@ class Transactions:
             unsettled = live.in_doubt or live.record.state is LoadState.COMMITTED
             if (unsettled or self._reason_to_end(live) is not None) and live.busy.acquire(blocking=False):
                 try:
-                    self._settle_if_needed(live)
+                    if live.in_doubt or live.record.state is LoadState.COMMITTED:
+                        self._settle(live)
                     self.expire(live)
                 except Exception as error:  # noqa: BLE001  (others have their time, too)
                     if not (isinstance(error, Refusal) and live.record.state is LoadState.COMMITTED):  # told once
@@ -332,10 +333,6 @@ class Transactions:
             finally:
                 live.busy.release()
         return live
-
-    def _settle_if_needed(self, live: Live) -> None:
-        if live.in_doubt or live.record.state is LoadState.COMMITTED:
-            self._settle(live)
 
     def expire(self, live: Live) -> None:
         """End a transaction whose time is over; the caller works on it."""

@@ -124,7 +124,10 @@ def dropped_columns(table_at: TableAt, since: str) -> list[tuple[tuple[str, ...]
         return []
     then = history.at(since)
     later = [schema for schema in reversed(history.schemas) if schema.version > then.version]
-    numbers_by_version = [(schema.version, _column_ids(schema.columns)) for schema in later]
+    numbers_by_version = [
+        (schema.version, frozenset(number for column in schema.columns for number in column.numbers()))
+        for schema in later
+    ]
 
     def gone(columns: Iterable[Column], path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], float]]:
         for column in columns:
@@ -136,10 +139,6 @@ def dropped_columns(table_at: TableAt, since: str) -> list[tuple[tuple[str, ...]
                 yield from gone(column.fields, (*path, column.name))
 
     return list(gone(then.columns, ()))
-
-
-def _column_ids(columns: Iterable[Column]) -> frozenset[int]:
-    return frozenset(number for column in columns for number in column.numbers())
 
 
 def current_rows(table_at: TableAt, headers: Sequence[SegmentHeader], tables: Sequence[pa.Table]) -> list[pa.Table]:

@@ -114,7 +114,7 @@ def bench(
     The tables are made in the temporary folder of this machine and removed. The costs that are measured are kept for
     `lakefmt advise`.
     """
-    from lakefmt._core.advice.advise import keep_curves, shipped_curves
+    from lakefmt._core.advice.profiling import keep_curves, shipped_curves
     from lakefmt._core.bench.cells import plan_cells
     from lakefmt._core.bench.run import machine_factors, machine_text, run_cells
 

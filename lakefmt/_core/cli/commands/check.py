@@ -12,7 +12,7 @@ from lakefmt._core.cli.options import Partition, table_argument, table_options
 from lakefmt._core.cli.plans import PlannedCall, confirm, planned, progress
 
 if TYPE_CHECKING:
-    from lakefmt._core.check.findings import CheckReport, Finding, RepairPlan, Step
+    from lakefmt._core.check.findings import CheckReport, Finding, Step
     from lakefmt._core.filegroups.table_client import TableClient
 
 __all__ = [
@@ -67,7 +67,7 @@ def check(
             print_lines(str(plan))
     if only_plan or not repair or plan.is_empty:
         if as_json:
-            print_json({**_report_as_json(report), "plan": _repair_as_json(plan)})
+            print_json({**_report_as_json(report), "plan": [_step_as_json(step) for step in plan.steps]})
         _exit_unless_clean(report)
         return
     from lakefmt._core.check.repair import repair_table
@@ -119,10 +119,6 @@ def _finding_as_json(finding: Finding) -> dict[str, object]:
         "loses": finding.loses,
         "mendable": bool(finding.steps),
     }
-
-
-def _repair_as_json(plan: RepairPlan) -> list[dict[str, object]]:
-    return [_step_as_json(step) for step in plan.steps]
 
 
 def _step_as_json(step: Step) -> dict[str, object]:

@@ -37,6 +37,7 @@ __all__ = [
     "GroupKey",
     "Needs",
     "clean_rules",
+    "commits_since_clean",
     "consumers_floor",
     "earliest_now",
     "earliest_to_retain",
@@ -213,6 +214,12 @@ def consumers_floor(timeline: Timeline, consumed: Collection[str]) -> InstantTim
         return None
     slowest = min(consumed)
     return min((i.time for i in timeline.commits if i.order_time > slowest), default=None)
+
+
+def commits_since_clean(timeline: Timeline) -> int:
+    """Return how many commits were requested since the last completed clean was."""
+    last = max((instant.time for instant in timeline.completed_of(Action.CLEAN)), default="")
+    return sum(instant.time > last for instant in timeline.commits)
 
 
 def is_clean_due(table_at: TableAt, settings: Settings) -> bool:

@@ -244,7 +244,11 @@ def _without_reachable(table_at: TableAt, job: CleanJob) -> CleanJob:
 def _plan(write_at: WriteAt) -> CleanPlan:
     client, timeline = write_at.client, write_at.timeline
     rules = clean_rules(write_at.settings)
-    needs = _needs(write_at)
+    needs = Needs(
+        frozenset(saved_files(write_at)),
+        frozenset(planned_groups(write_at)),
+        consumed_until(client.store, client.clock.now()),
+    )
     earliest = earliest_now(write_at, rules)
     if earliest is None and rules.policy is not CleanPolicy.KEEP_LATEST_FILE_VERSIONS:
         return CleanPlan(rules, None, timeline.commits[-1].time if timeline.commits else None)
@@ -257,12 +261,6 @@ def _plan(write_at: WriteAt) -> CleanPlan:
     every = write_at.settings.flag("lakefmt.clean.change.files")
     changed = dict.fromkeys(each.partition for each in slices) if every else plan.files
     return with_change_files(plan, list_change_files(client.store, changed), every=every)
-
-
-def _needs(write_at: WriteAt) -> Needs:
-    client = write_at.client
-    planned = frozenset(planned_groups(write_at))
-    return Needs(frozenset(saved_files(write_at)), planned, consumed_until(client.store, client.clock.now()))
 
 
 def saved_files(table_at: TableAt) -> set[str]:

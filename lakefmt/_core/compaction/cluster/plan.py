@@ -420,10 +420,8 @@ def _groups_of_partition(
         each for each in largest_first if rules.order.columns and (each.partition, each.file_id) not in ordered
     ]
     if rules.strategy is ClusteringStrategy.SINGLE_FILE_SORT:
-        return [
-            ClusteringGroup((each,))
-            for each in (unordered if rules.order.columns else _slices_with_logs(largest_first))
-        ]
+        with_logs = [each for each in largest_first if each.log_names]
+        return [ClusteringGroup((each,)) for each in (unordered if rules.order.columns else with_logs)]
     packed = set(_slices_to_pack(largest_first, rules))
     members = [each for each in largest_first if each in packed or each in unordered]
     return [
@@ -431,10 +429,6 @@ def _groups_of_partition(
         for run in _runs_of_slices(members, rules.group_bytes)
         if _is_worth_rewriting(run, rules, unordered)
     ]
-
-
-def _slices_with_logs(slices: Sequence[ClusteringSlice]) -> list[ClusteringSlice]:
-    return [each for each in slices if each.log_names]
 
 
 def _slices_to_pack(slices: Sequence[ClusteringSlice], rules: ClusteringRules) -> list[ClusteringSlice]:

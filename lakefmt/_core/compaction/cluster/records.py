@@ -117,7 +117,9 @@ def parse_clustering_plan(store: ObjectStore, record: Mapping[str, Any], what: s
     """
     body = record.get("clusteringPlan") or {}
     strategy = body.get("strategy") or {}
-    of_buckets = _is_of_buckets(str(strategy.get("strategyClassName") or _SORT_EXECUTOR))
+    executor = str(strategy.get("strategyClassName") or _SORT_EXECUTOR)
+    # These classes split and merge the buckets of consistent hashing.
+    of_buckets = "ConsistentBucket" in executor or "ConsistentHashing" in executor
     parameters = {str(name): str(value) for name, value in (strategy.get("strategyParams") or {}).items()}
     groups = tuple(
         _parsed_group(store, group, what, of_buckets=of_buckets)
@@ -130,11 +132,6 @@ def parse_clustering_plan(store: ObjectStore, record: Mapping[str, Any], what: s
     if len(plan.file_groups) != plan.num_slices:
         raise CorruptFile(f"{what} plans a file group twice")
     return plan
-
-
-def _is_of_buckets(executor: str) -> bool:
-    """Return whether a class splits and merges the buckets of consistent hashing."""
-    return "ConsistentBucket" in executor or "ConsistentHashing" in executor
 
 
 def _parsed_group(store: ObjectStore, group: Mapping[str, Any], what: str, *, of_buckets: bool) -> ClusteringGroup:

@@ -152,6 +152,7 @@ def clustering_rules(settings: Settings) -> ClusteringRules:
     if strategy is ClusteringStrategy.SELECTED_PARTITIONS:
         mode = PartitionMode.SELECTED_PARTITIONS
     selected = _names_in_text(settings.text(f"{prefix}partition.selected"))
+    way = "inline" if settings.flag("hoodie.clustering.inline") else "async"
     return ClusteringRules(
         strategy=strategy,
         order=RowOrder(
@@ -172,7 +173,7 @@ def clustering_rules(settings: Settings) -> ClusteringRules:
             frozenset(map(PartitionPath, selected)) if selected else None,
             settings.text(f"{prefix}partition.regex.pattern") or "",
         ),
-        max_commits=settings.integer(f"hoodie.clustering.{_inline_or_async(settings)}.max.commits"),
+        max_commits=settings.integer(f"hoodie.clustering.{way}.max.commits"),
     )
 
 
@@ -180,10 +181,6 @@ def options_for_all_files(client: TableClient, options: Mapping[str, object] | N
     """Return options of a clustering that also packs files that are not small: all that are smaller than its own."""
     target_bytes = clustering_rules(open_write_client(client, options).settings).target_bytes
     return {_SMALL_FILE_SETTING: target_bytes, **(options or {})}
-
-
-def _inline_or_async(settings: Settings) -> str:
-    return "inline" if settings.flag("hoodie.clustering.inline") else "async"
 
 
 def _names_in_text(text: str | None) -> tuple[str, ...]:

@@ -107,7 +107,8 @@ class MessageRows:
         if not table.num_rows and records is None:
             return
         low = 0
-        for number, batch in enumerate(table.combine_chunks().to_batches() or [_empty(table)]):
+        batches = table.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], table.schema)]
+        for number, batch in enumerate(batches):
             high = low + batch.num_rows
             yield SourceBatch(batch, None if kinds is None else kinds[low:high], records if number == 0 else None)
             low = high
@@ -373,7 +374,3 @@ def _rejected(topic: str, messages: MessageBatch, rejected: Sequence[tuple[int, 
         ],
         [messages.values[message_number] for message_number, _ in rejected],
     )
-
-
-def _empty(table: pa.Table) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist([], table.schema)

@@ -347,13 +347,10 @@ class SegmentWriter:
         state = _after_begun_commits(client)
         if state is None:
             return None
-        now = self._committed(state)
+        now = committed_of_streams(client.at(state), {self.stream: self.since}).get(self.stream)
         if now is None or now.position < position:
             return False
         return True if now.epoch == position.epoch else None
-
-    def _committed(self, state: TableState) -> Committed | None:
-        return committed_of_streams(self.client.at(state), {self.stream: self.since}).get(self.stream)
 
     def end(self, *, is_owner: bool = True) -> None:
         """Release the claim; of a stream without a writer id nothing is left when all is committed.
