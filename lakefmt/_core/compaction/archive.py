@@ -169,9 +169,9 @@ def _remove_files_of_lost_attempts(write_at: WriteAt, plan: ArchivePlan, lease: 
     replacing = [i for i in plan.instants if i.action is Action.REPLACE_COMMIT]
     for instant, commit in ((i, write_at.commit_metadata(i)) for i in replacing):
         if commit.operation is WriteOperation.CLUSTER:
-            named = {stat.path for stat in commit.stats}
+            committed = {stat.path for stat in commit.stats}
             bases, _ = client.storage_listing(write_at.config).files(sorted({s.partition_path for s in commit.stats}))
-            lost = [base.path for base in bases if base.instant == instant.time and base.path not in named]
+            lost = [base.path for base in bases if base.instant == instant.time and base.path not in committed]
             if lost:
                 lease.check()
                 client.store.delete(lost)
@@ -284,9 +284,9 @@ def _any_file(table_at: TableAt, groups: Mapping[PartitionPath, Iterable[FileId]
 
 def _leave(write_client: WriteClient, config: TableConfig, timeline: Timeline, instants: Iterable[Instant]) -> None:
     """Delete instants from the active timeline: pending files first, else a completed instant would look pending."""
-    chosen = sorted(instants, key=lambda i: i.time)
-    files = [file for instant in chosen for file in timeline.files_of(instant)]
+    ordered = sorted(instants, key=lambda i: i.time)
+    files = [file for instant in ordered for file in timeline.files_of(instant)]
     timeline_store = write_client.timeline(config)
     timeline_store.remove_files(file for file in files if not file.is_completed)
-    for instant in chosen:
+    for instant in ordered:
         timeline_store.remove_files([instant])

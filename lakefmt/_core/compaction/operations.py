@@ -83,8 +83,8 @@ def operations_of(merge: SliceMerge | LogMerge, plan: CompactionPlan, owner: str
         owner: the writer.
     """
     settings = merge.settings
-    given = (name for name, origin in settings.origins.items() if origin not in ("default", "table"))
-    options = {name: settings.values[name] for name in given}
+    names = (name for name, origin in settings.origins.items() if origin not in ("default", "table"))
+    options = {name: settings.values[name] for name in names}
     verify = isinstance(merge, SliceMerge) and merge.verify
     return ServiceOperations(
         merge.client.store.url,
@@ -186,8 +186,8 @@ def clustering_operations_of(rewrite: GroupRewrite, plan: ClusteringPlan, owner:
         owner: the writer.
     """
     settings = rewrite.settings
-    given = (name for name, origin in settings.origins.items() if origin not in ("default", "table"))
-    options = {name: settings.values[name] for name in given}
+    names = (name for name, origin in settings.origins.items() if origin not in ("default", "table"))
+    options = {name: settings.values[name] for name in names}
     return ClusteringOperations(
         rewrite.client.store.url,
         {**rewrite.client.options, **options},

@@ -98,8 +98,8 @@ def _run_due_services(
     failures: list[str],
 ) -> None:
     # The commit has just read the properties and the timeline, so they are not read again.
-    seen = client.seen()
-    config, settings = seen.config, _settings_of(client, options, seen.config)
+    state = client.seen()
+    config, settings = state.config, _settings_of(client, options, state.config)
     if settings.flag("lakefmt.write.only"):
         return
     services = beside() if beside is not None and settings.flag(BACKGROUND) else None
@@ -111,13 +111,13 @@ def _run_due_services(
             failures += _attempt(
                 "log compaction", lambda: _log_compact_if_due(client, options, config, plans_only=plans_only)
             )
-        seen = client.seen()
+        state = client.seen()
     if _wants_clustering(settings, plans_only=plans_only):
         failures += _attempt("clustering", lambda: _cluster_if_due(client, options, settings, plans_only=plans_only))
-        seen = client.seen()
-    failures += _attempt("clean", lambda: _clean_if_due(client.at(seen), options, settings, plans_only=plans_only))
+        state = client.seen()
+    failures += _attempt("clean", lambda: _clean_if_due(client.at(state), options, settings, plans_only=plans_only))
     if services is None:
-        failures += _attempt("archive step", lambda: _archive_if_due(client.at(seen), options, settings))
+        failures += _attempt("archive step", lambda: _archive_if_due(client.at(state), options, settings))
     else:
         services.wake(options)
 
@@ -440,10 +440,10 @@ def hold_all(seconds: float = _ENDING_SECONDS) -> bool:
     would be safe, as after any death of a process.
     """
     end = time.monotonic() + seconds
-    held = [
+    outcomes = [
         services.hold(end - time.monotonic()) for services in list(_services_at_work)
     ]  # hold all of them, also after one that is slow
-    return all(held)
+    return all(outcomes)
 
 
 atexit.register(hold_all)

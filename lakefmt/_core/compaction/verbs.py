@@ -98,8 +98,8 @@ class CompactionVerbs(TableVerbs):
             plan = plan_log_compaction_of if log else plan_compaction_of
             return CompactionResult(None, plan(self.client, options))
         with self._writing:
-            named = run or abandon
-            log = log if named is None else self._folds_logs(named)
+            instant = run or abandon
+            log = log if instant is None else self._folds_logs(instant)
             if abandon is not None:
                 withdraw = abandon_log_compaction if log else abandon_compaction
                 withdraw(self.client, abandon, options)

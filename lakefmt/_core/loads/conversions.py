@@ -60,11 +60,11 @@ def convert_texts(
     if pt.is_nested(data_type):
         return _from_json(texts, data_type)
     trimmed = pc.utf8_trim_whitespace(texts)
-    made = _cast_texts(trimmed, data_type, zone)
-    if isinstance(made, pa.Array):
-        made = pa.chunked_array([made])
-    bad = pc.and_(made.is_null(), texts.is_valid()).to_numpy()
-    return made, bad
+    values = _cast_texts(trimmed, data_type, zone)
+    if isinstance(values, pa.Array):
+        values = pa.chunked_array([values])
+    bad = pc.and_(values.is_null(), texts.is_valid()).to_numpy()
+    return values, bad
 
 
 def _cast_texts(texts: pa.ChunkedArray, data_type: pa.DataType, zone: tzinfo | None) -> pa.ChunkedArray:
@@ -75,13 +75,13 @@ def _cast_texts(texts: pa.ChunkedArray, data_type: pa.DataType, zone: tzinfo | N
         return whole
     if pt.is_boolean(data_type):
         lower = pc.utf8_lower(texts)
-        known = pc.is_in(lower, pa.array(["true", "false", "1", "0"]))
-        return pc.if_else(known, pc.is_in(lower, pa.array(["true", "1"])), pa.scalar(None, pa.bool_()))
+        is_flag = pc.is_in(lower, pa.array(["true", "false", "1", "0"]))
+        return pc.if_else(is_flag, pc.is_in(lower, pa.array(["true", "1"])), pa.scalar(None, pa.bool_()))
     if pt.is_integer(data_type):
         return _integers(texts, data_type)
     if pt.is_floating(data_type):
-        made = _matching(texts, _NUMBER).cast(data_type)
-        return pc.if_else(pc.is_finite(made), made, pa.scalar(None, data_type))
+        numbers = _matching(texts, _NUMBER).cast(data_type)
+        return pc.if_else(pc.is_finite(numbers), numbers, pa.scalar(None, data_type))
     if pt.is_decimal(data_type):
         return _decimals(texts, data_type)
     if pt.is_date(data_type):
@@ -104,10 +104,10 @@ def _whole_column(texts: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedA
     ):
         return None  # Arrow reads hexadecimal, which has no sign
     try:
-        made = texts.cast(data_type)
+        values = texts.cast(data_type)
     except (pa.ArrowException, NotImplementedError):
         return None
-    return None if has_no_number(made) else made
+    return None if has_no_number(values) else values
 
 
 def _matching(texts: pa.ChunkedArray, pattern: str) -> pa.ChunkedArray:
@@ -139,13 +139,15 @@ def _decimals(texts: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedArray
     whole = pc.if_else(pc.less_equal(pc.utf8_length(whole), whole_digits), whole, pa.scalar(None, pa.string()))
     head = pc.utf8_slice_codeunits(fraction, 0, scale)
     wide = pa.decimal256(data_type.precision + 2, scale)
-    made = pc.binary_join_element_wise("0", whole, ".", head, "").cast(wide)
+    decimals = pc.binary_join_element_wise("0", whole, ".", head, "").cast(wide)
     rounds_up = pc.greater_equal(pc.utf8_slice_codeunits(fraction, scale, scale + 1), "5")
     unit = pa.scalar(Decimal(1).scaleb(-scale), wide)
-    made = pc.if_else(rounds_up, pc.add(made, unit), made.cast(pa.decimal256(data_type.precision + 3, scale)))
-    fits = pc.less(made, pa.scalar(Decimal(10) ** whole_digits, made.type))
-    made = pc.if_else(fits, made, pa.scalar(None, made.type)).cast(data_type)
-    return pc.if_else(pc.equal(pc.struct_field(parts, "s"), "-"), pc.negate(made), made)
+    decimals = pc.if_else(
+        rounds_up, pc.add(decimals, unit), decimals.cast(pa.decimal256(data_type.precision + 3, scale))
+    )
+    fits = pc.less(decimals, pa.scalar(Decimal(10) ** whole_digits, decimals.type))
+    decimals = pc.if_else(fits, decimals, pa.scalar(None, decimals.type)).cast(data_type)
+    return pc.if_else(pc.equal(pc.struct_field(parts, "s"), "-"), pc.negate(decimals), decimals)
 
 
 def _without_exponents(texts: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -154,7 +156,7 @@ def _without_exponents(texts: pa.ChunkedArray) -> pa.ChunkedArray:
     if not has_exponent.to_numpy().any():
         return texts
     values = texts.filter(has_exponent).unique()
-    plain = pa.array([_without_exponent(text) for text in values.to_pylist()], pa.string())
+    plain = pa.array([_without_exponent(number) for number in values.to_pylist()], pa.string())
     return pc.if_else(has_exponent, plain.take(pc.index_in(texts, values)), texts)
 
 
@@ -173,16 +175,18 @@ def _moments(texts: pa.ChunkedArray, unit: str) -> pa.ChunkedArray:
     for pattern, rest in ((r"^[^ ]*$", " 00"), (r"^[^:]*$", ":00"), (r"^[^:]*:[^:]*$", ":00")):
         is_short = pc.fill_null(pc.match_substring_regex(whole, pattern), False)
         whole = pc.if_else(is_short, pc.binary_join_element_wise(whole, rest, ""), whole)
-    made = pc.strptime(whole, "%Y-%m-%d %H:%M:%S", "s", error_is_null=True)
+    moments = pc.strptime(whole, "%Y-%m-%d %H:%M:%S", "s", error_is_null=True)
     # A day that there is not becomes one of the next month: it is another day of the month then.
     parts = pc.extract_regex(whole, _DATE)
     day = pc.struct_field(parts, "d").cast(pa.int64())
-    made = pc.if_else(pc.equal(pc.day(made), day), made, pa.scalar(None, made.type)).cast(pa.timestamp(unit))
+    moments = pc.if_else(pc.equal(pc.day(moments), day), moments, pa.scalar(None, moments.type)).cast(
+        pa.timestamp(unit)
+    )
     if unit == "s":
-        return made
+        return moments
     digits = pc.struct_field(pc.extract_regex(spaced, r"\.(?P<part>[0-9]{1,9})$"), "part")
     micros = pc.utf8_slice_codeunits(pc.utf8_rpad(digits, 6, "0"), 0, 6).cast(pa.int64())
-    return pc.add(made, pc.fill_null(micros, 0).cast(pa.duration("us")))
+    return pc.add(moments, pc.fill_null(micros, 0).cast(pa.duration("us")))
 
 
 def _zoned(texts: pa.ChunkedArray, data_type: pa.DataType, zone: tzinfo | None) -> pa.ChunkedArray:
@@ -198,8 +202,8 @@ def _zoned(texts: pa.ChunkedArray, data_type: pa.DataType, zone: tzinfo | None) 
     minutes = pc.if_else(pc.equal(pc.struct_field(parts, "s"), "-"), pc.negate(minutes), minutes)
     shift = pc.multiply(pc.fill_null(minutes, 0), 60_000_000).cast(pa.duration("us"))
     with_zone = pc.subtract(local, shift).cast(pa.timestamp("us", "UTC"))
-    named = pc.or_(has_offset, in_utc)
-    return _at_unit(pc.if_else(named, with_zone, _placed(local, zone)), data_type)
+    has_zone = pc.or_(has_offset, in_utc)
+    return _at_unit(pc.if_else(has_zone, with_zone, _placed(local, zone)), data_type)
 
 
 def _placed(local: pa.ChunkedArray, zone: tzinfo | None) -> pa.ChunkedArray:
@@ -231,12 +235,12 @@ def local_times(moments: pa.ChunkedArray, zone: tzinfo | None) -> pa.ChunkedArra
         return moments
     if isinstance(zone, timezone):
         return pc.add(moments, _fixed_offset(zone))
-    shown = pc.local_timestamp(moments.cast(pa.timestamp("us", str(zone))))
+    local = pc.local_timestamp(moments.cast(pa.timestamp("us", str(zone))))
     if not (late := _is_late(moments)).any():
-        return shown
+        return local
     last = datetime(9999, 12, 30)
     offsets = _offsets(moments, late, lambda time: min(time, last).replace(tzinfo=UTC).astimezone(zone).utcoffset())
-    return pc.if_else(from_numpy(late), pc.add(moments, offsets), shown)
+    return pc.if_else(from_numpy(late), pc.add(moments, offsets), local)
 
 
 def _fixed_offset(zone: timezone) -> pa.Scalar:
@@ -252,8 +256,8 @@ def _is_late(times: pa.ChunkedArray) -> Mask:
 def _offsets(times: pa.ChunkedArray, late: Mask, offset: Callable[[datetime], timedelta | None]) -> pa.ChunkedArray:
     """Return the offsets of late times from UTC; of others null. One by one, each time once: only Python's zones know them."""
     values = times.filter(from_numpy(late)).unique()
-    found = pa.array([offset(time) for time in values.to_pylist()], pa.duration("us"))
-    return found.take(pc.index_in(times, values))
+    offsets = pa.array([offset(time) for time in values.to_pylist()], pa.duration("us"))
+    return offsets.take(pc.index_in(times, values))
 
 
 def _at_unit(moments: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedArray:
@@ -296,8 +300,8 @@ def fit_values(
         return values.cast(data_type), np.zeros(len(values), bool)
     number = pt.is_integer(values.type) or pt.is_floating(values.type) or pt.is_decimal(values.type)
     if number and (pt.is_integer(data_type) or pt.is_floating(data_type) or pt.is_decimal(data_type)):
-        made = _fit_numbers(values, data_type)
-        return made, pc.and_(made.is_null(), values.is_valid()).to_numpy()
+        fitted = _fit_numbers(values, data_type)
+        return fitted, pc.and_(fitted.is_null(), values.is_valid()).to_numpy()
     if not pt.is_string(values.type):
         try:
             return values.cast(data_type), np.zeros(len(values), bool)
@@ -313,15 +317,15 @@ def _fit_numbers(values: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedA
     if pt.is_floating(data_type):
         if pt.is_decimal(values.type):
             values = values.cast(pa.float64())
-        made = values.cast(data_type, safe=False)
-        return pc.if_else(pc.is_finite(made), made, pa.scalar(None, data_type))
+        floats = values.cast(data_type, safe=False)
+        return pc.if_else(pc.is_finite(floats), floats, pa.scalar(None, data_type))
     if pt.is_decimal(values.type):
-        texts = values.cast(pa.string())
+        digits = values.cast(pa.string())
         if pt.is_decimal(data_type):
-            return _decimals(texts, data_type)
+            return _decimals(digits, data_type)
         # A small fraction is written with an exponent.
-        texts = pc.if_else(pc.match_substring(texts, "E-"), pa.scalar("0"), texts)
-        return _integers(pc.replace_substring_regex(texts, r"\..*$", ""), data_type)
+        digits = pc.if_else(pc.match_substring(digits, "E-"), pa.scalar("0"), digits)
+        return _integers(pc.replace_substring_regex(digits, r"\..*$", ""), data_type)
     if pt.is_integer(values.type):
         values = values.cast(pa.decimal128(20, 0))
     if pt.is_decimal(data_type):

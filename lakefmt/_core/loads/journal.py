@@ -275,8 +275,8 @@ class ServerLease:
             if self._held is None:
                 raise StateError(f"another server answers for {self._store.url}: stop it, or give this one its address")
             return
-        found = self._read()
-        if found is not None and found[0] + _LEASE_MS > self._now() and found[1] != self._owner:
+        stored = self._read()
+        if stored is not None and stored[0] + _LEASE_MS > self._now() and stored[1] != self._owner:
             raise StateError(
                 f"another server answers for {self._store.url}; if it has died, its lease ends {_LEASE_MS // 1000} seconds later"
             )
@@ -412,7 +412,7 @@ class Journal:
 
     def load_all(self) -> tuple[list[Transaction], int]:
         """Return all transactions, and how many records cannot be read: those are told to the log and left where they are."""
-        found, unread = list[Transaction](), 0
+        transactions, unread = list[Transaction](), 0
         for directory in self.store.list_directories(FOLDER):
             for info in list(self.store.list(f"{directory}/transactions", recursive=False)):
                 if not info.name.endswith(".json"):
@@ -426,8 +426,8 @@ class Journal:
                     unread += 1
                     continue
                 if self.record_name(transaction.database, transaction.label) == info.name:
-                    found.append(transaction)
-        return found, unread
+                    transactions.append(transaction)
+        return transactions, unread
 
     def forget(self, transaction: Transaction) -> None:
         """Delete the record of a transaction, and its list of bad rows."""
@@ -458,15 +458,15 @@ class Journal:
 
     def remove_unnamed_rows(self, named: frozenset[str]) -> int:
         """Delete rows that no record names: those of servers that have died. Return how many objects there were."""
-        found = [
+        names = [
             info.name
             for directory in self.store.list_directories(FOLDER)
             for info in self.store.list(f"{directory}/rows", recursive=False)
             if info.name not in named
         ]
-        if found:
-            self.store.delete(found)
-        return len(found)
+        if names:
+            self.store.delete(names)
+        return len(names)
 
 
 #: Rows that are more become an object.
@@ -533,10 +533,10 @@ class Staged:
 
         Rows of earlier loads that were stored together with later ones are held again.
         """
-        gone = [part.name for part in self._load.parts[mark.parts :]]
+        names = [part.name for part in self._load.parts[mark.parts :]]
         del self._load.parts[mark.parts :]
         self._held, self.held_bytes = list(mark.held), mark.held_bytes
-        return gone
+        return names
 
     def drop_held(self) -> None:
         """Drop the rows that are in memory."""

@@ -59,23 +59,23 @@ def parse_paths(json_text: str) -> list[Path]:
         [('id',), ('a', 'b', 0)]
     """
     try:
-        given = json.loads(json_text)
+        json_paths = json.loads(json_text)
     except (ValueError, RecursionError):
-        given = None
-    if not isinstance(given, list) or not given or not all(isinstance(path, str) for path in given):
+        json_paths = None
+    if not isinstance(json_paths, list) or not json_paths or not all(isinstance(path, str) for path in json_paths):
         raise Refusal('Invalid jsonpaths: a list of paths such as ["$.id", "$.v"] is expected', rolls_back=True)
-    return [_parse_path(path) for path in given]
+    return [_parse_path(path) for path in json_paths]
 
 
 def _parse_path(json_path: str) -> Path:
     steps, begin = list[str | int](), 1
     while begin < len(json_path):
-        found = _STEP.match(json_path, begin)
-        if found is None:
+        match = _STEP.match(json_path, begin)
+        if match is None:
             break
-        number = found[4]
-        steps.append(int(number) if number is not None else next(part for part in found.groups() if part is not None))
-        begin = found.end()
+        number = match[4]
+        steps.append(int(number) if number is not None else next(part for part in match.groups() if part is not None))
+        begin = match.end()
     if not json_path.startswith("$") or begin < len(json_path):
         raise Refusal(
             f"Invalid JSON path {json_path[:80]!r}: names and numbers in brackets are understood", rolls_back=True
@@ -113,23 +113,23 @@ class JsonReader:
         Raises:
             Refusal: the body or a record is too large.
         """
-        left, seen, base = bytearray(), 0, -1
+        data, size, base = bytearray(), 0, -1
         for block in blocks:
-            seen += len(block)
-            if seen > _MAX_BODY_BYTES and not self._parameters.ignore_json_size:
+            size += len(block)
+            if size > _MAX_BODY_BYTES and not self._parameters.ignore_json_size:
                 raise Refusal(
                     f"the body has more than {_MAX_BODY_BYTES} bytes: ignore_json_size=true allows that",
                     rolls_back=True,
                 )
-            left += block
+            data += block
             if base < 0:
-                base = self._begin(left)
-            if base >= 0 and len(left) >= _BLOCK_BYTES:
-                yield from self._take(left, base, ended=False)
-                if len(left) > _MAX_RECORD_BYTES:
+                base = self._begin(data)
+            if base >= 0 and len(data) >= _BLOCK_BYTES:
+                yield from self._take(data, base, ended=False)
+                if len(data) > _MAX_RECORD_BYTES:
                     raise Refusal(f"a record has more than {_MAX_RECORD_BYTES} bytes", rolls_back=True)
         if base >= 0:
-            yield from self._take(left, base, ended=True)
+            yield from self._take(data, base, ended=True)
 
     def _begin(self, left: bytearray) -> int:
         """Return the depth at which records lie, and take off what is before them; -1: nothing came yet."""
@@ -145,12 +145,12 @@ class JsonReader:
     def _take(self, left: bytearray, base: int, *, ended: bool) -> Iterator[Decode]:
         """Yield what decodes whole records, and take them off."""
         data = bytes(left) or b" "  # the end of an array may be missing alone
-        found = _Records(data, base)
-        end = len(data) if ended else found.end
+        records = _Records(data, base)
+        end = len(data) if ended else records.end
         if end and (left or base):
             del left[:end]
             whole = data[:end]
-            yield partial(self._rows, found, whole, found.rest(end, ended=ended))
+            yield partial(self._rows, records, whole, records.rest(end, ended=ended))
 
     # --- decoding --------------------------------------------------------------------------------------------------------
 
@@ -202,10 +202,10 @@ class JsonReader:
                     excerpt = data[begin:end][: self._parameters.most_characters].decode("utf-8", "replace")
                     problems.append(Problem(reason, excerpt))
                 continue
-            for values, texts in zip(columns, documents, strict=True):
-                values += texts
-        made = {name: pa.array(values, pa.string()) for name, values in zip(self._names, columns, strict=True)}
-        return SourceRows(pa.table(made), bad, problems)
+            for values, strings in zip(columns, documents, strict=True):
+                values += strings
+        arrays = {name: pa.array(values, pa.string()) for name, values in zip(self._names, columns, strict=True)}
+        return SourceRows(pa.table(arrays), bad, problems)
 
     def _texts(self, record: bytes) -> list[list[str | None]]:
         """Return the fields of the objects of a record, each of all objects.
@@ -215,12 +215,12 @@ class JsonReader:
         """
         try:
             documents = self._documents(record)
-            texts = [[_text_of(_value_at(document, path)) for document in documents] for path in self._paths]
+            columns = [[_text_of(_value_at(document, path)) for document in documents] for path in self._paths]
         except RecursionError:
             raise ValueError("it is nested too deeply") from None
         if _HALF.search(record):  # half of a pair of surrogates is no sign
-            "".join(text for each in texts for text in each if text).encode()
-        return texts
+            "".join(string for each in columns for string in each if string).encode()
+        return columns
 
     def _documents(self, record: bytes) -> list[Any]:
         document = json.loads(record, parse_int=_Number, parse_float=_Number, parse_constant=_refuse_constant)
@@ -299,9 +299,9 @@ def _with_quoted_scalars(lines: bytes) -> bytes | None:
     is_null = pc.equal(words, "null").to_numpy(zero_copy_only=False)
     if not pc.match_substring_regex(words, _SCALAR).to_numpy(zero_copy_only=False).all():
         return None
-    places = np.sort(np.concatenate([begins[~is_null], ends[~is_null]]))
-    made: bytes = np.insert(data, places, 0x22).tobytes()
-    return made
+    positions = np.sort(np.concatenate([begins[~is_null], ends[~is_null]]))
+    quoted: bytes = np.insert(data, positions, 0x22).tobytes()
+    return quoted
 
 
 def _refuse_constant(constant: str) -> Any:
@@ -385,8 +385,8 @@ class _Records:
 
     def _outside(self, positions: Places) -> Places:
         """Return those places that are not inside texts."""
-        found: Places = positions[np.searchsorted(self._quotes, positions) % 2 == 0]
-        return found
+        outside: Places = positions[np.searchsorted(self._quotes, positions) % 2 == 0]
+        return outside
 
     def _between(self, end: int) -> Places:
         """Return the places before, between and behind the records of a block that ends somewhere."""

@@ -400,17 +400,17 @@ def decode_segment(data: bytes, header: SegmentHeader) -> pa.Table:
     Raises:
         CorruptFile: the bytes are not those that the header names.
     """
-    what = f"segment {header.epoch}-{header.sequence} of stream {header.stream}"
+    subject = f"segment {header.epoch}-{header.sequence} of stream {header.stream}"
     if len(data) != header.bytes or checksum(data) != header.digest:
-        raise CorruptFile(f"{what} is damaged: its bytes are not those that were flushed")
+        raise CorruptFile(f"{subject} is damaged: its bytes are not those that were flushed")
     try:
         with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
             table = reader.read_all()
         table.validate(full=True)
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise CorruptFile(f"{what} is damaged: {str(error)[:200]}") from None
+        raise CorruptFile(f"{subject} is damaged: {str(error)[:200]}") from None
     if table.num_rows != header.rows:
-        raise CorruptFile(f"{what} is damaged: it has {table.num_rows} rows, not {header.rows}")
+        raise CorruptFile(f"{subject} is damaged: it has {table.num_rows} rows, not {header.rows}")
     return table
 
 

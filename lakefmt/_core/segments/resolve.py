@@ -157,10 +157,10 @@ def current_rows(table_at: TableAt, headers: Sequence[SegmentHeader], tables: Se
     for header, table in zip(headers, tables, strict=True):
         if header.columns:
             check_altered_back(table_at, header.columns, table)
-            places = places_since(table_at, header.columns)
+            column_places = places_since(table_at, header.columns)
         else:  # headers of older releases do not name the columns of their rows
-            places = None if ids is None else ids.at(_instant_of_segment(table_at, header))
-        moved.append(moved_rows(table, places))
+            column_places = None if ids is None else ids.at(_instant_of_segment(table_at, header))
+        moved.append(moved_rows(table, column_places))
     return moved
 
 
@@ -211,8 +211,8 @@ def is_set(rows: pa.Table, path: Sequence[str]) -> Mask:
 
 def _instant_of_segment(table_at: TableAt, header: SegmentHeader) -> str:
     """Return when a segment was written, as an instant."""
-    written = datetime.fromtimestamp(header.at / 1000, table_at.writing_zone())
-    return f"{written:%Y%m%d%H%M%S}{header.at % 1000:03}"
+    moment = datetime.fromtimestamp(header.at / 1000, table_at.writing_zone())
+    return f"{moment:%Y%m%d%H%M%S}{header.at % 1000:03}"
 
 
 def moved_rows(rows: pa.Table, places: ColumnPlaces | None) -> pa.Table:
@@ -242,13 +242,13 @@ def moved_rows(rows: pa.Table, places: ColumnPlaces | None) -> pa.Table:
 
 def _with_new_names(rows: pa.Table, names: Mapping[str, str | None]) -> pa.Table:
     """Return rows whose updates name the columns that they set by their new names; None: there is no such column now."""
-    texts = rows.column(COLUMNS).combine_chunks().dictionary_encode()
-    texts = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
-    sets = [json.loads(text) for text in texts.dictionary.to_pylist()]  # sets of columns, not rows
+    column_sets = rows.column(COLUMNS).combine_chunks().dictionary_encode()
+    column_sets = column_sets.combine_chunks() if isinstance(column_sets, pa.ChunkedArray) else column_sets
+    sets = [json.loads(json_text) for json_text in column_sets.dictionary.to_pylist()]  # sets of columns, not rows
     new = [[name for old in each if (name := names.get(old, old)) is not None] for each in sets]
     new_texts = pa.array([json.dumps(each, separators=(",", ":")) for each in new], pa.string())
     index = rows.schema.get_field_index(COLUMNS)
-    return rows.set_column(index, rows.schema.field(COLUMNS), new_texts.take(texts.indices))
+    return rows.set_column(index, rows.schema.field(COLUMNS), new_texts.take(column_sets.indices))
 
 
 _INSERT, _INSERT_IGNORE, _UPDATE = RowOperator.INSERT.value, RowOperator.INSERT_IGNORE.value, RowOperator.UPDATE.value
@@ -372,8 +372,8 @@ def _timed_deletes(rows: pa.Table, deletes: Mask, rule: MergeRule) -> Mask:
 
 def operators_of(table: pa.Table) -> npt.NDArray[np.int8]:
     """Return the numbers of the rows' operators."""
-    numbers: npt.NDArray[np.int8] = table.column(OPERATOR).to_numpy()
-    return numbers
+    values: npt.NDArray[np.int8] = table.column(OPERATOR).to_numpy()
+    return values
 
 
 def resolve_rows(
@@ -584,11 +584,11 @@ class _KeyStates:
     def resolved(self, looked_up: Mask | None) -> Resolved:
         """Return what the rows come to; a key that was not looked up may be stored."""
         was_present = self._stored_rows >= 0
-        known = np.ones(len(was_present), bool)
+        is_known = np.ones(len(was_present), bool)
         if looked_up is not None:
-            known[self._codes[~looked_up]] = False
-        changed = (self._touched >= 0) & (self._present | was_present | ~known)
-        came_and_went = self._rules.remembers & known & ~was_present & ~self._present & self._lived & self._wiped
+            is_known[self._codes[~looked_up]] = False
+        changed = (self._touched >= 0) & (self._present | was_present | ~is_known)
+        came_and_went = self._rules.remembers & is_known & ~was_present & ~self._present & self._lived & self._wiped
         returned = changed & was_present & self._present & self._wiped & self._loses()
         main = self._rows_of(np.flatnonzero(changed | came_and_went), self._present)
         if not (came_and_went | returned).any():
@@ -641,10 +641,10 @@ def _column_sets(incoming: pa.Table) -> dict[str, Mask]:
     sets = {name: np.ones(count, bool) for name in incoming.column_names}
     if COLUMNS not in incoming.column_names:
         return sets
-    texts = incoming.column(COLUMNS).combine_chunks().dictionary_encode()
-    texts = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
-    codes = texts.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-    for number, json_text in enumerate(texts.dictionary.to_pylist()):  # sets of columns, not rows
+    column_sets = incoming.column(COLUMNS).combine_chunks().dictionary_encode()
+    column_sets = column_sets.combine_chunks() if isinstance(column_sets, pa.ChunkedArray) else column_sets
+    codes = column_sets.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    for number, json_text in enumerate(column_sets.dictionary.to_pylist()):  # sets of columns, not rows
         names = frozenset(json.loads(json_text))
         for name in sets:
             if name not in names:
@@ -667,15 +667,15 @@ def strict_violations(operators: npt.NDArray[np.int8], codes: Numbers, present: 
     """
     present, refused = present.copy(), np.zeros(len(codes), bool)
     for rows in _rows_by_occurrence(codes):
-        kinds, keys = operators[rows], codes[rows]
-        wrong = ((kinds == _INSERT) & present[keys]) | (
-            np.isin(kinds, (_UPDATE, RowOperator.DELETE.value)) & ~present[keys]
+        row_operators, keys = operators[rows], codes[rows]
+        wrong = ((row_operators == _INSERT) & present[keys]) | (
+            np.isin(row_operators, (_UPDATE, RowOperator.DELETE.value)) & ~present[keys]
         )
         wrong &= rows >= first
         refused[rows[wrong]] = True
-        inserts = ~wrong & ~np.isin(kinds, (*_UPDATES, *_DELETES))
+        inserts = ~wrong & ~np.isin(row_operators, (*_UPDATES, *_DELETES))
         present[keys[inserts]] = True
-        present[keys[~wrong & np.isin(kinds, _DELETES)]] = False
+        present[keys[~wrong & np.isin(row_operators, _DELETES)]] = False
     return refused
 
 
@@ -698,8 +698,8 @@ def fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
         SchemaMismatch: a value does not fit its column any more.
     """
     nullable_schema = pa.schema([field.with_nullable(True) for field in schema])
-    known = set(schema.names)
-    known_columns = rows.select([name for name in rows.column_names if name in known])
+    names = set(schema.names)
+    known_columns = rows.select([name for name in rows.column_names if name in names])
     table = conform(known_columns, nullable_schema, allow_null_list_elements=True, drops_fields=True)
     for name in (OPERATOR, COLUMNS):
         if name in rows.column_names:
@@ -828,13 +828,14 @@ def placed_rows(
         (['oslo', 'oslo', 'rome'], [True, True, True])
     """
     count = rows.num_rows
-    numbers, _ = number_keys(keys)
+    key_numbers, _ = number_keys(keys)
     row_numbers = np.flatnonzero(lacks)
-    before, known = previous_rows(numbers)[row_numbers], codes_in(keys.take(pa.array(row_numbers)), stored_keys)
+    before = previous_rows(key_numbers)[row_numbers]
+    stored_index = codes_in(keys.take(pa.array(row_numbers)), stored_keys)
     is_first = before < 0
-    is_there = np.where(is_first, known >= 0, ~gone[before])
+    is_there = np.where(is_first, stored_index >= 0, ~gone[before])
     order = np.arange(count)
-    order[row_numbers[is_there]] = np.where(is_first, count + known, before)[is_there]
+    order[row_numbers[is_there]] = np.where(is_first, count + stored_index, before)[is_there]
     for number, name in enumerate(rows.column_names):
         if name in stored.column_names:
             field = rows.field(name)

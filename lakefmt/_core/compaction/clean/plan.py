@@ -144,10 +144,10 @@ def clean_rules(settings: Settings) -> CleanRules:
         >>> clean_rules(resolve_settings({"hoodie.clean.hours.retained": 5})).policy.value
         'KEEP_LATEST_BY_HOURS'
     """
-    named = settings.text("hoodie.clean.policy")
+    policy_name = settings.text("hoodie.clean.policy")
     policy = CleanPolicy.KEEP_LATEST_COMMITS
-    if named is not None:
-        policy = parse_member(CleanPolicy, named, "clean policy")
+    if policy_name is not None:
+        policy = parse_member(CleanPolicy, policy_name, "clean policy")
     elif settings.origins["hoodie.clean.commits.retained"] == "default":
         if settings.origins["hoodie.clean.hours.retained"] != "default":
             policy = CleanPolicy.KEEP_LATEST_BY_HOURS

@@ -119,12 +119,12 @@ def run_clean(
     """
     begun = perf_counter()
     service = _CleanService(open_write_client(client, options), delete_files)
-    made = run_service(service, schedule=schedule)
-    _remember(client, made.proposal)
-    instant = None if made.run is None else made.run.instant
-    completed = None if made.run is None else made.run.completed
+    service_run = run_service(service, schedule=schedule)
+    _remember(client, service_run.proposal)
+    instant = None if service_run.run is None else service_run.run.instant
+    completed = None if service_run.run is None else service_run.run.completed
     completion = None if completed is None else completed.order_time
-    return CleanResult(instant, made.proposal, completion, made.finished, perf_counter() - begun)
+    return CleanResult(instant, service_run.proposal, completion, service_run.finished, perf_counter() - begun)
 
 
 def _remember(client: TableClient, plan: CleanPlan) -> None:
@@ -388,19 +388,22 @@ def parse_clean_plan(store: ObjectStore, record: Mapping[str, Any], what: str) -
         CorruptFile: it names something that is no data file of its partition.
         UnsafePath: it names something outside the table.
     """
-    named: dict[PartitionPath, list[str]] = {}
+    paths_by_partition: dict[PartitionPath, list[str]] = {}
     for partition, names in (record.get("filesToBeDeletedPerPartition") or {}).items():
-        named.setdefault(partition, []).extend(join_path(partition, name.rpartition("/")[2]) for name in names)
+        paths_by_partition.setdefault(partition, []).extend(
+            join_path(partition, name.rpartition("/")[2]) for name in names
+        )
     for partition, files in (record.get("filePathsToBeDeletedPerPartition") or {}).items():
         paths = (relative_path(store, str(file["filePath"] or "")) for file in files)
-        named.setdefault(partition, []).extend(paths)
+        paths_by_partition.setdefault(partition, []).extend(paths)
     earliest = record.get("earliestInstantToRetain") or {}
     return CleanJob(
         policy=str(record["policy"]),
         earliest=str(earliest.get("timestamp") or ""),
         last_completed=str(record.get("lastCompletedCommitTimestamp") or ""),
         files={
-            PartitionPath(p): tuple(_checked_data_file(p, path, what) for path in paths) for p, paths in named.items()
+            PartitionPath(p): tuple(_checked_data_file(p, path, what) for path in paths)
+            for p, paths in paths_by_partition.items()
         },
         extra={str(k): str(v) for k, v in (record.get("extraMetadata") or {}).items()},
     )

@@ -234,9 +234,11 @@ def run_clustering(
         return _result_of_run(plan, executed, (), perf_counter() - begun)
     # The driver would take overwrites of version 6 for clusterings: they have the same action.
     finished = () if schedule else _run_all_pending(service)
-    made = run_service(service, schedule=True) if schedule else run_service(service)
-    _mark_completed(service, made.run)
-    return _result_of_run(made.proposal, made.run, (*finished, *made.finished), perf_counter() - begun)
+    service_run = run_service(service, schedule=True) if schedule else run_service(service)
+    _mark_completed(service, service_run.run)
+    return _result_of_run(
+        service_run.proposal, service_run.run, (*finished, *service_run.finished), perf_counter() - begun
+    )
 
 
 def has_pending_clustering(client: TableClient) -> bool:
@@ -367,8 +369,8 @@ class _ClusteringService:
         write_at = self.write_client.at(state)
         client, settings = self.write_client.client, self.write_client.settings
         table_at = client.at(state)
-        named = settings.origins.get(_STRATEGY_SETTING) in ("call", "handle")
-        if named and rules.strategy is not ClusteringStrategy.CONSISTENT_BUCKET:
+        is_explicit = settings.origins.get(_STRATEGY_SETTING) in ("call", "handle")
+        if is_explicit and rules.strategy is not ClusteringStrategy.CONSISTENT_BUCKET:
             raise UnsupportedFeature(
                 f"{_STRATEGY_SETTING}: as in Hudi, tables with consistent hashing are clustered by "
                 "SparkConsistentBucketClusteringPlanStrategy only, which is the default there"
@@ -401,8 +403,8 @@ class _ClusteringService:
             return slices
         now = client.clock.now()
         hour = now.astimezone(state.config.zone).hour
-        chosen = set(choose_cluster_partitions(sorted({each.partition for each in slices}), rules.partitions, hour))
-        return [each for each in slices if each.partition in chosen]
+        partitions = set(choose_cluster_partitions(sorted({each.partition for each in slices}), rules.partitions, hour))
+        return [each for each in slices if each.partition in partitions]
 
     def encode(self, state: TableState, proposal: ClusteringPlan) -> tuple[ClusteringPlan, bytes] | None:
         """Return the plan and the content of its requested file; None: there is nothing to do."""
@@ -571,15 +573,15 @@ def cluster_table(
 def _order_of_call(client: TableClient, call: ClusterCall, options: Mapping[str, object] | None) -> RowOrder | None:
     if call.columns is None and call.order is None:
         return None
-    given = {**client.options, **(options or {})}
-    settings = resolve_settings(given, None, client.load_config().properties)
+    call_options = {**client.options, **(options or {})}
+    settings = resolve_settings(call_options, None, client.load_config().properties)
     if call.columns is None:
-        named = tuple(filter(None, (name.strip() for name in (settings.text(SORT_COLUMNS) or "").split(","))))
+        columns = tuple(filter(None, (name.strip() for name in (settings.text(SORT_COLUMNS) or "").split(","))))
     else:
-        named = _named_columns(call.columns)
-    if call.order is not None and not named:
+        columns = _named_columns(call.columns)
+    if call.order is not None and not columns:
         raise InvalidInputError(f"order={call.order!r} needs columns to order rows by")
-    return RowOrder(named, parse_member(Layout, call.order or settings.text(LAYOUT) or "linear", "order"))
+    return RowOrder(columns, parse_member(Layout, call.order or settings.text(LAYOUT) or "linear", "order"))
 
 
 def _named_columns(columns: object) -> tuple[str, ...]:

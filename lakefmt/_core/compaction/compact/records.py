@@ -241,11 +241,11 @@ def check_inputs(write_at: WriteAt, pending: Instant, plan: CompactionPlan | Non
     if plan is None:
         return
     bases, logs = write_at.client.storage_listing(write_at.config).files(partitions_of(plan))
-    written = {(file.partition, file.file_id) for file in bases if file.instant == pending.time}
+    groups = {(file.partition, file.file_id) for file in bases if file.instant == pending.time}
     there = {file.path for file in bases} | {log.path for log in logs}
-    merged = {path for each in plan.operations if (each.partition, each.file_id) in written for path in each.paths}
-    missing = merged - there
-    if missing and missing - withdrawn_logs(write_at, plan.log_paths):
+    merged = {path for each in plan.operations if (each.partition, each.file_id) in groups for path in each.paths}
+    lost = merged - there
+    if lost and lost - withdrawn_logs(write_at, plan.log_paths):
         raise missing_completion(write_at.state, pending)
 
 
@@ -292,8 +292,8 @@ def discard_outputs(write_at: WriteAt, time: InstantTime, partitions: tuple[Part
     store = write_at.client.store
     bases, _ = write_at.client.storage_listing(write_at.config).files(partitions)
     changes = () if cdc_mode(write_at.config.properties) is None else list_change_files(store, partitions)
-    written = [file.path for file in (*bases, *changes) if file.instant == time]
-    store.delete(written)
+    paths = [file.path for file in (*bases, *changes) if file.instant == time]
+    store.delete(paths)
     for partition in partitions:
         remove_abandoned(store, partition, recursive=False)
     remove_markers(store, time)

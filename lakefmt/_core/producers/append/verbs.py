@@ -621,12 +621,12 @@ def asked_properties(
     Raises:
         InvalidInputError: they contradict each other.
     """
-    given = mapping_argument(properties, "properties")
+    table_properties = mapping_argument(properties, "properties")
     if text_argument(kind, "kind") == "keyed" and all(value is None for value in bucketing.values()):
-        if given.get(KIND) == "append" and keyed["record_key"] is not None:
+        if table_properties.get(KIND) == "append" and keyed["record_key"] is not None:
             raise InvalidInputError(f"properties: {KIND}=append: an append table (kind='append') has no record_key")
-        return given
-    return append_properties(columns, given, kind=kind, keyed_by=keyed, **bucketing)
+        return table_properties
+    return append_properties(columns, table_properties, kind=kind, keyed_by=keyed, **bucketing)
 
 
 def append_properties(

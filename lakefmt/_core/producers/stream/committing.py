@@ -401,8 +401,8 @@ class KeyedCommit:
             return rows
         table_at = self.client.at(state)
         across = key_scope(table_at, request.options).across
-        numbers, distinct = number_keys(row_identities(stored_key_spec(table_at), rows, across=across)[0])
-        return rows if len(distinct) == len(numbers) else rows.take(from_numpy(last_rows(numbers)))
+        key_numbers, distinct = number_keys(row_identities(stored_key_spec(table_at), rows, across=across)[0])
+        return rows if len(distinct) == len(key_numbers) else rows.take(from_numpy(last_rows(key_numbers)))
 
     def rules(self, request: WriteRequest, state: TableState, schema: pa.Schema) -> StreamRules:
         """Return what the table makes of rows with one key."""
@@ -420,16 +420,16 @@ class KeyedCommit:
         table_at = self.client.at(state)
         across = key_scope(table_at, request.options).across
         identities, keys, partitions = row_identities(stored_key_spec(table_at), rows, across=across)
-        numbers, distinct = number_keys(identities)
+        key_numbers, distinct = number_keys(identities)
         rules = self.rules(request, state, schema)
-        asks = needs_stored(rows, numbers, rules)
+        asks = needs_stored(rows, key_numbers, rules)
         if not asks.any():
-            return resolve_rows(rows, numbers, None, np.array([], np.int64), rules), None
+            return resolve_rows(rows, key_numbers, None, np.array([], np.int64), rules), None
         lookup_mask = from_numpy(asks)
         stored = stored_rows(table_at, request.options, keys.filter(lookup_mask), partitions.filter(lookup_mask))
         of_stored = codes_in(stored_identities(stored, across=across), distinct)
         stored, of_stored = stored.filter(pa.array(of_stored >= 0)), of_stored[of_stored >= 0]
-        return resolve_rows(rows, numbers, stored, of_stored, rules, asks), state
+        return resolve_rows(rows, key_numbers, stored, of_stored, rules, asks), state
 
     def _write(
         self,

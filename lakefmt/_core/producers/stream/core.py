@@ -669,10 +669,10 @@ class StreamCore:
     def _fail(self, error: FlushFailed, buffers: Sequence[Buffer]) -> None:
         """Stop taking rows; everything that is not durable is a failed row."""
         with self._changed:
-            waiting = [*list(self._sealed)[len(buffers) :], self._buffer]
+            buffers_left = [*list(self._sealed)[len(buffers) :], self._buffer]
             batches_of_error = [batch for batch in error.batches if isinstance(batch, FailedBatch)]
             first = batches_of_error or failed_batches(buffers, error.__cause__)
-            self._failed += [*first, *failed_batches(waiting, None)]
+            self._failed += [*first, *failed_batches(buffers_left, None)]
             tracked = [each for buffer in (*self._sealed, self._buffer) for each in buffer.tracked]
             self._sealed.clear()
             self._bytes, self._buffer, self.failure = 0, Buffer(), error

@@ -357,12 +357,12 @@ class Flusher:
             ObjectNotFound: a pending segment is gone, and was not committed.
         """
         schema = self.client.at(state).schema()
-        waiting = self._waiting(state, pending)
+        headers = self._waiting(state, pending)
         try:
-            tables = current_rows(self.client.at(state), waiting, read_segments(self.client.store, waiting))
+            tables = current_rows(self.client.at(state), headers, read_segments(self.client.store, headers))
         except ObjectNotFound:
             still_pending, state = list(self._pending()), self.client.load()
-            if self._waiting(state, still_pending) == waiting:
+            if self._waiting(state, still_pending) == headers:
                 raise
             # Committed and deleted meanwhile: the table has them now.
             self._check_strict(state, rows, still_pending)
@@ -373,13 +373,13 @@ class Flusher:
         across = self._key_scope().across
         spec = self.client.key_spec(state.config)
         identities, keys, partitions = row_identities(spec, every, across=across)
-        numbers, distinct = number_keys(identities)
+        key_numbers, distinct = number_keys(identities)
         rows_there = stored_rows(self.client.at(state), self._options.properties, keys, partitions, [])
         stored = codes_in(stored_identities(rows_there, across=across), distinct)
         present = np.zeros(len(distinct), bool)
         present[stored[stored >= 0]] = True
         operators = operators_of(every)
-        violations = strict_violations(operators, numbers, present, first)
+        violations = strict_violations(operators, key_numbers, present, first)
         wrong = np.flatnonzero(violations)
         if not len(wrong):
             return
@@ -415,11 +415,11 @@ class Flusher:
             error = answer.error
         elif answer != "fail":
             return answer
-        what = f"{rows.num_rows} rows of stream {self.writer.stream!r}"
+        subject = f"{rows.num_rows} rows of stream {self.writer.stream!r}"
         failed = FlushFailed(
-            f"{what} are not durable: {error}"
+            f"{subject} are not durable: {error}"
             if is_told
-            else f"{what} may be committed, the store does not say so: {error}; reopen() returns those to send again"
+            else f"{subject} may be committed, the store does not say so: {error}; reopen() returns those to send again"
         )
         # Only the first segment was begun.
         first = rows.num_rows if segments is None or is_told else segments[0].rows.num_rows

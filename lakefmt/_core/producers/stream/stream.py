@@ -258,8 +258,8 @@ class Stream:
         if not self.options.auto_refresh:
             return False
         changed = self.refresh_schema()
-        known = set(self.checker.names)
-        new = {name: row[name] for name in row if name not in known and row[name] is not None}
+        names = set(self.checker.names)
+        new = {name: row[name] for name in row if name not in names and row[name] is not None}
         if not new or not self.options.allow_new_columns:
             return changed
         try:
