@@ -200,11 +200,11 @@ class CdcProgress:
 
     def as_dict(self) -> dict[str, float | int | None]:
         """Return the numbers by the names that users of Flink CDC and Debezium know, tables added up."""
-        kinds = {kind.name: sum(table.kinds[kind.name] for table in self.tables.values()) for kind in RowKind}
+        counts = {kind.name: sum(table.kinds[kind.name] for table in self.tables.values()) for kind in RowKind}
         return {
             "currentFetchEventTimeLag": self.lag_seconds,
             "events": sum(table.rows for table in self.tables.values()),
-            **{f"events.{name.lower()}": count for name, count in kinds.items()},
+            **{f"events.{name.lower()}": count for name, count in counts.items()},
             "commits": sum(table.commits for table in self.tables.values()),
             "schema_changes": sum(table.schema_changes for table in self.tables.values()),
             "dead_letter_rows": sum(table.rejected_rows for table in self.tables.values()),
@@ -532,10 +532,10 @@ class Follower:
             self._stopped[sink.name] = error
 
     def _end_table(self, event: TableGone) -> None:
-        what = "was dropped" if event.new_name is None else f"was renamed to {event.new_name}"
+        outcome = "was dropped" if event.new_name is None else f"was renamed to {event.new_name}"
         if self._options.on_table_gone == "fail":
-            raise SourceChanged(f"{event.name} {what}")
-        _log.warning("%s %s: the table here stays as it is", event.name, what)
+            raise SourceChanged(f"{event.name} {outcome}")
+        _log.warning("%s %s: the table here stays as it is", event.name, outcome)
         self._ended.add(event.name)
 
     def _pass_border(self, border: Border) -> None:
@@ -597,11 +597,11 @@ class Follower:
 
     def _table_progress(self, sink: TableSink) -> TableProgress:
         """Return the progress of a table: of its sink, and of those before a lost connection."""
-        kinds = {kind.name: int(sink.rows_of_kinds[kind.value]) for kind in RowKind}
+        counts = {kind.name: int(sink.rows_of_kinds[kind.value]) for kind in RowKind}
         progress = TableProgress(
             sink.path,
             sink.rows,
-            kinds,
+            counts,
             sink.rejected_rows,
             sink.commits,
             sink.schema_changes,
@@ -614,7 +614,7 @@ class Follower:
         return TableProgress(
             progress.path,
             before.rows + progress.rows,
-            {name: before.kinds[name] + count for name, count in kinds.items()},
+            {name: before.kinds[name] + count for name, count in counts.items()},
             before.rejected_rows + progress.rejected_rows,
             before.commits + progress.commits,
             before.schema_changes + progress.schema_changes,

@@ -205,8 +205,8 @@ class FollowedTable:
             return
         before = self.announced
         names = {column.name for column in shape[0]}
-        had = set() if before is None else set(before.columns.names)
-        renamed = {old: new for old, new in self._renamed.items() if new in names and old in had}
+        names_before = set() if before is None else set(before.columns.names)
+        renamed = {old: new for old, new in self._renamed.items() if new in names and old in names_before}
         self._renamed.clear()
         self._dropped.clear()
         self._described = None
@@ -253,7 +253,7 @@ class FollowedTable:
         events, self._events = self._events, []
         counts = np.array([event.rows for event in events])
         indices = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-        kinds = [np.resize(np.array(_KINDS[event.kind], np.int8), event.rows) for event in events]
+        row_kinds = [np.resize(np.array(_KINDS[event.kind], np.int8), event.rows) for event in events]
         times = np.repeat(np.array([event.place.time for event in events], np.int64), counts) * 1_000_000
         positions = [self.place_text(event.place.file, event.place.end) for event in events]
         within = pc.utf8_lpad(pa.array(indices).cast(pa.string()), 8, "0")
@@ -262,7 +262,7 @@ class FollowedTable:
         return RowChanges(
             self.name,
             pa.Table.from_arrays(columns, schema=self.announced.columns),
-            pa.array(np.concatenate(kinds)),
+            pa.array(np.concatenate(row_kinds)),
             times=pa.array(times).cast(pa.timestamp("us", "UTC")),
             positions=pc.binary_join_element_wise(_repeated(positions, counts), within, "."),
             transactions=_repeated([event.place.transaction for event in events], counts),
@@ -807,15 +807,15 @@ class LogFollower:
         if now is None or table.last_key is None:
             return None
         read = np.array(keys_read(self._session, now, changes.rows, table.last_key), bool)
-        kinds = changes.kinds.to_numpy(zero_copy_only=False).copy()
-        befores = np.flatnonzero(kinds == RowKind.UPDATE_BEFORE.value)
-        kinds[befores[~read[befores + 1]]] = RowKind.DELETE.value
-        kinds[befores[~read[befores]] + 1] = RowKind.INSERT.value
+        row_kinds = changes.kinds.to_numpy(zero_copy_only=False).copy()
+        befores = np.flatnonzero(row_kinds == RowKind.UPDATE_BEFORE.value)
+        row_kinds[befores[~read[befores + 1]]] = RowKind.DELETE.value
+        row_kinds[befores[~read[befores]] + 1] = RowKind.INSERT.value
         is_read = pa.array(read)
         return RowChanges(
             changes.name,
             changes.rows.filter(is_read),
-            pa.array(kinds).filter(is_read),
+            pa.array(row_kinds).filter(is_read),
             times=None if changes.times is None else changes.times.filter(is_read),
             positions=None if changes.positions is None else changes.positions.filter(is_read),
             transactions=None if changes.transactions is None else changes.transactions.filter(is_read),
