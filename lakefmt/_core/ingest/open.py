@@ -11,8 +11,10 @@ from lakefmt._core.data_classes import replace
 from lakefmt._core.ingest.api import Source
 from lakefmt._core.ingest.files.reading import FileFormat
 from lakefmt._core.ingest.files.source import FileSource
+from lakefmt._core.ingest.http import open_http_source
 from lakefmt._core.ingest.iterables import IterableSource, named_source
 from lakefmt._core.ingest.options import TableJob
+from lakefmt._core.ingest.queries import open_query_source
 from lakefmt._core.storage.time_source import TimeSource
 from lakefmt._core.values import Clock
 from lakefmt.errors import InvalidInputError, SourceRefused
@@ -58,12 +60,8 @@ def open_source(
 
         return TableSource(source, job.source_options, storage_options)
     if job.source_kind == "query":
-        from lakefmt._core.ingest.queries import open_query_source
-
         return open_query_source(source, job.source_options)
     if job.source_kind == "http" or (job.source_kind == "files" and source.startswith(("http://", "https://"))):
-        from lakefmt._core.ingest.http import open_http_source
-
         return open_http_source(source, job.source_options, job.format, time_source)
     if job.source_kind == "rows":
         return named_source(source)
@@ -131,7 +129,9 @@ def jobs_of_topics(job: TableJob) -> list[TableJob]:
         expression = re.compile(pattern)
     except re.error as error:
         raise InvalidInputError(f"{shown(pattern)} is no regular expression: {error}") from None
-    names = [name for name in _topics(job) if expression.search(name)]
+    from lakefmt._core.ingest.kafka.client import list_topics
+
+    names = [name for name in list_topics(_kafka_properties(job)) if expression.search(name)]
     if not names:
         raise SourceRefused(f"no topic matches {shown(pattern)}")
     return [
@@ -144,14 +144,3 @@ def jobs_of_topics(job: TableJob) -> list[TableJob]:
         )
         for name in names
     ]
-
-
-def _topics(job: TableJob) -> list[str]:
-    from lakefmt._core.ingest.kafka.client import KafkaClient
-    from lakefmt._core.ingest.kafka.options import parse_kafka_options
-
-    client = KafkaClient(parse_kafka_options(_kafka_properties(job)))
-    try:
-        return client.topics()
-    finally:
-        client.close()

