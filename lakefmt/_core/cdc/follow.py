@@ -104,7 +104,7 @@ def source_opener(
 
 
 def whole_names(source: object, tables: Mapping[str, object]) -> dict[str, object]:
-    """Return what is said of tables under whole names: those without a dot are of the URL's database, or of the schema ``public``.
+    """Return settings of tables by whole names: those without a dot are of the URL's database, or of the schema ``public``.
 
     Args:
         source: the URL; anything else knows whole names alone.
@@ -400,7 +400,7 @@ class Follower:
             self._stopped[name] = refusal
 
     def _skip_lost(self, source: SourceReader, names: Sequence[SourceName]) -> None:
-        """Let tables begin anew, or at the position of now."""
+        """Let tables begin anew, or at the present position."""
         sinks = [self._sinks[name] for name in names if name in self._sinks]
         if self._options.on_position_lost == "resnapshot":
             for sink in sinks:

@@ -159,7 +159,7 @@ def _settings_of(client: TableClient, options: Mapping[str, object], config: Tab
 def _compact_if_due(
     client: TableClient, options: Mapping[str, object], settings: Settings, *, plans_only: bool
 ) -> None:
-    """Compact, or request a compaction, when the trigger asks for it; pending ones are executed first."""
+    """Compact, or request a compaction, when the trigger makes it due; pending ones are executed first."""
     inline, planned = settings.flag("hoodie.compact.inline"), settings.flag("hoodie.compact.schedule.inline")
     if not inline and not plans_only and not planned:
         return

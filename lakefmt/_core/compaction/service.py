@@ -253,7 +253,7 @@ def find_pending(timeline: Timeline, time: str, action: Action) -> Instant:
 
 
 def withdrawn_logs(table_at: TableAt, paths: Collection[str]) -> set[str]:
-    """Return the planned logs that are gone and that no commit names: slow writers put them, and took them back when they lost.
+    """Return the planned logs that are missing and that no commit names: slow writers put them, and deleted them when they lost.
 
     Of versions from 8 on the plan has no such log, as the name of a log tells its instant.
 

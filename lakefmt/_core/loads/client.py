@@ -53,7 +53,7 @@ class LoadReply:
 
 
 class _Lost(Exception):
-    """No reply came; what was asked for may be done or not."""
+    """No reply came: the server may have executed the request or not."""
 
 
 class StreamLoad:
@@ -254,7 +254,7 @@ class StreamLoad:
     def _checked(
         self, operation: str, headers: Mapping[str, str], after_loss: Callable[[], LoadReply | None]
     ) -> LoadReply:
-        """Ask until there is an answer; what was asked for may be asked again."""
+        """Send a request until it is answered; a request may be sent twice."""
         reply = LoadReply("", "", {})
         for attempt in range(self._retries + 1):
             try:

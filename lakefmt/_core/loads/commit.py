@@ -248,7 +248,7 @@ class LoadTable:
         return batch
 
     def _joins(self) -> Callable[[_Member], bool]:
-        """Return which transactions may be committed together: those whose rows come to the same as if one came after the other."""
+        """Return which transactions may be committed together: those that give the same rows as commits of their own would."""
         try:
             table_at = self.at()
             keyed, rule = bool(self.target(table_at).keys), merge_rule(table_at.config)
@@ -458,7 +458,7 @@ class _ConditionalCommit(KeyedCommit):
 
 
 class _Chained:
-    """Rows of several transactions one behind the other, as often as they are asked for."""
+    """The rows of several transactions, concatenated, which can be iterated more than once."""
 
     def __init__(self, parts: Sequence[Iterable[pa.Table]]) -> None:
         self._parts = parts
@@ -487,7 +487,7 @@ class _Marked:
 
 
 def _fitted_parts(table_at: TableAt, load: TableLoad, rows: Iterable[pa.Table]) -> Iterable[pa.Table]:
-    """Return the rows of a transaction with the columns that the table has now, as often as they are asked for."""
+    """Return the rows of a transaction with the present columns of the table; they can be iterated more than once."""
     column_places, schema = places_since(table_at, load.columns), table_at.schema()
 
     class Parts:
@@ -513,7 +513,7 @@ def _with_operators(rows: pa.Table) -> pa.Table:
 
 
 def _as_parts(rows: pa.Table, schema: pa.Schema, *, updates: bool) -> pa.Table:
-    """Return rows that set some columns as what each comes to: an insert if its key is new, and then an update of those columns.
+    """Return two rows for each row that sets some columns: an insert if its key is new, and then an update of those columns.
 
     Args:
         rows: with operators.

@@ -148,7 +148,7 @@ class CsvReader:
         return _places_of_marks(parameters, data, protected)[1] + len(parameters.delimiter)
 
     def _skipped(self, data: bytes, skip: int) -> tuple[int, int]:
-        """Return where the rows begin behind those that are left out, and how many of those are still to come."""
+        """Return where the rows begin after those that are skipped, and how many rows are still to be skipped."""
         if not skip or not data:
             return 0, skip
         if not self._parameters.enclose:
@@ -347,7 +347,7 @@ def _fields_pattern(parameters: LoadParameters) -> re.Pattern[bytes]:
 
 
 def active_escapes(data: npt.NDArray[np.uint8], escape: int) -> Mask:
-    r"""Return which bytes protect the one behind them: every second of a run of escapes.
+    r"""Return which escape bytes are active, so that they escape the next byte: every second one of a run.
 
     Example:
         >>> active_escapes(np.frombuffer(b"a\\\\b\\c", np.uint8), 92).tolist()
@@ -479,7 +479,7 @@ class _Cut:
         return rows[rows < len(self._row_ends)]
 
     def rest(self) -> str:
-        """Return the start of the bytes behind the last row: a block ends with a row, unless a quote is not closed."""
+        """Return where the last row ends: a block ends with a row, unless a quote is not closed."""
         begin = int(self._next_rows[-1]) if len(self._next_rows) else 0
         return self._block[begin : begin + 4 * MOST_CHARACTERS].decode("utf-8", "replace")[:MOST_CHARACTERS]
 

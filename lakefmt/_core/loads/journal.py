@@ -525,7 +525,7 @@ class Staged:
             self._held = [_joined(self._held)]
 
     def mark(self) -> StagedEnd:
-        """Return what there is now; :meth:`cut` goes back to it."""
+        """Return a mark of the present rows, to which :meth:`cut` goes back."""
         return StagedEnd(len(self._load.parts), tuple(self._held), self.held_bytes)
 
     def cut(self, mark: StagedEnd) -> list[str]:
@@ -543,7 +543,7 @@ class Staged:
         self._held, self.held_bytes = [], 0
 
     def take(self, other: Staged) -> None:
-        """Take the rows of another place, behind those that are here.
+        """Append the rows of another transaction.
 
         Raises:
             StorageError: they could not be stored; :meth:`cut` drops them.
@@ -579,7 +579,7 @@ class Staged:
 
 
 def part_checksum(data: bytes | memoryview, like: str = "") -> str:
-    """Return what tells whether the bytes of a part are those that were written.
+    """Return the checksum of a part.
 
     CRC-32, as in the pages of Parquet: a tenth of the time of a cryptographic digest, and nobody is kept from writing a part.
 
@@ -620,7 +620,7 @@ def read_part(store: ObjectStore, part: Part) -> pa.Table:
 
 
 class StagedParts:
-    """The rows of one table in one transaction, object by object, as often as they are asked for.
+    """The stored rows of one table in one transaction, object by object; they can be iterated more than once.
 
     Args:
         store: of the journal.

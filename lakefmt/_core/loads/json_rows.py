@@ -178,7 +178,7 @@ class JsonReader:
         return SourceRows(rows.select(keys).rename_columns(self._names))
 
     def _read_as_texts(self, found: _Records, data: bytes) -> SourceRows | None:
-        """Return the rows of a block as texts, those of paths into records, too; None: a value is no text, or an index is asked."""
+        """Return the rows of a block as strings, also those of nested paths; None: a value is no string, or a path has an index."""
         schema = _schema_of_paths([(*self._root, *path) for path in self._paths])
         lines = None if schema is None else _with_quoted_scalars(found.lines(len(data)))
         rows = None if lines is None or schema is None else _decoded(found, lines, schema)
@@ -389,7 +389,7 @@ class _Records:
         return outside
 
     def _between(self, end: int) -> Places:
-        """Return the places before, between and behind the records of a block that ends somewhere."""
+        """Return the positions of the bytes before, between and after the records of a block."""
         begins, ends = np.append(self.begins, end), np.insert(self.ends, 0, 0)
         counts = np.maximum(begins - ends, 0)
         firsts = np.cumsum(counts) - counts

@@ -31,7 +31,7 @@ Row = tuple[str | int, ...]
 
 
 def column_rows(schema: pa.Schema, keys: Sequence[str]) -> list[Row]:
-    """Return what is said of the columns of a table.
+    """Return the rows of ``information_schema.COLUMNS`` for a table.
 
     Example:
         >>> schema = pa.schema([("id", pa.int64()), ("price", pa.decimal128(9, 2))])

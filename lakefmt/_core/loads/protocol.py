@@ -470,7 +470,7 @@ def outcome_body(
 
 
 def plain_body(body: Mapping[str, Any]) -> dict[str, object]:
-    """Return what a load in one request says of the outcome of its transaction: other words for the same.
+    """Return the body of a load in one request: it has other names for the outcome of a transaction.
 
     Example:
         >>> plain_body({"Status": "OK", "Message": ""}), plain_body({"Status": "TIMEOUT", "Message": "late"})
@@ -482,7 +482,7 @@ def plain_body(body: Mapping[str, Any]) -> dict[str, object]:
 
 
 def existing_status(*, finished: bool) -> str:
-    """Return what is said of the transaction that has the label already."""
+    """Return the name of the state of the transaction that has the label already."""
     return "FINISHED" if finished else "RUNNING"
 
 

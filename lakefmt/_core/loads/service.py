@@ -326,7 +326,7 @@ class LoadService:
         self.transactions.stop()
 
     def sweep(self) -> None:
-        """Do what time asks for."""
+        """End transactions that timed out, and forget old labels."""
         self.transactions.sweep()
 
     # --- requests ----------------------------------------------------------------------------------------------------------
@@ -587,7 +587,7 @@ class LoadService:
     # --- what goes wrong ---------------------------------------------------------------------------------------------------
 
     def _guarded(self, request: Request, held: list[Live] | None, work: Callable[[], Reply]) -> Reply:
-        """Return the reply of some work, or what is said of its error.
+        """Return the reply of a function, or that of its error.
 
         Args:
             request: it.

@@ -253,7 +253,7 @@ class Transactions:
         live.in_doubt = False
 
     def _finish(self, live: Live) -> None:
-        """Write what a client asked to commit; if that cannot be, and no table has rows, the transaction is prepared again."""
+        """Write the rows of a commit; if that fails and no table has rows, the transaction is prepared again."""
         try:
             self._write_tables(live)
         except (LakefmtError, OSError, MemoryError, pa.ArrowException) as error:
@@ -553,7 +553,7 @@ class Transactions:
             load.marked = True
 
     def join(self, live: Live, other: Live) -> None:
-        """Let the rows of a transaction that has no record be those of another one.
+        """Move the rows of a transaction that has no record into another one.
 
         Args:
             live: which gets them.

@@ -340,7 +340,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """What a commit says of a stream: everything up to this segment is in the table.
+    """The entry of a stream in a commit: everything up to this segment is in the table.
 
     Attributes:
         epoch: of the newest committed segment.
@@ -499,7 +499,7 @@ def decode_claim(data: bytes, note: bytes | None, name: str) -> Claim:
 
 
 def decode_note(note: bytes, claim: Claim, name: str) -> Claim:
-    """Return a claim with what was noted beside it.
+    """Return a claim with its note.
 
     Args:
         note: the bytes.

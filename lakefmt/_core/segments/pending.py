@@ -395,7 +395,7 @@ def _load_claim(store: ObjectStore, stream: str, epoch: int) -> Claim | None:
 
 
 def is_blank(data: bytes) -> bool:
-    """Return whether a claim's file has no content: its name is taken, and it tells nothing of an owner.
+    """Return whether a claim's file is empty: its name is taken, and it names no owner.
 
     Example:
         >>> is_blank(b""), is_blank(bytes(7)), is_blank(b"{}")
@@ -624,7 +624,7 @@ def forget_committed(table_at: TableAt) -> int:
 
 
 def _committed_by_newest(table_at: TableAt, streams: Iterable[str]) -> dict[str, Committed]:
-    """Return what the newest commit with entries says of streams: it repeats those before it.
+    """Return the entries of streams in the newest commit that has any: it repeats those of earlier ones.
 
     A commit that had begun before a stream was claimed, and ended later, is found here only.
     """

@@ -216,7 +216,7 @@ def _instant_of_segment(table_at: TableAt, header: SegmentHeader) -> str:
 
 
 def moved_rows(rows: pa.Table, places: ColumnPlaces | None) -> pa.Table:
-    """Return rows of a segment with the names and types of today.
+    """Return rows of a segment with the present names and types of their columns.
 
     Args:
         rows: with the columns of the stream.
@@ -330,7 +330,7 @@ def joined_rows(tables: list[pa.Table]) -> pa.Table:
 
 
 def needs_stored(incoming: pa.Table, codes: Numbers, rules: StreamRules) -> Mask:
-    """Return the rows of those keys whose stored rows decide what their rows come to.
+    """Return the rows whose result depends on the stored row of their key.
 
     Args:
         incoming: rows with the columns of a segment, in the stream's order.
@@ -384,7 +384,7 @@ def resolve_rows(
     rules: StreamRules = _LAST_WINS,
     looked_up: Mask | None = None,
 ) -> Resolved:
-    """Return what rows come to.
+    """Return the rows and deletes that rows with operators result in.
 
     Args:
         incoming: rows with the columns of a segment, in the stream's order.
@@ -406,7 +406,7 @@ def resolve_rows(
 
 
 def _combined_by_key(incoming: pa.Table, codes: Numbers, rule: MergeRule) -> Resolved:
-    """Return what inserts, upserts and last deletes come to: they meet the stored rows when they are written."""
+    """Return the result of inserts, upserts and last deletes: they meet the stored rows when they are written."""
     operators, plain = operators_of(incoming), without_operators(incoming)
     last = last_rows(codes)
     dead = np.isin(operators[last], _DELETES)
@@ -582,7 +582,7 @@ class _KeyStates:
             source[keys] = -1
 
     def resolved(self, looked_up: Mask | None) -> Resolved:
-        """Return what the rows come to; a key that was not looked up may be stored."""
+        """Return the result of the rows; a key that was not looked up may be stored."""
         was_present = self._stored_rows >= 0
         is_known = np.ones(len(was_present), bool)
         if looked_up is not None:
@@ -724,7 +724,7 @@ def fitted_together(tables: Sequence[pa.Table], schema: pa.Schema) -> pa.Table:
 
 
 def row_identities(spec: KeySpec, rows: pa.Table, *, across: bool) -> tuple[pa.Array, pa.Array, pa.Array]:
-    """Return what tells a row of others, its record key and its partition path.
+    """Return the identities of rows: record key and partition path.
 
     Args:
         spec: how keys are made.
@@ -761,7 +761,7 @@ def check_storable(spec: KeySpec, rows: pa.Table, *, keyed: bool) -> None:
 
 
 def stored_identities(rows: pa.Table, *, across: bool) -> pa.Array:
-    """Return what tells stored rows, which have meta columns, of others."""
+    """Return the identities of stored rows, which have meta columns."""
     return _identities(
         one_array(rows.column(RECORD_KEY)), one_array(rows.column(PARTITION_PATH)).cast(pa.string()), across=across
     )

@@ -227,7 +227,7 @@ class FollowedTable:
         return self._buffer.bytes if self._buffer is not None else 0
 
     def fits(self, described: TableMap) -> bool:
-        """Return whether rows of this description may wait beside those that do."""
+        """Return whether rows of this description may be buffered together with those that are."""
         if described is not self._described:
             is_same = self._layout == described.columns and self.announced is not None and described.shape == self.shape
             self._described = described if is_same else None
@@ -365,7 +365,7 @@ class _HeldTransaction(NamedTuple):
 
 
 def followed_tables(session: Session, patterns: Sequence[str]) -> list[SourceName]:
-    """Return the tables of now that are followed, by name."""
+    """Return the present tables that are followed, by name."""
     rows = session.rows(
         "select table_schema, table_name from information_schema.tables where table_type in ('BASE TABLE', 'SYSTEM VERSIONED') "
         "and table_schema not in ('mysql', 'information_schema', 'performance_schema', 'sys')"

@@ -710,7 +710,7 @@ def moves_rows(before: Iterable[tuple[int, int, int]], now: TableRow) -> bool:
 def latest_position(
     connection: PostgresConnection, log: ReplicationStream, settings: PostgresSettings
 ) -> dict[str, object]:
-    """Return the position behind everything that was committed so far, of whichever table."""
+    """Return the position after everything that was committed so far, in any table."""
     ensure_publication(connection, settings)
     for _ in ensure_slot(connection, log, settings, has_positions=False):
         pass
@@ -719,5 +719,5 @@ def latest_position(
 
 
 def _snapshot_position(lsn: int) -> str:
-    """Return a position below those of all changes behind a snapshot."""
+    """Return a position that is lower than those of all changes after a snapshot."""
     return f"{lsn:016x}-{0:010d}"

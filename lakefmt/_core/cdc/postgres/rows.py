@@ -232,7 +232,7 @@ _NIBBLES[np.frombuffer(b"abcdef", np.uint8)] = np.arange(10, 16)
 
 
 def _from_hex(strings: pa.Array, column: str) -> pa.Array:
-    """Return the bytes of texts in hexadecimal digits, each behind a backslash and an x."""
+    """Return the bytes of strings of hexadecimal digits, each after a backslash and an x."""
     strings = strings.combine_chunks() if isinstance(strings, pa.ChunkedArray) else strings
     present = np.asarray(strings.is_valid())
     data = np.frombuffer(strings.buffers()[2] or b"", np.uint8)

@@ -104,7 +104,7 @@ class PartitionFilter:
 def choose_cluster_partitions(
     partitions: Sequence[PartitionPath], rules: PartitionFilter, hour: int
 ) -> list[PartitionPath]:
-    """Return the partitions that a clustering looks at.
+    """Return the partitions that a clustering considers.
 
     Args:
         partitions: all that there are.

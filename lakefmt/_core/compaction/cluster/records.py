@@ -1,4 +1,4 @@
-"""The plan of a clustering in its requested file, and what is asked of a pending one (docs/format.md, Clustering).
+"""The plan of a clustering in its requested file, and checks of a pending one (docs/format.md, Clustering).
 
 The content of the file is encoded and checked. Of a pending clustering: its plan, whether its file groups are as they were, and
 what a failed attempt left (effects).

@@ -75,7 +75,7 @@ _BY_SAMPLE = "sample"
 
 
 def order_entry(order: RowOrder) -> str:
-    """Return what a base file's footer says of the order of its rows.
+    """Return the order of rows that a base file's footer names.
 
     Example:
         >>> order_entry(RowOrder(("a", "b")))

@@ -115,7 +115,7 @@ class ClusteringResult(RewriteResult[ClusteringPlan]):
 
 @dataclass(frozen=True, slots=True)
 class ClusteringWish:
-    """What a call asks for besides its settings.
+    """The arguments of a call that are no settings.
 
     Attributes:
         order: how rows are ordered; None: as the settings say.
@@ -538,7 +538,7 @@ def cluster_table(
     options: Mapping[str, object] | None,
     run_groups: RunClustering | None = None,
 ) -> ClusteringResult:
-    """Do what a call of ``table.cluster`` asks for.
+    """Execute a call of ``table.cluster``.
 
     Args:
         client: the table.

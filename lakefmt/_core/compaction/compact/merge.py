@@ -233,7 +233,7 @@ class _BaseRows:
 
 
 class _LogsInParts:
-    """The rows of a slice's logs, beside one part of its base file after the other.
+    """The rows of a slice's logs, which are merged with one part of its base file after the other.
 
     Merged part by part the rows are those of :func:`merge_logs`, in its order: each key is merged with its own rows only, and those
     that the base file lacks come behind its last row. A key that the base file has in two parts is beside both.
@@ -252,7 +252,7 @@ class _LogsInParts:
         self._passed = 0
 
     def beside(self, part: pa.Table) -> tuple[LogRows, LogRows]:
-        """Return the rows that are merged into the next part, and those of them that were in no part before."""
+        """Return the rows that are merged into the next part, and which of them were in no earlier part."""
         begin, self._passed = self._passed, self._passed + part.num_rows
         index = pc.index_in(part.column(RECORD_KEY), value_set=self._keys).drop_null()
         here = np.zeros(len(self._keys), dtype=bool)

@@ -216,7 +216,7 @@ def since_last_compaction(timeline: Timeline, *, requested: bool = False) -> tup
 
 
 def is_due(timeline: Timeline, rules: CompactionRules, now: datetime, zone: tzinfo) -> bool:
-    """Return whether the trigger asks for a compaction.
+    """Return whether the trigger makes a compaction due.
 
     Args:
         timeline: the active timeline of a merge-on-read table.

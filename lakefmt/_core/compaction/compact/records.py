@@ -1,4 +1,4 @@
-"""The plan of a compaction in its requested file, and what is asked of a pending one (docs/format.md, Compaction).
+"""The plan of a compaction in its requested file, and functions for a pending one (docs/format.md, Compaction).
 
 The content of the file is encoded and checked. Of a pending compaction: whether a process executes it, its plan, its output, and
 its withdrawal (effects).

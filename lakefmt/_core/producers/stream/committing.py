@@ -251,7 +251,7 @@ class SegmentCommit:
     def _entries(
         self, part: Sequence[SegmentHeader], other_streams: Sequence[StreamState], offsets: Mapping[str, object]
     ) -> CommitEntries:
-        """Return what the commit of some segments says of their streams.
+        """Return the entries of streams in the commit of their segments.
 
         Args:
             part: the segments.
@@ -308,7 +308,7 @@ class KeyedCommit:
     def upsert(
         self, request: WriteRequest, state: TableState, schema: pa.Schema, rows: pa.Table
     ) -> CommitResult | None:
-        """Commit rows; None: they came to nothing, and there is nothing to remember.
+        """Commit rows; None: they change nothing, and there is nothing to remember.
 
         Args:
             request: what is asked for, an upsert.
@@ -360,7 +360,7 @@ class KeyedCommit:
     def upsert_parts(
         self, request: WriteRequest, schema: pa.Schema, parts: Callable[[TableAt], Generator[pa.Table]]
     ) -> CommitResult | None:
-        """Commit rows that are more than memory; None: they came to nothing, and there is nothing to remember.
+        """Commit rows that are larger than memory; None: they change nothing, and there is nothing to remember.
 
         Args:
             request: what is asked for, an upsert.
@@ -454,14 +454,14 @@ class KeyedCommit:
         return commit_located(transaction, request, located)
 
     def _empty(self, request: WriteRequest) -> CommitResult | None:
-        """Commit only what is to remember of the stream: its rows came to nothing."""
+        """Commit only the entries of the stream: its rows change nothing."""
         transaction = WriteTransaction.begin(self.client, request)
         with transaction.aborted_on_error():
             return transaction.commit_unless_empty([])
 
 
 class _ReducedWrite(WriteTransaction):
-    """A write of rows of which each has a key of its own, and a mark that tells whether it deletes it."""
+    """A write of rows with distinct keys, each with a mark for a delete."""
 
     def key(self, table: pa.Table, *, durable: bool = True, promises: bool = True) -> KeyedBatch:
         """Return rows with their keys."""
@@ -480,7 +480,7 @@ def _committed_in(view: EntryView, stream: str) -> SegmentPosition | None:
 
 
 def _entry(headers: Sequence[SegmentHeader], offset: object) -> dict[str, object]:
-    """Return what a commit says of a stream: its last segment, and its newest offset."""
+    """Return the entry of a stream in a commit: its last segment, and its newest offset."""
     marked = [header.offset for header in headers if header.offset is not None]
     return {
         "epoch": headers[-1].epoch,

@@ -441,7 +441,7 @@ class Flusher:
         return answer
 
     def _bury(self, rows: pa.Table, error: Exception) -> None:
-        """Write skipped rows to the dead letters, or say that they are gone."""
+        """Write skipped rows to the dead letters, or log that they are lost."""
         folder = self._options.dead_letter_path
         if folder is None:
             self._metrics.dead_letter_rows += rows.num_rows
@@ -488,7 +488,7 @@ def _in_schema(table_at: TableAt, since: str, tables: Sequence[pa.Table]) -> pa.
 
 
 def _moved(rows: pa.Table, schema: pa.Schema, places: ColumnPlaces | None) -> pa.Table:
-    """Return the rows of buffers with the names and types of today.
+    """Return the rows of buffers with the present names and types of their columns.
 
     Raises:
         SchemaMismatch: a column was dropped, and a new one of its name takes no values of its type.

@@ -66,7 +66,7 @@ Finish = Callable[[Callable[[], CommitResult | None], WriteRequest], CommitResul
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What was found of a stream whose writer is gone.
+    """The outcome of the recovery of a stream whose writer is dead.
 
     Attributes:
         stream: its id.

@@ -454,7 +454,7 @@ def arrow_rows(
 
 
 def has_strict(rows: pa.Table) -> bool:
-    """Return whether some rows have an operator that looks its key up."""
+    """Return whether some rows have an operator that needs the stored row of its key."""
     return bool(np.isin(rows.column(OPERATOR).to_numpy(), [operator.value for operator in STRICT]).any())
 
 
