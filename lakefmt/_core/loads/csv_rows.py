@@ -528,9 +528,9 @@ def _places_of_marks(parameters: LoadParameters, data: bytes, protected: Mask) -
     return places_of(open_to, parameters.separator), delimiters
 
 
-def _painted(data: bytes, places: Mask, byte: bytes) -> bytes:
+def _painted(data: bytes, mask: Mask, byte: bytes) -> bytes:
     """Return bytes some of which are another one."""
-    return np.where(places, np.uint8(byte[0]), np.frombuffer(data, np.uint8)).tobytes()
+    return np.where(mask, np.uint8(byte[0]), np.frombuffer(data, np.uint8)).tobytes()
 
 
 def places_of(data: bytes, mark: bytes) -> Numbers:
@@ -547,9 +547,9 @@ def places_of(data: bytes, mark: bytes) -> Numbers:
     return np.cumsum(lengths) + np.arange(len(lengths)) * len(mark)
 
 
-def _spread(size: int, places: Numbers, width: int) -> Mask:
+def _spread(size: int, positions: Numbers, width: int) -> Mask:
     """Return a mask of `size` bytes that is set for the `width` bytes from each of `places` on."""
     mask = np.zeros(size, bool)
     for offset in range(width):
-        mask[places + offset] = True
+        mask[positions + offset] = True
     return mask

@@ -292,11 +292,11 @@ class Computed:
 _LAST_SECOND: Final = 253_402_300_799
 
 
-def _dates(texts: pa.ChunkedArray, date_format: str) -> pa.ChunkedArray:
+def _dates(strings: pa.ChunkedArray, date_format: str) -> pa.ChunkedArray:
     """Return the times of texts; of a day or second that there is not there is none, and strptime gives the next one."""
-    moments = pc.strptime(texts, date_format, "s", error_is_null=True)
+    moments = pc.strptime(strings, date_format, "s", error_is_null=True)
     pattern = _date_pattern(date_format)
-    parts = pc.extract_regex(texts, pattern)
+    parts = pc.extract_regex(strings, pattern)
     for group, part in (("d", pc.day), ("S", pc.second)):
         if f"<{group}>" in pattern:
             number = pc.struct_field(parts, group).cast(pa.int64())
@@ -332,11 +332,11 @@ def _date_pattern(date_format: str) -> str:
 _DIGITS: Final = {"Y": 4, **dict.fromkeys("ymdHIMS", 2), "j": 3}
 
 
-def _called(found: re.Match[str]) -> str:
+def _called(match: re.Match[str]) -> str:
     """Return a name of a function as it is parsed; texts between quotes stay."""
-    if not found[1]:
-        return found[0]
-    name = found[0].lower()
+    if not match[1]:
+        return match[0]
+    name = match[0].lower()
     return "substring" if name == "substr" else _OWN_PREFIX + name
 
 

@@ -456,13 +456,13 @@ class Journal:
         except StorageError as error:
             _log.warning("rows of the transaction %s stay for now: %s", transaction.label, error)
 
-    def remove_unnamed_rows(self, named: frozenset[str]) -> int:
+    def remove_unnamed_rows(self, part_names: frozenset[str]) -> int:
         """Delete rows that no record names: those of servers that have died. Return how many objects there were."""
         names = [
             info.name
             for directory in self.store.list_directories(FOLDER)
             for info in self.store.list(f"{directory}/rows", recursive=False)
-            if info.name not in named
+            if info.name not in part_names
         ]
         if names:
             self.store.delete(names)

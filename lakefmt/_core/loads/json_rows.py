@@ -131,36 +131,36 @@ class JsonReader:
         if base >= 0:
             yield from self._take(data, base, ended=True)
 
-    def _begin(self, left: bytearray) -> int:
+    def _begin(self, data: bytearray) -> int:
         """Return the depth at which records lie, and take off what is before them; -1: nothing came yet."""
-        stripped = left.lstrip(_WHITE)
+        stripped = data.lstrip(_WHITE)
         if stripped.startswith(_BYTE_ORDER_MARK):
             stripped = stripped[3:].lstrip(_WHITE)
         if _BYTE_ORDER_MARK.startswith(stripped):
             return -1
         is_array = stripped.startswith(b"[") and not self._root
-        left[:] = stripped[1:] if is_array else stripped
+        data[:] = stripped[1:] if is_array else stripped
         return 1 if is_array else 0
 
-    def _take(self, left: bytearray, base: int, *, ended: bool) -> Iterator[Decode]:
+    def _take(self, buffer: bytearray, base: int, *, ended: bool) -> Iterator[Decode]:
         """Yield what decodes whole records, and take them off."""
-        data = bytes(left) or b" "  # the end of an array may be missing alone
+        data = bytes(buffer) or b" "  # the end of an array may be missing alone
         records = _Records(data, base)
         end = len(data) if ended else records.end
-        if end and (left or base):
-            del left[:end]
+        if end and (buffer or base):
+            del buffer[:end]
             whole = data[:end]
             yield partial(self._rows, records, whole, records.rest(end, ended=ended))
 
     # --- decoding --------------------------------------------------------------------------------------------------------
 
-    def _rows(self, found: _Records, data: bytes, problems: list[Problem]) -> SourceRows:
+    def _rows(self, records: _Records, data: bytes, problems: list[Problem]) -> SourceRows:
         rows = None
-        if not problems and found.depth <= _MAX_DEPTH and len(found.ends) and is_utf8(data):
-            rows = self._read_by_arrow(found, data) or self._read_as_texts(found, data)
-        return rows if rows is not None else self._read_each(found, data, problems)
+        if not problems and records.depth <= _MAX_DEPTH and len(records.ends) and is_utf8(data):
+            rows = self._read_by_arrow(records, data) or self._read_as_texts(records, data)
+        return rows if rows is not None else self._read_each(records, data, problems)
 
-    def _read_by_arrow(self, found: _Records, data: bytes) -> SourceRows | None:
+    def _read_by_arrow(self, records: _Records, data: bytes) -> SourceRows | None:
         """Return the rows of a block; None: Arrow does not understand it, or not by our rules."""
         plain = not self._root and all(len(path) == 1 and isinstance(path[0], str) for path in self._paths)
         keys = [str(path[0]) for path in self._paths]
@@ -168,31 +168,31 @@ class JsonReader:
             not plain
             or len(set(keys)) < len(keys)
             or len(self._types) < len(self._names)
-            or found.has_constants  # Arrow reads them, even in fields that are ignored
+            or records.has_constants  # Arrow reads them, even in fields that are ignored
         ):
             return None
         schema = pa.schema([(key, self._types[name]) for key, name in zip(keys, self._names, strict=True)])
-        rows = _decoded(found, found.lines(len(data)), schema)
+        rows = _decoded(records, records.lines(len(data)), schema)
         if rows is None or any(map(has_no_number, rows.columns)):
             return None
         return SourceRows(rows.select(keys).rename_columns(self._names))
 
-    def _read_as_texts(self, found: _Records, data: bytes) -> SourceRows | None:
+    def _read_as_texts(self, records: _Records, data: bytes) -> SourceRows | None:
         """Return the rows of a block as strings, also those of nested paths; None: a value is no string, or a path has an index."""
         schema = _schema_of_paths([(*self._root, *path) for path in self._paths])
-        lines = None if schema is None else _with_quoted_scalars(found.lines(len(data)))
-        rows = None if lines is None or schema is None else _decoded(found, lines, schema)
+        lines = None if schema is None else _with_quoted_scalars(records.lines(len(data)))
+        rows = None if lines is None or schema is None else _decoded(records, lines, schema)
         if rows is None or any(
             _column_at(rows, self._root[: depth + 1]).null_count for depth in range(len(self._root))
         ):
             return None  # a record without its root is bad
         return SourceRows(pa.table([_column_at(rows, (*self._root, *path)) for path in self._paths], self._names))
 
-    def _read_each(self, found: _Records, data: bytes, problems: list[Problem]) -> SourceRows:
+    def _read_each(self, records: _Records, data: bytes, problems: list[Problem]) -> SourceRows:
         """Return the rows of a block as texts."""
         bad = len(problems)
         columns: list[list[str | None]] = [[] for _ in self._names]
-        for begin, end in found.spans():
+        for begin, end in records.spans():
             try:
                 documents = self._texts(data[begin:end])
             except ValueError as error:
@@ -232,10 +232,10 @@ class JsonReader:
         return documents
 
 
-def _decoded(found: _Records, lines: bytes, schema: pa.Schema) -> pa.Table | None:
+def _decoded(records: _Records, lines: bytes, schema: pa.Schema) -> pa.Table | None:
     """Return the rows of lines by Arrow's reader; None: it does not understand them so."""
     # Parts are decoded side by side; a record has to fit into one.
-    longest = 2 * int((found.ends - found.begins).max()) + 2
+    longest = 2 * int((records.ends - records.begins).max()) + 2
     try:
         rows = pajson.read_json(
             pa.BufferReader(lines),
@@ -244,7 +244,7 @@ def _decoded(found: _Records, lines: bytes, schema: pa.Schema) -> pa.Table | Non
         )
     except (pa.ArrowException, UnicodeError):
         return None
-    return rows if rows.num_rows == len(found.ends) else None
+    return rows if rows.num_rows == len(records.ends) else None
 
 
 def _schema_of_paths(paths: Sequence[Path]) -> pa.Schema | None:

@@ -150,7 +150,7 @@ class MergeCommits:
         return self._reply(request, key, group, loaded, leads=leads)
 
     def _reply(
-        self, request: Request, key: tuple[str, str, LoadParameters], group: _Group, done: Loaded, *, leads: bool
+        self, request: Request, key: tuple[str, str, LoadParameters], group: _Group, loaded: Loaded, *, leads: bool
     ) -> Reply:
         record = group.live.record
         milliseconds = max(0, int(group.ends - self._transactions.now()))
@@ -161,13 +161,13 @@ class MergeCommits:
                     self._finishing = {each for each in self._finishing if each.is_alive()} | {thread}
                     thread.start()
             return Reply(
-                outcome_body("OK", "", record.label, record.id, LeftMergeTimeMs=milliseconds, **done.counts.body())
+                outcome_body("OK", "", record.label, record.id, LeftMergeTimeMs=milliseconds, **loaded.counts.body())
             )
         if leads:
             self._finish(key, group)
         with self._changed:
             self._changed.wait_for(lambda: group.outcome is not None)
-        return Reply({**(group.outcome or {}), **done.counts.body(), "LeftMergeTimeMs": milliseconds})
+        return Reply({**(group.outcome or {}), **loaded.counts.body(), "LeftMergeTimeMs": milliseconds})
 
     def _finish(self, key: tuple[str, str, LoadParameters], group: _Group) -> None:
         """Wait until the time of a group is over, and commit it."""
@@ -508,14 +508,14 @@ class LoadService:
         self.metrics.add_rows(loaded.counts)
         return loaded
 
-    def _loaded_body(self, request: Request, live: Live, done: Loaded, begun: float) -> dict[str, object]:
+    def _loaded_body(self, request: Request, live: Live, loaded: Loaded, begun: float) -> dict[str, object]:
         spent = int((perf_counter() - begun) * 1000)
         names = ("LoadTimeMs", "StreamLoadPutTimeMs", "ReceivedDataTimeMs")
         more = {
-            "Seq": done.number,
-            **done.counts.body(),
+            "Seq": loaded.number,
+            **loaded.counts.body(),
             **dict.fromkeys(names, spent),
-            "StreamLoadPlanTimeMs": done.plan_ms,
+            "StreamLoadPlanTimeMs": loaded.plan_ms,
         }
         return outcome_body(
             "OK", "", live.record.label, live.record.id, **more, **self._lists_of_bad_rows(request, live)
@@ -586,13 +586,13 @@ class LoadService:
 
     # --- what goes wrong ---------------------------------------------------------------------------------------------------
 
-    def _guarded(self, request: Request, held: list[Live] | None, work: Callable[[], Reply]) -> Reply:
+    def _guarded(self, request: Request, lives: list[Live] | None, work: Callable[[], Reply]) -> Reply:
         """Return the reply of a function, or that of its error.
 
         Args:
-            request: it.
-            held: the transaction, once the request worked on it: an error that ends a transaction ends this one.
-            work: it.
+            request: the request.
+            lives: the transaction, once the request worked on it: an error that ends a transaction ends this one.
+            work: answers the request.
         """
         label = request.headers.get("label", "")
         try:
@@ -613,7 +613,7 @@ class LoadService:
         except Exception as error:  # noqa: BLE001 - a client gets a reply, whatever it is
             _log.exception("a request failed")
             status, message, rolls_back = "INTERNAL_ERROR", f"internal error: {type(error).__name__}", False
-        live = held[0] if held else None
+        live = lives[0] if lives else None
         if status == "INTERNAL_ERROR" and self.options.rollback_on_internal_error:
             rolls_back = True
         more: dict[str, object] = {}
@@ -672,12 +672,12 @@ class LoadService:
         return Reply(body, reply.status, reply.headers, reply.close)
 
     def load_at_once(
-        self, request: Request, begin_parameters: BeginParameters, parameters: LoadParameters, held: list[Live]
+        self, request: Request, begin_parameters: BeginParameters, parameters: LoadParameters, lives: list[Live]
     ) -> Reply:
         """Begin, load and commit."""
         begun = perf_counter()
         live = self.transactions.begin(begin_parameters, request.user.name, stored=False)
-        held.append(live)
+        lives.append(live)
         try:
             with self.transactions.working(live, waits=True):
                 loaded = self.take(request, live, begin_parameters.table, parameters)

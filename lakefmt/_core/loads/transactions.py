@@ -789,13 +789,13 @@ class Transactions:
             self._wait_for_tables(record, reasons)
         self._become_visible(live)
 
-    def _wait_for_tables(self, record: Transaction, waiting: dict[str, str]) -> None:
+    def _wait_for_tables(self, record: Transaction, reasons: dict[str, str]) -> None:
         """Keep the rows of tables that were dropped or altered after others had theirs; give them up when its time is over.
 
         Raises:
             Refusal: it is not over.
         """
-        problems = "; ".join(f"table {name!r} cannot take its rows: {why}" for name, why in waiting.items())
+        problems = "; ".join(f"table {name!r} cannot take its rows: {why}" for name, why in reasons.items())
         seconds = record.times.prepared_timeout
         is_over = self.now() - record.times.prepared > seconds * 1000
         reason = f"{problems}. They were given up after {seconds} seconds" if is_over else problems

@@ -188,11 +188,11 @@ def check_altered_back(table_at: TableAt, since: str, rows: pa.Table) -> None:
 
 
 def _paths_that_lack(
-    fields: Iterable[pa.Field], known: Mapping[str, pa.Field], path: tuple[str, ...] = ()
+    fields: Iterable[pa.Field], fields_by_name: Mapping[str, pa.Field], path: tuple[str, ...] = ()
 ) -> Iterator[tuple[str, ...]]:
     """Yield the paths of columns, and fields of structs, that are not among the known ones."""
     for field in fields:
-        if (other := known.get(field.name)) is None:
+        if (other := fields_by_name.get(field.name)) is None:
             yield (*path, field.name)
         elif pt.is_struct(field.type) and pt.is_struct(other.type):
             inner = {each.name: each for each in struct_fields(other.type)}
@@ -215,12 +215,12 @@ def _instant_of_segment(table_at: TableAt, header: SegmentHeader) -> str:
     return f"{moment:%Y%m%d%H%M%S}{header.at % 1000:03}"
 
 
-def moved_rows(rows: pa.Table, places: ColumnPlaces | None) -> pa.Table:
+def moved_rows(rows: pa.Table, column_places: ColumnPlaces | None) -> pa.Table:
     """Return rows of a segment with the present names and types of their columns.
 
     Args:
         rows: with the columns of the stream.
-        places: where the table's columns are in them; None: under their names.
+        column_places: where the table's columns are in them; None: under their names.
 
     Raises:
         CorruptFile: a value cannot become what its column is now.
@@ -231,13 +231,15 @@ def moved_rows(rows: pa.Table, places: ColumnPlaces | None) -> pa.Table:
         >>> moved_rows(pa.table({"a": [1], "gone": [2], COLUMNS: ['["a","gone"]']}), places).to_pylist()
         [{'b': 1, '_lakefmt_columns': '["b"]'}]
     """
-    if places is None:
+    if column_places is None:
         return rows
-    moved = places.current(rows)
+    moved = column_places.current(rows)
     if COLUMNS not in rows.column_names:
         return moved
-    names: dict[str, str | None] = dict.fromkeys(places.known)
-    return _with_new_names(moved, names | {column_place.stored: column_place.name for column_place in places.places})
+    names: dict[str, str | None] = dict.fromkeys(column_places.known)
+    return _with_new_names(
+        moved, names | {column_place.stored: column_place.name for column_place in column_places.places}
+    )
 
 
 def _with_new_names(rows: pa.Table, names: Mapping[str, str | None]) -> pa.Table:

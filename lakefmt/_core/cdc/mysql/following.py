@@ -302,9 +302,9 @@ def _refusing(name: SourceName) -> Iterator[None]:
         raise SourceRefused(str(error), tables=[name]) from error
 
 
-def _repeated(texts: Sequence[str], counts: np.ndarray[tuple[int], np.dtype[np.int64]]) -> pa.Array:
-    indices = np.repeat(np.arange(len(texts)), counts)
-    return pc.take(pa.array(texts, pa.string()), pa.array(indices))
+def _repeated(strings: Sequence[str], counts: np.ndarray[tuple[int], np.dtype[np.int64]]) -> pa.Array:
+    indices = np.repeat(np.arange(len(strings)), counts)
+    return pc.take(pa.array(strings, pa.string()), pa.array(indices))
 
 
 #: Rows and bytes of the log that wait at most, and for how long, while the log has more.

@@ -433,14 +433,14 @@ def _strings(values: list[bytes | None], name: SourceName) -> pa.Array:
         raise SourceRefused(f"{name}: a value is not UTF-8: {error}", tables=[name]) from error
 
 
-def table_of_texts(shape: ColumnTypes, texts: list[pa.Array], odd: OddValues) -> pa.Table:
+def table_of_texts(shape: ColumnTypes, strings: list[pa.Array], odd: OddValues) -> pa.Table:
     """Return texts as the table's columns with their types."""
     name = shape.table.name
     # Rows of a key alone have nulls in columns that the source never leaves null: the schema of a batch says it.
     try:
         columns = [
             to_arrow(column, value_type, odd, f"{name}.{field.name}")
-            for column, value_type, field in zip(texts, shape.types, shape.table.columns, strict=True)
+            for column, value_type, field in zip(strings, shape.types, shape.table.columns, strict=True)
         ]
     except SourceRefused as error:
         raise SourceRefused(str(error), tables=[name]) from error

@@ -230,9 +230,8 @@ def is_clean_due(table_at: TableAt, settings: Settings) -> bool:
     handle has read or written are not read again.
 
     Args:
-        client: the table.
-        settings: the settings of the call that committed.
-        state: the table as that commit left it.
+        table_at: the table as a commit left it.
+        settings: of the call that committed.
     """
     rules, timeline = clean_rules(settings), table_at.timeline
     if any(instant.action is Action.CLEAN for instant in timeline.pending):

@@ -183,8 +183,8 @@ def options_for_all_files(client: TableClient, options: Mapping[str, object] | N
     return {_SMALL_FILE_SETTING: target_bytes, **(options or {})}
 
 
-def _names_in_text(text: str | None) -> tuple[str, ...]:
-    return tuple(filter(None, (name.strip() for name in (text or "").split(","))))
+def _names_in_text(setting: str | None) -> tuple[str, ...]:
+    return tuple(filter(None, (name.strip() for name in (setting or "").split(","))))
 
 
 def plan_clustering_of(

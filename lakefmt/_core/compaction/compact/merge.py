@@ -211,13 +211,13 @@ class SliceMerge:
             unstored=self._virtual_columns(),
         )
 
-    def _verify(self, file_slice: FileSlice, written: BaseFile) -> None:
+    def _verify(self, file_slice: FileSlice, base_file: BaseFile) -> None:
         with self._base(file_slice) as base:
             before = merge_logs(pa.concat_tables(base.parts), self._logs(file_slice), merge_rule(self.state.config))
-        after = BaseFileReader(self.client.store, self._virtual_columns()).rows(written)
+        after = BaseFileReader(self.client.store, self._virtual_columns()).rows(base_file)
         if not same_rows(before, reconcile(after, before.schema), ignoring=FILE_NAME):
             raise InternalError(
-                f"{written.path} does not hold the rows of its slice ({before.num_rows:,} before, {after.num_rows:,} "
+                f"{base_file.path} does not hold the rows of its slice ({before.num_rows:,} before, {after.num_rows:,} "
                 "after); the compaction is not completed and the slice is as it was"
             )
 
@@ -400,11 +400,11 @@ class LogMerge:
         operation: CompactionOperation,
         file_slice: FileSlice,
         logs: LogRows,
-        written: tuple[WrittenLog, ...],
+        log_files: tuple[WrittenLog, ...],
         number: int,
     ) -> WriteStat:
-        log, layout = written[number], self.state.timeline.layout
-        names = tuple(earlier.name for earlier in written[: number + 1])
+        log, layout = log_files[number], self.state.timeline.layout
+        names = tuple(earlier.name for earlier in log_files[: number + 1])
         counts = {
             "totalLogRecords": logs.table.num_rows,
             "totalLogBlocks": logs.num_blocks,

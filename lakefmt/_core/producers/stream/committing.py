@@ -255,7 +255,7 @@ class SegmentCommit:
 
         Args:
             part: the segments.
-            others: what was seen of other streams.
+            other_streams: the states of other streams.
             offsets: of each stream before this commit.
         """
         by_stream = dict[str, list[SegmentHeader]]()

@@ -487,14 +487,16 @@ def _in_schema(table_at: TableAt, since: str, tables: Sequence[pa.Table]) -> pa.
     return fit
 
 
-def _moved(rows: pa.Table, schema: pa.Schema, places: ColumnPlaces | None) -> pa.Table:
+def _moved(rows: pa.Table, schema: pa.Schema, column_places: ColumnPlaces | None) -> pa.Table:
     """Return the rows of buffers with the present names and types of their columns.
 
     Raises:
         SchemaMismatch: a column was dropped, and a new one of its name takes no values of its type.
     """
-    moved = moved_rows(rows, places)
+    moved = moved_rows(rows, column_places)
     new = frozenset(schema.names) - frozenset(moved.column_names)
-    reused_names = [] if places is None else [name for name in places.left_out(rows.column_names) if name in new]
+    reused_names = (
+        [] if column_places is None else [name for name in column_places.left_out(rows.column_names) if name in new]
+    )
     conform(rows.select(reused_names).slice(0, 0), pa.schema([schema.field(name) for name in reused_names]))
     return moved
