@@ -345,10 +345,9 @@ class KeyedCommit:
             CommitConflict: another commit was faster.
             StorageError: the temporary directory could not take the rows, or the store failed.
         """
+        from lakefmt._core.write.grouped_rows import placed_parts  # few commits have more rows than a window
 
         def parts(table_at: TableAt) -> Generator[pa.Table]:
-            from lakefmt._core.write.grouped_rows import placed_parts  # few commits have more rows than a window
-
             spec, across, rows = stored_key_spec(table_at), key_scope(table_at, request.options).across, tables
             if self.rules(request, table_at.state, schema).is_plain:
                 # All rows of a key come together: fewer of a key that comes often.
