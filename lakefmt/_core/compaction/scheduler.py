@@ -144,7 +144,9 @@ def _run_pending_services(client: TableClient, options: Mapping[str, object], fa
         for time in _pending_times(client, Action.LOG_COMPACTION) if config.version.layout > 1 else ():
             failures += _attempt("log compaction", partial(_run_pending_log_compaction, client, options, time))
     if settings.flag("hoodie.clustering.async.enabled"):
-        failures += _attempt("clustering", partial(_run_clusterings, client, options))
+        from lakefmt._core.compaction.cluster.run import run_waiting_clusterings
+
+        failures += _attempt("clustering", lambda: run_waiting_clusterings(client, options))
     if _pending_times(client, Action.CLEAN):
         from lakefmt._core.compaction.clean.run import run_waiting_cleans
 
@@ -202,13 +204,6 @@ def _cluster_if_due(
         run_clustering(client, options, force=False)
     elif not has_pending_clustering(client):
         run_clustering(client, options, schedule=True, force=False)
-
-
-def _run_clusterings(client: TableClient, options: Mapping[str, object]) -> None:
-    # Imported here: most commits cluster nothing.
-    from lakefmt._core.compaction.cluster.run import run_waiting_clusterings
-
-    run_waiting_clusterings(client, options)
 
 
 def _pending_times(client: TableClient, action: Action) -> list[InstantTime]:
