@@ -373,8 +373,7 @@ class SchemaRegistry:
             SourceUnavailable: it does not answer.
         """
         if number not in self._schemas:
-            name = f"schema {number}"
-            self._schemas[number] = self._resolve_schema(self._get(f"schemas/ids/{number}", name), name)
+            self._schemas[number] = self._ask(number)
         return self._schemas[number]
 
     def latest(self, subject: str) -> AvroSchema | None:
@@ -392,6 +391,9 @@ class SchemaRegistry:
                 return None
             raise
         return self._resolve_schema(answer, f"the newest version of {shown(subject)}")
+
+    def _ask(self, number: int) -> AvroSchema:
+        return self._resolve_schema(self._get(f"schemas/ids/{number}", f"schema {number}"), f"schema {number}")
 
     def texts(self, number: int) -> dict[str, str]:
         """Return the text of a schema of Protobuf, by the empty name, and those of the files that it imports, by theirs.
