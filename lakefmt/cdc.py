@@ -23,7 +23,7 @@ from lakefmt._core.cdc.events import (
     TableLoaded,
     TableTruncated,
 )
-from lakefmt._core.cdc.follow import CdcProgress, Follower, TableProgress
+from lakefmt._core.cdc.follow import CdcProgress, Follower, TableProgress, follower_text, source_opener, whole_names
 from lakefmt._core.cdc.options import CdcOptions, CdcSettings, TableSettings, connector_options
 from lakefmt._core.data_classes import replace
 from lakefmt.errors import InvalidInputError
@@ -92,8 +92,6 @@ def follow(
         ...     print(error)
         'oracle' is no source: give mysql://, mariadb:// or postgresql://
     """
-    from lakefmt._core.cdc.open import follower_text, source_opener, whole_names
-
     if isinstance(tables, str):
         raise InvalidInputError(f"tables takes names or patterns in a list, such as [{tables!r}], or a mapping")
     cdc_options = replace(options or CdcOptions(), **settings)

@@ -17,8 +17,8 @@ from pathlib import Path
 from statistics import median
 
 from lakefmt._core.advice.advise import CostCurves, advise_choice
-from lakefmt._core.advice.kept_curves import shipped_curves
 from lakefmt._core.advice.profile import TableChoice
+from lakefmt._core.advice.profiling import shipped_curves
 from lakefmt._core.bench.measure import seconds_per_commit
 from lakefmt._core.bench.run import CellRecord, load_records
 

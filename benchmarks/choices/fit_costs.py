@@ -9,7 +9,7 @@ import argparse
 import json
 from pathlib import Path
 
-from lakefmt._core.advice import kept_curves
+from lakefmt._core.advice import profiling
 from lakefmt._core.bench.run import fit_curves, load_records
 
 __all__ = ["main"]
@@ -19,7 +19,7 @@ def main(given: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path, nargs="+")
     parser.add_argument("--clock", choices=("clock", "processor"), default="clock")
-    parser.add_argument("--out", type=Path, default=Path(kept_curves.__file__).with_name("curves.json"))
+    parser.add_argument("--out", type=Path, default=Path(profiling.__file__).with_name("curves.json"))
     asked = parser.parse_args(given)
     records = [record for path in asked.results for record in load_records(path)]
     machines = sorted({record.machine for record in records})

@@ -19,7 +19,7 @@ from examples.page.year import daily_flights, make_table, write_day
 from examples.quickstart.flights import extract_flights, read_flights
 from examples.quickstart.output import Output
 from lakefmt import Table
-from lakefmt._core.page.report import write_report
+from lakefmt._core.page.html import write_report
 from lakefmt._core.page.server import PageServer
 from lakefmt._core.page.tables import PageTables
 from lakefmt._core.values import SystemClock

@@ -876,8 +876,7 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, StreamVerbs, AppendVerbs, 
         """
         # Imported here: few programs ask for advice, and all wait for the import.
         from lakefmt._core.advice.advise import advise_choice
-        from lakefmt._core.advice.kept_curves import load_curves
-        from lakefmt._core.advice.profiling import profile_table
+        from lakefmt._core.advice.profiling import load_curves, profile_table
 
         reads = number_argument(reads_per_commit, "reads_per_commit", 0.0, 1e6)
         columns = [] if filter_columns is None else texts_argument(filter_columns, "filter_columns")

@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, tzinfo
-from typing import TYPE_CHECKING, Any, Final, Protocol, Unpack, runtime_checkable
+from typing import Any, Final, Protocol, Unpack, runtime_checkable
 from weakref import WeakSet
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -59,10 +59,7 @@ from lakefmt.realtime.statements import (
     encode_types,
     parse_statement,
 )
-from lakefmt.realtime.stream import CZSessionOptions, RealtimeOperation
-
-if TYPE_CHECKING:
-    from lakefmt.realtime.stream import RealtimeStream
+from lakefmt.realtime.stream import CZSessionOptions, RealtimeOperation, RealtimeStream
 
 __all__ = [
     "Connection",
@@ -581,8 +578,6 @@ class Connection:
             InvalidInputError: the operation does not fit the table, or an option is not valid.
             UnsupportedFeature: a column has a type that rows cannot hold.
         """
-        from lakefmt.realtime.stream import RealtimeStream
-
         operation = _parse_operation(operate)
         if not table:
             raise InvalidInputError("table= names the table of a stream")

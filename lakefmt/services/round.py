@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Final
 
 from lakefmt._core.arguments import Raised, run_foreign
 from lakefmt._core.compaction.archive import archive_limits, run_archive
-from lakefmt._core.compaction.clean.run import is_clean_due, planned_groups, run_clean
+from lakefmt._core.compaction.clean.plan import commits_since_clean, is_clean_due
+from lakefmt._core.compaction.clean.run import planned_groups, run_clean
 from lakefmt._core.compaction.cluster.plan import choose_cluster_partitions, full_bytes, is_clustering_due
 from lakefmt._core.compaction.cluster.run import (
     ClusteringWish,
@@ -164,15 +165,10 @@ def choose_services(settings: ServiceSettings, facts: RoundFacts) -> tuple[Servi
         Service.PACKING: settings.packs and commits > 1,
         Service.CLEAN: settings.cleans
         and commits > 0
-        and (Action.CLEAN in waiting or _commits_since_clean(timeline) >= settings.clean_commits),
+        and (Action.CLEAN in waiting or commits_since_clean(timeline) >= settings.clean_commits),
         Service.ARCHIVE: settings.archives and commits > settings.most_commits,
     }
     return tuple(service for service in Service if needs[service])
-
-
-def _commits_since_clean(timeline: Timeline) -> int:
-    last = max((instant.time for instant in timeline.completed_of(Action.CLEAN)), default="")
-    return sum(instant.time > last for instant in timeline.commits)
 
 
 def seconds_without_commit(facts: RoundFacts) -> float:

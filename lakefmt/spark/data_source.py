@@ -16,7 +16,6 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
     DataSourceReader,
-    DataSourceStreamArrowWriter,
     DataSourceStreamReader,
     DataSourceStreamWriter,
     InputPartition,
@@ -30,8 +29,7 @@ from lakefmt.errors import (
     InvalidInputError,
     UnsupportedFeature,
 )
-from lakefmt.spark.notes import log_notes
-from lakefmt.spark.options import NO_CATALOG_TABLE, WriteCall, parse_write_options
+from lakefmt.spark.options import NO_CATALOG_TABLE, WriteCall, log_notes, parse_write_options
 from lakefmt.spark.scan import PlannedScan, PushedFilter, SparkScan, SparkSplit, open_scan, translate_filters
 from lakefmt.spark.streams.sink import QUERY_PROPERTY, BatchLabel, choose_batch, encode_label, take_sink_options
 from lakefmt.spark.types import spark_types
@@ -46,6 +44,11 @@ from lakefmt.spark.writing.staging import (
     remove_stage,
     stage_rows,
 )
+
+try:
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter
+except ImportError:  # PySpark 4.0 has none
+    DataSourceStreamArrowWriter = object
 
 __all__ = ["FilteringDataSource", "LakefmtDataSource", "StagedStreamWriter"]
 
@@ -83,13 +86,10 @@ class LakefmtDataSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """Return the writer of one batch of ``writeStream``, in sessions without ``register``."""
-        try:
-            pass
-        except ImportError as error:
+        if DataSourceStreamArrowWriter is object:
             raise UnsupportedFeature(
                 "writeStream by the data source alone needs PySpark 4.1: call lakefmt.spark.register(spark) before it"
-            ) from error
-
+            )
         return StagedStreamWriter(_path(self.options), dict(self.options), overwrite, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:

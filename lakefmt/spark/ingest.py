@@ -17,8 +17,7 @@ from lakefmt._core.arguments import Raised, run_foreign
 from lakefmt._core.cdc.events import RowKind
 from lakefmt._core.ingest.api import Round, SourceBatch
 from lakefmt._core.ingest.checkpoints import CheckpointCommit
-from lakefmt._core.ingest.files.listing import ListedFile
-from lakefmt._core.ingest.files.source import FileRound, FileSource
+from lakefmt._core.ingest.files.source import FileRound, FileSource, ListedFile
 from lakefmt._core.ingest.inputs import GuessedTypes
 from lakefmt._core.ingest.kafka.client import MessageBatch
 from lakefmt._core.ingest.kafka.options import KafkaOptions

@@ -8,8 +8,9 @@ to the table's call, which knows them.
 from __future__ import annotations
 
 import datetime as dt
+import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar
 
@@ -17,7 +18,8 @@ from lakefmt._core.config.hudi_options import OptionClass, find_published, simil
 from lakefmt._core.config.merge_rule import is_payload_class
 from lakefmt._core.config.settings import SETTINGS, raise_problems, resolve_settings
 from lakefmt._core.config.table_config import STRATEGY_IDS
-from lakefmt._core.data_classes import dataclass
+from lakefmt._core.data_classes import dataclass, replace
+from lakefmt._core.values import CommitResult
 from lakefmt.errors import InvalidInputError, UnknownSetting, UnsupportedFeature
 
 if TYPE_CHECKING:
@@ -35,10 +37,12 @@ __all__ = [
     "SparkWriteOptions",
     "WriteCall",
     "find_option",
+    "log_notes",
     "option_texts",
     "options_markdown",
     "parse_read_options",
     "parse_write_options",
+    "with_notes",
 ]
 
 
@@ -863,3 +867,25 @@ def _creation_arguments(options: Mapping[str, str], merging: str | None) -> dict
 def _field_names(value: str | None) -> list[str] | None:
     names = [] if value is None else [name.strip() for name in value.split(",") if name.strip()]
     return names or None
+
+
+_log = logging.getLogger("lakefmt.spark")
+_said: Final[set[str]] = set()
+
+
+def log_notes(notes: Sequence[str]) -> None:
+    """Log what was not logged before, in one warning.
+
+    Args:
+        notes: of the options of a read or write, one for each option.
+    """
+    new = [note for note in notes if note not in _said]
+    if new:
+        _said.update(new)
+        _log.warning("%d options change nothing: %s", len(new), "; ".join(new))
+
+
+def with_notes(result: CommitResult, notes: Sequence[str]) -> CommitResult:
+    """Return a result whose warnings have the notes, each once."""
+    new = tuple(note for note in notes if note not in result.warnings)
+    return replace(result, warnings=(*result.warnings, *new)) if new else result

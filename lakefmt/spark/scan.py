@@ -46,8 +46,7 @@ from lakefmt._core.read.splits import (
 )
 from lakefmt._core.schema.java_text import java_text
 from lakefmt._core.values import META_COLUMNS
-from lakefmt.spark.notes import log_notes
-from lakefmt.spark.options import ReadCall, parse_read_options
+from lakefmt.spark.options import ReadCall, log_notes, parse_read_options
 from lakefmt.spark.types import spark_schema
 
 __all__ = [

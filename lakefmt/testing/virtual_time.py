@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from lakefmt._core.storage.api import CasResult, ObjectStore, PutOutcome
+from lakefmt.errors import StorageError
 from lakefmt.testing.store_wrapper import SimulatedCrash, Step, WrapperStore
 from lakefmt.testing.stores import Fault, FaultMode
 
@@ -231,8 +232,6 @@ class Process:
         `unknown` is the result for a lost answer; without one, a lost request or answer raises a
         transient StorageError.
         """
-        from lakefmt.errors import StorageError
-
         self._check_alive()
         self.requests += 1
         fault = self.faults(self.requests)

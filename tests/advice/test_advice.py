@@ -22,8 +22,8 @@ from lakefmt._core.advice.advise import (
     parse_curves,
     predict_amounts,
 )
-from lakefmt._core.advice.kept_curves import cache_path, keep_curves, load_curves, shipped_curves
 from lakefmt._core.advice.profile import TableChoice, TableProfile
+from lakefmt._core.advice.profiling import cache_path, keep_curves, load_curves, shipped_curves
 from lakefmt._core.config.settings import resolve_settings
 from lakefmt.errors import CorruptFile, InvalidInputError
 

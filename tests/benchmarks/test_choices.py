@@ -9,8 +9,8 @@ from benchmarks.choices.check_advice import markdown as advice_markdown
 from benchmarks.choices.write_results import joined
 from benchmarks.choices.write_results import markdown as results_markdown
 from lakefmt._core.advice.advise import advise_choice
-from lakefmt._core.advice.kept_curves import shipped_curves
 from lakefmt._core.advice.profile import TableProfile
+from lakefmt._core.advice.profiling import shipped_curves
 from lakefmt._core.bench.cells import BenchCell, choices_to_try
 from lakefmt._core.bench.run import CellRecord, append_record
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 import lakefmt
-from lakefmt._core.advice.kept_curves import cache_path, load_curves, shipped_curves
+from lakefmt._core.advice.profiling import cache_path, load_curves, shipped_curves
 
 
 @pytest.fixture(autouse=True)

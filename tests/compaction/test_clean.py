@@ -18,10 +18,10 @@ from lakefmt._core.compaction.clean.plan import (
     CleanPolicy,
     CleanRules,
     Needs,
+    clean_rules,
     earliest_to_retain,
     plan_clean,
 )
-from lakefmt._core.compaction.clean.run import clean_rules
 from lakefmt._core.config.settings import resolve_settings
 from lakefmt._core.filegroups.model import BaseFile, LogFile, all_slices, build_slices
 from lakefmt._core.storage import MemoryStore

@@ -54,8 +54,7 @@ from lakefmt._core.ingest.files.source import FilesTaken
 from lakefmt._core.ingest.kafka.decoding import AvroMessages, JsonMessages
 from lakefmt._core.ingest.kafka.offsets import parse_offsets
 from lakefmt._core.ingest.kafka.protobuf import without_frame
-from lakefmt._core.loads.journal import Part, TableLoad, Transaction, decode_transaction, encode_transaction
-from lakefmt._core.loads.staging import read_part
+from lakefmt._core.loads.journal import Part, TableLoad, Transaction, decode_transaction, encode_transaction, read_part
 from lakefmt._core.loads.states import LoadState, Times
 from lakefmt._core.metadata.reading.index_readers import decode_index_keys, decode_stats
 from lakefmt._core.metadata.reading.listing import listed_files
@@ -66,6 +65,7 @@ from lakefmt._core.schema.avro import parse_avro_schema
 from lakefmt._core.segments.codec import (
     Claim,
     SegmentHeader,
+    SegmentPosition,
     checksum,
     decode_claim,
     decode_header,
@@ -74,7 +74,6 @@ from lakefmt._core.segments.codec import (
     encode_header,
     encode_segment,
 )
-from lakefmt._core.segments.names import SegmentPosition
 from lakefmt._core.storage.memory import MemoryStore
 from lakefmt._core.timeline.archive.lsm_timeline import decode_manifest, parse_manifest_name
 from lakefmt._core.timeline.archive.store import HistoryStore
@@ -682,7 +681,7 @@ DECODERS: tuple[Decoder, ...] = (
     ),
     Decoder(
         "rows of a load",
-        ("loads.staging.read_part",),
+        ("loads.journal.read_part",),
         read_damaged_part,
         {"rows": _LOAD_ROWS},
     ),

@@ -19,8 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakefmt
-import lakefmt._core.ingest.files.listing as listing
 import lakefmt._core.ingest.files.source as file_sources
+import lakefmt._core.ingest.files.source as listing
 from lakefmt._core.ingest.api import SourceBatch
 from lakefmt._core.ingest.rows import RoundRows
 from lakefmt._core.ingest.sink import JobSink

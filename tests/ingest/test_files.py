@@ -15,8 +15,7 @@ import pytest
 
 import lakefmt
 from lakefmt._core.ingest.api import Checkpoint
-from lakefmt._core.ingest.files.listing import FilePattern, split_location
-from lakefmt._core.ingest.files.source import FileSource, FilesTaken
+from lakefmt._core.ingest.files.source import FilePattern, FileSource, FilesTaken, split_location
 from lakefmt.errors import CorruptFile, InvalidInputError, RowsRejected, SourceRefused, SourceUnavailable
 from lakefmt.storage import MemoryStore
 from tests.ingest.ingest_kit import NOW, Clock, commits_of, extra_of, ingest, job, rows_of, touch, write_rows

@@ -52,7 +52,7 @@ WAYS: dict[str, dict[str, str]] = {
 def small_sorts() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("lakefmt._core.loads.commit._LEAST_SORT_BYTES", 1024)
-        patch.setattr("lakefmt._core.loads.staging.PART_BYTES", 300)
+        patch.setattr("lakefmt._core.loads.journal.PART_BYTES", 300)
         patch.setattr("lakefmt._core.loads.csv_rows._BLOCK_BYTES", 60)
         yield
 

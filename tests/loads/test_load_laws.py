@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakefmt._core.loads.commit import LoadTable
-from lakefmt._core.loads.journal import Journal
+from lakefmt._core.loads.journal import Journal, Staged
 from lakefmt._core.loads.options import LoadOptions
-from lakefmt._core.loads.staging import Staged
 from lakefmt.testing.stores import FaultMode, SimulatedCrash
 from tests.example_counts import count_in_turn, examples
 from tests.loads.loads_kit import KEYED, PLAIN, Base, Client, Faults
@@ -335,7 +334,7 @@ def _with_rollbacks(story: Story) -> None:
 )
 def test_a_store_that_fails_at_every_access(failing: int, mode: FaultMode, monkeypatch: pytest.MonkeyPatch) -> None:
     """The server lives on, and so do its transactions; what it answers then holds."""
-    monkeypatch.setattr("lakefmt._core.loads.staging.PART_BYTES", 20)
+    monkeypatch.setattr("lakefmt._core.loads.journal.PART_BYTES", 20)
     # A load has several blocks, the first of which are stored with rows of the load before.
     monkeypatch.setattr("lakefmt._core.loads.bodies.BLOCK_BYTES", 2)
     monkeypatch.setattr("lakefmt._core.loads.csv_rows._BLOCK_BYTES", 2)

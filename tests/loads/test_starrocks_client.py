@@ -140,7 +140,7 @@ def test_t11_a_failure_is_told_and_nothing_half_is_left(
 def test_sabotage_a_row_that_the_server_drops_is_seen(
     base: str, server: LoadServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from lakefmt._core.loads.staging import Staged
+    from lakefmt._core.loads.journal import Staged
 
     monkeypatch.setattr(Staged, "add", lambda self, rows: None)
     with StarRocksClient(server.url, "csv", "t", COLUMNS, tmp_path) as client:

@@ -11,7 +11,7 @@ import pytest
 
 import lakefmt
 from lakefmt._core.data_classes import replace
-from lakefmt._core.loads import bodies, csv_rows, json_rows, staging
+from lakefmt._core.loads import bodies, csv_rows, json_rows
 from lakefmt._core.loads.auth import User
 from lakefmt._core.loads.bodies import BodyBroken, Request
 from lakefmt._core.loads.commit import LABEL_KEY, LoadTable
@@ -381,7 +381,7 @@ class Fails:
 
 
 def test_tx22_an_internal_error_leaves_the_transaction_open(base: Base, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lakefmt._core.loads.staging.PART_BYTES", 1)
+    monkeypatch.setattr("lakefmt._core.loads.journal.PART_BYTES", 1)
     faults = Faults()
     fails = Fails()
     faults.plan = fails.plan  # type: ignore[method-assign]
@@ -477,7 +477,7 @@ def test_a_ratio_of_bad_rows_may_be_allowed(base: Base, client: Client) -> None:
 
 
 def test_rows_over_the_quota(base: Base, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lakefmt._core.loads.staging.PART_BYTES", 1)
+    monkeypatch.setattr("lakefmt._core.loads.journal.PART_BYTES", 1)
     client = Client(base.service(options(max_staged_bytes=10)))
     client.transaction("begin", "l")
     assert "more rows than may be staged" in client.transaction("load", "l", ROWS, **CSV)["Message"]
@@ -1141,7 +1141,7 @@ def test_a_block_that_is_refused_leaves_nothing_of_its_body(monkeypatch: pytest.
     """Blocks behind it may be decoded already, and ones before it stored."""
     monkeypatch.setattr(csv_rows, "_BLOCK_BYTES", 400)
     monkeypatch.setattr(bodies, "BLOCK_BYTES", 100)
-    monkeypatch.setattr(staging, "PART_BYTES", 500)
+    monkeypatch.setattr("lakefmt._core.loads.journal.PART_BYTES", 500)
     monkeypatch.setattr(csv_rows, "_MAX_ROW_BYTES", 300)
     base = Base()
     client = Client(base.service())

@@ -179,7 +179,7 @@ def test_inserts_into_a_table_with_keys(operation: str) -> None:
 
 @pytest.mark.parametrize("operation", ["upsert", "insert", "bulk_insert"])
 def test_rows_that_are_more_than_a_window(operation: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lakefmt._core.loads.staging.PART_BYTES", 1_000)
+    monkeypatch.setattr("lakefmt._core.loads.journal.PART_BYTES", 1_000)
     monkeypatch.setattr("lakefmt._core.loads.commit.LoadTable.window_bytes", 2_000)
     base = Base()
     bodies = [b"".join(b"%d,v%d,1\n" % (n, n) for n in range(begin, begin + 50)) for begin in range(0, 300, 50)]
@@ -190,7 +190,7 @@ def test_rows_that_are_more_than_a_window(operation: str, monkeypatch: pytest.Mo
 
 def test_a_load_that_fails_leaves_no_part_of_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of a load that are stored already, beside rows of the loads before, go when its end is bad."""
-    monkeypatch.setattr("lakefmt._core.loads.staging.PART_BYTES", 300)
+    monkeypatch.setattr("lakefmt._core.loads.journal.PART_BYTES", 300)
     base = Base()
     client = Client(base.service(options(rollback_on_internal_error=False)))
     client.transaction("begin", "l")
@@ -217,7 +217,7 @@ def test_a_load_that_fails_leaves_no_part_of_its_rows(monkeypatch: pytest.Monkey
 
 def test_rows_of_a_load_that_fails_go_also_when_the_store_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of the load before lie in one object with some of the load that fails, and nothing can be read."""
-    monkeypatch.setattr("lakefmt._core.loads.staging.PART_BYTES", 300)
+    monkeypatch.setattr("lakefmt._core.loads.journal.PART_BYTES", 300)
     monkeypatch.setattr("lakefmt._core.loads.csv_rows._BLOCK_BYTES", 10)
     base, faults = Base(), Faults()
     client = Client(base.service(options(), faults))
@@ -517,7 +517,7 @@ def test_tx13_every_way_to_commit_says_its_label_which_outlives_the_record(
 
 @pytest.mark.parametrize("operation", ["upsert", "insert"])
 def test_keys_that_come_again_in_a_later_window(operation: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lakefmt._core.loads.staging.PART_BYTES", 1_000)
+    monkeypatch.setattr("lakefmt._core.loads.journal.PART_BYTES", 1_000)
     monkeypatch.setattr("lakefmt._core.loads.commit.LoadTable.window_bytes", 2_000)
     base = Base()
     bodies = [b"".join(b"%d,v%d,1\n" % (n, part) for n in range(50)) for part in range(6)]

@@ -239,7 +239,7 @@ def test_tables_are_read_without_the_script(browser, shown):
 def test_a_report_is_read_without_a_server(browser, shown, tmp_path):
     from datetime import UTC, datetime
 
-    from lakefmt._core.page.report import write_report
+    from lakefmt._core.page.html import write_report
 
     page, _root = shown
     tables, _ = page.server.tables.listed()

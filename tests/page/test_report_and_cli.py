@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from lakefmt._core.cli import main
-from lakefmt._core.page.report import report_html
+from lakefmt._core.page.html import report_html
 from lakefmt._core.page.tables import PageTables
 from tests.kit import SECONDS_FOR_A_CHILD
 from tests.page.kit import make_hostile_table, make_table, unpack

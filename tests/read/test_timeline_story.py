@@ -215,7 +215,7 @@ def test_the_command_goes_on_until_interrupted(capsys, as_json):
     table = lived(commits=2)
     other = lakefmt.open_table(table.client.store.url, options=OFF)
     table.client.time_source = Busy(lambda: other.upsert(rows("b")), lambda: None, end=KeyboardInterrupt)
-    inspect._print_new_instants(table.client, 2.0, 1, as_json)
+    inspect._print_new_instants(follow_timeline(table.client, 2.0), 1, as_json)
     told = capsys.readouterr().out.splitlines()
     times = [one.time for one in table.timeline]
     if as_json:

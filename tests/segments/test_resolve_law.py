@@ -7,8 +7,16 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakefmt._core.segments.codec import COLUMNS, OPERATOR, Claim, Committed, SegmentHeader
-from lakefmt._core.segments.names import UPDATES, RowOperator, SegmentPosition
+from lakefmt._core.segments.codec import (
+    COLUMNS,
+    OPERATOR,
+    UPDATES,
+    Claim,
+    Committed,
+    RowOperator,
+    SegmentHeader,
+    SegmentPosition,
+)
 from lakefmt._core.segments.pending import plan_stream
 from lakefmt._core.segments.resolve import resolve_rows, strict_violations
 from tests.example_counts import examples

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import json
 import re
@@ -228,3 +229,29 @@ def test_types_on_their_way_to_spark_and_back():
 def test_spark_has_no_such_type(kind):
     with pytest.raises(UnsupportedFeature, match="no type for column 'c'"):
         spark_schema(pa.schema([("c", kind)]))
+
+
+#: Names of PySpark's module of data sources that release 4.0 does not have.
+NEWER_THAN_4_0 = {
+    "DataSourceStreamArrowWriter",
+    "ReadAllAvailable",
+    "ReadLimit",
+    "ReadMaxBytes",
+    "ReadMaxFiles",
+    "SupportsTriggerAvailableNow",
+}
+
+
+def names_that_must_be_there(module: ast.Module) -> set[str]:
+    """Return the names that the first import of a module needs: those that it takes without a way out."""
+    return {
+        alias.name for statement in module.body if isinstance(statement, ast.ImportFrom) for alias in statement.names
+    }
+
+
+def test_every_module_is_imported_where_pyspark_is_4_0():
+    folder = Path(__file__).resolve().parents[2] / "lakefmt" / "spark"
+    modules = {path.name: ast.parse(path.read_text("utf-8")) for path in folder.rglob("*.py")}
+    needed = {name: names_that_must_be_there(module) & NEWER_THAN_4_0 for name, module in modules.items()}
+    assert {name: names for name, names in needed.items() if names} == {}
+    assert names_that_must_be_there(ast.parse("from pyspark.sql.datasource import ReadLimit")) == {"ReadLimit"}

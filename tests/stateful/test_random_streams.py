@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from lakefmt._core.producers.stream.options import FlushMode
 from lakefmt._core.producers.stream.stream import Stream
-from lakefmt._core.segments.names import ANONYMOUS
+from lakefmt._core.segments.codec import ANONYMOUS
 from lakefmt._core.storage.memory import MemoryStore
 from lakefmt.errors import FlushFailed
 from lakefmt.testing.virtual_time import VirtualTime

@@ -1,4 +1,4 @@
-"""Measures one cell in this process and returns what it cost.
+"""Measures one cell in this process and returns what it cost; run as a program, it reads the cell and prints its costs as JSON.
 
 Every cell compares the table with the rows that it must hold; :class:`RowSource` makes these after the cell's profile. A
 clustering is measured by what the filters of readers read before and after it, a bloom filter on its own: seconds to build and
@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import gc
 import io
+import json
+import os
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import field
@@ -40,6 +43,7 @@ __all__ = [
     "BatchOfRows",
     "RowSource",
     "Seconds",
+    "answer_cell",
     "forget_peak",
     "measure_cell",
     "measure_clustering",
@@ -48,6 +52,7 @@ __all__ = [
     "resident_memory",
     "timed",
 ]
+
 
 KEY, PARTITION, ORDERING = "id", "part", "ts"
 #: Values of the columns ``n`` and ``m``, which filters name, are from 0 to this.
@@ -678,3 +683,17 @@ def _memory_field(name: str) -> int | None:
         return None
     numbers = [line.split()[1] for line in lines if line.startswith(f"{name}:")]
     return int(numbers[0]) * 1024 if numbers else None
+
+
+def answer_cell() -> int:
+    """Measure the cell that standard input names, in the folder that is the argument; the figures go to standard output."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print must not look like an answer
+    figures = measure_cell(BenchCell.from_json(json.loads(sys.stdin.read())), Path(sys.argv[1]))
+    answers.write(json.dumps(figures))
+    answers.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(answer_cell())

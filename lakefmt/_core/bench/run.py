@@ -157,7 +157,7 @@ def run_cells(
 def measure_apart(cell: BenchCell, seconds: float) -> dict[str, object] | str:
     """Measure a cell in a process of its own, so that memory and imports of one do not show in another."""
     with tempfile.TemporaryDirectory(prefix="lakefmt-bench-") as folder:
-        command = [sys.executable, "-m", "lakefmt._core.bench.child", str(Path(folder) / "tables")]
+        command = [sys.executable, "-m", "lakefmt._core.bench.measure", str(Path(folder) / "tables")]
         try:
             process = subprocess.run(
                 command, input=json.dumps(cell.as_json()), capture_output=True, text=True, timeout=seconds, check=False

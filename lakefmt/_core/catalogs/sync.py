@@ -15,9 +15,16 @@ from typing import Final
 
 from lakefmt._core.arguments import shown
 from lakefmt._core.catalogs.api import CatalogPartition, CatalogTable, Metastore, request_batches
-from lakefmt._core.catalogs.entries import OWNED_PREFIX, SYNCED, TableEntries, table_entries
+from lakefmt._core.catalogs.entries import (
+    OWNED_PREFIX,
+    SYNCED,
+    SyncOptions,
+    TableEntries,
+    catalogs_asked,
+    parse_sync_options,
+    table_entries,
+)
 from lakefmt._core.catalogs.opening import is_glue, is_hudi, open_catalog
-from lakefmt._core.catalogs.options import SyncOptions, catalogs_asked, parse_sync_options
 from lakefmt._core.config.settings import Settings, resolve_settings
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.table_client import TableClient

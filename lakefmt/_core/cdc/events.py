@@ -347,7 +347,7 @@ class SourceReader(Protocol):
         """Return the tables that are followed, as they are now."""
 
     def events(self, positions: Mapping[SourceName, Position], *, logs: bool, until_now: bool) -> Iterator[Event]:
-        """Return the events from some positions on, in order; a table without a position begins with its rows of now.
+        """Return the events from some positions on, in order; a table without a position begins with its present rows.
 
         Changes that a table's position covers do not come for that table.
 
@@ -359,7 +359,7 @@ class SourceReader(Protocol):
         """
 
     def latest(self) -> Position:
-        """Return the position of now, behind everything that was committed in the source so far."""
+        """Return the present position: after everything that was committed in the source so far."""
 
     def confirm(self, positions: Mapping[SourceName, Position]) -> None:
         """Take note of what is committed: the source may forget what is before all of these positions."""

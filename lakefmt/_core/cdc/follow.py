@@ -6,6 +6,7 @@ stored, so what was not committed comes again.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import re
@@ -14,8 +15,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from functools import partial
 from typing import Any, Final
+from urllib.parse import parse_qsl, unquote, urlsplit
 
-from lakefmt._core.arguments import Raised, run_foreign
+from lakefmt._core.arguments import Raised, run_foreign, shown
 from lakefmt._core.cdc.events import (
     Border,
     LeavesTablesOut,
@@ -29,11 +31,13 @@ from lakefmt._core.cdc.events import (
     TableLoaded,
     TableTruncated,
     matches_pattern,
+    whole_pattern,
 )
 from lakefmt._core.cdc.options import CdcOptions, TableSettings, effective_values, table_settings
 from lakefmt._core.cdc.shape import ChangeEndsFollower, RowsComeAgain
 from lakefmt._core.cdc.sink import TableSink
 from lakefmt._core.data_classes import dataclass
+from lakefmt._core.storage.open import location_text
 from lakefmt._core.storage.time_source import SystemTimeSource, TimeSource
 from lakefmt._core.values import SystemClock
 from lakefmt.errors import (
@@ -47,7 +51,98 @@ from lakefmt.errors import (
     SourceUnavailable,
 )
 
-__all__ = ["CdcProgress", "Follower", "TableProgress"]
+__all__ = [
+    "PASSWORD_VARIABLE",
+    "CdcProgress",
+    "Follower",
+    "TableProgress",
+    "follower_text",
+    "slot_name_of",
+    "source_opener",
+    "whole_names",
+]
+
+
+#: The environment variable that has the password of a source.
+PASSWORD_VARIABLE: Final = "LAKEFMT_CDC_PASSWORD"  # noqa: S105  (a name)
+_SCHEMES: Final = ("mysql", "mariadb", "postgres", "postgresql")
+
+
+def source_opener(
+    url: str, tables: Sequence[str], password: str | None, follower: str = ""
+) -> Callable[[], SourceReader]:
+    """Return a function that opens a source.
+
+    Args:
+        url: with the user, the host, the port and the database; never with a password.
+        tables: names or patterns of names; empty: all tables of the database.
+        password: None: that of the environment.
+        follower: what tells it from others that follow the same database: a server that keeps its log for one reader keeps it for this one.
+
+    Raises:
+        InvalidInputError: there is no such source, or the URL has a password.
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in _SCHEMES:
+        raise InvalidInputError(f"{shown(parts.scheme)} is no source: give mysql://, mariadb:// or postgresql://")
+    if parts.password is not None:
+        raise InvalidInputError(
+            f"a URL with a password ends up in logs: give it as password=, or in the environment variable {PASSWORD_VARIABLE}"
+        )
+    secret = password if password is not None else os.environ.get(PASSWORD_VARIABLE, "")
+    patterns = list(tables) or ["*"]
+    if parts.scheme in ("mysql", "mariadb"):
+        from lakefmt._core.cdc.mysql.source import MySQLSource
+
+        return lambda: MySQLSource.from_url(url, password=secret, tables=patterns)
+    from lakefmt._core.cdc.postgres.source import PostgresSource
+
+    # Two followers of one slot would take changes from each other; a slot has one database, and its name is the server's.
+    default_slot = slot_name_of(f"{follower} {unquote(parts.path.strip('/'))}")
+    slot = {} if "slot" in dict(parse_qsl(parts.query)) else {"slot": default_slot}
+    return lambda: PostgresSource.from_url(url, password=secret, tables=patterns, **slot)
+
+
+def whole_names(source: object, tables: Mapping[str, object]) -> dict[str, object]:
+    """Return settings of tables by whole names: those without a dot are of the URL's database, or of the schema ``public``.
+
+    Args:
+        source: the URL; anything else knows whole names alone.
+        tables: names or patterns of names → what is said of them.
+
+    Example:
+        >>> whole_names("mysql://me@db/shop", {"orders": "/lake/o", "!audit": None, "other.*": None})
+        {'shop.orders': '/lake/o', '!shop.audit': None, 'other.*': None}
+    """
+    parts = urlsplit(source) if isinstance(source, str) else None
+    if parts is None or parts.scheme not in _SCHEMES:
+        return dict(tables)
+    is_mysql = parts.scheme in ("mysql", "mariadb")
+    schema = unquote(parts.path.strip("/")) if is_mysql else "public"
+    # Of PostgreSQL, "*" is all schemas of the database.
+    return {
+        name if name.removeprefix("!") == "*" and not is_mysql else whole_pattern(name, schema): settings
+        for name, settings in tables.items()
+    }
+
+
+def slot_name_of(follower: str) -> str:
+    """Return the name of a follower's slot where the URL names none.
+
+    Example:
+        >>> slot_name_of("cdc /lake"), slot_name_of("cdc /other")
+        ('lakefmt_b8bdd5c5', 'lakefmt_a9e9a1e3')
+    """
+    return f"lakefmt_{hashlib.sha256(follower.encode()).hexdigest()[:8]}"
+
+
+def follower_text(name: str, base_path: str | None, tables: Mapping[str, object]) -> str:
+    """Return the identity of a follower: its name, and the path of its tables, or of the first one."""
+    paths = [base_path, *(table_settings(settings, table).path for table, settings in tables.items())]
+    first = next((location_text(path) for path in paths if path is not None), "")
+    root = first if "://" in first or not first else os.path.abspath(first)  # noqa: PTH100  (a text, also of a bytes path)
+    return f"{name} {root.rstrip('/')}"
+
 
 _log = logging.getLogger("lakefmt.cdc")
 
@@ -105,11 +200,11 @@ class CdcProgress:
 
     def as_dict(self) -> dict[str, float | int | None]:
         """Return the numbers by the names that users of Flink CDC and Debezium know, tables added up."""
-        kinds = {kind.name: sum(table.kinds[kind.name] for table in self.tables.values()) for kind in RowKind}
+        counts = {kind.name: sum(table.kinds[kind.name] for table in self.tables.values()) for kind in RowKind}
         return {
             "currentFetchEventTimeLag": self.lag_seconds,
             "events": sum(table.rows for table in self.tables.values()),
-            **{f"events.{name.lower()}": count for name, count in kinds.items()},
+            **{f"events.{name.lower()}": count for name, count in counts.items()},
             "commits": sum(table.commits for table in self.tables.values()),
             "schema_changes": sum(table.schema_changes for table in self.tables.values()),
             "dead_letter_rows": sum(table.rejected_rows for table in self.tables.values()),
@@ -305,7 +400,7 @@ class Follower:
             self._stopped[name] = refusal
 
     def _skip_lost(self, source: SourceReader, names: Sequence[SourceName]) -> None:
-        """Let tables begin anew, or at the position of now."""
+        """Let tables begin anew, or at the present position."""
         sinks = [self._sinks[name] for name in names if name in self._sinks]
         if self._options.on_position_lost == "resnapshot":
             for sink in sinks:
@@ -437,10 +532,10 @@ class Follower:
             self._stopped[sink.name] = error
 
     def _end_table(self, event: TableGone) -> None:
-        what = "was dropped" if event.new_name is None else f"was renamed to {event.new_name}"
+        outcome = "was dropped" if event.new_name is None else f"was renamed to {event.new_name}"
         if self._options.on_table_gone == "fail":
-            raise SourceChanged(f"{event.name} {what}")
-        _log.warning("%s %s: the table here stays as it is", event.name, what)
+            raise SourceChanged(f"{event.name} {outcome}")
+        _log.warning("%s %s: the table here stays as it is", event.name, outcome)
         self._ended.add(event.name)
 
     def _pass_border(self, border: Border) -> None:
@@ -502,11 +597,11 @@ class Follower:
 
     def _table_progress(self, sink: TableSink) -> TableProgress:
         """Return the progress of a table: of its sink, and of those before a lost connection."""
-        kinds = {kind.name: int(sink.rows_of_kinds[kind.value]) for kind in RowKind}
+        counts = {kind.name: int(sink.rows_of_kinds[kind.value]) for kind in RowKind}
         progress = TableProgress(
             sink.path,
             sink.rows,
-            kinds,
+            counts,
             sink.rejected_rows,
             sink.commits,
             sink.schema_changes,
@@ -519,7 +614,7 @@ class Follower:
         return TableProgress(
             progress.path,
             before.rows + progress.rows,
-            {name: before.kinds[name] + count for name, count in kinds.items()},
+            {name: before.kinds[name] + count for name, count in counts.items()},
             before.rejected_rows + progress.rejected_rows,
             before.commits + progress.commits,
             before.schema_changes + progress.schema_changes,

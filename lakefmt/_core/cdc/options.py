@@ -257,9 +257,9 @@ def table_settings(value: object, table: str) -> TableSettings:
         return value or TableSettings()
     if not isinstance(value, Mapping):
         return TableSettings(path=str(value))
-    known = {each.name for each in fields(TableSettings)}
-    if unknown := sorted(set(value) - known):
-        raise InvalidInputError(f"table {shown(table)}: unknown {shown(unknown[0])}: give {', '.join(sorted(known))}")
+    names = {each.name for each in fields(TableSettings)}
+    if unknown := sorted(set(value) - names):
+        raise InvalidInputError(f"table {shown(table)}: unknown {shown(unknown[0])}: give {', '.join(sorted(names))}")
     values: dict[str, Any] = dict(value)
     for name in ("record_key", "partition_by"):
         if isinstance(values.get(name), str) and name == "record_key":

@@ -192,8 +192,8 @@ def plan_shape(
         targets[source_name] = f"{name}{_NEW_COLUMN_SUFFIX}"
         if targets[source_name] not in stored.names:
             added[targets[source_name]] = pa.string()
-    missing = _columns_missing_in_source(stored, source_schema, targets, table, options)
-    dropped, retained = (missing, ()) if options.on_column_dropped == "drop" else ((), missing)
+    absent = _columns_missing_in_source(stored, source_schema, targets, table, options)
+    dropped, retained = (absent, ()) if options.on_column_dropped == "drop" else ((), absent)
     types = {name: stored.field(name).type for name in stored.names} | added | widened
     return ShapeChange(added, widened, dropped, retained, ColumnMap(targets, types))
 
@@ -202,14 +202,14 @@ def _columns_missing_in_source(
     stored: pa.Schema, source_schema: pa.Schema, targets: Mapping[str, str], table: SourceTable, options: CdcOptions
 ) -> tuple[str, ...]:
     """Return the columns that the source dropped."""
-    missing = tuple(
+    absent = tuple(
         name
         for name in stored.names
         if name not in source_schema.names and name not in targets.values() and not name.endswith(_NEW_COLUMN_SUFFIX)
     )
-    if missing and options.on_column_dropped == "fail":
-        raise ChangeEndsFollower(f"{table.name}: the column {missing[0]!r} was dropped")
-    return missing
+    if absent and options.on_column_dropped == "fail":
+        raise ChangeEndsFollower(f"{table.name}: the column {absent[0]!r} was dropped")
+    return absent
 
 
 def _common_type(stored: pa.DataType, new: pa.DataType) -> pa.DataType | None:

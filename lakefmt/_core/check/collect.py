@@ -55,16 +55,21 @@ from lakefmt._core.read.snapshot_files import cleaned_files, record_of_clean
 from lakefmt._core.schema import reconcile, with_meta_columns
 from lakefmt._core.segments.codec import (
     MAX_HEADER_BYTES,
+    STREAMS,
     Claim,
     SegmentHeader,
+    SegmentPosition,
+    claim_name,
+    data_name,
     decode_claim,
     decode_header,
     decode_note,
+    header_name,
     list_positions,
     list_streams,
+    note_name,
     read_segments,
 )
-from lakefmt._core.segments.names import STREAMS, SegmentPosition, claim_name, data_name, header_name, note_name
 from lakefmt._core.segments.pending import is_blank, is_owned, list_claims, list_epochs
 from lakefmt._core.storage.api import ObjectInfo, ObjectStore
 from lakefmt._core.storage.local.atomic_files import is_abandoned
@@ -289,10 +294,13 @@ class _PartitionFiles:
             if not item.name.startswith((".hoodie/", *foreign)):
                 inside.setdefault(item.name.rpartition("/")[0], []).append(item)
         levels = partition_levels(key_spec_from_properties(config.properties))
-        marked = {path for path, items in inside.items() if _has_metadata(items)}
-        partitions = {p for p in marked if levels is None or _partition_depth(p) == levels} | (
-            set(partitions_of_commits) & inside.keys()
-        )
+        marked = {
+            path
+            for path, items in inside.items()
+            if any(item.name.rpartition("/")[2] in PARTITION_METADATA_NAMES for item in items)
+        }
+        partitions = {p for p in marked if levels is None or (p.count("/") + 1 if p else 0) == levels}
+        partitions |= set(partitions_of_commits) & inside.keys()
         self.bases: list[BaseFile] = []
         self._marked = marked
         self.logs: list[LogFile] = []
@@ -311,14 +319,6 @@ class _PartitionFiles:
             if hidden and (partition_set is None or file.partition in partition_set):
                 first_commits[file.partition] = min(first_commits.get(file.partition, file.instant), file.instant)
         return first_commits
-
-
-def _partition_depth(path: str) -> int:
-    return path.count("/") + 1 if path else 0
-
-
-def _has_metadata(items: Iterable[ObjectInfo]) -> bool:
-    return any(item.name.rpartition("/")[2] in PARTITION_METADATA_NAMES for item in items)
 
 
 def _given_up_files(commits: Iterable[CommitMetadata]) -> frozenset[str]:
@@ -480,7 +480,8 @@ def _stored_counts(json_text: str | None) -> dict[str, int] | None:
 def _footers_behind(files: KeyFiles | MadeKeys, facts: TableFacts, broken: set[str]) -> dict[str, FooterFacts]:
     """Return footers of earlier files for those that cannot be read, until one is readable."""
     footers: dict[str, FooterFacts] = {}
-    groups = {(file.partition, file.file_id) for path, file in _bases_by_path(facts).items() if path in broken}
+    bases = {**facts.expected, **{file.path: file for file in facts.bases}}
+    groups = {(file.partition, file.file_id) for path, file in bases.items() if path in broken}
     for group in groups:
         for file_slice in reversed(facts.slices_of.get(group, [])):
             if file_slice.base is None or file_slice.base.path in broken:
@@ -490,10 +491,6 @@ def _footers_behind(files: KeyFiles | MadeKeys, facts: TableFacts, broken: set[s
             if not footer.problem:
                 break
     return footers
-
-
-def _bases_by_path(facts: TableFacts) -> dict[str, BaseFile]:
-    return {**facts.expected, **{file.path: file for file in facts.bases}}
 
 
 # ----------------------------------------------------------------------------------------------------------------- keys

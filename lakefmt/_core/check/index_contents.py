@@ -706,10 +706,7 @@ def _texts_table(by_name: Mapping[str, str]) -> pa.Table:
 
 def _places_table(keys: pa.Array, scope: str, partition: pa.Array | PartitionPath, file_id: pa.Array | str) -> pa.Table:
     columns = [
-        each if isinstance(each, pa.Array) else _repeated_text(each, len(keys)) for each in (scope, partition, file_id)
+        each if isinstance(each, pa.Array) else pa.repeat(pa.scalar(each, pa.string()), len(keys))
+        for each in (scope, partition, file_id)
     ]
     return pa.table([keys, *columns], PLACES_SCHEMA)
-
-
-def _repeated_text(text: str, count: int) -> pa.Array:
-    return pa.repeat(pa.scalar(text, pa.string()), count)

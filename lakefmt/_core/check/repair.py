@@ -60,8 +60,7 @@ from lakefmt._core.formats.parquet.base_file import BaseFileWriter, KeySummary, 
 from lakefmt._core.formats.properties import CHECKSUM_KEY, decode_properties, encode_properties, table_checksum
 from lakefmt._core.keys import DEFAULT_PARTITION, KeySpec, build_partition_paths, build_record_keys, with_sampled_key
 from lakefmt._core.schema import reconcile
-from lakefmt._core.segments.codec import MAX_HEADER_BYTES
-from lakefmt._core.segments.names import header_name, is_claim_name, parse_header_name
+from lakefmt._core.segments.codec import MAX_HEADER_BYTES, header_name, is_claim_name, parse_header_name
 from lakefmt._core.segments.pending import is_blank
 from lakefmt._core.storage.api import ObjectStore, PutOutcome, remove_abandoned
 from lakefmt._core.timeline.instant import Action, State, instant_file_name

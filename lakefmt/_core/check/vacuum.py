@@ -28,7 +28,7 @@ from lakefmt._core.filegroups.model import BaseFile, LogFile
 from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableState
 from lakefmt._core.metadata.reading.listing import MetadataListing, open_metadata_table
 from lakefmt._core.notebook import NotebookText
-from lakefmt._core.segments.names import data_name, header_name
+from lakefmt._core.segments.codec import data_name, header_name
 from lakefmt._core.segments.pending import load_streams, plan_streams
 from lakefmt._core.storage.api import ObjectInfo
 from lakefmt._core.timeline.instant import COMMIT_ACTIONS

@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from time import perf_counter
 
-from lakefmt._core.compaction.clean.plan import CleanPolicy, consumers_floor
-from lakefmt._core.compaction.clean.run import clean_rules
+from lakefmt._core.compaction.clean.plan import CleanPolicy, clean_rules, consumers_floor
 from lakefmt._core.compaction.compact.plan import CompactionTrigger
 from lakefmt._core.compaction.compact.run import compaction_rules
 from lakefmt._core.config.settings import Settings
@@ -123,7 +122,8 @@ def run_archive(
         timeline = timeline_store.load()
         if not force and not _is_due(timeline, _archive_rules(write_client, config)):
             return ArchiveResult(ArchivePlan(), done=True, seconds=perf_counter() - begun)
-        both = _in_both_places(client.at(TableState(config, timeline)))
+        # Those that are archived and still on the active timeline.
+        both = client.history_store(config).find(timeline.completed)
         if both:
             lease.check()
             _leave(write_client, config, timeline, both)
@@ -169,9 +169,9 @@ def _remove_files_of_lost_attempts(write_at: WriteAt, plan: ArchivePlan, lease: 
     replacing = [i for i in plan.instants if i.action is Action.REPLACE_COMMIT]
     for instant, commit in ((i, write_at.commit_metadata(i)) for i in replacing):
         if commit.operation is WriteOperation.CLUSTER:
-            named = {stat.path for stat in commit.stats}
+            committed = {stat.path for stat in commit.stats}
             bases, _ = client.storage_listing(write_at.config).files(sorted({s.partition_path for s in commit.stats}))
-            lost = [base.path for base in bases if base.instant == instant.time and base.path not in named]
+            lost = [base.path for base in bases if base.instant == instant.time and base.path not in committed]
             if lost:
                 lease.check()
                 client.store.delete(lost)
@@ -282,16 +282,11 @@ def _any_file(table_at: TableAt, groups: Mapping[PartitionPath, Iterable[FileId]
     return any((partition, file_id) in present for partition, ids in groups.items() for file_id in ids)
 
 
-def _in_both_places(table_at: TableAt) -> list[Instant]:
-    """Return the completed instants that are archived and still on the active timeline."""
-    return table_at.client.history_store(table_at.config).find(table_at.timeline.completed)
-
-
 def _leave(write_client: WriteClient, config: TableConfig, timeline: Timeline, instants: Iterable[Instant]) -> None:
     """Delete instants from the active timeline: pending files first, else a completed instant would look pending."""
-    chosen = sorted(instants, key=lambda i: i.time)
-    files = [file for instant in chosen for file in timeline.files_of(instant)]
+    ordered = sorted(instants, key=lambda i: i.time)
+    files = [file for instant in ordered for file in timeline.files_of(instant)]
     timeline_store = write_client.timeline(config)
     timeline_store.remove_files(file for file in files if not file.is_completed)
-    for instant in chosen:
+    for instant in ordered:
         timeline_store.remove_files([instant])

@@ -110,7 +110,7 @@ def plan_log_compaction(
           p: no base file + 1 logs
     """
     operations = []
-    left = 0
+    skipped = 0
     for file_slice in sorted(slices, key=lambda s: (s.partition, s.file_id)):
         group = (file_slice.partition, file_slice.file_id)
         slice_facts = facts.get(group)
@@ -119,8 +119,8 @@ def plan_log_compaction(
         if slice_facts.num_blocks >= threshold and slice_facts.num_instants > 1:
             operations.append(plan_operation(file_slice, max_file_bytes))
         else:
-            left += 1
-    return CompactionPlan(None, tuple(operations), left, due, log=True)
+            skipped += 1
+    return CompactionPlan(None, tuple(operations), skipped, due, log=True)
 
 
 def is_log_compaction_due(timeline: Timeline, threshold: int) -> bool:
@@ -207,8 +207,8 @@ def run_log_compaction(
         executed = run_pending(service, run)
         proposal = CompactionPlan(None, log=True) if executed is None else executed.plan
         return compaction_result(proposal, executed, (), perf_counter() - begun)
-    made = run_service(service, schedule=schedule)
-    return compaction_result(made.proposal, made.run, made.finished, perf_counter() - begun)
+    service_run = run_service(service, schedule=schedule)
+    return compaction_result(service_run.proposal, service_run.run, service_run.finished, perf_counter() - begun)
 
 
 @dataclass(frozen=True, slots=True)

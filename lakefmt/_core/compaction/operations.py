@@ -19,7 +19,7 @@ from lakefmt._core.compaction.cluster.plan import ClusteringPlan
 from lakefmt._core.compaction.cluster.rewrite import GroupRewrite
 from lakefmt._core.compaction.compact.merge import LogMerge, SliceFiles, SliceMerge
 from lakefmt._core.compaction.compact.plan import CompactionPlan
-from lakefmt._core.config.settings import resolve_settings
+from lakefmt._core.config.settings import Settings, resolve_settings
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.table_client import TableClient, TableState
 from lakefmt._core.index.bucket.ring import HashRing
@@ -82,13 +82,10 @@ def operations_of(merge: SliceMerge | LogMerge, plan: CompactionPlan, owner: str
         plan: the slices.
         owner: the writer.
     """
-    settings = merge.settings
-    given = (name for name, origin in settings.origins.items() if origin not in ("default", "table"))
-    options = {name: settings.values[name] for name in given}
     verify = isinstance(merge, SliceMerge) and merge.verify
     return ServiceOperations(
         merge.client.store.url,
-        {**merge.client.options, **options},
+        _options_of(merge.client, merge.settings),
         owner,
         replace(merge.state, history=None),
         merge.time,
@@ -97,6 +94,12 @@ def operations_of(merge: SliceMerge | LogMerge, plan: CompactionPlan, owner: str
         plan,
         verify,
     )
+
+
+def _options_of(client: TableClient, settings: Settings) -> dict[str, object]:
+    """Return the options by which another process resolves the same settings."""
+    changed = (name for name, origin in settings.origins.items() if origin not in ("default", "table"))
+    return {**client.options, **{name: settings.values[name] for name in changed}}
 
 
 def _check_owner(store: ObjectStore, time: InstantTime, owner: str, service: str) -> None:
@@ -185,12 +188,9 @@ def clustering_operations_of(rewrite: GroupRewrite, plan: ClusteringPlan, owner:
         plan: the groups.
         owner: the writer.
     """
-    settings = rewrite.settings
-    given = (name for name, origin in settings.origins.items() if origin not in ("default", "table"))
-    options = {name: settings.values[name] for name in given}
     return ClusteringOperations(
         rewrite.client.store.url,
-        {**rewrite.client.options, **options},
+        _options_of(rewrite.client, rewrite.settings),
         owner,
         replace(rewrite.state, history=None),
         rewrite.time,
@@ -198,7 +198,7 @@ def clustering_operations_of(rewrite: GroupRewrite, plan: ClusteringPlan, owner:
         rewrite.attempt,
         plan,
         rewrite.target_bytes,
-        settings.integer("lakefmt.write.window.bytes"),
+        rewrite.settings.integer("lakefmt.write.window.bytes"),
         tuple(rewrite.group_ids),
         rewrite.rings,
     )

@@ -21,12 +21,11 @@ from typing import Final, Protocol
 from weakref import WeakSet
 
 from lakefmt._core.arguments import Raised, run_foreign
-from lakefmt._core.compaction.clean.run import is_clean_due, run_clean, run_waiting_cleans
+from lakefmt._core.compaction.clean.plan import commits_since_clean, is_clean_due
 from lakefmt._core.config.settings import Settings, resolve_settings
 from lakefmt._core.config.table_config import TableConfig
 from lakefmt._core.filegroups.table_client import TableAt, TableClient
 from lakefmt._core.timeline.instant import Action
-from lakefmt._core.timeline.timeline import Timeline
 from lakefmt._core.values import InstantTime, TableType
 from lakefmt.errors import CommitConflict, InstantNotFound, LakefmtError, ServicesFailed, StateError
 
@@ -99,8 +98,8 @@ def _run_due_services(
     failures: list[str],
 ) -> None:
     # The commit has just read the properties and the timeline, so they are not read again.
-    seen = client.seen()
-    config, settings = seen.config, _settings_of(client, options, seen.config)
+    state = client.seen()
+    config, settings = state.config, _settings_of(client, options, state.config)
     if settings.flag("lakefmt.write.only"):
         return
     services = beside() if beside is not None and settings.flag(BACKGROUND) else None
@@ -112,13 +111,13 @@ def _run_due_services(
             failures += _attempt(
                 "log compaction", lambda: _log_compact_if_due(client, options, config, plans_only=plans_only)
             )
-        seen = client.seen()
+        state = client.seen()
     if _wants_clustering(settings, plans_only=plans_only):
         failures += _attempt("clustering", lambda: _cluster_if_due(client, options, settings, plans_only=plans_only))
-        seen = client.seen()
-    failures += _attempt("clean", lambda: _clean_if_due(client.at(seen), options, settings, plans_only=plans_only))
+        state = client.seen()
+    failures += _attempt("clean", lambda: _clean_if_due(client.at(state), options, settings, plans_only=plans_only))
     if services is None:
-        failures += _attempt("archive step", lambda: _archive_if_due(client.at(seen), options, settings))
+        failures += _attempt("archive step", lambda: _archive_if_due(client.at(state), options, settings))
     else:
         services.wake(options)
 
@@ -145,8 +144,12 @@ def _run_pending_services(client: TableClient, options: Mapping[str, object], fa
         for time in _pending_times(client, Action.LOG_COMPACTION) if config.version.layout > 1 else ():
             failures += _attempt("log compaction", partial(_run_pending_log_compaction, client, options, time))
     if settings.flag("hoodie.clustering.async.enabled"):
-        failures += _attempt("clustering", partial(_run_clusterings, client, options))
+        from lakefmt._core.compaction.cluster.run import run_waiting_clusterings
+
+        failures += _attempt("clustering", lambda: run_waiting_clusterings(client, options))
     if _pending_times(client, Action.CLEAN):
+        from lakefmt._core.compaction.clean.run import run_waiting_cleans
+
         failures += _attempt("clean", lambda: run_waiting_cleans(client, options))
     failures += _attempt("archive step", lambda: _archive_if_due(client.at(client.seen()), options, settings))
 
@@ -158,7 +161,7 @@ def _settings_of(client: TableClient, options: Mapping[str, object], config: Tab
 def _compact_if_due(
     client: TableClient, options: Mapping[str, object], settings: Settings, *, plans_only: bool
 ) -> None:
-    """Compact, or request a compaction, when the trigger asks for it; pending ones are executed first."""
+    """Compact, or request a compaction, when the trigger makes it due; pending ones are executed first."""
     inline, planned = settings.flag("hoodie.compact.inline"), settings.flag("hoodie.compact.schedule.inline")
     if not inline and not plans_only and not planned:
         return
@@ -203,13 +206,6 @@ def _cluster_if_due(
         run_clustering(client, options, schedule=True, force=False)
 
 
-def _run_clusterings(client: TableClient, options: Mapping[str, object]) -> None:
-    # Imported here: most commits cluster nothing.
-    from lakefmt._core.compaction.cluster.run import run_waiting_clusterings
-
-    run_waiting_clusterings(client, options)
-
-
 def _pending_times(client: TableClient, action: Action) -> list[InstantTime]:
     pending = client.timeline_store(client.load_config()).load().pending
     return [instant.time for instant in pending if instant.action is action]
@@ -236,10 +232,12 @@ def _run_pending_log_compaction(client: TableClient, options: Mapping[str, objec
 def _clean_if_due(table_at: TableAt, options: Mapping[str, object], settings: Settings, *, plans_only: bool) -> None:
     if not settings.flag("hoodie.clean.automatic") or (plans_only and _pending_times(table_at.client, Action.CLEAN)):
         return
-    if _commits_since_clean(table_at.timeline) < settings.integer("hoodie.clean.trigger.max.commits"):
+    if commits_since_clean(table_at.timeline) < settings.integer("hoodie.clean.trigger.max.commits"):
         return
     # Most commits leave nothing to delete: then no lock is taken and no directory is listed.
     if is_clean_due(table_at, settings):
+        from lakefmt._core.compaction.clean.run import run_clean
+
         run_clean(table_at.client, options, schedule=plans_only)
 
 
@@ -263,11 +261,6 @@ def _attempt(name: str, run: Callable[[], object]) -> list[str]:
     error = outcome.error
     words = str(error) if isinstance(error, LakefmtError) else f"{type(error).__name__}: {error}"
     return [f"the {name} after the commit failed: {words}"]
-
-
-def _commits_since_clean(timeline: Timeline) -> int:
-    last = max((i.time for i in timeline.completed_of(Action.CLEAN)), default="")
-    return sum(i.time > last for i in timeline.commits)
 
 
 # ---------------------------------------------------------------------------------------------------- in the background
@@ -442,10 +435,10 @@ def hold_all(seconds: float = _ENDING_SECONDS) -> bool:
     would be safe, as after any death of a process.
     """
     end = time.monotonic() + seconds
-    held = [
+    outcomes = [
         services.hold(end - time.monotonic()) for services in list(_services_at_work)
     ]  # hold all of them, also after one that is slow
-    return all(held)
+    return all(outcomes)
 
 
 atexit.register(hold_all)

@@ -253,7 +253,7 @@ def find_pending(timeline: Timeline, time: str, action: Action) -> Instant:
 
 
 def withdrawn_logs(table_at: TableAt, paths: Collection[str]) -> set[str]:
-    """Return the planned logs that are gone and that no commit names: slow writers put them, and took them back when they lost.
+    """Return the planned logs that are missing and that no commit names: slow writers put them, and deleted them when they lost.
 
     Of versions from 8 on the plan has no such log, as the name of a log tells its instant.
 
@@ -265,14 +265,14 @@ def withdrawn_logs(table_at: TableAt, paths: Collection[str]) -> set[str]:
         return set()
     partitions = sorted({PartitionPath(path.rpartition("/")[0]) for path in paths})
     _, logs = table_at.client.storage_listing(table_at.config).files(partitions)
-    gone = set(paths).difference(log.path for log in logs)
-    if not gone:
+    missing_logs = set(paths).difference(log.path for log in logs)
+    if not missing_logs:
         return set()
     table_at = table_at.with_history()
     for instant in table_at.timeline.commits:
         # Its other logs are those of the slice, whoever put them.
-        gone.difference_update(stat.path for stat in table_at.commit_metadata(instant).stats)
-    return gone
+        missing_logs.difference_update(stat.path for stat in table_at.commit_metadata(instant).stats)
+    return missing_logs
 
 
 def _execute_and_complete(
@@ -326,8 +326,8 @@ def _remove_files_of_other_attempts(
     Its file groups are others, and files count by the instant in their names: the rows would be there twice.
     """
     store = service.write_client.client.store
-    named = {stat.path for stat in commit.stats}
-    others = [path for path in list_marked(store, transaction.time) or () if path not in named]
+    committed = {stat.path for stat in commit.stats}
+    others = [path for path in list_marked(store, transaction.time) or () if path not in committed]
     if others:
         lease.check()
         store.delete(others)

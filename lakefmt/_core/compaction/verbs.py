@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from lakefmt._core.arguments import check_flags, check_texts
 from lakefmt._core.config.table_config import KIND
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from lakefmt._core.compaction.scheduler import BackgroundServices
 
 __all__ = ["CompactionVerbs"]
-
-_SMALL_FILES: Final = "hoodie.clustering.plan.strategy.small.file.limit"
 
 
 class CompactionVerbs(TableVerbs):
@@ -87,9 +85,11 @@ class CompactionVerbs(TableVerbs):
             raise InvalidInputError("compact takes one of schedule, run, abandon and dry_run")
         config = self.client.load_config()
         if config.properties.get(KIND) == "append" and config.table_type is TableType.COPY_ON_WRITE:
+            from lakefmt._core.compaction.cluster.run import options_for_all_files
+
             if log or verify:
                 raise InvalidInputError("log= and verify= are for tables with logs, and an append table has none")
-            cluster_options = self._packs_all_but_full(options) if full else options
+            cluster_options = options_for_all_files(self.client, options) if full else options
             named_plan = {"schedule": schedule, "run": run, "abandon": abandon, "dry_run": dry_run}
             return self.cluster(partitions=partitions, where=where, options=cluster_options, **named_plan)  # type: ignore[arg-type]
         if full or partitions is not None or where is not None:
@@ -98,8 +98,8 @@ class CompactionVerbs(TableVerbs):
             plan = plan_log_compaction_of if log else plan_compaction_of
             return CompactionResult(None, plan(self.client, options))
         with self._writing:
-            named = run or abandon
-            log = log if named is None else self._folds_logs(named)
+            instant = run or abandon
+            log = log if instant is None else self._folds_logs(instant)
             if abandon is not None:
                 withdraw = abandon_log_compaction if log else abandon_compaction
                 withdraw(self.client, abandon, options)
@@ -182,14 +182,6 @@ class CompactionVerbs(TableVerbs):
             if self._background is None or self._background.is_closed:
                 self._background = BackgroundServices(self.client)
             return self._background
-
-    def _packs_all_but_full(self, options: Mapping[str, object] | None) -> dict[str, object]:
-        """Return options by which every file is small that is not full."""
-        from lakefmt._core.compaction.cluster.run import clustering_rules
-        from lakefmt._core.transactions.client import open_write_client
-
-        rules = clustering_rules(open_write_client(self.client, options).settings)
-        return {_SMALL_FILES: rules.target_bytes, **(options or {})}
 
     def _folds_logs(self, instant: str) -> bool:
         """Return whether the pending instant is a log compaction."""

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from lakefmt._core.arguments import foreign, foreign_items, shown
 from lakefmt._core.ingest.api import Checkpoint, SourceBatch
-from lakefmt._core.ingest.functions import load_function
+from lakefmt._core.ingest.transforms import load_function
 from lakefmt._core.write.ingest import is_pandas_frame, open_stream, rows_of_dicts
 from lakefmt.errors import InvalidInputError, SourceRefused
 

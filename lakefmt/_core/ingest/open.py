@@ -9,7 +9,12 @@ from typing import Any, Final
 from lakefmt._core.arguments import shown
 from lakefmt._core.data_classes import replace
 from lakefmt._core.ingest.api import Source
+from lakefmt._core.ingest.files.reading import FileFormat
+from lakefmt._core.ingest.files.source import FileSource
+from lakefmt._core.ingest.http import open_http_source
+from lakefmt._core.ingest.iterables import IterableSource, named_source
 from lakefmt._core.ingest.options import TableJob
+from lakefmt._core.ingest.queries import open_query_source
 from lakefmt._core.storage.time_source import TimeSource
 from lakefmt._core.values import Clock
 from lakefmt.errors import InvalidInputError, SourceRefused
@@ -44,27 +49,21 @@ def open_source(
         return source  # type: ignore[no-any-return]
     if not isinstance(source, str):
         if callable(source) or isinstance(source, Iterable):
-            from lakefmt._core.ingest.iterables import IterableSource
-
             return IterableSource(source, job.shown_name)
         raise InvalidInputError(f"{shown(source)} is no source: give a path, a URL, a topic, or an iterable of rows")
     if job.source_kind == "kafka" or source.startswith("kafka://"):
-        return _kafka(job)
+        from lakefmt._core.ingest.kafka.source import open_kafka_source
+
+        return open_kafka_source(_kafka_properties(job))
     if job.source_kind == "table":
         from lakefmt._core.ingest.tables import TableSource
 
         return TableSource(source, job.source_options, storage_options)
     if job.source_kind == "query":
-        from lakefmt._core.ingest.queries import open_query_source
-
         return open_query_source(source, job.source_options)
     if job.source_kind == "http" or (job.source_kind == "files" and source.startswith(("http://", "https://"))):
-        from lakefmt._core.ingest.http import open_http_source
-
         return open_http_source(source, job.source_options, job.format, time_source)
     if job.source_kind == "rows":
-        from lakefmt._core.ingest.iterables import named_source
-
         return named_source(source)
     return _files(job, source, storage_options, clock, time_source)
 
@@ -76,9 +75,6 @@ def _files(
     clock: Clock | None,
     time_source: TimeSource | None,
 ) -> Source:
-    from lakefmt._core.ingest.files.reading import FileFormat
-    from lakefmt._core.ingest.files.source import FileSource
-
     names = () if job.header else job.columns
     keys = (*job.key, *(each.partition(":")[0] for each in job.partition_by))
     how = FileFormat(job.format, job.delimiter, job.nulls, names, job.hive_columns, keys)
@@ -92,13 +88,6 @@ def _files(
         clock=clock,
         time_source=time_source,
     )
-
-
-def _kafka(job: TableJob) -> Source:
-    """Return a topic."""
-    from lakefmt._core.ingest.kafka.source import open_kafka_source
-
-    return open_kafka_source(_kafka_properties(job))
 
 
 def _kafka_properties(job: TableJob) -> dict[str, str]:
@@ -140,7 +129,9 @@ def jobs_of_topics(job: TableJob) -> list[TableJob]:
         expression = re.compile(pattern)
     except re.error as error:
         raise InvalidInputError(f"{shown(pattern)} is no regular expression: {error}") from None
-    names = [name for name in _topics(job) if expression.search(name)]
+    from lakefmt._core.ingest.kafka.client import list_topics
+
+    names = [name for name in list_topics(_kafka_properties(job)) if expression.search(name)]
     if not names:
         raise SourceRefused(f"no topic matches {shown(pattern)}")
     return [
@@ -153,14 +144,3 @@ def jobs_of_topics(job: TableJob) -> list[TableJob]:
         )
         for name in names
     ]
-
-
-def _topics(job: TableJob) -> list[str]:
-    from lakefmt._core.ingest.kafka.client import KafkaClient
-    from lakefmt._core.ingest.kafka.options import parse_kafka_options
-
-    client = KafkaClient(parse_kafka_options(_kafka_properties(job)))
-    try:
-        return client.topics()
-    finally:
-        client.close()

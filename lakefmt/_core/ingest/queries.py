@@ -23,7 +23,7 @@ from lakefmt._core.arguments import Raised, error_text, run_foreign, shown
 from lakefmt._core.data_classes import dataclass
 from lakefmt._core.ingest.api import Checkpoint, SourceBatch
 from lakefmt._core.ingest.checkpoints import SOURCE, check_source
-from lakefmt._core.ingest.functions import load_function
+from lakefmt._core.ingest.transforms import load_function
 from lakefmt.errors import CorruptFile, InvalidInputError, SourceRefused, SourceUnavailable
 
 __all__ = ["QuerySource", "open_query_source"]

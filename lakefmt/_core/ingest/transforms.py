@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
+from pkgutil import resolve_name
 from tempfile import TemporaryDirectory
 from typing import Any, Final, Protocol
 
@@ -15,13 +16,20 @@ import pyarrow as pa
 
 from lakefmt._core.arguments import foreign, foreign_items, shown
 from lakefmt._core.cdc.events import RowKind
-from lakefmt._core.ingest.functions import load_function
 from lakefmt._core.ingest.rows import RoundRows
 from lakefmt._core.schema.types import struct_fields
 from lakefmt._core.sorting.external_sort import spilling
 from lakefmt.errors import InvalidInputError, SchemaMismatch, UnsupportedFeature
 
-__all__ = ["GOING", "LEFT_OUT", "Part", "Transform", "open_transforms"]
+__all__ = [
+    "GOING",
+    "LEFT_OUT",
+    "Part",
+    "Transform",
+    "load_function",
+    "open_transforms",
+]
+
 
 Kinds = npt.NDArray[np.int8] | None
 
@@ -313,3 +321,25 @@ def _flatten_column(name: str, column: pa.Array, names: list[str], columns: list
 def _one_batch(table: pa.Table) -> pa.RecordBatch:
     batches = table.combine_chunks().to_batches()
     return batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema)
+
+
+def load_function(name: str, what: str) -> Callable[..., Any]:
+    """Return the function ``module:name``.
+
+    Args:
+        name: of the function.
+        what: it is for, in messages.
+
+    Raises:
+        InvalidInputError: there is none.
+
+    Example:
+        >>> load_function("json:dumps", "a hook")([1])
+        '[1]'
+    """
+    if ":" not in name:
+        raise InvalidInputError(f"{what} is named module:function, not {name!r}")
+    function = foreign(lambda: resolve_name(name), f"{what} {name!r} cannot be imported")
+    if not callable(function):
+        raise InvalidInputError(f"{what}: {name!r} is no function")
+    return function  # type: ignore[no-any-return]

@@ -2,6 +2,6 @@
 
 `states` is the state machine, `protocol` what headers and replies say and their description as OpenAPI; both are pure. `csv_rows` and
 `json_rows` cut and decode bodies, `bodies` unpacks them, `expressions` and `shape` make rows of the table of them. `journal` stores
-transactions, `staging` their rows, `commit` puts those into tables. `service` answers requests, `http` brings them, `auth` says who may.
+transactions and their rows, `commit` puts those into tables. `service` answers requests, `http` brings them, `auth` says who may.
 `mysql_port` tells Flink's sink what columns there are.
 """

@@ -79,16 +79,16 @@ def load_users(path: str | os.PathLike[str]) -> Users:
         data = opened.read(_MAX_FILE_BYTES + 1)
     if len(data) > _MAX_FILE_BYTES:
         raise InvalidInputError(f"a file of users has at most {_MAX_FILE_BYTES} bytes")
-    found = dict[str, tuple[User, bytes, bytes]]()
+    users = dict[str, tuple[User, bytes, bytes]]()
     for number, line in enumerate(data.decode("utf-8", "replace").splitlines(), 1):
         if not line.strip() or line.startswith("#"):
             continue
         parsed = _LINE.fullmatch(line.strip())
-        if parsed is None or parsed[1] in found:
+        if parsed is None or parsed[1] in users:
             raise InvalidInputError(f"line {number} of the file of users is none, or the second of one user")
         patterns = tuple(part.strip() for part in parsed[4].split(",") if part.strip())
-        found[parsed[1]] = (User(parsed[1], patterns), bytes.fromhex(parsed[2]), bytes.fromhex(parsed[3]))
-    return Users(found)
+        users[parsed[1]] = (User(parsed[1], patterns), bytes.fromhex(parsed[2]), bytes.fromhex(parsed[3]))
+    return Users(users)
 
 
 class Users:

@@ -128,8 +128,8 @@ def body_length(headers: Sequence[tuple[str, str]], most_bytes: int, *, is_old: 
     for name in ("content-length", "transfer-encoding", "host", "authorization"):
         if names.count(name) > 1:
             raise Refusal(f"{name} comes twice")
-    given = dict(headers)
-    coding, content_length = given.get("transfer-encoding"), given.get("content-length")
+    values = dict(headers)
+    coding, content_length = values.get("transfer-encoding"), values.get("content-length")
     if coding is not None:
         if content_length is not None or coding.strip().lower() != "chunked" or is_old:
             raise Refusal("the length of the body is not clear")
@@ -159,10 +159,10 @@ def unpacked(body: Body, compression: str, most: int) -> Iterator[bytes]:
         >>> b"".join(unpacked(io.BytesIO(gzip.compress(b"a,b")), "gzip", 100))
         b'a,b'
     """
-    seen = 0
+    size = 0
     for block in _blocks(body, compression):
-        seen += len(block)
-        if seen > most:
+        size += len(block)
+        if size > most:
             raise BodyTooLarge(f"the body has more than {most} bytes", rolls_back=True)
         yield block
 

@@ -53,7 +53,7 @@ class LoadReply:
 
 
 class _Lost(Exception):
-    """No reply came; what was asked for may be done or not."""
+    """No reply came: the server may have executed the request or not."""
 
 
 class StreamLoad:
@@ -165,13 +165,15 @@ class StreamLoad:
         Raises:
             LoadFailed: the server refuses, or did not answer and may have the rows: roll back and begin anew.
         """
-        given = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in headers.items()}
-        given["load_seq"] = str(self._loads)
+        load_headers = {
+            name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in headers.items()
+        }
+        load_headers["load_seq"] = str(self._loads)
         begin = data.tell() if hasattr(data, "tell") and not isinstance(data, bytes) else 0
         reply = LoadReply("", "", {})
         for attempt in range(self._retries + 1):
             try:
-                reply = self._request("PUT", "/api/transaction/load", {**self._named(), **given}, data)
+                reply = self._request("PUT", "/api/transaction/load", {**self._named(), **load_headers}, data)
                 again = reply.status in ("INTERNAL_ERROR", "TXN_IN_PROCESSING", "Fail")
             except _Lost as error:
                 if not self._repeats or attempt == self._retries:
@@ -252,7 +254,7 @@ class StreamLoad:
     def _checked(
         self, operation: str, headers: Mapping[str, str], after_loss: Callable[[], LoadReply | None]
     ) -> LoadReply:
-        """Ask until there is an answer; what was asked for may be asked again."""
+        """Send a request until it is answered; a request may be sent twice."""
         reply = LoadReply("", "", {})
         for attempt in range(self._retries + 1):
             try:

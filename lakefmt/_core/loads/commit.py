@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt._core.arrays import from_numpy
+from lakefmt._core.compaction.scheduler import run_services
 from lakefmt._core.config.settings import resolve_settings
 from lakefmt._core.config.table_config import append_layout, merge_rule
 from lakefmt._core.data_classes import dataclass, replace
@@ -26,12 +27,10 @@ from lakefmt._core.filegroups.stored_keys import stored_key_spec
 from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableState
 from lakefmt._core.index import choose_index, moves_between_partitions
 from lakefmt._core.loads.csv_rows import Mask
-from lakefmt._core.loads.journal import TableLoad, Transaction
+from lakefmt._core.loads.journal import StagedParts, TableLoad, Transaction
 from lakefmt._core.loads.shape import Target
-from lakefmt._core.loads.staging import StagedParts
 from lakefmt._core.producers.stream.committing import KeyedCommit, has_record_keys, key_scope, stored_rows
-from lakefmt._core.segments.codec import COLUMNS, OPERATOR
-from lakefmt._core.segments.names import RowOperator
+from lakefmt._core.segments.codec import COLUMNS, OPERATOR, RowOperator
 from lakefmt._core.segments.resolve import (
     Resolved,
     StreamRules,
@@ -249,7 +248,7 @@ class LoadTable:
         return batch
 
     def _joins(self) -> Callable[[_Member], bool]:
-        """Return which transactions may be committed together: those whose rows come to the same as if one came after the other."""
+        """Return which transactions may be committed together: those that give the same rows as commits of their own would."""
         try:
             table_at = self.at()
             keyed, rule = bool(self.target(table_at).keys), merge_rule(table_at.config)
@@ -287,20 +286,22 @@ class LoadTable:
             state = self.client.load()
             for each in members:
                 each.instant = self._done(state, each.transaction)
-            left = [each for each in members if each.instant is None]
-            result = self._write(left, self._request(left), state) if left else None
-            for each in left:
+            unfinished = [each for each in members if each.instant is None]
+            result = self._write(unfinished, self._request(unfinished), state) if unfinished else None
+            for each in unfinished:
                 each.instant = None if result is None else result.instant
             return result
 
         if retried(self.client, request, attempt) is not None:
-            self._follow(request)
+            run_services(self.client, request.options)  # what fails of them changes nothing of the commit
 
     def _request(self, members: Sequence[_Member]) -> WriteRequest:
-        named = [(each.transaction.database, each.transaction.label, str(each.transaction.id)) for each in members]
-        metadata = {TRANSACTIONS_KEY: json.dumps(named)}
-        if len(named) == 1:
-            metadata = dict(zip((DATABASE_KEY, LABEL_KEY, TRANSACTION_KEY), named[0], strict=True))
+        transactions = [
+            (each.transaction.database, each.transaction.label, str(each.transaction.id)) for each in members
+        ]
+        metadata = {TRANSACTIONS_KEY: json.dumps(transactions)}
+        if len(transactions) == 1:
+            metadata = dict(zip((DATABASE_KEY, LABEL_KEY, TRANSACTION_KEY), transactions[0], strict=True))
         load = members[0].load if members else TableLoad()
         return WriteRequest(
             _OPERATIONS[load.operation],
@@ -313,15 +314,15 @@ class LoadTable:
     def _done(self, state: TableState, transaction: Transaction) -> InstantTime | None:
         with self._lock:
             self._look(self.client.at(state))
-            found = self._labels.get((transaction.database, transaction.label))
-        return found[1] if found is not None and found[0] == str(transaction.id) else None
+            label = self._labels.get((transaction.database, transaction.label))
+        return label[1] if label is not None and label[0] == str(transaction.id) else None
 
     def _entries(self, transactions: Sequence[Transaction]) -> CommitEntries:
         def entries(view: EntryView) -> Mapping[str, str] | AlreadyDone:
-            done = [self._done(view.state, each) for each in transactions]
-            if all(done):
-                return AlreadyDone(done[0])
-            if any(done):
+            instants = [self._done(view.state, each) for each in transactions]
+            if all(instants):
+                return AlreadyDone(instants[0])
+            if any(instants):
                 raise CommitConflict("another process committed some of these transactions meanwhile")
             return {}
 
@@ -367,12 +368,6 @@ class LoadTable:
                 return tables
         return _all(schema, tables)
 
-    def _follow(self, request: WriteRequest) -> None:
-        """Run the services that the table wants after a commit; what fails of them changes nothing of the commit."""
-        from lakefmt._core.compaction.scheduler import run_services  # slow import
-
-        run_services(self.client, request.options)
-
 
 def _is_of_all(error: Exception) -> bool:
     """Return whether an error is of the store or of other writers, not of a transaction's rows."""
@@ -397,8 +392,8 @@ def _condition_column(table_at: TableAt, load: TableLoad) -> str:
     Raises:
         SchemaMismatch: it was dropped.
     """
-    places = places_since(table_at, load.columns)
-    names = {load.merge_condition} if places is None else places.current_names([load.merge_condition])
+    column_places = places_since(table_at, load.columns)
+    names = {load.merge_condition} if column_places is None else column_places.current_names([load.merge_condition])
     name = next(iter(names), "")
     if name not in table_at.schema().names:
         raise SchemaMismatch("the column of the merge_condition was dropped")
@@ -455,15 +450,15 @@ class _ConditionalCommit(KeyedCommit):
         stays = there >= 0 if self._updates else np.ones(newest.num_rows, bool)
         stays[of_stored[~to_mask(pc.fill_null(replaces, False))]] = False
         source = np.flatnonzero(stays)
-        made = newest.take(from_numpy(source))
-        places = pa.array(there[source], mask=there[source] < 0)
+        merged = newest.take(from_numpy(source))
+        stored_indices = pa.array(there[source], mask=there[source] < 0)
         for name in lacking:
-            made = made.append_column(name, stored.column(name).cast(schema.field(name).type).take(places))
-        return Resolved(made.select(schema.names), np.zeros(len(source), bool), source), state
+            merged = merged.append_column(name, stored.column(name).cast(schema.field(name).type).take(stored_indices))
+        return Resolved(merged.select(schema.names), np.zeros(len(source), bool), source), state
 
 
 class _Chained:
-    """Rows of several transactions one behind the other, as often as they are asked for."""
+    """The rows of several transactions, concatenated, which can be iterated more than once."""
 
     def __init__(self, parts: Sequence[Iterable[pa.Table]]) -> None:
         self._parts = parts
@@ -492,13 +487,13 @@ class _Marked:
 
 
 def _fitted_parts(table_at: TableAt, load: TableLoad, rows: Iterable[pa.Table]) -> Iterable[pa.Table]:
-    """Return the rows of a transaction with the columns that the table has now, as often as they are asked for."""
-    places, schema = places_since(table_at, load.columns), table_at.schema()
+    """Return the rows of a transaction with the present columns of the table; they can be iterated more than once."""
+    column_places, schema = places_since(table_at, load.columns), table_at.schema()
 
     class Parts:
         def __iter__(self) -> Iterator[pa.Table]:
             for table in rows:
-                moved = moved_rows(table, places)
+                moved = moved_rows(table, column_places)
                 unknown = [name for name in moved.column_names if name not in {*schema.names, OPERATOR}]
                 if unknown:  # one that was dropped is not among them: the table was made anew
                     raise SchemaMismatch(f"the table has no column {unknown[0]!r} any more")
@@ -518,7 +513,7 @@ def _with_operators(rows: pa.Table) -> pa.Table:
 
 
 def _as_parts(rows: pa.Table, schema: pa.Schema, *, updates: bool) -> pa.Table:
-    """Return rows that set some columns as what each comes to: an insert if its key is new, and then an update of those columns.
+    """Return two rows for each row that sets some columns: an insert if its key is new, and then an update of those columns.
 
     Args:
         rows: with operators.
@@ -527,13 +522,13 @@ def _as_parts(rows: pa.Table, schema: pa.Schema, *, updates: bool) -> pa.Table:
     """
     names = [name for name in schema.names if name in rows.column_names]
     deletes = pc.equal(rows.column(OPERATOR), RowOperator.DELETE_IGNORE.value).to_numpy()
-    numbers = np.repeat(np.arange(len(deletes)), np.where(deletes | updates, 1, 2))
-    is_update = np.append(False, numbers[1:] == numbers[:-1]) | updates
+    row_indices = np.repeat(np.arange(len(deletes)), np.where(deletes | updates, 1, 2))
+    is_update = np.append(False, row_indices[1:] == row_indices[:-1]) | updates
     operators = np.where(is_update, RowOperator.UPDATE_IGNORE.value, RowOperator.INSERT_IGNORE.value)
-    operators = np.where(deletes[numbers], RowOperator.DELETE_IGNORE.value, operators).astype(np.int8)
-    made = fitted(rows.drop_columns([OPERATOR]).take(from_numpy(numbers)), schema)
-    columns = pc.if_else(from_numpy(is_update & ~deletes[numbers]), json.dumps(names), pa.scalar(None, pa.string()))
-    return made.append_column(OPERATOR, from_numpy(operators)).append_column(COLUMNS, columns)
+    operators = np.where(deletes[row_indices], RowOperator.DELETE_IGNORE.value, operators).astype(np.int8)
+    parts = fitted(rows.drop_columns([OPERATOR]).take(from_numpy(row_indices)), schema)
+    columns = pc.if_else(from_numpy(is_update & ~deletes[row_indices]), json.dumps(names), pa.scalar(None, pa.string()))
+    return parts.append_column(OPERATOR, from_numpy(operators)).append_column(COLUMNS, columns)
 
 
 def _row_schema(table_at: TableAt, load: TableLoad, tables: Iterable[pa.Table]) -> pa.Schema:
@@ -544,7 +539,7 @@ def _row_schema(table_at: TableAt, load: TableLoad, tables: Iterable[pa.Table]) 
 
 
 def _all(schema: pa.Schema, tables: Iterable[pa.Table]) -> pa.Table:
-    found = list(tables)
-    if not found:
+    parts = list(tables)
+    if not parts:
         return pa.schema([each.with_nullable(True) for each in schema]).empty_table()
-    return pa.concat_tables(found)
+    return pa.concat_tables(parts)

@@ -36,12 +36,12 @@ _TIME: Final = (
 
 
 def convert_texts(
-    texts: pa.ChunkedArray, data_type: pa.DataType, zone: tzinfo | None = None
+    strings: pa.ChunkedArray, data_type: pa.DataType, zone: tzinfo | None = None
 ) -> tuple[pa.ChunkedArray, Mask]:
-    """Return values made of texts, and which texts are no such values; those are null.
+    """Return the values of strings, and a mask of strings that are no such values; those are null.
 
     Args:
-        texts: null is null.
+        strings: null is null.
         data_type: of the values.
         zone: of times that name none; None: UTC.
 
@@ -56,67 +56,67 @@ def convert_texts(
         or pt.is_binary(data_type)
         or pt.is_large_binary(data_type)
     ):
-        return texts.cast(data_type), np.zeros(len(texts), bool)
+        return strings.cast(data_type), np.zeros(len(strings), bool)
     if pt.is_nested(data_type):
-        return _from_json(texts, data_type)
-    trimmed = pc.utf8_trim_whitespace(texts)
-    made = _cast_texts(trimmed, data_type, zone)
-    if isinstance(made, pa.Array):
-        made = pa.chunked_array([made])
-    bad = pc.and_(made.is_null(), texts.is_valid()).to_numpy()
-    return made, bad
+        return _from_json(strings, data_type)
+    trimmed = pc.utf8_trim_whitespace(strings)
+    values = _cast_texts(trimmed, data_type, zone)
+    if isinstance(values, pa.Array):
+        values = pa.chunked_array([values])
+    bad = pc.and_(values.is_null(), strings.is_valid()).to_numpy()
+    return values, bad
 
 
-def _cast_texts(texts: pa.ChunkedArray, data_type: pa.DataType, zone: tzinfo | None) -> pa.ChunkedArray:
+def _cast_texts(strings: pa.ChunkedArray, data_type: pa.DataType, zone: tzinfo | None) -> pa.ChunkedArray:
     if pt.is_timestamp(data_type) and data_type.tz is not None:
-        return _zoned(texts, data_type, zone)
-    whole = _whole_column(texts, data_type)
+        return _zoned(strings, data_type, zone)
+    whole = _whole_column(strings, data_type)
     if whole is not None:
         return whole
     if pt.is_boolean(data_type):
-        lower = pc.utf8_lower(texts)
-        known = pc.is_in(lower, pa.array(["true", "false", "1", "0"]))
-        return pc.if_else(known, pc.is_in(lower, pa.array(["true", "1"])), pa.scalar(None, pa.bool_()))
+        lower = pc.utf8_lower(strings)
+        is_flag = pc.is_in(lower, pa.array(["true", "false", "1", "0"]))
+        return pc.if_else(is_flag, pc.is_in(lower, pa.array(["true", "1"])), pa.scalar(None, pa.bool_()))
     if pt.is_integer(data_type):
-        return _integers(texts, data_type)
+        return _integers(strings, data_type)
     if pt.is_floating(data_type):
-        made = _matching(texts, _NUMBER).cast(data_type)
-        return pc.if_else(pc.is_finite(made), made, pa.scalar(None, data_type))
+        numbers = _matching(strings, _NUMBER).cast(data_type)
+        return pc.if_else(pc.is_finite(numbers), numbers, pa.scalar(None, data_type))
     if pt.is_decimal(data_type):
-        return _decimals(texts, data_type)
+        return _decimals(strings, data_type)
     if pt.is_date(data_type):
-        return _moments(texts, "s").cast(pa.date32()).cast(data_type)
+        return _moments(strings, "s").cast(pa.date32()).cast(data_type)
     if pt.is_timestamp(data_type):
-        return _at_unit(_moments(texts, "us"), data_type)
+        return _at_unit(_moments(strings, "us"), data_type)
     if pt.is_time(data_type):
-        clock = _matching(texts, r"^([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,6})?$")
+        clock = _matching(strings, r"^([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,6})?$")
         moments = _moments(pc.binary_join_element_wise("1970-01-01", clock, " "), "us")
         return moments.cast(pa.time64("us")).cast(data_type, safe=False)
     raise Refusal(f"a column of type {data_type} is not loaded from text", rolls_back=True)
 
 
-def _whole_column(texts: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedArray | None:
+def _whole_column(strings: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedArray | None:
     """Return what Arrow makes of a column where its rules are these; None: its values are looked at one by one."""
     if pt.is_boolean(data_type) or pt.is_decimal(data_type):
         return None
     if pt.is_integer(data_type) and any(
-        pc.fill_null(pc.starts_with(texts, mark), False).to_numpy().any() for mark in ("0x", "0X")
+        pc.fill_null(pc.starts_with(strings, mark), False).to_numpy().any() for mark in ("0x", "0X")
     ):
         return None  # Arrow reads hexadecimal, which has no sign
     try:
-        made = texts.cast(data_type)
+        values = strings.cast(data_type)
     except (pa.ArrowException, NotImplementedError):
         return None
-    return None if has_no_number(made) else made
+    return None if has_no_number(values) else values
 
 
-def _matching(texts: pa.ChunkedArray, pattern: str) -> pa.ChunkedArray:
-    good = pc.fill_null(pc.match_substring_regex(texts, pattern), False)
-    return pc.if_else(good, texts, pa.scalar(None, pa.string()))
+def _matching(strings: pa.ChunkedArray, pattern: str) -> pa.ChunkedArray:
+    good = pc.fill_null(pc.match_substring_regex(strings, pattern), False)
+    return pc.if_else(good, strings, pa.scalar(None, pa.string()))
 
 
-def _integers(texts: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedArray:
-    digits = pc.replace_substring_regex(_matching(texts, _INTEGER), r"^([+-]?)0+([0-9])", r"\1\2")
+def _integers(strings: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedArray:
+    digits = pc.replace_substring_regex(_matching(strings, _INTEGER), r"^([+-]?)0+([0-9])", r"\1\2")
     wide = digits.cast(pa.decimal128(38, 0))
     bits = data_type.bit_width
     signed = pt.is_signed_integer(data_type)
@@ -126,46 +126,48 @@ def _integers(texts: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedArray
     return pc.if_else(pc.fill_null(fits, False), wide, pa.scalar(None, wide.type)).cast(data_type)
 
 
-def _decimals(texts: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedArray:
+def _decimals(strings: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedArray:
     """Return decimals, rounded half away from zero; those that do not fit are null.
 
     Their digits are cut as texts: Arrow's division of decimals of 32 and more nines, which rounding takes, is one too small.
     """
     scale, whole_digits = data_type.scale, data_type.precision - data_type.scale
-    parts = pc.extract_regex(_without_exponents(_matching(texts, _NUMBER)), _DIGITS_OF_DECIMAL)
+    parts = pc.extract_regex(_without_exponents(_matching(strings, _NUMBER)), _DIGITS_OF_DECIMAL)
     # A part that is missing is an empty text.
     fraction = pc.utf8_rpad(pc.struct_field(parts, "f"), scale + 1, "0")
     whole = pc.struct_field(parts, "i")
     whole = pc.if_else(pc.less_equal(pc.utf8_length(whole), whole_digits), whole, pa.scalar(None, pa.string()))
     head = pc.utf8_slice_codeunits(fraction, 0, scale)
     wide = pa.decimal256(data_type.precision + 2, scale)
-    made = pc.binary_join_element_wise("0", whole, ".", head, "").cast(wide)
+    decimals = pc.binary_join_element_wise("0", whole, ".", head, "").cast(wide)
     rounds_up = pc.greater_equal(pc.utf8_slice_codeunits(fraction, scale, scale + 1), "5")
     unit = pa.scalar(Decimal(1).scaleb(-scale), wide)
-    made = pc.if_else(rounds_up, pc.add(made, unit), made.cast(pa.decimal256(data_type.precision + 3, scale)))
-    fits = pc.less(made, pa.scalar(Decimal(10) ** whole_digits, made.type))
-    made = pc.if_else(fits, made, pa.scalar(None, made.type)).cast(data_type)
-    return pc.if_else(pc.equal(pc.struct_field(parts, "s"), "-"), pc.negate(made), made)
+    decimals = pc.if_else(
+        rounds_up, pc.add(decimals, unit), decimals.cast(pa.decimal256(data_type.precision + 3, scale))
+    )
+    fits = pc.less(decimals, pa.scalar(Decimal(10) ** whole_digits, decimals.type))
+    decimals = pc.if_else(fits, decimals, pa.scalar(None, decimals.type)).cast(data_type)
+    return pc.if_else(pc.equal(pc.struct_field(parts, "s"), "-"), pc.negate(decimals), decimals)
 
 
-def _without_exponents(texts: pa.ChunkedArray) -> pa.ChunkedArray:
+def _without_exponents(strings: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return numbers written without exponents; null where that is long. One by one, each once: Arrow has no function for it."""
-    has_exponent = pc.fill_null(pc.match_substring_regex(texts, "[eE]"), False)
+    has_exponent = pc.fill_null(pc.match_substring_regex(strings, "[eE]"), False)
     if not has_exponent.to_numpy().any():
-        return texts
-    values = texts.filter(has_exponent).unique()
-    plain = pa.array([_without_exponent(text) for text in values.to_pylist()], pa.string())
-    return pc.if_else(has_exponent, plain.take(pc.index_in(texts, values)), texts)
+        return strings
+    values = strings.filter(has_exponent).unique()
+    plain = pa.array([_without_exponent(number) for number in values.to_pylist()], pa.string())
+    return pc.if_else(has_exponent, plain.take(pc.index_in(strings, values)), strings)
 
 
-def _without_exponent(text: str) -> str | None:
-    number = Decimal(text)
+def _without_exponent(number_text: str) -> str | None:
+    number = Decimal(number_text)
     return format(number, "f") if number.is_zero() or abs(number.adjusted()) < _MOST_EXPONENT else None
 
 
-def _moments(texts: pa.ChunkedArray, unit: str) -> pa.ChunkedArray:
+def _moments(strings: pa.ChunkedArray, unit: str) -> pa.ChunkedArray:
     """Return timestamps without a zone of dates and times; days that there are not are null."""
-    good = _matching(texts, _TIME)
+    good = _matching(strings, _TIME)
     spaced = pc.replace_substring(good, "T", " ")
     head = pc.struct_field(pc.extract_regex(spaced, r"^(?P<head>[^.]*)"), "head")
     # What a time leaves out is zero.
@@ -173,24 +175,28 @@ def _moments(texts: pa.ChunkedArray, unit: str) -> pa.ChunkedArray:
     for pattern, rest in ((r"^[^ ]*$", " 00"), (r"^[^:]*$", ":00"), (r"^[^:]*:[^:]*$", ":00")):
         is_short = pc.fill_null(pc.match_substring_regex(whole, pattern), False)
         whole = pc.if_else(is_short, pc.binary_join_element_wise(whole, rest, ""), whole)
-    made = pc.strptime(whole, "%Y-%m-%d %H:%M:%S", "s", error_is_null=True)
+    moments = pc.strptime(whole, "%Y-%m-%d %H:%M:%S", "s", error_is_null=True)
     # A day that there is not becomes one of the next month: it is another day of the month then.
     parts = pc.extract_regex(whole, _DATE)
     day = pc.struct_field(parts, "d").cast(pa.int64())
-    made = pc.if_else(pc.equal(pc.day(made), day), made, pa.scalar(None, made.type)).cast(pa.timestamp(unit))
+    moments = pc.if_else(pc.equal(pc.day(moments), day), moments, pa.scalar(None, moments.type)).cast(
+        pa.timestamp(unit)
+    )
     if unit == "s":
-        return made
+        return moments
     digits = pc.struct_field(pc.extract_regex(spaced, r"\.(?P<part>[0-9]{1,9})$"), "part")
     micros = pc.utf8_slice_codeunits(pc.utf8_rpad(digits, 6, "0"), 0, 6).cast(pa.int64())
-    return pc.add(made, pc.fill_null(micros, 0).cast(pa.duration("us")))
+    return pc.add(moments, pc.fill_null(micros, 0).cast(pa.duration("us")))
 
 
-def _zoned(texts: pa.ChunkedArray, data_type: pa.DataType, zone: tzinfo | None) -> pa.ChunkedArray:
+def _zoned(strings: pa.ChunkedArray, data_type: pa.DataType, zone: tzinfo | None) -> pa.ChunkedArray:
     """Return moments: texts that name no zone are of the load's."""
-    parts = pc.extract_regex(texts, r"^(?P<t>.*?) ?(?P<s>[+-])(?P<h>0[0-9]|1[0-4]):?(?P<m>[0-5][0-9])$")
+    parts = pc.extract_regex(strings, r"^(?P<t>.*?) ?(?P<s>[+-])(?P<h>0[0-9]|1[0-4]):?(?P<m>[0-5][0-9])$")
     has_offset = parts.is_valid()
-    in_utc = pc.fill_null(pc.match_substring_regex(texts, "Z$"), False)
-    plain = pc.if_else(has_offset, pc.struct_field(parts, "t"), pc.if_else(in_utc, pc.utf8_rtrim(texts, "Z"), texts))
+    in_utc = pc.fill_null(pc.match_substring_regex(strings, "Z$"), False)
+    plain = pc.if_else(
+        has_offset, pc.struct_field(parts, "t"), pc.if_else(in_utc, pc.utf8_rtrim(strings, "Z"), strings)
+    )
     local = _moments(plain, "us")
     minutes = pc.add(
         pc.multiply(pc.struct_field(parts, "h").cast(pa.int64()), 60), pc.struct_field(parts, "m").cast(pa.int64())
@@ -198,8 +204,8 @@ def _zoned(texts: pa.ChunkedArray, data_type: pa.DataType, zone: tzinfo | None) 
     minutes = pc.if_else(pc.equal(pc.struct_field(parts, "s"), "-"), pc.negate(minutes), minutes)
     shift = pc.multiply(pc.fill_null(minutes, 0), 60_000_000).cast(pa.duration("us"))
     with_zone = pc.subtract(local, shift).cast(pa.timestamp("us", "UTC"))
-    named = pc.or_(has_offset, in_utc)
-    return _at_unit(pc.if_else(named, with_zone, _placed(local, zone)), data_type)
+    has_zone = pc.or_(has_offset, in_utc)
+    return _at_unit(pc.if_else(has_zone, with_zone, _placed(local, zone)), data_type)
 
 
 def _placed(local: pa.ChunkedArray, zone: tzinfo | None) -> pa.ChunkedArray:
@@ -231,12 +237,12 @@ def local_times(moments: pa.ChunkedArray, zone: tzinfo | None) -> pa.ChunkedArra
         return moments
     if isinstance(zone, timezone):
         return pc.add(moments, _fixed_offset(zone))
-    shown = pc.local_timestamp(moments.cast(pa.timestamp("us", str(zone))))
+    local = pc.local_timestamp(moments.cast(pa.timestamp("us", str(zone))))
     if not (late := _is_late(moments)).any():
-        return shown
+        return local
     last = datetime(9999, 12, 30)
     offsets = _offsets(moments, late, lambda time: min(time, last).replace(tzinfo=UTC).astimezone(zone).utcoffset())
-    return pc.if_else(from_numpy(late), pc.add(moments, offsets), shown)
+    return pc.if_else(from_numpy(late), pc.add(moments, offsets), local)
 
 
 def _fixed_offset(zone: timezone) -> pa.Scalar:
@@ -252,8 +258,8 @@ def _is_late(times: pa.ChunkedArray) -> Mask:
 def _offsets(times: pa.ChunkedArray, late: Mask, offset: Callable[[datetime], timedelta | None]) -> pa.ChunkedArray:
     """Return the offsets of late times from UTC; of others null. One by one, each time once: only Python's zones know them."""
     values = times.filter(from_numpy(late)).unique()
-    found = pa.array([offset(time) for time in values.to_pylist()], pa.duration("us"))
-    return found.take(pc.index_in(times, values))
+    offsets = pa.array([offset(time) for time in values.to_pylist()], pa.duration("us"))
+    return offsets.take(pc.index_in(times, values))
 
 
 def _at_unit(moments: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedArray:
@@ -262,10 +268,10 @@ def _at_unit(moments: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedArra
     return (moments if unit is None else pc.floor_temporal(moments, unit=unit)).cast(data_type, safe=False)
 
 
-def _from_json(texts: pa.ChunkedArray, data_type: pa.DataType) -> tuple[pa.ChunkedArray, Mask]:
+def _from_json(strings: pa.ChunkedArray, data_type: pa.DataType) -> tuple[pa.ChunkedArray, Mask]:
     """Return lists, structs and maps made of JSON; one by one, since Arrow has no function for it."""
-    values, bad = list[Any](), np.zeros(len(texts), bool)
-    for number, json_text in enumerate(texts.to_pylist()):
+    values, bad = list[Any](), np.zeros(len(strings), bool)
+    for number, json_text in enumerate(strings.to_pylist()):
         try:
             value = None if json_text is None else json.loads(json_text)
             if isinstance(value, dict) and pt.is_map(data_type):
@@ -296,8 +302,8 @@ def fit_values(
         return values.cast(data_type), np.zeros(len(values), bool)
     number = pt.is_integer(values.type) or pt.is_floating(values.type) or pt.is_decimal(values.type)
     if number and (pt.is_integer(data_type) or pt.is_floating(data_type) or pt.is_decimal(data_type)):
-        made = _fit_numbers(values, data_type)
-        return made, pc.and_(made.is_null(), values.is_valid()).to_numpy()
+        fitted = _fit_numbers(values, data_type)
+        return fitted, pc.and_(fitted.is_null(), values.is_valid()).to_numpy()
     if not pt.is_string(values.type):
         try:
             return values.cast(data_type), np.zeros(len(values), bool)
@@ -313,15 +319,15 @@ def _fit_numbers(values: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedA
     if pt.is_floating(data_type):
         if pt.is_decimal(values.type):
             values = values.cast(pa.float64())
-        made = values.cast(data_type, safe=False)
-        return pc.if_else(pc.is_finite(made), made, pa.scalar(None, data_type))
+        floats = values.cast(data_type, safe=False)
+        return pc.if_else(pc.is_finite(floats), floats, pa.scalar(None, data_type))
     if pt.is_decimal(values.type):
-        texts = values.cast(pa.string())
+        digits = values.cast(pa.string())
         if pt.is_decimal(data_type):
-            return _decimals(texts, data_type)
+            return _decimals(digits, data_type)
         # A small fraction is written with an exponent.
-        texts = pc.if_else(pc.match_substring(texts, "E-"), pa.scalar("0"), texts)
-        return _integers(pc.replace_substring_regex(texts, r"\..*$", ""), data_type)
+        digits = pc.if_else(pc.match_substring(digits, "E-"), pa.scalar("0"), digits)
+        return _integers(pc.replace_substring_regex(digits, r"\..*$", ""), data_type)
     if pt.is_integer(values.type):
         values = values.cast(pa.decimal128(20, 0))
     if pt.is_decimal(data_type):

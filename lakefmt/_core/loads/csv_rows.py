@@ -91,28 +91,28 @@ class CsvReader:
         Raises:
             Refusal: a row is too long.
         """
-        waiting, size, skip = list[bytes](), 0, self._parameters.skip_header
+        parts, size, skip = list[bytes](), 0, self._parameters.skip_header
         warned, begins = False, True
         for block in blocks:
-            waiting.append(block)
+            parts.append(block)
             size += len(block)
             if begins and size >= len(_BYTE_ORDER_MARK):
                 begins = False
-                waiting = [b"".join(waiting).removeprefix(_BYTE_ORDER_MARK)]
-                size = len(waiting[0])
+                parts = [b"".join(parts).removeprefix(_BYTE_ORDER_MARK)]
+                size = len(parts[0])
             if size < _BLOCK_BYTES:
                 continue
-            data = b"".join(waiting)
+            data = b"".join(parts)
             end = self._last_end(data)
             if not end and len(data) > _MAX_ROW_BYTES:
                 raise Refusal(f"a row has more than {_MAX_ROW_BYTES} bytes", rolls_back=True)
-            waiting, size = [data[end:]], len(data) - end
+            parts, size = [data[end:]], len(data) - end
             begin, skip = self._skipped(data[:end], skip) if skip else (0, 0)
             if begin < end:
                 yield partial(self._rows, data[begin:end])
             del data
-        data = b"".join(waiting)
-        del waiting
+        data = b"".join(parts)
+        del parts
         end = self._last_end(data)
         begin, skip = self._skipped(data[:end], skip)
         rest = data[max(begin, end) :] if not skip else b""
@@ -132,8 +132,8 @@ class CsvReader:
         """Return where the last whole row of a block ends."""
         parameters = self._parameters
         if parameters.enclose:
-            found = _records_pattern(parameters).match(data)
-            return 0 if found is None else found.end()
+            match = _records_pattern(parameters).match(data)
+            return 0 if match is None else match.end()
         if not parameters.escape and _is_found_backwards(parameters.delimiter):
             end = data.rfind(parameters.delimiter)
             return 0 if end < 0 else end + len(parameters.delimiter)
@@ -148,7 +148,7 @@ class CsvReader:
         return _places_of_marks(parameters, data, protected)[1] + len(parameters.delimiter)
 
     def _skipped(self, data: bytes, skip: int) -> tuple[int, int]:
-        """Return where the rows begin behind those that are left out, and how many of those are still to come."""
+        """Return where the rows begin after those that are skipped, and how many rows are still to be skipped."""
         if not skip or not data:
             return 0, skip
         if not self._parameters.enclose:
@@ -156,20 +156,20 @@ class CsvReader:
             return (int(ends[-1]) if len(ends) else 0), skip - len(ends)
         begin = 0
         while skip and begin < len(data):
-            found = _record_pattern(self._parameters).match(data, begin)
-            begin = len(data) if found is None else found.end()
+            match = _record_pattern(self._parameters).match(data, begin)
+            begin = len(data) if match is None else match.end()
             skip -= 1
         return begin, skip
 
     # --- decoding --------------------------------------------------------------------------------------------------------
 
     def _rows(self, data: bytes, *, whole: bool = True, ended: bool = True) -> SourceRows:
-        found = None
+        rows = None
         if whole and self._suits_arrow(data) and is_utf8(data):
-            found = self._read_by_arrow(data, self._types) if self._is_plain(data) else None
-            if found is None or any(map(has_no_number, found.rows.columns)):
-                found = self._read_by_arrow(data, {})
-        return found if found is not None else self._cut_fields(data, ended=ended)
+            rows = self._read_by_arrow(data, self._types) if self._is_plain(data) else None
+            if rows is None or any(map(has_no_number, rows.rows.columns)):
+                rows = self._read_by_arrow(data, {})
+        return rows if rows is not None else self._cut_fields(data, ended=ended)
 
     def _suits_arrow(self, data: bytes) -> bool:
         parameters = self._parameters
@@ -347,7 +347,7 @@ def _fields_pattern(parameters: LoadParameters) -> re.Pattern[bytes]:
 
 
 def active_escapes(data: npt.NDArray[np.uint8], escape: int) -> Mask:
-    r"""Return which bytes protect the one behind them: every second of a run of escapes.
+    r"""Return which escape bytes are active, so that they escape the next byte: every second one of a run.
 
     Example:
         >>> active_escapes(np.frombuffer(b"a\\\\b\\c", np.uint8), 92).tolist()
@@ -357,9 +357,9 @@ def active_escapes(data: npt.NDArray[np.uint8], escape: int) -> Mask:
     positions = np.flatnonzero(data == escape)
     if len(positions):
         begins = np.diff(positions, prepend=positions[0] - 2) != 1
-        numbers = np.arange(len(positions))
-        first = np.maximum.accumulate(np.where(begins, numbers, 0))
-        active[positions[(numbers - first) % 2 == 0]] = True
+        indices = np.arange(len(positions))
+        first = np.maximum.accumulate(np.where(begins, indices, 0))
+        active[positions[(indices - first) % 2 == 0]] = True
         active[-1] = False
     return active
 
@@ -391,9 +391,9 @@ class _Cut:
             delimiters = np.append(delimiters, len(data))
         quotes, inside = self._quotes(bytes_of, protected, separators, delimiters)
         separators, delimiters = separators[~inside[separators]], delimiters[~inside[delimiters]]
-        places = np.concatenate([separators, delimiters])
-        order = np.argsort(places, kind="stable")
-        self._ends: Numbers = places[order]
+        ends = np.concatenate([separators, delimiters])
+        order = np.argsort(ends, kind="stable")
+        self._ends: Numbers = ends[order]
         is_row_end = order >= len(separators)
         widths = np.where(is_row_end, len(parameters.delimiter), len(parameters.separator))
         behind = self._ends + widths
@@ -438,19 +438,19 @@ class _Cut:
     def _enclosed(self) -> Mask:
         """Return which bytes belong to fields that begin with a quote; one by one, since each decides where the next begins."""
         marks = np.zeros(len(self._block), bool)
-        for found in _fields_pattern(self._parameters).finditer(self._block):
-            part = "rest" if found["enclosed"] is None else "enclosed"
-            if found[part] is not None:
-                marks[slice(*found.span(part))] = True
-            if found.end() >= len(self._block):
+        for match in _fields_pattern(self._parameters).finditer(self._block):
+            part = "rest" if match["enclosed"] is None else "enclosed"
+            if match[part] is not None:
+                marks[slice(*match.span(part))] = True
+            if match.end() >= len(self._block):
                 break
         return marks
 
     def _are_quoted(self, quotes: Mask, inside: Mask) -> Mask:
         """Return which fields are enclosed."""
         opened = np.concatenate([[0], np.cumsum(quotes & ~inside)])
-        found: Mask = opened[self._ends] > opened[self._begins]
-        return found
+        mask: Mask = opened[self._ends] > opened[self._begins]
+        return mask
 
     def _drop_blanks_outside(self, inside: Mask) -> None:
         of_field = np.zeros(len(self._data) + 1, np.int64)
@@ -479,7 +479,7 @@ class _Cut:
         return rows[rows < len(self._row_ends)]
 
     def rest(self) -> str:
-        """Return the start of the bytes behind the last row: a block ends with a row, unless a quote is not closed."""
+        """Return where the last row ends: a block ends with a row, unless a quote is not closed."""
         begin = int(self._next_rows[-1]) if len(self._next_rows) else 0
         return self._block[begin : begin + 4 * MOST_CHARACTERS].decode("utf-8", "replace")[:MOST_CHARACTERS]
 
@@ -492,16 +492,16 @@ class _Cut:
 
     def texts(self, fields: Numbers) -> pa.StringArray:
         """Return the texts of fields, without quotes and escapes; the null of the format is null."""
-        texts = self._bytes_of_fields(self._stays, fields).cast(pa.large_string()).cast(pa.string())
+        strings = self._bytes_of_fields(self._stays, fields).cast(pa.large_string()).cast(pa.string())
         if not self._parameters.trim_space:
             begins = self._begins[fields]
             is_null = (self.raw_lengths[fields] == 2) & (self._data[begins] == 0x5C)
             second = np.minimum(begins + 1, max(len(self._data) - 1, 0))
             is_null &= self._data[second] == 0x4E
-            return pc.if_else(pa.array(is_null), pa.scalar(None, pa.string()), texts)
+            return pc.if_else(pa.array(is_null), pa.scalar(None, pa.string()), strings)
         raw = self._bytes_of_fields(~self._marks, fields).cast(pa.large_string())
-        texts = pc.if_else(pa.array(self._quoted[fields]), texts, pc.utf8_trim(texts, " "))
-        return pc.if_else(pc.equal(pc.utf8_trim(raw, " "), _NULL), pa.scalar(None, pa.string()), texts)
+        strings = pc.if_else(pa.array(self._quoted[fields]), strings, pc.utf8_trim(strings, " "))
+        return pc.if_else(pc.equal(pc.utf8_trim(raw, " "), _NULL), pa.scalar(None, pa.string()), strings)
 
     def _bytes_of_fields(self, stays: Mask, fields: Numbers) -> pa.LargeBinaryArray:
         """Return those bytes of fields that stay."""
@@ -528,9 +528,9 @@ def _places_of_marks(parameters: LoadParameters, data: bytes, protected: Mask) -
     return places_of(open_to, parameters.separator), delimiters
 
 
-def _painted(data: bytes, places: Mask, byte: bytes) -> bytes:
+def _painted(data: bytes, mask: Mask, byte: bytes) -> bytes:
     """Return bytes some of which are another one."""
-    return np.where(places, np.uint8(byte[0]), np.frombuffer(data, np.uint8)).tobytes()
+    return np.where(mask, np.uint8(byte[0]), np.frombuffer(data, np.uint8)).tobytes()
 
 
 def places_of(data: bytes, mark: bytes) -> Numbers:
@@ -547,9 +547,9 @@ def places_of(data: bytes, mark: bytes) -> Numbers:
     return np.cumsum(lengths) + np.arange(len(lengths)) * len(mark)
 
 
-def _spread(size: int, places: Numbers, width: int) -> Mask:
+def _spread(size: int, positions: Numbers, width: int) -> Mask:
     """Return a mask of `size` bytes that is set for the `width` bytes from each of `places` on."""
-    found = np.zeros(size, bool)
+    mask = np.zeros(size, bool)
     for offset in range(width):
-        found[places + offset] = True
-    return found
+        mask[positions + offset] = True
+    return mask

@@ -72,13 +72,13 @@ def parse_columns(header_value: str) -> ColumnList:
     """
     names, expressions = list[str](), dict[str, str]()
     for item in _items(header_value):
-        found = _NAME.match(item)
-        rest = "" if found is None else item[found.end() :].strip()
-        if found is None or (rest and not rest.startswith("=")) or rest == "=":
+        match = _NAME.match(item)
+        rest = "" if match is None else item[match.end() :].strip()
+        if match is None or (rest and not rest.startswith("=")) or rest == "=":
             raise Refusal(
                 f"Invalid columns: {item[:80]!r} is neither a name nor a name with an expression", rolls_back=True
             )
-        name = found[1] or found[2]
+        name = match[1] or match[2]
         if name in expressions or (name in names and not rest):
             raise Refusal(f"Invalid columns: {name!r} is named twice", rolls_back=True)
         if rest:
@@ -93,12 +93,12 @@ def parse_columns(header_value: str) -> ColumnList:
 def _items(header_value: str) -> list[str]:
     """Return the parts between commas that are outside quotes and parentheses."""
     items, depth, begin = list[str](), 0, 0
-    for found in re.finditer(r"'(?:[^'\\]|''|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`|[(),]", header_value):
-        sign = found[0]
+    for match in re.finditer(r"'(?:[^'\\]|''|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`|[(),]", header_value):
+        sign = match[0]
         depth += (sign == "(") - (sign == ")")
         if sign == "," and depth == 0:
-            items.append(header_value[begin : found.start()].strip())
-            begin = found.end()
+            items.append(header_value[begin : match.start()].strip())
+            begin = match.end()
     items.append(header_value[begin:].strip())
     if items and not items[-1]:
         items.pop()
@@ -172,14 +172,14 @@ class Computed:
         Raises:
             Refusal: there are too many of these.
         """
-        left = [_MOST_FAILING]
+        attempts = [_MOST_FAILING]
 
         def attempt(some: pa.Table) -> list[tuple[pa.ChunkedArray, bool]]:
             try:
                 return [(self.values(some), False)]
             except Refusal:
-                left[0] -= some.num_rows == 1
-                if some.num_rows < 1 or left[0] < 0:
+                attempts[0] -= some.num_rows == 1
+                if some.num_rows < 1 or attempts[0] < 0:
                     raise
             if some.num_rows == 1:
                 return [(pa.chunked_array([pa.nulls(1, self.type)]), True)]
@@ -281,8 +281,8 @@ class Computed:
             elif pt.is_floating(seconds.type):
                 seconds = pc.floor(seconds)
             seconds = seconds.cast(pa.int64())
-            known = pc.and_(pc.greater_equal(seconds, 0), pc.less_equal(seconds, _LAST_SECOND))
-            good = pc.if_else(known, seconds, None).cast(pa.timestamp("s")).cast(pa.timestamp("us"))
+            is_in_range = pc.and_(pc.greater_equal(seconds, 0), pc.less_equal(seconds, _LAST_SECOND))
+            good = pc.if_else(is_in_range, seconds, None).cast(pa.timestamp("s")).cast(pa.timestamp("us"))
             return pc.strftime(local_times(good, self._zone).cast(pa.timestamp("s")), pattern)
 
         return self._add(pa.string(), moments)
@@ -292,17 +292,17 @@ class Computed:
 _LAST_SECOND: Final = 253_402_300_799
 
 
-def _dates(texts: pa.ChunkedArray, date_format: str) -> pa.ChunkedArray:
+def _dates(strings: pa.ChunkedArray, date_format: str) -> pa.ChunkedArray:
     """Return the times of texts; of a day or second that there is not there is none, and strptime gives the next one."""
-    made = pc.strptime(texts, date_format, "s", error_is_null=True)
+    moments = pc.strptime(strings, date_format, "s", error_is_null=True)
     pattern = _date_pattern(date_format)
-    parts = pc.extract_regex(texts, pattern)
+    parts = pc.extract_regex(strings, pattern)
     for group, part in (("d", pc.day), ("S", pc.second)):
         if f"<{group}>" in pattern:
             number = pc.struct_field(parts, group).cast(pa.int64())
-            is_other = pc.fill_null(pc.not_equal(number, part(made)), False)
-            made = pc.if_else(is_other, pa.scalar(None, made.type), made)
-    return made.cast(pa.timestamp("us"))
+            is_other = pc.fill_null(pc.not_equal(number, part(moments)), False)
+            moments = pc.if_else(is_other, pa.scalar(None, moments.type), moments)
+    return moments.cast(pa.timestamp("us"))
 
 
 def _date_pattern(date_format: str) -> str:
@@ -313,30 +313,30 @@ def _date_pattern(date_format: str) -> str:
         '^(?P<d>[0-9]{1,2})/[0-9]{1,2}\\s*%$'
     """
     date_format = date_format.replace("%T", "%H:%M:%S").replace("%r", "%I:%M:%S %p")
-    parts, named = list[str](), set[str]()
-    for found in re.finditer(r"%(.)|\s+|[^%\s]+|%", date_format, re.DOTALL):
-        sign = found[1]
-        if sign in ("d", "S") and sign not in named:
-            named.add(sign)
+    parts, groups = list[str](), set[str]()
+    for match in re.finditer(r"%(.)|\s+|[^%\s]+|%", date_format, re.DOTALL):
+        sign = match[1]
+        if sign in ("d", "S") and sign not in groups:
+            groups.add(sign)
             parts.append(f"(?P<{sign}>[0-9]{{1,2}})")
         elif sign in _DIGITS:
             parts.append(f"[0-9]{{1,{_DIGITS[sign]}}}")
         elif sign is None or sign == "%":
-            parts.append(r"\s*" if found[0].isspace() else re.escape("%" if sign else found[0]))
+            parts.append(r"\s*" if match[0].isspace() else re.escape("%" if sign else match[0]))
         else:
             parts.append(".+?")
-    return f"^{''.join(parts)}{'' if named else '(?P<all>)'}$"
+    return f"^{''.join(parts)}{'' if groups else '(?P<all>)'}$"
 
 
 #: Signs of a date format that are numbers, and of how many digits.
 _DIGITS: Final = {"Y": 4, **dict.fromkeys("ymdHIMS", 2), "j": 3}
 
 
-def _called(found: re.Match[str]) -> str:
+def _called(match: re.Match[str]) -> str:
     """Return a name of a function as it is parsed; texts between quotes stay."""
-    if not found[1]:
-        return found[0]
-    name = found[0].lower()
+    if not match[1]:
+        return match[0]
+    name = match[0].lower()
     return "substring" if name == "substr" else _OWN_PREFIX + name
 
 

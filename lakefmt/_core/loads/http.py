@@ -84,10 +84,10 @@ class _TimedSocket:
         return True
 
     def recv_into(self, buffer: memoryview) -> int:
-        left = self.deadline - time.monotonic()
-        if left <= 0:
+        seconds = self.deadline - time.monotonic()
+        if seconds <= 0:
             raise TimeoutError("the request takes too long")
-        self._connection.settimeout(min(self._limits.read_seconds, left))
+        self._connection.settimeout(min(self._limits.read_seconds, seconds))
         return self._connection.recv_into(buffer)
 
 
@@ -275,9 +275,9 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_POST = do_PUT = do_HEAD = _answer  # noqa: N815  (names of the standard library)
 
     def _host(self) -> str:
-        given = self.headers.get("Host", "")
-        plain = len(given) < 260 and all(sign.isalnum() or sign in ".-:[]_" for sign in given)
-        return given if given and plain else "{}:{}".format(*self.server.server_address[:2])
+        host = self.headers.get("Host", "")
+        plain = len(host) < 260 and all(sign.isalnum() or sign in ".-:[]_" for sign in host)
+        return host if host and plain else "{}:{}".format(*self.server.server_address[:2])
 
     def _headers(self) -> Mapping[str, str]:
         """Return the headers by names in lower case; bytes that are no ASCII are UTF-8."""
@@ -311,9 +311,9 @@ class _Handler(BaseHTTPRequestHandler):
         with suppress(OSError, ValueError):
             self.connection.shutdown(socket.SHUT_WR)
             self._timed.deadline = time.monotonic() + 2.0
-            left = 4 << 20
-            while left > 0 and (data := self.rfile.read1(1 << 16)):
-                left -= len(data)
+            num_bytes = 4 << 20
+            while num_bytes > 0 and (data := self.rfile.read1(1 << 16)):
+                num_bytes -= len(data)
 
 
 class _Server(ThreadingHTTPServer):
@@ -507,11 +507,11 @@ class _AsgiBody:
 
     def read(self, size: int, /) -> bytes:
         while not self._left and not self.ended:
-            waiting = asyncio.run_coroutine_threadsafe(self._next(), self._loop)
+            future = asyncio.run_coroutine_threadsafe(self._next(), self._loop)
             try:
-                message = waiting.result(self._seconds)
+                message = future.result(self._seconds)
             except TimeoutError:
-                waiting.cancel()
+                future.cancel()
                 raise BodyBroken("the client sends nothing") from None
             if message["type"] != "http.request":
                 raise BodyBroken("the connection ended before the body")

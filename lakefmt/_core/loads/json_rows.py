@@ -59,23 +59,23 @@ def parse_paths(json_text: str) -> list[Path]:
         [('id',), ('a', 'b', 0)]
     """
     try:
-        given = json.loads(json_text)
+        json_paths = json.loads(json_text)
     except (ValueError, RecursionError):
-        given = None
-    if not isinstance(given, list) or not given or not all(isinstance(path, str) for path in given):
+        json_paths = None
+    if not isinstance(json_paths, list) or not json_paths or not all(isinstance(path, str) for path in json_paths):
         raise Refusal('Invalid jsonpaths: a list of paths such as ["$.id", "$.v"] is expected', rolls_back=True)
-    return [_parse_path(path) for path in given]
+    return [_parse_path(path) for path in json_paths]
 
 
 def _parse_path(json_path: str) -> Path:
     steps, begin = list[str | int](), 1
     while begin < len(json_path):
-        found = _STEP.match(json_path, begin)
-        if found is None:
+        match = _STEP.match(json_path, begin)
+        if match is None:
             break
-        number = found[4]
-        steps.append(int(number) if number is not None else next(part for part in found.groups() if part is not None))
-        begin = found.end()
+        number = match[4]
+        steps.append(int(number) if number is not None else next(part for part in match.groups() if part is not None))
+        begin = match.end()
     if not json_path.startswith("$") or begin < len(json_path):
         raise Refusal(
             f"Invalid JSON path {json_path[:80]!r}: names and numbers in brackets are understood", rolls_back=True
@@ -113,54 +113,54 @@ class JsonReader:
         Raises:
             Refusal: the body or a record is too large.
         """
-        left, seen, base = bytearray(), 0, -1
+        data, size, base = bytearray(), 0, -1
         for block in blocks:
-            seen += len(block)
-            if seen > _MAX_BODY_BYTES and not self._parameters.ignore_json_size:
+            size += len(block)
+            if size > _MAX_BODY_BYTES and not self._parameters.ignore_json_size:
                 raise Refusal(
                     f"the body has more than {_MAX_BODY_BYTES} bytes: ignore_json_size=true allows that",
                     rolls_back=True,
                 )
-            left += block
+            data += block
             if base < 0:
-                base = self._begin(left)
-            if base >= 0 and len(left) >= _BLOCK_BYTES:
-                yield from self._take(left, base, ended=False)
-                if len(left) > _MAX_RECORD_BYTES:
+                base = self._begin(data)
+            if base >= 0 and len(data) >= _BLOCK_BYTES:
+                yield from self._take(data, base, ended=False)
+                if len(data) > _MAX_RECORD_BYTES:
                     raise Refusal(f"a record has more than {_MAX_RECORD_BYTES} bytes", rolls_back=True)
         if base >= 0:
-            yield from self._take(left, base, ended=True)
+            yield from self._take(data, base, ended=True)
 
-    def _begin(self, left: bytearray) -> int:
+    def _begin(self, data: bytearray) -> int:
         """Return the depth at which records lie, and take off what is before them; -1: nothing came yet."""
-        stripped = left.lstrip(_WHITE)
+        stripped = data.lstrip(_WHITE)
         if stripped.startswith(_BYTE_ORDER_MARK):
             stripped = stripped[3:].lstrip(_WHITE)
         if _BYTE_ORDER_MARK.startswith(stripped):
             return -1
         is_array = stripped.startswith(b"[") and not self._root
-        left[:] = stripped[1:] if is_array else stripped
+        data[:] = stripped[1:] if is_array else stripped
         return 1 if is_array else 0
 
-    def _take(self, left: bytearray, base: int, *, ended: bool) -> Iterator[Decode]:
+    def _take(self, buffer: bytearray, base: int, *, ended: bool) -> Iterator[Decode]:
         """Yield what decodes whole records, and take them off."""
-        data = bytes(left) or b" "  # the end of an array may be missing alone
-        found = _Records(data, base)
-        end = len(data) if ended else found.end
-        if end and (left or base):
-            del left[:end]
+        data = bytes(buffer) or b" "  # the end of an array may be missing alone
+        records = _Records(data, base)
+        end = len(data) if ended else records.end
+        if end and (buffer or base):
+            del buffer[:end]
             whole = data[:end]
-            yield partial(self._rows, found, whole, found.rest(end, ended=ended))
+            yield partial(self._rows, records, whole, records.rest(end, ended=ended))
 
     # --- decoding --------------------------------------------------------------------------------------------------------
 
-    def _rows(self, found: _Records, data: bytes, problems: list[Problem]) -> SourceRows:
+    def _rows(self, records: _Records, data: bytes, problems: list[Problem]) -> SourceRows:
         rows = None
-        if not problems and found.depth <= _MAX_DEPTH and len(found.ends) and is_utf8(data):
-            rows = self._read_by_arrow(found, data) or self._read_as_texts(found, data)
-        return rows if rows is not None else self._read_each(found, data, problems)
+        if not problems and records.depth <= _MAX_DEPTH and len(records.ends) and is_utf8(data):
+            rows = self._read_by_arrow(records, data) or self._read_as_texts(records, data)
+        return rows if rows is not None else self._read_each(records, data, problems)
 
-    def _read_by_arrow(self, found: _Records, data: bytes) -> SourceRows | None:
+    def _read_by_arrow(self, records: _Records, data: bytes) -> SourceRows | None:
         """Return the rows of a block; None: Arrow does not understand it, or not by our rules."""
         plain = not self._root and all(len(path) == 1 and isinstance(path[0], str) for path in self._paths)
         keys = [str(path[0]) for path in self._paths]
@@ -168,29 +168,31 @@ class JsonReader:
             not plain
             or len(set(keys)) < len(keys)
             or len(self._types) < len(self._names)
-            or found.has_constants  # Arrow reads them, even in fields that are ignored
+            or records.has_constants  # Arrow reads them, even in fields that are ignored
         ):
             return None
         schema = pa.schema([(key, self._types[name]) for key, name in zip(keys, self._names, strict=True)])
-        rows = _decoded(found, found.lines(len(data)), schema)
+        rows = _decoded(records, records.lines(len(data)), schema)
         if rows is None or any(map(has_no_number, rows.columns)):
             return None
         return SourceRows(rows.select(keys).rename_columns(self._names))
 
-    def _read_as_texts(self, found: _Records, data: bytes) -> SourceRows | None:
-        """Return the rows of a block as texts, those of paths into records, too; None: a value is no text, or an index is asked."""
+    def _read_as_texts(self, records: _Records, data: bytes) -> SourceRows | None:
+        """Return the rows of a block as strings, also those of nested paths; None: a value is no string, or a path has an index."""
         schema = _schema_of_paths([(*self._root, *path) for path in self._paths])
-        lines = None if schema is None else _with_quoted_scalars(found.lines(len(data)))
-        rows = None if lines is None or schema is None else _decoded(found, lines, schema)
-        if rows is None or any(_is_missing(rows, self._root[: depth + 1]) for depth in range(len(self._root))):
+        lines = None if schema is None else _with_quoted_scalars(records.lines(len(data)))
+        rows = None if lines is None or schema is None else _decoded(records, lines, schema)
+        if rows is None or any(
+            _column_at(rows, self._root[: depth + 1]).null_count for depth in range(len(self._root))
+        ):
             return None  # a record without its root is bad
         return SourceRows(pa.table([_column_at(rows, (*self._root, *path)) for path in self._paths], self._names))
 
-    def _read_each(self, found: _Records, data: bytes, problems: list[Problem]) -> SourceRows:
+    def _read_each(self, records: _Records, data: bytes, problems: list[Problem]) -> SourceRows:
         """Return the rows of a block as texts."""
         bad = len(problems)
         columns: list[list[str | None]] = [[] for _ in self._names]
-        for begin, end in found.spans():
+        for begin, end in records.spans():
             try:
                 documents = self._texts(data[begin:end])
             except ValueError as error:
@@ -200,10 +202,10 @@ class JsonReader:
                     excerpt = data[begin:end][: self._parameters.most_characters].decode("utf-8", "replace")
                     problems.append(Problem(reason, excerpt))
                 continue
-            for values, texts in zip(columns, documents, strict=True):
-                values += texts
-        made = {name: pa.array(values, pa.string()) for name, values in zip(self._names, columns, strict=True)}
-        return SourceRows(pa.table(made), bad, problems)
+            for values, strings in zip(columns, documents, strict=True):
+                values += strings
+        arrays = {name: pa.array(values, pa.string()) for name, values in zip(self._names, columns, strict=True)}
+        return SourceRows(pa.table(arrays), bad, problems)
 
     def _texts(self, record: bytes) -> list[list[str | None]]:
         """Return the fields of the objects of a record, each of all objects.
@@ -213,12 +215,12 @@ class JsonReader:
         """
         try:
             documents = self._documents(record)
-            texts = [[_text_of(_value_at(document, path)) for document in documents] for path in self._paths]
+            columns = [[_text_of(_value_at(document, path)) for document in documents] for path in self._paths]
         except RecursionError:
             raise ValueError("it is nested too deeply") from None
         if _HALF.search(record):  # half of a pair of surrogates is no sign
-            "".join(text for each in texts for text in each if text).encode()
-        return texts
+            "".join(string for each in columns for string in each if string).encode()
+        return columns
 
     def _documents(self, record: bytes) -> list[Any]:
         document = json.loads(record, parse_int=_Number, parse_float=_Number, parse_constant=_refuse_constant)
@@ -230,10 +232,10 @@ class JsonReader:
         return documents
 
 
-def _decoded(found: _Records, lines: bytes, schema: pa.Schema) -> pa.Table | None:
+def _decoded(records: _Records, lines: bytes, schema: pa.Schema) -> pa.Table | None:
     """Return the rows of lines by Arrow's reader; None: it does not understand them so."""
     # Parts are decoded side by side; a record has to fit into one.
-    longest = 2 * int((found.ends - found.begins).max()) + 2
+    longest = 2 * int((records.ends - records.begins).max()) + 2
     try:
         rows = pajson.read_json(
             pa.BufferReader(lines),
@@ -242,7 +244,7 @@ def _decoded(found: _Records, lines: bytes, schema: pa.Schema) -> pa.Table | Non
         )
     except (pa.ArrowException, UnicodeError):
         return None
-    return rows if rows.num_rows == len(found.ends) else None
+    return rows if rows.num_rows == len(records.ends) else None
 
 
 def _schema_of_paths(paths: Sequence[Path]) -> pa.Schema | None:
@@ -277,10 +279,6 @@ def _column_at(rows: pa.Table, path: Path) -> pa.ChunkedArray:
     return pc.struct_field(column, list(path[1:])) if len(path) > 1 else column
 
 
-def _is_missing(rows: pa.Table, path: Path) -> bool:
-    return bool(_column_at(rows, path).null_count)
-
-
 def _with_quoted_scalars(lines: bytes) -> bytes | None:
     """Return JSON whose numbers and truth values are texts, as they are written; None: something is no JSON.
 
@@ -301,9 +299,9 @@ def _with_quoted_scalars(lines: bytes) -> bytes | None:
     is_null = pc.equal(words, "null").to_numpy(zero_copy_only=False)
     if not pc.match_substring_regex(words, _SCALAR).to_numpy(zero_copy_only=False).all():
         return None
-    places = np.sort(np.concatenate([begins[~is_null], ends[~is_null]]))
-    made: bytes = np.insert(data, places, 0x22).tobytes()
-    return made
+    positions = np.sort(np.concatenate([begins[~is_null], ends[~is_null]]))
+    quoted: bytes = np.insert(data, positions, 0x22).tobytes()
+    return quoted
 
 
 def _refuse_constant(constant: str) -> Any:
@@ -387,11 +385,11 @@ class _Records:
 
     def _outside(self, positions: Places) -> Places:
         """Return those places that are not inside texts."""
-        found: Places = positions[np.searchsorted(self._quotes, positions) % 2 == 0]
-        return found
+        outside: Places = positions[np.searchsorted(self._quotes, positions) % 2 == 0]
+        return outside
 
     def _between(self, end: int) -> Places:
-        """Return the places before, between and behind the records of a block that ends somewhere."""
+        """Return the positions of the bytes before, between and after the records of a block."""
         begins, ends = np.append(self.begins, end), np.insert(self.ends, 0, 0)
         counts = np.maximum(begins - ends, 0)
         firsts = np.cumsum(counts) - counts

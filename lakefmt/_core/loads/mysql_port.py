@@ -14,9 +14,10 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.types as pt
 
+from lakefmt._core.loads.http import is_loopback
 from lakefmt._core.loads.protocol import check_folder_name
 from lakefmt._core.loads.shape import Target
-from lakefmt.errors import LakefmtError, UnsupportedFeature
+from lakefmt.errors import InvalidInputError, LakefmtError, UnsupportedFeature
 
 __all__ = ["MySQLPort", "column_rows"]
 
@@ -30,7 +31,7 @@ Row = tuple[str | int, ...]
 
 
 def column_rows(schema: pa.Schema, keys: Sequence[str]) -> list[Row]:
-    """Return what is said of the columns of a table.
+    """Return the rows of ``information_schema.COLUMNS`` for a table.
 
     Example:
         >>> schema = pa.schema([("id", pa.int64()), ("price", pa.decimal128(9, 2))])
@@ -65,15 +66,18 @@ class MySQLPort:
 
     Args:
         find: returns what rows of a table are made for, by database and name.
-        host: address, which only this machine should reach: whoever does may ask.
+        host: address, which only this machine may reach: whoever does may ask.
         port: 0: a free one.
 
     Raises:
+        InvalidInputError: others than this machine could ask.
         UnsupportedFeature: mysql-mimic is not installed.
         OSError: the port is taken.
     """
 
     def __init__(self, find: Callable[[str, str], Target], host: str, port: int) -> None:
+        if not is_loopback(host):
+            raise InvalidInputError("the MySQL port knows no users: it opens on a loopback address only")
         try:
             import mysql_mimic
         except ImportError:

@@ -319,25 +319,25 @@ def separator_bytes(separator: str, default: bytes, name: str) -> bytes:
     """
     if not separator:
         return default
-    found: bytes
+    raw: bytes
     if separator[:2].lower() in ("\\x", "0x"):
         digits = re.sub(r"\\[xX]", "", separator[2:])
         if not digits or len(digits) % 2 or not re.fullmatch(r"[0-9a-fA-F]+", digits):
             raise Refusal(f"Invalid {name}: {shown(separator)} is no sequence of bytes in hexadecimal", rolls_back=True)
-        found = bytes.fromhex(digits)
+        raw = bytes.fromhex(digits)
     else:
-        named = {"\\t": "\t", "\\n": "\n", "\\r": "\r", "\\\\": "\\"}
-        found = re.sub(r"\\[tnr\\]", lambda match: named[match[0]], separator).encode("utf-8", "surrogateescape")
-    if len(found) > _MAX_SEPARATOR:
-        raise Refusal(f"Invalid {name}: {len(found)} bytes are more than {_MAX_SEPARATOR}", rolls_back=True)
-    return found
+        escapes = {"\\t": "\t", "\\n": "\n", "\\r": "\r", "\\\\": "\\"}
+        raw = re.sub(r"\\[tnr\\]", lambda match: escapes[match[0]], separator).encode("utf-8", "surrogateescape")
+    if len(raw) > _MAX_SEPARATOR:
+        raise Refusal(f"Invalid {name}: {len(raw)} bytes are more than {_MAX_SEPARATOR}", rolls_back=True)
+    return raw
 
 
 def _single_byte(headers: Mapping[str, str], name: str) -> bytes:
-    found = separator_bytes(headers.get(name, ""), b"", name)
-    if len(found) > 1:
+    raw = separator_bytes(headers.get(name, ""), b"", name)
+    if len(raw) > 1:
         raise Refusal(f"Invalid {name}: it is one byte", rolls_back=True)
-    return found
+    return raw
 
 
 def parse_begin(headers: Mapping[str, str], default_timeout: int = DEFAULT_TIMEOUT) -> BeginParameters:
@@ -381,14 +381,14 @@ def _ratio(headers: Mapping[str, str]) -> float:
 def _format_of(headers: Mapping[str, str]) -> tuple[str, str]:
     """Return format and compression."""
     name = (headers.get("format", "") or "csv").lower()
-    given = [headers[key].lower() for key in ("compression", "content-encoding") if headers.get(key)]
-    if len(given) > 1:
+    compressions = [headers[key].lower() for key in ("compression", "content-encoding") if headers.get(key)]
+    if len(compressions) > 1:
         raise Refusal("compression and content-encoding: give one of them", rolls_back=True)
     if name in _COMPRESSED_CSV:
-        given, name = [name], "csv"
+        compressions, name = [name], "csv"
     if name not in ("csv", "json"):
         raise Refusal(f"Unknown data format: {shown(name)}: csv and json are read", rolls_back=True)
-    compression = given[0] if given else ""
+    compression = compressions[0] if compressions else ""
     if compression not in _COMPRESSIONS:
         raise Refusal(f"Unsupported compression {shown(compression)}", rolls_back=True)
     return name, _COMPRESSIONS[compression]
@@ -419,7 +419,7 @@ def parse_load(headers: Mapping[str, str]) -> LoadParameters:
     operation = headers.get("lakefmt_operation", "").lower()
     if operation not in ("", "upsert", "insert", "bulk_insert"):
         raise Refusal(f"Invalid lakefmt_operation {shown(operation)}", rolls_back=True)
-    found = LoadParameters(
+    parameters = LoadParameters(
         name,
         compression,
         separator_bytes(headers.get("column_separator", ""), b"\t", "column_separator"),
@@ -443,10 +443,12 @@ def parse_load(headers: Mapping[str, str]) -> LoadParameters:
         _count(headers, "log_rejected_record_num", 0, -1),
         operation,
     )
-    special = [mark for mark in (found.separator, found.delimiter, found.enclose, found.escape) if mark]
+    special = [
+        mark for mark in (parameters.separator, parameters.delimiter, parameters.enclose, parameters.escape) if mark
+    ]
     if name == "csv" and len(set(special)) < len(special):
         raise Refusal("column_separator, row_delimiter, enclose and escape have to differ", rolls_back=True)
-    return found
+    return parameters
 
 
 def outcome_body(
@@ -468,7 +470,7 @@ def outcome_body(
 
 
 def plain_body(body: Mapping[str, Any]) -> dict[str, object]:
-    """Return what a load in one request says of the outcome of its transaction: other words for the same.
+    """Return the body of a load in one request: it has other names for the outcome of a transaction.
 
     Example:
         >>> plain_body({"Status": "OK", "Message": ""}), plain_body({"Status": "TIMEOUT", "Message": "late"})
@@ -480,7 +482,7 @@ def plain_body(body: Mapping[str, Any]) -> dict[str, object]:
 
 
 def existing_status(*, finished: bool) -> str:
-    """Return what is said of the transaction that has the label already."""
+    """Return the name of the state of the transaction that has the label already."""
     return "FINISHED" if finished else "RUNNING"
 
 
@@ -567,7 +569,7 @@ def is_known_header(name: str) -> bool:
         >>> is_known_header("column_separator"), is_known_header("column-separator")
         (True, False)
     """
-    return name in _IGNORED_HEADERS or any(name in known for known in (_BEGIN_HEADERS, _LOAD_HEADERS, _PLAIN_HEADERS))
+    return name in _IGNORED_HEADERS or any(name in names for names in (_BEGIN_HEADERS, _LOAD_HEADERS, _PLAIN_HEADERS))
 
 
 def _operation(
@@ -587,7 +589,7 @@ def _operation(
         }
         for name, description in headers.items()
     ]
-    made: dict[str, Any] = {
+    operation: dict[str, Any] = {
         "summary": summary,
         "parameters": parameters,
         "responses": {
@@ -599,10 +601,10 @@ def _operation(
         },
     }
     if body:
-        made["requestBody"] = {
+        operation["requestBody"] = {
             "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
         }
-    return made
+    return operation
 
 
 def openapi_document() -> dict[str, Any]:

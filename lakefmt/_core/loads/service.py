@@ -9,15 +9,14 @@ import secrets
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import field
-from threading import Lock
+from threading import Condition, Lock, Thread
 from time import perf_counter
 from typing import Final
 
 from lakefmt._core.arguments import shown
-from lakefmt._core.data_classes import dataclass
+from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.loads.bodies import BodyBroken, BodyTooLarge, Request
 from lakefmt._core.loads.commit import LoadTable
-from lakefmt._core.loads.merge_commit import MergeCommits
 from lakefmt._core.loads.options import LoadOptions
 from lakefmt._core.loads.protocol import (
     MAX_TIMEOUT,
@@ -57,7 +56,141 @@ from lakefmt.errors import (
     StorageError,
 )
 
-__all__ = ["LoadService"]
+__all__ = [
+    "LoadService",
+    "MergeCommits",
+]
+
+
+_MOST_MS: Final = 600_000
+Take = Callable[[Request, Live, str, LoadParameters], Loaded]
+
+
+def _labelled(begin_parameters: BeginParameters, label_prefix: str) -> BeginParameters:
+    """Return a begin with a label of the server's own."""
+    return replace(begin_parameters, label=f"{label_prefix}_{secrets.token_hex(16)}")
+
+
+class _Group:
+    """Loads that are committed together."""
+
+    def __init__(self, live: Live, ends: float) -> None:
+        self.live, self.ends = live, ends
+        self.closed = False
+        self.outcome: dict[str, object] | None = None
+
+
+class MergeCommits:
+    """The groups that are open.
+
+    Args:
+        transactions: of the server.
+        take: takes the rows of a request into a transaction.
+        interval_ms: for how long others are waited for, where a load says nothing.
+    """
+
+    def __init__(self, transactions: Transactions, take: Take, interval_ms: int) -> None:
+        self._transactions, self._take, self._interval_ms = transactions, take, interval_ms
+        self._groups: dict[tuple[str, str, LoadParameters], _Group] = {}
+        self._changed = Condition()
+        #: Those that commit a group whose clients have their reply.
+        self._finishing: set[Thread] = set()
+
+    def end(self, seconds: float) -> None:
+        """Commit what is gathered now: a client may have its reply already.
+
+        Args:
+            seconds: for which commits are waited for.
+        """
+        with self._changed:
+            for group in self._groups.values():
+                group.ends = 0
+            self._changed.notify_all()
+            finishing = list(self._finishing)
+        for thread in finishing:
+            thread.join(seconds)
+
+    def load(self, request: Request, begin_parameters: BeginParameters, parameters: LoadParameters) -> Reply:
+        """Take a load into the group of its kind; reply when that is committed, or at once if the client asks for it.
+
+        Raises:
+            Refusal: its rows are bad; the group is as it was.
+        """
+        if parameters.skip_header:
+            raise Refusal("skip_header and enable_merge_commit do not go together")
+        headers = request.headers
+        milliseconds = headers.get("merge_commit_interval_ms", "")
+        if milliseconds and not (
+            milliseconds.isascii() and milliseconds.isdigit() and int(milliseconds[:7]) <= _MOST_MS
+        ):
+            raise Refusal("Invalid merge_commit_interval_ms")
+        interval = int(milliseconds or self._interval_ms)
+        key = (begin_parameters.database, begin_parameters.table, parameters)
+        transactions = self._transactions
+        alone = transactions.begin(_labelled(begin_parameters, "merge_part"), request.user.name, stored=False)
+        try:
+            with transactions.working(alone, waits=False):
+                loaded = self._take(request, alone, begin_parameters.table, parameters)
+                transactions.reject_new_keys(alone)
+                if alone.record.counts.exceeds(parameters.max_filter_ratio):
+                    raise Refusal("too many filtered rows")
+            with self._changed:
+                group = self._groups.get(key)
+                leads = group is None
+                if group is None:
+                    live = transactions.begin(
+                        _labelled(begin_parameters, "merge_commit"), request.user.name, stored=False
+                    )
+                    group = self._groups[key] = _Group(live, transactions.now() + interval)
+                transactions.join(group.live, alone)
+        except BaseException:
+            with transactions.working(alone, waits=True):
+                transactions.discard(alone)
+            raise
+        return self._reply(request, key, group, loaded, leads=leads)
+
+    def _reply(
+        self, request: Request, key: tuple[str, str, LoadParameters], group: _Group, loaded: Loaded, *, leads: bool
+    ) -> Reply:
+        record = group.live.record
+        milliseconds = max(0, int(group.ends - self._transactions.now()))
+        if request.headers.get("merge_commit_async", "").lower() == "true":
+            if leads:
+                thread = Thread(target=self._finish, args=(key, group), name="lakefmt-merge-commit", daemon=True)
+                with self._changed:
+                    self._finishing = {each for each in self._finishing if each.is_alive()} | {thread}
+                    thread.start()
+            return Reply(
+                outcome_body("OK", "", record.label, record.id, LeftMergeTimeMs=milliseconds, **loaded.counts.body())
+            )
+        if leads:
+            self._finish(key, group)
+        with self._changed:
+            self._changed.wait_for(lambda: group.outcome is not None)
+        return Reply({**(group.outcome or {}), **loaded.counts.body(), "LeftMergeTimeMs": milliseconds})
+
+    def _finish(self, key: tuple[str, str, LoadParameters], group: _Group) -> None:
+        """Wait until the time of a group is over, and commit it."""
+        transactions, live = self._transactions, group.live
+        with self._changed:
+            while not group.closed and (milliseconds := group.ends - transactions.now()) > 0:
+                self._changed.wait(milliseconds / 1000)
+            group.closed = True
+            self._groups.pop(key, None)
+        record = live.record
+        status, message = "INTERNAL_ERROR", "the commit failed"
+        try:
+            with transactions.working(live, waits=True):
+                transactions.commit(live, final=True)
+            status, message = "OK", ""
+        except LakefmtError as error:
+            status, message = "FAILED", str(error)
+        finally:  # whatever happened: the others wait for it
+            outcome = outcome_body(status, message + live.doubt, record.label, record.id)
+            with self._changed:
+                group.outcome = outcome
+                self._changed.notify_all()
+
 
 _log = logging.getLogger("lakefmt.loads")
 _audit = logging.getLogger("lakefmt.loads.audit")
@@ -143,9 +276,10 @@ class LoadService:
     # --- tables ------------------------------------------------------------------------------------------------------------
 
     def _open(self, database: str, name: str) -> LoadTable:
-        given = self.options.tables.get(f"{database}.{name}")
+        table_path = self.options.tables.get(f"{database}.{name}")
         path = (
-            given or f"{self._base_path}/{check_folder_name(database, 'database')}/{check_folder_name(name, 'table')}"
+            table_path
+            or f"{self._base_path}/{check_folder_name(database, 'database')}/{check_folder_name(name, 'table')}"
         )
         prefix = f"{database}.{name}."
         lengths = {
@@ -192,7 +326,7 @@ class LoadService:
         self.transactions.stop()
 
     def sweep(self) -> None:
-        """Do what time asks for."""
+        """End transactions that timed out, and forget old labels."""
         self.transactions.sweep()
 
     # --- requests ----------------------------------------------------------------------------------------------------------
@@ -227,12 +361,12 @@ class LoadService:
 
     def _route(self, request: Request) -> tuple[str, Callable[[Request], Reply]]:
         path, method = request.path, request.method
-        found = _TRANSACTION.fullmatch(path)
-        if found is not None and found[1] == "list" and method == "GET":
+        match = _TRANSACTION.fullmatch(path)
+        if match is not None and match[1] == "list" and method == "GET":
             return "list", self._list
-        if found is not None and method in ("POST", "PUT"):
+        if match is not None and method in ("POST", "PUT"):
             operations = {"begin": self._begin, "load": self._load, **dict.fromkeys(_OPERATIONS, self._end)}
-            return (found[1], operations[found[1]]) if found[1] in operations else ("unknown", self._unknown_operation)
+            return (match[1], operations[match[1]]) if match[1] in operations else ("unknown", self._unknown_operation)
         if _PLAIN.fullmatch(path) and method in ("PUT", "POST"):
             return "stream_load", self._plain
         if _CANCEL.fullmatch(path) and method == "POST":
@@ -306,8 +440,8 @@ class LoadService:
         if operation is Operation.COMMIT:
             raise Refusal(f"Can not commit {record.state.value} transaction {record.id}, reason: {record.reason}")
         if operation is Operation.ROLLBACK:
-            told = f": {record.reason}" if record.reason else ""
-            raise Refusal(f"Can not abort {record.state.value} transaction {record.id}{told}")
+            suffix = f": {record.reason}" if record.reason else ""
+            raise Refusal(f"Can not abort {record.state.value} transaction {record.id}{suffix}")
         reason = f", {record.reason}" if record.reason else ""
         raise Refusal(f"Transcation State Invalid: transaction {record.id} is {record.state.value}{reason}")
 
@@ -321,7 +455,7 @@ class LoadService:
         return UnknownTransaction(message, status="FAILED" if keeps else "TXN_NOT_EXISTS")
 
     def _load(self, request: Request) -> Reply:
-        held: list[Live] = []
+        lives: list[Live] = []
 
         def load() -> Reply:
             begun = perf_counter()
@@ -339,16 +473,16 @@ class LoadService:
                 self._step(live, Operation.LOAD)
                 if sequence is not None and (table, sequence) in live.replies:
                     return Reply(live.replies[table, sequence], close=True)
-                held.append(live)
-                done = self.take(request, live, table, parse_load(request.headers))
+                lives.append(live)
+                loaded = self.take(request, live, table, parse_load(request.headers))
                 self.transactions.expire(live)  # it may have taken too long
                 self._step(live, Operation.LOAD)
-                body = self._loaded_body(request, live, done, begun)
+                body = self._loaded_body(request, live, loaded, begun)
                 if sequence is not None:
                     live.replies[table, sequence] = body
                 return Reply(body)
 
-        return self._guarded(request, held, load)
+        return self._guarded(request, lives, load)
 
     def _sequence(self, request: Request) -> int | None:
         value = request.headers.get("load_seq", "")
@@ -370,18 +504,18 @@ class LoadService:
             free = shutil.disk_usage(self._disk).free
             if free < (request.length or 0) + _SPARE_BYTES:
                 raise Refusal("there is no space left for the rows", status="INTERNAL_ERROR")
-        done = self.transactions.load(live, table, parameters, request.body)
-        self.metrics.add_rows(done.counts)
-        return done
+        loaded = self.transactions.load(live, table, parameters, request.body)
+        self.metrics.add_rows(loaded.counts)
+        return loaded
 
-    def _loaded_body(self, request: Request, live: Live, done: Loaded, begun: float) -> dict[str, object]:
+    def _loaded_body(self, request: Request, live: Live, loaded: Loaded, begun: float) -> dict[str, object]:
         spent = int((perf_counter() - begun) * 1000)
         names = ("LoadTimeMs", "StreamLoadPutTimeMs", "ReceivedDataTimeMs")
         more = {
-            "Seq": done.number,
-            **done.counts.body(),
+            "Seq": loaded.number,
+            **loaded.counts.body(),
             **dict.fromkeys(names, spent),
-            "StreamLoadPlanTimeMs": done.plan_ms,
+            "StreamLoadPlanTimeMs": loaded.plan_ms,
         }
         return outcome_body(
             "OK", "", live.record.label, live.record.id, **more, **self._lists_of_bad_rows(request, live)
@@ -395,7 +529,7 @@ class LoadService:
     def _end(self, request: Request) -> Reply:
         """Prepare, commit or roll back."""
         operation = _OPERATIONS[request.path.rpartition("/")[2]]
-        held: list[Live] = []
+        lives: list[Live] = []
 
         def end() -> Reply:
             live, label = self._find(request)
@@ -405,10 +539,10 @@ class LoadService:
             self._check_table(request, live)
             with self.transactions.working(live, waits=True):
                 step = self._step(live, operation)
-                held.append(live)
+                lives.append(live)
                 return self._ended(request, live, operation, again=step.verdict is Answer.AGAIN)
 
-        return self._guarded(request, held, end)
+        return self._guarded(request, lives, end)
 
     def _check_table(self, request: Request, live: Live) -> None:
         table = request.headers.get("table", "")
@@ -452,20 +586,20 @@ class LoadService:
 
     # --- what goes wrong ---------------------------------------------------------------------------------------------------
 
-    def _guarded(self, request: Request, held: list[Live] | None, work: Callable[[], Reply]) -> Reply:
-        """Return the reply of some work, or what is said of its error.
+    def _guarded(self, request: Request, lives: list[Live] | None, work: Callable[[], Reply]) -> Reply:
+        """Return the reply of a function, or that of its error.
 
         Args:
-            request: it.
-            held: the transaction, once the request worked on it: an error that ends a transaction ends this one.
-            work: it.
+            request: the request.
+            lives: the transaction, once the request worked on it: an error that ends a transaction ends this one.
+            work: answers the request.
         """
         label = request.headers.get("label", "")
         try:
             return work()
         except DuplicateLabel as error:
-            said = outcome_body(error.status, str(error), label, error.transaction_id, ExistingJobStatus=error.existing)
-            return Reply(said, close=True)
+            body = outcome_body(error.status, str(error), label, error.transaction_id, ExistingJobStatus=error.existing)
+            return Reply(body, close=True)
         except Refusal as error:
             status, message, rolls_back = error.status, str(error), error.rolls_back
         except BodyBroken:
@@ -479,7 +613,7 @@ class LoadService:
         except Exception as error:  # noqa: BLE001 - a client gets a reply, whatever it is
             _log.exception("a request failed")
             status, message, rolls_back = "INTERNAL_ERROR", f"internal error: {type(error).__name__}", False
-        live = held[0] if held else None
+        live = lives[0] if lives else None
         if status == "INTERNAL_ERROR" and self.options.rollback_on_internal_error:
             rolls_back = True
         more: dict[str, object] = {}
@@ -504,12 +638,12 @@ class LoadService:
     # --- load in one request -----------------------------------------------------------------------------------------------
 
     def _plain(self, request: Request) -> Reply:
-        found = _PLAIN.fullmatch(request.path)
-        assert found is not None  # noqa: S101  (the route has looked)
-        names = {"db": found[1], "table": found[2]}
+        match = _PLAIN.fullmatch(request.path)
+        assert match is not None  # noqa: S101  (the route has looked)
+        names = {"db": match[1], "table": match[2]}
         label = request.headers.get("label") or f"lakefmt-{secrets.token_hex(16)}"
         headers = {**request.headers, **names, "label": label}
-        given = Request(
+        inner = Request(
             request.method,
             request.path,
             request.query,
@@ -519,7 +653,7 @@ class LoadService:
             request.length,
             request.address,
         )
-        held: list[Live] = []
+        lives: list[Live] = []
 
         def load() -> Reply:
             self._check_running()
@@ -527,32 +661,32 @@ class LoadService:
             self._check_grant(request, begin_parameters.database, begin_parameters.table)
             parameters = parse_load(headers)
             if headers.get("enable_merge_commit", "").lower() == "true":
-                return self._merges.load(given, begin_parameters, parameters)
-            return self.load_at_once(given, begin_parameters, parameters, held)
+                return self._merges.load(inner, begin_parameters, parameters)
+            return self.load_at_once(inner, begin_parameters, parameters, lives)
 
-        reply = self._guarded(given, held, load)
-        for live in held:
+        reply = self._guarded(inner, lives, load)
+        for live in lives:
             if live.record.state is LoadState.PREPARE and not live.in_doubt:
                 self._abort_after(live, str(reply.body["Message"]) if isinstance(reply.body, Mapping) else "")
         body = plain_body(reply.body) if isinstance(reply.body, Mapping) else reply.body
         return Reply(body, reply.status, reply.headers, reply.close)
 
     def load_at_once(
-        self, request: Request, begin_parameters: BeginParameters, parameters: LoadParameters, held: list[Live]
+        self, request: Request, begin_parameters: BeginParameters, parameters: LoadParameters, lives: list[Live]
     ) -> Reply:
         """Begin, load and commit."""
         begun = perf_counter()
         live = self.transactions.begin(begin_parameters, request.user.name, stored=False)
-        held.append(live)
+        lives.append(live)
         try:
             with self.transactions.working(live, waits=True):
-                done = self.take(request, live, begin_parameters.table, parameters)
+                loaded = self.take(request, live, begin_parameters.table, parameters)
                 self.transactions.commit(live, final=True)
         except BodyBroken:
             with self.transactions.working(live, waits=True):
                 self.transactions.abort(live, "the connection of its client broke")
             raise
-        body = self._loaded_body(request, live, done, begun)
+        body = self._loaded_body(request, live, loaded, begun)
         body.pop("Seq")
         return Reply({**body, "BeginTxnTimeMs": 0, "WriteDataTimeMs": 0, "CommitAndPublishTimeMs": 0})
 
@@ -562,24 +696,24 @@ class LoadService:
         return self.transactions.state(database, label, table)
 
     def _state(self, request: Request) -> Reply:
-        found = _OF_DATABASE.fullmatch(request.path)
-        assert found is not None  # noqa: S101  (the route has looked)
+        match = _OF_DATABASE.fullmatch(request.path)
+        assert match is not None  # noqa: S101  (the route has looked)
 
         def state() -> Reply:
             label = check_label(request.query.get("label", "") or request.headers.get("label", ""))
-            state, reason = self._state_of(check_folder_name(found[1], "database"), label)
+            state, reason = self._state_of(check_folder_name(match[1], "database"), label)
             return Reply(load_state_body(state.value, reason))
 
         return self._guarded(request, None, state)
 
     def _cancel(self, request: Request) -> Reply:
-        found = _CANCEL.fullmatch(request.path)
-        assert found is not None  # noqa: S101  (the route has looked)
-        headers = {"label": request.query.get("label") or found[2], "db": found[1]}
-        given = Request(
+        match = _CANCEL.fullmatch(request.path)
+        assert match is not None  # noqa: S101  (the route has looked)
+        headers = {"label": request.query.get("label") or match[2], "db": match[1]}
+        inner = Request(
             "POST", "/api/transaction/rollback", {}, headers, request.body, request.user, address=request.address
         )
-        reply = self._end(given)
+        reply = self._end(inner)
         if not isinstance(reply.body, Mapping):
             return reply
         status = "OK" if reply.body["Status"] == "OK" else "FAILED"
@@ -587,13 +721,13 @@ class LoadService:
 
     def _list(self, request: Request) -> Reply:
         database = request.query.get("db", "")
-        found = []
+        transactions = []
         for (of, label), live in sorted(self.transactions.live.items()):
             record = live.record
             tables = list(record.tables) or [record.table]
             if (database and of != database) or not all(request.user.may_load(of, each) for each in tables if each):
                 continue
-            found.append(
+            transactions.append(
                 {
                     "Label": label,
                     "Db": of,
@@ -605,7 +739,7 @@ class LoadService:
                     **record.counts.body(),
                 }
             )
-        return Reply({"Status": "OK", "Message": "", "Transactions": found})
+        return Reply({"Status": "OK", "Message": "", "Transactions": transactions})
 
     def _nodes(self, request: Request) -> Reply:
         return Reply({"status": "OK", "code": "0", "msg": "Success", "nodes": [request.address.rpartition("//")[2]]})

@@ -25,8 +25,7 @@ from lakefmt._core.loads.csv_rows import CsvReader, Mask, Problem, SourceRows
 from lakefmt._core.loads.expressions import ColumnList, Computed, parse_columns
 from lakefmt._core.loads.json_rows import JsonReader
 from lakefmt._core.loads.protocol import MOST_CHARACTERS, LoadCounts, LoadParameters, Refusal
-from lakefmt._core.segments.codec import OPERATOR
-from lakefmt._core.segments.names import RowOperator
+from lakefmt._core.segments.codec import OPERATOR, RowOperator
 from lakefmt.errors import InvalidInputError
 
 __all__ = ["OPERATION", "Shaped", "Shaper", "Target"]
@@ -130,9 +129,9 @@ class Shaper:
         # A row of a key that is deleted before it is a new one.
         if not self._parameters.partial_update or self.marked:
             needed |= {each.name for each in schema if not each.nullable}
-        missing = [name for name in schema.names if name in needed and name not in there]
-        if missing:
-            raise Refusal(f"Invalid columns: column {missing[0]!r} gets no value and must have one", rolls_back=True)
+        names = [name for name in schema.names if name in needed and name not in there]
+        if names:
+            raise Refusal(f"Invalid columns: column {names[0]!r} gets no value and must have one", rolls_back=True)
         condition = self._parameters.merge_condition
         if condition and (condition not in schema.names or not target.keys):
             raise Refusal(
@@ -196,10 +195,10 @@ class Shaper:
             rows = rows.append_column(OPERATOR, columns[OPERATION])
         unselected = int(np.count_nonzero(good & ~selected))
         filtered = int(np.count_nonzero(work.bad)) + source.bad
-        made = rows if row_mask.all() else rows.filter(pa.array(row_mask))
-        self._check_keys(made)
-        counts = LoadCounts(count + source.bad, made.num_rows, filtered, unselected)
-        return Shaped(made, counts, work.problems)
+        good_rows = rows if row_mask.all() else rows.filter(pa.array(row_mask))
+        self._check_keys(good_rows)
+        counts = LoadCounts(count + source.bad, good_rows.num_rows, filtered, unselected)
+        return Shaped(good_rows, counts, work.problems)
 
     def _typed_sources(self, rows: pa.Table, columns: Mapping[str, pa.ChunkedArray]) -> pa.Table:
         return pa.table([columns.get(name, rows.column(name)) for name in self._sources.names], schema=self._sources)
@@ -208,24 +207,24 @@ class Shaper:
         data_type = self._target.schema.field(name).type
         if values.type.equals(data_type):
             return values
-        made, bad = convert_texts(values, data_type, self._zone)
+        column, bad = convert_texts(values, data_type, self._zone)
         if self._parameters.strict and bad.any():
             work.reject(bad, lambda row: f"column {name}: no {data_type}", values)
-        return made
+        return column
 
     def _fitted(self, work: _Work, values: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
         """Return what an expression gives, as its column has it."""
         data_type = self._target.schema.field(name).type
-        made, bad = fit_values(values, data_type, self._zone)
+        column, bad = fit_values(values, data_type, self._zone)
         if self._parameters.strict and bad.any():
             work.reject(bad, lambda row: f"column {name}: no {data_type}", values)
-        return made
+        return column
 
     def _operators(self, work: _Work, values: pa.ChunkedArray) -> pa.ChunkedArray:
-        texts = pc.utf8_upper(pc.utf8_trim_whitespace(values.cast(pa.string())))
-        deletes = pc.fill_null(pc.is_in(texts, pa.array(["1", "DELETE"])), False)
-        known = pc.or_(pc.is_null(texts), pc.is_in(texts, pa.array(["0", "1", "UPSERT", "DELETE"])))
-        work.reject(~known.to_numpy(), lambda row: f"{OPERATION} is 0 or 1", values)
+        names = pc.utf8_upper(pc.utf8_trim_whitespace(values.cast(pa.string())))
+        deletes = pc.fill_null(pc.is_in(names, pa.array(["1", "DELETE"])), False)
+        is_operator = pc.or_(pc.is_null(names), pc.is_in(names, pa.array(["0", "1", "UPSERT", "DELETE"])))
+        work.reject(~is_operator.to_numpy(), lambda row: f"{OPERATION} is 0 or 1", values)
         work.deletes = deletes.to_numpy()
         upsert, delete = RowOperator.UPSERT.value, RowOperator.DELETE_IGNORE.value
         codes = pc.if_else(deletes, pa.scalar(delete, pa.int8()), pa.scalar(upsert, pa.int8()))
@@ -237,12 +236,12 @@ class Shaper:
             column, is_key = columns[name], name in target.keys
             if not is_key and target.schema.field(name).nullable:
                 continue
-            missing = column.is_null().to_numpy()
+            is_empty = column.is_null().to_numpy()
             if not is_key and work.deletes is not None:
-                missing = missing & ~work.deletes
+                is_empty = is_empty & ~work.deletes
             if is_key and len(target.keys) == 1 and pt.is_string(column.type):
-                missing = missing | pc.fill_null(pc.equal(column, ""), False).to_numpy()
-            work.reject(missing, lambda row, name=name: f"column {name} must have a value", None)
+                is_empty = is_empty | pc.fill_null(pc.equal(column, ""), False).to_numpy()
+            work.reject(is_empty, lambda row, name=name: f"column {name} must have a value", None)
 
     def _reject_long_texts(self, work: _Work, columns: Mapping[str, pa.ChunkedArray]) -> None:
         for name, most in self._target.lengths.items():
@@ -256,9 +255,9 @@ class Shaper:
             others = {name: source.column(name) for name in source.column_names if name not in rows.column_names}
             whole = pa.table({**{name: rows.column(name) for name in self.stored_names}, **others})
             whole = whole.select(self._row_schema().names)
-            found, fails = self._where.tried(whole)
+            answers, fails = self._where.tried(whole)
             work.reject(fails, lambda row: "where: it cannot be computed", None)
-            row_mask = pc.fill_null(found.cast(pa.bool_()), False).to_numpy()
+            row_mask = pc.fill_null(answers.cast(pa.bool_()), False).to_numpy()
         if self._parameters.partitions and rows.num_rows:
             fit = ~work.bad & row_mask
             paths = build_partition_paths(self._target.spec, rows.filter(pa.array(fit)))
@@ -299,16 +298,16 @@ class _Work:
         """Note bad rows."""
         new = rows & ~self.bad
         for row in np.flatnonzero(new)[: max(0, self._parameters.most_problems - len(self.problems))]:
-            shown = "" if values is None else str(values[int(row)].as_py())[:MOST_CHARACTERS]
+            excerpt = "" if values is None else str(values[int(row)].as_py())[:MOST_CHARACTERS]
             if self._parameters.log_rejected:
                 fields = (
                     "\\N" if each is None else str(each)
                     for each in self._source.slice(int(row), 1).to_pylist()[0].values()
                 )
-                shown = self._parameters.separator.decode("utf-8", "replace").join(fields)[
+                excerpt = self._parameters.separator.decode("utf-8", "replace").join(fields)[
                     : self._parameters.most_characters
                 ]
-            self.problems.append(Problem(reason(int(row)), shown))
+            self.problems.append(Problem(reason(int(row)), excerpt))
         self.bad |= rows
 
 

@@ -24,7 +24,7 @@ class LoadState(enum.Enum):
 
 
 class Operation(enum.Enum):
-    """What may be asked of a transaction; TIMEOUT is what its clock asks."""
+    """What may be done to a transaction; TIMEOUT comes from its clock."""
 
     BEGIN = "begin"
     LOAD = "load"

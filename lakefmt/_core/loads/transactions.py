@@ -25,7 +25,7 @@ from lakefmt._core.data_classes import dataclass
 from lakefmt._core.loads.bodies import Body, unpacked
 from lakefmt._core.loads.commit import LoadTable
 from lakefmt._core.loads.csv_rows import Decode, Problem
-from lakefmt._core.loads.journal import Journal, ServerLease, TableLoad, Transaction, rejected_name
+from lakefmt._core.loads.journal import Journal, ServerLease, Staged, StagedParts, TableLoad, Transaction, rejected_name
 from lakefmt._core.loads.options import LoadOptions
 from lakefmt._core.loads.protocol import (
     MOST_CHARACTERS,
@@ -37,7 +37,6 @@ from lakefmt._core.loads.protocol import (
     existing_status,
 )
 from lakefmt._core.loads.shape import Shaped, Shaper
-from lakefmt._core.loads.staging import Staged, StagedParts
 from lakefmt._core.loads.states import Answer, LoadState, Operation, Times, expiry, transition
 from lakefmt._core.segments.codec import OPERATOR
 from lakefmt._core.storage.api import ObjectStore
@@ -172,14 +171,14 @@ class Transactions:
             Refusal: there is none.
         """
         key = (database, name)
-        found = self._tables.get(key)
-        if found is None:
+        load_table = self._tables.get(key)
+        if load_table is None:
             try:
-                found = self._open_table(database, name)
+                load_table = self._open_table(database, name)
             except (TableNotFound, NotFoundError):
                 raise Refusal(f"unknown table {name!r} in database {database!r}") from None
-            self._tables[key] = found
-        return found
+            self._tables[key] = load_table
+        return load_table
 
     # --- start and end ---------------------------------------------------------------------------------------------------
 
@@ -191,7 +190,7 @@ class Transactions:
             StorageError: the journal cannot be read.
         """
         self.lease.acquire()
-        named = set[str]()
+        part_names = set[str]()
         records, unread = self.journal.load_all()
         if self._base_path:
             self._check_base_path(records)
@@ -207,22 +206,22 @@ class Transactions:
                 )
             if record.state in _OPEN:
                 self._open.setdefault(record.database, {})[record.label] = live
-                named.update(part.name for load in record.tables.values() for part in load.parts)
+                part_names.update(part.name for load in record.tables.values() for part in load.parts)
         if unread:
             return  # rows that no other record names may be theirs
         with suppress(StorageError):
-            self.journal.remove_unnamed_rows(frozenset(named))
+            self.journal.remove_unnamed_rows(frozenset(part_names))
 
     def _check_base_path(self, records: Sequence[Transaction]) -> None:
         """Check that open transactions are for this base path: tables of one name may be below another one, too."""
         stored = self.journal.base_path()
         if stored == self._base_path:
             return
-        waiting = [record.label for record in records if record.state in _OPEN]
-        if stored is not None and waiting:
+        labels = [record.label for record in records if record.state in _OPEN]
+        if stored is not None and labels:
             self.lease.release()
             raise StateError(
-                f"the journal has {len(waiting)} transactions that have not ended (label {waiting[0]!r}) and load into {stored}, not into "
+                f"the journal has {len(labels)} transactions that have not ended (label {labels[0]!r}) and load into {stored}, not into "
                 f"{self._base_path}: start a server of that base path to end them, or name another journal"
             )
         self.journal.save_base_path(self._base_path)
@@ -241,20 +240,20 @@ class Transactions:
         """
         record, live.in_doubt = live.record, True
         if record.state in _OPEN:
-            done = self._find_committed(record)
-            if record.tables and len(done) == len(record.tables):
+            committed_tables = self._find_committed(record)
+            if record.tables and len(committed_tables) == len(record.tables):
                 self._become_visible(live)
             elif record.state is LoadState.PREPARE:
                 # Rows that were not prepared went with the server that had them, and nobody asks again for a commit that has failed.
                 self._end(live, _NOT_PREPARED)
-            elif record.committing or done:
+            elif record.committing or committed_tables:
                 self._finish(live)
             elif (reason := expiry(record.state, record.times, self.now())) is not None:
                 self._end(live, reason)
         live.in_doubt = False
 
     def _finish(self, live: Live) -> None:
-        """Write what a client asked to commit; if that cannot be, and no table has rows, the transaction is prepared again."""
+        """Write the rows of a commit; if that fails and no table has rows, the transaction is prepared again."""
         try:
             self._write_tables(live)
         except (LakefmtError, OSError, MemoryError, pa.ArrowException) as error:
@@ -266,16 +265,16 @@ class Transactions:
 
     def _find_committed(self, record: Transaction) -> list[str]:
         """Note the commits that tables have of a transaction; return the names of those tables."""
-        done = []
+        tables = []
         for name, load in record.tables.items():
             try:
-                found = self.table(record.database, name).find_label(record.database, record.label)
+                stored_label = self.table(record.database, name).find_label(record.database, record.label)
             except (Refusal, TableNotFound):
                 continue
-            if found is not None and found[0] == str(record.id):
-                load.instant = found[1]
-                done.append(name)
-        return done
+            if stored_label is not None and stored_label[0] == str(record.id):
+                load.instant = stored_label[1]
+                tables.append(name)
+        return tables
 
     def stop(self) -> None:
         """Let another server have the lease."""
@@ -290,7 +289,8 @@ class Transactions:
             unsettled = live.in_doubt or live.record.state is LoadState.COMMITTED
             if (unsettled or self._reason_to_end(live) is not None) and live.busy.acquire(blocking=False):
                 try:
-                    self._settle_if_needed(live)
+                    if live.in_doubt or live.record.state is LoadState.COMMITTED:
+                        self._settle(live)
                     self.expire(live)
                 except Exception as error:  # noqa: BLE001  (others have their time, too)
                     if not (isinstance(error, Refusal) and live.record.state is LoadState.COMMITTED):  # told once
@@ -334,10 +334,6 @@ class Transactions:
                 live.busy.release()
         return live
 
-    def _settle_if_needed(self, live: Live) -> None:
-        if live.in_doubt or live.record.state is LoadState.COMMITTED:
-            self._settle(live)
-
     def expire(self, live: Live) -> None:
         """End a transaction whose time is over; the caller works on it."""
         reason = self._reason_to_end(live)
@@ -347,9 +343,9 @@ class Transactions:
     def _reason_to_end(self, live: Live) -> str | None:
         """Return why the time of a transaction is over; None: it is not."""
         record, now = live.record, self.now()
-        seen = record.times.seen_at(now)
-        if seen != record.times:
-            record.times = seen  # the clock has stepped back
+        times = record.times.seen_at(now)
+        if times != record.times:
+            record.times = times  # the clock has stepped back
         return expiry(record.state, record.times, now)
 
     def state(self, database: str, label: str, table: str = "") -> tuple[LoadState, str]:
@@ -433,9 +429,9 @@ class Transactions:
     def _begun(self, begin_parameters: BeginParameters, owner: str, earlier: Live | None, *, stored: bool) -> Live:
         database, label = begin_parameters.database, begin_parameters.label
         if begin_parameters.table:
-            found = self.table(database, begin_parameters.table).find_label(database, label)
-            if found is not None:
-                number = int(found[0]) if found[0].isdigit() else None
+            stored_label = self.table(database, begin_parameters.table).find_label(database, label)
+            if stored_label is not None:
+                number = int(stored_label[0]) if stored_label[0].isdigit() else None
                 raise DuplicateLabel(label, number, finished=True)
         live = self._new(begin_parameters, owner, earlier)
         if stored:
@@ -513,10 +509,10 @@ class Transactions:
                 if live.staged_bytes > self.options.max_staged_bytes:
                     raise Refusal("the transaction has more rows than may be staged", rolls_back=True)
         except BaseException:
-            gone = loading.staged.cut(mark)
-            if gone:
+            names = loading.staged.cut(mark)
+            if names:
                 with suppress(StorageError):
-                    self.journal.store.delete(gone)
+                    self.journal.store.delete(names)
             raise
         counts += LoadCounts(bytes=blocks.bytes, warnings=loading.shaper.reader.warnings - warned)
         record = live.record
@@ -530,20 +526,20 @@ class Transactions:
 
     def _shaped(self, shaper: Shaper, blocks: Iterable[bytes]) -> Iterator[Shaped]:
         """Yield the rows of a body, in their order; some blocks are decoded while the next come and earlier ones are stored."""
-        begun, waiting = deque[Future[Shaped]](), list[Decode]()
+        futures, decodes = deque[Future[Shaped]](), list[Decode]()
         try:
             for decode in shaper.reader.read(blocks):
-                if waiting:
-                    begun.append(self._decoders.submit(_shape, shaper, waiting.pop()))
-                waiting.append(decode)
-                if len(begun) > _DECODED_AHEAD:
-                    yield begun.popleft().result()
-            while begun:
-                yield begun.popleft().result()
+                if decodes:
+                    futures.append(self._decoders.submit(_shape, shaper, decodes.pop()))
+                decodes.append(decode)
+                if len(futures) > _DECODED_AHEAD:
+                    yield futures.popleft().result()
+            while futures:
+                yield futures.popleft().result()
             # The only block of a small body needs no other thread.
-            yield from (shaper.shape(decode()) for decode in waiting)
+            yield from (shaper.shape(decode()) for decode in decodes)
         finally:
-            for work in begun:
+            for work in futures:
                 work.cancel()
 
     @staticmethod
@@ -557,7 +553,7 @@ class Transactions:
             load.marked = True
 
     def join(self, live: Live, other: Live) -> None:
-        """Let the rows of a transaction that has no record be those of another one.
+        """Move the rows of a transaction that has no record into another one.
 
         Args:
             live: which gets them.
@@ -579,9 +575,9 @@ class Transactions:
             try:
                 staged.take(loading.staged)
             except BaseException:
-                gone = [name for name in staged.cut(mark) if name not in theirs]
+                names = [name for name in staged.cut(mark) if name not in theirs]
                 with suppress(StorageError):
-                    self.journal.store.delete(gone)
+                    self.journal.store.delete(names)
                 raise
             mine.counts, mine.marked = mine.counts + load.counts, mine.marked or load.marked
         live.problems = _bounded(live.problems + other.problems, MOST_PROBLEMS)
@@ -601,8 +597,8 @@ class Transactions:
             self.live.pop((live.record.database, live.record.label), None)
 
     def _check_room(self) -> None:
-        held = sum(live.held_bytes for lives in list(self._open.values()) for live in list(lives.values()))
-        if held > self.options.max_memory_bytes:
+        held_bytes = sum(live.held_bytes for lives in list(self._open.values()) for live in list(lives.values()))
+        if held_bytes > self.options.max_memory_bytes:
             raise Refusal("the server holds as many rows in memory as it may: try again", status="INTERNAL_ERROR")
 
     def _loading(self, live: Live, table: str, parameters: LoadParameters) -> _Loading:
@@ -643,9 +639,9 @@ class Transactions:
             live.rejected_name = self.journal.error_name(record.database, rejected_name(record.error_log))
             rows = live.problems if rejected < 0 else live.problems[:rejected]
             names.append((rejected_name(record.error_log), [f"{each.row}\t{each.reason}" for each in rows]))
-        for name, texts in names:
+        for name, excerpts in names:
             with suppress(StorageError):
-                data = ("\n".join(texts) + "\n").encode("utf-8", "replace")
+                data = ("\n".join(excerpts) + "\n").encode("utf-8", "replace")
                 self.journal.store.put(self.journal.error_name(record.database, name), data)
 
     # --- prepare, commit, roll back ----------------------------------------------------------------------------------------
@@ -701,10 +697,10 @@ class Transactions:
                     )
                 loading.staged.flush()
             except BaseException:
-                gone, load.parts, load.counts = [part.name for part in load.parts], before, counts
+                part_names, load.parts, load.counts = [part.name for part in load.parts], before, counts
                 loading.staged.drop_held()
                 with suppress(StorageError):
-                    self.journal.store.delete(gone)
+                    self.journal.store.delete(part_names)
                 raise
             loading.has_stored_keys = True
             with suppress(StorageError):
@@ -773,7 +769,7 @@ class Transactions:
             # None of them gets its rows if those of another one do not fit any more.
             for name, load in record.tables.items():
                 self.table(record.database, name).check(load, StagedParts(self.journal.store, load))
-        waiting = dict[str, str]()
+        reasons = dict[str, str]()
         for name, load in record.tables.items():
             if load.instant:
                 continue
@@ -784,25 +780,25 @@ class Transactions:
                 # What is of the store or of other writers passes.
                 if record.state is not LoadState.COMMITTED or isinstance(error, ConflictError | StorageError):
                     raise
-                waiting[name] = f"{type(error).__name__}: {str(error)[:200]}"
+                reasons[name] = f"{type(error).__name__}: {str(error)[:200]}"
                 continue
             if len(record.tables) > 1:
                 record.state = LoadState.COMMITTED
                 self.journal.save(record, durable=True)
-        if waiting:
-            self._wait_for_tables(record, waiting)
+        if reasons:
+            self._wait_for_tables(record, reasons)
         self._become_visible(live)
 
-    def _wait_for_tables(self, record: Transaction, waiting: dict[str, str]) -> None:
+    def _wait_for_tables(self, record: Transaction, reasons: dict[str, str]) -> None:
         """Keep the rows of tables that were dropped or altered after others had theirs; give them up when its time is over.
 
         Raises:
             Refusal: it is not over.
         """
-        told = "; ".join(f"table {name!r} cannot take its rows: {why}" for name, why in waiting.items())
+        problems = "; ".join(f"table {name!r} cannot take its rows: {why}" for name, why in reasons.items())
         seconds = record.times.prepared_timeout
         is_over = self.now() - record.times.prepared > seconds * 1000
-        reason = f"{told}. They were given up after {seconds} seconds" if is_over else told
+        reason = f"{problems}. They were given up after {seconds} seconds" if is_over else problems
         if record.reason != reason:
             record.reason = reason
             _log.warning("transaction %s of %s: %s", record.label, record.database, reason)
@@ -810,7 +806,7 @@ class Transactions:
         if not is_over:
             others = ", ".join(sorted(name for name, load in record.tables.items() if load.instant))
             raise Refusal(
-                f"publish timeout: {others} got theirs; {told}; they wait for it for {seconds} seconds from the prepare",
+                f"publish timeout: {others} got theirs; {problems}; they wait for it for {seconds} seconds from the prepare",
                 status="PUBLISH_TIMEOUT",
             )
 
@@ -838,8 +834,8 @@ class Transactions:
         record = live.record
         if record.state not in _OPEN:
             return record.state is LoadState.ABORTED
-        if record.state is LoadState.PREPARED and (done := self._find_committed(record)):
-            if len(done) == len(record.tables):
+        if record.state is LoadState.PREPARED and (committed_tables := self._find_committed(record)):
+            if len(committed_tables) == len(record.tables):
                 self._become_visible(live)
             else:
                 record.state = LoadState.COMMITTED  # what is left is to give the other tables theirs
@@ -873,10 +869,10 @@ def _shape(shaper: Shaper, decode: Decode) -> Shaped:
 
 def _problems(rows: pa.Table, reason: str, parameters: LoadParameters) -> list[Problem]:
     """Return the same problem of the first of some rows."""
-    shown = rows.slice(0, parameters.most_problems).to_pylist()
+    bad_rows = rows.slice(0, parameters.most_problems).to_pylist()
     separator = parameters.separator.decode("utf-8", "replace")
-    texts = (separator.join("\\N" if each is None else str(each) for each in row.values()) for row in shown)
-    return [Problem(reason, text[: parameters.most_characters]) for text in texts]
+    lines = (separator.join("\\N" if each is None else str(each) for each in row.values()) for row in bad_rows)
+    return [Problem(reason, line[: parameters.most_characters]) for line in lines]
 
 
 def _bounded(problems: list[Problem], most: int) -> list[Problem]:

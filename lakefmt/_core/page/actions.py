@@ -123,8 +123,9 @@ class PageActions:
         }
         if plan != planned.plan:
             # Somebody wrote meanwhile: what would run now is not what was read.
+            form = {"action": planned.action, "instant": planned.instant, "comment": planned.comment}
             return {
-                **self.plan(table, _form_of(planned)),
+                **self.plan(table, form),
                 "message": "The table has changed since: this is the plan now.",
             }
         entry = {"table": table.shown_path, "action": planned.action, "instant": planned.instant, "plan": plan["title"]}
@@ -175,10 +176,6 @@ class PageActions:
             file.write(f"{line}\n".encode())
             file.flush()
             os.fsync(file.fileno())
-
-
-def _form_of(planned: _Planned) -> dict[str, str]:
-    return {"action": planned.action, "instant": planned.instant, "comment": planned.comment}
 
 
 def _checked(form: Mapping[str, str]) -> tuple[str, str, str]:

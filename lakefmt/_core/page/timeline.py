@@ -620,7 +620,8 @@ def list_instants(table: PageTable, query: InstantList) -> Facts:
     ]
     page = indices[: query.limit]
     # Two instants may have one time: a savepoint and its commit stay on one page.
-    while len(page) < len(indices) and page and _same_time(moments, page[-1], indices[len(page)]):
+    instants = moments.instants
+    while page and len(page) < len(indices) and instants[page[-1]].time == instants[indices[len(page)]].time:
         page.append(indices[len(page)])
     builder = EntryBuilder(table_at)
     entries = []
@@ -648,10 +649,6 @@ def _newest_archived(
     first = int(times[-min(query.limit + 1, len(times))])
     here = len(times) - int(np.searchsorted(times, first))
     return (*_moments_of(table, archive.between(table_at, first, upper)), len(times) - here)
-
-
-def _same_time(moments: _Moments, one: int, other: int) -> bool:
-    return moments.instants[one].time == moments.instants[other].time
 
 
 def instant_facts(table: PageTable, time: str, action: str = "") -> Facts:

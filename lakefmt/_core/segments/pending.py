@@ -23,9 +23,13 @@ from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.table_client import TableAt, TableClient
 from lakefmt._core.segments.codec import (
     MAX_HEADER_BYTES,
+    STREAMS,
     Claim,
     Committed,
     SegmentHeader,
+    SegmentPosition,
+    claim_name,
+    claims_folder,
     committed_of,
     decode_claim,
     decode_note,
@@ -36,12 +40,6 @@ from lakefmt._core.segments.codec import (
     list_headers,
     list_positions,
     list_streams,
-)
-from lakefmt._core.segments.names import (
-    STREAMS,
-    SegmentPosition,
-    claim_name,
-    claims_folder,
     note_name,
     parse_claim_name,
     parse_header_name,
@@ -127,18 +125,18 @@ def plan_stream(
         ([2], (SegmentPosition(epoch=1, sequence=1),), (SegmentPosition(epoch=1, sequence=3),))
     """
     noted = list(claims)
-    to_commit, done, unconfirmed = [], [], []
+    to_commit, committed_positions, unconfirmed = [], [], []
     for header in sorted(headers, key=lambda each: each.position):
         position = header.position
         if committed is not None and position <= committed.position:
-            done.append(position)
+            committed_positions.append(position)
         elif any(claim.refuses(position) for claim in noted):
             unconfirmed.append(position)
         else:
             to_commit.append(header)
     marked = max((n + 1 for n, header in enumerate(to_commit) if not header.tail), default=0)
     marked_segments, tail = tuple(to_commit[:marked]), tuple(to_commit[marked:])
-    return StreamPlan(stream, marked_segments, tuple(done), tuple(unconfirmed), tail, committed)
+    return StreamPlan(stream, marked_segments, tuple(committed_positions), tuple(unconfirmed), tail, committed)
 
 
 def adopted_by(claims: Sequence[Claim], existing: Iterable[SegmentPosition], committed: Committed | None) -> Claim:
@@ -397,7 +395,7 @@ def _load_claim(store: ObjectStore, stream: str, epoch: int) -> Claim | None:
 
 
 def is_blank(data: bytes) -> bool:
-    """Return whether a claim's file has no content: its name is taken, and it tells nothing of an owner.
+    """Return whether a claim's file is empty: its name is taken, and it names no owner.
 
     Example:
         >>> is_blank(b""), is_blank(bytes(7)), is_blank(b"{}")
@@ -596,11 +594,13 @@ def committed_of_streams(table_at: TableAt, streams: Mapping[str, str]) -> dict[
     committed = _committed_by_newest(table_at, streams)
     searched = _search_commits(table_at, streams, committed, frozenset())
     oldest = table_at.timeline.first_active
-    missing = [
+    unresolved = [
         stream for stream, since in streams.items() if stream not in committed and (not oldest or since < oldest)
     ]
-    if missing and oldest:
-        _search_commits(table_at.with_history(), {stream: streams[stream] for stream in missing}, committed, searched)
+    if unresolved and oldest:
+        _search_commits(
+            table_at.with_history(), {stream: streams[stream] for stream in unresolved}, committed, searched
+        )
     return committed
 
 
@@ -624,7 +624,7 @@ def forget_committed(table_at: TableAt) -> int:
 
 
 def _committed_by_newest(table_at: TableAt, streams: Iterable[str]) -> dict[str, Committed]:
-    """Return what the newest commit with entries says of streams: it repeats those before it.
+    """Return the entries of streams in the newest commit that has any: it repeats those of earlier ones.
 
     A commit that had begun before a stream was claimed, and ended later, is found here only.
     """
@@ -637,17 +637,17 @@ def _committed_by_newest(table_at: TableAt, streams: Iterable[str]) -> dict[str,
 def _search_commits(
     table_at: TableAt, streams: Mapping[str, str], committed: dict[str, Committed], searched: frozenset[InstantTime]
 ) -> frozenset[InstantTime]:
-    looked = set(searched)
+    searched_times = set(searched)
     for instant in reversed(table_at.timeline.commits_by_completion):
-        missing = [stream for stream, since in streams.items() if stream not in committed and instant.time > since]
-        if instant.time in looked:
+        unresolved = [stream for stream, since in streams.items() if stream not in committed and instant.time > since]
+        if instant.time in searched_times:
             continue
-        looked.add(instant.time)
-        if not missing:
+        searched_times.add(instant.time)
+        if not unresolved:
             continue
         entries = table_at.commit_metadata(instant).extra_metadata
-        for stream in missing:
+        for stream in unresolved:
             fields = decode_entry(entries, stream_entry_name(stream))
             if fields is not None:
                 committed[stream] = committed_of(fields)
-    return frozenset(looked)
+    return frozenset(searched_times)

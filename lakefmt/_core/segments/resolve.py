@@ -36,8 +36,7 @@ from lakefmt._core.formats.log.delete_block import stores_every_ordering
 from lakefmt._core.keys import KeySpec, build_partition_paths, build_record_keys
 from lakefmt._core.schema import check_required, conform
 from lakefmt._core.schema.types import field_at, struct_fields
-from lakefmt._core.segments.codec import COLUMNS, OPERATOR, SegmentHeader
-from lakefmt._core.segments.names import RowOperator
+from lakefmt._core.segments.codec import COLUMNS, OPERATOR, RowOperator, SegmentHeader
 from lakefmt._core.timeline.instant import parse_instant_time
 from lakefmt._core.values import PARTITION_PATH, RECORD_KEY
 from lakefmt.errors import SchemaMismatch
@@ -125,7 +124,10 @@ def dropped_columns(table_at: TableAt, since: str) -> list[tuple[tuple[str, ...]
         return []
     then = history.at(since)
     later = [schema for schema in reversed(history.schemas) if schema.version > then.version]
-    numbers_by_version = [(schema.version, _column_ids(schema.columns)) for schema in later]
+    numbers_by_version = [
+        (schema.version, frozenset(number for column in schema.columns for number in column.numbers()))
+        for schema in later
+    ]
 
     def gone(columns: Iterable[Column], path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], float]]:
         for column in columns:
@@ -137,10 +139,6 @@ def dropped_columns(table_at: TableAt, since: str) -> list[tuple[tuple[str, ...]
                 yield from gone(column.fields, (*path, column.name))
 
     return list(gone(then.columns, ()))
-
-
-def _column_ids(columns: Iterable[Column]) -> frozenset[int]:
-    return frozenset(number for column in columns for number in column.numbers())
 
 
 def current_rows(table_at: TableAt, headers: Sequence[SegmentHeader], tables: Sequence[pa.Table]) -> list[pa.Table]:
@@ -159,10 +157,10 @@ def current_rows(table_at: TableAt, headers: Sequence[SegmentHeader], tables: Se
     for header, table in zip(headers, tables, strict=True):
         if header.columns:
             check_altered_back(table_at, header.columns, table)
-            places = places_since(table_at, header.columns)
+            column_places = places_since(table_at, header.columns)
         else:  # headers of older releases do not name the columns of their rows
-            places = None if ids is None else ids.at(_instant_of_segment(table_at, header))
-        moved.append(moved_rows(table, places))
+            column_places = None if ids is None else ids.at(_instant_of_segment(table_at, header))
+        moved.append(moved_rows(table, column_places))
     return moved
 
 
@@ -190,11 +188,11 @@ def check_altered_back(table_at: TableAt, since: str, rows: pa.Table) -> None:
 
 
 def _paths_that_lack(
-    fields: Iterable[pa.Field], known: Mapping[str, pa.Field], path: tuple[str, ...] = ()
+    fields: Iterable[pa.Field], fields_by_name: Mapping[str, pa.Field], path: tuple[str, ...] = ()
 ) -> Iterator[tuple[str, ...]]:
     """Yield the paths of columns, and fields of structs, that are not among the known ones."""
     for field in fields:
-        if (other := known.get(field.name)) is None:
+        if (other := fields_by_name.get(field.name)) is None:
             yield (*path, field.name)
         elif pt.is_struct(field.type) and pt.is_struct(other.type):
             inner = {each.name: each for each in struct_fields(other.type)}
@@ -213,16 +211,16 @@ def is_set(rows: pa.Table, path: Sequence[str]) -> Mask:
 
 def _instant_of_segment(table_at: TableAt, header: SegmentHeader) -> str:
     """Return when a segment was written, as an instant."""
-    written = datetime.fromtimestamp(header.at / 1000, table_at.writing_zone())
-    return f"{written:%Y%m%d%H%M%S}{header.at % 1000:03}"
+    moment = datetime.fromtimestamp(header.at / 1000, table_at.writing_zone())
+    return f"{moment:%Y%m%d%H%M%S}{header.at % 1000:03}"
 
 
-def moved_rows(rows: pa.Table, places: ColumnPlaces | None) -> pa.Table:
-    """Return rows of a segment with the names and types of today.
+def moved_rows(rows: pa.Table, column_places: ColumnPlaces | None) -> pa.Table:
+    """Return rows of a segment with the present names and types of their columns.
 
     Args:
         rows: with the columns of the stream.
-        places: where the table's columns are in them; None: under their names.
+        column_places: where the table's columns are in them; None: under their names.
 
     Raises:
         CorruptFile: a value cannot become what its column is now.
@@ -233,24 +231,26 @@ def moved_rows(rows: pa.Table, places: ColumnPlaces | None) -> pa.Table:
         >>> moved_rows(pa.table({"a": [1], "gone": [2], COLUMNS: ['["a","gone"]']}), places).to_pylist()
         [{'b': 1, '_lakefmt_columns': '["b"]'}]
     """
-    if places is None:
+    if column_places is None:
         return rows
-    moved = places.current(rows)
+    moved = column_places.current(rows)
     if COLUMNS not in rows.column_names:
         return moved
-    names: dict[str, str | None] = dict.fromkeys(places.known)
-    return _with_new_names(moved, names | {column_place.stored: column_place.name for column_place in places.places})
+    names: dict[str, str | None] = dict.fromkeys(column_places.known)
+    return _with_new_names(
+        moved, names | {column_place.stored: column_place.name for column_place in column_places.places}
+    )
 
 
 def _with_new_names(rows: pa.Table, names: Mapping[str, str | None]) -> pa.Table:
     """Return rows whose updates name the columns that they set by their new names; None: there is no such column now."""
-    texts = rows.column(COLUMNS).combine_chunks().dictionary_encode()
-    texts = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
-    sets = [json.loads(text) for text in texts.dictionary.to_pylist()]  # sets of columns, not rows
+    column_sets = rows.column(COLUMNS).combine_chunks().dictionary_encode()
+    column_sets = column_sets.combine_chunks() if isinstance(column_sets, pa.ChunkedArray) else column_sets
+    sets = [json.loads(json_text) for json_text in column_sets.dictionary.to_pylist()]  # sets of columns, not rows
     new = [[name for old in each if (name := names.get(old, old)) is not None] for each in sets]
     new_texts = pa.array([json.dumps(each, separators=(",", ":")) for each in new], pa.string())
     index = rows.schema.get_field_index(COLUMNS)
-    return rows.set_column(index, rows.schema.field(COLUMNS), new_texts.take(texts.indices))
+    return rows.set_column(index, rows.schema.field(COLUMNS), new_texts.take(column_sets.indices))
 
 
 _INSERT, _INSERT_IGNORE, _UPDATE = RowOperator.INSERT.value, RowOperator.INSERT_IGNORE.value, RowOperator.UPDATE.value
@@ -332,7 +332,7 @@ def joined_rows(tables: list[pa.Table]) -> pa.Table:
 
 
 def needs_stored(incoming: pa.Table, codes: Numbers, rules: StreamRules) -> Mask:
-    """Return the rows of those keys whose stored rows decide what their rows come to.
+    """Return the rows whose result depends on the stored row of their key.
 
     Args:
         incoming: rows with the columns of a segment, in the stream's order.
@@ -374,8 +374,8 @@ def _timed_deletes(rows: pa.Table, deletes: Mask, rule: MergeRule) -> Mask:
 
 def operators_of(table: pa.Table) -> npt.NDArray[np.int8]:
     """Return the numbers of the rows' operators."""
-    numbers: npt.NDArray[np.int8] = table.column(OPERATOR).to_numpy()
-    return numbers
+    values: npt.NDArray[np.int8] = table.column(OPERATOR).to_numpy()
+    return values
 
 
 def resolve_rows(
@@ -386,7 +386,7 @@ def resolve_rows(
     rules: StreamRules = _LAST_WINS,
     looked_up: Mask | None = None,
 ) -> Resolved:
-    """Return what rows come to.
+    """Return the rows and deletes that rows with operators result in.
 
     Args:
         incoming: rows with the columns of a segment, in the stream's order.
@@ -408,7 +408,7 @@ def resolve_rows(
 
 
 def _combined_by_key(incoming: pa.Table, codes: Numbers, rule: MergeRule) -> Resolved:
-    """Return what inserts, upserts and last deletes come to: they meet the stored rows when they are written."""
+    """Return the result of inserts, upserts and last deletes: they meet the stored rows when they are written."""
     operators, plain = operators_of(incoming), without_operators(incoming)
     last = last_rows(codes)
     dead = np.isin(operators[last], _DELETES)
@@ -584,13 +584,13 @@ class _KeyStates:
             source[keys] = -1
 
     def resolved(self, looked_up: Mask | None) -> Resolved:
-        """Return what the rows come to; a key that was not looked up may be stored."""
+        """Return the result of the rows; a key that was not looked up may be stored."""
         was_present = self._stored_rows >= 0
-        known = np.ones(len(was_present), bool)
+        is_known = np.ones(len(was_present), bool)
         if looked_up is not None:
-            known[self._codes[~looked_up]] = False
-        changed = (self._touched >= 0) & (self._present | was_present | ~known)
-        came_and_went = self._rules.remembers & known & ~was_present & ~self._present & self._lived & self._wiped
+            is_known[self._codes[~looked_up]] = False
+        changed = (self._touched >= 0) & (self._present | was_present | ~is_known)
+        came_and_went = self._rules.remembers & is_known & ~was_present & ~self._present & self._lived & self._wiped
         returned = changed & was_present & self._present & self._wiped & self._loses()
         main = self._rows_of(np.flatnonzero(changed | came_and_went), self._present)
         if not (came_and_went | returned).any():
@@ -643,10 +643,10 @@ def _column_sets(incoming: pa.Table) -> dict[str, Mask]:
     sets = {name: np.ones(count, bool) for name in incoming.column_names}
     if COLUMNS not in incoming.column_names:
         return sets
-    texts = incoming.column(COLUMNS).combine_chunks().dictionary_encode()
-    texts = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
-    codes = texts.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-    for number, json_text in enumerate(texts.dictionary.to_pylist()):  # sets of columns, not rows
+    column_sets = incoming.column(COLUMNS).combine_chunks().dictionary_encode()
+    column_sets = column_sets.combine_chunks() if isinstance(column_sets, pa.ChunkedArray) else column_sets
+    codes = column_sets.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    for number, json_text in enumerate(column_sets.dictionary.to_pylist()):  # sets of columns, not rows
         names = frozenset(json.loads(json_text))
         for name in sets:
             if name not in names:
@@ -669,15 +669,15 @@ def strict_violations(operators: npt.NDArray[np.int8], codes: Numbers, present: 
     """
     present, refused = present.copy(), np.zeros(len(codes), bool)
     for rows in _rows_by_occurrence(codes):
-        kinds, keys = operators[rows], codes[rows]
-        wrong = ((kinds == _INSERT) & present[keys]) | (
-            np.isin(kinds, (_UPDATE, RowOperator.DELETE.value)) & ~present[keys]
+        row_operators, keys = operators[rows], codes[rows]
+        wrong = ((row_operators == _INSERT) & present[keys]) | (
+            np.isin(row_operators, (_UPDATE, RowOperator.DELETE.value)) & ~present[keys]
         )
         wrong &= rows >= first
         refused[rows[wrong]] = True
-        inserts = ~wrong & ~np.isin(kinds, (*_UPDATES, *_DELETES))
+        inserts = ~wrong & ~np.isin(row_operators, (*_UPDATES, *_DELETES))
         present[keys[inserts]] = True
-        present[keys[~wrong & np.isin(kinds, _DELETES)]] = False
+        present[keys[~wrong & np.isin(row_operators, _DELETES)]] = False
     return refused
 
 
@@ -700,8 +700,8 @@ def fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
         SchemaMismatch: a value does not fit its column any more.
     """
     nullable_schema = pa.schema([field.with_nullable(True) for field in schema])
-    known = set(schema.names)
-    known_columns = rows.select([name for name in rows.column_names if name in known])
+    names = set(schema.names)
+    known_columns = rows.select([name for name in rows.column_names if name in names])
     table = conform(known_columns, nullable_schema, allow_null_list_elements=True, drops_fields=True)
     for name in (OPERATOR, COLUMNS):
         if name in rows.column_names:
@@ -726,7 +726,7 @@ def fitted_together(tables: Sequence[pa.Table], schema: pa.Schema) -> pa.Table:
 
 
 def row_identities(spec: KeySpec, rows: pa.Table, *, across: bool) -> tuple[pa.Array, pa.Array, pa.Array]:
-    """Return what tells a row of others, its record key and its partition path.
+    """Return the identities of rows: record key and partition path.
 
     Args:
         spec: how keys are made.
@@ -763,7 +763,7 @@ def check_storable(spec: KeySpec, rows: pa.Table, *, keyed: bool) -> None:
 
 
 def stored_identities(rows: pa.Table, *, across: bool) -> pa.Array:
-    """Return what tells stored rows, which have meta columns, of others."""
+    """Return the identities of stored rows, which have meta columns."""
     return _identities(
         one_array(rows.column(RECORD_KEY)), one_array(rows.column(PARTITION_PATH)).cast(pa.string()), across=across
     )
@@ -830,13 +830,14 @@ def placed_rows(
         (['oslo', 'oslo', 'rome'], [True, True, True])
     """
     count = rows.num_rows
-    numbers, _ = number_keys(keys)
+    key_numbers, _ = number_keys(keys)
     row_numbers = np.flatnonzero(lacks)
-    before, known = previous_rows(numbers)[row_numbers], codes_in(keys.take(pa.array(row_numbers)), stored_keys)
+    before = previous_rows(key_numbers)[row_numbers]
+    stored_index = codes_in(keys.take(pa.array(row_numbers)), stored_keys)
     is_first = before < 0
-    is_there = np.where(is_first, known >= 0, ~gone[before])
+    is_there = np.where(is_first, stored_index >= 0, ~gone[before])
     order = np.arange(count)
-    order[row_numbers[is_there]] = np.where(is_first, count + known, before)[is_there]
+    order[row_numbers[is_there]] = np.where(is_first, count + stored_index, before)[is_there]
     for number, name in enumerate(rows.column_names):
         if name in stored.column_names:
             field = rows.field(name)

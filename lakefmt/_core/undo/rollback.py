@@ -18,8 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from lakefmt._core.compaction.clean.plan import parse_clean_plan
-from lakefmt._core.compaction.clean.run import finish_clean
+from lakefmt._core.compaction.clean.run import finish_clean, parse_clean_plan
 from lakefmt._core.compaction.compact.records import check_inputs, read_plan
 from lakefmt._core.data_classes import dataclass
 from lakefmt._core.filegroups.model import FileSlice, build_slices, join_path, parse_files

@@ -20,7 +20,6 @@ from lakefmt._core.timeline.locks.api import Lease
 from lakefmt._core.timeline.metadata_codec import BodyKind, decode_body, encode_body
 from lakefmt._core.timeline.rollback import RestorePlan, restore_record, select_instants_to_undo
 from lakefmt._core.timeline.savepoint import Savepoint, parse_savepoint, savepoint_record, savepoints_of
-from lakefmt._core.timeline.timeline import Timeline
 from lakefmt._core.transactions.client import WriteAt, WriteClient, open_write_client
 from lakefmt._core.transactions.instant import InstantTransaction
 from lakefmt._core.transactions.rollback_executor import (
@@ -289,9 +288,6 @@ def _check_nobody_writes(write_at: WriteAt, plan: RestorePlan) -> None:
 
 def _finish_rollbacks(write_at: WriteAt, lease: Lease) -> None:
     """Finish rollbacks whose process died, so that none is left that names what the restore removes."""
-    for pending in _pending_rollbacks(write_at.timeline):
-        finish_rollback(write_at, pending, lease)
-
-
-def _pending_rollbacks(timeline: Timeline) -> list[Instant]:
-    return [i for i in timeline.pending if i.action is Action.ROLLBACK]
+    for pending in write_at.timeline.pending:
+        if pending.action is Action.ROLLBACK:
+            finish_rollback(write_at, pending, lease)

@@ -18,8 +18,7 @@ from lakefmt._core.storage.open import open_store
 from lakefmt._core.values import RECORD_KEY, CommitResult, WriteOperation
 from lakefmt._core.write.ingest import STORED_KEY
 from lakefmt.errors import InvalidInputError, TableExists, TableNotFound, UnsupportedFeature
-from lakefmt.spark.notes import log_notes, with_notes
-from lakefmt.spark.options import SparkWriteOptions, WriteCall, option_texts, parse_write_options
+from lakefmt.spark.options import SparkWriteOptions, WriteCall, log_notes, option_texts, parse_write_options, with_notes
 from lakefmt.spark.types import dataframe_schema, spark_schema, spark_types
 from lakefmt.spark.workers import check_workers
 from lakefmt.spark.writing.commit import MODES, check_creation, existing_table, write_and_commit, write_few_and_commit

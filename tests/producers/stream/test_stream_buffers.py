@@ -15,7 +15,7 @@ import pytest
 
 from lakefmt._core.producers.stream.options import FlushMode, StreamOptions
 from lakefmt._core.producers.stream.rows import RowChecker
-from lakefmt._core.segments.names import RowOperator
+from lakefmt._core.segments.codec import RowOperator
 from lakefmt.errors import (
     BackPressureTimeout,
     BufferFull,

@@ -22,8 +22,7 @@ from lakefmt._core.producers.stream import rows as rows_module
 from lakefmt._core.producers.stream.options import FlushMode, RowOperator
 from lakefmt._core.producers.stream.rows import RowChecker
 from lakefmt._core.producers.stream.stream import Stream
-from lakefmt._core.segments.codec import list_headers, list_streams
-from lakefmt._core.segments.names import data_name
+from lakefmt._core.segments.codec import data_name, list_headers, list_streams
 from lakefmt._core.table import Table
 from lakefmt.errors import (
     BufferFull,

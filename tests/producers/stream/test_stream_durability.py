@@ -11,8 +11,16 @@ import pytest
 
 from lakefmt._core.producers.stream.options import ErrorTypeHandler, FlushMode, RetryStatus, retry_status_of
 from lakefmt._core.producers.stream.stream import Stream
-from lakefmt._core.segments.codec import list_headers, list_positions, list_streams, read_segments
-from lakefmt._core.segments.names import STREAMS, SegmentPosition, data_name, header_name
+from lakefmt._core.segments.codec import (
+    STREAMS,
+    SegmentPosition,
+    data_name,
+    header_name,
+    list_headers,
+    list_positions,
+    list_streams,
+    read_segments,
+)
 from lakefmt._core.storage import ObjectStore
 from lakefmt._core.write.assign import MOST_SMALL_FILES
 from lakefmt.errors import (

@@ -19,8 +19,7 @@ import pytest
 from lakefmt._core.filegroups.table_client import TableClient
 from lakefmt._core.producers.stream.options import FlushMode
 from lakefmt._core.producers.stream.stream import Stream
-from lakefmt._core.segments.codec import list_positions, list_streams
-from lakefmt._core.segments.names import claim_name
+from lakefmt._core.segments.codec import claim_name, list_positions, list_streams
 from lakefmt._core.storage.memory import MemoryStore
 from lakefmt._core.table import Table
 from lakefmt.errors import FlushFailed, LakefmtError, StorageError

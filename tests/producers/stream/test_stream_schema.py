@@ -11,8 +11,7 @@ import pytest
 
 from lakefmt._core.producers.stream import committing
 from lakefmt._core.producers.stream.options import FlushMode
-from lakefmt._core.segments.codec import decode_header, encode_header, list_headers, list_streams
-from lakefmt._core.segments.names import header_name
+from lakefmt._core.segments.codec import decode_header, encode_header, header_name, list_headers, list_streams
 from lakefmt._core.table import Table
 from lakefmt.errors import FlushFailed, SchemaChanged, SchemaMismatch
 from tests.producers.stream.stream_kit import make, rows_of, table_over

@@ -9,8 +9,7 @@ import pytest
 
 import lakefmt
 from lakefmt._core.producers.stream.opening import Recovered
-from lakefmt._core.segments.codec import list_headers
-from lakefmt._core.segments.names import SegmentPosition, data_name, header_name
+from lakefmt._core.segments.codec import SegmentPosition, data_name, header_name, list_headers
 from lakefmt._core.storage import ObjectStore
 from lakefmt.errors import CommitFailed, FlushFailed
 from lakefmt.testing.store_wrapper import Effect

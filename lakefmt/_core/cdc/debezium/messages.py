@@ -293,16 +293,16 @@ _PLAIN: Final[Mapping[str, tuple[pa.DataType, Converter]]] = {
 
 def infer_type(values: Sequence[object], before: pa.DataType | None) -> pa.DataType | None:
     """Return the type of values of JSON without a schema, at least as wide as `before`; None: all are null."""
-    kinds = {type(value) for value in values if value is not None}
+    value_types = {type(value) for value in values if value is not None}
     if before is not None:
-        kinds.add(_PYTHON_TYPES.get(before, str))
-    if not kinds:
+        value_types.add(_PYTHON_TYPES.get(before, str))
+    if not value_types:
         return None
-    if kinds == {bool}:
+    if value_types == {bool}:
         return pa.bool_()
-    if kinds == {int} and all(value is None or _is_int64(value) for value in values):
+    if value_types == {int} and all(value is None or _is_int64(value) for value in values):
         return pa.int64()
-    if kinds <= {int, float, Decimal} and all(value is None or _is_double(value) for value in values):
+    if value_types <= {int, float, Decimal} and all(value is None or _is_double(value) for value in values):
         return pa.float64()
     return pa.string()
 
@@ -402,23 +402,23 @@ class SchemaRegistry:
             FormatError: the registry has no such schema, or answers with something else.
             SourceUnavailable: it does not answer.
         """
-        texts: dict[str, str] = {}
-        waiting = [("", f"schemas/ids/{number}", f"schema {number}")]
-        while waiting:
-            name, path, what = waiting.pop()
-            if name in texts:
+        schemas: dict[str, str] = {}
+        requests = [("", f"schemas/ids/{number}", f"schema {number}")]
+        while requests:
+            name, path, what = requests.pop()
+            if name in schemas:
                 continue
             answer = self._get(path, what)
             try:
                 if answer.get("schemaType") != "PROTOBUF":
                     raise FormatError(f"{what} of the registry is none of Protobuf")
-                texts[name] = str(answer["schema"])
-                waiting += [(each.name, each.place, each.what) for each in _references(answer)]
+                schemas[name] = str(answer["schema"])
+                requests += [(each.name, each.place, each.what) for each in _references(answer)]
             except (ValueError, KeyError, TypeError) as error:
                 raise FormatError(f"{what} of the registry cannot be read: {error}") from error
-            if len(texts) > _MOST_REFERENCES:
+            if len(schemas) > _MOST_REFERENCES:
                 raise FormatError(f"{what} of the registry rests on more than {_MOST_REFERENCES} others")
-        return texts
+        return schemas
 
     def _resolve_schema(self, answer: Mapping[str, object], what: str) -> AvroSchema:
         """Return the schema of an answer with those that it refers to."""

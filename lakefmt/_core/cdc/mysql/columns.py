@@ -112,8 +112,8 @@ def column_of_server(name: str, data_type: str, column_type: str, *, is_nullable
     if type_name in _INTEGERS:
         type_name += " unsigned" * ("unsigned" in column_type.lower())
     elif type_name in ("decimal", "bit"):
-        numbers = re.search(r"\(([\d,]+)\)", column_type)
-        type_name += f"({numbers[1] if numbers else '1'})"
+        digits = re.search(r"\(([\d,]+)\)", column_type)
+        type_name += f"({digits[1] if digits else '1'})"
     elif type_name in _STRINGS:
         type_name = "string"
     elif type_name in _BINARIES:

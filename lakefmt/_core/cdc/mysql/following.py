@@ -205,8 +205,8 @@ class FollowedTable:
             return
         before = self.announced
         names = {column.name for column in shape[0]}
-        had = set() if before is None else set(before.columns.names)
-        renamed = {old: new for old, new in self._renamed.items() if new in names and old in had}
+        names_before = set() if before is None else set(before.columns.names)
+        renamed = {old: new for old, new in self._renamed.items() if new in names and old in names_before}
         self._renamed.clear()
         self._dropped.clear()
         self._described = None
@@ -227,7 +227,7 @@ class FollowedTable:
         return self._buffer.bytes if self._buffer is not None else 0
 
     def fits(self, described: TableMap) -> bool:
-        """Return whether rows of this description may wait beside those that do."""
+        """Return whether rows of this description may be buffered together with those that are."""
         if described is not self._described:
             is_same = self._layout == described.columns and self.announced is not None and described.shape == self.shape
             self._described = described if is_same else None
@@ -253,7 +253,7 @@ class FollowedTable:
         events, self._events = self._events, []
         counts = np.array([event.rows for event in events])
         indices = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-        kinds = [np.resize(np.array(_KINDS[event.kind], np.int8), event.rows) for event in events]
+        row_kinds = [np.resize(np.array(_KINDS[event.kind], np.int8), event.rows) for event in events]
         times = np.repeat(np.array([event.place.time for event in events], np.int64), counts) * 1_000_000
         positions = [self.place_text(event.place.file, event.place.end) for event in events]
         within = pc.utf8_lpad(pa.array(indices).cast(pa.string()), 8, "0")
@@ -262,7 +262,7 @@ class FollowedTable:
         return RowChanges(
             self.name,
             pa.Table.from_arrays(columns, schema=self.announced.columns),
-            pa.array(np.concatenate(kinds)),
+            pa.array(np.concatenate(row_kinds)),
             times=pa.array(times).cast(pa.timestamp("us", "UTC")),
             positions=pc.binary_join_element_wise(_repeated(positions, counts), within, "."),
             transactions=_repeated([event.place.transaction for event in events], counts),
@@ -302,9 +302,9 @@ def _refusing(name: SourceName) -> Iterator[None]:
         raise SourceRefused(str(error), tables=[name]) from error
 
 
-def _repeated(texts: Sequence[str], counts: np.ndarray[tuple[int], np.dtype[np.int64]]) -> pa.Array:
-    indices = np.repeat(np.arange(len(texts)), counts)
-    return pc.take(pa.array(texts, pa.string()), pa.array(indices))
+def _repeated(strings: Sequence[str], counts: np.ndarray[tuple[int], np.dtype[np.int64]]) -> pa.Array:
+    indices = np.repeat(np.arange(len(strings)), counts)
+    return pc.take(pa.array(strings, pa.string()), pa.array(indices))
 
 
 #: Rows and bytes of the log that wait at most, and for how long, while the log has more.
@@ -365,7 +365,7 @@ class _HeldTransaction(NamedTuple):
 
 
 def followed_tables(session: Session, patterns: Sequence[str]) -> list[SourceName]:
-    """Return the tables of now that are followed, by name."""
+    """Return the present tables that are followed, by name."""
     rows = session.rows(
         "select table_schema, table_name from information_schema.tables where table_type in ('BASE TABLE', 'SYSTEM VERSIONED') "
         "and table_schema not in ('mysql', 'information_schema', 'performance_schema', 'sys')"
@@ -807,15 +807,15 @@ class LogFollower:
         if now is None or table.last_key is None:
             return None
         read = np.array(keys_read(self._session, now, changes.rows, table.last_key), bool)
-        kinds = changes.kinds.to_numpy(zero_copy_only=False).copy()
-        befores = np.flatnonzero(kinds == RowKind.UPDATE_BEFORE.value)
-        kinds[befores[~read[befores + 1]]] = RowKind.DELETE.value
-        kinds[befores[~read[befores]] + 1] = RowKind.INSERT.value
+        row_kinds = changes.kinds.to_numpy(zero_copy_only=False).copy()
+        befores = np.flatnonzero(row_kinds == RowKind.UPDATE_BEFORE.value)
+        row_kinds[befores[~read[befores + 1]]] = RowKind.DELETE.value
+        row_kinds[befores[~read[befores]] + 1] = RowKind.INSERT.value
         is_read = pa.array(read)
         return RowChanges(
             changes.name,
             changes.rows.filter(is_read),
-            pa.array(kinds).filter(is_read),
+            pa.array(row_kinds).filter(is_read),
             times=None if changes.times is None else changes.times.filter(is_read),
             positions=None if changes.positions is None else changes.positions.filter(is_read),
             transactions=None if changes.transactions is None else changes.transactions.filter(is_read),

@@ -255,7 +255,7 @@ _NO_RIGHT: Final = frozenset((1044, 1045, 1142, 1227))
 
 
 class LogStream:
-    """The events behind a position, one after another; the server waits for more."""
+    """The events after a position, one after another; the server waits for more."""
 
     def __init__(self, account: Account, gtids: Gtids, server_id: int) -> None:
         self._account = account
@@ -296,7 +296,7 @@ class LogStream:
             return False
 
     def events(self) -> Iterator[tuple[EventHeader, bytes]]:
-        """Return the events: the header, and the bytes behind it without the checksum.
+        """Return the events: the header, and the bytes after it without the checksum.
 
         Raises:
             SourceUnavailable: the connection is lost.

@@ -396,15 +396,15 @@ def _big(data: _Bytes) -> _Integers:
 
 
 def _integers(type_name: str, data: _Bytes, nulls: _Mask) -> pa.Array:
-    numbers = _little(data)
+    integers = _little(data)
     if type_name == "bigint unsigned":
-        return _decimal_of_halves(numbers, np.zeros_like(numbers), 20, 0, nulls)
+        return _decimal_of_halves(integers, np.zeros_like(integers), 20, 0, nulls)
     width = 8 * data.shape[1]
     if type_name != "year" and not type_name.endswith("unsigned") and width < 64:
-        numbers = (numbers << (64 - width)) >> (64 - width)
+        integers = (integers << (64 - width)) >> (64 - width)
     if type_name == "year":
-        numbers = np.where(numbers == 0, 0, numbers + 1900)
-    return pa.array(numbers, mask=nulls).cast(value_type(type_name))
+        integers = np.where(integers == 0, 0, integers + 1900)
+    return pa.array(integers, mask=nulls).cast(value_type(type_name))
 
 
 def _decimal_of_halves(low: _Integers, high: _Integers, digits: int, scale: int, nulls: _Mask) -> pa.Array:
@@ -646,13 +646,13 @@ class RowBuffer:
         before = len(self._bitmaps)
         end, width = len(body), self._bitmap_bytes
         self.bytes += end - at
-        fixed, bitmaps, known = self._fixed, self._bitmaps, self._steps
+        fixed, bitmaps, known_steps = self._fixed, self._bitmaps, self._steps
         while at < end:
             bitmap = body[at : at + width]
             at += width
-            steps = known.get(bitmap)
+            steps = known_steps.get(bitmap)
             if steps is None:
-                steps = known[bitmap] = self._steps_of(bitmap)
+                steps = known_steps[bitmap] = self._steps_of(bitmap)
             bitmaps.append(bitmap)
             for target, size in steps:
                 if target is None:

@@ -268,7 +268,7 @@ def describe_table(session: Session, name: SourceName) -> ServerTable | None:
 def take_chunk(
     account: Account, session: Session, name: SourceName, last_key: Sequence[object] | None, chunk_rows: int
 ) -> Chunk | None:
-    """Begin to read the rows behind a key; None: the table is not there any more.
+    """Begin to read the rows after a key; None: the table was dropped.
 
     Args:
         account: for the connection of the chunk.
@@ -332,7 +332,7 @@ def _has_literals(type: str) -> bool:
 
 
 def _behind(keys: Sequence[KeyColumn], last_key: Sequence[object]) -> str:
-    """The rows behind a key, written so that the server finds them by the index."""
+    """The condition for rows after a key, written so that the server uses the index."""
     values = [literal(key, value) for key, value in zip(keys, last_key, strict=True)]
     choices = []
     for i, key in enumerate(keys):

@@ -38,31 +38,31 @@ def findings(session: Session, tables: Sequence[SourceName], patterns: Sequence[
 
 
 def _of_version(version: str) -> Iterator[SourceFinding]:
-    numbers = tuple(int(part) for part in version.split("-")[0].split(".")[:2])
-    if numbers < _OLDEST:
+    release = tuple(int(part) for part in version.split("-")[0].split(".")[:2])
+    if release < _OLDEST:
         yield SourceFinding(f"MariaDB {version} does not name columns in its log: 10.5 or newer is needed")
 
 
 def _of_settings(session: Session) -> Iterator[SourceFinding]:
     names = "log_bin binlog_format binlog_row_image binlog_row_metadata gtid_strict_mode expire_logs_days binlog_expire_logs_seconds"
     quoted = ", ".join(f"'{name}'" for name in names.split())
-    has = dict(session.rows(f"show global variables where variable_name in ({quoted})"))
-    if has.get("log_bin") != "ON":
+    variables = dict(session.rows(f"show global variables where variable_name in ({quoted})"))
+    if variables.get("log_bin") != "ON":
         yield SourceFinding(
             "the server writes no log", "[mariadb] log_bin in the server's configuration, and a restart"
         )
         return
-    for name, value, what in (
+    for name, value, purpose in (
         ("binlog_format", "ROW", "the log has statements where it needs rows"),
         ("binlog_row_image", "FULL", "the log has not all columns of a changed row"),
         ("binlog_row_metadata", "FULL", "the log does not name the columns of tables"),
     ):
-        if has.get(name) != value:
-            yield SourceFinding(f"{what}: {name} is {has.get(name)}", f"SET GLOBAL {name} = {value}")
-    if has.get("gtid_strict_mode") != "ON":
+        if variables.get(name) != value:
+            yield SourceFinding(f"{purpose}: {name} is {variables.get(name)}", f"SET GLOBAL {name} = {value}")
+    if variables.get("gtid_strict_mode") != "ON":
         message = "transactions may be out of order after a fail-over: gtid_strict_mode is OFF"
         yield SourceFinding(message, "SET GLOBAL gtid_strict_mode = ON", stops=False)
-    seconds = float(has.get("binlog_expire_logs_seconds") or 0)
+    seconds = float(variables.get("binlog_expire_logs_seconds") or 0)
     if 0 < seconds < 86_400:
         message = f"the server keeps its log for {seconds:.0f} s: a reader that pauses for longer loses its position"
         yield SourceFinding(message, "SET GLOBAL binlog_expire_logs_seconds = 604800", stops=False)
@@ -252,7 +252,7 @@ class MySQLSource:
             follower.close()
 
     def latest(self) -> Position:
-        """Return the position of now, for a table whose rows are not read."""
+        """Return the present position, for a table whose rows are not read."""
         import time
 
         with contextlib.closing(Session(self._account)) as session:

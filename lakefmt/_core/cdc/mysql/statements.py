@@ -366,8 +366,8 @@ def _alter(reader: _Reader) -> list[Meaning]:
     clauses = _clauses(tokens[begin:])
     added = frozenset(itertools.chain.from_iterable(map(_added_columns, clauses)))
     dropped = frozenset(filter(None, map(_dropped_column, clauses)))
-    numbers = frozenset(filter(None, map(_whole_number, clauses)))
-    meanings.append(Altered(name, renamed, moves, any(map(_fills_rows, clauses)), versioned, added, dropped, numbers))
+    positions = frozenset(filter(None, map(_whole_number, clauses)))
+    meanings.append(Altered(name, renamed, moves, any(map(_fills_rows, clauses)), versioned, added, dropped, positions))
     if new_name is not None:
         meanings.append(Renamed(name, new_name))
     return meanings

@@ -129,17 +129,28 @@ def changes_of_names(
             {},
             f"the columns were {was} and are {now}, and others came or went since: which of them are the same is not known",
         )
-    had, has = dict(zip(known.numbers, known.columns, strict=True)), dict(zip(numbers, columns, strict=True))
-    renamed = {was.name: has[number].name for number, was in had.items() if has.get(number, was).name != was.name}
-    dropped = {was.name for number, was in had.items() if number not in has}
-    again = [now.name for now in has.values() if now.name in dropped]
+    columns_before = dict(zip(known.numbers, known.columns, strict=True))
+    columns_now = dict(zip(numbers, columns, strict=True))
+    renamed = {
+        was.name: columns_now[number].name
+        for number, was in columns_before.items()
+        if columns_now.get(number, was).name != was.name
+    }
+    dropped = {was.name for number, was in columns_before.items() if number not in columns_now}
+    again = [now.name for now in columns_now.values() if now.name in dropped]
     if again:
         return renamed, f"{again[0]!r} is the name of a column that was dropped"
-    computed = [now.name for number, now in has.items() if number not in had and number <= known.attributes]
+    computed = [
+        now.name for number, now in columns_now.items() if number not in columns_before and number <= known.attributes
+    ]
     if computed:
         return renamed, f"{computed[0]!r} was generated, and is in the log now"
     # ALTER ... TYPE ... USING computes values of which no event tells.
-    retyped = [now.name for number, now in has.items() if number in had and had[number][1:] != now[1:]]
+    retyped = [
+        now.name
+        for number, now in columns_now.items()
+        if number in columns_before and columns_before[number][1:] != now[1:]
+    ]
     if retyped:
         return renamed, f"{retyped[0]!r} has another type, and may have other values"
     # The type may be the same, or a new column may have a default that differs from row to row: the rows are in another file then. So they

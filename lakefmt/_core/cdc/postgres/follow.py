@@ -157,15 +157,15 @@ def decode_log_position(value: object, origin: Origin) -> LogPosition:
     progress = value.get("snapshot")
     table_id = value.get("table")
     entry = value.get("entry")
-    numbers = [0 if table_id is None else table_id, value.get("lsn"), 0 if entry is None else entry]
-    numbers += [progress.get("page"), progress.get("file")] if isinstance(progress, Mapping) else []
+    fields = [0 if table_id is None else table_id, value.get("lsn"), 0 if entry is None else entry]
+    fields += [progress.get("page"), progress.get("file")] if isinstance(progress, Mapping) else []
     leaves = value.get("leaves", [])
     if not isinstance(leaves, list) or not all(isinstance(leaf, list) and len(leaf) == 3 for leaf in leaves):
         raise InvalidInputError(f"{shown(value)} is no position of PostgreSQL: its partitions are none")
     pairs = [number for leaf in leaves for number in leaf]
-    if not all(type(number) is int and 0 <= number < _MOST_LSN for number in [*numbers, *pairs]):
+    if not all(type(number) is int and 0 <= number < _MOST_LSN for number in [*fields, *pairs]):
         raise InvalidInputError(f"{shown(value)} is no position of PostgreSQL: its numbers are none")
-    number, lsn, entered, *rest = (int(number or 0) for number in numbers)
+    number, lsn, entered, *rest = (int(number or 0) for number in fields)
     return LogPosition(
         None if table_id is None else number,
         lsn,
@@ -440,9 +440,9 @@ class PostgresRun:
         same_file = table.progress is not None and table.progress.file == table.row.file
         begin = table.progress.page if table.progress is not None and same_file else 0
         position = _snapshot_position(snapshot.lsn)
-        for end, texts in reader.parts(begin):
-            if len(texts[0]):
-                yield snapshot_changes(reader.shape, texts, self._settings.odd_values, position)
+        for end, strings in reader.parts(begin):
+            if len(strings[0]):
+                yield snapshot_changes(reader.shape, strings, self._settings.odd_values, position)
             self.chunks_read, self.chunks_left = self.chunks_read + 1, max(0, self.chunks_left - 1)
             self._log.tell()
             # Rows that a log of changes has are read once: nothing of a table is committed before all of it has come.
@@ -688,11 +688,11 @@ class PostgresRun:
         ]
         if not absent:
             return
-        written, now = self._written(), self._catalog.tables(absent)
+        position, now = self._written(), self._catalog.tables(absent)
         for number in absent:
             name = self._tracked[number].name
             is_renamed = number in now and now[number].name != name
-            self._leaving[number] = (written, TableGone(name, now[number].name if is_renamed else None))
+            self._leaving[number] = (position, TableGone(name, now[number].name if is_renamed else None))
 
 
 def moves_rows(before: Iterable[tuple[int, int, int]], now: TableRow) -> bool:
@@ -702,15 +702,15 @@ def moves_rows(before: Iterable[tuple[int, int, int]], now: TableRow) -> bool:
         before: the marks of the partitions that it had.
         now: the table.
     """
-    had = set(before)
-    attached = any(leaf.mark not in had and not leaf.is_born for leaf in now.leaves)
-    return attached or not had <= {leaf.mark for leaf in now.leaves}
+    marks_before = set(before)
+    attached = any(leaf.mark not in marks_before and not leaf.is_born for leaf in now.leaves)
+    return attached or not marks_before <= {leaf.mark for leaf in now.leaves}
 
 
 def latest_position(
     connection: PostgresConnection, log: ReplicationStream, settings: PostgresSettings
 ) -> dict[str, object]:
-    """Return the position behind everything that was committed so far, of whichever table."""
+    """Return the position after everything that was committed so far, in any table."""
     ensure_publication(connection, settings)
     for _ in ensure_slot(connection, log, settings, has_positions=False):
         pass
@@ -719,5 +719,5 @@ def latest_position(
 
 
 def _snapshot_position(lsn: int) -> str:
-    """Return a position below those of all changes behind a snapshot."""
+    """Return a position that is lower than those of all changes after a snapshot."""
     return f"{lsn:016x}-{0:010d}"

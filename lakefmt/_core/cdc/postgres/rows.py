@@ -135,11 +135,11 @@ def _decimal(modifier: int) -> pa.DataType:
 # -------------------------------------------------------------------------------------------------------- conversion
 
 
-def to_arrow(texts: pa.Array, type: ValueType, odd: OddValues, column: str) -> pa.Array:
-    """Return the values of texts.
+def to_arrow(strings: pa.Array, type: ValueType, odd: OddValues, column: str) -> pa.Array:
+    """Return the values that strings of the server say.
 
     Args:
-        texts: strings, null for null.
+        strings: as the server prints values, null for null.
         type: of the column.
         odd: what happens to values that the type cannot hold.
         column: its name, for the message.
@@ -149,18 +149,18 @@ def to_arrow(texts: pa.Array, type: ValueType, odd: OddValues, column: str) -> p
     """
     arrow = type.arrow
     if type.element is not None:
-        return _arrays(texts, type, odd, column)
+        return _arrays(strings, type, odd, column)
     if pa.types.is_string(arrow):
-        return texts
+        return strings
     if pa.types.is_boolean(arrow):
-        return pc.equal(texts, "t")
+        return pc.equal(strings, "t")
     if pa.types.is_binary(arrow):
-        return _from_hex(texts, column)
+        return _from_hex(strings, column)
     pattern = _pattern(arrow)
     if pattern:
-        texts = _fitting(texts, pattern, type, odd, column)
+        strings = _fitting(strings, pattern, type, odd, column)
     try:
-        return _PARSERS[arrow.id](texts, arrow)
+        return _PARSERS[arrow.id](strings, arrow)
     except (pa.ArrowInvalid, OverflowError) as error:
         raise SourceRefused(f"column {shown(column)} of type {type.name}: {error}") from error
 
@@ -178,13 +178,13 @@ def _pattern(arrow: pa.DataType) -> str:
     return ""
 
 
-def _fitting(texts: pa.Array, pattern: str, type: ValueType, odd: OddValues, column: str) -> pa.Array:
-    fits = pc.match_substring_regex(texts, pattern)
+def _fitting(strings: pa.Array, pattern: str, type: ValueType, odd: OddValues, column: str) -> pa.Array:
+    fits = pc.match_substring_regex(strings, pattern)
     if pc.all(fits, min_count=0).as_py() is not False:
-        return texts
+        return strings
     if odd == "null":
-        return pc.if_else(fits, texts, None)
-    first = texts.filter(pc.invert(fits)).slice(0, 1)
+        return pc.if_else(fits, strings, None)
+    first = strings.filter(pc.invert(fits)).slice(0, 1)
     _refuse(str(first[0].as_py()), type.name, column)
     raise AssertionError("unreachable")
 
@@ -196,22 +196,22 @@ def _refuse(value: str, type_name: str, column: str) -> None:
     )
 
 
-def _cast(texts: pa.Array, arrow: pa.DataType) -> pa.Array:
-    return pc.cast(texts, arrow)
+def _cast(strings: pa.Array, arrow: pa.DataType) -> pa.Array:
+    return pc.cast(strings, arrow)
 
 
-def _timestamps(texts: pa.Array, arrow: pa.DataType) -> pa.Array:
+def _timestamps(strings: pa.Array, arrow: pa.DataType) -> pa.Array:
     if arrow.tz:
-        texts = pc.utf8_slice_codeunits(texts, 0, -3)
-    return pc.cast(texts, pa.timestamp("us")).cast(arrow) if not arrow.tz else _in_utc(texts)
+        strings = pc.utf8_slice_codeunits(strings, 0, -3)
+    return pc.cast(strings, pa.timestamp("us")).cast(arrow) if not arrow.tz else _in_utc(strings)
 
 
-def _in_utc(texts: pa.Array) -> pa.Array:
-    return pc.cast(pc.cast(pc.cast(texts, pa.timestamp("us")), pa.int64()), pa.timestamp("us", "UTC"))
+def _in_utc(strings: pa.Array) -> pa.Array:
+    return pc.cast(pc.cast(pc.cast(strings, pa.timestamp("us")), pa.int64()), pa.timestamp("us", "UTC"))
 
 
-def _times(texts: pa.Array, arrow: pa.DataType) -> pa.Array:
-    moments = pc.cast(pc.binary_join_element_wise("1970-01-01", texts, " "), pa.timestamp("us"))
+def _times(strings: pa.Array, arrow: pa.DataType) -> pa.Array:
+    moments = pc.cast(pc.binary_join_element_wise("1970-01-01", strings, " "), pa.timestamp("us"))
     return pc.cast(pc.cast(moments, pa.int64()), arrow)
 
 
@@ -231,12 +231,12 @@ _NIBBLES[np.frombuffer(b"0123456789", np.uint8)] = np.arange(10)
 _NIBBLES[np.frombuffer(b"abcdef", np.uint8)] = np.arange(10, 16)
 
 
-def _from_hex(texts: pa.Array, column: str) -> pa.Array:
-    """Return the bytes of texts in hexadecimal digits, each behind a backslash and an x."""
-    texts = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
-    present = np.asarray(texts.is_valid())
-    data = np.frombuffer(texts.buffers()[2] or b"", np.uint8)
-    offsets = np.frombuffer(texts.buffers()[1], np.int32)[texts.offset : texts.offset + len(texts) + 1]
+def _from_hex(strings: pa.Array, column: str) -> pa.Array:
+    """Return the bytes of strings of hexadecimal digits, each after a backslash and an x."""
+    strings = strings.combine_chunks() if isinstance(strings, pa.ChunkedArray) else strings
+    present = np.asarray(strings.is_valid())
+    data = np.frombuffer(strings.buffers()[2] or b"", np.uint8)
+    offsets = np.frombuffer(strings.buffers()[1], np.int32)[strings.offset : strings.offset + len(strings) + 1]
     data = data[offsets[0] : offsets[-1]]
     starts = (offsets[:-1] - offsets[0])[present]
     lengths = np.diff(offsets)
@@ -248,7 +248,9 @@ def _from_hex(texts: pa.Array, column: str) -> pa.Array:
     sizes = np.where(present, lengths // 2 - 1, 0)
     ends = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
     values = (nibbles[0::2] << 4) | nibbles[1::2]
-    binary = pa.Array.from_buffers(pa.binary(), len(texts), [None, pa.py_buffer(ends), pa.py_buffer(values.tobytes())])
+    binary = pa.Array.from_buffers(
+        pa.binary(), len(strings), [None, pa.py_buffer(ends), pa.py_buffer(values.tobytes())]
+    )
     return binary if present.all() else pc.if_else(pa.array(present), binary, None)
 
 
@@ -260,30 +262,30 @@ _ITEM: Final = re.compile(r'"((?:[^"\\]|\\.)*)"|([^,{}"\\]+)', re.DOTALL)
 _ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
 
 
-def _arrays(texts: pa.Array, type: ValueType, odd: OddValues, column: str) -> pa.Array:
+def _arrays(strings: pa.Array, type: ValueType, odd: OddValues, column: str) -> pa.Array:
     assert type.element is not None  # noqa: S101  (the caller asked)
-    texts = _fitting(texts, r"^\{[^{]", type, odd, column) if odd == "refuse" else _one_dimension(texts)
-    texts = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
-    if pc.all(pc.match_substring_regex(texts, _PLAIN_ARRAY), min_count=0).as_py():
-        inner = pc.utf8_slice_codeunits(texts, 1, -1)
+    strings = _fitting(strings, r"^\{[^{]", type, odd, column) if odd == "refuse" else _one_dimension(strings)
+    strings = strings.combine_chunks() if isinstance(strings, pa.ChunkedArray) else strings
+    if pc.all(pc.match_substring_regex(strings, _PLAIN_ARRAY), min_count=0).as_py():
+        inner = pc.utf8_slice_codeunits(strings, 1, -1)
         split = pc.split_pattern(inner, ",")
         split = pc.if_else(pc.equal(inner, ""), pa.scalar([], pa.list_(pa.string())), split)
         items = split.flatten()
         items = pc.if_else(pc.equal(items, "NULL"), None, items)
         lengths = np.asarray(pc.fill_null(pc.list_value_length(split), 0))
     else:
-        parsed = [None if text is None else _items(text) for text in texts.to_pylist()]
+        parsed = [None if string is None else _items(string) for string in strings.to_pylist()]
         items = pa.array([item for row in parsed if row is not None for item in row], pa.string())
         lengths = np.array([0 if row is None else len(row) for row in parsed], np.int64)
     values = to_arrow(items, type.element, odd, column)
     values = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
     ends = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
     lists = pa.ListArray.from_arrays(ends, values)
-    return pc.if_else(texts.is_valid(), lists, None) if texts.null_count else lists
+    return pc.if_else(strings.is_valid(), lists, None) if strings.null_count else lists
 
 
-def _one_dimension(texts: pa.Array) -> pa.Array:
-    return pc.if_else(pc.match_substring_regex(texts, r"^\{[^{]"), texts, None)
+def _one_dimension(strings: pa.Array) -> pa.Array:
+    return pc.if_else(pc.match_substring_regex(strings, r"^\{[^{]"), strings, None)
 
 
 def _items(array_literal: str) -> list[str | None]:
@@ -410,10 +412,10 @@ class ChangeBuffer:
 
     def take(self) -> RowChanges:
         """Return the changes, and begin anew."""
-        texts = [_strings(column, self.shape.table.name) for column in self._columns]
+        strings = [_strings(column, self.shape.table.name) for column in self._columns]
         changes = RowChanges(
             self.shape.table.name,
-            table_of_texts(self.shape, texts, self._odd),
+            table_of_texts(self.shape, strings, self._odd),
             pa.array(self._kinds, pa.int8()),
             sent=pa.array(self._sent, pa.string()) if self._has_unsent else None,
             times=pa.array(self._micros, pa.timestamp("us", "UTC")),
@@ -431,23 +433,23 @@ def _strings(values: list[bytes | None], name: SourceName) -> pa.Array:
         raise SourceRefused(f"{name}: a value is not UTF-8: {error}", tables=[name]) from error
 
 
-def table_of_texts(shape: ColumnTypes, texts: list[pa.Array], odd: OddValues) -> pa.Table:
+def table_of_texts(shape: ColumnTypes, strings: list[pa.Array], odd: OddValues) -> pa.Table:
     """Return texts as the table's columns with their types."""
     name = shape.table.name
     # Rows of a key alone have nulls in columns that the source never leaves null: the schema of a batch says it.
     try:
         columns = [
             to_arrow(column, value_type, odd, f"{name}.{field.name}")
-            for column, value_type, field in zip(texts, shape.types, shape.table.columns, strict=True)
+            for column, value_type, field in zip(strings, shape.types, shape.table.columns, strict=True)
         ]
     except SourceRefused as error:
         raise SourceRefused(str(error), tables=[name]) from error
     return pa.table(columns, schema=shape.table.columns)
 
 
-def snapshot_changes(shape: ColumnTypes, texts: list[pa.Array], odd: OddValues, position: str) -> RowChanges:
+def snapshot_changes(shape: ColumnTypes, columns: list[pa.Array], odd: OddValues, position: str) -> RowChanges:
     """Return rows that were read from the table as insertions."""
-    rows = table_of_texts(shape, texts, odd)
+    rows = table_of_texts(shape, columns, odd)
     count = rows.num_rows
     return RowChanges(
         shape.table.name,

@@ -495,11 +495,13 @@ class ServerCatalog:
         ]
         shape = replace(ColumnTypes.of(name, [column.name for column in columns], types, keys), columns=tuple(columns))
         # The server does not write older rows anew, and no event tells.
-        texts = {} if table_id is None else dict(ask(self._connection, _MISSING_VALUES, [table_id]))
+        missing_values = {} if table_id is None else dict(ask(self._connection, _MISSING_VALUES, [table_id]))
         filled = {
-            column.name: to_arrow(pa.array([texts[column.name]], pa.string()), value_type, "null", column.name)[0]
+            column.name: to_arrow(
+                pa.array([missing_values[column.name]], pa.string()), value_type, "null", column.name
+            )[0]
             for column, value_type in zip(columns, types, strict=True)
-            if texts.get(column.name) is not None
+            if missing_values.get(column.name) is not None
         }
         return replace(shape, filled=filled) if filled else shape
 

@@ -109,8 +109,8 @@ class TableReader:
         """Yield the rows from a page on as texts, with the page that comes next; the last has no end."""
         for leaf in self.row.leaves:
             of_leaf = self.row._replace(id=leaf.id, name=leaf.name, kind="r", file=leaf.file, leaves=())
-            for _, texts in TableReader(self._snapshot, of_leaf, self._chunk_bytes).parts(0):
-                yield self.pages, texts
+            for _, strings in TableReader(self._snapshot, of_leaf, self._chunk_bytes).parts(0):
+                yield self.pages, strings
         if self.row.kind == PARTITIONED:
             return
         while True:
@@ -132,8 +132,8 @@ class TableReader:
                 cursor.execute("SELECT pg_catalog.format_type(%s, %s)", types[key])
                 casts.append(cursor.fetchone()[0])
             values = ", ".join(
-                cursor.mogrify(f"%s::text[]::{cast}[]", (list(texts),)).decode("utf-8")
-                for cast, texts in zip(casts, zip(*keys, strict=True), strict=True)
+                cursor.mogrify(f"%s::text[]::{cast}[]", (list(strings),)).decode("utf-8")
+                for cast, strings in zip(casts, zip(*keys, strict=True), strict=True)
             )
         equal = " AND ".join(
             f"t.{identifier(key)} = k.{name}" for key, name in zip(self.shape.table.keys, names, strict=True)
@@ -230,20 +230,20 @@ class TouchedRows:
         keys = list(self._keys)
         self._keys.clear()
         yield self._deletions(keys)
-        texts = self._reader.rows_of(keys)
-        if len(texts[0]):
-            yield snapshot_changes(self.shape, texts, self._odd, self._position)
+        strings = self._reader.rows_of(keys)
+        if len(strings[0]):
+            yield snapshot_changes(self.shape, strings, self._odd, self._position)
 
     def _deletions(self, keys: list[tuple[str, ...]]) -> RowChanges:
         shape, count = self.shape, len(keys)
         by_name = dict(zip(shape.table.keys, zip(*keys, strict=True), strict=True))
-        texts = [
+        strings = [
             pa.array(by_name[name], pa.string()) if name in by_name else pa.nulls(count, pa.string())
             for name in shape.table.columns.names
         ]
         return RowChanges(
             shape.table.name,
-            table_of_texts(shape, texts, self._odd),
+            table_of_texts(shape, strings, self._odd),
             pa.repeat(pa.scalar(RowKind.DELETE.value, pa.int8()), count),
             positions=pa.repeat(pa.scalar(self._position), count),
             is_snapshot=True,

@@ -326,7 +326,7 @@ class PostgresSource:
         ]
 
     def events(self, positions: Mapping[SourceName, Position], *, logs: bool, until_now: bool) -> Iterator[Event]:
-        """Return the events from some positions on, in order; a table without a position begins with its rows of now."""
+        """Return the events from some positions on, in order; a table without a position begins with its present rows."""
         log = ReplicationStream(self._settings.server, self._opened, self._woken)
         try:
             await_slot(self._ask_connection(), self._settings.slot, self._woken)
@@ -353,7 +353,7 @@ class PostgresSource:
             self._follower.confirm(positions)
 
     def latest(self) -> Position:
-        """Return the position of now; a slot that is gone or lost its log is made again."""
+        """Return the present position; a slot that was dropped or lost its log is made again."""
         log = ReplicationStream(self._settings.server, self._opened, self._woken)
         try:
             return latest_position(self._ask_connection(), log, self._settings)

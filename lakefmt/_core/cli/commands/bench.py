@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lakefmt._core.cli.formatters import print_json
+from lakefmt._core.cli.formatters import plain_console, print_json
 from lakefmt._core.cli.options import Pair, as_mapping, json_option, open_for, table_argument, table_options
 from lakefmt._core.cli.plans import progress
 
@@ -114,8 +114,9 @@ def bench(
     The tables are made in the temporary folder of this machine and removed. The costs that are measured are kept for
     `lakefmt advise`.
     """
+    from lakefmt._core.advice.profiling import keep_curves, shipped_curves
     from lakefmt._core.bench.cells import plan_cells
-    from lakefmt._core.bench.run import run_cells
+    from lakefmt._core.bench.run import machine_factors, machine_text, run_cells
 
     if like is not None and workloads:
         raise click.UsageError("give --like or --workload, not both")
@@ -127,7 +128,10 @@ def bench(
         report = run_cells(
             cells, results_file, minutes=minutes, report=lambda _cell, number: advance(1 if number else 0)
         )
-    _keep_costs(report)
+    # None where too little was measured.
+    curves = machine_factors(report.records, shipped_curves(), machine_text())
+    if curves is not None:
+        keep_curves(curves)
     if html is not None:
         from lakefmt._core.bench.page import page_of
 
@@ -153,19 +157,8 @@ def _profiles_to_measure(
     return {"your table": profile if rows is None else profile.scaled(rows)}
 
 
-def _keep_costs(report: BenchReport) -> None:
-    """Keep the costs of this machine, when enough was measured."""
-    from lakefmt._core.advice.kept_curves import keep_curves, shipped_curves
-    from lakefmt._core.bench.run import machine_factors, machine_text
-
-    curves = machine_factors(report.records, shipped_curves(), machine_text())
-    if curves is not None:
-        keep_curves(curves)
-
-
 def _print_report(suite: str, report: BenchReport, cells: int, results_file: Path, html: Path | None) -> None:
     from lakefmt._core.bench.page import draw_table
-    from lakefmt._core.cli.formatters import plain_console
 
     console = plain_console()
     for drawing in draw_table(suite, report):

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,6 +17,9 @@ from lakefmt._core.cli.commands.rows import format_options, write_output
 from lakefmt._core.cli.formatters import plain_console, print_json, print_lines, printable
 from lakefmt._core.cli.options import open_for, table_argument, table_options
 from lakefmt.errors import InvalidInputError, UnsupportedFeature
+
+if TYPE_CHECKING:
+    from lakefmt._core.catalogs.api import CatalogTable
 
 __all__ = ["sql", "sync", "tables"]
 
@@ -32,13 +35,13 @@ def tables(
 
     PATH may be a catalog, with or without a database: thrift://host:9083/trips, glue:, glue://region/trips.
     """
-    from lakefmt._core.catalogs.opening import is_catalog
+    from lakefmt._core.catalogs.opening import catalog_tables, is_catalog
     from lakefmt.find_tables import list_tables
 
     if is_catalog(path):
         if count_rows:
             raise click.UsageError("--rows needs a folder: a catalog does not count rows")
-        _print_entries(path, as_json=as_json)
+        _print_entries(path, catalog_tables(path), as_json=as_json)
         return
 
     listed = list_tables(path, storage_options=storage_options, count_rows=count_rows)
@@ -60,16 +63,14 @@ def tables(
     plain_console().print(drawn)
 
 
-def _print_entries(address: str, *, as_json: bool) -> None:
-    from lakefmt._core.catalogs.opening import catalog_tables
-
+def _print_entries(address: str, entries: Sequence[CatalogTable], *, as_json: bool) -> None:
     rows = [
         {
             "name": f"{each.database}.{each.name}",
             "location": each.location,
             "synced": each.properties.get("last_commit_time_sync"),
         }
-        for each in catalog_tables(address)
+        for each in entries
     ]
     if as_json:
         print_json(rows)

@@ -82,8 +82,7 @@ def cdc(
     Rows are read first, then every change. The position is stored in the commits, so the command can end at any moment, and the
     next one goes on. SIGINT and SIGTERM commit and end.
     """
-    from lakefmt._core.cdc.follow import Follower
-    from lakefmt._core.cdc.open import follower_text, source_opener, whole_names
+    from lakefmt._core.cdc.follow import Follower, follower_text, source_opener, whole_names
     from lakefmt._core.cdc.options import effective_values, parse_options
     from lakefmt._core.ingest.run import load_config
 

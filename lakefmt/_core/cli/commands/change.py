@@ -8,16 +8,17 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+import pyarrow as pa
 
 from lakefmt._core.cli.formatters import print_json, print_result
 from lakefmt._core.cli.options import Pair, Partition, as_mapping, open_for, table_argument, table_options
 from lakefmt._core.cli.plans import confirm, progress, yes_option
 from lakefmt._core.data_classes import replace
+from lakefmt._core.schema import unreadable_by_spark, without_meta_columns
+from lakefmt._core.schema.types import field_at
 from lakefmt.errors import InvalidInputError, TableNotFound
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from lakefmt._core.ingest.inputs import Input
     from lakefmt._core.table import Table
 
@@ -132,7 +133,6 @@ def create(
     **more: object,
 ) -> None:
     """Create an Apache Hudi table at TABLE, a path or URL."""
-    from lakefmt._core.schema import unreadable_by_spark
     from lakefmt._core.table import create_table
 
     if (schema_text is None) == (schema_from is None):
@@ -181,7 +181,6 @@ def _schema_from_text(schema_text: str) -> pa.Schema:
 
 def _schema_from_file(path: str, keys: Sequence[str]) -> pa.Schema:
     from lakefmt._core.ingest.inputs import Input, guess_format, read_schema
-    from lakefmt._core.schema import without_meta_columns
 
     how = guess_format(path)
     if how is None:
@@ -338,8 +337,6 @@ def _table_columns(
     Raises:
         TableNotFound: there is no table; the message says how to create it.
     """
-    import pyarrow as pa
-
     from lakefmt._core.storage.redaction import printable_url
 
     try:
@@ -470,10 +467,7 @@ def erase(
 
 def _typed_keys(table: Table, keys: tuple[str, ...]) -> pa.Table | pa.Array:
     """Return the keys of the command line in the types of the key columns."""
-    import pyarrow as pa
-
     from lakefmt._core.ingest.inputs import parse_texts
-    from lakefmt._core.schema.types import field_at
 
     fields = table.properties.record_key_fields
     types = {name: pa.string() if (field := field_at(table.schema, name)) is None else field.type for name in fields}
@@ -500,10 +494,7 @@ def _key_object(json_text: str, fields: tuple[str, ...]) -> dict[str, str]:
 
 
 def _keys_of_file(table: Table, source: Input) -> pa.Table:
-    import pyarrow as pa
-
     from lakefmt._core.ingest.inputs import open_batches
-    from lakefmt._core.schema.types import field_at
 
     spec = table.client.key_spec(table.properties)
     key_names = (*spec.record_key_fields, *(field.name for field in spec.partition_fields))

@@ -12,7 +12,7 @@ from lakefmt._core.cli.options import Partition, table_argument, table_options
 from lakefmt._core.cli.plans import PlannedCall, confirm, planned, progress
 
 if TYPE_CHECKING:
-    from lakefmt._core.check.findings import CheckReport, Finding, RepairPlan, RepairReport, Step
+    from lakefmt._core.check.findings import CheckReport, Finding, Step
     from lakefmt._core.filegroups.table_client import TableClient
 
 __all__ = [
@@ -67,10 +67,15 @@ def check(
             print_lines(str(plan))
     if only_plan or not repair or plan.is_empty:
         if as_json:
-            print_json({**_report_as_json(report), "plan": _repair_as_json(plan)})
+            print_json({**_report_as_json(report), "plan": [_step_as_json(step) for step in plan.steps]})
         _exit_unless_clean(report)
         return
-    repair_result = _run_repair(client, plan, yes, accept_loss)
+    from lakefmt._core.check.repair import repair_table
+
+    if not yes:
+        confirm()
+    with progress("repair"):
+        repair_result = repair_table(client, plan, check_table, accept_loss=accept_loss)
     if as_json:
         outcomes = [{"state": o.state, "why": o.why, **_step_as_json(o.step)} for o in repair_result.outcomes]
         print_json({**_report_as_json(report), "outcomes": outcomes, "after": _report_as_json(repair_result.after)})
@@ -85,16 +90,6 @@ def _table_client(table: str, options: Mapping[str, str], storage_options: Mappi
     from lakefmt._core.storage.open import open_store
 
     return TableClient(open_store(table, storage_options), dict(options))
-
-
-def _run_repair(client: TableClient, plan: RepairPlan, yes: bool, accept_loss: bool) -> RepairReport:
-    from lakefmt._core.check.repair import repair_table
-    from lakefmt._core.check.run import check_table
-
-    if not yes:
-        confirm()
-    with progress("repair"):
-        return repair_table(client, plan, check_table, accept_loss=accept_loss)
 
 
 def _exit_unless_clean(report: CheckReport) -> None:
@@ -124,10 +119,6 @@ def _finding_as_json(finding: Finding) -> dict[str, object]:
         "loses": finding.loses,
         "mendable": bool(finding.steps),
     }
-
-
-def _repair_as_json(plan: RepairPlan) -> list[dict[str, object]]:
-    return [_step_as_json(step) for step in plan.steps]
 
 
 def _step_as_json(step: Step) -> dict[str, object]:

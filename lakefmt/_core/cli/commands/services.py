@@ -288,6 +288,11 @@ def services(
     finish; a second one ends at once, and what had begun is finished by the next run. Status 1 when a service failed.
     """
     from lakefmt.services import ServiceLoop
+    from lakefmt.services.status import serve_pages, status_json, write_status_file
+
+    def write_status(status: ServicesStatus) -> None:
+        if status_file is not None:
+            write_status_file(status_file, status)
 
     stop = threading.Event()
     loop = ServiceLoop(
@@ -303,26 +308,15 @@ def services(
         opened.enter_context(stopped_by_signals(stop.set))
         opened.enter_context(warnings_on_stderr(as_json=as_json))
         if port is not None:
-            from lakefmt.services.status import serve_pages
-
             bound = opened.enter_context(serve_pages(port, lambda: loop.status))
             click.echo(f"status at http://127.0.0.1:{bound}/", err=True)
-        status = loop.run(once=once, on_round=lambda now: _write_status(now, status_file))
+        status = loop.run(once=once, on_round=write_status)
     if as_json:
-        from lakefmt.services.status import status_json
-
         print_json(status_json(status))
     else:
         click.echo(str(status))
     if status.has_failed:
         raise click.exceptions.Exit(1)
-
-
-def _write_status(status: ServicesStatus, status_file: Path | None) -> None:
-    if status_file is not None:
-        from lakefmt.services.status import write_status_file
-
-        write_status_file(status_file, status)
 
 
 @contextmanager

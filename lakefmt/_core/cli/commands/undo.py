@@ -162,13 +162,10 @@ def upgrade(call: PlannedCall, version: str) -> None:
     Programs that support only the old version cannot read the table afterwards. The plan is shown, then the command asks
     for confirmation. A metadata table is made anew; `--option hoodie.metadata.enable=false` only deletes it.
     """
-    from lakefmt._core.upgrade.run import upgrade_table
-
-    client = call.table.client
-    plan = upgrade_table(client, version, dry_run=True)
+    plan = call.table.upgrade(int(version), dry_run=True)
     call.run(
         plan,
-        lambda: upgrade_table(client, version),
+        lambda: call.table.upgrade(int(version)),
         undone={"done": False},
         done=lambda _: {"done": True},
         says=lambda result: f"upgraded to version {result.target.value}",

@@ -1,9 +1,7 @@
-"""Decides which files a clean deletes, and encodes its plan and what it did (docs/format.md, Clean).
+"""Decides whether a clean is due, and which files it deletes (docs/format.md, Clean).
 
 One predicate, :func:`_is_needed`, decides about every file slice: a slice is deleted only when no query, savepoint, pending
 plan or registered consumer can need it. For the same settings the rules keep at least what Hudi's cleaner keeps.
-
-The plan is the content of the requested file, the metadata that of the completed one.
 """
 
 from __future__ import annotations
@@ -14,30 +12,37 @@ from dataclasses import field
 from datetime import timedelta, tzinfo
 from typing import Any
 
+from lakefmt._core.arguments import parse_member
+from lakefmt._core.config.settings import Settings
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.model import FileSlice, LogFile, join_path
-from lakefmt._core.formats.names import parse_base_file, parse_log_file
+from lakefmt._core.filegroups.table_client import TableAt
+from lakefmt._core.formats.names import parse_base_file
 from lakefmt._core.notebook import NotebookText
-from lakefmt._core.storage.api import ObjectStore
-from lakefmt._core.timeline.instant import COMMIT_ACTIONS, Instant, format_instant_time, parse_instant_time
+from lakefmt._core.timeline.commit import CommitMetadata
+from lakefmt._core.timeline.consumers import consumed_until
+from lakefmt._core.timeline.instant import COMMIT_ACTIONS, Action, Instant, format_instant_time, parse_instant_time
+from lakefmt._core.timeline.metadata_codec import BodyKind, decode_body
+from lakefmt._core.timeline.savepoint import savepoints_of
 from lakefmt._core.timeline.timeline import Timeline
-from lakefmt._core.values import FileId, InstantTime, PartitionPath
-from lakefmt.errors import CorruptFile, InvalidInputError
+from lakefmt._core.values import FileId, InstantTime, PartitionPath, WriteOperation
+from lakefmt.errors import InvalidInputError
 
 __all__ = [
     "FLOOR",
     "SAVEPOINTS_SEEN",
-    "CleanJob",
     "CleanPlan",
     "CleanPolicy",
     "CleanRules",
     "GroupKey",
     "Needs",
-    "clean_metadata_record",
-    "clean_plan_record",
+    "clean_rules",
+    "commits_since_clean",
     "consumers_floor",
+    "earliest_now",
     "earliest_to_retain",
-    "parse_clean_plan",
+    "is_clean_due",
+    "last_floor",
     "plan_clean",
     "with_change_files",
 ]
@@ -47,6 +52,8 @@ GroupKey = tuple[PartitionPath, FileId]
 #: state is readable, which registered consumers may have put below the policy's.
 SAVEPOINTS_SEEN = "savepointed_timestamps"
 FLOOR = "lakefmt.floor"
+#: Services whose base files replace file slices also where their statistics name no previous commit.
+_REPLACING_SERVICES = frozenset({WriteOperation.COMPACT, WriteOperation.CLUSTER})
 
 
 class CleanPolicy(enum.Enum):
@@ -129,6 +136,31 @@ class CleanPlan(NotebookText):
         return "\n".join([*lines, *(f"  {path}" for path in self.paths)])
 
 
+def clean_rules(settings: Settings) -> CleanRules:
+    """Return the rules that settings ask for; without a policy, the limit that is set decides, as in Hudi.
+
+    Example:
+        >>> from lakefmt._core.config.settings import resolve_settings
+        >>> clean_rules(resolve_settings({"hoodie.clean.hours.retained": 5})).policy.value
+        'KEEP_LATEST_BY_HOURS'
+    """
+    policy_name = settings.text("hoodie.clean.policy")
+    policy = CleanPolicy.KEEP_LATEST_COMMITS
+    if policy_name is not None:
+        policy = parse_member(CleanPolicy, policy_name, "clean policy")
+    elif settings.origins["hoodie.clean.commits.retained"] == "default":
+        if settings.origins["hoodie.clean.hours.retained"] != "default":
+            policy = CleanPolicy.KEEP_LATEST_BY_HOURS
+        elif settings.origins["hoodie.clean.fileversions.retained"] != "default":
+            policy = CleanPolicy.KEEP_LATEST_FILE_VERSIONS
+    return CleanRules(
+        policy,
+        settings.integer("hoodie.clean.commits.retained"),
+        settings.integer("hoodie.clean.fileversions.retained"),
+        settings.integer("hoodie.clean.hours.retained"),
+    )
+
+
 def earliest_to_retain(timeline: Timeline, rules: CleanRules, now: InstantTime, zone: tzinfo) -> Instant | None:
     """Return the earliest commit whose state must stay readable; None: all states, or the policy counts file versions.
 
@@ -164,6 +196,13 @@ def earliest_to_retain(timeline: Timeline, rules: CleanRules, now: InstantTime, 
     return max((i for i in commits if i.time < first_pending), key=lambda i: i.time, default=None)
 
 
+def earliest_now(table_at: TableAt, rules: CleanRules) -> Instant | None:
+    """Return the earliest commit whose state stays readable, as of now."""
+    moment = table_at.client.clock.now()
+    zone = table_at.writing_zone()
+    return earliest_to_retain(table_at.timeline, rules, format_instant_time(moment, zone), zone)
+
+
 def consumers_floor(timeline: Timeline, consumed: Collection[str]) -> InstantTime | None:
     """Return the requested time of the first commit that a consumer has not read.
 
@@ -175,6 +214,74 @@ def consumers_floor(timeline: Timeline, consumed: Collection[str]) -> InstantTim
         return None
     slowest = min(consumed)
     return min((i.time for i in timeline.commits if i.order_time > slowest), default=None)
+
+
+def commits_since_clean(timeline: Timeline) -> int:
+    """Return how many commits were requested since the last completed clean was."""
+    last = max((instant.time for instant in timeline.completed_of(Action.CLEAN)), default="")
+    return sum(instant.time > last for instant in timeline.commits)
+
+
+def is_clean_due(table_at: TableAt, settings: Settings) -> bool:
+    """Return whether a clean may find something to delete, without listing files and without the table lock.
+
+    A file slice becomes unneeded when a commit replaced it and that commit left the retained ones. So a clean is due if one
+    of the commits between the last clean's earliest retained commit and the present one replaced a slice. Commits that a
+    handle has read or written are not read again.
+
+    Args:
+        table_at: the table as a commit left it.
+        settings: of the call that committed.
+    """
+    rules, timeline = clean_rules(settings), table_at.timeline
+    if any(instant.action is Action.CLEAN for instant in timeline.pending):
+        return True
+    earliest = earliest_now(table_at, rules)
+    if earliest is None and rules.policy is not CleanPolicy.KEEP_LATEST_FILE_VERSIONS:
+        return False
+    floor = table_at.client.cache.cleaned_until.get((rules, savepoints_of(timeline))) or last_floor(table_at, rules)
+    if floor is None:
+        return True
+    end = None if earliest is None else earliest.time
+    replacing = (
+        instant.time
+        for instant in timeline.commits
+        if floor <= instant.time and (end is None or instant.time < end)
+        if _replaces_slices(table_at.commit_metadata(instant))
+    )
+    first = next(replacing, None)
+    if first is None or end is None:
+        return first is not None
+    # What a consumer has not read stays, however old it is: then a clean would find nothing at every commit.
+    unread = consumers_floor(timeline, consumed_until(table_at.client.store, table_at.client.clock.now()))
+    return unread is None or first < unread
+
+
+def _replaces_slices(commit: CommitMetadata) -> bool:
+    """Return whether a commit may have replaced file slices: a log file replaces none, a new file group neither."""
+    bases = [stat for stat in commit.stats if not stat.file_name.startswith(".")]
+    return bool(
+        commit.replaced_file_ids
+        or commit.operation in _REPLACING_SERVICES
+        or any(stat.prev_commit not in (None, "", "null") for stat in bases)
+    )
+
+
+def last_floor(table_at: TableAt, rules: CleanRules) -> str | None:
+    """Return the floor of the last clean: "" when there was no clean, None when the floor cannot be used."""
+    cleans = table_at.timeline.completed_of(Action.CLEAN)
+    if not cleans:
+        return ""
+    body = table_at.read_body(cleans[-1])
+    if not body:
+        return None
+    record: Mapping[str, Any] = decode_body(BodyKind.CLEAN_METADATA, body, what=cleans[-1].file_name)
+    policies = {part["policy"] for part in record["partitionMetadata"].values()}
+    extra = record.get("extraMetadata") or {}
+    savepoints_seen = {time for time in str(extra.get(SAVEPOINTS_SEEN) or "").split(",") if time}
+    if policies - {rules.policy.value} or not savepoints_seen <= {i.time for i in savepoints_of(table_at.timeline)}:
+        return None
+    return str(extra.get(FLOOR) or "") or None
 
 
 def _is_needed(
@@ -296,114 +403,3 @@ def with_change_files(plan: CleanPlan, changes: Iterable[LogFile], *, every: boo
 def _names_of_slice(file_slice: FileSlice) -> list[str]:
     names = [log.name for log in file_slice.logs]
     return names if file_slice.base is None else [file_slice.base.name, *names]
-
-
-# ---------------------------------------------------------------------------------------- requested and completed files
-
-
-@dataclass(frozen=True, slots=True)
-class CleanJob:
-    """The plan of a clean as its requested file holds it, for its executor.
-
-    Attributes:
-        policy: name of the policy.
-        earliest: the earliest commit whose state stays readable, "" when the policy promises none.
-        last_completed: the newest commit that the planner had seen.
-        files: names to delete, by partition.
-        extra: further entries.
-    """
-
-    policy: str
-    earliest: str
-    last_completed: str
-    files: Mapping[PartitionPath, tuple[str, ...]]
-    extra: Mapping[str, str]
-
-    @property
-    def paths(self) -> list[str]:
-        """The files to delete, relative to the table."""
-        return [join_path(partition, name) for partition, names in self.files.items() for name in names]
-
-
-def clean_plan_record(store: ObjectStore, plan: CleanPlan, extra: Mapping[str, str]) -> dict[str, object]:
-    """Return the record of a requested clean."""
-    from lakefmt._core.timeline.rollback import absolute_path
-
-    earliest = plan.earliest
-    instant = earliest and {"timestamp": earliest.time, "action": earliest.action.value, "state": earliest.state.name}
-    return {
-        "earliestInstantToRetain": instant,
-        "lastCompletedCommitTimestamp": plan.last_completed or "",
-        "policy": plan.rules.policy.value,
-        "filesToBeDeletedPerPartition": {},
-        "version": 2,
-        "filePathsToBeDeletedPerPartition": {
-            partition: [
-                {"filePath": absolute_path(store, join_path(partition, name)), "isBootstrapBaseFile": False}
-                for name in names
-            ]
-            for partition, names in plan.files.items()
-        },
-        "partitionsToBeDeleted": [],
-        "extraMetadata": dict(extra),
-    }
-
-
-def parse_clean_plan(store: ObjectStore, record: Mapping[str, Any], what: str) -> CleanJob:
-    """Return the plan in the record of a requested clean, whichever engine wrote it.
-
-    Raises:
-        CorruptFile: it names something that is no data file of its partition.
-        UnsafePath: it names something outside the table.
-    """
-    from lakefmt._core.timeline.rollback import relative_path
-
-    named: dict[PartitionPath, list[str]] = {}
-    for partition, names in (record.get("filesToBeDeletedPerPartition") or {}).items():
-        named.setdefault(partition, []).extend(join_path(partition, name.rpartition("/")[2]) for name in names)
-    for partition, files in (record.get("filePathsToBeDeletedPerPartition") or {}).items():
-        paths = (relative_path(store, str(file["filePath"] or "")) for file in files)
-        named.setdefault(partition, []).extend(paths)
-    earliest = record.get("earliestInstantToRetain") or {}
-    return CleanJob(
-        policy=str(record["policy"]),
-        earliest=str(earliest.get("timestamp") or ""),
-        last_completed=str(record.get("lastCompletedCommitTimestamp") or ""),
-        files={
-            PartitionPath(p): tuple(_checked_data_file(p, path, what) for path in paths) for p, paths in named.items()
-        },
-        extra={str(k): str(v) for k, v in (record.get("extraMetadata") or {}).items()},
-    )
-
-
-def _checked_data_file(partition: str, path: str, what: str) -> str:
-    inside, _, name = path.rpartition("/")
-    is_data = parse_base_file(name) is not None or parse_log_file(name) is not None
-    if inside != partition or not is_data:
-        raise CorruptFile(f"{what} would delete {path!r}, which is no data file of partition {partition!r}")
-    return name
-
-
-def clean_metadata_record(time: InstantTime, job: CleanJob, milliseconds: int) -> dict[str, object]:
-    """Return the record of a completed clean."""
-    return {
-        "startCleanTime": time,
-        "timeTakenInMillis": milliseconds,
-        "totalFilesDeleted": len(job.paths),
-        "earliestCommitToRetain": job.earliest,
-        "lastCompletedCommitTimestamp": job.last_completed,
-        "partitionMetadata": {
-            partition: {
-                "partitionPath": partition,
-                "policy": job.policy,
-                "deletePathPatterns": list(names),
-                "successDeleteFiles": list(names),
-                "failedDeleteFiles": [],
-                "isPartitionDeleted": False,
-            }
-            for partition, names in job.files.items()
-        },
-        "version": 2,
-        "bootstrapPartitionMetadata": {},
-        "extraMetadata": dict(job.extra),
-    }

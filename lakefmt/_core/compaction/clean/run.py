@@ -2,15 +2,16 @@
 
 A pending clean is executed again by the next one: deleting twice is fine. Before a stored plan is executed, files that
 became reachable again (by a rollback) are taken off it.
+
+The plan is the content of the requested file, the metadata that of the completed one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from lakefmt._core.arguments import parse_member
 from lakefmt._core.compaction.clean.plan import (
     FLOOR,
     SAVEPOINTS_SEEN,
@@ -19,42 +20,41 @@ from lakefmt._core.compaction.clean.plan import (
     CleanRules,
     GroupKey,
     Needs,
-    clean_metadata_record,
-    clean_plan_record,
-    consumers_floor,
-    earliest_to_retain,
-    parse_clean_plan,
+    clean_rules,
+    earliest_now,
+    last_floor,
     plan_clean,
     with_change_files,
 )
-from lakefmt._core.config.settings import Settings
+from lakefmt._core.compaction.service import finish_pending, load_for_service, run_all_pending, run_service
 from lakefmt._core.config.table_config import TableConfig, cdc_mode, check_writable
 from lakefmt._core.data_classes import dataclass, replace
+from lakefmt._core.filegroups.cdc import list_change_files
 from lakefmt._core.filegroups.model import all_slices, build_slices, join_path
 from lakefmt._core.filegroups.pending_plans import groups_of_plan
 from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableState
 from lakefmt._core.formats.names import parse_base_file, parse_log_file
 from lakefmt._core.notebook import NotebookText
-from lakefmt._core.timeline.commit import CommitMetadata
+from lakefmt._core.storage.api import ObjectStore
 from lakefmt._core.timeline.consumers import consumed_until
-from lakefmt._core.timeline.instant import Action, Instant, State, format_instant_time
+from lakefmt._core.timeline.instant import Action, Instant, State
 from lakefmt._core.timeline.locks.open import Lease
 from lakefmt._core.timeline.metadata_codec import BodyKind, decode_body, encode_body
+from lakefmt._core.timeline.rollback import absolute_path, relative_path
 from lakefmt._core.timeline.savepoint import Savepoint, parse_savepoint, savepoints_of
 from lakefmt._core.transactions.client import WriteAt, WriteClient, open_write_client
 from lakefmt._core.transactions.instant import InstantTransaction
-from lakefmt._core.values import FileId, InstantTime, PartitionPath, TableType, WriteOperation
-from lakefmt.errors import WriterActive
-
-if TYPE_CHECKING:
-    from lakefmt._core.compaction.clean.plan import CleanJob
+from lakefmt._core.values import FileId, InstantTime, PartitionPath, TableType
+from lakefmt.errors import CorruptFile, WriterActive
 
 __all__ = [
+    "CleanJob",
     "CleanResult",
     "DeleteFiles",
-    "clean_rules",
+    "clean_metadata_record",
+    "clean_plan_record",
     "finish_clean",
-    "is_clean_due",
+    "parse_clean_plan",
     "plan_clean_of",
     "planned_groups",
     "run_clean",
@@ -65,8 +65,6 @@ __all__ = [
 
 #: Deletes files of the table by name; missing ones are none to worry about.
 DeleteFiles = Callable[[Sequence[str]], None]
-#: Services whose base files replace file slices also where their statistics name no previous commit.
-_REPLACING_SERVICES = frozenset({WriteOperation.COMPACT, WriteOperation.CLUSTER})
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,71 +91,8 @@ class CleanResult(NotebookText):
         )
 
 
-def clean_rules(settings: Settings) -> CleanRules:
-    """Return the rules that settings ask for; without a policy, the limit that is set decides, as in Hudi.
-
-    Example:
-        >>> from lakefmt._core.config.settings import resolve_settings
-        >>> clean_rules(resolve_settings({"hoodie.clean.hours.retained": 5})).policy.value
-        'KEEP_LATEST_BY_HOURS'
-    """
-    named = settings.text("hoodie.clean.policy")
-    policy = CleanPolicy.KEEP_LATEST_COMMITS
-    if named is not None:
-        policy = parse_member(CleanPolicy, named, "clean policy")
-    elif settings.origins["hoodie.clean.commits.retained"] == "default":
-        if settings.origins["hoodie.clean.hours.retained"] != "default":
-            policy = CleanPolicy.KEEP_LATEST_BY_HOURS
-        elif settings.origins["hoodie.clean.fileversions.retained"] != "default":
-            policy = CleanPolicy.KEEP_LATEST_FILE_VERSIONS
-    return CleanRules(
-        policy,
-        settings.integer("hoodie.clean.commits.retained"),
-        settings.integer("hoodie.clean.fileversions.retained"),
-        settings.integer("hoodie.clean.hours.retained"),
-    )
-
-
-def is_clean_due(table_at: TableAt, settings: Settings) -> bool:
-    """Return whether a clean may find something to delete, without listing files and without the table lock.
-
-    A file slice becomes unneeded when a commit replaced it and that commit left the retained ones. So a clean is due if one
-    of the commits between the last clean's earliest retained commit and the present one replaced a slice. Commits that a
-    handle has read or written are not read again.
-
-    Args:
-        client: the table.
-        settings: the settings of the call that committed.
-        state: the table as that commit left it.
-    """
-    rules, timeline = clean_rules(settings), table_at.timeline
-    if any(instant.action is Action.CLEAN for instant in timeline.pending):
-        return True
-    earliest = _earliest(table_at, rules)
-    if earliest is None and rules.policy is not CleanPolicy.KEEP_LATEST_FILE_VERSIONS:
-        return False
-    floor = table_at.client.cache.cleaned_until.get((rules, savepoints_of(timeline))) or _last_floor(table_at, rules)
-    if floor is None:
-        return True
-    end = None if earliest is None else earliest.time
-    replacing = (
-        instant.time
-        for instant in timeline.commits
-        if floor <= instant.time and (end is None or instant.time < end)
-        if _replaces_slices(table_at.commit_metadata(instant))
-    )
-    first = next(replacing, None)
-    if first is None or end is None:
-        return first is not None
-    # What a consumer has not read stays, however old it is: then a clean would find nothing at every commit.
-    unread = consumers_floor(timeline, consumed_until(table_at.client.store, table_at.client.clock.now()))
-    return unread is None or first < unread
-
-
 def plan_clean_of(client: TableClient, options: Mapping[str, object] | None = None) -> CleanPlan:
     """Return what :func:`run_clean` would delete; nothing is changed."""
-    from lakefmt._core.compaction.service import load_for_service
-
     service = _CleanService(open_write_client(client, options))
     return service.propose(load_for_service(service))
 
@@ -182,16 +117,14 @@ def run_clean(
         CorruptFile: the plan of a pending clean, a savepoint or the file of a consumer is damaged.
         LockUnavailable: the table lock could not be taken in time.
     """
-    from lakefmt._core.compaction.service import run_service
-
     begun = perf_counter()
     service = _CleanService(open_write_client(client, options), delete_files)
-    made = run_service(service, schedule=schedule)
-    _remember(client, made.proposal)
-    instant = None if made.run is None else made.run.instant
-    completed = None if made.run is None else made.run.completed
+    service_run = run_service(service, schedule=schedule)
+    _remember(client, service_run.proposal)
+    instant = None if service_run.run is None else service_run.run.instant
+    completed = None if service_run.run is None else service_run.run.completed
     completion = None if completed is None else completed.order_time
-    return CleanResult(instant, made.proposal, completion, made.finished, perf_counter() - begun)
+    return CleanResult(instant, service_run.proposal, completion, service_run.finished, perf_counter() - begun)
 
 
 def _remember(client: TableClient, plan: CleanPlan) -> None:
@@ -218,8 +151,6 @@ def run_waiting_cleans(client: TableClient, options: Mapping[str, object] | None
         CorruptFile: a plan is damaged.
         LockUnavailable: the table lock could not be taken in time.
     """
-    from lakefmt._core.compaction.service import run_all_pending
-
     return run_all_pending(_CleanService(open_write_client(client, options)))
 
 
@@ -228,8 +159,6 @@ def finish_clean(write_at: WriteAt, pending: Instant, lease: Lease) -> bool:
 
     Call under the table lock, and only when no process executes it.
     """
-    from lakefmt._core.compaction.service import finish_pending
-
     return finish_pending(_CleanService(write_at.write_client), write_at.state, pending, lease)
 
 
@@ -297,8 +226,6 @@ class _CleanService:
 
 def _without_reachable(table_at: TableAt, job: CleanJob) -> CleanJob:
     """Return the plan without files of the newest snapshot and of savepoints: both may be younger than the plan."""
-    from lakefmt._core.filegroups.cdc import list_change_files
-
     bases, logs = table_at.client.listing(table_at.config).files(list(job.files))
     bases = table_at.without_lost_attempts(bases)
     slices = build_slices(bases, logs, table_at.slicing(bases, logs), table_at.replaced())
@@ -315,12 +242,14 @@ def _without_reachable(table_at: TableAt, job: CleanJob) -> CleanJob:
 
 
 def _plan(write_at: WriteAt) -> CleanPlan:
-    from lakefmt._core.filegroups.cdc import list_change_files
-
     client, timeline = write_at.client, write_at.timeline
     rules = clean_rules(write_at.settings)
-    needs = _needs(write_at)
-    earliest = _earliest(write_at, rules)
+    needs = Needs(
+        frozenset(saved_files(write_at)),
+        frozenset(planned_groups(write_at)),
+        consumed_until(client.store, client.clock.now()),
+    )
+    earliest = earliest_now(write_at, rules)
     if earliest is None and rules.policy is not CleanPolicy.KEEP_LATEST_FILE_VERSIONS:
         return CleanPlan(rules, None, timeline.commits[-1].time if timeline.commits else None)
     partitions = _changed_partitions(write_at, rules, earliest)
@@ -332,19 +261,6 @@ def _plan(write_at: WriteAt) -> CleanPlan:
     every = write_at.settings.flag("lakefmt.clean.change.files")
     changed = dict.fromkeys(each.partition for each in slices) if every else plan.files
     return with_change_files(plan, list_change_files(client.store, changed), every=every)
-
-
-def _earliest(table_at: TableAt, rules: CleanRules) -> Instant | None:
-    """Return the earliest commit whose state stays readable, as of now."""
-    moment = table_at.client.clock.now()
-    zone = table_at.writing_zone()
-    return earliest_to_retain(table_at.timeline, rules, format_instant_time(moment, zone), zone)
-
-
-def _needs(write_at: WriteAt) -> Needs:
-    client = write_at.client
-    planned = frozenset(planned_groups(write_at))
-    return Needs(frozenset(saved_files(write_at)), planned, consumed_until(client.store, client.clock.now()))
 
 
 def saved_files(table_at: TableAt) -> set[str]:
@@ -392,7 +308,7 @@ def _changed_partitions(write_at: WriteAt, rules: CleanRules, earliest: Instant 
     if earliest is None or not write_at.settings.flag("hoodie.clean.incremental.enabled"):
         return None
     client, timeline = write_at.client, write_at.timeline
-    before = _last_floor(write_at, rules)
+    before = last_floor(write_at, rules)
     if before is None:
         return None
     if before < (timeline.first_active or "") and (before or _has_archive(client, write_at.config)):
@@ -406,33 +322,6 @@ def _changed_partitions(write_at: WriteAt, rules: CleanRules, earliest: Instant 
     return sorted(touched)
 
 
-def _replaces_slices(commit: CommitMetadata) -> bool:
-    """Return whether a commit may have replaced file slices: a log file replaces none, a new file group neither."""
-    bases = [stat for stat in commit.stats if not stat.file_name.startswith(".")]
-    return bool(
-        commit.replaced_file_ids
-        or commit.operation in _REPLACING_SERVICES
-        or any(stat.prev_commit not in (None, "", "null") for stat in bases)
-    )
-
-
-def _last_floor(table_at: TableAt, rules: CleanRules) -> str | None:
-    """Return the floor of the last clean: "" when there was no clean, None when the floor cannot be used."""
-    cleans = table_at.timeline.completed_of(Action.CLEAN)
-    if not cleans:
-        return ""
-    body = table_at.read_body(cleans[-1])
-    if not body:
-        return None
-    record: Mapping[str, Any] = decode_body(BodyKind.CLEAN_METADATA, body, what=cleans[-1].file_name)
-    policies = {part["policy"] for part in record["partitionMetadata"].values()}
-    extra = record.get("extraMetadata") or {}
-    savepoints_seen = {time for time in str(extra.get(SAVEPOINTS_SEEN) or "").split(",") if time}
-    if policies - {rules.policy.value} or not savepoints_seen <= {i.time for i in savepoints_of(table_at.timeline)}:
-        return None
-    return str(extra.get(FLOOR) or "") or None
-
-
 def _has_archive(client: TableClient, config: TableConfig) -> bool:
     return any(True for _ in client.store.list(config.history_directory, recursive=False))
 
@@ -441,3 +330,113 @@ def _extra(state: TableState, plan: CleanPlan) -> dict[str, str]:
 
     entries = {SAVEPOINTS_SEEN: ",".join(i.time for i in savepoints_of(state.timeline)), FLOOR: plan.floor or ""}
     return {key: value for key, value in entries.items() if value}
+
+
+# ---------------------------------------------------------------------------------------- requested and completed files
+
+
+@dataclass(frozen=True, slots=True)
+class CleanJob:
+    """The plan of a clean as its requested file holds it, for its executor.
+
+    Attributes:
+        policy: name of the policy.
+        earliest: the earliest commit whose state stays readable, "" when the policy promises none.
+        last_completed: the newest commit that the planner had seen.
+        files: names to delete, by partition.
+        extra: further entries.
+    """
+
+    policy: str
+    earliest: str
+    last_completed: str
+    files: Mapping[PartitionPath, tuple[str, ...]]
+    extra: Mapping[str, str]
+
+    @property
+    def paths(self) -> list[str]:
+        """The files to delete, relative to the table."""
+        return [join_path(partition, name) for partition, names in self.files.items() for name in names]
+
+
+def clean_plan_record(store: ObjectStore, plan: CleanPlan, extra: Mapping[str, str]) -> dict[str, object]:
+    """Return the record of a requested clean."""
+    earliest = plan.earliest
+    instant = earliest and {"timestamp": earliest.time, "action": earliest.action.value, "state": earliest.state.name}
+    return {
+        "earliestInstantToRetain": instant,
+        "lastCompletedCommitTimestamp": plan.last_completed or "",
+        "policy": plan.rules.policy.value,
+        "filesToBeDeletedPerPartition": {},
+        "version": 2,
+        "filePathsToBeDeletedPerPartition": {
+            partition: [
+                {"filePath": absolute_path(store, join_path(partition, name)), "isBootstrapBaseFile": False}
+                for name in names
+            ]
+            for partition, names in plan.files.items()
+        },
+        "partitionsToBeDeleted": [],
+        "extraMetadata": dict(extra),
+    }
+
+
+def parse_clean_plan(store: ObjectStore, record: Mapping[str, Any], what: str) -> CleanJob:
+    """Return the plan in the record of a requested clean, whichever engine wrote it.
+
+    Raises:
+        CorruptFile: it names something that is no data file of its partition.
+        UnsafePath: it names something outside the table.
+    """
+    paths_by_partition: dict[PartitionPath, list[str]] = {}
+    for partition, names in (record.get("filesToBeDeletedPerPartition") or {}).items():
+        paths_by_partition.setdefault(partition, []).extend(
+            join_path(partition, name.rpartition("/")[2]) for name in names
+        )
+    for partition, files in (record.get("filePathsToBeDeletedPerPartition") or {}).items():
+        paths = (relative_path(store, str(file["filePath"] or "")) for file in files)
+        paths_by_partition.setdefault(partition, []).extend(paths)
+    earliest = record.get("earliestInstantToRetain") or {}
+    return CleanJob(
+        policy=str(record["policy"]),
+        earliest=str(earliest.get("timestamp") or ""),
+        last_completed=str(record.get("lastCompletedCommitTimestamp") or ""),
+        files={
+            PartitionPath(p): tuple(_checked_data_file(p, path, what) for path in paths)
+            for p, paths in paths_by_partition.items()
+        },
+        extra={str(k): str(v) for k, v in (record.get("extraMetadata") or {}).items()},
+    )
+
+
+def _checked_data_file(partition: str, path: str, what: str) -> str:
+    inside, _, name = path.rpartition("/")
+    is_data = parse_base_file(name) is not None or parse_log_file(name) is not None
+    if inside != partition or not is_data:
+        raise CorruptFile(f"{what} would delete {path!r}, which is no data file of partition {partition!r}")
+    return name
+
+
+def clean_metadata_record(time: InstantTime, job: CleanJob, milliseconds: int) -> dict[str, object]:
+    """Return the record of a completed clean."""
+    return {
+        "startCleanTime": time,
+        "timeTakenInMillis": milliseconds,
+        "totalFilesDeleted": len(job.paths),
+        "earliestCommitToRetain": job.earliest,
+        "lastCompletedCommitTimestamp": job.last_completed,
+        "partitionMetadata": {
+            partition: {
+                "partitionPath": partition,
+                "policy": job.policy,
+                "deletePathPatterns": list(names),
+                "successDeleteFiles": list(names),
+                "failedDeleteFiles": [],
+                "isPartitionDeleted": False,
+            }
+            for partition, names in job.files.items()
+        },
+        "version": 2,
+        "bootstrapPartitionMetadata": {},
+        "extraMetadata": dict(job.extra),
+    }

@@ -104,7 +104,7 @@ class PartitionFilter:
 def choose_cluster_partitions(
     partitions: Sequence[PartitionPath], rules: PartitionFilter, hour: int
 ) -> list[PartitionPath]:
-    """Return the partitions that a clustering looks at.
+    """Return the partitions that a clustering considers.
 
     Args:
         partitions: all that there are.
@@ -304,11 +304,11 @@ class ClusteringPlan(NotebookText):
         """Return the plan without some logs, and without slices and groups of which nothing is left."""
         groups = []
         for group in self.groups:
-            left = [
+            slices = [
                 replace(each, log_names=tuple(n for n in each.log_names if join_path(each.partition, n) not in paths))
                 for each in group.slices
             ]
-            groups.append(replace(group, slices=tuple(each for each in left if each.paths)))
+            groups.append(replace(group, slices=tuple(each for each in slices if each.paths)))
         return replace(self, groups=tuple(group for group in groups if group.slices))
 
     @property
@@ -406,8 +406,8 @@ def plan_clustering(
     groups: list[ClusteringGroup] = []
     for partition in sorted(by_partition):
         groups += _groups_of_partition(by_partition[partition], rules, frozenset(ordered))
-    chosen = tuple(groups[: rules.max_groups])
-    return ClusteringPlan(chosen, rules.order, rules.target_bytes, len(groups) - len(chosen), due)
+    first_groups = tuple(groups[: rules.max_groups])
+    return ClusteringPlan(first_groups, rules.order, rules.target_bytes, len(groups) - len(first_groups), due)
 
 
 def _groups_of_partition(
@@ -420,10 +420,8 @@ def _groups_of_partition(
         each for each in largest_first if rules.order.columns and (each.partition, each.file_id) not in ordered
     ]
     if rules.strategy is ClusteringStrategy.SINGLE_FILE_SORT:
-        return [
-            ClusteringGroup((each,))
-            for each in (unordered if rules.order.columns else _slices_with_logs(largest_first))
-        ]
+        with_logs = [each for each in largest_first if each.log_names]
+        return [ClusteringGroup((each,)) for each in (unordered if rules.order.columns else with_logs)]
     packed = set(_slices_to_pack(largest_first, rules))
     members = [each for each in largest_first if each in packed or each in unordered]
     return [
@@ -431,10 +429,6 @@ def _groups_of_partition(
         for run in _runs_of_slices(members, rules.group_bytes)
         if _is_worth_rewriting(run, rules, unordered)
     ]
-
-
-def _slices_with_logs(slices: Sequence[ClusteringSlice]) -> list[ClusteringSlice]:
-    return [each for each in slices if each.log_names]
 
 
 def _slices_to_pack(slices: Sequence[ClusteringSlice], rules: ClusteringRules) -> list[ClusteringSlice]:
@@ -591,8 +585,8 @@ def plan_queue_clustering(
     for _, members in sorted(by_bucket.items(), key=lambda item: item[0]):
         ordered = [each for _, each in sorted(members, key=lambda member: member[0])]
         groups += _groups_of_neighbours(ordered, frozenset(busy), rules, all_small=all_small)
-    chosen = tuple(groups[: rules.max_groups])
-    return ClusteringPlan(chosen, rules.order, rules.target_bytes, len(groups) - len(chosen), due)
+    first_groups = tuple(groups[: rules.max_groups])
+    return ClusteringPlan(first_groups, rules.order, rules.target_bytes, len(groups) - len(first_groups), due)
 
 
 def _groups_of_neighbours(

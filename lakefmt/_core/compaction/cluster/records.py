@@ -1,4 +1,4 @@
-"""The plan of a clustering in its requested file, and what is asked of a pending one (docs/format.md, Clustering).
+"""The plan of a clustering in its requested file, and checks of a pending one (docs/format.md, Clustering).
 
 The content of the file is encoded and checked. Of a pending clustering: its plan, whether its file groups are as they were, and
 what a failed attempt left (effects).
@@ -7,14 +7,15 @@ what a failed attempt left (effects).
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from lakefmt._core.arguments import parse_member
 from lakefmt._core.compaction.cluster.plan import ClusteringGroup, ClusteringPlan, ClusteringSlice
+from lakefmt._core.compaction.compact.records import checked_log_name, name_in_partition
 from lakefmt._core.filegroups.model import join_path
 from lakefmt._core.filegroups.table_client import TableAt, TableState
-from lakefmt._core.formats.names import parse_base_file, parse_log_file
+from lakefmt._core.formats.names import parse_base_file
 from lakefmt._core.index.bucket.ring import decode_node_change, encode_node_change
 from lakefmt._core.schema.types import field_at
 from lakefmt._core.sorting.orders import Layout, RowOrder
@@ -23,7 +24,7 @@ from lakefmt._core.storage.object_names import check_name
 from lakefmt._core.timeline.heartbeat import heartbeat_name
 from lakefmt._core.timeline.instant import COMMIT_ACTIONS, Action, Instant, State, check_transition
 from lakefmt._core.timeline.metadata_codec import BodyKind, decode_body
-from lakefmt._core.timeline.rollback import absolute_path, relative_path
+from lakefmt._core.timeline.rollback import absolute_path
 from lakefmt._core.transactions.client import WriteAt
 from lakefmt._core.transactions.rollback_executor import discard_clustered_files, drop_rings
 from lakefmt._core.values import FileId, InstantTime, PartitionPath, WriteOperation
@@ -117,7 +118,9 @@ def parse_clustering_plan(store: ObjectStore, record: Mapping[str, Any], what: s
     """
     body = record.get("clusteringPlan") or {}
     strategy = body.get("strategy") or {}
-    of_buckets = _is_of_buckets(str(strategy.get("strategyClassName") or _SORT_EXECUTOR))
+    executor = str(strategy.get("strategyClassName") or _SORT_EXECUTOR)
+    # These classes split and merge the buckets of consistent hashing.
+    of_buckets = "ConsistentBucket" in executor or "ConsistentHashing" in executor
     parameters = {str(name): str(value) for name, value in (strategy.get("strategyParams") or {}).items()}
     groups = tuple(
         _parsed_group(store, group, what, of_buckets=of_buckets)
@@ -130,11 +133,6 @@ def parse_clustering_plan(store: ObjectStore, record: Mapping[str, Any], what: s
     if len(plan.file_groups) != plan.num_slices:
         raise CorruptFile(f"{what} plans a file group twice")
     return plan
-
-
-def _is_of_buckets(executor: str) -> bool:
-    """Return whether a class splits and merges the buckets of consistent hashing."""
-    return "ConsistentBucket" in executor or "ConsistentHashing" in executor
 
 
 def _parsed_group(store: ObjectStore, group: Mapping[str, Any], what: str, *, of_buckets: bool) -> ClusteringGroup:
@@ -165,30 +163,16 @@ def _parsed_slice(store: ObjectStore, entry: Mapping[str, Any], what: str) -> Cl
         check_name(partition)
     file_id = FileId(str(entry.get("fileId") or ""))
     base_path = str(entry.get("dataFilePath") or "")
-    base_name = _name_in_partition(store, partition, base_path, what) if base_path else None
-    logs = [_name_in_partition(store, partition, str(path or ""), what) for path in entry.get("deltaFilePaths") or ()]
+    base_name = name_in_partition(store, partition, base_path, what) if base_path else None
+    logs = [name_in_partition(store, partition, str(path or ""), what) for path in entry.get("deltaFilePaths") or ()]
     base = None if base_name is None else parse_base_file(base_name)
     if base_name is not None and (base is None or base.file_id != file_id):
         raise CorruptFile(f"{what} names {base_name!r}, which is no base file of group {file_id!r}")
-    _check_log_names(logs, file_id, what)
+    for name in logs:
+        checked_log_name(name, file_id, what)
     if base_name is None and not logs:
         raise CorruptFile(f"{what} plans the file group {file_id!r} without files")
     return ClusteringSlice(partition, file_id, base_name, tuple(logs))
-
-
-def _check_log_names(names: Sequence[str], file_id: FileId, what: str) -> None:
-    for name in names:
-        log = parse_log_file(name)
-        if log is None or log.file_id != file_id or log.is_cdc:
-            raise CorruptFile(f"{what} names {name!r}, which is no log of file group {file_id!r}")
-
-
-def _name_in_partition(store: ObjectStore, partition: str, path: str, what: str) -> str:
-    """Return a file's name in its partition."""
-    inside, _, name = relative_path(store, path).rpartition("/")
-    if inside != partition:
-        raise CorruptFile(f"{what} names {path!r}, which is not in partition {partition!r}")
-    return name
 
 
 # ------------------------------------------------------------------------------------------------- a pending clustering

@@ -75,7 +75,7 @@ _BY_SAMPLE = "sample"
 
 
 def order_entry(order: RowOrder) -> str:
-    """Return what a base file's footer says of the order of its rows.
+    """Return the order of rows that a base file's footer names.
 
     Example:
         >>> order_entry(RowOrder(("a", "b")))
@@ -174,10 +174,10 @@ class GroupRewrite:
     # ----------------------------------------------------------------------------------------------------------- reading
 
     def _found(self, each: ClusteringSlice) -> FileSlice:
-        missing = [path for path in each.paths if path not in self.files]
-        if missing:
+        paths = [path for path in each.paths if path not in self.files]
+        if paths:
             raise SnapshotExpired(
-                f"{missing[0]} is gone, and a pending clustering needs it: withdraw that clustering, then cluster again"
+                f"{paths[0]} is gone, and a pending clustering needs it: withdraw that clustering, then cluster again"
             )
         files = [self.files[path] for path in each.paths]
         base = next((file for file in files if isinstance(file, BaseFile)), None)
@@ -272,12 +272,12 @@ class GroupRewrite:
         with ExitStack() as stack:
             for rows in tables:
                 keys = rows.column(RECORD_KEY).combine_chunks().cast(pa.string())
-                for file_id, numbers in index.rows_by_node(keys, ring):
+                for file_id, row_indices in index.rows_by_node(keys, ring):
                     if file_id not in counts:
                         raise CorruptFile(f"a file group of {group.partition!r} has rows of another bucket: {file_id}")
                     if file_id not in files:
                         files[file_id] = self._opened(stack, group.partition, file_id, number, counts[file_id])
-                    files[file_id].append(rows.take(from_numpy(numbers)))
+                    files[file_id].append(rows.take(from_numpy(row_indices)))
             return [file.finish() for file in files.values()]
 
     def _row_bytes(self, group: ClusteringGroup) -> float:
@@ -342,10 +342,10 @@ class _NewFile:
 
     def append(self, rows: pa.Table) -> None:
         """Write rows that have all their columns."""
-        named, virtual = named_rows(rows, self._name), self._rewrite._virtual
+        file_rows, virtual = named_rows(rows, self._name), self._rewrite._virtual
         if virtual is not None:
-            named = virtual.stored(named, self._partition, self._rewrite._file_schema)
-        self._file.append(named)
+            file_rows = virtual.stored(file_rows, self._partition, self._rewrite._file_schema)
+        self._file.append(file_rows)
 
     def finish(self) -> WriteStat:
         """Give the file its footers and its name.

@@ -87,6 +87,7 @@ __all__ = [
     "cluster_table",
     "clustering_rules",
     "has_pending_clustering",
+    "options_for_all_files",
     "plan_clustering_of",
     "run_clustering",
     "run_waiting_clusterings",
@@ -96,6 +97,7 @@ GroupKey = tuple[PartitionPath, FileId]
 #: Groups that are rewritten at a time; they share the memory.
 _MOST_GROUPS_AT_ONCE = 4
 _STRATEGY_SETTING: Final = "hoodie.clustering.plan.strategy.class"
+_SMALL_FILE_SETTING: Final = "hoodie.clustering.plan.strategy.small.file.limit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +115,7 @@ class ClusteringResult(RewriteResult[ClusteringPlan]):
 
 @dataclass(frozen=True, slots=True)
 class ClusteringWish:
-    """What a call asks for besides its settings.
+    """The arguments of a call that are no settings.
 
     Attributes:
         order: how rows are ordered; None: as the settings say.
@@ -150,13 +152,14 @@ def clustering_rules(settings: Settings) -> ClusteringRules:
     if strategy is ClusteringStrategy.SELECTED_PARTITIONS:
         mode = PartitionMode.SELECTED_PARTITIONS
     selected = _names_in_text(settings.text(f"{prefix}partition.selected"))
+    way = "inline" if settings.flag("hoodie.clustering.inline") else "async"
     return ClusteringRules(
         strategy=strategy,
         order=RowOrder(
             _names_in_text(settings.text(SORT_COLUMNS)),
             parse_member(Layout, settings.text(LAYOUT) or "linear", "order"),
         ),
-        small_bytes=settings.integer(f"{prefix}small.file.limit"),
+        small_bytes=settings.integer(_SMALL_FILE_SETTING),
         target_bytes=settings.integer(TARGET_BYTES),
         group_bytes=settings.integer(f"{prefix}max.bytes.per.group"),
         max_groups=settings.integer(f"{prefix}max.num.groups"),
@@ -170,16 +173,18 @@ def clustering_rules(settings: Settings) -> ClusteringRules:
             frozenset(map(PartitionPath, selected)) if selected else None,
             settings.text(f"{prefix}partition.regex.pattern") or "",
         ),
-        max_commits=settings.integer(f"hoodie.clustering.{_inline_or_async(settings)}.max.commits"),
+        max_commits=settings.integer(f"hoodie.clustering.{way}.max.commits"),
     )
 
 
-def _inline_or_async(settings: Settings) -> str:
-    return "inline" if settings.flag("hoodie.clustering.inline") else "async"
+def options_for_all_files(client: TableClient, options: Mapping[str, object] | None) -> dict[str, object]:
+    """Return options of a clustering that also packs files that are not small: all that are smaller than its own."""
+    target_bytes = clustering_rules(open_write_client(client, options).settings).target_bytes
+    return {_SMALL_FILE_SETTING: target_bytes, **(options or {})}
 
 
-def _names_in_text(text: str | None) -> tuple[str, ...]:
-    return tuple(filter(None, (name.strip() for name in (text or "").split(","))))
+def _names_in_text(setting: str | None) -> tuple[str, ...]:
+    return tuple(filter(None, (name.strip() for name in (setting or "").split(","))))
 
 
 def plan_clustering_of(
@@ -229,9 +234,11 @@ def run_clustering(
         return _result_of_run(plan, executed, (), perf_counter() - begun)
     # The driver would take overwrites of version 6 for clusterings: they have the same action.
     finished = () if schedule else _run_all_pending(service)
-    made = run_service(service, schedule=True) if schedule else run_service(service)
-    _mark_completed(service, made.run)
-    return _result_of_run(made.proposal, made.run, (*finished, *made.finished), perf_counter() - begun)
+    service_run = run_service(service, schedule=True) if schedule else run_service(service)
+    _mark_completed(service, service_run.run)
+    return _result_of_run(
+        service_run.proposal, service_run.run, (*finished, *service_run.finished), perf_counter() - begun
+    )
 
 
 def has_pending_clustering(client: TableClient) -> bool:
@@ -362,8 +369,8 @@ class _ClusteringService:
         write_at = self.write_client.at(state)
         client, settings = self.write_client.client, self.write_client.settings
         table_at = client.at(state)
-        named = settings.origins.get(_STRATEGY_SETTING) in ("call", "handle")
-        if named and rules.strategy is not ClusteringStrategy.CONSISTENT_BUCKET:
+        is_explicit = settings.origins.get(_STRATEGY_SETTING) in ("call", "handle")
+        if is_explicit and rules.strategy is not ClusteringStrategy.CONSISTENT_BUCKET:
             raise UnsupportedFeature(
                 f"{_STRATEGY_SETTING}: as in Hudi, tables with consistent hashing are clustered by "
                 "SparkConsistentBucketClusteringPlanStrategy only, which is the default there"
@@ -396,8 +403,8 @@ class _ClusteringService:
             return slices
         now = client.clock.now()
         hour = now.astimezone(state.config.zone).hour
-        chosen = set(choose_cluster_partitions(sorted({each.partition for each in slices}), rules.partitions, hour))
-        return [each for each in slices if each.partition in chosen]
+        partitions = set(choose_cluster_partitions(sorted({each.partition for each in slices}), rules.partitions, hour))
+        return [each for each in slices if each.partition in partitions]
 
     def encode(self, state: TableState, proposal: ClusteringPlan) -> tuple[ClusteringPlan, bytes] | None:
         """Return the plan and the content of its requested file; None: there is nothing to do."""
@@ -531,7 +538,7 @@ def cluster_table(
     options: Mapping[str, object] | None,
     run_groups: RunClustering | None = None,
 ) -> ClusteringResult:
-    """Do what a call of ``table.cluster`` asks for.
+    """Execute a call of ``table.cluster``.
 
     Args:
         client: the table.
@@ -566,15 +573,15 @@ def cluster_table(
 def _order_of_call(client: TableClient, call: ClusterCall, options: Mapping[str, object] | None) -> RowOrder | None:
     if call.columns is None and call.order is None:
         return None
-    given = {**client.options, **(options or {})}
-    settings = resolve_settings(given, None, client.load_config().properties)
+    call_options = {**client.options, **(options or {})}
+    settings = resolve_settings(call_options, None, client.load_config().properties)
     if call.columns is None:
-        named = tuple(filter(None, (name.strip() for name in (settings.text(SORT_COLUMNS) or "").split(","))))
+        columns = tuple(filter(None, (name.strip() for name in (settings.text(SORT_COLUMNS) or "").split(","))))
     else:
-        named = _named_columns(call.columns)
-    if call.order is not None and not named:
+        columns = _named_columns(call.columns)
+    if call.order is not None and not columns:
         raise InvalidInputError(f"order={call.order!r} needs columns to order rows by")
-    return RowOrder(named, parse_member(Layout, call.order or settings.text(LAYOUT) or "linear", "order"))
+    return RowOrder(columns, parse_member(Layout, call.order or settings.text(LAYOUT) or "linear", "order"))
 
 
 def _named_columns(columns: object) -> tuple[str, ...]:

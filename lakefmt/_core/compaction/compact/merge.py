@@ -140,15 +140,15 @@ class SliceMerge:
                 bloom = grown_filter(old_filter, base.num_rows, num_rows, new_keys, self.settings)
             size = file.finish(bloom, before_put=self.before_put)
         if self.verify:
-            written = BaseFile(operation.partition, name, operation.file_id, token, self.time, size)
-            self._verify(file_slice, written)
+            base_file = BaseFile(operation.partition, name, operation.file_id, token, self.time, size)
+            self._verify(file_slice, base_file)
         stat = _stat_of_base_file(file_slice, path, num_rows, size, logs.rows, counts)
         stat = replace(stat, extra={**stat.extra, LATE_ROWS: counts.late})
         return stat if change_file is None else replace(stat, extra={**stat.extra, "cdcStats": change_file})
 
     def _to_store(self, rows: pa.Table, partition: PartitionPath, name: str) -> pa.Table:
-        named, unstored = named_rows(rows, name), self._virtual_columns()
-        return named if unstored is None else unstored.stored(named, partition, avro_to_arrow(self.schema_text))
+        file_rows, unstored = named_rows(rows, name), self._virtual_columns()
+        return file_rows if unstored is None else unstored.stored(file_rows, partition, avro_to_arrow(self.schema_text))
 
     def _virtual_columns(self) -> VirtualColumns | None:
         return self.client.at(self.state).columns_at(self.time).virtual_columns()
@@ -211,13 +211,13 @@ class SliceMerge:
             unstored=self._virtual_columns(),
         )
 
-    def _verify(self, file_slice: FileSlice, written: BaseFile) -> None:
+    def _verify(self, file_slice: FileSlice, base_file: BaseFile) -> None:
         with self._base(file_slice) as base:
             before = merge_logs(pa.concat_tables(base.parts), self._logs(file_slice), merge_rule(self.state.config))
-        after = BaseFileReader(self.client.store, self._virtual_columns()).rows(written)
+        after = BaseFileReader(self.client.store, self._virtual_columns()).rows(base_file)
         if not same_rows(before, reconcile(after, before.schema), ignoring=FILE_NAME):
             raise InternalError(
-                f"{written.path} does not hold the rows of its slice ({before.num_rows:,} before, {after.num_rows:,} "
+                f"{base_file.path} does not hold the rows of its slice ({before.num_rows:,} before, {after.num_rows:,} "
                 "after); the compaction is not completed and the slice is as it was"
             )
 
@@ -233,7 +233,7 @@ class _BaseRows:
 
 
 class _LogsInParts:
-    """The rows of a slice's logs, beside one part of its base file after the other.
+    """The rows of a slice's logs, which are merged with one part of its base file after the other.
 
     Merged part by part the rows are those of :func:`merge_logs`, in its order: each key is merged with its own rows only, and those
     that the base file lacks come behind its last row. A key that the base file has in two parts is beside both.
@@ -252,7 +252,7 @@ class _LogsInParts:
         self._passed = 0
 
     def beside(self, part: pa.Table) -> tuple[LogRows, LogRows]:
-        """Return the rows that are merged into the next part, and those of them that were in no part before."""
+        """Return the rows that are merged into the next part, and which of them were in no earlier part."""
         begin, self._passed = self._passed, self._passed + part.num_rows
         index = pc.index_in(part.column(RECORD_KEY), value_set=self._keys).drop_null()
         here = np.zeros(len(self._keys), dtype=bool)
@@ -382,17 +382,17 @@ class LogMerge:
             # Logs hold partition columns, also where base files drop them, and no meta columns where the table has none.
             data = unstored.stored(data, operation.partition, data.schema)
         out = LogRowsOut(data, folded.deletes)
-        written = write_logs(self.client.store, LogToWrite(operation.partition, name, out, form, mark))
-        return [self._stat(operation, file_slice, logs, written, n) for n in range(len(written))]
+        log_files = write_logs(self.client.store, LogToWrite(operation.partition, name, out, form, mark))
+        return [self._stat(operation, file_slice, logs, log_files, n) for n in range(len(log_files))]
 
     def _name(self, number: int, operation: CompactionOperation, files: SliceFiles) -> str:
         time, version = self.time, 1
         if self.state.timeline.layout == 1:
             time = operation.base_instant
-            taken = [
+            versions = [
                 log.version for log in files[1].values() if (log.file_id, log.instant) == (operation.file_id, time)
             ]
-            version = max(taken, default=0) + 1
+            version = max(versions, default=0) + 1
         return f".{operation.file_id}_{time}.log.{version}_{number}-{self.attempt}-0"
 
     def _stat(
@@ -400,11 +400,11 @@ class LogMerge:
         operation: CompactionOperation,
         file_slice: FileSlice,
         logs: LogRows,
-        written: tuple[WrittenLog, ...],
+        log_files: tuple[WrittenLog, ...],
         number: int,
     ) -> WriteStat:
-        log, layout = written[number], self.state.timeline.layout
-        names = tuple(earlier.name for earlier in written[: number + 1])
+        log, layout = log_files[number], self.state.timeline.layout
+        names = tuple(earlier.name for earlier in log_files[: number + 1])
         counts = {
             "totalLogRecords": logs.table.num_rows,
             "totalLogBlocks": logs.num_blocks,
@@ -467,10 +467,10 @@ def _count_changes(base: pa.Table, logs: LogRows, rows: pa.Table) -> tuple[int, 
         for table in (base, rows)
     )
     stayed = to_mask(pc.is_in(after.column(RECORD_KEY), value_set=before.column(RECORD_KEY).combine_chunks()))
-    numbers = (
+    sequence_numbers = (
         before.column(COMMIT_SEQNO).combine_chunks().drop_null()
     )  # without meta columns every row counts as updated
-    same = to_mask(pc.is_in(after.column(COMMIT_SEQNO), value_set=numbers))
+    same = to_mask(pc.is_in(after.column(COMMIT_SEQNO), value_set=sequence_numbers))
     survivors = to_mask(pc.is_in(before.column(RECORD_KEY), value_set=after.column(RECORD_KEY).combine_chunks()))
     return int((~stayed).sum()), int((stayed & ~same).sum()), int((~survivors).sum())
 

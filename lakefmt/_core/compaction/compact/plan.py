@@ -162,11 +162,11 @@ class CompactionPlan(NotebookText):
 
     def without_logs(self, paths: Collection[str]) -> CompactionPlan:
         """Return the plan without some logs, and without slices of which nothing is left."""
-        left = [
+        operations = [
             replace(each, log_names=tuple(n for n in each.log_names if join_path(each.partition, n) not in paths))
             for each in self.operations
         ]
-        return replace(self, operations=tuple(each for each in left if each.paths))
+        return replace(self, operations=tuple(each for each in operations if each.paths))
 
     def __str__(self) -> str:
         name = "as planned" if self.rules is None else self.rules.strategy.value.removesuffix("CompactionStrategy")
@@ -216,7 +216,7 @@ def since_last_compaction(timeline: Timeline, *, requested: bool = False) -> tup
 
 
 def is_due(timeline: Timeline, rules: CompactionRules, now: datetime, zone: tzinfo) -> bool:
-    """Return whether the trigger asks for a compaction.
+    """Return whether the trigger makes a compaction due.
 
     Args:
         timeline: the active timeline of a merge-on-read table.
@@ -277,8 +277,8 @@ def plan_compaction(
         for file_slice in sorted(slices, key=lambda s: (s.partition, s.file_id))
         if file_slice.logs and (file_slice.partition, file_slice.file_id) not in busy
     ]
-    chosen = _CHOOSE[rules.strategy](candidates, rules, today)
-    return CompactionPlan(rules, tuple(chosen), len(candidates) - len(chosen), due)
+    operations = _CHOOSE[rules.strategy](candidates, rules, today)
+    return CompactionPlan(rules, tuple(operations), len(candidates) - len(operations), due)
 
 
 def plan_operation(file_slice: FileSlice, max_file_bytes: int) -> CompactionOperation:

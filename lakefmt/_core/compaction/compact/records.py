@@ -1,4 +1,4 @@
-"""The plan of a compaction in its requested file, and what is asked of a pending one (docs/format.md, Compaction).
+"""The plan of a compaction in its requested file, and functions for a pending one (docs/format.md, Compaction).
 
 The content of the file is encoded and checked. Of a pending compaction: whether a process executes it, its plan, its output, and
 its withdrawal (effects).
@@ -32,8 +32,10 @@ from lakefmt.errors import CorruptFile, InvalidInputError, ObjectNotFound, Unsup
 __all__ = [
     "abandon_compaction",
     "check_inputs",
+    "checked_log_name",
     "compaction_plan_record",
     "discard_outputs",
+    "name_in_partition",
     "parse_compaction_plan",
     "partitions_of",
     "read_plan",
@@ -113,27 +115,37 @@ def _parsed_operation(store: ObjectStore, entry: Mapping[str, Any], what: str) -
         instant = check_instant_time(str(entry.get("baseInstantTime") or ""))
     except InvalidInputError as error:
         raise CorruptFile(f"{what} plans a slice of {error}") from None
-    base_name = _name_in_partition(store, partition, entry.get("dataFilePath"), what)
-    logs = [_name_in_partition(store, partition, path, what) for path in entry.get("deltaFilePaths") or ()]
+    base_name = _planned_name(store, partition, entry.get("dataFilePath"), what)
+    logs = [_planned_name(store, partition, path, what) for path in entry.get("deltaFilePaths") or ()]
     _check_base_name(base_name, file_id, instant, what)
     return CompactionOperation(
         partition,
         file_id,
         instant,
         base_name,
-        tuple(_checked_log_name(name, file_id, what) for name in logs),
+        tuple(checked_log_name(name, file_id, what) for name in logs),
         {str(name): float(value) for name, value in (entry.get("metrics") or {}).items()},
     )
 
 
-def _name_in_partition(store: ObjectStore, partition: str, path: object, what: str) -> str | None:
+def _planned_name(store: ObjectStore, partition: str, path: object, what: str) -> str | None:
     """Return a file's name in its partition; plans of version 1 hold whole paths."""
     file_path = str(path or "")
     if "/" not in file_path:
         return check_name(file_path) if file_path else None
-    inside, _, name = relative_path(store, file_path).rpartition("/")
+    return name_in_partition(store, partition, file_path, what)
+
+
+def name_in_partition(store: ObjectStore, partition: str, path: str, what: str) -> str:
+    """Return the name of a file in its partition.
+
+    Raises:
+        CorruptFile: it is in another partition.
+        UnsafePath: it is not in the table.
+    """
+    inside, _, name = relative_path(store, path).rpartition("/")
     if inside != partition:
-        raise CorruptFile(f"{what} names {file_path!r}, which is not in partition {partition!r}")
+        raise CorruptFile(f"{what} names {path!r}, which is not in partition {partition!r}")
     return name
 
 
@@ -143,7 +155,12 @@ def _check_base_name(name: str | None, file_id: FileId, instant: InstantTime, wh
         raise CorruptFile(f"{what} names {name!r}, which is no base file of group {file_id!r} at {instant}")
 
 
-def _checked_log_name(name: str | None, file_id: FileId, what: str) -> str:
+def checked_log_name(name: str | None, file_id: FileId, what: str) -> str:
+    """Return the name of a log of a file group.
+
+    Raises:
+        CorruptFile: it is no such name.
+    """
     log = None if name is None else parse_log_file(name)
     if name is None or log is None or log.file_id != file_id or log.is_cdc:
         raise CorruptFile(f"{what} names {name!r}, which is no log of file group {file_id!r}")
@@ -241,11 +258,11 @@ def check_inputs(write_at: WriteAt, pending: Instant, plan: CompactionPlan | Non
     if plan is None:
         return
     bases, logs = write_at.client.storage_listing(write_at.config).files(partitions_of(plan))
-    written = {(file.partition, file.file_id) for file in bases if file.instant == pending.time}
+    groups = {(file.partition, file.file_id) for file in bases if file.instant == pending.time}
     there = {file.path for file in bases} | {log.path for log in logs}
-    merged = {path for each in plan.operations if (each.partition, each.file_id) in written for path in each.paths}
-    missing = merged - there
-    if missing and missing - withdrawn_logs(write_at, plan.log_paths):
+    merged = {path for each in plan.operations if (each.partition, each.file_id) in groups for path in each.paths}
+    lost = merged - there
+    if lost and lost - withdrawn_logs(write_at, plan.log_paths):
         raise missing_completion(write_at.state, pending)
 
 
@@ -292,8 +309,8 @@ def discard_outputs(write_at: WriteAt, time: InstantTime, partitions: tuple[Part
     store = write_at.client.store
     bases, _ = write_at.client.storage_listing(write_at.config).files(partitions)
     changes = () if cdc_mode(write_at.config.properties) is None else list_change_files(store, partitions)
-    written = [file.path for file in (*bases, *changes) if file.instant == time]
-    store.delete(written)
+    paths = [file.path for file in (*bases, *changes) if file.instant == time]
+    store.delete(paths)
     for partition in partitions:
         remove_abandoned(store, partition, recursive=False)
     remove_markers(store, time)

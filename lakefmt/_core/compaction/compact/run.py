@@ -188,8 +188,8 @@ def run_compaction(
         executed = run_pending(service, run)
         proposal = CompactionPlan(None) if executed is None else executed.plan
         return compaction_result(proposal, executed, (), perf_counter() - begun)
-    made = run_service(service, schedule=schedule)
-    return compaction_result(made.proposal, made.run, made.finished, perf_counter() - begun)
+    service_run = run_service(service, schedule=schedule)
+    return compaction_result(service_run.proposal, service_run.run, service_run.finished, perf_counter() - begun)
 
 
 def compaction_result(

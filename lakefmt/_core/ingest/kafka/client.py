@@ -15,10 +15,10 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from lakefmt._core.arguments import library, shown
 from lakefmt._core.ingest.kafka.offsets import OffsetRange
-from lakefmt._core.ingest.kafka.options import KafkaOptions
+from lakefmt._core.ingest.kafka.options import KafkaOptions, parse_kafka_options
 from lakefmt.errors import PositionLost, SourceRefused, SourceUnavailable
 
-__all__ = ["KafkaClient", "MessageBatch", "TopicState"]
+__all__ = ["KafkaClient", "MessageBatch", "TopicState", "list_topics"]
 
 _LOG: Final = logging.getLogger("lakefmt.kafka")
 #: A consumer without a group's name cannot be made; this one is never joined.
@@ -382,3 +382,16 @@ class KafkaClient:
 _OF_CONSUMERS: Final = re.compile(
     r"group\..+|isolation\.level|fetch\..+|queued\..+|max\.partition\.fetch\.bytes|check\.crcs|session\..+|heartbeat\..+|max\.poll\..+|consume\..+"
 )
+
+
+def list_topics(properties: Mapping[str, str]) -> list[str]:
+    """Return the names of all topics of the brokers that properties name, as for a source.
+
+    Raises:
+        SourceUnavailable: the brokers do not answer.
+    """
+    client = KafkaClient(parse_kafka_options(properties))
+    try:
+        return client.topics()
+    finally:
+        client.close()

@@ -35,6 +35,7 @@ from lakefmt._core.ingest.kafka.offsets import (
     plan_ranges,
 )
 from lakefmt._core.ingest.kafka.options import KafkaOptions, parse_kafka_options
+from lakefmt._core.ingest.kafka.protobuf import ProtobufMessages, RegisteredMessages
 from lakefmt.errors import PositionLost, SourceRefused, UnknownSetting
 
 __all__ = ["KafkaRound", "KafkaSource", "MessageRows", "open_kafka_source"]
@@ -107,7 +108,8 @@ class MessageRows:
         if not table.num_rows and records is None:
             return
         low = 0
-        for number, batch in enumerate(table.combine_chunks().to_batches() or [_empty(table)]):
+        batches = table.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], table.schema)]
+        for number, batch in enumerate(batches):
             high = low + batch.num_rows
             yield SourceBatch(batch, None if kinds is None else kinds[low:high], records if number == 0 else None)
             low = high
@@ -334,8 +336,6 @@ def _decoder(options: KafkaOptions) -> Any:
             raise UnknownSetting("messages in Avro need schema.registry.url")
         return AvroMessages(registry, options.subject or f"{options.topic}-value")
     if options.format == "protobuf":
-        from lakefmt._core.ingest.kafka.protobuf import ProtobufMessages, RegisteredMessages
-
         if registry is not None and not options.descriptors:
             return RegisteredMessages(registry)
         if not options.descriptors or not options.message:
@@ -373,7 +373,3 @@ def _rejected(topic: str, messages: MessageBatch, rejected: Sequence[tuple[int, 
         ],
         [messages.values[message_number] for message_number, _ in rejected],
     )
-
-
-def _empty(table: pa.Table) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist([], table.schema)

@@ -44,11 +44,22 @@ from lakefmt._core.config.table_config import (
 )
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.table_client import TableVerbs
+from lakefmt._core.keys import parse_partition_values
 from lakefmt._core.keys.key_buckets import check_bucket_key
-from lakefmt._core.timeline.commit import WATERMARK, decode_entry, encode_entry, milliseconds_of, txn_entry_name
+from lakefmt._core.read.snapshot import Snapshot, bound_of
+from lakefmt._core.storage.local.process_lock import process_locks
+from lakefmt._core.timeline.commit import (
+    WATERMARK,
+    decode_entry,
+    encode_entry,
+    milliseconds_of,
+    txn_entry_name,
+    watermark_of,
+)
 from lakefmt._core.timeline.instant import parse_instant_time
 from lakefmt._core.values import CommitResult, InstantTime, Moment, PartitionPath, Partitions, WriteOperation
 from lakefmt._core.write.context import ARGUMENTS, AlreadyDone, EntryView, skipped_result, view_entries
+from lakefmt._core.write.ingest import holds_no_rows, open_stream, read_all
 from lakefmt.errors import (
     InstantNotFound,
     InvalidInputError,
@@ -62,7 +73,6 @@ from lakefmt.options import CommitOptions, WriteOptions
 
 if TYPE_CHECKING:
     from lakefmt._core.producers.append.tags import TableTags
-    from lakefmt._core.read.snapshot import Snapshot
 
 __all__ = [
     "OPTIONS",
@@ -183,8 +193,6 @@ class AppendVerbs(TableVerbs):
             or _CONCURRENCY_MODE in properties
         ):
             return options
-        from lakefmt._core.storage.local.process_lock import process_locks
-
         store = self.client.store
         locked = process_locks(store) is not None or store.url.startswith("memory://")
         return {**call_options, _CONCURRENCY_MODE: "optimistic_concurrency_control"} if locked else options
@@ -216,8 +224,6 @@ class AppendVerbs(TableVerbs):
         check_keywords(self.overwrite, call, ARGUMENTS)
         if text_argument(mode, "mode") not in ("dynamic", "static"):
             raise InvalidInputError(f"unknown mode {shown(mode)}: expected 'dynamic' or 'static'")
-        from lakefmt._core.write.ingest import holds_no_rows, open_stream, read_all
-
         schema, tables = open_stream(data, table_schema=lambda: self.client.at(self.client.load()).schema())
         rows = read_all(schema, tables)
         empty = holds_no_rows(rows)
@@ -264,9 +270,8 @@ class AppendVerbs(TableVerbs):
         """
         if sum(each is not None for each in (when, tag, watermark)) != 1:
             raise InvalidInputError("as_of takes one of: a moment, tag=, watermark=")
-        # Imported here: a table that is only written needs it not.
+        # Imported here: few programs name states.
         from lakefmt._core.producers.append.tags import load_tag
-        from lakefmt._core.read.snapshot import Snapshot, bound_of
 
         state = self.client.load()
         if tag is not None:
@@ -276,8 +281,6 @@ class AppendVerbs(TableVerbs):
         return Snapshot(self.client, state.as_of(bound_of(self.client.at(state), bound)))
 
     def _instant_of_watermark(self, watermark: int) -> str:
-        from lakefmt._core.timeline.commit import watermark_of
-
         state = self.client.at(self.client.load()).with_history().state
         candidate = None
         for instant in reversed(state.timeline.commits_by_completion):
@@ -318,9 +321,6 @@ class AppendVerbs(TableVerbs):
             ('day=2020-01-01',)
         """
         check_keywords(self.expire_partitions, call, CommitOptions.__optional_keys__)
-        # Imported here: few programs remove partitions.
-        from lakefmt._core.keys import parse_partition_values
-
         cutoff = parse_cutoff(older_than, self.client.clock.now())
         state = self.client.load()
         table_at = self.client.at(state)
@@ -621,12 +621,12 @@ def asked_properties(
     Raises:
         InvalidInputError: they contradict each other.
     """
-    given = mapping_argument(properties, "properties")
+    table_properties = mapping_argument(properties, "properties")
     if text_argument(kind, "kind") == "keyed" and all(value is None for value in bucketing.values()):
-        if given.get(KIND) == "append" and keyed["record_key"] is not None:
+        if table_properties.get(KIND) == "append" and keyed["record_key"] is not None:
             raise InvalidInputError(f"properties: {KIND}=append: an append table (kind='append') has no record_key")
-        return given
-    return append_properties(columns, given, kind=kind, keyed_by=keyed, **bucketing)
+        return table_properties
+    return append_properties(columns, table_properties, kind=kind, keyed_by=keyed, **bucketing)
 
 
 def append_properties(

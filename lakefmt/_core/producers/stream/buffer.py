@@ -56,9 +56,9 @@ class _RowRun:
         table = table.append_column(OPERATOR, pa.array(self.operators, pa.int8()))
         if not self.columns:
             return table
-        texts = np.full(len(self.rows), None, object)
-        texts[list(self.columns)] = list(self.columns.values())
-        return table.append_column(COLUMNS, pa.array(texts, _COLUMNS_TYPE))
+        column_sets = np.full(len(self.rows), None, object)
+        column_sets[list(self.columns)] = list(self.columns.values())
+        return table.append_column(COLUMNS, pa.array(column_sets, _COLUMNS_TYPE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +86,8 @@ def _cut_part(part: _RowRun | pa.Table, first: int, end: int) -> _RowRun | pa.Ta
 def _part_of(part: _RowRun | pa.Table, mask: npt.NDArray[np.bool_]) -> _RowRun | pa.Table:
     if isinstance(part, pa.Table):
         return part.filter(pa.array(mask))
-    numbers = np.cumsum(mask) - 1
-    columns = {int(numbers[number]): encoded for number, encoded in part.columns.items() if mask[number]}
+    indices = np.cumsum(mask) - 1
+    columns = {int(indices[number]): encoded for number, encoded in part.columns.items() if mask[number]}
     return _RowRun(part.checker, list(compress(part.rows, mask)), list(compress(part.operators, mask)), columns)
 
 
@@ -199,7 +199,7 @@ class Buffer:
         return self._select(mask, is_marked=False), self._select(~mask, is_marked=True)
 
     def _select(self, mask: npt.NDArray[np.bool_], *, is_marked: bool) -> Buffer:
-        numbers = np.cumsum(mask) - 1
+        indices = np.cumsum(mask) - 1
         selection = Buffer(self.opened, strict=self.strict, trigger=self.trigger, tail=self.tail, checker=self.checker)
         selection.rows = int(mask.sum())
         selection.bytes = self.bytes * selection.rows // self.rows
@@ -213,7 +213,7 @@ class Buffer:
         times = self.times()[mask]
         changes = np.flatnonzero(np.diff(times, prepend=np.nan) != 0)
         selection._times = list(zip(map(int, changes), map(float, times[changes]), strict=True))
-        selection.tracked = [replace(each, row=int(numbers[each.row])) for each in self.tracked if mask[each.row]]
+        selection.tracked = [replace(each, row=int(indices[each.row])) for each in self.tracked if mask[each.row]]
         return selection
 
     def tables(self) -> list[pa.Table]:
@@ -268,8 +268,8 @@ def _readable_rows(part: _RowRun | pa.Table) -> pa.Table:
     if isinstance(part, pa.Table):
         return part
     names = part.checker.names
-    texts = [shown(dict(zip(names, values, strict=True))) for values in part.rows]
-    return pa.table({"row": pa.array(texts, _COLUMNS_TYPE)})
+    lines = [shown(dict(zip(names, values, strict=True))) for values in part.rows]
+    return pa.table({"row": pa.array(lines, _COLUMNS_TYPE)})
 
 
 def take_tracked(buffers: Sequence[Buffer], rows: int) -> list[Tracked]:

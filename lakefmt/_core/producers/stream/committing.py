@@ -27,8 +27,14 @@ from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableSta
 from lakefmt._core.index import capabilities_of, choose_index, moves_between_partitions
 from lakefmt._core.keys import KeySpec
 from lakefmt._core.read.snapshot import Snapshot, rows_of_keys
-from lakefmt._core.segments.codec import SegmentHeader, committed_of, has_segments, read_segments
-from lakefmt._core.segments.names import RowOperator, SegmentPosition
+from lakefmt._core.segments.codec import (
+    RowOperator,
+    SegmentHeader,
+    SegmentPosition,
+    committed_of,
+    has_segments,
+    read_segments,
+)
 from lakefmt._core.segments.pending import (
     StreamState,
     committed_of_streams,
@@ -245,11 +251,11 @@ class SegmentCommit:
     def _entries(
         self, part: Sequence[SegmentHeader], other_streams: Sequence[StreamState], offsets: Mapping[str, object]
     ) -> CommitEntries:
-        """Return what the commit of some segments says of their streams.
+        """Return the entries of streams in the commit of their segments.
 
         Args:
             part: the segments.
-            others: what was seen of other streams.
+            other_streams: the states of other streams.
             offsets: of each stream before this commit.
         """
         by_stream = dict[str, list[SegmentHeader]]()
@@ -302,7 +308,7 @@ class KeyedCommit:
     def upsert(
         self, request: WriteRequest, state: TableState, schema: pa.Schema, rows: pa.Table
     ) -> CommitResult | None:
-        """Commit rows; None: they came to nothing, and there is nothing to remember.
+        """Commit rows; None: they change nothing, and there is nothing to remember.
 
         Args:
             request: what is asked for, an upsert.
@@ -339,10 +345,9 @@ class KeyedCommit:
             CommitConflict: another commit was faster.
             StorageError: the temporary directory could not take the rows, or the store failed.
         """
+        from lakefmt._core.write.grouped_rows import placed_parts  # few commits have more rows than a window
 
         def parts(table_at: TableAt) -> Generator[pa.Table]:
-            from lakefmt._core.write.grouped_rows import placed_parts  # few commits have more rows than a window
-
             spec, across, rows = stored_key_spec(table_at), key_scope(table_at, request.options).across, tables
             if self.rules(request, table_at.state, schema).is_plain:
                 # All rows of a key come together: fewer of a key that comes often.
@@ -354,7 +359,7 @@ class KeyedCommit:
     def upsert_parts(
         self, request: WriteRequest, schema: pa.Schema, parts: Callable[[TableAt], Generator[pa.Table]]
     ) -> CommitResult | None:
-        """Commit rows that are more than memory; None: they came to nothing, and there is nothing to remember.
+        """Commit rows that are larger than memory; None: they change nothing, and there is nothing to remember.
 
         Args:
             request: what is asked for, an upsert.
@@ -395,8 +400,8 @@ class KeyedCommit:
             return rows
         table_at = self.client.at(state)
         across = key_scope(table_at, request.options).across
-        numbers, distinct = number_keys(row_identities(stored_key_spec(table_at), rows, across=across)[0])
-        return rows if len(distinct) == len(numbers) else rows.take(from_numpy(last_rows(numbers)))
+        key_numbers, distinct = number_keys(row_identities(stored_key_spec(table_at), rows, across=across)[0])
+        return rows if len(distinct) == len(key_numbers) else rows.take(from_numpy(last_rows(key_numbers)))
 
     def rules(self, request: WriteRequest, state: TableState, schema: pa.Schema) -> StreamRules:
         """Return what the table makes of rows with one key."""
@@ -414,16 +419,16 @@ class KeyedCommit:
         table_at = self.client.at(state)
         across = key_scope(table_at, request.options).across
         identities, keys, partitions = row_identities(stored_key_spec(table_at), rows, across=across)
-        numbers, distinct = number_keys(identities)
+        key_numbers, distinct = number_keys(identities)
         rules = self.rules(request, state, schema)
-        asks = needs_stored(rows, numbers, rules)
+        asks = needs_stored(rows, key_numbers, rules)
         if not asks.any():
-            return resolve_rows(rows, numbers, None, np.array([], np.int64), rules), None
+            return resolve_rows(rows, key_numbers, None, np.array([], np.int64), rules), None
         lookup_mask = from_numpy(asks)
         stored = stored_rows(table_at, request.options, keys.filter(lookup_mask), partitions.filter(lookup_mask))
         of_stored = codes_in(stored_identities(stored, across=across), distinct)
         stored, of_stored = stored.filter(pa.array(of_stored >= 0)), of_stored[of_stored >= 0]
-        return resolve_rows(rows, numbers, stored, of_stored, rules, asks), state
+        return resolve_rows(rows, key_numbers, stored, of_stored, rules, asks), state
 
     def _write(
         self,
@@ -448,14 +453,14 @@ class KeyedCommit:
         return commit_located(transaction, request, located)
 
     def _empty(self, request: WriteRequest) -> CommitResult | None:
-        """Commit only what is to remember of the stream: its rows came to nothing."""
+        """Commit only the entries of the stream: its rows change nothing."""
         transaction = WriteTransaction.begin(self.client, request)
         with transaction.aborted_on_error():
             return transaction.commit_unless_empty([])
 
 
 class _ReducedWrite(WriteTransaction):
-    """A write of rows of which each has a key of its own, and a mark that tells whether it deletes it."""
+    """A write of rows with distinct keys, each with a mark for a delete."""
 
     def key(self, table: pa.Table, *, durable: bool = True, promises: bool = True) -> KeyedBatch:
         """Return rows with their keys."""
@@ -474,7 +479,7 @@ def _committed_in(view: EntryView, stream: str) -> SegmentPosition | None:
 
 
 def _entry(headers: Sequence[SegmentHeader], offset: object) -> dict[str, object]:
-    """Return what a commit says of a stream: its last segment, and its newest offset."""
+    """Return the entry of a stream in a commit: its last segment, and its newest offset."""
     marked = [header.offset for header in headers if header.offset is not None]
     return {
         "epoch": headers[-1].epoch,

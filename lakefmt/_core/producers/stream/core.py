@@ -43,8 +43,15 @@ from lakefmt._core.producers.stream.options import (
     tries_again,
 )
 from lakefmt._core.producers.stream.rows import FollowedColumns, RowChecker
-from lakefmt._core.segments.codec import Committed, SegmentHeader, checked_offset, delete_segments
-from lakefmt._core.segments.names import STRICT, RowOperator, SegmentPosition
+from lakefmt._core.segments.codec import (
+    STRICT,
+    Committed,
+    RowOperator,
+    SegmentHeader,
+    SegmentPosition,
+    checked_offset,
+    delete_segments,
+)
 from lakefmt._core.segments.pending import committed_of_streams
 from lakefmt._core.values import CommitResult
 from lakefmt.errors import (
@@ -662,10 +669,10 @@ class StreamCore:
     def _fail(self, error: FlushFailed, buffers: Sequence[Buffer]) -> None:
         """Stop taking rows; everything that is not durable is a failed row."""
         with self._changed:
-            waiting = [*list(self._sealed)[len(buffers) :], self._buffer]
+            buffers_left = [*list(self._sealed)[len(buffers) :], self._buffer]
             batches_of_error = [batch for batch in error.batches if isinstance(batch, FailedBatch)]
             first = batches_of_error or failed_batches(buffers, error.__cause__)
-            self._failed += [*first, *failed_batches(waiting, None)]
+            self._failed += [*first, *failed_batches(buffers_left, None)]
             tracked = [each for buffer in (*self._sealed, self._buffer) for each in buffer.tracked]
             self._sealed.clear()
             self._bytes, self._buffer, self.failure = 0, Buffer(), error

@@ -24,8 +24,7 @@ from lakefmt._core.producers.stream.options import (
     tries_again,
 )
 from lakefmt._core.schema import conform
-from lakefmt._core.segments.codec import OPERATOR, SegmentHeader, encode_segment, read_segments
-from lakefmt._core.segments.names import RowOperator
+from lakefmt._core.segments.codec import OPERATOR, RowOperator, SegmentHeader, encode_segment, read_segments
 from lakefmt._core.segments.pending import committed_of_streams
 from lakefmt._core.segments.resolve import (
     check_altered_back,
@@ -358,12 +357,12 @@ class Flusher:
             ObjectNotFound: a pending segment is gone, and was not committed.
         """
         schema = self.client.at(state).schema()
-        waiting = self._waiting(state, pending)
+        headers = self._waiting(state, pending)
         try:
-            tables = current_rows(self.client.at(state), waiting, read_segments(self.client.store, waiting))
+            tables = current_rows(self.client.at(state), headers, read_segments(self.client.store, headers))
         except ObjectNotFound:
             still_pending, state = list(self._pending()), self.client.load()
-            if self._waiting(state, still_pending) == waiting:
+            if self._waiting(state, still_pending) == headers:
                 raise
             # Committed and deleted meanwhile: the table has them now.
             self._check_strict(state, rows, still_pending)
@@ -374,13 +373,13 @@ class Flusher:
         across = self._key_scope().across
         spec = self.client.key_spec(state.config)
         identities, keys, partitions = row_identities(spec, every, across=across)
-        numbers, distinct = number_keys(identities)
+        key_numbers, distinct = number_keys(identities)
         rows_there = stored_rows(self.client.at(state), self._options.properties, keys, partitions, [])
         stored = codes_in(stored_identities(rows_there, across=across), distinct)
         present = np.zeros(len(distinct), bool)
         present[stored[stored >= 0]] = True
         operators = operators_of(every)
-        violations = strict_violations(operators, numbers, present, first)
+        violations = strict_violations(operators, key_numbers, present, first)
         wrong = np.flatnonzero(violations)
         if not len(wrong):
             return
@@ -416,11 +415,11 @@ class Flusher:
             error = answer.error
         elif answer != "fail":
             return answer
-        what = f"{rows.num_rows} rows of stream {self.writer.stream!r}"
+        subject = f"{rows.num_rows} rows of stream {self.writer.stream!r}"
         failed = FlushFailed(
-            f"{what} are not durable: {error}"
+            f"{subject} are not durable: {error}"
             if is_told
-            else f"{what} may be committed, the store does not say so: {error}; reopen() returns those to send again"
+            else f"{subject} may be committed, the store does not say so: {error}; reopen() returns those to send again"
         )
         # Only the first segment was begun.
         first = rows.num_rows if segments is None or is_told else segments[0].rows.num_rows
@@ -442,7 +441,7 @@ class Flusher:
         return answer
 
     def _bury(self, rows: pa.Table, error: Exception) -> None:
-        """Write skipped rows to the dead letters, or say that they are gone."""
+        """Write skipped rows to the dead letters, or log that they are lost."""
         folder = self._options.dead_letter_path
         if folder is None:
             self._metrics.dead_letter_rows += rows.num_rows
@@ -488,14 +487,16 @@ def _in_schema(table_at: TableAt, since: str, tables: Sequence[pa.Table]) -> pa.
     return fit
 
 
-def _moved(rows: pa.Table, schema: pa.Schema, places: ColumnPlaces | None) -> pa.Table:
-    """Return the rows of buffers with the names and types of today.
+def _moved(rows: pa.Table, schema: pa.Schema, column_places: ColumnPlaces | None) -> pa.Table:
+    """Return the rows of buffers with the present names and types of their columns.
 
     Raises:
         SchemaMismatch: a column was dropped, and a new one of its name takes no values of its type.
     """
-    moved = moved_rows(rows, places)
+    moved = moved_rows(rows, column_places)
     new = frozenset(schema.names) - frozenset(moved.column_names)
-    reused_names = [] if places is None else [name for name in places.left_out(rows.column_names) if name in new]
+    reused_names = (
+        [] if column_places is None else [name for name in column_places.left_out(rows.column_names) if name in new]
+    )
     conform(rows.select(reused_names).slice(0, 0), pa.schema([schema.field(name) for name in reused_names]))
     return moved

@@ -13,23 +13,21 @@ from lakefmt._core.data_classes import dataclass
 from lakefmt._core.filegroups.table_client import TableClient, TableState
 from lakefmt._core.producers.stream.committing import KeyScope, SegmentCommit
 from lakefmt._core.segments.codec import (
+    ANONYMOUS,
     Claim,
     Committed,
     SegmentHeader,
+    SegmentPosition,
     checksum,
+    claim_name,
+    data_name,
     delete_segments,
     list_positions,
     list_streams,
-    write_header,
-    write_segment_rows,
-)
-from lakefmt._core.segments.names import (
-    ANONYMOUS,
-    SegmentPosition,
-    claim_name,
-    data_name,
     note_name,
     stream_folder,
+    write_header,
+    write_segment_rows,
 )
 from lakefmt._core.segments.pending import (
     HeldClaim,
@@ -68,7 +66,7 @@ Finish = Callable[[Callable[[], CommitResult | None], WriteRequest], CommitResul
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What was found of a stream whose writer is gone.
+    """The outcome of the recovery of a stream whose writer is dead.
 
     Attributes:
         stream: its id.
@@ -349,13 +347,10 @@ class SegmentWriter:
         state = _after_begun_commits(client)
         if state is None:
             return None
-        now = self._committed(state)
+        now = committed_of_streams(client.at(state), {self.stream: self.since}).get(self.stream)
         if now is None or now.position < position:
             return False
         return True if now.epoch == position.epoch else None
-
-    def _committed(self, state: TableState) -> Committed | None:
-        return committed_of_streams(self.client.at(state), {self.stream: self.since}).get(self.stream)
 
     def end(self, *, is_owner: bool = True) -> None:
         """Release the claim; of a stream without a writer id nothing is left when all is committed.

@@ -1,7 +1,7 @@
 """The options of a stream: their defaults, which values are valid, and when an error is tried again. Pure.
 
 An error has a status (:func:`retry_status_of`); rows that could not be made durable are a :class:`FailedBatch`. What a row does to
-its key is in :mod:`lakefmt._core.segments.names`; callers import :class:`RowOperator` from here.
+its key is in :mod:`lakefmt._core.segments.codec`; callers import :class:`RowOperator` from here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Final, TypedDict
 import pyarrow as pa
 
 from lakefmt._core.data_classes import dataclass
-from lakefmt._core.segments.names import DELETES, STRICT, WHOLE_ROWS, RowOperator, parse_operator
+from lakefmt._core.segments.codec import DELETES, STRICT, WHOLE_ROWS, RowOperator, parse_operator
 from lakefmt.errors import (
     CommitConflict,
     FormatError,

@@ -30,8 +30,7 @@ from lakefmt._core.producers.stream.options import DELETES, RowOperator, StreamO
 from lakefmt._core.schema import conform
 from lakefmt._core.schema.python_values import value_converter
 from lakefmt._core.schema.types import all_nullable, field_at
-from lakefmt._core.segments.codec import COLUMNS, OPERATOR
-from lakefmt._core.segments.names import STRICT, UPDATES, WHOLE_ROWS
+from lakefmt._core.segments.codec import COLUMNS, OPERATOR, STRICT, UPDATES, WHOLE_ROWS
 from lakefmt._core.segments.resolve import columns_since, key_columns_of
 from lakefmt.errors import InvalidInputError, InvalidKey, SchemaMismatch
 
@@ -76,8 +75,10 @@ def row_mapping(row: object) -> Mapping[str, object]:
     if is_dataclass(row) and not isinstance(row, type):
         return {field.name: getattr(row, field.name) for field in fields(row)}
     # Of pydantic, msgspec and named tuples.
-    kinds = ("model_fields", "__struct_fields__", "_fields")
-    names = next((field_names for attribute in kinds if (field_names := getattr(type(row), attribute, None))), None)
+    attributes = ("model_fields", "__struct_fields__", "_fields")
+    names = next(
+        (field_names for attribute in attributes if (field_names := getattr(type(row), attribute, None))), None
+    )
     if names is None:
         names = getattr(row, "__dict__", None)
     if names is None or isinstance(row, type):
@@ -399,8 +400,8 @@ def operator_numbers(column: pa.ChunkedArray, default: RowOperator) -> Numbers:
     coded = column.combine_chunks().dictionary_encode()
     coded = coded.combine_chunks() if isinstance(coded, pa.ChunkedArray) else coded
     names = [names_of.get(name, name) for name in coded.dictionary.to_pylist()]  # distinct names, not rows
-    numbers = np.array([*(parse_operator(name).value for name in names), default.value], np.int8)
-    row_numbers: Numbers = numbers[coded.indices.fill_null(len(names)).to_numpy(zero_copy_only=False)]
+    values = np.array([*(parse_operator(name).value for name in names), default.value], np.int8)
+    row_numbers: Numbers = values[coded.indices.fill_null(len(names)).to_numpy(zero_copy_only=False)]
     return row_numbers
 
 
@@ -421,10 +422,10 @@ def arrow_rows(
         InvalidInputError: the stream does not take an operator.
     """
     if isinstance(operators, RowOperator):
-        numbers, kinds = np.full(rows.num_rows, operators.value, np.int8), {operators}
+        operator_values, row_operators = np.full(rows.num_rows, operators.value, np.int8), {operators}
     else:
-        numbers, kinds = operators, {RowOperator(int(number)) for number in np.unique(operators)}
-    refused = sorted(operator.name for operator in kinds - set(allowed))
+        operator_values, row_operators = operators, {RowOperator(int(number)) for number in np.unique(operators)}
+    refused = sorted(operator.name for operator in row_operators - set(allowed))
     if refused:
         raise InvalidInputError(f"the stream does not take {', '.join(refused)}")
     needed = dict.fromkeys([*checker.inner_keys, *checker.keys])
@@ -434,26 +435,26 @@ def arrow_rows(
     rows = rows if column_sets is None else rows.drop_columns([COLUMNS])
     allow = checker.null_elements
     table = conform(
-        rows, _needed_columns(checker, partial=bool(kinds & _PARTIAL_OPERATORS)), allow_null_list_elements=allow
+        rows, _needed_columns(checker, partial=bool(row_operators & _PARTIAL_OPERATORS)), allow_null_list_elements=allow
     )
-    is_complete = np.isin(numbers, [operator.value for operator in WHOLE_ROWS])
-    if kinds & _PARTIAL_OPERATORS and is_complete.any():
+    is_complete = np.isin(operator_values, [operator.value for operator in WHOLE_ROWS])
+    if row_operators & _PARTIAL_OPERATORS and is_complete.any():
         conform(
             rows.filter(pa.array(is_complete)), _needed_columns(checker, partial=False), allow_null_list_elements=allow
         )
-    checker.refuse_odd_table(table, np.isin(numbers, [each.value for each in DELETES]))
-    table = table.cast(all_nullable(table.schema)).append_column(OPERATOR, pa.array(numbers))
-    if not kinds & UPDATES:
+    checker.refuse_odd_table(table, np.isin(operator_values, [each.value for each in DELETES]))
+    table = table.cast(all_nullable(table.schema)).append_column(OPERATOR, pa.array(operator_values))
+    if not row_operators & UPDATES:
         return table
     present = set(rows.column_names)
     encoded_columns = encode_columns([name for name in checker.names if name in present])
-    is_update = pa.array(np.isin(numbers, [operator.value for operator in UPDATES]))
-    texts = pc.if_else(is_update, pa.scalar(encoded_columns), pa.scalar(None, pa.string()))
-    return table.append_column(COLUMNS, texts if column_sets is None else pc.coalesce(column_sets, texts))
+    is_update = pa.array(np.isin(operator_values, [operator.value for operator in UPDATES]))
+    update_sets = pc.if_else(is_update, pa.scalar(encoded_columns), pa.scalar(None, pa.string()))
+    return table.append_column(COLUMNS, update_sets if column_sets is None else pc.coalesce(column_sets, update_sets))
 
 
 def has_strict(rows: pa.Table) -> bool:
-    """Return whether some rows have an operator that looks its key up."""
+    """Return whether some rows have an operator that needs the stored row of its key."""
     return bool(np.isin(rows.column(OPERATOR).to_numpy(), [operator.value for operator in STRICT]).any())
 
 

@@ -32,8 +32,15 @@ from lakefmt._core.producers.stream.rows import (
     row_mapping,
     without_column,
 )
-from lakefmt._core.segments.codec import Committed, SegmentHeader
-from lakefmt._core.segments.names import ANONYMOUS, DELETES, RowOperator, check_writer_id, parse_operator
+from lakefmt._core.segments.codec import (
+    ANONYMOUS,
+    DELETES,
+    Committed,
+    RowOperator,
+    SegmentHeader,
+    check_writer_id,
+    parse_operator,
+)
 from lakefmt._core.values import CommitResult
 from lakefmt._core.write.ingest import open_stream, read_all, rows_of_dicts
 from lakefmt.errors import InvalidInputError, LakefmtError, SchemaMismatch, StreamClosed
@@ -251,8 +258,8 @@ class Stream:
         if not self.options.auto_refresh:
             return False
         changed = self.refresh_schema()
-        known = set(self.checker.names)
-        new = {name: row[name] for name in row if name not in known and row[name] is not None}
+        names = set(self.checker.names)
+        new = {name: row[name] for name in row if name not in names and row[name] is not None}
         if not new or not self.options.allow_new_columns:
             return changed
         try:
