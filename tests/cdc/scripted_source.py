@@ -56,7 +56,13 @@ class Database:
     defaults: dict[str, pa.Scalar] = field(default_factory=dict)
     #: Of the sources that read it.
     batch_rows: int = 100
-    #: Every image of every row, as a log keeps them.
+    #: Rows have values in all columns, also in those that were added.
+    fills_columns: bool = False
+    #: Of columns that were added: no name comes twice.
+    names_given: list[str] = field(default_factory=list)
+    #: Which columns a change of a table's columns renamed: the table as it was told → the old name → the new one.
+    renamed: list[tuple[SourceTable, dict[str, str]]] = field(default_factory=list)
+    #: Every image of every row, as a log keeps them; under the names that the columns have now.
     history: dict[SourceName, list[tuple[str, Row]]] = field(default_factory=lambda: {ORDERS: [], ITEMS: []})
 
     def table(self, name: SourceName) -> SourceTable:
@@ -64,13 +70,17 @@ class Database:
         return SourceTable(name, self.columns[name], ("id",))
 
     def commit(self, steps: Sequence[tuple[Any, ...]]) -> None:
-        """Run a transaction: ``("put", name, id, v)``, ``("delete", name, id)``, ``("move", name, id, new id)``, ``("alter", name, id)``."""
+        """Run a transaction: ``("put", name, id, v)``, ``("delete", name, id)``, ``("move", name, id, new id)``, ``("alter", name, id)``,
+        ``("rename", name, id)``, ``("drop", name, id)``.
+        """
         changes: list[Any] = []
+        alterations = {"alter": self._alter, "rename": self._rename, "drop": self._drop}
         for step in steps:
-            changes += self._alter(step[1]) if step[0] == "alter" else self._run(*step)
-        for change in changes:
-            if isinstance(change, Change):
-                self.history[change.name].append((change.kind.name, change.row))
+            new = alterations[step[0]](step[1]) if step[0] in alterations else self._run(*step)
+            for change in new:
+                if isinstance(change, Change):
+                    self.history[change.name].append((change.kind.name, change.row))
+            changes += new
         self.log.append(changes)
 
     def _run(self, verb: str, name: SourceName, key: int, value: Any = None) -> list[Change]:
@@ -78,7 +88,8 @@ class Database:
         if verb == "put":
             before = rows.get(key)
             big = f"big {key}" if before is None else before.get("big")
-            after = {**dict.fromkeys(self.columns[name].names), "id": key, "v": value, "big": big}
+            text = f"{len(self.log)} {value}" if self.fills_columns else None
+            after = {**dict.fromkeys(self._added(name), text), "id": key, "v": value, "big": big}
             rows[key] = after
             if before is None:
                 return [Change(name, RowKind.INSERT, after)]
@@ -103,6 +114,9 @@ class Database:
 
     def _alter(self, name: SourceName, column: str = "", default: str | None = "d") -> list[Any]:
         column = column or f"d{len(self.columns[name])}"
+        if column in self.names_given:
+            column = f"{column}_{len(self.names_given)}"
+        self.names_given.append(column)
         if not self.sends_part:
             default = None  # this database's rows are read in chunks, and older rows may come after a column
         self.columns[name] = self.columns[name].append(pa.field(column, pa.string()))
@@ -110,6 +124,38 @@ class Database:
             self.defaults[column] = pa.scalar(default)
         # Images in the log stay as they are.
         self.tables[name] = {key: {**row, column: default} for key, row in self.tables[name].items()}
+        return [("columns", self.table(name))]
+
+    def _added(self, name: SourceName) -> list[str]:
+        return [each for each in self.columns[name].names if each not in COLUMNS.names]
+
+    def _rename(self, name: SourceName) -> list[Any]:
+        """Give the first column that was added a name that no column had."""
+        added = self._added(name)
+        if not added:
+            return []
+        old, new = added[0], f"r{len(self.renamed)}"
+        fields = [each.with_name(new) if each.name == old else each for each in self.columns[name]]
+        self.columns[name] = pa.schema(fields)
+
+        def renamed(row: Row) -> Row:
+            return {new if column == old else column: value for column, value in row.items()}
+
+        self.tables[name] = {key: renamed(row) for key, row in self.tables[name].items()}
+        self.history[name] = [(kind, renamed(row)) for kind, row in self.history[name]]
+        self.renamed.append((self.table(name), {old: new}))
+        return [("columns", self.renamed[-1][0])]
+
+    def _drop(self, name: SourceName) -> list[Any]:
+        """Drop the newest of several columns that were added."""
+        added = self._added(name)
+        if len(added) < 2:
+            return []
+        self.columns[name] = pa.schema([each for each in self.columns[name] if each.name != added[-1]])
+        self.tables[name] = {
+            key: {column: value for column, value in row.items() if column != added[-1]}
+            for key, row in self.tables[name].items()
+        }
         return [("columns", self.table(name))]
 
     def truncate(self, name: SourceName) -> None:
@@ -218,7 +264,9 @@ class ScriptedSource:
 
     def _changed(self, table: SourceTable) -> TableChanged:
         defaults = self.database.defaults
-        return TableChanged(table, filled={name: defaults[name] for name in table.columns.names if name in defaults})
+        filled = {name: defaults[name] for name in table.columns.names if name in defaults}
+        renamed = next((names for told, names in self.database.renamed if told is table), {})
+        return TableChanged(table, renamed=renamed, filled=filled)
 
     def _rows_of_now(
         self, name: SourceName, state: dict[SourceName, Any], shown: dict[SourceName, SourceTable], *, exact: bool

@@ -76,7 +76,10 @@ def test_columns_of_the_server_are_those_of_the_table(mariadb: MariaServer, seed
     def follow(events: int = 10_000) -> None:
         with contextlib.suppress(Died):
             Follower(
-                lambda: Mortal(source_of(mariadb, database, chunk_rows=3), events), path, {}, CdcOptions(**OPTIONS)
+                lambda: Mortal(source_of(mariadb, database, chunk_rows=3), events),
+                path,
+                {},
+                CdcOptions(**{**OPTIONS, "commit_interval": (0, 10**6)[seed % 2]}),
             ).run(until_now=True)
 
     told = list[str]()

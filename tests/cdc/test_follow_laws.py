@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import lakefmt._core.cdc.sink as sinks
@@ -166,12 +166,14 @@ def play(
     first: int = 0,
     batch_rows: int = 100,
     tables: Mapping[str, object] | None = None,
+    fills_columns: bool = False,
 ) -> None:
     time = VirtualTime()
-    database, base = Database(sends_part=sends_part, batch_rows=batch_rows), f"memory://cdc-{next(NUMBERS)}"
+    database = Database(sends_part=sends_part, batch_rows=batch_rows, fills_columns=fills_columns)
+    base = f"memory://cdc-{next(NUMBERS)}"
     for key in range(first):
         database.commit([("put", ORDERS, key, key)])
-    if options.logs:
+    if options.logs or fills_columns:
         run(database, base, options, ("well", 0), time)  # what was there before the log begins has no history
     for step in story:
         if isinstance(step, list):
@@ -258,3 +260,66 @@ def test_rows_without_a_partition_value_are_mirrored_as_all_others(
 @given(story=STORY)
 def test_a_log_has_every_change_once_and_in_order(story: list[Any]) -> None:
     play(story, CdcOptions(**QUICK, mode="append_log"), check_log)
+
+
+NAMED_STEP = st.one_of(
+    st.tuples(st.just("put"), NAMES, KEYS, st.integers(0, 99)),
+    st.tuples(st.just("put"), st.just(ORDERS), KEYS, st.integers(0, 99)),
+    st.tuples(st.just("delete"), NAMES, KEYS),
+    st.tuples(st.just("move"), NAMES, KEYS, KEYS),
+    st.tuples(st.sampled_from(["alter", "rename", "rename", "drop"]), st.just(ORDERS), KEYS),
+)
+NAMED_STORY = st.lists(
+    st.one_of(st.lists(NAMED_STEP, min_size=1, max_size=6), st.lists(NAMED_STEP, min_size=1, max_size=6), RUN),
+    min_size=3,
+    max_size=10,
+)
+#: A column that is renamed behind rows that are not committed when the process dies.
+RENAMED: list[Any] = [
+    [("alter", ORDERS, 0), ("put", ORDERS, 0, 1)],
+    ("well", 0),
+    [("put", ORDERS, 1, 2)],
+    [("rename", ORDERS, 0), ("put", ORDERS, 2, 3)],
+    ("dies", 5),
+]
+
+
+def check_values(database: Database, base: str) -> None:
+    """The log has every image once, with its operation and all its values; columns that were dropped may have more."""
+    for name, history in database.history.items():
+        columns = database.columns[name].names
+        table = open_table(f"{base}/{name.schema}/{name.table}").read()
+        found = sorted(table.to_pylist(), key=lambda row: row["_position"])
+        here, there = dict[int, list[Any]](), dict[int, list[Any]]()
+        for row in found:
+            here.setdefault(row["id"], []).append((row["_operation"], *map(row.get, columns)))
+        for kind, row in history:
+            there.setdefault(row["id"], []).append((kind, *map(row.get, columns)))
+        assert here == there, name
+
+
+def check_columns(database: Database, base: str) -> None:
+    for name, rows in database.tables.items():
+        columns = database.columns[name].names
+        found = rows_here(base, name, columns=columns)
+        assert found == [{**dict.fromkeys(columns), **rows[key]} for key in sorted(rows)], name
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*were dropped:RuntimeWarning")
+@pytest.mark.parametrize("mode", ["append_log", "upsert"])
+@settings(max_examples=examples(60), deadline=None)
+@given(
+    story=NAMED_STORY,
+    batch_rows=st.sampled_from([1, 2, 100]),
+    dropped=st.sampled_from(["keep", "drop"]),
+    interval=st.sampled_from([0, 10**6]),
+    buffer_rows=st.sampled_from([1, 3, 10_000]),
+)
+@example(RENAMED, 100, "keep", 10**6, 10_000)
+def test_columns_that_change_behind_rows_that_are_not_committed_keep_their_values(
+    mode: str, story: list[Any], batch_rows: int, dropped: str, interval: int, buffer_rows: int
+) -> None:
+    how = {**QUICK, "commit_interval": interval, "buffer_rows": buffer_rows, "on_column_dropped": dropped}
+    check = check_values if mode == "append_log" else check_columns
+    play(story, CdcOptions(**how, mode=mode), check, batch_rows=batch_rows, fills_columns=True)

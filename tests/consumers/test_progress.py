@@ -429,3 +429,29 @@ def test_an_upgrade_that_found_another_order_of_completion_repeats_and_leaves_ou
         stream.commit()
     with table.stream(follow=False, consumer_id="feed") as stream:
         assert ids(stream) == []
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+@pytest.mark.parametrize("start", ["latest", "moment", "reset", "offset", "day"])
+def test_a_consumer_that_had_read_nothing_before_an_upgrade_begins_where_it_would_have_begun(
+    keyed: bool, start: str
+) -> None:
+    made = keyed_table if keyed else append_table
+    table = made(table_version=6)
+    write = table.upsert if keyed else table.insert
+    results = [write(rows(n)) for n in range(3)]
+    moment = {"moment": results[-1].instant, "day": f"{int(results[-1].instant[:8]) + 1}"}.get(start, "latest")
+    place: Any = moment
+    if start == "reset":
+        table.consumers.reset("feed", to="latest")
+    elif start == "offset":
+        with table.stream("latest", follow=False) as stream:
+            place = {"offset": stream.position}
+    else:
+        table.stream(moment, follow=False, consumer_id="feed").close()
+    table.upgrade(8)
+    table = lakefmt.open_table(table.client.store.url, options=table.client.options)
+    (table.upsert if keyed else table.insert)(rows(3))
+    how = {"start": place} if start == "offset" else {"consumer_id": "feed"}
+    with table.stream(follow=False, **how) as stream:
+        assert ids(stream) == ([] if start == "day" else [3])

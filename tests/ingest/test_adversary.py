@@ -394,6 +394,34 @@ def test_what_a_slower_writer_of_the_source_commits_later_is_not_lost(tmp_path, 
     assert rows_of(tmp_path / "silver") == rows_of(tmp_path / "bronze")
 
 
+@pytest.mark.parametrize("version", [6, 8])
+def test_a_job_beside_a_faster_writer_that_carries_its_checkpoint_on_takes_nothing_twice(
+    tmp_path, version, monkeypatch
+):
+    beside = {
+        "hoodie.write.concurrency.mode": "optimistic_concurrency_control",
+        "hoodie.write.meta.key.prefixes": "deltastreamer.checkpoint",
+        "hoodie.parquet.small.file.limit": "0",
+    }
+    how = {"operation": "insert", "key": (), "table_version": version, "settings": beside}
+    write_rows(tmp_path / "in/a.jsonl", [{"id": "a", "n": 1}])
+    ingest(tmp_path / "in", tmp_path / "t", **how)
+    fast = lakefmt.open_table(str(tmp_path / "t"), options=beside)
+    write = WriteTransaction.write
+
+    def while_another_commits(self, placed):
+        written = write(self, placed)
+        monkeypatch.setattr(WriteTransaction, "write", write)
+        fast.insert([{"id": "fast", "n": 1}])
+        return written
+
+    write_rows(tmp_path / "in/b.jsonl", [{"id": "b", "n": 1}], NOW - 50)
+    monkeypatch.setattr(WriteTransaction, "write", while_another_commits)
+    ingest(tmp_path / "in", tmp_path / "t", **how)
+    ingest(tmp_path / "in", tmp_path / "t", **how)
+    assert [row["id"] for row in rows_of(tmp_path / "t", ["id"])] == ["a", "b", "fast"]
+
+
 # ------------------------------------------------------------------------------------------------------- bounds of a round
 
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import lakefmt
 import lakefmt._core.ingest.sink as sinks
+from lakefmt import lowlevel
 from lakefmt._core.filegroups.table_client import TableClient
 from lakefmt._core.ingest.api import Checkpoint
 from lakefmt._core.ingest.checkpoints import (
@@ -37,6 +38,10 @@ V1, V1_RESET = "deltastreamer.checkpoint.key", "deltastreamer.checkpoint.reset_k
 V2, V2_RESET = "streamer.checkpoint.key.v2", "streamer.checkpoint.reset.key.v2"
 IGNORE = "deltastreamer.checkpoint.ignore_key"
 DATA = pa.table({"id": ["z"], "n": [0]})
+BESIDE = {
+    "hoodie.write.concurrency.mode": "optimistic_concurrency_control",
+    "hoodie.parquet.small.file.limit": 0,
+}
 
 
 @pytest.mark.parametrize(
@@ -363,3 +368,22 @@ def test_a_checkpoint_is_not_carried_on_beside_a_newer_one_of_another_generation
         write_rows(tmp_path / f"in/{number}.jsonl", [{"id": f"{number}", "n": 1}], NOW - 40 + number)
         assert ingest(tmp_path / "in", tmp_path / "t", settings=options) == 1
         assert V1 in extra_of(tmp_path / "t")
+
+
+@pytest.mark.parametrize("version", [6, 8])
+def test_a_finder_looks_again_at_what_may_come_before_the_newest_commit(version):
+    """Of version 6 a commit that began earlier and ends later comes before the newest one."""
+    url, beside = f"memory://finder-{version}", {**FAST, **BESIDE}
+    table = lakefmt.create_table(url, schema=DATA.schema, table_version=version, options=beside)
+    table.insert(DATA, commit_metadata={V1: "1"})
+    finder = CheckpointFinder()
+    slow = lowlevel.begin_write(table, "insert", commit_metadata={V1: "2"})
+    written = [lowlevel.write_files(slow, each, rows) for each, rows in lowlevel.assign(slow, DATA)]
+    table.insert(DATA)
+    told = list[str | None]()
+    for _ in range(2):
+        found = finder.find(table.client.at(table.client.load()))
+        told.append(None if found is None else found.text)
+        if len(told) == 1:
+            lowlevel.commit(slow, written)
+    assert told == ["1", "2"]

@@ -114,6 +114,8 @@ class TableSink:
         self._filled: tuple[str, ...] = ()
         #: The instant of the newest schema change at the last commit.
         self._columns_since: str | None = None
+        #: Columns that were renamed behind the position: the name that the source still has for them → the name that they have here.
+        self._ahead: dict[str, str] = {}
         #: Columns with the name of one that the source had dropped, whose rows are being read again.
         self._came_back: frozenset[str] = frozenset()
         #: Something came since the last commit.
@@ -239,12 +241,15 @@ class TableSink:
         if is_new:
             self._make_table(changed.table)
         table = self.table
+        if not is_new and not self._columns.targets:
+            self._ahead = self._renamed_ahead(table)
         self._follow_names(changed)
         spec = table.client.at(table.client.load()).key_spec()
         keys = () if spec.auto_keys else tuple(spec.record_key_fields)
-        shape = plan_shape(table.schema, keys, changed.table, self._settings, self._options)
+        settings = replace(self._settings, rename=self._names_here(changed.table))
+        shape = plan_shape(table.schema, keys, changed.table, settings, self._options)
         self._look_for_old_names(shape.columns.targets.values())
-        filled = {} if is_new or self._options.logs else self._values_of_older_rows(changed, shape.added)
+        filled = {} if is_new or self._options.logs else self._values_of_older_rows(changed, shape.added, settings)
         keys_of_transaction = self._keys_of_transaction() if filled else None
         for name, column_type in shape.added.items():
             comment = _NOT_FILLED if name in filled else None
@@ -270,6 +275,34 @@ class TableSink:
         self.stream.refresh_schema()
         if keys_of_transaction is not None:
             self._fill(filled, keys_of_transaction)
+
+    def _renamed_ahead(self, table: Table) -> dict[str, str]:
+        """Return the columns that were renamed since the last commit: their first name since then → the one that they have.
+
+        The source delivers the changes since that commit again, first under the old names.
+        """
+        history = table.client.at(table.client.load()).schema_history()
+        if history is None or self._columns_since is None or self._options.on_column_renamed != "rename":
+            return {}
+        then = history.at(self._columns_since)
+        since = [schema for schema in reversed(history.schemas) if schema.version >= then.version]
+        first_names, renamed = dict[int, str](), dict[str, str]()
+        for column in (column for schema in since for column in schema.columns):
+            first_names.setdefault(column.number, column.name)
+        names = {column.number: column.name for column in history.latest.columns}
+        for number, name in first_names.items():
+            if names.get(number, name) != name:
+                renamed.setdefault(name, names[number])
+        return renamed
+
+    def _names_here(self, source: SourceTable) -> dict[str, str]:
+        """Return the names that columns of a source have here, where they have others."""
+        rename = self._settings.rename
+        names = {name: rename.get(name, name) for name in source.columns.names}
+        # The source shows a column under its new name: that it was renamed comes no more.
+        while past := [old for old, new in self._ahead.items() if new in names.values() and new not in self._ahead]:
+            self._ahead = {old: new for old, new in self._ahead.items() if old not in past}
+        return {name: self._ahead.get(here, here) for name, here in names.items()}
 
     def _older_columns(self, table: Table) -> frozenset[str]:
         """Return the columns of the table at its last commit; the source delivers the changes behind that again."""
@@ -335,10 +368,11 @@ class TableSink:
         encoded_columns = pa.repeat(pa.scalar(json.dumps(names, separators=(",", ":"))), keys.num_rows)
         self.stream.write_arrow(keys.append_column(COLUMNS, encoded_columns), "update_ignore")
 
-    def _values_of_older_rows(self, changed: TableChanged, added: Mapping[str, pa.DataType]) -> dict[str, pa.Scalar]:
+    def _values_of_older_rows(
+        self, changed: TableChanged, added: Mapping[str, pa.DataType], settings: TableSettings
+    ) -> dict[str, pa.Scalar]:
         """Return the values of new columns in rows that are there: of those added now, and of those that a dead process has added."""
-        rename = self._settings.rename
-        value_by_column = {rename.get(name, name): value for name, value in changed.filled.items()}
+        value_by_column = {settings.rename.get(name, name): value for name, value in changed.filled.items()}
         schema = self.table.schema
         commented = {name for name in schema.names if _comment(schema, name) == _NOT_FILLED}
         waiting = commented - set(self._filled)
@@ -362,6 +396,10 @@ class TableSink:
         conflicts = sorted(new for old, new in pairs.items() if new in had and new not in pairs and old != new)
         if conflicts and not self._options.logs:
             raise RowsComeAgain(f"{self.name}: {conflicts[0]!r} is the name of a column that was dropped")
+        # What a dead process has renamed comes again.
+        here = {old: self._ahead.pop(old) for old in pairs if old in self._ahead}
+        self._ahead |= {pairs[old]: name for old, name in here.items() if name != pairs[old]}
+        pairs = {old: new for old, new in pairs.items() if old not in here}
         # Those that have their new name already, where the change comes again, are left over.
         waiting = {old: new for old, new in pairs.items() if old in names and old != new}
         while free := [old for old, new in waiting.items() if new not in names]:

@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from lakefmt._core.consumers.part_reading import is_keyed
 from lakefmt._core.consumers.position import (
-    EARLIEST,
     WHOLE_PART,
     BucketFilter,
     StreamPart,
@@ -152,7 +151,8 @@ class CommitFinder:
         border = next((each.order_time for each in commits if each.time > position.done), "")
         read = [each for each in commits if each.time <= position.done]
         before = [each for each in read if not border or each.order_time < border]
-        done, instant = (before[-1].order_time, before[-1].time) if before else (EARLIEST, "")
+        # A stream may have begun behind a time of which nothing is read yet, also one to come.
+        done, instant = max([(position.done, ""), *((each.order_time, each.time) for each in before[-1:])])
         steps = self._steps(state, read[len(before) :], done)
         parts = {part.key: WHOLE_PART for step in steps for part in step.parts}
         return replace(position, done=done, instant=instant, parts={**position.parts, **parts})

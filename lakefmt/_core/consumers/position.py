@@ -60,6 +60,7 @@ __all__ = [
     "parse_start",
     "part_key",
     "partition_order",
+    "position_behind",
     "query_digest",
     "shard_of",
     "slice_parts",
@@ -85,7 +86,8 @@ class StreamPosition:
 
     Attributes:
         done: completion time (requested time in version 6) of the last commit that was handed out to its end.
-        instant: the requested time of that commit; "" for none.
+        instant: the requested time of that commit; "" for none. A stream of version 6 that has read none has what ``done`` has: after an
+            upgrade this tells a requested time from a completion time.
         parts: key of a later part → its rows that were handed out, :data:`WHOLE_PART` for all.
         whole: the table as of ``done`` is read first, and ``parts`` are parts of that.
         in_turn: buckets are dealt out to shards one after the other; False: as earlier releases did it.
@@ -96,6 +98,20 @@ class StreamPosition:
     parts: Mapping[str, int] = field(default_factory=dict)
     whole: bool = False
     in_turn: bool = True
+
+
+def position_behind(time: str, layout: int) -> StreamPosition:
+    """Return the position of a stream that begins behind a time of its table.
+
+    Args:
+        time: a completion time, with timeline layout 1 a requested time.
+        layout: of the timeline, 1 or 2.
+
+    Example:
+        >>> position_behind("20260101000000000", 2)
+        StreamPosition(done='20260101000000000', instant='', parts={}, whole=False, in_turn=True)
+    """
+    return StreamPosition(time, time if layout == 1 and time != EARLIEST else "")
 
 
 def part_key(instant: str, partition: str, file_id: str) -> str:

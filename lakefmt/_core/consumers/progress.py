@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from lakefmt._core.consumers.planning import CommitFinder
-from lakefmt._core.consumers.position import EARLIEST, End, Start, StreamPosition
+from lakefmt._core.consumers.position import EARLIEST, End, Start, StreamPosition, position_behind
 from lakefmt._core.data_classes import replace
 from lakefmt._core.filegroups.table_client import TableClient
 from lakefmt._core.read.snapshot import resolve_bound
@@ -374,15 +374,22 @@ def start_position(client: TableClient, finder: CommitFinder, start: Start) -> S
     if start.position is not None:
         return start.position
     if start.moment is not None:
-        return StreamPosition(resolve_bound(start.moment, client.reading_zone(client.load_config())))
+        config = client.load_config()
+        return position_behind(resolve_bound(start.moment, client.reading_zone(config)), config.version.layout)
     if start.word in ("latest", "full"):
-        newest = finder.newest(client.load())
-        return StreamPosition(newest, whole=start.word == "full") if newest else StreamPosition()
+        state = client.load()
+        newest = finder.newest(state)
+        if not newest:
+            return StreamPosition()
+        is_whole = start.word == "full"
+        return StreamPosition(newest, whole=True) if is_whole else position_behind(newest, state.timeline.layout)
     earliest = _earliest_readable(client, finder)
     if start.watermark is None:
         return _oldest_whole_state(client, earliest)
     # Commits with a larger watermark that were cleaned away are not passed over: the stream says so.
-    return StreamPosition(EARLIEST if _has_rows_up_to(finder, earliest) else earliest)
+    if _has_rows_up_to(finder, earliest):
+        return StreamPosition()
+    return position_behind(earliest, client.known_config.version.layout)
 
 
 def _oldest_whole_state(client: TableClient, earliest: str) -> StreamPosition:

@@ -38,6 +38,7 @@ from lakefmt._core.consumers.position import (
     parse_buckets,
     parse_end,
     parse_start,
+    position_behind,
     query_digest,
     split_by_drift,
 )
@@ -501,7 +502,7 @@ class TableStream(Iterator[StreamBatch], AsyncIterator[StreamBatch]):
         if self._options.on_expired == "full":
             self._tracker.move(StreamPosition(self._finder.newest(state), whole=True))
         else:
-            self._tracker.move(StreamPosition(position))
+            self._tracker.move(position_behind(position, state.timeline.layout))
 
 
 def _stream_batch(step: StreamStep, part: StreamPart, rows: pa.RecordBatch) -> StreamBatch:

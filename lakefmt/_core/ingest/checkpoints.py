@@ -17,6 +17,7 @@ from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.table_client import TableAt
 from lakefmt._core.ingest.api import Checkpoint
 from lakefmt._core.timeline.instant import Action, Instant
+from lakefmt._core.transactions.commit_entries import newest_for_good
 from lakefmt._core.values import InstantTime, TableType
 from lakefmt._core.write.context import EntryView
 from lakefmt.errors import CheckpointMoved, CorruptFile, SourceRefused
@@ -189,7 +190,7 @@ class CheckpointFinder:
             older = table_at.with_history()
             rest = [each for each in older.timeline.commits_by_completion if each.time not in active_times]
             checkpoint, _ = self._search(older, self._commits(older, rest), checkpoint)
-        latest = table_at.timeline.latest_commit
+        latest = newest_for_good(table_at.timeline)
         self._found = None if latest is None else (latest.file_name, checkpoint)
         return checkpoint
 

@@ -11,14 +11,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt._core.cdc.events import RowKind
-from lakefmt._core.data_classes import replace
+from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.table_client import TableAt
 from lakefmt._core.ingest.api import Checkpoint, SourceBatch
 from lakefmt._core.ingest.checkpoints import SOURCE, check_kind, check_source
 from lakefmt._core.ingest.rows import RoundRows
 from lakefmt._core.read.changes import plan_changes_read, read_planned_changes
 from lakefmt._core.read.incremental import select_commits, visible_at_end
-from lakefmt._core.read.snapshot import Snapshot, planned_clusterings
+from lakefmt._core.read.snapshot import Snapshot, planned_clusterings, with_archived_instants
 from lakefmt._core.read.splits import changes_of_split, pack_changes
 from lakefmt._core.table import Table, open_table
 from lakefmt._core.timeline.instant import Action, Instant
@@ -27,8 +27,12 @@ from lakefmt.errors import PositionLost, SnapshotExpired, SourceUnavailable, Sto
 
 __all__ = ["TableSource"]
 
+#: Before every commit.
+_EARLIEST: Final = "000"
 #: The completion time of the last commit, where the checkpoint is its requested time.
 _COMPLETION: Final = "completion"
+#: The requested time up to which commits were taken when the table had version 6: some of them may be behind the completion time.
+_REQUESTED: Final = "requested"
 #: When the table was last restored.
 _RESTORED: Final = "restored"
 _BY_REQUEST: Final = "resumeFromInstantRequestTime:"
@@ -53,22 +57,44 @@ _PART_BYTES: Final = 32 << 20
 _MOST_ROWS: Final = 1_000_000
 
 
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a job stands in the commits of a table.
+
+    Attributes:
+        start: the time behind which commits are new: a completion time, in version 6 a requested time.
+        requested: commits requested up to this time were taken, too, whenever they completed; "": this is not known of any.
+    """
+
+    start: str
+    requested: str = ""
+
+    def has_taken(self, commit: Instant) -> bool:
+        """Return whether a commit behind the start was taken all the same."""
+        return commit.time <= self.requested
+
+
 class _TableRound:
     """All rows of a table, or those that some commits changed.
 
     Args:
         table: that is read.
         start: the time behind which its commits are; None: all rows.
-        commits: in the order in which they became visible.
+        commits: in the order in which they became visible, each with the time of the commit before it.
         checkpoint: behind them.
         falls_back: all rows are read where files with changes are gone.
     """
 
     def __init__(
-        self, table: Table, start: str | None, commits: list[Instant], checkpoint: Checkpoint, falls_back: bool
+        self,
+        table: Table,
+        start: str | None,
+        commits: list[tuple[str, Instant]],
+        checkpoint: Checkpoint,
+        falls_back: bool,
     ) -> None:
         self._table, self._start, self._commits, self.checkpoint = table, start, commits, checkpoint
-        self._last, self._falls_back = commits[-1], falls_back
+        self._last, self._falls_back = commits[-1][1], falls_back
 
     @property
     def summary(self) -> str:
@@ -93,10 +119,9 @@ class _TableRound:
         if self._start is None:
             yield from self._all_rows()
             return
-        begin = self._start
-        for end in dict.fromkeys(each.order_time for each in self._commits):
+        for begin, commit in self._commits:
             try:
-                yield from _rows_of_commit(self._changes(begin, end))
+                yield from _rows_of_commit(self._changes(begin, commit.order_time))
             except SnapshotExpired as error:
                 if self._falls_back:
                     yield from self._all_rows()
@@ -105,7 +130,6 @@ class _TableRound:
                     f"{self._table.client.store.url}: what came behind {begin} was cleaned away ({error}); begin anew with "
                     f"--ignore-checkpoint (deletes of that time are not seen), or always then, with {_FALLS_BACK}=true"
                 ) from error
-            begin = end
 
     def _changes(self, begin: str, end: str) -> Iterator[pa.Table]:
         """Yield the changes of a commit, those of some file groups at a time."""
@@ -151,27 +175,47 @@ def _batch_of_kind(rows: pa.RecordBatch, row_kind: RowKind) -> SourceBatch:
     return SourceBatch(rows, None if row_kind is RowKind.INSERT else np.full(rows.num_rows, row_kind.value, np.int8))
 
 
-def _newest_restore(table_at: TableAt) -> str | None:
-    """Return when the table was last restored to an older state: what was taken before may be no more."""
-    return max((each.order_time for each in table_at.timeline.completed_of(Action.RESTORE)), default=None)
+def _newest_restore(table_at: TableAt) -> Instant | None:
+    """Return the last time that the table was restored to an older state: what was taken before may be no more."""
+    return max(
+        table_at.timeline.completed_of(Action.RESTORE),
+        key=lambda restore: (restore.order_time, restore.time),
+        default=None,
+    )
 
 
-def _undone(table_at: TableAt, after: Checkpoint, start: str, restored: str | None) -> str | None:
+def _undone(table_at: TableAt, after: Checkpoint, place: _Place, restore: Instant | None) -> str | None:
     """Return what was undone of the commits up to a checkpoint; None: nothing.
 
     A rollback takes the newest commit first: it has left the commit at the checkpoint, or nothing that was taken is gone.
     """
-    if restored is not None and restored > max(start, after.details.get(_RESTORED, "")):
-        return f"it was restored to an older state at {restored}, behind the checkpoint {start}"
+    # The checkpoint of version 6 has requested times, also of the restore, and may be one behind an upgrade.
+    is_by_request = bool(place.requested) and _COMPLETION not in after.details
+    last = place.requested if is_by_request else place.start
+    if restore is not None:
+        time, known = restore.time if is_by_request else restore.order_time, after.details.get(_RESTORED, "")
+        if known != restore.time and time > max(last, known):
+            return f"it was restored to an older state at {time}, behind the checkpoint {last}"
     # Of a checkpoint that was given nobody knows whether a commit ever had that time.
     is_ours = SOURCE in after.details
-    if is_ours and not _has_commit(table_at, start) and not _has_commit(table_at.with_history(), start):
-        return f"the commit {start}, up to which it was taken, was rolled back"
+    if is_ours and not _has_commit(table_at, last) and not _has_commit(table_at.with_history(), last):
+        return f"the commit {last}, up to which it was taken, was rolled back"
     return None
 
 
 def _has_commit(table_at: TableAt, time: str) -> bool:
     return any(time in (each.time, each.order_time) for each in table_at.timeline.commits)
+
+
+def _behind_upgrade(table_at: TableAt, requested: str) -> _Place:
+    """Return the place of a job that took commits by their requested times, in a table that goes by completion times.
+
+    Hudi's upgrade takes the times at which the commits' files were modified: commits may come in another order then.
+    """
+    commits = table_at.with_history().timeline.commits_by_completion
+    new = next((each.order_time for each in commits if each.time > requested), None)
+    before = [each.order_time for each in commits if new is None or each.order_time < new]
+    return _Place(before[-1] if before else _EARLIEST, requested)
 
 
 class TableSource:
@@ -228,35 +272,48 @@ class TableSource:
             SourceUnavailable: the table is not there.
             PositionLost: the table was restored, or rolled back, to a state before the checkpoint.
         """
-        start = None if after is None else self._start(after)
         table = self._table
         table_at = table.client.at(table.client.load())
+        place = None if after is None else self._place(table_at, after)
         falls_back = self._options.get(_FALLS_BACK, "").lower() == "true"
-        restored = _newest_restore(table_at)
-        undone = None if after is None or start is None else _undone(table_at, after, start, restored)
+        restore = _newest_restore(table_at)
+        undone = None if after is None or place is None else _undone(table_at, after, place, restore)
         if undone is not None:
             if not falls_back:
                 raise PositionLost(
                     f"{table.client.store.url}: {undone}: begin anew with --ignore-checkpoint (rows that are gone are not deleted), or "
                     f"always then, with {_FALLS_BACK}=true"
                 )
-            start = None
+            place = None
+        start = _EARLIEST if place is None else place.start
+        if place is not None:
+            # Commits that were archived since the last round are read one by one, too.
+            table_at = table.client.at(with_archived_instants(table_at, start))
         # Of version 6 nothing behind a commit that is not done yet: when it is, its time lies before theirs.
-        new = select_commits(table_at.timeline, start or "000", None, planned_clusterings(table_at))
-        if not new:
+        behind = select_commits(table_at.timeline, start, None, planned_clusterings(table_at))
+        begins = [start, *(each.order_time for each in behind)]
+        commits = [
+            (begin, each)
+            for begin, each in zip(begins, behind, strict=False)
+            if place is None or not place.has_taken(each)
+        ]
+        if not commits:
             return None
-        if start is not None:
-            new = self._limited(table_at, new, limit)
-        last = new[-1]
+        if place is not None:
+            commits = commits[: self._count_of_round(table_at, [each for _, each in commits], limit)]
+        last = commits[-1][1]
         details = {SOURCE: table.client.store.url.rstrip("/")}
         if last.completion is not None:
             details[_COMPLETION] = last.completion
-        if restored is not None:
-            details[_RESTORED] = restored
-        return _TableRound(table, start, new, Checkpoint(last.order_time, details), falls_back)
+        if place is not None and any(place.has_taken(each) for each in behind[behind.index(last) :]):
+            details[_REQUESTED] = place.requested
+        if restore is not None:
+            details[_RESTORED] = restore.order_time
+        point = Checkpoint(last.order_time, details)
+        return _TableRound(table, None if place is None else start, commits, point, falls_back)
 
-    def _limited(self, table_at: TableAt, commits: list[Instant], limit: int | None) -> list[Instant]:
-        """Return the first commits, as many as a round takes."""
+    def _count_of_round(self, table_at: TableAt, commits: list[Instant], limit: int | None) -> int:
+        """Return how many of the next commits a round takes."""
         most = next((self._options[name] for name in _COMMITS if name in self._options), None)
         if most is not None:
             commits = commits[: max(1, int(most))]
@@ -265,18 +322,20 @@ class TableSource:
             stats = table_at.commit_metadata(each).stats
             rows += sum(stat.num_inserts + stat.num_update_writes + stat.num_deletes for stat in stats)
             if rows > most_rows and number:
-                return commits[:number]
-        return commits
+                return number
+        return len(commits)
 
-    def _start(self, after: Checkpoint) -> str:
-        """Return the time behind which commits are new."""
+    def _place(self, table_at: TableAt, after: Checkpoint) -> _Place:
+        """Return which commits are new behind a checkpoint."""
         check_kind(after.text, "a Hudi table", self.name)
         check_source(after, self._table.client.store.url.rstrip("/"))
         stated = after.details.get(_COMPLETION)
         if stated is not None:
-            return stated
+            return _Place(stated, after.details.get(_REQUESTED, ""))
         if after.text.startswith(_BY_COMPLETION):
-            return after.text.removeprefix(_BY_COMPLETION)
+            return _Place(after.text.removeprefix(_BY_COMPLETION))
         instant = after.text.removeprefix(_BY_REQUEST)
-        commit = next((each for each in self._table.client.load().timeline.commits if each.time == instant), None)
-        return instant if commit is None else commit.completion or commit.time
+        if SOURCE in after.details and table_at.timeline.layout > 1:
+            return _behind_upgrade(table_at, instant)
+        commit = next((each for each in table_at.timeline.commits if each.time == instant), None)
+        return _Place(instant if commit is None else commit.completion or commit.time)

@@ -9,8 +9,10 @@ from lakefmt._core.config.settings import Settings
 from lakefmt._core.data_classes import replace
 from lakefmt._core.filegroups.table_client import TableAt
 from lakefmt._core.timeline.commit import CommitMetadata, combine_entries, milliseconds_of
+from lakefmt._core.timeline.instant import Instant
+from lakefmt._core.timeline.timeline import Timeline
 
-__all__ = ["META_PREFIXES", "find_entries", "with_carried_keys", "with_stored_entries"]
+__all__ = ["META_PREFIXES", "find_entries", "newest_for_good", "with_carried_keys", "with_stored_entries"]
 
 #: The setting that names what commits carry on of the one before them.
 META_PREFIXES: Final = "hoodie.write.meta.key.prefixes"
@@ -31,9 +33,25 @@ def find_entries(table_at: TableAt) -> Mapping[str, str]:
     if entries is None:
         searched = frozenset(instant.time for instant in table_at.timeline.commits)
         entries = _search(table_at.with_history(), searched) or {}
-    latest = table_at.timeline.latest_commit
+    latest = newest_for_good(table_at.timeline)
     table_at.client.cache.entries_found = None if latest is None else (latest.file_name, entries)
     return entries
+
+
+def newest_for_good(timeline: Timeline) -> Instant | None:
+    """Return the newest commit, where no other one can come before it any more: a search may end there next time.
+
+    In version 6 a commit that began earlier than the newest one, and is not done yet, will come before it.
+
+    Example:
+        >>> from lakefmt._core.timeline.timeline import timeline_from_names
+        >>> names = ["20260101000000000.inflight", "20260102000000000.commit"]
+        >>> newest_for_good(timeline_from_names(names, 1)) is None
+        True
+    """
+    latest = timeline.latest_commit
+    waits = latest is not None and timeline.layout == 1 and any(each.time < latest.time for each in timeline.pending)
+    return None if waits else latest
 
 
 def _search(table_at: TableAt, searched: frozenset[str]) -> Mapping[str, str] | None:

@@ -56,7 +56,7 @@ from lakefmt._core.values import (
     WriteStat,
     check_instant_time,
 )
-from lakefmt.errors import InvalidInputError, UnknownSetting
+from lakefmt.errors import CommitConflict, InvalidInputError, UnknownSetting
 from lakefmt.options import WriteOptions
 
 if TYPE_CHECKING:
@@ -165,10 +165,31 @@ def add_entries(
     new = {} if entries_of is None else entries_of(view)
     if isinstance(new, AlreadyDone):
         return skipped_result(table_at.state, new, metadata.operation)
+    if table_at.timeline.layout == 1:
+        _check_not_hidden(table_at, new, instant)
     if watermark is not None:
         new = {WATERMARK: str(watermark), **new}
     entries = combine_entries(view.entries, new, view.now_ms)
     return replace(metadata, extra_metadata={**metadata.extra_metadata, **entries})
+
+
+def _check_not_hidden(table_at: TableAt, entries: Mapping[str, str], instant: InstantTime) -> None:
+    """Refuse entries that nobody would find: in version 6 the newest commit is the one that began last, whenever it ended.
+
+    Raises:
+        CommitConflict: a commit that began later repeats what was said before.
+    """
+    repeats = any(name.startswith(ENTRY_PREFIXES) for name in entries)
+    for other in reversed(table_at.timeline.commits):
+        if other.time <= instant:
+            return
+        commit = table_at.commit_metadata(other)
+        if (repeats and commit.entries) or not entries.keys().isdisjoint(commit.extra_metadata):
+            raise CommitConflict(
+                f"the commit {other.time} began later than this one ({instant}), has ended, and repeats older entries of streams, applications or jobs: "
+                "this one has to begin anew, or its own would not be found",
+                other_instant=other.time,
+            )
 
 
 def skipped_result(state: TableState, done: AlreadyDone, operation: WriteOperation) -> CommitResult:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -26,6 +27,7 @@ from lakefmt._core.timeline.commit import (
 from lakefmt._core.transactions.commit_entries import find_entries
 from lakefmt._core.values import WriteOperation
 from lakefmt._core.write.context import AlreadyDone, EntryView
+from lakefmt._core.write.transaction import WriteTransaction
 from lakefmt.errors import CorruptFile, InvalidInputError
 
 SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64())])
@@ -212,6 +214,68 @@ def test_two_writers_at_once_lose_no_entry(tmp_path: object) -> None:
     entries = stored(table)
     assert {name for name in entries if name != WATERMARK} == {txn_entry_name(f"w{n}") for n in range(4)}
     assert entries[WATERMARK] == "3"
+
+
+def while_another_commits(patch: pytest.MonkeyPatch, other: Callable[[], object]) -> None:
+    """Let another writer commit while the next write has its files and no commit yet."""
+    write_files = WriteTransaction.write
+
+    def slow(self: WriteTransaction, placed: Any) -> Any:
+        written = write_files(self, placed)
+        patch.setattr(WriteTransaction, "write", write_files)
+        other()
+        return written
+
+    patch.setattr(WriteTransaction, "write", slow)
+
+
+#: Each write has files of its own, so that no two conflict.
+BESIDE = {
+    "hoodie.write.concurrency.mode": "optimistic_concurrency_control",
+    "hoodie.parquet.small.file.limit": 0,
+    "lakefmt.durability": "none",
+}
+
+
+@pytest.mark.parametrize("version", [6, 8])
+@pytest.mark.parametrize("first", [stream_entry_name("w"), txn_entry_name("w"), txn_entry_name("other")])
+def test_a_commit_that_began_earlier_and_ended_later_tells_its_entries(
+    version: int, first: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In version 6 the newest commit is the one that began last."""
+    table = make(f"memory://entries-slow-{version}-{first}", table_version=version, options=BESIDE)
+    write(table, rows("a"), Said({first: encode_entry({"epoch": 1, "sequence": 1, "offset": 1, "number": 1}, 2**60)}))
+    other = lakefmt.open_table(table.client.store.url, options=BESIDE)
+    while_another_commits(monkeypatch, lambda: other.upsert(rows("b")))
+    name = first.replace("other", "w")
+    entry = encode_entry({"epoch": 1, "sequence": 2, "offset": 2, "number": 2}, 2**60)
+    write(table, rows("c"), Said({name: entry}))
+    assert stored(lakefmt.open_table(table.client.store.url))[name] == entry
+    other.upsert(rows("d"))
+    assert stored(other)[name] == entry
+    assert sorted(table.read()["id"].to_pylist()) == ["a", "b", "c", "d"]
+
+
+@pytest.mark.parametrize("version", [6, 8])
+@pytest.mark.parametrize("keyed", [False, True])
+def test_a_stream_beside_a_faster_writer_has_each_row_once(
+    version: int, keyed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"memory://entries-stream-{version}-{keyed}"
+    how = {"record_key": "id"} if keyed else {}
+    table = lakefmt.create_table(url, schema=SCHEMA, table_version=version, options=BESIDE, **how)  # type: ignore[arg-type]
+    other = lakefmt.open_table(url, options=BESIDE)
+    with table.open_stream(writer_id="w") as stream:
+        for number in range(3):
+            stream.write_arrow(rows(f"{number}"))
+            stream.mark(number)
+            if number == 2:
+                while_another_commits(monkeypatch, lambda: other.insert(rows("beside")))
+            stream.commit()
+    with lakefmt.open_table(url, options=BESIDE).open_stream(writer_id="w") as stream:
+        assert stream.last_committed is not None
+        assert stream.last_committed.offset == 2
+    assert sorted(table.read()["id"].to_pylist()) == ["0", "1", "2", "beside"]
 
 
 def test_names_of_entries_cannot_be_set_by_callers() -> None:
