@@ -125,10 +125,7 @@ class SliceMerge:
                 beside, new_beside = logs.beside(part)
                 rows = merge_logs(part, beside, rule)
                 counts += _Counts(*_count_changes(part, beside, rows), count_late(part, new_beside, rule))
-                if cdc_mode(self.state.config.properties) is not None:  # of the whole slice: it is not cut
-                    if self.before_put is not None:
-                        self.before_put()
-                    change_file = self._log_changes(operation, token, part, rows)
+                change_file = self._log_changes(operation, token, part, rows)  # of the whole slice: it is not cut
                 del part, beside, new_beside  # the merged rows are as large
                 file.append(self._to_store(rows, operation.partition, name))
                 del rows
