@@ -11,13 +11,15 @@ import fnmatch
 import glob
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
-from typing import Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from lakefmt._core.arguments import shown
-from lakefmt._core.data_classes import dataclass
-from lakefmt.errors import InternalError, InvalidInputError
+from lakefmt._core.data_classes import dataclass, replace
+from lakefmt.errors import InternalError, InvalidInputError, SourceChanged
 
 __all__ = [
     "Border",
@@ -33,9 +35,11 @@ __all__ = [
     "TableGone",
     "TableLoaded",
     "TableTruncated",
+    "are_before_updates",
     "is_followed",
     "left_out",
     "matches_pattern",
+    "take_changes",
     "whole_pattern",
 ]
 
@@ -244,6 +248,32 @@ class Border:
 
 
 Event: TypeAlias = RowChanges | TableChanged | TableLoaded | TableTruncated | TableGone | Border
+
+
+def take_changes(changes: RowChanges, row_numbers: npt.NDArray[np.int64]) -> RowChanges:
+    """Return some rows of changes."""
+    chosen = pa.array(row_numbers)
+    described: dict[str, Any] = {
+        name: None if array is None else array.take(chosen)
+        for name in ("rows", "kinds", "sent", "times", "positions", "transactions")
+        for array in (getattr(changes, name),)
+    }
+    return replace(changes, **described)
+
+
+def are_before_updates(changes: RowChanges) -> npt.NDArray[np.bool_]:
+    """Return which rows stand before updates.
+
+    Raises:
+        SourceChanged: one of them is not followed by the row after the update.
+    """
+    kinds = changes.kinds.to_numpy(zero_copy_only=False)
+    before: npt.NDArray[np.bool_] = kinds == RowKind.UPDATE_BEFORE.value
+    after = np.zeros(len(kinds), bool)
+    after[:-1] = kinds[1:] == RowKind.UPDATE_AFTER.value
+    if (before & ~after).any():
+        raise SourceChanged(f"{changes.name}: the source sent a row before an update without the row after it")
+    return before
 
 
 def matches_pattern(name: SourceName, pattern: str) -> bool:

@@ -17,10 +17,22 @@ from lakefmt._core.cdc.events import SourceTable
 from lakefmt._core.cdc.options import CdcOptions, TableSettings
 from lakefmt._core.data_classes import dataclass
 from lakefmt._core.schema import normalise_schema
+from lakefmt._core.schema.history import SchemaHistory
 from lakefmt._core.schema.types import with_spark_types
 from lakefmt.errors import InvalidInputError, SourceChanged
 
-__all__ = ["ChangeEndsFollower", "ColumnMap", "RowsComeAgain", "ShapeChange", "first_schema", "plan_shape"]
+__all__ = [
+    "ChangeEndsFollower",
+    "ColumnMap",
+    "RowsComeAgain",
+    "ShapeChange",
+    "comment_of",
+    "first_schema",
+    "names_here",
+    "names_left",
+    "names_since",
+    "plan_shape",
+]
 
 #: The name of the column that takes the values of a changed type as text.
 _NEW_COLUMN_SUFFIX: Final = "__v2"
@@ -79,6 +91,11 @@ class ShapeChange:
     columns: ColumnMap
 
 
+def comment_of(schema: pa.Schema, name: str) -> str:
+    """Return the comment of a column."""
+    return bytes((schema.field(name).metadata or {}).get(b"avro.doc", b"")).decode("utf-8", "replace")
+
+
 def first_schema(table: SourceTable, settings: TableSettings, options: CdcOptions) -> tuple[pa.Schema, tuple[str, ...]]:
     """Return the columns and the key of a new table.
 
@@ -134,6 +151,68 @@ def _target_names(table: SourceTable, settings: TableSettings) -> dict[str, str]
     if len(set(targets.values())) != len(targets):
         raise InvalidInputError(f"{table.name}: two columns get one name by rename={dict(settings.rename)!r}")
     return targets
+
+
+def names_since(history: SchemaHistory | None, since: str) -> dict[str, str]:
+    """Return the columns that were renamed since an instant: their first name since then → the one that they have now.
+
+    Args:
+        history: of the table's columns; None: they were never altered.
+        since: the instant.
+    """
+    if history is None:
+        return {}
+    then = history.at(since)
+    schemas = [schema for schema in reversed(history.schemas) if schema.version >= then.version]
+    first_names, renamed = dict[int, str](), dict[str, str]()
+    for column in (column for schema in schemas for column in schema.columns):
+        first_names.setdefault(column.number, column.name)
+    names = {column.number: column.name for column in history.latest.columns}
+    for number, name in first_names.items():
+        if names.get(number, name) != name:
+            renamed.setdefault(name, names[number])
+    return renamed
+
+
+def names_left(pairs: Mapping[str, str], ahead: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return which columns are still to be renamed, and which renamed ones the source has to tell yet.
+
+    Args:
+        pairs: columns that the source says were renamed: the old name → the new one.
+        ahead: columns that a process that died has renamed already: the name that the source showed → the one that they have here.
+
+    Example:
+        >>> names_left({"a": "b", "x": "y"}, {"a": "c"})
+        ({'x': 'y'}, {'b': 'c'})
+    """
+    told = {pairs[old]: here for old, here in ahead.items() if old in pairs and pairs[old] != here}
+    untold = {old: here for old, here in ahead.items() if old not in pairs}
+    return {old: new for old, new in pairs.items() if old not in ahead}, untold | told
+
+
+def names_here(
+    source: SourceTable, settings: TableSettings, ahead: Mapping[str, str]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the names that columns of a source have here, and which of the renamed ones the source still has to tell.
+
+    Args:
+        source: as its events show it.
+        settings: of the table.
+        ahead: columns that were renamed here, and that the source may show under their old names: the old one → the new one.
+
+    Example:
+        >>> from lakefmt._core.cdc.events import SourceName
+        >>> source = SourceTable(SourceName("s", "t"), pa.schema([("id", pa.int64()), ("a", pa.string())]), ("id",))
+        >>> names_here(source, TableSettings(), {"a": "b"})
+        ({'id': 'id', 'a': 'b'}, {'a': 'b'})
+        >>> names_here(source, TableSettings(), {"old": "a"})
+        ({'id': 'id', 'a': 'a'}, {})
+    """
+    names = {name: settings.rename.get(name, name) for name in source.columns.names}
+    # Where the source shows a column under its new name, that it was renamed comes no more.
+    while past := [old for old, new in ahead.items() if new in names.values() and new not in ahead]:
+        ahead = {old: new for old, new in ahead.items() if old not in past}
+    return {name: ahead.get(here, here) for name, here in names.items()}, dict(ahead)
 
 
 def plan_shape(

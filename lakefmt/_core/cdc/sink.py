@@ -20,9 +20,27 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt._core.arrays import one_array
-from lakefmt._core.cdc.events import Position, RowChanges, RowKind, SourceName, SourceTable, TableChanged
+from lakefmt._core.cdc.events import (
+    Position,
+    RowChanges,
+    RowKind,
+    SourceName,
+    SourceTable,
+    TableChanged,
+    are_before_updates,
+    take_changes,
+)
 from lakefmt._core.cdc.options import CdcOptions, TableSettings
-from lakefmt._core.cdc.shape import ColumnMap, RowsComeAgain, first_schema, plan_shape
+from lakefmt._core.cdc.shape import (
+    ColumnMap,
+    RowsComeAgain,
+    comment_of,
+    first_schema,
+    names_here,
+    names_left,
+    names_since,
+    plan_shape,
+)
 from lakefmt._core.config.table_config import merge_rule
 from lakefmt._core.data_classes import replace
 from lakefmt._core.filegroups.ordering import has_order, incoming_wins, ordering_columns
@@ -241,12 +259,15 @@ class TableSink:
         if is_new:
             self._make_table(changed.table)
         table = self.table
-        if not is_new and not self._columns.targets:
-            self._ahead = self._renamed_ahead(table)
+        is_first = not is_new and not self._columns.targets
+        if is_first and self._columns_since is not None and self._options.on_column_renamed == "rename":
+            # What came behind the last commit comes again, at first under the names of then.
+            self._ahead = names_since(table.client.at(table.client.load()).schema_history(), self._columns_since)
         self._follow_names(changed)
         spec = table.client.at(table.client.load()).key_spec()
         keys = () if spec.auto_keys else tuple(spec.record_key_fields)
-        settings = replace(self._settings, rename=self._names_here(changed.table))
+        names, self._ahead = names_here(changed.table, self._settings, self._ahead)
+        settings = replace(self._settings, rename=names)
         shape = plan_shape(table.schema, keys, changed.table, settings, self._options)
         self._look_for_old_names(shape.columns.targets.values())
         filled = {} if is_new or self._options.logs else self._values_of_older_rows(changed, shape.added, settings)
@@ -266,7 +287,7 @@ class TableSink:
         for name in shape.dropped:
             self._altered(f"column {name!r} was dropped", partial(table.alter.drop_column, name))
         for name in () if self._options.logs else shape.left:
-            if name in self._older_columns(table) and _LEFT not in (comment := _comment(table.schema, name)):
+            if name in self._older_columns(table) and _LEFT not in (comment := comment_of(table.schema, name)):
                 new_comment = f"{comment}; {_LEFT}" if comment else _LEFT
                 self._altered(
                     f"column {name!r} was dropped", partial(table.alter.update_column, name, comment=new_comment)
@@ -275,34 +296,6 @@ class TableSink:
         self.stream.refresh_schema()
         if keys_of_transaction is not None:
             self._fill(filled, keys_of_transaction)
-
-    def _renamed_ahead(self, table: Table) -> dict[str, str]:
-        """Return the columns that were renamed since the last commit: their first name since then → the one that they have.
-
-        The source delivers the changes since that commit again, first under the old names.
-        """
-        history = table.client.at(table.client.load()).schema_history()
-        if history is None or self._columns_since is None or self._options.on_column_renamed != "rename":
-            return {}
-        then = history.at(self._columns_since)
-        since = [schema for schema in reversed(history.schemas) if schema.version >= then.version]
-        first_names, renamed = dict[int, str](), dict[str, str]()
-        for column in (column for schema in since for column in schema.columns):
-            first_names.setdefault(column.number, column.name)
-        names = {column.number: column.name for column in history.latest.columns}
-        for number, name in first_names.items():
-            if names.get(number, name) != name:
-                renamed.setdefault(name, names[number])
-        return renamed
-
-    def _names_here(self, source: SourceTable) -> dict[str, str]:
-        """Return the names that columns of a source have here, where they have others."""
-        rename = self._settings.rename
-        names = {name: rename.get(name, name) for name in source.columns.names}
-        # The source shows a column under its new name: that it was renamed comes no more.
-        while past := [old for old, new in self._ahead.items() if new in names.values() and new not in self._ahead]:
-            self._ahead = {old: new for old, new in self._ahead.items() if old not in past}
-        return {name: self._ahead.get(here, here) for name, here in names.items()}
 
     def _older_columns(self, table: Table) -> frozenset[str]:
         """Return the columns of the table at its last commit; the source delivers the changes behind that again."""
@@ -321,7 +314,7 @@ class TableSink:
         if self._options.logs:
             return
         schema = self.table.schema
-        came_back = frozenset(name for name in names if name in schema.names and _LEFT in _comment(schema, name))
+        came_back = frozenset(name for name in names if name in schema.names and _LEFT in comment_of(schema, name))
         if self._since is not None and not self._columns.targets:
             self._came_back = came_back
         elif new := sorted(came_back - self._came_back):
@@ -374,7 +367,7 @@ class TableSink:
         """Return the values of new columns in rows that are there: of those added now, and of those that a dead process has added."""
         value_by_column = {settings.rename.get(name, name): value for name, value in changed.filled.items()}
         schema = self.table.schema
-        commented = {name for name in schema.names if _comment(schema, name) == _NOT_FILLED}
+        commented = {name for name in schema.names if comment_of(schema, name) == _NOT_FILLED}
         waiting = commented - set(self._filled)
         return {name: value for name, value in value_by_column.items() if name in added or name in waiting}
 
@@ -396,10 +389,7 @@ class TableSink:
         conflicts = sorted(new for old, new in pairs.items() if new in had and new not in pairs and old != new)
         if conflicts and not self._options.logs:
             raise RowsComeAgain(f"{self.name}: {conflicts[0]!r} is the name of a column that was dropped")
-        # What a dead process has renamed comes again.
-        here = {old: self._ahead.pop(old) for old in pairs if old in self._ahead}
-        self._ahead |= {pairs[old]: name for old, name in here.items() if name != pairs[old]}
-        pairs = {old: new for old, new in pairs.items() if old not in here}
+        pairs, self._ahead = names_left(pairs, self._ahead)
         # Those that have their new name already, where the change comes again, are left over.
         waiting = {old: new for old, new in pairs.items() if old in names and old != new}
         while free := [old for old, new in waiting.items() if new not in names]:
@@ -472,7 +462,7 @@ class TableSink:
         if self._options.logs:
             self._apply(self._log_rows(rows, changes, kinds))
             return
-        before_updates = _are_before_updates(kinds, self.name)
+        before_updates = are_before_updates(changes)
         self._check_places(kinds, before_updates)
         moved = before_updates.copy()
         moved[before_updates] = self._differ(rows, np.flatnonzero(before_updates))
@@ -550,7 +540,7 @@ class TableSink:
         order, stays, is_completed = np.arange(count), np.ones(count, bool), np.zeros(count, bool)
         order[after], stays[after[lacks]], is_completed[after] = count + np.arange(len(after)), False, True
         sent = pc.if_else(pa.array(is_completed), pa.scalar(None, pa.string()), changes.sent)
-        chosen = _chosen(replace(changes, sent=sent), np.flatnonzero(stays))
+        chosen = take_changes(replace(changes, sent=sent), np.flatnonzero(stays))
         return replace(chosen, rows=pa.concat_tables([rows, completed]).take(pa.array(order[stays]))), moved[stays]
 
     def _differ(self, rows: pa.Table, row_numbers: npt.NDArray[np.int64]) -> Mask:
@@ -596,7 +586,7 @@ class TableSink:
         )
         moved &= is_there
         stays = is_there | (kinds != RowKind.DELETE.value)
-        return _chosen(replace(changes, rows=rows), np.flatnonzero(stays)), moved[stays]
+        return take_changes(replace(changes, rows=rows), np.flatnonzero(stays)), moved[stays]
 
     def _mirror(self, changes: RowChanges, moved: Mask) -> None:
         """Take rows of a table that mirrors its source; they have the columns of the table."""
@@ -862,14 +852,9 @@ class TableSink:
         self.mark(self._marked)
         self.is_dirty = True
         for name in self._came_back:
-            comment = _comment(self.table.schema, name).replace(_LEFT, "").removesuffix("; ")
+            comment = comment_of(self.table.schema, name).replace(_LEFT, "").removesuffix("; ")
             self.table.alter.update_column(name, comment=comment)
         self._came_back = frozenset()
-
-
-def _comment(schema: pa.Schema, name: str) -> str:
-    """Return the comment of a column."""
-    return bytes((schema.field(name).metadata or {}).get(b"avro.doc", b"")).decode("utf-8", "replace")
 
 
 def _column_sets(sent: pa.Array, columns: ColumnMap) -> Callable[[str], Mask]:
@@ -898,17 +883,6 @@ def _origins(codes: npt.NDArray[np.int32], kinds: npt.NDArray[np.int8], moved: M
     return origins
 
 
-def _chosen(changes: RowChanges, places: npt.NDArray[np.int64]) -> RowChanges:
-    """Return some rows of changes."""
-    chosen = pa.array(places)
-    described: dict[str, Any] = {
-        name: None if array is None else array.take(chosen)
-        for name in ("rows", "kinds", "sent", "times", "positions", "transactions")
-        for array in (getattr(changes, name),)
-    }
-    return replace(changes, **described)
-
-
 def _followed(
     row_numbers: npt.NDArray[np.int64], origins: npt.NDArray[np.int64], is_end: Mask
 ) -> npt.NDArray[np.int64]:
@@ -924,13 +898,3 @@ def _followed(
         if not goes_on.any():
             return ends
         ends = np.where(goes_on, origins[ends], ends)
-
-
-def _are_before_updates(kinds: npt.NDArray[np.int8], name: SourceName) -> Mask:
-    """Return which rows stand before updates; each has to be followed by the row after."""
-    before: Mask = kinds == RowKind.UPDATE_BEFORE.value
-    after = np.zeros(len(kinds), bool)
-    after[:-1] = kinds[1:] == RowKind.UPDATE_AFTER.value
-    if (before & ~after).any():
-        raise SourceChanged(f"{name}: the source sent a row before an update without the row after it")
-    return before
