@@ -87,7 +87,7 @@ def test_parts_of_rows_that_several_writers_bring_are_all_there(
 ) -> None:
     if index == "partitioned_record" and version < 9:
         index = "record"
-    store, is_global = MemoryStore(f"parts-{next(NUMBERS)}"), index in GLOBAL
+    store, is_global = MemoryStore(f"partial-beside-{next(NUMBERS)}"), index in GLOBAL
     properties = {"hoodie.bucket.index.num.buckets": "2"} if index == "bucket" else {}
     lakefmt.create_table(
         store.url,

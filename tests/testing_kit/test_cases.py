@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import collections
 import itertools
+import re
 import types
+from pathlib import Path
 
 import pytest
 
@@ -179,3 +181,13 @@ def test_answers_of_all_effects_are_lost_within_three_days(monkeypatch):
 
 def test_the_small_table_holds_its_rows():
     assert content(table(rows(0, 2), rows(1, 3, ts=2)), "id", "ts") == [("k0", 1), ("k1", 2), ("k2", 2)]
+
+
+def test_a_numbered_name_of_a_store_in_memory_is_used_in_one_file():
+    # The store of a name is there until the process ends: two files of one process would meet in it.
+    files = collections.defaultdict(set)
+    for path in Path(__file__).resolve().parents[1].rglob("*.py"):
+        for name in re.findall(r'(?:memory://|MemoryStore\(f?")([A-Za-z][\w-]*)\{next', path.read_text("utf-8")):
+            files[name].add(path.name)
+    assert len(files) > 20
+    assert {name: sorted(each) for name, each in files.items() if len(each) > 1} == {}

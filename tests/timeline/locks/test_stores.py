@@ -20,7 +20,7 @@ numbers = itertools.count()
 class TestInProcess(LockSuite):
     @pytest.fixture
     def kind(self):
-        url = f"memory://kit-{next(numbers)}"
+        url = f"memory://lock-kit-{next(numbers)}"
         return LockKind(lambda process, retry_policy: InProcessLock(url, retry_policy.total, process), 0.5, asks=False)
 
 
