@@ -318,7 +318,9 @@ def _table_of_pandas(frame: Any, table_schema: Callable[[], pa.Schema] | None) -
     """Return a frame of pandas with the levels of its index that have a name as its last columns."""
     own = [n for n, dtype in enumerate(frame.dtypes) if isinstance(dtype, np.dtype) and dtype.kind == "O"]
     own = [n for n in own if _pandas_kind(frame.iloc[:, n]) not in _ARROW_KINDS_OF_PANDAS]
-    plain = frame.drop(columns=frame.columns[own]) if own else frame  # older pandas copy the other columns
+    plain = frame.copy(deep=False) if own else frame
+    for name in frame.columns[own]:
+        del plain[name]  # drop() of older pandas copies the other columns
     table = pa.Table.from_pandas(plain, preserve_index=False)
     columns = {str(frame.columns[n]): object_values(frame.iloc[:, n]) for n in own}
     for n, (name, array) in zip(own, _arrays(columns, table_schema).items(), strict=True):
