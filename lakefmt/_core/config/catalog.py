@@ -691,7 +691,7 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         int,
         None,
         "number of retries of a write that conflicts with another one, before `CommitConflict` is raised; a retry starts "
-        "with the index lookup. Default: 20 with several writers, 0 with a single writer",
+        "with the index lookup. Default: 20 with several writers or services in the background, else 0",
         minimum=0,
     ),
     _honoured(

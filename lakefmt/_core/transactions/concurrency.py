@@ -45,6 +45,7 @@ class Concurrency:
 
     Attributes:
         beside: True: it begins beside live writers and repeats its write after a conflict. False: it needs to be alone.
+        background: services run beside it, in a thread of its process; it repeats its write after a conflict with them, too.
         failed_writes: when it rolls back writes whose writer is dead. Live writers are never rolled back.
         retries: attempts after a conflict.
         early: whether it looks for conflicts before it writes files (early conflict detection).
@@ -52,6 +53,7 @@ class Concurrency:
     """
 
     beside: bool
+    background: bool
     failed_writes: FailedWrites
     retries: int
     early: bool
@@ -100,9 +102,9 @@ def check_concurrency(settings: Settings, *, lock_reaches_all: bool) -> Concurre
         FailedWrites(policy_name) if policy_name else FailedWrites.LAZY if beside or background else FailedWrites.EAGER
     )
     retry_setting = settings.values["hoodie.write.num.retries.on.conflict.failures"]
-    retries = int(str(retry_setting)) if retry_setting is not None else _RETRIES if beside else 0
+    retries = int(str(retry_setting)) if retry_setting is not None else _RETRIES if beside or background else 0
     early = settings.flag("hoodie.write.concurrency.early.conflict.detection.enable")
-    return Concurrency(beside, policy, retries, early, settings.integer(_TURN) if beside else 0)
+    return Concurrency(beside, background, policy, retries, early, settings.integer(_TURN) if beside else 0)
 
 
 def is_beside(settings: Settings) -> bool:

@@ -34,7 +34,7 @@ __all__ = ["Consent", "Look", "read_under_lock", "remove_marked_files", "undo_de
 
 
 #: For services that need the table to themselves (upgrades, repairs).
-_EXCLUSIVE = Concurrency(beside=False, failed_writes=FailedWrites.EAGER, retries=0, early=False)
+_EXCLUSIVE = Concurrency(beside=False, background=False, failed_writes=FailedWrites.EAGER, retries=0, early=False)
 
 _KEPT_PLANS = frozenset({Action.COMPACTION, Action.CLUSTERING, Action.LOG_COMPACTION})
 

@@ -257,7 +257,8 @@ def _until_it_stands(
             emit("conflict", client.store.url, kind=error.kind, other_instant=other)
             rules = concurrency_of(open_write_client(client, request.options))
             may_help = not isinstance(error, CommitConflict) or error.can_rebase
-            if not may_help or rules.retries == 0 or (isinstance(error, SnapshotExpired) and not rules.beside):
+            is_alone = not (rules.beside or rules.background)
+            if not may_help or rules.retries == 0 or (isinstance(error, SnapshotExpired) and is_alone):
                 raise
             if not can_repeat:
                 raise _with_hint(
