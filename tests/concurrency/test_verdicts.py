@@ -323,7 +323,7 @@ def test_two_writers_of_one_bucket_conflict_and_those_that_add_logs_need_not() -
         ({MODE: OCC}, True, FailedWrites.LAZY, 20),
         ({MODE: NBCC}, True, FailedWrites.LAZY, 20),
         ({MODE: OCC, POLICY: "NEVER"}, True, FailedWrites.NEVER, 20),
-        ({"lakefmt.write.services.background": True}, False, FailedWrites.LAZY, 0),
+        ({"lakefmt.write.services.background": True}, False, FailedWrites.LAZY, 20),
         ({MODE: OCC, "hoodie.write.num.retries.on.conflict.failures": 3}, True, FailedWrites.LAZY, 3),
     ],
 )
