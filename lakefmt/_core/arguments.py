@@ -28,6 +28,7 @@ __all__ = [
     "check_keywords",
     "check_levels",
     "check_texts",
+    "comma_separated",
     "error_text",
     "field_names",
     "flag_argument",
@@ -203,6 +204,16 @@ def field_names(rows: Iterable[Mapping[str, object]]) -> list[str]:
 
 
 # -------------------------------------------------------------------------------------------------------- arguments
+
+
+def comma_separated(names: str) -> tuple[str, ...]:
+    """Return the names of a comma-separated list, without blanks around them.
+
+    Example:
+        >>> comma_separated("a, b,"), comma_separated("")
+        (('a', 'b'), ())
+    """
+    return tuple(filter(None, (name.strip() for name in names.split(","))))
 
 
 def text_argument(value: object, name: str) -> str:

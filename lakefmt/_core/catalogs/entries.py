@@ -189,7 +189,7 @@ def _extractor(class_name: str | None) -> Extractor | None:
 
 
 def _pairs(settings: Settings, key: str) -> dict[str, str]:
-    """Return the lines ``a=b`` of a setting."""
+    """Parse a setting of ``name=value`` lines."""
     lines = [line.strip() for line in (settings.text(key) or "").split("\n")]
     pairs = [line.partition("=") for line in lines if line]
     if any(not name.strip() or not sign for name, sign, _ in pairs):

@@ -97,7 +97,7 @@ def source_opener(
         return lambda: MySQLSource.from_url(url, password=secret, tables=patterns)
     from lakefmt._core.cdc.postgres.source import PostgresSource
 
-    # Two followers of one slot would take changes from each other; a slot has one database, and its name is the server's.
+    # A slot delivers each change once, so every follower needs its own. Slots of all databases of a server share one namespace.
     default_slot = slot_name_of(f"{follower} {unquote(parts.path.strip('/'))}")
     slot = {} if "slot" in dict(parse_qsl(parts.query)) else {"slot": default_slot}
     return lambda: PostgresSource.from_url(url, password=secret, tables=patterns, **slot)
@@ -119,7 +119,7 @@ def whole_names(source: object, tables: Mapping[str, object]) -> dict[str, objec
         return dict(tables)
     is_mysql = parts.scheme in ("mysql", "mariadb")
     schema = unquote(parts.path.strip("/")) if is_mysql else "public"
-    # Of PostgreSQL, "*" is all schemas of the database.
+    # In PostgreSQL "*" means all schemas of the database.
     return {
         name if name.removeprefix("!") == "*" and not is_mysql else whole_pattern(name, schema): settings
         for name, settings in tables.items()

@@ -175,11 +175,11 @@ def names_since(history: SchemaHistory | None, since: str) -> dict[str, str]:
 
 
 def names_left(pairs: Mapping[str, str], ahead: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return which columns are still to be renamed, and which renamed ones the source has to tell yet.
+    """Return the renames that are not applied yet, and the applied ones that the source has not reported yet.
 
     Args:
-        pairs: columns that the source says were renamed: the old name → the new one.
-        ahead: columns that a process that died has renamed already: the name that the source showed → the one that they have here.
+        pairs: renames that the source reports: the old name → the new one.
+        ahead: renames that a process applied before it died: the name in the source → the name in the table.
 
     Example:
         >>> names_left({"a": "b", "x": "y"}, {"a": "c"})
@@ -193,12 +193,12 @@ def names_left(pairs: Mapping[str, str], ahead: Mapping[str, str]) -> tuple[dict
 def names_here(
     source: SourceTable, settings: TableSettings, ahead: Mapping[str, str]
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the names that columns of a source have here, and which of the renamed ones the source still has to tell.
+    """Return the table's names of a source's columns, and the renames that the source has not reported yet.
 
     Args:
         source: as its events show it.
         settings: of the table.
-        ahead: columns that were renamed here, and that the source may show under their old names: the old one → the new one.
+        ahead: renames that the table has and the source may not have reported yet: the old name → the new one.
 
     Example:
         >>> from lakefmt._core.cdc.events import SourceName
@@ -209,7 +209,7 @@ def names_here(
         ({'id': 'id', 'a': 'a'}, {})
     """
     names = {name: settings.rename.get(name, name) for name in source.columns.names}
-    # Where the source shows a column under its new name, that it was renamed comes no more.
+    # A source that shows the new name of a column does not report the rename any more.
     while past := [old for old, new in ahead.items() if new in names.values() and new not in ahead]:
         ahead = {old: new for old, new in ahead.items() if old not in past}
     return {name: ahead.get(here, here) for name, here in names.items()}, dict(ahead)

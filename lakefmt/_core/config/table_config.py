@@ -15,6 +15,7 @@ from datetime import UTC, tzinfo
 from functools import cached_property, lru_cache
 from typing import Final
 
+from lakefmt._core.arguments import comma_separated
 from lakefmt._core.config.merge_rule import (
     FUNCTION,
     MERGE_PROPERTIES,
@@ -418,5 +419,5 @@ def append_layout(properties: Mapping[str, str]) -> AppendLayout | None:
         raise CorruptFile(
             f"the table's properties {ORDER}={order[:40]} and {BUCKETS}={buckets[:40]} are not understood"
         )
-    columns = tuple(filter(None, (name.strip() for name in properties.get(BUCKET_KEY, "").split(","))))
+    columns = comma_separated(properties.get(BUCKET_KEY, ""))
     return AppendLayout(order == "per_bucket", columns, max(1, int(buckets)))

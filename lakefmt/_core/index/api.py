@@ -488,7 +488,7 @@ def partitions_to_list(index: Index, index_keys: IndexKeys) -> list[PartitionPat
 
 
 def partitions_of_keys(index: Index, keys: pa.StringArray) -> list[PartitionPath] | None:
-    """Return the partitions whose file slices :func:`locate_everywhere` has to be given; None: those of the whole table."""
+    """Return the partitions whose file slices :func:`locate_everywhere` needs; None: all partitions."""
     for_global_lookup = index.for_global_lookup() if isinstance(index, SupportsGlobalLookup) else index
     if not for_global_lookup.is_global or capabilities_of(for_global_lookup).needs_file_reader:
         return None

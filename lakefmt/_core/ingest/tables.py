@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt._core.cdc.events import RowKind
+from lakefmt._core.consumers.position import EARLIEST
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.table_client import TableAt
 from lakefmt._core.ingest.api import Checkpoint, SourceBatch
@@ -27,8 +28,6 @@ from lakefmt.errors import PositionLost, SnapshotExpired, SourceUnavailable, Sto
 
 __all__ = ["TableSource"]
 
-#: Before every commit.
-_EARLIEST: Final = "000"
 #: The completion time of the last commit, where the checkpoint is its requested time.
 _COMPLETION: Final = "completion"
 #: The requested time up to which commits were taken when the table had version 6: some of them may be behind the completion time.
@@ -58,12 +57,12 @@ _MOST_ROWS: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a job stands in the commits of a table.
+class _Position:
+    """The commits of a table that a job has taken.
 
     Attributes:
         start: the time behind which commits are new: a completion time, in version 6 a requested time.
-        requested: commits requested up to this time were taken, too, whenever they completed; "": this is not known of any.
+        requested: commits requested up to this time were taken, too, whenever they completed; "": no such commits.
     """
 
     start: str
@@ -184,14 +183,14 @@ def _newest_restore(table_at: TableAt) -> Instant | None:
     )
 
 
-def _undone(table_at: TableAt, after: Checkpoint, place: _Place, restore: Instant | None) -> str | None:
+def _undone(table_at: TableAt, after: Checkpoint, position: _Position, restore: Instant | None) -> str | None:
     """Return what was undone of the commits up to a checkpoint; None: nothing.
 
     A rollback takes the newest commit first: it has left the commit at the checkpoint, or nothing that was taken is gone.
     """
     # The checkpoint of version 6 has requested times, also of the restore, and may be one behind an upgrade.
-    is_by_request = bool(place.requested) and _COMPLETION not in after.details
-    last = place.requested if is_by_request else place.start
+    is_by_request = bool(position.requested) and _COMPLETION not in after.details
+    last = position.requested if is_by_request else position.start
     if restore is not None:
         time, known = restore.time if is_by_request else restore.order_time, after.details.get(_RESTORED, "")
         if known != restore.time and time > max(last, known):
@@ -207,15 +206,15 @@ def _has_commit(table_at: TableAt, time: str) -> bool:
     return any(time in (each.time, each.order_time) for each in table_at.timeline.commits)
 
 
-def _behind_upgrade(table_at: TableAt, requested: str) -> _Place:
-    """Return the place of a job that took commits by their requested times, in a table that goes by completion times.
+def _behind_upgrade(table_at: TableAt, requested: str) -> _Position:
+    """Return the position of a job that took commits by requested time, in a table that orders commits by completion time.
 
     Hudi's upgrade takes the times at which the commits' files were modified: commits may come in another order then.
     """
     commits = table_at.with_history().timeline.commits_by_completion
     new = next((each.order_time for each in commits if each.time > requested), None)
     before = [each.order_time for each in commits if new is None or each.order_time < new]
-    return _Place(before[-1] if before else _EARLIEST, requested)
+    return _Position(before[-1] if before else EARLIEST, requested)
 
 
 class TableSource:
@@ -274,19 +273,19 @@ class TableSource:
         """
         table = self._table
         table_at = table.client.at(table.client.load())
-        place = None if after is None else self._place(table_at, after)
+        position = None if after is None else self._position(table_at, after)
         falls_back = self._options.get(_FALLS_BACK, "").lower() == "true"
         restore = _newest_restore(table_at)
-        undone = None if after is None or place is None else _undone(table_at, after, place, restore)
+        undone = None if after is None or position is None else _undone(table_at, after, position, restore)
         if undone is not None:
             if not falls_back:
                 raise PositionLost(
                     f"{table.client.store.url}: {undone}: begin anew with --ignore-checkpoint (rows that are gone are not deleted), or "
                     f"always then, with {_FALLS_BACK}=true"
                 )
-            place = None
-        start = _EARLIEST if place is None else place.start
-        if place is not None:
+            position = None
+        start = EARLIEST if position is None else position.start
+        if position is not None:
             # Commits that were archived since the last round are read one by one, too.
             table_at = table.client.at(with_archived_instants(table_at, start))
         # Of version 6 nothing behind a commit that is not done yet: when it is, its time lies before theirs.
@@ -295,22 +294,22 @@ class TableSource:
         commits = [
             (begin, each)
             for begin, each in zip(begins, behind, strict=False)
-            if place is None or not place.has_taken(each)
+            if position is None or not position.has_taken(each)
         ]
         if not commits:
             return None
-        if place is not None:
+        if position is not None:
             commits = commits[: self._count_of_round(table_at, [each for _, each in commits], limit)]
         last = commits[-1][1]
         details = {SOURCE: table.client.store.url.rstrip("/")}
         if last.completion is not None:
             details[_COMPLETION] = last.completion
-        if place is not None and any(place.has_taken(each) for each in behind[behind.index(last) :]):
-            details[_REQUESTED] = place.requested
+        if position is not None and any(position.has_taken(each) for each in behind[behind.index(last) :]):
+            details[_REQUESTED] = position.requested
         if restore is not None:
             details[_RESTORED] = restore.order_time
         point = Checkpoint(last.order_time, details)
-        return _TableRound(table, None if place is None else start, commits, point, falls_back)
+        return _TableRound(table, None if position is None else start, commits, point, falls_back)
 
     def _count_of_round(self, table_at: TableAt, commits: list[Instant], limit: int | None) -> int:
         """Return how many of the next commits a round takes."""
@@ -325,17 +324,17 @@ class TableSource:
                 return number
         return len(commits)
 
-    def _place(self, table_at: TableAt, after: Checkpoint) -> _Place:
+    def _position(self, table_at: TableAt, after: Checkpoint) -> _Position:
         """Return which commits are new behind a checkpoint."""
         check_kind(after.text, "a Hudi table", self.name)
         check_source(after, self._table.client.store.url.rstrip("/"))
         stated = after.details.get(_COMPLETION)
         if stated is not None:
-            return _Place(stated, after.details.get(_REQUESTED, ""))
+            return _Position(stated, after.details.get(_REQUESTED, ""))
         if after.text.startswith(_BY_COMPLETION):
-            return _Place(after.text.removeprefix(_BY_COMPLETION))
+            return _Position(after.text.removeprefix(_BY_COMPLETION))
         instant = after.text.removeprefix(_BY_REQUEST)
         if SOURCE in after.details and table_at.timeline.layout > 1:
             return _behind_upgrade(table_at, instant)
         commit = next((each for each in table_at.timeline.commits if each.time == instant), None)
-        return _Place(instant if commit is None else commit.completion or commit.time)
+        return _Position(instant if commit is None else commit.completion or commit.time)

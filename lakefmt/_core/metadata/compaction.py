@@ -216,14 +216,16 @@ def compact_metadata_table(
         operations += [_CompactionOperation(partition, item) for item in slices.values()]
     body = encode_body(BodyKind.COMPACTION_PLAN, _compaction_plan(operations))
     writer.timeline_store.request(instant, Action.COMPACTION, body)
-    done = frozenset(each.time for each in timeline.completed())
-    first = min(done, default="")
-
-    def counts(time: str) -> bool:
-        return (time in done or time < first) and time < instant
-
+    counts = _completed_before(timeline, instant)
     written = [_compacted_file_group(writer, item, instant, counts, committed[item.partition]) for item in operations]
     writer.complete_compaction(instant, written, pending.proved_time())
+
+
+def _completed_before(timeline: MetadataTimeline, instant: str) -> Callable[[str], bool]:
+    """Return a test of requested times: is a commit completed, or archived, and older than an instant?"""
+    completed = frozenset(each.time for each in timeline.completed())
+    first = min(completed, default="")
+    return lambda time: (time in completed or time < first) and time < instant
 
 
 def _compacted_file_group(
@@ -348,12 +350,7 @@ def log_compact_metadata_table(
     Raises:
         CorruptFile: a file of the metadata table is damaged.
     """
-    done = frozenset(each.time for each in timeline.completed())
-    first = min(done, default="")
-
-    def counts(time: str) -> bool:
-        return (time in done or time < first) and time < instant
-
+    counts = _completed_before(timeline, instant)
     folds = []
     layout = writer.config.version.layout
     written_files = WrittenGroups(writer.store, writer.config.version, timeline, commits or KnownCommits())

@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from lakefmt._core.arguments import parse_member, shown, text_argument
+from lakefmt._core.arguments import comma_separated, parse_member, shown, text_argument
 from lakefmt._core.arrays import from_numpy
 from lakefmt._core.config.table_config import AppendLayout
 from lakefmt._core.filegroups.table_client import TableClient
@@ -359,7 +359,7 @@ def parse_sort(sort: str) -> RowOrder | None:
     layout, colon, names = sort.partition(":")
     if not colon:
         return None
-    columns = tuple(filter(None, (name.strip() for name in names.split(","))))
+    columns = comma_separated(names)
     if not columns:
         raise InvalidInputError(f"sort={sort!r} names no column to order rows by")
     return RowOrder(columns, parse_member(Layout, layout, "order"))

@@ -518,8 +518,6 @@ def _locate_appended(table_at: TableAt, bound: BoundContext, batch: KeyedBatch, 
 
 def _logs_of_changes(table_at: TableAt, bound: BoundContext) -> Logs | None:
     """Return how changes go to logs; None: base files are rewritten."""
-    if bound.config.table_type is not TableType.MERGE_ON_READ:
-        return None
     return log_placing(table_at, positions=bound.settings.flag("hoodie.write.record.positions"))
 
 
@@ -538,8 +536,7 @@ def _locate_rows(
         located = find_stored(table_at, index, index_keys, slices, alive=alive, every=is_delete)
     routes = Routes(located)
     if is_delete:
-        # Keys that are nowhere need no file.
-        routes = Routes(located, late=other_rows(batch.num_rows, located.rows))
+        routes = _routes_of_deletes(located, batch.num_rows)
     elif index.is_global:
         moves = moves_between_partitions(index)
         reader = SliceReader(table_at, slices)
@@ -719,7 +716,7 @@ def locate_deletes(table_at: TableAt, bound: BoundContext, delete_keys: DeleteKe
         located = locate_everywhere(index, keys, slices, key_files(table_at.client, table_at.state))
     else:
         located = index.locate(IndexKeys(keys, own_partitions), slices, key_files(table_at.client, table_at.state))
-    logs = log_placing(table_at, positions=bound.settings.flag("hoodie.write.record.positions"))
+    logs = _logs_of_changes(table_at, bound)
     if logs is not None and not capabilities_of(index).covers_logs:
         located = apply_log_deletes(table_at, index, keys, own_partitions, located, slices, alive=True, every=True)
     if own_partitions is not None and index.is_global:
@@ -728,10 +725,14 @@ def locate_deletes(table_at: TableAt, bound: BoundContext, delete_keys: DeleteKe
     if not delete_keys.selected:
         # Given by key they are gone afterwards: no other write may bring one in meanwhile.
         footprint += Footprint(((keys, own_partitions),), None if listed is None else frozenset(listed))
-    # Keys that are nowhere need no file.
-    routes = Routes(located, late=other_rows(len(keys), located.rows))
+    routes = _routes_of_deletes(located, len(keys))
     batch = KeyedBatch(pa.table({}), keys, in_no_partition(len(keys)))
     return LocatedRows(batch, slices, routes, logs, _NO_SIZING, footprint=footprint)
+
+
+def _routes_of_deletes(located: Located, num_keys: int) -> Routes:
+    """Return the routes of keys to delete: keys that are not stored are written to no file."""
+    return Routes(located, late=other_rows(num_keys, located.rows))
 
 
 def _in_own_partitions(table_at: TableAt, keys: IndexKeys, located: Located, slices: Sequence[FileSlice]) -> Located:

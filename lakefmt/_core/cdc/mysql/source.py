@@ -252,7 +252,7 @@ class MySQLSource:
             follower.close()
 
     def latest(self) -> Position:
-        """Return the present position, for a table whose rows are not read."""
+        """Return the current position of the log; a table whose rows are not read begins there."""
         import time
 
         with contextlib.closing(Session(self._account)) as session:

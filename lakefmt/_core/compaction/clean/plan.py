@@ -1,4 +1,4 @@
-"""Decides whether a clean is due, and which files it deletes (docs/format.md, Clean).
+"""Decide whether a clean is due and which files it deletes (docs/format.md, Clean).
 
 One predicate, :func:`_is_needed`, decides about every file slice: a slice is deleted only when no query, savepoint, pending
 plan or registered consumer can need it. For the same settings the rules keep at least what Hudi's cleaner keeps.
@@ -217,7 +217,7 @@ def consumers_floor(timeline: Timeline, consumed: Collection[str]) -> InstantTim
 
 
 def commits_since_clean(timeline: Timeline) -> int:
-    """Return how many commits were requested since the last completed clean was."""
+    """Return the number of commits requested after the last completed clean."""
     last = max((instant.time for instant in timeline.completed_of(Action.CLEAN)), default="")
     return sum(instant.time > last for instant in timeline.commits)
 

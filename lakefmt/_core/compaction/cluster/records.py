@@ -10,7 +10,7 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
-from lakefmt._core.arguments import parse_member
+from lakefmt._core.arguments import comma_separated, parse_member
 from lakefmt._core.compaction.cluster.plan import ClusteringGroup, ClusteringPlan, ClusteringSlice
 from lakefmt._core.compaction.compact.records import checked_log_name, name_in_partition
 from lakefmt._core.filegroups.model import join_path
@@ -143,7 +143,7 @@ def _parsed_group(store: ObjectStore, group: Mapping[str, Any], what: str, *, of
 
 
 def _parsed_order(parameters: Mapping[str, str], what: str) -> RowOrder:
-    columns = tuple(filter(None, (name.strip() for name in parameters.get(SORT_COLUMNS, "").split(","))))
+    columns = comma_separated(parameters.get(SORT_COLUMNS, ""))
     try:
         return RowOrder(columns, parse_member(Layout, parameters.get(LAYOUT, "linear"), "order"))
     except UnknownSetting as error:

@@ -15,7 +15,7 @@ from os import cpu_count
 from time import perf_counter
 from typing import Any, Final
 
-from lakefmt._core.arguments import parse_member, shown, texts_argument
+from lakefmt._core.arguments import comma_separated, parse_member, shown, texts_argument
 from lakefmt._core.compaction.clean.run import planned_groups
 from lakefmt._core.compaction.cluster.plan import (
     ClusteringPlan,
@@ -151,12 +151,12 @@ def clustering_rules(settings: Settings) -> ClusteringRules:
         mode = PartitionMode.RECENT_DAYS
     if strategy is ClusteringStrategy.SELECTED_PARTITIONS:
         mode = PartitionMode.SELECTED_PARTITIONS
-    selected = _names_in_text(settings.text(f"{prefix}partition.selected"))
+    selected = comma_separated(settings.text(f"{prefix}partition.selected") or "")
     way = "inline" if settings.flag("hoodie.clustering.inline") else "async"
     return ClusteringRules(
         strategy=strategy,
         order=RowOrder(
-            _names_in_text(settings.text(SORT_COLUMNS)),
+            comma_separated(settings.text(SORT_COLUMNS) or ""),
             parse_member(Layout, settings.text(LAYOUT) or "linear", "order"),
         ),
         small_bytes=settings.integer(_SMALL_FILE_SETTING),
@@ -181,10 +181,6 @@ def options_for_all_files(client: TableClient, options: Mapping[str, object] | N
     """Return options of a clustering that also packs files that are not small: all that are smaller than its own."""
     target_bytes = clustering_rules(open_write_client(client, options).settings).target_bytes
     return {_SMALL_FILE_SETTING: target_bytes, **(options or {})}
-
-
-def _names_in_text(setting: str | None) -> tuple[str, ...]:
-    return tuple(filter(None, (name.strip() for name in (setting or "").split(","))))
 
 
 def plan_clustering_of(
@@ -576,7 +572,7 @@ def _order_of_call(client: TableClient, call: ClusterCall, options: Mapping[str,
     call_options = {**client.options, **(options or {})}
     settings = resolve_settings(call_options, None, client.load_config().properties)
     if call.columns is None:
-        columns = tuple(filter(None, (name.strip() for name in (settings.text(SORT_COLUMNS) or "").split(","))))
+        columns = comma_separated(settings.text(SORT_COLUMNS) or "")
     else:
         columns = _named_columns(call.columns)
     if call.order is not None and not columns:

@@ -768,7 +768,7 @@ class _RowsInOrder:
         return pa.concat_tables(taken) if taken else self._none
 
     def rest(self) -> Iterator[pa.Table]:
-        """Take all others, no more than a piece at a time."""
+        """Yield the remaining rows in pieces of at most :data:`MOST_ROWS_OF_A_PIECE` rows."""
         while self._left is not None:
             table, self._left = self._left, None
             for start in range(0, table.num_rows, MOST_ROWS_OF_A_PIECE):

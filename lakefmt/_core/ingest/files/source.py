@@ -54,7 +54,7 @@ _HIDDEN: Final = (".", "_")
 
 
 class ListedFile(NamedTuple):
-    """A file as it was listed.
+    """A file of a listing.
 
     Attributes:
         modified: milliseconds since 1970, as Hudi counts them.

@@ -582,12 +582,12 @@ class _Rewrite:
     """A base file that is read while the file that replaces it is filled.
 
     Attributes:
-        file: that is filled.
-        schema: of the rows of both, without the name of the file: every row gets it, and the old one is as long as the rest of a row.
+        file: the new file.
+        schema: of the rows of both files, without the file name column, which is as long as the rest of a row and is set anew.
         footer: of the base file.
-        is_cut: its rows come in several parts.
+        is_cut: whether the base file is read in several parts.
         bases: the parts.
-        kept_columns: the pages of the base file that may go on into the file; None: none may.
+        kept_columns: the pages of the base file that may be copied into the new file; None: no page may.
     """
 
     file: FileInProgress
@@ -613,10 +613,10 @@ class _Rewrite:
 def _rewriting(
     file: FileInProgress, part_bytes: int | None, *, use_threads: bool, known_footer: KnownFooter | None
 ) -> Iterator[_Rewrite]:
-    """Open the base file of a file.
+    """Open the base file that a new file replaces.
 
     Args:
-        file: that replaces it.
+        file: the new file.
         part_bytes: its rows come in parts of about this number of bytes; None: as one part.
         use_threads: columns are read by several threads.
         known_footer: that of the base file, where it has been read.
