@@ -55,6 +55,7 @@ def wholes(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
         st.sampled_from(["hour(ts)", "quarter(day)", "extract(day from ts)", "cast(b as bigint)", "null"]),
         st.builds("(cast({} as bigint) {} {})".format, inner, st.sampled_from(["+", "-", "*", "//", "%"]), inner),
         st.builds("abs({})".format, inner),
+        st.builds("round({}, {})".format, inner, st.integers(-3, 1)),
         st.builds("coalesce({}, {})".format, inner, inner),
         st.builds("case when {} then {} else {} end".format, CONDITIONS, inner, inner),
         st.builds("case {} when {} then {} end".format, inner, inner, inner),
@@ -103,6 +104,7 @@ CONDITIONS: st.SearchStrategy[str] = st.deferred(
         st.builds("({} between {} and {})".format, WHOLES, WHOLES, WHOLES),
         st.builds("({} {}in ({}, {}))".format, WHOLES, st.sampled_from(["", "not "]), WHOLES, WHOLES),
         st.builds("({} {}like {})".format, TEXTS, st.sampled_from(["", "not ", "i"]), st.sampled_from(["'a%'", "'_'"])),
+        st.builds("(cast({} as decimal(9, 2)) {} d)".format, WHOLES, COMPARISON),
         st.builds("starts_with({}, 'a')".format, TEXTS),
         st.builds("contains({}, 'b')".format, TEXTS),
         st.builds("({} is distinct from {})".format, WHOLES, WHOLES),
@@ -142,6 +144,7 @@ def test_values_are_those_of_duckdb(text: str) -> None:
     if refused is not None:
         reasons = (
             "overflow",
+            "does not fit in precision",
             "divide by zero",
             "not in range",
             "precision",
@@ -168,6 +171,8 @@ def test_values_are_those_of_duckdb(text: str) -> None:
         ("x / 0", "divide by zero"),
         ("cast(x as int)", "truncated|not in range"),
         ("cast(n as int)", "not in range"),
+        ("cast(n as decimal(9, 2))", "does not fit in precision"),
+        ("round(n, -1)", "would overflow"),
         ("cast(s as int)", "Failed to parse"),
         ("sqrt(i)", "square root"),
     ],
@@ -176,6 +181,21 @@ def test_what_has_no_exact_result_is_an_error(text: str, reason: str) -> None:
     parsed = parse_expression(text, SCHEMA)
     with pytest.raises(InvalidExpression, match=reason):
         compute_expressions(ROWS, {"value": parsed})
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "values"),
+    [
+        ("i", "cast(i as decimal(3, 2))", [Decimal("-7.00"), Decimal("-1.00"), Decimal("0.00"), Decimal("3.00"), None]),
+        ("n", "cast(n // 9223372036854775807 as decimal(38, 37))", [-1, 0, 0, 0, 1, None]),
+        ("i", "round(i, -1)", [-10, 0, 0, 0, None]),
+        ("i", "round(i, 1)", [-7, -1, 0, 3, None]),
+        ("n", "case when abs(n // 2) < 9 then round(n, -1) else 1 end", [1, 0, 0, 10, 1, 1]),
+    ],
+)
+def test_whole_numbers_are_cast_and_rounded_by_their_values(name: str, text: str, values: list[object]) -> None:
+    rows = pa.table({name: pa.array(COLUMNS[name][1], COLUMNS[name][0])})
+    assert compute_expressions(rows, {"v": parse_expression(text, rows.schema)})["v"].to_pylist() == values
 
 
 @pytest.mark.parametrize(
