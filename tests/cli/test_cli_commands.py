@@ -181,7 +181,7 @@ def test_read_shows_twenty_rows_and_says_that_there_are_more(run, trips):
     assert len(run("read", trips, "--json").stdout.splitlines()) == 33
 
 
-@pytest.mark.parametrize("limit", [0, 1, 2, 3, 4])
+@pytest.mark.parametrize("limit", [0, 1, 2, 3, 4, 2**63, 2**80])
 def test_read_stops_at_a_limit(run, trips, limit):
     assert len(run("read", trips, "--json", "--limit", limit).stdout.splitlines()) == min(limit, 3)
 

@@ -133,7 +133,7 @@ def _first_rows(batches: Iterable[pa.RecordBatch], most: int | None) -> Iterator
         return
     remaining = most
     for batch in batches if remaining else ():
-        yield batch.slice(0, remaining)
+        yield batch.slice(0, min(remaining, batch.num_rows))
         remaining -= min(remaining, batch.num_rows)
         if not remaining:
             return

@@ -608,7 +608,8 @@ class _HttpRound:
         value = {_VALUE: json.dumps(self._largest), _SEEN: _joined(self._seen)}
         if self._asks_from is not None:
             value[_FROM] = json.dumps(self._asks_from[0])
-        return Checkpoint("" if self._largest is None else str(self._largest), {**value, **details})
+        # An empty text would say that there is no checkpoint.
+        return Checkpoint("none" if self._largest is None else str(self._largest) or "''", {**value, **details})
 
     @property
     def summary(self) -> str:

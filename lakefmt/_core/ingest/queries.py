@@ -13,7 +13,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime, timedelta
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
@@ -31,6 +31,7 @@ __all__ = ["QuerySource", "open_query_source"]
 _ROWS: Final = 10_000
 #: Rows of one value that a commit remembers.
 _MOST_REMEMBERED: Final = 100_000
+_MOST_DIGITS: Final = 100
 _VALUE: Final = "value"
 _SEEN: Final = "seen"
 _SINCE: Final = "since"
@@ -138,12 +139,17 @@ class QuerySource:
 
         Raises:
             SourceUnavailable: the database does not answer.
-            SourceRefused: rows have no value in the column, so that they would never come; or the checkpoint is of another source.
+            SourceRefused: rows have no value in the column, so that they would never come; the checkpoint is of another source, or
+                no value of the column; or its values cannot be compared.
         """
         column = _quoted(self._column)
         if after is not None:
             check_source(after, self.identity)
         position = _Position.of(after, self._late)
+        if position.seen is None and position.value is not None:
+            cursor = self.run(f"SELECT max({column}) FROM {self._query} AS q", ())  # noqa: S608 - as below
+            if (largest := cursor.fetchone()[0]) is not None:
+                position = self._typed(position.value, largest)
         if not self._skips_nulls:
             cursor = self.run(f"SELECT count(*) FROM {self._query} AS q WHERE {column} IS NULL", ())  # noqa: S608 - as below
             if (answer := cursor.fetchone()) is not None and answer[0]:
@@ -161,10 +167,46 @@ class QuerySource:
         high, count = cursor.fetchone()
         if high is None:
             return None
-        if self._late and position.value is not None:
-            high = max(high, position.value)
+        if self.is_at_least(position.value, high) and self._late:
+            high = position.value
         rows = _QueryRound(self, position, high, _earlier(high, self._late), int(count))
         return rows if rows.has_news() else None
+
+    def _typed(self, checkpoint: str, largest: object) -> _Position:
+        """Return the position of a checkpoint that is a text alone: the user's, or another tool's.
+
+        Args:
+            checkpoint: the text.
+            largest: value of the column.
+
+        Raises:
+            SourceRefused: the text is no value of the column's type.
+        """
+        value = _value_of(checkpoint, largest)
+        if value is None:
+            raise SourceRefused(
+                f"{self._name}: the checkpoint {shown(checkpoint)} is no value of {self._column!r}, which has such as {shown(largest)}"
+            )
+        return _Position(value, value)
+
+    def is_at_least(self, value: Any, other: Any) -> bool:
+        """Return whether a value of the column is not smaller than another one; None is smaller than all.
+
+        Raises:
+            SourceRefused: they cannot be compared.
+        """
+        if value is None:
+            return False
+        try:
+            is_ordered = value >= other or value < other
+        except (TypeError, InvalidOperation):
+            is_ordered = False
+        if not is_ordered:
+            raise SourceRefused(
+                f"{self._name}: {shown(value)} and {shown(other)} of {self._column!r} cannot be compared: choose a column of one "
+                "type, without NaN"
+            )
+        return bool(value >= other)
 
     def fetch(self, cursor: _Cursor) -> list[tuple[Any, ...]]:
         """Return the next rows of a cursor.
@@ -194,7 +236,7 @@ class _QueryRound:
     def __init__(self, source: QuerySource, position: _Position, high: Any, border: Any, count: int) -> None:
         self._source, self._place, self._high, self._count = source, position, high, count
         #: Rows from this value on are remembered.
-        self._border = border if position.border is None else max(border, position.border)
+        self._border = position.border if source.is_at_least(position.border, border) else border
         self._digests = set[bytes]()
         self._pages = self._read()
         self._first = next(self._pages, None)
@@ -212,7 +254,7 @@ class _QueryRound:
 
     def _is_news(self, row: tuple[Any, ...], value: Any, counts: dict[bytes, int]) -> bool:
         """Return whether a row was not taken before; equal rows are counted."""
-        was_read, remembered = self._place.covers(value), value >= self._border
+        remembered, was_read = self._source.is_at_least(value, self._border), self._place.covers(value)
         if not (was_read or remembered):
             return True
         digest = _digest(row)
@@ -239,7 +281,8 @@ class _QueryRound:
         details = {_VALUE: _encoded(self._high), _SEEN: encoded_digests, SOURCE: self._source.identity}
         if self._border != self._high:
             details[_SINCE] = _encoded(self._border)
-        return Checkpoint(str(self._high), details)
+        # An empty text would say that there is no checkpoint.
+        return Checkpoint(str(self._high) or "''", details)
 
     @property
     def summary(self) -> str:
@@ -300,6 +343,29 @@ def _index_of(names: list[str], column: str) -> int:
     return indices[0]
 
 
+def _value_of(checkpoint: str, largest: object) -> object:
+    """Return the value that a text stands for in a column; None: it stands for none of its type.
+
+    Example:
+        >>> _value_of("7", 12), _value_of("7", "12"), _value_of("7.5", 12), _value_of("x", 12)
+        (7, '7', Decimal('7.5'), None)
+    """
+    if isinstance(largest, str):
+        return checkpoint
+    try:
+        if isinstance(largest, datetime | date):
+            value = datetime.fromisoformat(checkpoint)
+            return value if isinstance(largest, datetime) else value.date()
+        number = Decimal(checkpoint)
+    except (ValueError, InvalidOperation):
+        return None
+    if not number.is_finite():
+        return None
+    if isinstance(largest, float):
+        return float(number)
+    return int(number) if number == number.to_integral_value() and abs(number.adjusted()) < _MOST_DIGITS else number
+
+
 def _encoded(value: object) -> str:
     """Return a value with its type, so that the next round compares alike."""
     type_name = type(value).__name__
@@ -350,9 +416,7 @@ class _Position:
             return cls()
         stated, encoded_digests = after.details.get(_VALUE), after.details.get(_SEEN)
         if stated is None or encoded_digests is None:
-            checkpoint = after.text
-            value: Any = int(checkpoint) if checkpoint.lstrip("-").isdigit() else checkpoint
-            return cls(value, value)
+            return cls(after.text, after.text)
         try:
             type_name, stored = json.loads(stated)
             value = _DECODERS[type_name](stored)
