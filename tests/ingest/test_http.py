@@ -350,11 +350,11 @@ def test_what_is_no_row_goes_to_the_table_of_rejected_rows_once(server: Server, 
 def test_a_round_without_a_value_to_go_on_from_is_not_taken_again(server: Server, tmp_path: Any, first: bytes) -> None:
     told = {"errors": str(tmp_path / "e"), "http.column": "n", "key": (), "operation": "insert"}
     server.answer = lambda _asked: (200, {"Content-Type": "application/x-ndjson"}, first)
-    rows = ingest(server.url, tmp_path / "t", **told)
-    assert ingest(server.url, tmp_path / "t", **told) == 0
+    rows = ingest(server.url, tmp_path / "t", "once", **told)
+    assert ingest(server.url, tmp_path / "t", "once", **told) == 0
     body = first + b'\n{"id": "z", "n": "z"}'
     server.answer = lambda _asked: (200, {"Content-Type": "application/x-ndjson"}, body)
-    assert ingest(server.url, tmp_path / "t", **told) == 1
+    assert ingest(server.url, tmp_path / "t", "once", **told) == 1
     assert len(rows_of(tmp_path / "t")) == rows + 1
     assert rows or len(rows_of(tmp_path / "e")) == 1
 

@@ -639,6 +639,47 @@ def test_what_has_no_value_is_null_and_ends_no_load(columns: str, body: bytes, e
     assert loaded(body, column_separator=",", columns=columns)[0] == expected
 
 
+MOMENT = "2024-02-29 12:30:15"
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("year(raw)", 2024),
+        ("month(raw)", 2),
+        ("day(concat(raw, ''))", 29),
+        ("day(cast(concat(raw, '') as date))", 29),
+        ("length(raw)", 19),
+        ("case when length(raw) > 5 then length(concat(raw, 'é')) else 0 end", 20),
+        ("length(replace(raw, '-', ''))", 17),
+        ("length(concat('replace(', REPLACE (raw, '2024', 'ä')))", 24),
+    ],
+)
+def test_functions_over_texts_of_fields(expression: str, expected: int) -> None:
+    rows, reply = loaded(f"1,{MOMENT}\n".encode(), column_separator=",", columns=f"id,raw,n={expression}")
+    assert rows == [(1, None, float(expected))], reply
+
+
+@pytest.mark.parametrize("arguments", ["raw", "raw, 'a'", "raw, 'a', 'b', 'c'", ""])
+def test_a_replace_with_other_arguments_is_refused_by_its_name(arguments: str) -> None:
+    _, reply = loaded(b"1,a\n", column_separator=",", columns=f"id,raw,v=replace({arguments})")
+    assert (reply["Status"], "replace" in reply["Message"]) == ("FAILED", True)
+
+
+@pytest.mark.parametrize("source", ["many", "record"])
+@pytest.mark.parametrize("target", ["v", "n", "day", "data", "many", "record"])
+def test_lists_and_structs_fit_no_column_of_another_kind(source: str, target: str) -> None:
+    record = pa.struct([("a", pa.int32())])
+    types = {"v": pa.string(), "n": pa.float64(), "day": pa.date32(), "data": pa.binary()}
+    types |= {"many": pa.list_(pa.string()), "record": record}
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), *types.items()])
+    body = {"many": b'1;["x"]\n', "record": b'1;{"a": 5}\n'}[source]
+    rows, reply = loaded(body, schema, column_separator=";", columns=f"id,{source},{target}={source}")
+    value = {"many": ["x"], "record": {"a": 5}}[source]
+    expected = tuple(value if name == source else None for name in types)
+    assert rows == [(1, *expected)], reply
+
+
 @pytest.mark.parametrize("how", [{}, {"escape": "^"}])
 def test_a_byte_order_mark_is_no_part_of_the_first_field_and_a_part_of_others(how: dict[str, str]) -> None:
     rows, _ = loaded("\ufeff1,\ufeffa,1\n".encode(), column_separator=",", **how)

@@ -999,6 +999,18 @@ def test_lists_of_bad_rows_go_with_what_they_tell_of(base: Base, client: Client)
     assert len(list(store.list(f"{FOLDER}/db/errors"))) == 2
 
 
+@pytest.mark.parametrize("milliseconds", ["600001", "00000009999999999", "9" * 5000, "-1", "1.5", "²", "x"])
+def test_tx21_an_interval_beyond_ten_minutes_is_refused(client: Client, milliseconds: str) -> None:
+    told = {
+        "enable_merge_commit": "true",
+        "merge_commit_async": "true",
+        "merge_commit_interval_ms": milliseconds,
+        **CSV,
+    }
+    reply = client.ask("PUT", "/api/db/t/_stream_load", ROWS, **told)
+    assert (reply["Status"], reply["Message"]) == ("Fail", "Invalid merge_commit_interval_ms")
+
+
 def test_tx21_a_server_that_ends_commits_what_its_clients_were_told_is_taken(base: Base, client: Client) -> None:
     told = {"enable_merge_commit": "true", "merge_commit_async": "true", "merge_commit_interval_ms": "600000", **CSV}
     replies = [client.ask("PUT", "/api/db/t/_stream_load", b"%d,x,1\n" % number, **told) for number in range(2)]

@@ -308,6 +308,8 @@ def fit_values(
         try:
             return values.cast(data_type), np.zeros(len(values), bool)
         except (pa.ArrowException, NotImplementedError):
+            if pt.is_nested(values.type):  # a list or a struct has no text
+                return pa.chunked_array([pa.nulls(len(values), data_type)]), values.is_valid().to_numpy()
             values = values.cast(pa.string())
     return convert_texts(values, data_type, zone)
 

@@ -26,7 +26,7 @@ from lakefmt.errors import InvalidExpression
 if TYPE_CHECKING:
     from datetime import tzinfo
 
-    from sqlglot.expressions import Cast, Expr
+    from sqlglot.expressions import DataType, Expr
 
 __all__ = ["ColumnList", "Computed", "parse_columns"]
 
@@ -34,7 +34,7 @@ _MAX_ITEMS: Final = 10_000
 #: Rows of a block for which an expression may fail.
 _MOST_FAILING: Final = 1_000
 _OWN: Final = re.compile(
-    r"'(?:[^'\\]|''|\\.)*'|\"(?:[^\"\\]|\\.)*\"|\b(from_unixtime|str_to_date|substr)(?=\s*\()", re.IGNORECASE
+    r"'(?:[^'\\]|''|\\.)*'|\"(?:[^\"\\]|\\.)*\"|\b(from_unixtime|str_to_date|substr|replace)(?=\s*\()", re.IGNORECASE
 )
 _OWN_PREFIX: Final = "lakefmt_"
 _NAME = re.compile(r"`([^`]+)`|([^\s`=()',\"]+)")
@@ -196,6 +196,14 @@ class Computed:
         from sqlglot import exp
 
         def change(node: Expr) -> Expr:
+            if isinstance(node, exp.Anonymous) and node.this == f"{_OWN_PREFIX}replace":
+                if len(node.expressions) != 3:
+                    raise InvalidExpression("replace has three arguments")
+                searched, old, new = node.expressions
+                return exp.Replace(this=searched, expression=old, replacement=new)
+            if isinstance(node, exp.Length):
+                # MySQL's counts bytes; filters have characters only.
+                return exp.Length(this=node.this)
             if isinstance(node, exp.Anonymous) and str(node.this).startswith(_OWN_PREFIX):
                 return exp.column(self._own(str(node.this)[len(_OWN_PREFIX) :], node.expressions), quoted=True)
             if isinstance(node, exp.Mod | exp.IntDiv) and not isinstance(node.expression, exp.Nullif):
@@ -205,8 +213,9 @@ class Computed:
             if isinstance(node, exp.Sqrt) and not isinstance(node.this, exp.Case):
                 negative = exp.LT(this=node.this.copy(), expression=exp.Literal.number(0))
                 node.set("this", exp.Case(ifs=[exp.If(this=negative, true=exp.Null())], default=node.this.copy()))
-            if isinstance(node, exp.Cast) and self._is_text(node.this):
-                return exp.column(self._cast(node), quoted=True)
+            if isinstance(node, exp.Cast | exp.TsOrDsToDate) and self._is_text(node.this):
+                target = exp.DataType.build("date") if isinstance(node, exp.TsOrDsToDate) else node.to
+                return exp.column(self._cast(node.this, target), quoted=True)
             if isinstance(node, exp.Column) and self._is_number(node):
                 return exp.column(self._number(node.name), quoted=True)
             return node
@@ -234,14 +243,32 @@ class Computed:
         return any(type(part).__name__ == "Literal" and not part.is_string for part in others)
 
     def _is_text(self, node: Expr) -> bool:
-        index = self._schema.get_field_index(node.name) if type(node).__name__ == "Column" else -1
-        return index >= 0 and pt.is_string(self._schema.field(index).type)
+        if type(node).__name__ == "Column":
+            index = self._schema.get_field_index(node.name)
+            return index >= 0 and bool(pt.is_string(self._schema.field(index).type))
+        if type(node).__name__ == "Literal":
+            return False
+        try:
+            return bool(pt.is_string(parse_expression(node.sql("duckdb"), self._schema).type))
+        except InvalidExpression:
+            return False  # the whole expression is refused for it
 
-    def _cast(self, node: Cast) -> str:
+    def _cast(self, node: Expr, target: DataType) -> str:
         """Return the column that a cast of a text makes: what is no such value is null."""
-        name = node.this.name
-        data_type = parse_expression(f"cast(null as {node.to.sql('duckdb')})", self._schema).type
-        return self._add(data_type, lambda rows: convert_texts(rows.column(name), data_type, self._zone)[0])
+        data_type = parse_expression(f"cast(null as {target.sql('duckdb')})", self._schema).type
+        argument = self._argument(node)
+        return self._add(data_type, lambda rows: convert_texts(argument(rows), data_type, self._zone)[0])
+
+    def _argument(self, node: Expr) -> Callable[[pa.Table], pa.ChunkedArray]:
+        """Return what computes an argument of a function of ours."""
+        inner, before = parse_expression(node.sql("duckdb"), self._schema), tuple(self._made)
+
+        def argument(rows: pa.Table) -> pa.ChunkedArray:
+            for name, make in before:
+                rows = rows if name in rows.column_names else rows.append_column(name, make(rows))
+            return compute_expressions(rows, {"value": inner}).column("value")
+
+        return argument
 
     def _add(self, data_type: pa.DataType, make: Callable[[pa.Table], pa.ChunkedArray]) -> str:
         name = f"_lakefmt_{len(self._made)}"
@@ -262,14 +289,7 @@ class Computed:
         if not 1 <= len(arguments) <= 2 or (function == "str_to_date" and len(arguments) != 2):
             raise InvalidExpression(f"{function} has another number of arguments")
         pattern = _DATE_FORMAT if len(arguments) == 1 else _format_of(function, arguments[1])
-        inner = parse_expression(arguments[0].sql("duckdb"), self._schema)
-        before = tuple(self._made)
-
-        def argument(rows: pa.Table) -> pa.ChunkedArray:
-            for name, make in before:
-                rows = rows if name in rows.column_names else rows.append_column(name, make(rows))
-            return compute_expressions(rows, {"value": inner}).column("value")
-
+        argument = self._argument(arguments[0])
         if function == "str_to_date":
             return self._add(pa.timestamp("us"), lambda rows: _dates(argument(rows).cast(pa.string()), pattern))
 

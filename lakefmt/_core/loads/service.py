@@ -121,7 +121,10 @@ class MergeCommits:
         headers = request.headers
         milliseconds = headers.get("merge_commit_interval_ms", "")
         if milliseconds and not (
-            milliseconds.isascii() and milliseconds.isdigit() and int(milliseconds[:7]) <= _MOST_MS
+            milliseconds.isascii()
+            and milliseconds.isdigit()
+            and len(milliseconds) < 10
+            and int(milliseconds) <= _MOST_MS
         ):
             raise Refusal("Invalid merge_commit_interval_ms")
         interval = int(milliseconds or self._interval_ms)
