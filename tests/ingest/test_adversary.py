@@ -645,6 +645,25 @@ def test_a_table_of_sql_with_a_condition_is_the_view_of_the_source_after_every_r
         assert rows_of(table) == expected
 
 
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "n = ANY([1, 2])",
+        "n <> ALL([1])",
+        "list_transform([n], lambda x: x + 1)",
+        "random()",
+        "uuid()",
+        "{'a': n}",
+        "[n][1]",
+    ],
+)
+def test_rows_that_a_condition_leaves_out_go_whatever_the_query_computes(tmp_path, expression):
+    rounds = [[kinds([{"id": "a", "n": 1}, {"id": "b", "n": 2}], [0, 0])], [kinds([{"id": "a", "n": -1}], [2])]]
+    query = f"SELECT id, n, CAST({expression} AS TEXT) AS computed FROM <SRC> WHERE n > 0"
+    job(Scripted(rounds), tmp_path / "t", transformers=[query]).run("until_idle")
+    assert [row["id"] for row in rows_of(tmp_path / "t")] == ["b"]
+
+
 def test_a_condition_over_rows_that_are_appended_leaves_out_rows_and_deletes_none(tmp_path):
     rounds = [[kinds([{"id": "a", "n": 1}], [0])], [kinds([{"id": "a", "n": -1}, {"id": "b", "n": 2}], [2, 0])]]
     how = {"key": (), "operation": "insert", "transformers": ["SELECT * FROM <SRC> WHERE n > 0"]}

@@ -38,8 +38,8 @@ _SOURCE: Final = re.compile(r"<SRC>", re.IGNORECASE)
 _VIEW: Final = "lakefmt_source"
 _KIND: Final = "_lakefmt_row_kind"
 _ROW: Final = "_lakefmt_row"
-#: DuckDB refuses ``TRY`` over these functions.
-_VOLATILE: Final = re.compile(r"\b(error|rand|random|\w*uuid\w*|nextval|setseed)\s*\(", re.IGNORECASE)
+#: DuckDB refuses ``TRY`` over these functions, and over ``ANY`` and ``ALL``, of which it makes queries.
+_NOT_TRIED: Final = re.compile(r"\b(any|all|error|rand|random|\w*uuid\w*|nextval|setseed)\s*\(", re.IGNORECASE)
 _MOST_SQL_BYTES: Final = 1 << 20
 _RESULT_ROWS: Final = 65_536
 
@@ -238,10 +238,10 @@ def _split_by_condition(sql: str, *, has_try: bool = True) -> tuple[str, str] | 
 
 
 def _with_try(tree: Any) -> Any:
-    """Return an expression that is null where it fails; columns do not."""
+    """Return an expression that is null where it fails; columns do not, and there are some that DuckDB does not try."""
     from sqlglot import exp
 
-    if isinstance(tree, exp.Column | exp.Star) or _VOLATILE.search(tree.sql("duckdb")):
+    if isinstance(tree, exp.Column | exp.Star) or _NOT_TRIED.search(tree.sql("duckdb")):
         return tree
     if isinstance(tree, exp.Alias):
         value = tree.this if isinstance(tree.this, exp.Column) else exp.Anonymous(this="TRY", expressions=[tree.this])
