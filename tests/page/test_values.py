@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import quote
 
+import pyarrow as pa
 import pytest
 
 import lakefmt
@@ -499,3 +500,42 @@ def test_a_file_of_paths_names_tables(tmp_path):
     with served(tmp_path / "paths") as page:
         tables = page.facts("/tables")["tables"]
     assert [(t["name"], bool(t["problem"])) for t in tables] == [("none", True), ("one", False), ("two", False)]
+
+
+PARTS = ["", "main", "timeline", "instants", "cost", "layout", "plans", "columns", "check", "advice", "other"]
+
+
+@pytest.mark.parametrize(
+    ("view", "parts"),
+    [
+        ("timeline", ["timeline", "instants", "cost"]),
+        ("files", ["layout", "plans"]),
+        ("rows", ["columns"]),
+        ("services", ["advice"]),
+        ("health", ["check"]),
+    ],
+)
+def test_a_page_has_its_own_parts_and_no_others(tmp_path, view, parts):
+    make_table(tmp_path / "t", commits=2)
+    with served(tmp_path / "t") as page:
+        base = f"/tables/{id_of(page)}/{view}"
+        answered = [part for part in PARTS if page.ask(f"{base}?part={part}").status == 200]
+        refused = [part for part in PARTS if page.ask(f"{base}?part={part}").status == 400]
+    assert answered == [part for part in PARTS if part in ("", "main", *parts)]
+    assert sorted(answered + refused) == sorted(PARTS)
+
+
+def test_dates_that_python_cannot_show_have_no_bounds(tmp_path):
+    far = {"day": pa.array([-(10**6), 10**7], pa.int32()).cast(pa.date32())}
+    far["at"] = pa.array([-(2**62), 2**62], pa.int64()).cast(pa.timestamp("us", "UTC"))
+    rows = pa.table({"id": ["a", "b"], "n": [1, 2], **far})
+    lakefmt.write_table(str(tmp_path / "t"), rows, mode="upsert", record_key="id")
+    with served(tmp_path / "t") as page:
+        columns = page.facts(f"/tables/{id_of(page)}/columns")["columns"]
+        assert page.ask(f"/tables/{id_of(page)}/rows?part=columns").status == 200
+    assert {each["name"]: (each["least"], each["largest"]) for each in columns} == {
+        "id": ("a", "b"),
+        "n": ("1", "2"),
+        "day": (None, None),
+        "at": (None, None),
+    }

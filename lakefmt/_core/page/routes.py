@@ -142,11 +142,11 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in _text_parser(4096)(text).split(",") if name.strip())
 
 
-_PART: Final = Parameter(
-    "part",
-    _choice("", "timeline", "instants", "cost", "layout", "plans", "columns", "check", "advice", "main"),
-    "a part of the page alone",
-)
+def _part(*names: str) -> Parameter:
+    """Return the parameter for a part of a page, which has these and its main one."""
+    return Parameter("part", _choice("", "main", *names), "a part of the page alone")
+
+
 _WIDTH: Final = Parameter("width", _integer_parser(280, 4000), "of pictures, in CSS pixels", "integer")
 _START: Final = Parameter("start", _moment, "epoch seconds; default: the first instant", "number")
 _END: Final = Parameter("end", _moment, "epoch seconds; default: the last instant", "number")
@@ -592,7 +592,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     Route(
         f"{_T}/timeline",
         "a part of the timeline: instants one by one, or of many their numbers by columns of time",
-        (_START, _END, _WIDTH, _ARCHIVED, *_MARKS, _PART, _BEFORE, _AS_ACTION, _LIMIT),
+        (_START, _END, _WIDTH, _ARCHIVED, *_MARKS, _part("timeline", "instants", "cost"), _BEFORE, _AS_ACTION, _LIMIT),
         lambda _tables, table, parameters: (
             # The list alone needs no picture.
             {}
@@ -620,7 +620,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     Route(
         f"{_T}/files",
         "partitions with what they hold",
-        (_BY, _OFFSET, _LIMIT, _CONTAINS, _WIDTH, _PART),
+        (_BY, _OFFSET, _LIMIT, _CONTAINS, _WIDTH, _part("layout", "plans")),
         lambda _tables, table, parameters: file_facts(_of(table), _partition_list(parameters)),
         "files.html",
     ),
@@ -646,7 +646,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     Route(
         f"{_T}/rows",
         "rows, as texts of JSON",
-        (_WHERE, _COLUMNS, _LIMIT, _AS_OF, _META, _PART),
+        (_WHERE, _COLUMNS, _LIMIT, _AS_OF, _META, _part("columns")),
         lambda _tables, table, parameters: row_facts(_of(table), row_query(parameters)),
         "rows.html",
     ),
@@ -668,7 +668,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     Route(
         f"{_T}/services",
         "services, locks, streams and consumers",
-        (_PART,),
+        (_part("advice"),),
         lambda _tables, table, _parameters: service_facts(_of(table)),
         "services.html",
     ),
@@ -687,7 +687,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     Route(
         f"{_T}/health",
         "findings of a quick check, and the plan of their repair",
-        (_PART,),
+        (_part("check"),),
         lambda _tables, table, _parameters: check_facts(_of(table)),
         "health.html",
     ),

@@ -228,6 +228,9 @@ def column_facts(table: PageTable) -> Facts:
             continue
         rows += metadata.num_rows
         _add_statistics(sums, metadata)
+    for facts in sums.values():
+        if facts.pop("is_unbounded", False):
+            facts["least"] = facts["largest"] = None
     # The bounds as values may be large, and of any type.
     columns = [
         {key: value for key, value in facts.items() if key != "_range"}
@@ -273,7 +276,12 @@ def _add_statistics(sums: dict[str, Facts], metadata: Any) -> None:
             else:
                 facts["nulls"] += statistics.null_count
             if statistics is not None and statistics.has_min_max:
-                _widen(facts, statistics.min, statistics.max)
+                try:
+                    least, largest = statistics.min, statistics.max
+                except (OverflowError, ValueError):
+                    facts["is_unbounded"] = True  # a date outside of Python's years
+                else:
+                    _widen(facts, least, largest)
 
 
 def _widen(facts: Facts, least: Any, largest: Any) -> None:
