@@ -27,6 +27,7 @@ from lakefmt._core.read.sql_values import (
     TIMESTAMP_OF,
     Value,
     as_decimal,
+    cast_through,
     cast_type,
     converted,
     interval_of,
@@ -440,12 +441,9 @@ class ExpressionTranslator:
     def _round(self, tree: Expr) -> Column:
         digits = 0 if tree.args.get("decimals") is None else self._constant_whole(tree.args["decimals"])
         value = self._number(tree.this)
-        if not pt.is_integer(value.type):
-            data_type = value.type
-        elif digits >= 0:
+        if pt.is_integer(value.type) and digits >= 0:
             return value.column
-        else:
-            data_type = value.type if pt.is_uint64(value.type) else pa.int64()
+        data_type = pa.int64() if pt.is_signed_integer(value.type) else value.type
         return pc.round(self._checked(value, data_type), digits, "half_towards_infinity"), data_type
 
     def _isnan(self, tree: Expr) -> Column:
@@ -595,10 +593,7 @@ class ExpressionTranslator:
             return checked.cast(target, safe=False)
         if is_number(target) and pt.is_temporal(source):
             raise InvalidExpression(f"{value.text!r:.200} of type {source} cannot be cast to {target}")
-        if pt.is_integer(source) and pt.is_decimal(target):
-            # Arrow asks for a precision that holds every integer of the type, whatever the values are.
-            checked = checked.cast(pa.decimal256(as_decimal(source).precision + target.scale, target.scale))
-        return checked.cast(target)
+        return checked.cast(cast_through(source, target)).cast(target)
 
     # ------------------------------------------------------------------------------------------------------- conditions
 
