@@ -152,9 +152,12 @@ def commit_runs(commits: Sequence[Instant], start: ReadPosition, end: ReadPositi
 
     Example:
         >>> from lakefmt._core.timeline.timeline import timeline_from_names
-        >>> commits = timeline_from_names(["3_5.commit", "1_7.commit", "4_9.commit"], 2).commits_by_completion
-        >>> commit_runs(commits, ReadPosition("0", "2"), ReadPosition("9"))
-        [('0', '5'), ('7', '9')]
+        >>> day = "202601010000000"
+        >>> names = [f"{day}{requested}_{day}{completed}.commit" for requested, completed in ((13, 15), (11, 17), (14, 19))]
+        >>> commits = timeline_from_names(names, 2).commits_by_completion
+        >>> runs = commit_runs(commits, ReadPosition(f"{day}10", f"{day}12"), ReadPosition(f"{day}19"))
+        >>> [(begin[-2:], end[-2:]) for begin, end in runs]
+        [('10', '15'), ('17', '19')]
     """
     runs: list[tuple[str, str]] = []
     before = start.time
