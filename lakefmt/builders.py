@@ -23,10 +23,10 @@ from lakefmt._core.data_classes import dataclass
 from lakefmt._core.filegroups.model import FileSlice
 from lakefmt._core.formats.names import has_bucket_number, queue_bucket_of
 from lakefmt._core.keys import parse_partition_values
-from lakefmt._core.producers.append.tags import Tag
+from lakefmt._core.producers.append_tags import Tag
 from lakefmt._core.storage.open import open_store
 from lakefmt._core.table import Table, create_table, open_table
-from lakefmt._core.undo.savepoint import RestoreResult
+from lakefmt._core.undo import RestoreResult
 from lakefmt._core.values import CommitResult
 from lakefmt.errors import (
     InvalidFilter,

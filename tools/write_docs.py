@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # this tree, whatever is installed
 
 from lakefmt._core.config import hudi_options, settings  # noqa: E402
-from lakefmt._core.producers.append.verbs import paimon_options_markdown  # noqa: E402
+from lakefmt._core.producers.append import paimon_options_markdown  # noqa: E402
 from lakefmt._core.timeline.instant import transitions_table  # noqa: E402
 from lakefmt.spark import options  # noqa: E402
 from tests.growth.measure import markdown, recorded  # noqa: E402

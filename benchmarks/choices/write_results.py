@@ -14,8 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from lakefmt._core.bench.cells import SUITES
-from lakefmt._core.bench.page import columns_of, rows_by_workload
-from lakefmt._core.bench.run import BenchReport, load_records
+from lakefmt._core.bench.run import BenchReport, columns_of, load_records, rows_by_workload
 
 __all__ = ["joined", "main", "markdown"]
 

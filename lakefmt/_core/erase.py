@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from lakefmt._core.check.vacuum import VacuumResult
     from lakefmt._core.compaction.clean.run import CleanResult
     from lakefmt._core.producers.stream.opening import Recovered
-    from lakefmt._core.timeline.savepoint import Savepoint
+    from lakefmt._core.timeline.metadata_codec import Savepoint
 
 __all__ = ["ErasureReport", "erase_rows", "find_traces"]
 

@@ -22,25 +22,21 @@ from lakefmt._core.arguments import (
     text_argument,
     texts_argument,
 )
-from lakefmt._core.catalogs.verbs import CatalogVerbs
-from lakefmt._core.compaction.verbs import CompactionVerbs
 from lakefmt._core.config.merge_rule import MergeFunction, with_merger
 from lakefmt._core.config.settings import resolve_settings
 from lakefmt._core.config.table_config import append_layout, check_merger
-from lakefmt._core.consumers.verbs import ConsumerVerbs
 from lakefmt._core.data_classes import replace
 from lakefmt._core.filegroups.stored_keys import key_columns
 from lakefmt._core.filegroups.table_client import TableClient, TableState
 from lakefmt._core.index import choose_index
 from lakefmt._core.keys import partition_items
 from lakefmt._core.metadata.reading.listing import ListingByMetadata
-from lakefmt._core.producers.append.verbs import AppendVerbs, asked_properties
-from lakefmt._core.producers.stream.verbs import ProducerVerbs
+from lakefmt._core.producers.append import AppendVerbs, asked_properties
 from lakefmt._core.read.filters import Filter
 from lakefmt._core.read.snapshot import Snapshot, read_every_copy
 from lakefmt._core.read.verbs import ReadingVerbs
 from lakefmt._core.storage.open import location_text, open_store
-from lakefmt._core.undo.verbs import UndoVerbs
+from lakefmt._core.table_verbs import CatalogVerbs, CompactionVerbs, ConsumerVerbs, ProducerVerbs, UndoVerbs
 from lakefmt._core.values import CommitResult, PartitionPath, Partitions, WriteOperation
 from lakefmt._core.write.commit.retry import GivenRows, StoredRows, retried
 from lakefmt._core.write.commit.transaction import CALLBACK_ON, FirstSchema, notify_callbacks
@@ -72,7 +68,7 @@ if TYPE_CHECKING:
     from lakefmt._core.table_indexes import TableIndexes
     from lakefmt._core.table_merge import TableMerge
     from lakefmt._core.table_plot import TablePlot
-    from lakefmt._core.upgrade.plan import UpgradePlan
+    from lakefmt._core.upgrade import UpgradePlan
     from lakefmt._core.write.context import CommitEntries
 
 __all__ = ["Table", "create_table", "open_table"]
@@ -899,7 +895,7 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, StreamVerbs, AppendVerbs, 
             >>> t.properties.version.value
             9
         """
-        from lakefmt._core.upgrade.run import upgrade_table
+        from lakefmt._core.upgrade import upgrade_table
 
         check_flags(dry_run=dry_run)
         with self._writing:

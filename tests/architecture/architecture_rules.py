@@ -57,6 +57,7 @@ FLOORS: dict[str, int] = {
     "producers": 65,  # streams of rows into a table, append tables
     "advice": 70,  # which index, table type and services a table should have
     "erase": 70,  # rows for good, and the proof
+    "table_verbs": 70,  # the verbs that other packages carry out
     "table_indexes": 70,  # the verbs of `table.index`
     "table_alter": 70,  # the verbs of `table.alter`
     "table_plot": 70,  # the pictures of `table.plot`

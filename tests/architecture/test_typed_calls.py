@@ -42,7 +42,7 @@ CLASSES = (
     "lakefmt._core.table_alter.TableAlter",
     "lakefmt._core.table_indexes.TableIndexes",
     "lakefmt._core.table_merge.TableMerge",
-    "lakefmt._core.producers.append.tags.TableTags",
+    "lakefmt._core.producers.append_tags.TableTags",
     "lakefmt._core.producers.stream.stream.Stream",
     "lakefmt._core.producers.stream.stream.AsyncStream",
     "lakefmt._core.consumers.registry.TableConsumers",

@@ -19,7 +19,7 @@ import lakefmt
 from lakefmt import lowlevel
 from lakefmt._core.catalogs.api import MemoryCatalog
 from lakefmt._core.consumers.registry import TableConsumers
-from lakefmt._core.producers.append.tags import TableTags
+from lakefmt._core.producers.append_tags import TableTags
 from lakefmt._core.read.stats import TimelineView
 from lakefmt._core.storage.memory import MemoryStore
 from lakefmt._core.table import Table

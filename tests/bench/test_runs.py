@@ -14,8 +14,17 @@ from lakefmt._core.advice.profile import TableChoice, TableProfile
 from lakefmt._core.bench import measure
 from lakefmt._core.bench.cells import SUITES, BenchCell, choices_to_try, plan_cells, workload
 from lakefmt._core.bench.measure import measure_cell, seconds_per_commit
-from lakefmt._core.bench.page import page_of, pareto_front, rows_by_workload
-from lakefmt._core.bench.run import BenchReport, CellRecord, append_record, load_records, measure_apart, run_cells
+from lakefmt._core.bench.run import (
+    BenchReport,
+    CellRecord,
+    append_record,
+    load_records,
+    measure_apart,
+    page_of,
+    pareto_front,
+    rows_by_workload,
+    run_cells,
+)
 from lakefmt.errors import CorruptFile, InternalError, InvalidInputError
 from tests.kit import values_of_run
 

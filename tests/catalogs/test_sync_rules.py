@@ -11,7 +11,7 @@ import pytest
 
 import lakefmt
 from lakefmt._core.catalogs.entries import hive_columns
-from lakefmt._core.catalogs.opening import catalog_tables, is_hudi
+from lakefmt._core.catalogs.sync import catalog_tables, is_hudi
 from lakefmt._core.data_classes import replace
 from lakefmt.catalogs import CatalogColumn, CatalogPartition, CatalogTable, MemoryCatalog, open_catalog
 from lakefmt.errors import AlreadyExistsError, InvalidInputError, NotFoundError, StorageError, UnsupportedFeature
@@ -302,7 +302,7 @@ def test_an_unknown_tool_is_a_warning_after_the_commit(opened):
 def test_a_catalogs_hudi_tables_are_listed(monkeypatch):
     catalog, _ = synced(trips("list"))
     catalog.create_table(CatalogTable("default", "plain", "s3://x", ()))
-    monkeypatch.setattr("lakefmt._core.catalogs.opening.open_catalog", lambda address: catalog)
+    monkeypatch.setattr("lakefmt._core.catalogs.sync.open_catalog", lambda address: catalog)
     assert [table.name for table in catalog_tables("thrift://host:1")] == ["trips"]
     assert [table.name for table in catalog_tables("thrift://host:1/default")] == ["trips"]
     assert catalog_tables("glue://region/none") == []

@@ -9,7 +9,7 @@ import pytest
 import lakefmt
 from lakefmt._core.filegroups.table_client import TableClient
 from lakefmt._core.storage.local.store import LocalStore
-from lakefmt._core.upgrade.run import upgrade_table
+from lakefmt._core.upgrade import upgrade_table
 from lakefmt.testing.stores import Fault, FaultMode, FaultStore, SimulatedCrash
 
 

@@ -22,7 +22,7 @@ from lakefmt._core.timeline.conflict import (
     merge_schemas,
 )
 from lakefmt._core.timeline.instant import Action, Instant, State
-from lakefmt._core.transactions.concurrency import FailedWrites, check_concurrency, check_non_blocking
+from lakefmt._core.transactions.client import FailedWrites, check_concurrency, check_non_blocking
 from lakefmt._core.values import FileId, InstantTime, PartitionPath, WriteOperation, WriteStat
 from lakefmt.errors import CommitConflict, InvalidInputError, UnknownSetting
 

@@ -30,7 +30,7 @@ from lakefmt._core.formats.parquet.footers import (
     read_short_footer,
 )
 from lakefmt._core.read import scan
-from lakefmt._core.read.short_fragments import short_fragments
+from lakefmt._core.read.scan import _short_fragments
 from lakefmt._core.table import Table
 from lakefmt._core.values import RECORD_KEY
 from lakefmt.errors import LakefmtError
@@ -351,4 +351,4 @@ def test_readers_take_the_filter_only_when_they_are_asked(filtered: Table, monke
     bloom = reader.bloom_filter(file)
     assert bloom is not None
     assert asked
-    assert not short_fragments(filtered.client.store, [file], None)
+    assert not _short_fragments(filtered.client.store, [file], None)

@@ -85,7 +85,15 @@ from lakefmt._core.timeline.instant import Action, Instant, State, parse_instant
 from lakefmt._core.timeline.locks.filesystem import decode_stamp
 from lakefmt._core.timeline.locks.storage import decode_lock_record
 from lakefmt._core.timeline.markers import list_marked, marker_directory
-from lakefmt._core.timeline.metadata_codec import BodyKind, body_kind, decode_body, decode_commit_rows, encode_body
+from lakefmt._core.timeline.metadata_codec import (
+    BodyKind,
+    body_kind,
+    decode_body,
+    decode_commit_rows,
+    encode_body,
+    parse_savepoint,
+    savepoint_record,
+)
 from lakefmt._core.timeline.properties_store import BACKUP, PROPERTIES, load_mark, load_properties
 from lakefmt._core.timeline.rollback import (
     RestorePlan,
@@ -97,7 +105,6 @@ from lakefmt._core.timeline.rollback import (
     rollback_plan_record,
     scan_logs,
 )
-from lakefmt._core.timeline.savepoint import parse_savepoint, savepoint_record
 from lakefmt._core.timeline.timeline import timeline_from_names
 from lakefmt._core.values import FileId, InstantTime, PartitionPath, TableVersion, WriteOperation, WriteStat
 from lakefmt._core.write.commit.key_stats import (
@@ -847,7 +854,7 @@ DECODERS: tuple[Decoder, ...] = (
     ),
     Decoder(
         "savepoint",
-        ("timeline.savepoint.parse_savepoint",),
+        ("timeline.metadata_codec.parse_savepoint",),
         decode_savepoint,
         {"ours": encode_body(BodyKind.SAVEPOINT_METADATA, savepoint_record("ann", "why", _MOMENT, {"p": (_ZEROTH,)}))},
     ),

@@ -21,9 +21,8 @@ from hypothesis import strategies as st
 
 import lakefmt._core.loads.csv_rows as csv_rows
 from lakefmt._core.keys import KeyGeneratorType, KeySpec
-from lakefmt._core.loads.conversions import convert_texts, fit_values, local_times
 from lakefmt._core.loads.csv_rows import CsvReader
-from lakefmt._core.loads.expressions import Computed
+from lakefmt._core.loads.expressions import Computed, convert_texts, fit_values, local_times
 from lakefmt._core.loads.protocol import LoadCounts, LoadParameters, Refusal, parse_load, separator_bytes
 from lakefmt._core.loads.shape import Shaper, Target
 from tests.example_counts import examples

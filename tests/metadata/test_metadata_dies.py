@@ -12,7 +12,7 @@ from functools import cache
 
 import pytest
 
-import lakefmt._core.metadata.services as dead_instants
+import lakefmt._core.metadata.observer as dead_instants
 from lakefmt._core.filegroups.table_client import TableClient
 from lakefmt._core.metadata.layout import METADATA_DIRECTORY
 from lakefmt._core.metadata.timeline import MetadataTimelineStore

@@ -22,7 +22,7 @@ import pytest
 import lakefmt
 from lakefmt._core.formats.parquet.duplicate_columns import chunk_span
 from lakefmt._core.read import dataset as dataset_module
-from lakefmt._core.read import polars_scan, stored_files, verbs
+from lakefmt._core.read import polars_scan, verbs
 from lakefmt._core.read.polars_scan import implied_condition_of_polars
 from lakefmt.errors import InvalidInputError, UnsupportedFeature
 
@@ -151,7 +151,7 @@ def test_a_limit_opens_few_files(tmp_path: Path, first_rows: Any) -> None:
     from lakefmt._core.read import scan
 
     checked: list[int] = []
-    footers, stored_file = scan._check_footers, stored_files._stored_file
+    footers, stored_file = scan._check_footers, polars_scan._stored_file
 
     def spy(client: Any, fragments: Any, prefix: str) -> None:
         checked.append(len(fragments))
@@ -161,7 +161,7 @@ def test_a_limit_opens_few_files(tmp_path: Path, first_rows: Any) -> None:
         checked.append(1)
         return stored_file(*arguments)
 
-    with mock.patch.object(scan, "_check_footers", spy), mock.patch.object(stored_files, "_stored_file", spy_on_file):
+    with mock.patch.object(scan, "_check_footers", spy), mock.patch.object(polars_scan, "_stored_file", spy_on_file):
         assert first_rows(made) == 10
     assert sum(checked) == 1
 
@@ -194,7 +194,7 @@ def test_polars_does_not_find_a_dropped_column_under_its_name(tmp_path: Path) ->
     frame = made.scan_polars().filter(pl.col("x").is_not_null()).select("n", "x")
     expected = pl.DataFrame(ROWS.slice(100, 200).select(["n", "x"])).filter(pl.col("x").is_not_null())
     assert frame.collect().sort("n").equals(expected)
-    with mock.patch.object(stored_files, "reads_by_name", return_value=lambda file: True):
+    with mock.patch.object(polars_scan, "reads_by_name", return_value=lambda file: True):
         assert frame.collect().height > expected.height, "the file has the values of the column that was dropped"
 
 
@@ -215,7 +215,7 @@ def test_polars_reads_no_page_with_a_flipped_bit(tmp_path: Path) -> None:
         path.write_bytes(flipped(content, position))
         with pytest.raises(Exception, match="cannot be read"):
             made.scan_polars().collect()
-        with mock.patch.object(stored_files, "are_whole", return_value=True), suppress(Exception):
+        with mock.patch.object(polars_scan, "are_whole", return_value=True), suppress(Exception):
             other_rows += sorted(map(repr, made.scan_polars().collect().rows())) != expected
     assert other_rows, "Polars itself would find what is flipped here"
 

@@ -26,14 +26,14 @@ from lakefmt._core.timeline.metadata_codec import BodyKind, decode_body, encode_
 from lakefmt._core.timeline.properties_store import load_properties, update_properties
 from lakefmt._core.timeline.timeline import build_timeline
 from lakefmt._core.transactions.indexing import IndexRequest
-from lakefmt._core.upgrade.plan import (
+from lakefmt._core.upgrade import (
     UpgradeScene,
     completion_times,
     plan_upgrade,
+    upgrade_table,
     upgraded_body,
     upgraded_properties,
 )
-from lakefmt._core.upgrade.run import upgrade_table
 from lakefmt._core.values import InstantTime, MergeMode, TableVersion
 from lakefmt.errors import (
     CorruptFile,

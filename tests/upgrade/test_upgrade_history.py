@@ -12,13 +12,14 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakefmt
+from lakefmt._core import upgrade
 from lakefmt._core.filegroups.table_client import TableClient
 from lakefmt._core.storage.memory import MemoryStore
 from lakefmt._core.table import Table, open_table
 from lakefmt._core.timeline.archive.store import HistoryStore
 from lakefmt._core.timeline.instant import Action, State, parse_instant_file
 from lakefmt._core.timeline.metadata_codec import BodyKind, body_kind, decode_body
-from lakefmt._core.upgrade.run import upgrade_table
+from lakefmt._core.upgrade import upgrade_table
 from lakefmt._core.values import TableVersion
 from lakefmt.errors import CorruptFile, StateError
 from lakefmt.testing.invariants import check_invariants
@@ -262,16 +263,15 @@ def test_a_damaged_archive_stops_an_upgrade_before_anything_changes(damage, stor
 
 
 def test_an_archive_that_changes_meanwhile_stops_before_the_switch(monkeypatch: pytest.MonkeyPatch) -> None:
-    from lakefmt._core.upgrade import run
 
     store = with_past(2)
-    real = run._write_history
+    real = upgrade._write_history
 
     def disturbed(services, parts, archive):  # type: ignore[no-untyped-def]
         store.delete([OLD_ARCHIVE])
         return real(services, parts, archive)
 
-    monkeypatch.setattr(run, "_write_history", disturbed)
+    monkeypatch.setattr(upgrade, "_write_history", disturbed)
     with pytest.raises(StateError, match="left the archive"):
         upgrade_table(over(store).client, 8)
     assert over(store).properties.version is TableVersion.SIX

@@ -13,7 +13,7 @@ from lakefmt._core.filegroups.table_client import TableClient
 from lakefmt._core.storage.memory import MemoryStore
 from lakefmt._core.table import Table
 from lakefmt._core.timeline.instant import Action
-from lakefmt._core.upgrade.run import upgrade_table
+from lakefmt._core.upgrade import upgrade_table
 from lakefmt._core.values import TableVersion
 from lakefmt.errors import LakefmtError, StateError
 from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at, no_faults

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
     from lakefmt._core.table import Table
-    from lakefmt._core.upgrade.plan import UpgradePlan
+    from lakefmt._core.upgrade import UpgradePlan
 
 __all__ = [
     "PlannedCall",
@@ -146,7 +146,7 @@ def _times(name: str) -> Callable[[Any], object]:
 
 
 def _history(plan: UpgradePlan) -> dict[str, int]:
-    from lakefmt._core.upgrade.plan import NEW_HISTORY
+    from lakefmt._core.upgrade import NEW_HISTORY
 
     return {f"{NEW_HISTORY}/{part.name}": len(part.instants) for part in plan.history}
 

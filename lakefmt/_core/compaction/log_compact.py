@@ -38,7 +38,7 @@ from lakefmt._core.storage.api import remove_abandoned
 from lakefmt._core.timeline.commit import CommitMetadata, encode_commit
 from lakefmt._core.timeline.heartbeat import heartbeat_name
 from lakefmt._core.timeline.instant import Action, Instant, State
-from lakefmt._core.timeline.locks.open import Lease
+from lakefmt._core.timeline.locks.api import Lease
 from lakefmt._core.timeline.markers import list_marked, remove_markers
 from lakefmt._core.timeline.rollback import plan_rollback_of
 from lakefmt._core.timeline.timeline import Timeline

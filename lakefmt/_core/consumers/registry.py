@@ -1,4 +1,4 @@
-"""The consumers of a table: list, reset, delete (effects; docs/consumers.md)."""
+"""``table.stream`` and ``table.consumers``: open a stream; list, reset and delete consumers (effects; docs/consumers.md)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from datetime import datetime
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from lakefmt._core.arguments import check_texts, text_argument
 from lakefmt._core.consumers.planning import CommitFinder
@@ -28,7 +28,15 @@ from lakefmt._core.filegroups.table_client import TableClient
 from lakefmt._core.timeline.consumers import CONSUMERS, ConsumerRecord, expiry_of
 from lakefmt.errors import ConsumerActive, InvalidInputError, ObjectNotFound
 
-__all__ = ["ConsumerInfo", "TableConsumers"]
+if TYPE_CHECKING:
+    from lakefmt._core.consumers.position import (
+        StartLike,
+    )
+
+__all__ = [
+    "ConsumerInfo",
+    "TableConsumers",
+]
 
 _NAME: Final = re.compile(r"(?P<id>[^@/]+)(?:@(?P<number>[0-9]{1,5})-of-(?P<count>[0-9]{1,5}))?\.json")
 

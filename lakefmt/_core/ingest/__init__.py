@@ -4,5 +4,5 @@
 that commit (``checkpoints``), in Hudi's own keys and forms, so that Hudi's own tool and this one may take turns. ``run`` loads
 jobs, which ``options`` understands, and does their rounds; ``rows`` holds rows, ``sink`` writes them, ``transforms`` change
 them. Sources: ``open``, ``files``, ``inputs`` (the rows of one text or Parquet file), ``kafka``, ``tables``,
-``queries``, ``iterables``. ``migrate`` copies tables of other formats.
+``queries``, ``http``. ``migrate`` copies tables of other formats.
 """

@@ -20,9 +20,8 @@ import pyarrow.types as pt
 
 from lakefmt._core.data_classes import dataclass
 from lakefmt._core.keys import KeySpec, build_partition_paths, build_record_keys
-from lakefmt._core.loads.conversions import convert_texts, fit_values
 from lakefmt._core.loads.csv_rows import CsvReader, Mask, Problem, SourceRows
-from lakefmt._core.loads.expressions import ColumnList, Computed, parse_columns
+from lakefmt._core.loads.expressions import ColumnList, Computed, convert_texts, fit_values, parse_columns
 from lakefmt._core.loads.json_rows import JsonReader
 from lakefmt._core.loads.protocol import MOST_CHARACTERS, LoadCounts, LoadParameters, Refusal
 from lakefmt._core.segments.codec import OPERATOR, RowOperator

@@ -15,7 +15,7 @@ from lakefmt._core.data_classes import dataclass
 from lakefmt._core.page.files import printed_plan, service_plans
 from lakefmt._core.page.tables import PageTable
 from lakefmt._core.storage.time_source import SystemTimeSource, TimeSource
-from lakefmt._core.undo.rollback import plan_undo
+from lakefmt._core.undo import plan_undo
 from lakefmt._core.values import Clock, SystemClock, check_instant_time
 from lakefmt.errors import InvalidInputError, LakefmtError
 

@@ -3,6 +3,9 @@
 Polars trusts a source with the predicate that it hands over, so every batch is filtered by Polars with all of it. What is
 known of the predicate prunes before: terms that compare a column with a value, whose meaning is the same in SQL. Polars takes
 NaN for the largest number and equal to itself, so of floating point columns only ``<``, ``<=`` and ``=`` take part.
+
+Polars reads base files itself where it would return the same rows: :func:`stored_files` checks their footers and pages, because Polars
+neither compares the checksums of pages nor knows altered columns. Other files are read by :mod:`~lakefmt._core.read.scan`.
 """
 
 from __future__ import annotations
@@ -19,12 +22,17 @@ from typing import Any, Final
 
 import polars as pl
 import pyarrow as pa
+import pyarrow.fs as pafs
 import pyarrow.types as pt
 from polars.exceptions import PanicException, PolarsError
 
 from lakefmt._core.data_classes import dataclass
 from lakefmt._core.filegroups.model import BaseFile, FileSlice
-from lakefmt._core.filegroups.reader import reading
+from lakefmt._core.filegroups.reader import parquet_file, reading
+from lakefmt._core.filegroups.table_client import TableAt
+from lakefmt._core.formats.parquet.base_file import check_row_counts
+from lakefmt._core.formats.parquet.duplicate_columns import are_within, chunk_span, leaf_paths
+from lakefmt._core.formats.parquet.page_search import are_whole
 from lakefmt._core.read.dataset import SnapshotRows
 from lakefmt._core.read.filter_terms import (
     Condition,
@@ -36,12 +44,101 @@ from lakefmt._core.read.filter_terms import (
     is_in,
     matches_like,
 )
-from lakefmt._core.read.scan import Query
+from lakefmt._core.read.scan import Query, reads_by_name
 from lakefmt._core.read.snapshot import pinned_table, scan_files
-from lakefmt._core.read.stored_files import StoredFile, stored_files
 from lakefmt.errors import InvalidFilter, UnsupportedFeature
 
-__all__ = ["implied_condition_of_polars", "scan_polars"]
+__all__ = [
+    "StoredFile",
+    "implied_condition_of_polars",
+    "scan_polars",
+    "stored_files",
+]
+
+#: Types of which all readers make the same values.
+_PLAIN_TYPES: Final = (
+    pt.is_boolean,
+    pt.is_integer,
+    pt.is_float32,
+    pt.is_float64,
+    pt.is_string,
+    pt.is_binary,
+    pt.is_date32,
+    pt.is_timestamp,
+    pt.is_decimal128,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A local file from which any reader of Parquet gets the rows of a query.
+
+    Attributes:
+        path: of the file.
+        decoded_bytes: of the columns of the query, about.
+    """
+
+    path: str
+    decoded_bytes: int
+
+
+def stored_files(
+    table_at: TableAt, files: Sequence[BaseFile], query: Query
+) -> Iterator[tuple[BaseFile, StoredFile | None]]:
+    """Yield base files, each with what another reader needs of it; None: it has to be read here.
+
+    Args:
+        table_at: the table, at one moment.
+        files: of it.
+        query: the columns that are read, and the filter, which the other reader applies.
+
+    Raises:
+        SnapshotExpired: a file no longer exists.
+        CorruptFile: a footer contradicts itself.
+        StorageError: the store failed.
+    """
+    names = {*query.columns, *query.filter_columns}
+    fields = [field for field in query.schema if field.name in names]
+    filesystem, prefix = table_at.client.store.arrow_filesystem()
+    are_plain = all(any(is_type(field.type) for is_type in _PLAIN_TYPES) for field in fields)
+    if (
+        not isinstance(filesystem, pafs.LocalFileSystem)
+        or not are_plain
+        or not fields
+        or table_at.config.drop_partition_columns
+    ):
+        yield from ((file, None) for file in files)
+        return
+    has_names = reads_by_name(table_at, query)
+    for file in files:
+        yield file, _stored_file(filesystem, prefix + file.path, fields, file) if has_names(file) else None
+
+
+def _stored_file(
+    filesystem: pafs.FileSystem, path: str, fields: Sequence[pa.Field], file: BaseFile
+) -> StoredFile | None:
+    """Return a file if it has each column once, in its type, and all pages of these are whole."""
+    decoded = 0
+    with reading(file.path), filesystem.open_input_file(path) as source, parquet_file(source) as parquet:
+        metadata, stored = parquet.metadata, parquet.schema_arrow
+        check_row_counts(metadata)
+        leaves = leaf_paths(metadata)
+        numbers = [leaves.index(field.name) if leaves.count(field.name) == 1 else -1 for field in fields]
+        if any(
+            number < 0 or not stored.field(field.name).type.equals(field.type)
+            for field, number in zip(fields, numbers, strict=True)
+        ):
+            return None
+        for group in (metadata.row_group(number) for number in range(metadata.num_row_groups)):
+            for chunk in map(group.column, numbers):
+                span = chunk_span(chunk)
+                if not are_within([span], file.size):
+                    return None
+                if not are_whole(memoryview(source.read_at(span.size, span.offset))):
+                    return None
+                decoded += chunk.total_uncompressed_size
+    return StoredFile(path, decoded)
+
 
 _OPERATORS: Final = {"Eq": "=", "Lt": "<", "LtEq": "<=", "Gt": ">", "GtEq": ">="}
 _FLIPPED: Final = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}

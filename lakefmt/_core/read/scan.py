@@ -23,17 +23,20 @@ from lakefmt._core.arguments import check_flags, text_argument, texts_argument
 from lakefmt._core.config.table_config import TableConfig
 from lakefmt._core.data_classes import dataclass
 from lakefmt._core.filegroups.model import BaseFile
-from lakefmt._core.filegroups.reader import SMALL_BYTES, reading
+from lakefmt._core.filegroups.reader import SMALL_BYTES, reading, short_footer
 from lakefmt._core.filegroups.stored_keys import paths_tell_times, trusts_paths
 from lakefmt._core.filegroups.table_client import TableAt, TableClient
 from lakefmt._core.filegroups.virtual_columns import dropped_values
 from lakefmt._core.formats.parquet.base_file import check_row_counts
+from lakefmt._core.formats.parquet.duplicate_columns import parquet_schema
+from lakefmt._core.formats.parquet.footers import LARGE_FOOTER
 from lakefmt._core.keys import partition_guarantee, time_guarantees
 from lakefmt._core.read.filter_terms import satisfiable
 from lakefmt._core.read.filters import Filter, computing, filter_columns, keep_rows, parse_filter
 from lakefmt._core.schema import is_mislabelled, join_tables, reconcile, with_meta_columns
 from lakefmt._core.schema.avro import unknown_column
-from lakefmt._core.storage.arrow_filesystem import track_arrow_use
+from lakefmt._core.storage.api import ObjectStore
+from lakefmt._core.storage.arrow_filesystem import arrow_view, track_arrow_use
 from lakefmt._core.values import META_COLUMNS, RECORD_KEY, PartitionPath
 from lakefmt.errors import CorruptFile, InvalidInputError, SnapshotExpired, UnsupportedFeature
 
@@ -71,6 +74,10 @@ _SCANNED_TOGETHER = 16
 _LARGE_BYTES = 16 << 20
 #: Of more files all rows are read, by several threads, even where a filter names a few texts.
 _FEW_FILES = 4
+#: Of fewer files Arrow may hold the footers.
+_SEVERAL_FILES = 4
+_ALL_FOOTERS = "_metadata"
+_ARROW_SCHEMA = b"ARROW:schema"
 
 
 @dataclass(frozen=True, slots=True)
@@ -398,8 +405,6 @@ def _groups(
     """
     import pyarrow.dataset as ds
 
-    from lakefmt._core.read.short_fragments import short_fragments  # few reads make a dataset
-
     config, by_name = table_at.config, _by_name(table_at, query)
 
     filesystem, prefix = table_at.client.store.arrow_filesystem()
@@ -409,7 +414,7 @@ def _groups(
     plain: dict[BaseFile, ds.ParquetFileFragment] = {}
     special: list[BaseFile] = []
     promises = _promises(table_at.client, config, files, query.schema) if config.drop_partition_columns else {}
-    short = {} if whole_footers or promises else short_fragments(table_at.client.store, files, layout)
+    short = {} if whole_footers or promises else _short_fragments(table_at.client.store, files, layout)
     for file in files:
         if not by_name.covers(file):
             special.append(file)
@@ -600,3 +605,74 @@ def _promises(
         ]
         promises[partition] = reduce(lambda a, b: a & b, conditions)
     return promises
+
+
+def _short_fragments(
+    store: ObjectStore, files: Sequence[BaseFile], layout: ds.ParquetFileFormat
+) -> dict[BaseFile, ds.ParquetFileFragment]:
+    """Return fragments of those files that have a large key filter, without it; their row counts are checked.
+
+    An Arrow dataset reads the whole footer of each file and holds it as long as it lives: 6 MB for a file of 400,000 rows, whose
+    key filter has 2.6 MB. A dataset that is made from a ``_metadata`` file takes the footers from there; that file is written to
+    memory only.
+
+    Args:
+        store: the table's.
+        files: of other files none is returned.
+        layout: how they are read.
+
+    Raises:
+        SnapshotExpired: a file no longer exists.
+        CorruptFile: a footer contradicts itself.
+    """
+    filesystem, prefix = store.arrow_filesystem()
+    large = [file for file in files if file.size > LARGE_FOOTER]
+    if len(large) < _SEVERAL_FILES or not isinstance(filesystem, pafs.LocalFileSystem):
+        return {}
+    alike: list[tuple[pq.FileMetaData, dict[str, BaseFile]]] = []
+    for file in large:
+        with reading(file.path):
+            with filesystem.open_input_file(prefix + file.path) as source:
+                short = short_footer(source, near=True)
+            if short is None or not short.metadata.num_row_groups:
+                continue
+            check_row_counts(short.metadata)
+        short.metadata.set_file_path(file.path)
+        for metadata, named in alike:
+            if _same_columns(metadata, short.metadata):
+                metadata.append_row_groups(short.metadata)
+                named[file.path] = file
+                break
+        else:
+            alike.append((short.metadata, {file.path: file}))
+    found: dict[BaseFile, ds.ParquetFileFragment] = {}
+    for metadata, named in alike:
+        fragments = _fragments_of(store, filesystem, prefix, metadata, layout)
+        found |= {named[each.path]: each for each in fragments if each.path in named}
+    return found
+
+
+def _same_columns(metadata: pq.FileMetaData, other: pq.FileMetaData) -> bool:
+    declared = [(each.metadata or {}).get(_ARROW_SCHEMA) for each in (metadata, other)]
+    return declared[0] == declared[1] and bool(parquet_schema(metadata).equals(parquet_schema(other)))
+
+
+def _fragments_of(
+    store: ObjectStore,
+    filesystem: pafs.LocalFileSystem,
+    prefix: str,
+    metadata: pq.FileMetaData,
+    layout: ds.ParquetFileFormat,
+) -> list[ds.ParquetFileFragment]:
+    import pyarrow.dataset as ds
+
+    sink = pa.BufferOutputStream()
+    metadata.write_metadata_file(sink)
+    footers = sink.getvalue()
+
+    def opened(path: str) -> pa.NativeFile:
+        return pa.BufferReader(footers) if path == _ALL_FOOTERS else filesystem.open_input_file(prefix + path)
+
+    view = arrow_view(store, opened)
+    track_arrow_use(view.handler)
+    return list(ds.ParquetDatasetFactory(_ALL_FOOTERS, view, layout).finish().get_fragments())

@@ -25,8 +25,7 @@ from lakefmt._core.timeline.locks.api import Lease
 from lakefmt._core.timeline.markers import list_marked, remove_markers, remove_saved_writes
 from lakefmt._core.timeline.properties_store import BACKUP, backup_among, property_reads
 from lakefmt._core.timeline.timeline import Timeline
-from lakefmt._core.transactions.client import WriteAt, WriteClient
-from lakefmt._core.transactions.concurrency import Concurrency, FailedWrites
+from lakefmt._core.transactions.client import Concurrency, FailedWrites, WriteAt, WriteClient
 from lakefmt._core.values import InstantTime, TableType
 from lakefmt.errors import LakefmtError, WriterActive
 

@@ -45,8 +45,8 @@ from lakefmt._core.timeline.instant import Action
 from lakefmt._core.timeline.markers import OwnMarkers, create_marker, create_markers
 from lakefmt._core.timeline.observer import WrittenKeys
 from lakefmt._core.timeline.store import put_if_absent_confirmed
+from lakefmt._core.transactions.client import is_beside
 from lakefmt._core.transactions.commit_entries import find_entries, with_stored_entries
-from lakefmt._core.transactions.concurrency import is_beside
 from lakefmt._core.values import (
     CommitResult,
     FileId,

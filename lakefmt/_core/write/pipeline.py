@@ -42,7 +42,7 @@ from lakefmt._core.index.api import ordered_pairs
 from lakefmt._core.keys import KeySpec, check_colliding_keys, with_path_values
 from lakefmt._core.schema import field_at, reconcile
 from lakefmt._core.storage.api import SupportsPutBatch
-from lakefmt._core.transactions.concurrency import is_non_blocking
+from lakefmt._core.transactions.client import is_non_blocking
 from lakefmt._core.values import RECORD_KEY, FileId, InstantTime, PartitionPath, TableType, WriteOperation
 from lakefmt._core.write.assign import (
     Assigned,

@@ -49,8 +49,7 @@ from lakefmt._core.timeline.instant import Action
 from lakefmt._core.timeline.locks.local import held_lock_of
 from lakefmt._core.timeline.markers import saved_keys_name, saved_write_name
 from lakefmt._core.timeline.timeline import Timeline, timeline_from_names
-from lakefmt._core.transactions.client import write_client_of
-from lakefmt._core.transactions.concurrency import check_non_blocking
+from lakefmt._core.transactions.client import check_non_blocking, write_client_of
 from lakefmt._core.transactions.instant import InstantTransaction
 from lakefmt._core.values import CommitResult, FileId, PartitionPath, WriteOperation, sum_of_known
 from lakefmt._core.write.assign import (

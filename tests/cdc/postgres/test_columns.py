@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt._core.cdc.postgres.columns import (
+from lakefmt._core.cdc.postgres.rows import (
     AttributeRow,
     ColumnRow,
     KnownColumns,

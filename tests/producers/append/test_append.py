@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt import services
-from lakefmt._core.producers.append.verbs import OPTIONS, translate_options
+from lakefmt._core.producers.append import OPTIONS, translate_options
 from lakefmt._core.timeline.commit import watermark_of
 from lakefmt._core.write.context import WriteStatus
 from lakefmt._core.write.files.base_file import FileInProgress

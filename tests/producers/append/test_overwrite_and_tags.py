@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-from lakefmt._core.producers.append.tags import TAGS
+from lakefmt._core.producers.append_tags import TAGS
 from lakefmt.errors import AlreadyExistsError, CorruptFile, InstantNotFound, InvalidInputError
 
 SCHEMA = pa.schema([("p", pa.string()), ("n", pa.int64())])

@@ -23,7 +23,6 @@ from lakefmt._core.cdc.events import (
     TableLoaded,
     TableTruncated,
 )
-from lakefmt._core.cdc.postgres.columns import ColumnRow, KnownColumns, changes_of_names, numbers_of
 from lakefmt._core.cdc.postgres.log import ReplicationStream, ensure_publication, ensure_slot, entries
 from lakefmt._core.cdc.postgres.pgoutput import (
     Begin,
@@ -36,7 +35,15 @@ from lakefmt._core.cdc.postgres.pgoutput import (
     Update,
     decode_message,
 )
-from lakefmt._core.cdc.postgres.rows import ChangeBuffer, ColumnTypes, snapshot_changes
+from lakefmt._core.cdc.postgres.rows import (
+    ChangeBuffer,
+    ColumnRow,
+    ColumnTypes,
+    KnownColumns,
+    changes_of_names,
+    numbers_of,
+    snapshot_changes,
+)
 from lakefmt._core.cdc.postgres.server import (
     PARTITIONED,
     PostgresConnection,

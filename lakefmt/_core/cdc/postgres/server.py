@@ -14,8 +14,17 @@ from typing import Any, BinaryIO, Final, Literal, NamedTuple, Protocol, Self, ov
 import pyarrow as pa
 
 from lakefmt._core.cdc.events import SourceName, is_followed
-from lakefmt._core.cdc.postgres.columns import AttributeRow, ColumnRow, KnownColumns
-from lakefmt._core.cdc.postgres.rows import TEXT, ColumnTypes, OddValues, TypeRow, find_type, to_arrow
+from lakefmt._core.cdc.postgres.rows import (
+    TEXT,
+    AttributeRow,
+    ColumnRow,
+    ColumnTypes,
+    KnownColumns,
+    OddValues,
+    TypeRow,
+    find_type,
+    to_arrow,
+)
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt.errors import InvalidInputError, PositionLost, SourceRefused, SourceUnavailable
 

@@ -133,7 +133,7 @@ def bench(
     if curves is not None:
         keep_curves(curves)
     if html is not None:
-        from lakefmt._core.bench.page import page_of
+        from lakefmt._core.bench.run import page_of
 
         html.write_text(page_of(suite, report), "utf-8")
     if as_json:
@@ -158,7 +158,7 @@ def _profiles_to_measure(
 
 
 def _print_report(suite: str, report: BenchReport, cells: int, results_file: Path, html: Path | None) -> None:
-    from lakefmt._core.bench.page import draw_table
+    from lakefmt._core.bench.run import draw_table
 
     console = plain_console()
     for drawing in draw_table(suite, report):

@@ -35,7 +35,7 @@ def tables(
 
     PATH may be a catalog, with or without a database: thrift://host:9083/trips, glue:, glue://region/trips.
     """
-    from lakefmt._core.catalogs.opening import catalog_tables, is_catalog
+    from lakefmt._core.catalogs.sync import catalog_tables, is_catalog
     from lakefmt.find_tables import list_tables
 
     if is_catalog(path):

@@ -15,7 +15,7 @@ from lakefmt.errors import InstantNotFound
 if TYPE_CHECKING:
     from lakefmt._core.table import Table
     from lakefmt._core.timeline.rollback import RollbackPlan
-    from lakefmt._core.undo.rollback import RollbackResult
+    from lakefmt._core.undo import RollbackResult
 
 __all__ = [
     "restore",
@@ -43,7 +43,7 @@ def rollback(call: PlannedCall, instant: str, force: bool, withdraw: bool | None
 
     The plan is shown, then the command asks for confirmation.
     """
-    from lakefmt._core.undo.rollback import plan_undo
+    from lakefmt._core.undo import plan_undo
 
     time = _instant_to_undo(call.table, instant)
     plan = plan_undo(call.table.client, time)

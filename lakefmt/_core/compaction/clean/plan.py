@@ -22,8 +22,7 @@ from lakefmt._core.notebook import NotebookText
 from lakefmt._core.timeline.commit import CommitMetadata
 from lakefmt._core.timeline.consumers import consumed_until
 from lakefmt._core.timeline.instant import COMMIT_ACTIONS, Action, Instant, format_instant_time, parse_instant_time
-from lakefmt._core.timeline.metadata_codec import BodyKind, decode_body
-from lakefmt._core.timeline.savepoint import savepoints_of
+from lakefmt._core.timeline.metadata_codec import BodyKind, decode_body, savepoints_of
 from lakefmt._core.timeline.timeline import Timeline
 from lakefmt._core.values import FileId, InstantTime, PartitionPath, WriteOperation
 from lakefmt.errors import InvalidInputError

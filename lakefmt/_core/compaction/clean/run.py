@@ -38,10 +38,16 @@ from lakefmt._core.notebook import NotebookText
 from lakefmt._core.storage.api import ObjectStore
 from lakefmt._core.timeline.consumers import consumed_until
 from lakefmt._core.timeline.instant import Action, Instant, State
-from lakefmt._core.timeline.locks.open import Lease
-from lakefmt._core.timeline.metadata_codec import BodyKind, decode_body, encode_body
+from lakefmt._core.timeline.locks.api import Lease
+from lakefmt._core.timeline.metadata_codec import (
+    BodyKind,
+    Savepoint,
+    decode_body,
+    encode_body,
+    parse_savepoint,
+    savepoints_of,
+)
 from lakefmt._core.timeline.rollback import absolute_path, relative_path
-from lakefmt._core.timeline.savepoint import Savepoint, parse_savepoint, savepoints_of
 from lakefmt._core.transactions.client import WriteAt, WriteClient, open_write_client
 from lakefmt._core.transactions.instant import InstantTransaction
 from lakefmt._core.values import FileId, InstantTime, PartitionPath, TableType

@@ -66,7 +66,7 @@ from lakefmt._core.schema import arrow_to_avro
 from lakefmt._core.sorting.orders import Layout, RowOrder, check_order
 from lakefmt._core.timeline.commit import CommitMetadata, encode_commit
 from lakefmt._core.timeline.instant import Action, Instant
-from lakefmt._core.timeline.locks.open import Lease
+from lakefmt._core.timeline.locks.api import Lease
 from lakefmt._core.timeline.metadata_codec import BodyKind, encode_body
 from lakefmt._core.transactions.client import WriteClient, open_write_client
 from lakefmt._core.transactions.commit_entries import with_stored_entries

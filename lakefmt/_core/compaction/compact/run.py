@@ -53,7 +53,7 @@ from lakefmt._core.formats.names import parse_log_file
 from lakefmt._core.schema import arrow_to_avro
 from lakefmt._core.timeline.commit import LATE_ROWS_ENTRY, CommitMetadata, encode_commit
 from lakefmt._core.timeline.instant import COMMIT_ACTIONS, Action, Instant
-from lakefmt._core.timeline.locks.open import Lease
+from lakefmt._core.timeline.locks.api import Lease
 from lakefmt._core.timeline.metadata_codec import BodyKind, encode_body
 from lakefmt._core.timeline.timeline import Timeline
 from lakefmt._core.transactions.client import WriteAt, WriteClient, open_write_client

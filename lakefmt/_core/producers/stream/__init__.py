@@ -2,5 +2,5 @@
 
 ``options`` are what a caller chooses, ``stream`` is what it holds; ``rows`` checks rows, ``buffer`` collects them and ``core`` empties
 buffers and decides when to commit, ``flushing`` makes them durable as segments, ``committing`` makes one commit of segments,
-``opening`` also finishes the work of writers that died, ``verbs`` are the methods of a table.
+``opening`` also finishes the work of writers that died.
 """

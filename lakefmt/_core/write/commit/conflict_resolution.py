@@ -37,8 +37,7 @@ from lakefmt._core.timeline.conflict import (
 from lakefmt._core.timeline.heartbeat import read_stamp, stamp_text
 from lakefmt._core.timeline.instant import COMMIT_ACTIONS, Action, Instant, State
 from lakefmt._core.timeline.markers import list_marked
-from lakefmt._core.transactions.client import WriteAt
-from lakefmt._core.transactions.concurrency import is_non_blocking
+from lakefmt._core.transactions.client import WriteAt, is_non_blocking
 from lakefmt._core.values import FileId, InstantTime, PartitionPath, WriteOperation, WriteStat
 from lakefmt._core.write.commit.key_stats import KeySpan, key_hashes_of, key_ranges_of, ranges_disjoint, sharing_hashes
 from lakefmt._core.write.context import WriteContext

@@ -21,8 +21,8 @@ import pyarrow as pa
 from lakefmt._core.filegroups.table_client import TableClient, TableState
 from lakefmt._core.sorting.external_sort import spilling
 from lakefmt._core.storage.time_source import TimeSource
+from lakefmt._core.timeline.locks.api import Lease
 from lakefmt._core.timeline.locks.local import HeldLock, expires_after, held_lock_scope
-from lakefmt._core.timeline.locks.open import Lease
 from lakefmt._core.transactions.client import open_write_client
 from lakefmt._core.write.commit.transaction import concurrency_of
 from lakefmt._core.write.context import WriteRequest

@@ -37,15 +37,16 @@ from lakefmt._core.timeline.metadata_codec import BodyKind, encode_body
 from lakefmt._core.timeline.properties_store import recover_properties
 from lakefmt._core.timeline.timeline import Timeline
 from lakefmt._core.transactions.client import (
+    Concurrency,
     WriteAt,
     WriteClient,
+    check_concurrency,
     drop_metadata_table,
     lost_index_warnings,
     note_indexes,
     open_write_client,
 )
 from lakefmt._core.transactions.commit_entries import META_PREFIXES, with_carried_keys
-from lakefmt._core.transactions.concurrency import Concurrency, check_concurrency
 from lakefmt._core.transactions.instant import EarlyClaim, InstantTransaction
 from lakefmt._core.transactions.recovery import read_under_lock, remove_marked_files, undo_dead_writes
 from lakefmt._core.values import (

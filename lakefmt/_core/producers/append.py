@@ -72,7 +72,7 @@ from lakefmt.errors import (
 from lakefmt.options import CommitOptions, WriteOptions
 
 if TYPE_CHECKING:
-    from lakefmt._core.producers.append.tags import TableTags
+    from lakefmt._core.producers.append_tags import TableTags
 
 __all__ = [
     "OPTIONS",
@@ -242,7 +242,7 @@ class AppendVerbs(TableVerbs):
     def tags(self) -> TableTags:
         """The named states of this table: ``create``, ``list``, ``delete``, ``restore``, ``create_daily``."""
         # Imported here: few programs name states.
-        from lakefmt._core.producers.append.tags import TableTags
+        from lakefmt._core.producers.append_tags import TableTags
 
         return TableTags(self.client, self._writing)
 
@@ -271,7 +271,7 @@ class AppendVerbs(TableVerbs):
         if sum(each is not None for each in (when, tag, watermark)) != 1:
             raise InvalidInputError("as_of takes one of: a moment, tag=, watermark=")
         # Imported here: few programs name states.
-        from lakefmt._core.producers.append.tags import load_tag
+        from lakefmt._core.producers.append_tags import load_tag
 
         state = self.client.load()
         if tag is not None:

@@ -18,7 +18,7 @@ from lakefmt._core.data_classes import dataclass
 from lakefmt._core.filegroups.table_client import TableClient
 from lakefmt._core.storage.api import PutOutcome
 from lakefmt._core.transactions.client import open_write_client
-from lakefmt._core.undo.savepoint import (
+from lakefmt._core.undo import (
     RestoreResult,
     create_savepoint,
     delete_savepoint,
