@@ -77,10 +77,10 @@ def _refused(meaning: str, *harmless: str) -> SparkOption:
     return SparkOption("refused", meaning, harmless)
 
 
-_NO_FUNCTION: Final = "`table.timeline` and `table.file_groups()` tell it, and so does the command line"
-_DRIVER_LISTS: Final = "the driver lists, from the metadata table where there is one"
+_NO_FUNCTION: Final = "use `table.timeline` and `table.file_groups()`"
+_DRIVER_LISTS: Final = "the driver lists"
 _SERVICES: Final = "table services add no rows here"
-_VIEWS_ONLY: Final = "INSERT INTO a temporary view runs the operation of the view's options"
+_VIEWS_ONLY: Final = "INSERT INTO a view runs the view's operation"
 
 _WRITE_PREFIX: Final = "hoodie.datasource.write."
 _READ_PREFIX: Final = "hoodie.datasource.read."
@@ -89,18 +89,12 @@ SPARK_OPTIONS: Final[dict[str, SparkOption]] = {
     # --- what is read
     "hoodie.datasource.query.type": _honoured("`snapshot` (default), `read_optimized` or `incremental`"),
     "hoodie.datasource.query.incremental.format": _honoured("`latest_state` (default) or `cdc`"),
-    "as.of.instant": _honoured(
-        "the table as of an instant: its digits, a date, a date and time with a blank or `T`, seconds or milliseconds since 1970"
-    ),
-    f"{_READ_PREFIX}begin.instanttime": _honoured(
-        "start of an incremental query, exclusive; `earliest` and `000`: all"
-    ),
-    f"{_READ_PREFIX}end.instanttime": _honoured("end of an incremental query, inclusive; default: the newest commit"),
-    f"{_READ_PREFIX}incr.path.glob": _honoured(
-        "of an incremental query: only files whose path matches, behind any beginning"
-    ),
+    "as.of.instant": _honoured("an instant, date, time, or seconds or milliseconds since 1970"),
+    f"{_READ_PREFIX}begin.instanttime": _honoured("exclusive start of an increment; `earliest` and `000`: all"),
+    f"{_READ_PREFIX}end.instanttime": _honoured("inclusive end; default: the newest commit"),
+    f"{_READ_PREFIX}incr.path.glob": _honoured("increments: files whose path ends so"),
     f"{_READ_PREFIX}incr.fallback.fulltablescan.enable": _honoured(
-        "`true` (default): where a file of the range was cleaned away, its rows come from the newest files; `false`: an error"
+        "`true` (default): rows of cleaned files come from the newest files; `false`: an error"
     ),
     f"{_READ_PREFIX}incr.skip_cluster": _inert(_SERVICES),
     f"{_READ_PREFIX}incr.skip_compact": _inert(_SERVICES),
@@ -110,12 +104,10 @@ SPARK_OPTIONS: Final[dict[str, SparkOption]] = {
     f"{_READ_PREFIX}schema.use.end.instanttime": _refused(
         "rows have the newest schema; `as.of.instant` reads older ones"
     ),
-    f"{_READ_PREFIX}paths": _refused("a table is read by its path; use `lakefmt.spark.read.filter` for partitions"),
+    f"{_READ_PREFIX}paths": _refused("use `lakefmt.spark.read.filter` for partitions"),
     f"{_READ_PREFIX}extract.partition.values.from.path": _refused("partition columns are read from the files"),
     f"{_READ_PREFIX}partition.value.extractor.enabled": _refused("partition columns are read from the files"),
-    "hoodie.datasource.merge.type": _refused(
-        "logs are always merged; `read_optimized` reads base files alone", "payload_combine"
-    ),
+    "hoodie.datasource.merge.type": _refused("logs are always merged; or read `read_optimized`", "payload_combine"),
     f"{_READ_PREFIX}create.filesystem.relation": _refused(_NO_FUNCTION),
     f"{_READ_PREFIX}table.valued.function.filesystem.relation.subpath": _refused(_NO_FUNCTION),
     f"{_READ_PREFIX}table.valued.function.timeline.relation": _refused(_NO_FUNCTION),
@@ -127,121 +119,94 @@ SPARK_OPTIONS: Final[dict[str, SparkOption]] = {
     "hoodie.file.index.enable": _inert(_DRIVER_LISTS),
     "hoodie.file.listing.parallelism": _inert(_DRIVER_LISTS),
     "hoodie.read.timeline.holes.resolution.policy": _inert(
-        "a range ends before the first pending write (version 6), or goes by completion times"
+        "ranges end before the first pending write (version 6), or go by completion times"
     ),
-    "hoodie.schema.on.read.enable": _inert("a schema history is followed wherever there is one"),
+    "hoodie.schema.on.read.enable": _inert("schema histories are always followed"),
     # --- what is written
     f"{_WRITE_PREFIX}operation": _honoured(
         "`upsert` (default; `insert` without a record key), `insert`, `bulk_insert`, `delete`, `insert_overwrite`, "
         "`insert_overwrite_table`, `delete_partition`"
     ),
-    f"{_WRITE_PREFIX}recordkey.field": _honoured(
-        "key columns of a table that is created; must agree with one that is there"
-    ),
-    f"{_WRITE_PREFIX}partitionpath.field": _honoured("partition columns, in the same way"),
-    f"{_WRITE_PREFIX}precombine.field": _honoured(
-        "ordering columns, in the same way; also `hoodie.table.ordering.fields`"
-    ),
+    f"{_WRITE_PREFIX}recordkey.field": _honoured("key columns; must agree with an existing table"),
+    f"{_WRITE_PREFIX}partitionpath.field": _honoured("partition columns, likewise"),
+    f"{_WRITE_PREFIX}precombine.field": _honoured("ordering columns, likewise; also `hoodie.table.ordering.fields`"),
     f"{_WRITE_PREFIX}table.type": _honoured("`COPY_ON_WRITE` (default) or `MERGE_ON_READ`"),
-    f"{_WRITE_PREFIX}table.name": _honoured("name of a table that is created; default: the last part of the path"),
+    f"{_WRITE_PREFIX}table.name": _honoured("name of a new table; default: last part of the path"),
     f"{_WRITE_PREFIX}keygenerator.class": _honoured(
-        "Hudi's key generators, by class; `….keygenerator.type` by type; must agree with a table that is there"
+        "Hudi's key generators, by class (`….keygenerator.type`: by type); must agree with an existing table"
     ),
     f"{_WRITE_PREFIX}hive_style_partitioning": _honoured("default `false`, as Hudi has it"),
     f"{_WRITE_PREFIX}partitionpath.urlencode": _honoured("default `false`, as Hudi has it"),
     f"{_WRITE_PREFIX}drop.partition.columns": _honoured("default `false`"),
-    f"{_WRITE_PREFIX}partitions.to.delete": _honoured("the partitions of the operation `delete_partition`"),
-    f"{_WRITE_PREFIX}insert.drop.duplicates": _honoured("an insert leaves stored keys out"),
-    "hoodie.datasource.insert.dup.policy": _honoured("`none` (default), or `drop`: as the option above; not `fail`"),
-    f"{_WRITE_PREFIX}commitmeta.key.prefix": _honoured("options that begin so go into the commit; default `_`"),
+    f"{_WRITE_PREFIX}partitions.to.delete": _honoured("partitions of `delete_partition`"),
+    f"{_WRITE_PREFIX}insert.drop.duplicates": _honoured("inserts skip stored keys"),
+    "hoodie.datasource.insert.dup.policy": _honoured("`none` (default) or `drop`; not `fail`"),
+    f"{_WRITE_PREFIX}commitmeta.key.prefix": _honoured("prefix of options to store in the commit; default `_`"),
     f"{_WRITE_PREFIX}payload.class": _honoured(
-        "`DefaultHoodieRecordPayload` and `EventTimeAvroPayload`: the larger ordering value wins; "
-        "`OverwriteWithLatestAvroPayload`: the later write; `EmptyHoodieRecordPayload`: keys are deleted; those of "
-        "[guarantees](guarantees.md#tables-that-merge-by-more-than-a-mode) make such a table; others are refused"
+        "`DefaultHoodieRecordPayload`, `EventTimeAvroPayload`: larger ordering value wins; `OverwriteWithLatestAvroPayload`: later write; `EmptyHoodieRecordPayload`: delete; [others of Hudi](guarantees.md#tables-that-merge-by-more-than-a-mode); the rest is refused"
     ),
     "hoodie.write.record.merge.mode": _honoured(
         "`EVENT_TIME_ORDERING` or `COMMIT_TIME_ORDERING`; `CUSTOM` with a payload class"
     ),
-    "hoodie.write.record.merge.strategy.id": _honoured("the ids of these two modes; others are refused"),
-    "hoodie.write.record.merge.custom.implementation.classes": _honoured(
-        "Hudi's own mergers, which say no more than a merge mode; others are refused: Java does not run in Python"
-    ),
-    f"{_WRITE_PREFIX}reconcile.schema": _honoured("`true`: columns that the rows lack are filled with null"),
+    "hoodie.write.record.merge.strategy.id": _honoured("ids of these modes"),
+    "hoodie.write.record.merge.custom.implementation.classes": _honoured("Hudi's own mergers; others are refused"),
+    f"{_WRITE_PREFIX}reconcile.schema": _honoured("`true`: fill missing columns with null"),
     "hoodie.write.set.null.for.missing.columns": _honoured("the same"),
-    f"{_WRITE_PREFIX}secondarykey.column": _refused("make the index: `table.index.create`"),
+    f"{_WRITE_PREFIX}secondarykey.column": _refused("use `table.index.create`"),
     f"{_WRITE_PREFIX}keygenerator.consistent.logical.timestamp.enabled": _honoured(
-        "times in keys are dates, not numbers; what is stored counts before it"
+        "times in keys are dates; stored keys take precedence"
     ),
     f"{_WRITE_PREFIX}row.writer.enable": _inert("rows always come as Arrow batches"),
     # --- streams
     f"{_WRITE_PREFIX}streaming.checkpoint.identifier": _honoured(
-        "of a stream: tells the streams apart that write one table; default `default_single_writer`"
+        "streams: id of this stream at the table; default `default_single_writer`"
     ),
-    f"{_WRITE_PREFIX}streaming.retry.count": _honoured("of a stream: how often a batch is tried; default 3"),
+    f"{_WRITE_PREFIX}streaming.retry.count": _honoured("streams: attempts per batch; default 3"),
     f"{_WRITE_PREFIX}streaming.retry.interval.ms": _honoured(
-        "of a stream: pause between tries, doubled each time; default 2000"
+        "streams: pause between attempts, doubled each time; default 2000"
     ),
-    f"{_WRITE_PREFIX}streaming.ignore.failed.batch": _honoured(
-        "of a stream: `true` leaves a batch out that fails every time"
-    ),
-    f"{_WRITE_PREFIX}streaming.disable.compaction": _honoured("of a stream: `true`: no compaction beside it"),
-    "hoodie.datasource.compaction.async.enable": _honoured(
-        "of a stream: a merge-on-read table is compacted beside it; default `true`"
-    ),
+    f"{_WRITE_PREFIX}streaming.ignore.failed.batch": _honoured("streams: `true` skips a batch that always fails"),
+    f"{_WRITE_PREFIX}streaming.disable.compaction": _honoured("streams: `true`: no compaction"),
+    "hoodie.datasource.compaction.async.enable": _honoured("streams: compact merge-on-read tables; default `true`"),
     "hoodie.clustering.async.enabled": _honoured(
-        "of a stream: the table is clustered beside it, every `hoodie.clustering.async.max.commits` commits (default 4); default "
-        "`false`; a write that is no stream plans no clustering by it, as in Hudi"
+        "streams: cluster every `hoodie.clustering.async.max.commits` commits (4); default `false`"
     ),
     "hoodie.datasource.streaming.startoffset": _honoured(
-        "of a stream that reads, without a checkpoint: `earliest` (default), `latest` or a time; written `startOffset`"
+        "read streams without a checkpoint: `earliest` (default), `latest` or a time; `startOffset`"
     ),
-    "maxfilespertrigger": _honoured(
-        "of a stream that reads: about how many files a batch takes; `maxFilesPerTrigger`; from PySpark 4.2 on"
-    ),
-    "maxbytespertrigger": _honoured(
-        "of a stream that reads: about how many bytes a batch takes; `maxBytesPerTrigger`; from PySpark 4.2 on"
-    ),
-    "failondataloss": _honoured("of a stream that reads: `false` leaves out what a clean removed; `failOnDataLoss`"),
+    "maxfilespertrigger": _honoured("read streams: files per batch; `maxFilesPerTrigger`, PySpark 4.2"),
+    "maxbytespertrigger": _honoured("read streams: bytes per batch; `maxBytesPerTrigger`, PySpark 4.2"),
+    "failondataloss": _honoured("read streams: `false` skips what was cleaned; `failOnDataLoss`"),
     "checkpointlocation": _inert("Spark's own"),
     # --- other writers
-    "hoodie.datasource.overwrite.mode": _inert("the operation says what is overwritten"),
+    "hoodie.datasource.overwrite.mode": _inert("the operation decides"),
     "hoodie.sql.insert.mode": _inert(_VIEWS_ONLY),
     "hoodie.sql.bulk.insert.enable": _inert(_VIEWS_ONLY),
     "hoodie.spark.sql.insert.into.operation": _inert(_VIEWS_ONLY),
-    "hoodie.spark.sql.merge.into.partial.updates": _inert("Spark has no MERGE INTO for a data source in Python"),
-    "hoodie.spark.sql.optimized.writes.enable": _inert("Spark has no UPDATE and DELETE for a data source in Python"),
-    "hoodie.streamer.source.kafka.value.deserializer.class": _inert("of Hudi's own ingestion tool"),
+    "hoodie.spark.sql.merge.into.partial.updates": _inert("Python data sources have no MERGE INTO"),
+    "hoodie.spark.sql.optimized.writes.enable": _inert("Python data sources have no UPDATE and DELETE"),
+    "hoodie.streamer.source.kafka.value.deserializer.class": _inert("Hudi Streamer's"),
     # --- lakefmt's own
-    "lakefmt.meta_columns": _honoured("of a read: also the five `_hoodie_*` columns; default `true`"),
-    "lakefmt.spark.cdc.images": _honoured(
-        "of a query of changes: `before` and `after` are texts of JSON (`json`, default, as in Hudi) or structs (`struct`)"
-    ),
-    "lakefmt.spark.read.filter": _honoured(
-        "of a read: SQL text as `Table.read` takes it; partitions and files without such rows are left out before there are tasks"
-    ),
+    "lakefmt.meta_columns": _honoured("reads: include the meta columns; default `true`"),
+    "lakefmt.spark.cdc.images": _honoured("`before` and `after` are `json` texts (default) or `struct`"),
+    "lakefmt.spark.read.filter": _honoured("reads: SQL filter as of `Table.read`, which skips partitions and files"),
     "lakefmt.spark.read.native": _honoured(
-        "of a read: Spark's own Parquet reader reads files that need no merge: `auto` (default): on a local file system; "
-        "`always`: on others, too, with Hadoop's credentials; `never`"
+        "Spark's Parquet reader reads files that need no merge: `auto` (default: local files), `always` (with Hadoop's credentials), `never`"
     ),
-    "lakefmt.spark.read.split.bytes": _honoured(
-        "of a read: about the bytes of files of one task; default: a few tasks a slot"
-    ),
+    "lakefmt.spark.read.split.bytes": _honoured("reads: bytes per task; default: a few tasks per slot"),
     "lakefmt.spark.timestamp_ntz": _honoured(
-        "of a write: `refuse` (default): columns of `timestamp_ntz` are refused; `utc`: their values are times in UTC"
+        "writes: `refuse` columns of `timestamp_ntz` (default), or take them as `utc`"
     ),
-    "lakefmt.spark.stage.max.bytes": _honoured("of a write: bytes of rows that one process may take; default 1 GiB"),
-    "lakefmt.spark.driver.max.rows": _honoured(
-        "of a write by functions: the driver writes no more rows; default 50,000"
-    ),
-    "lakefmt.spark.driver.max.bytes": _honoured("the same in bytes of rows, as Arrow holds them; default 32 MiB"),
-    "lakefmt.spark.driver.max.partitions": _honoured("the same in partition paths of the rows; default 1,000"),
-    "lakefmt.spark.task.bytes": _honoured("of a write by functions: rows and stored files of one task; default 64 MiB"),
+    "lakefmt.spark.stage.max.bytes": _honoured("writes: most bytes of one process; default 1 GiB"),
+    "lakefmt.spark.driver.max.rows": _honoured("most rows that the driver writes itself; default 50,000"),
+    "lakefmt.spark.driver.max.bytes": _honoured("the same in Arrow bytes; default 32 MiB"),
+    "lakefmt.spark.driver.max.partitions": _honoured("the same in partition paths; default 1,000"),
+    "lakefmt.spark.task.bytes": _honoured("writes: rows and stored files per task; default 64 MiB"),
     "lakefmt.spark.task.max.bytes": _honoured(
-        "rows of one partition path that one task takes; of more, keys are looked up first; default 256 MiB"
+        "rows of one partition path per task; with more, keys are looked up first; default 256 MiB"
     ),
     "hoodie.bulkinsert.sort.mode": _honoured(
-        "of a write by functions: `NONE` (default), `GLOBAL_SORT`, or `PARTITION_SORT`, `PARTITION_PATH_REPARTITION` and "
-        "`PARTITION_PATH_REPARTITION_AND_SORT`, which all sort the rows of a partition path"
+        "`NONE` (default), `GLOBAL_SORT`; `PARTITION_SORT`, `PARTITION_PATH_REPARTITION` and `PARTITION_PATH_REPARTITION_AND_SORT` sort the rows of each partition path"
     ),
 }
 #: Names of the same option, older ones first.

@@ -283,8 +283,9 @@ def sources(spark: Any, root: Path) -> dict[str, Any]:
 
 def offsets(spark: Any, root: Path) -> dict[str, Any]:
     """Ask the reader of a source what Spark asks, without a query: starts, limits, what a clean removed, refusals."""
+    from lakefmt._core.read.incremental import EARLIEST, ReadPosition
     from lakefmt.spark.data_source import LakefmtDataSource
-    from lakefmt.spark.streams.offsets import EARLIEST, encode_offset
+    from lakefmt.spark.streams.offsets import encode_offset
 
     path = str(root / "offsets")
     for v, keys in enumerate(("ab", "bc", "c"), 1):
@@ -306,7 +307,7 @@ def offsets(spark: Any, root: Path) -> dict[str, Any]:
 
     start = "hoodie.datasource.streaming.startOffset"
     done = lakefmt.open_table(path).client.load().timeline.commits_by_completion
-    single = [encode_offset(time) for time in (EARLIEST, *(str(instant.order_time) for instant in done))]
+    single = [encode_offset(ReadPosition(time)) for time in (EARLIEST, *(str(instant.order_time) for instant in done))]
     limited = refusal(lambda: reader(maxBytesPerTrigger=1))
     has_limits = limited == "nothing was raised"
     all_of_it = ends(reader())

@@ -25,7 +25,7 @@ from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.model import BaseFile, FileSlice, LogFile
 from lakefmt._core.formats.names import has_bucket_number, parse_base_file, parse_log_file, queue_bucket_of
 from lakefmt._core.read.changes import ChangeSource, changing_sources
-from lakefmt._core.read.incremental import is_rewrite
+from lakefmt._core.read.incremental import EARLIEST, is_rewrite
 from lakefmt._core.timeline.commit import CommitMetadata, watermark_of
 from lakefmt._core.timeline.consumers import check_watermark, next_watermark
 from lakefmt._core.timeline.instant import Action, Instant
@@ -34,7 +34,6 @@ from lakefmt._core.values import FileId, InstantTime, PartitionPath, WriteOperat
 from lakefmt.errors import InvalidInputError
 
 __all__ = [
-    "EARLIEST",
     "WHOLE_PART",
     "BucketFilter",
     "End",
@@ -69,8 +68,6 @@ __all__ = [
     "written_parts",
 ]
 
-#: Before every commit.
-EARLIEST: Final = "000"
 #: Instead of a number of rows: the whole part was handed out.
 WHOLE_PART: Final = -1
 _POSITION_VERSION: Final = 1

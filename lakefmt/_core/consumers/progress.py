@@ -14,9 +14,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from lakefmt._core.consumers.planning import CommitFinder
-from lakefmt._core.consumers.position import EARLIEST, End, Start, StreamPosition, position_behind
+from lakefmt._core.consumers.position import End, Start, StreamPosition, position_behind
 from lakefmt._core.data_classes import replace
 from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.read.incremental import EARLIEST
 from lakefmt._core.read.snapshot import resolve_bound
 from lakefmt._core.storage.api import PutOutcome, with_versions
 from lakefmt._core.storage.local.process_lock import ProcessName, has_ended, this_process

@@ -11,14 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt._core.cdc.events import RowKind
-from lakefmt._core.consumers.position import EARLIEST
-from lakefmt._core.data_classes import dataclass, replace
+from lakefmt._core.data_classes import replace
 from lakefmt._core.filegroups.table_client import TableAt
 from lakefmt._core.ingest.api import Checkpoint, SourceBatch
 from lakefmt._core.ingest.checkpoints import SOURCE, check_kind, check_source
 from lakefmt._core.ingest.rows import RoundRows
 from lakefmt._core.read.changes import plan_changes_read, read_planned_changes
-from lakefmt._core.read.incremental import select_commits, visible_at_end
+from lakefmt._core.read.incremental import EARLIEST, ReadPosition, select_commits, visible_at_end
 from lakefmt._core.read.snapshot import Snapshot, planned_clusterings, with_archived_instants
 from lakefmt._core.read.splits import changes_of_split, pack_changes
 from lakefmt._core.table import Table, open_table
@@ -54,23 +53,6 @@ _COMING: Final = (RowKind.INSERT, RowKind.UPDATE_AFTER)
 _PART_BYTES: Final = 32 << 20
 #: Changed rows of a round; one commit is never parted.
 _MOST_ROWS: Final = 1_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class _Position:
-    """The commits of a table that a job has taken.
-
-    Attributes:
-        start: the time behind which commits are new: a completion time, in version 6 a requested time.
-        requested: commits requested up to this time were taken, too, whenever they completed; "": no such commits.
-    """
-
-    start: str
-    requested: str = ""
-
-    def has_taken(self, commit: Instant) -> bool:
-        """Return whether a commit behind the start was taken all the same."""
-        return commit.time <= self.requested
 
 
 class _TableRound:
@@ -183,14 +165,14 @@ def _newest_restore(table_at: TableAt) -> Instant | None:
     )
 
 
-def _undone(table_at: TableAt, after: Checkpoint, position: _Position, restore: Instant | None) -> str | None:
+def _undone(table_at: TableAt, after: Checkpoint, position: ReadPosition, restore: Instant | None) -> str | None:
     """Return what was undone of the commits up to a checkpoint; None: nothing.
 
     A rollback takes the newest commit first: it has left the commit at the checkpoint, or nothing that was taken is gone.
     """
     # The checkpoint of version 6 has requested times, also of the restore, and may be one behind an upgrade.
     is_by_request = bool(position.requested) and _COMPLETION not in after.details
-    last = position.requested if is_by_request else position.start
+    last = position.requested if is_by_request else position.time
     if restore is not None:
         time, known = restore.time if is_by_request else restore.order_time, after.details.get(_RESTORED, "")
         if known != restore.time and time > max(last, known):
@@ -204,17 +186,6 @@ def _undone(table_at: TableAt, after: Checkpoint, position: _Position, restore: 
 
 def _has_commit(table_at: TableAt, time: str) -> bool:
     return any(time in (each.time, each.order_time) for each in table_at.timeline.commits)
-
-
-def _behind_upgrade(table_at: TableAt, requested: str) -> _Position:
-    """Return the position of a job that took commits by requested time, in a table that orders commits by completion time.
-
-    Hudi's upgrade takes the times at which the commits' files were modified: commits may come in another order then.
-    """
-    commits = table_at.with_history().timeline.commits_by_completion
-    new = next((each.order_time for each in commits if each.time > requested), None)
-    before = [each.order_time for each in commits if new is None or each.order_time < new]
-    return _Position(before[-1] if before else EARLIEST, requested)
 
 
 class TableSource:
@@ -284,7 +255,7 @@ class TableSource:
                     f"always then, with {_FALLS_BACK}=true"
                 )
             position = None
-        start = EARLIEST if position is None else position.start
+        start = EARLIEST if position is None else position.time
         if position is not None:
             # Commits that were archived since the last round are read one by one, too.
             table_at = table.client.at(with_archived_instants(table_at, start))
@@ -294,7 +265,7 @@ class TableSource:
         commits = [
             (begin, each)
             for begin, each in zip(begins, behind, strict=False)
-            if position is None or not position.has_taken(each)
+            if position is None or not position.has(each)
         ]
         if not commits:
             return None
@@ -304,7 +275,7 @@ class TableSource:
         details = {SOURCE: table.client.store.url.rstrip("/")}
         if last.completion is not None:
             details[_COMPLETION] = last.completion
-        if position is not None and any(position.has_taken(each) for each in behind[behind.index(last) :]):
+        if position is not None and any(position.has(each) for each in behind[behind.index(last) :]):
             details[_REQUESTED] = position.requested
         if restore is not None:
             details[_RESTORED] = restore.order_time
@@ -324,17 +295,17 @@ class TableSource:
                 return number
         return len(commits)
 
-    def _position(self, table_at: TableAt, after: Checkpoint) -> _Position:
+    def _position(self, table_at: TableAt, after: Checkpoint) -> ReadPosition:
         """Return which commits are new behind a checkpoint."""
         check_kind(after.text, "a Hudi table", self.name)
         check_source(after, self._table.client.store.url.rstrip("/"))
         stated = after.details.get(_COMPLETION)
         if stated is not None:
-            return _Position(stated, after.details.get(_REQUESTED, ""))
+            return ReadPosition(stated, after.details.get(_REQUESTED, ""))
         if after.text.startswith(_BY_COMPLETION):
-            return _Position(after.text.removeprefix(_BY_COMPLETION))
+            return ReadPosition(after.text.removeprefix(_BY_COMPLETION))
         instant = after.text.removeprefix(_BY_REQUEST)
         if SOURCE in after.details and table_at.timeline.layout > 1:
-            return _behind_upgrade(table_at, instant)
+            return ReadPosition(instant, instant)
         commit = next((each for each in table_at.timeline.commits if each.time == instant), None)
-        return _Position(instant if commit is None else commit.completion or commit.time)
+        return ReadPosition(instant if commit is None else commit.completion or commit.time)

@@ -370,41 +370,37 @@ class PaimonOption:
     note: str = ""
 
 
-_STREAM_ARGUMENT: Final = "an argument of table.stream"
-_STREAM_DEFAULT: Final = "what table.stream does unless its argument says otherwise"
-_CALL_ARGUMENT: Final = "an argument or option of a call"
+_STREAM_ARGUMENT: Final = "argument of table.stream"
+_STREAM_DEFAULT: Final = "default of table.stream"
+_CALL_ARGUMENT: Final = "argument or option of a call"
 
 OPTIONS: Final[Mapping[str, PaimonOption]] = {
     "bucket": PaimonOption("-1", note="-1: order='none'; a number: order='per_bucket' with as many buckets"),
     "bucket-key": PaimonOption("", "lakefmt.append.bucket.key"),
     "bucket-append-ordered": PaimonOption("true", note="false: order='none'"),
-    "target-file-size": PaimonOption(
-        "256 mb", "hoodie.parquet.max.file.size", "size", note="packed files are full at this size, too"
-    ),
+    "target-file-size": PaimonOption("256 mb", "hoodie.parquet.max.file.size", "size", note="also of packed files"),
     "compaction.min.file-num": PaimonOption(
-        "5", MIN_FILES, "number", note="by services, 10 without it; of a queue runs of 16 files after commits"
+        "5", MIN_FILES, "number", note="services: 10 without it; queues: runs of 16 files"
     ),
-    "compaction.max.file-num": PaimonOption("", note="kept; 0 is off"),
+    "compaction.max.file-num": PaimonOption("", note="no effect; 0 is off"),
     "compaction.small-file-ratio": PaimonOption("0.7", note="files below this part of `target-file-size` are packed"),
-    "compaction.delete-ratio-threshold": PaimonOption("0.2", note="kept; an append table has no row deletes"),
+    "compaction.delete-ratio-threshold": PaimonOption("0.2", note="no effect: no row deletes"),
     "compaction.file-num-limit": PaimonOption(
-        "100000", note="kept; see hoodie.clustering.plan.strategy.max.num.groups"
+        "100000", note="no effect; see hoodie.clustering.plan.strategy.max.num.groups"
     ),
     "full-compaction.delta-commits": PaimonOption("", "hoodie.clustering.inline.max.commits", "number"),
     "write-only": PaimonOption("false", "lakefmt.write.only", "flag"),
     "write-buffer-size": PaimonOption("256 mb", "lakefmt.write.window.bytes", "size"),
-    "write-buffer-spillable": PaimonOption("true", note="kept; rows never wait for a commit in memory"),
-    "write-buffer-for-append": PaimonOption("false", note="kept; files are written one after the other"),
+    "write-buffer-spillable": PaimonOption("true", note="no effect: rows do not wait in memory"),
+    "write-buffer-for-append": PaimonOption("false", note="no effect"),
     "write-max-writers-to-spill": PaimonOption("10", "lakefmt.write.open.files", "number"),
     "file.format": PaimonOption("parquet", note="parquet only"),
     "file.compression": PaimonOption("zstd", "hoodie.parquet.compression.codec"),
-    "dynamic-partition-overwrite": PaimonOption("true", note="the argument mode= of table.overwrite"),
+    "dynamic-partition-overwrite": PaimonOption("true", note="mode= of table.overwrite"),
     "snapshot.time-retained": PaimonOption("1 h", "hoodie.clean.hours.retained", "hours"),
     "snapshot.num-retained.min": PaimonOption("10", "hoodie.clean.commits.retained", "number"),
-    "snapshot.num-retained.max": PaimonOption(
-        "unlimited", note="kept; a clean removes what is older than the retained"
-    ),
-    "snapshot.expire.limit": PaimonOption("50", note="kept; a clean removes what it may at once"),
+    "snapshot.num-retained.max": PaimonOption("unlimited", note="no effect"),
+    "snapshot.expire.limit": PaimonOption("50", note="no effect"),
     "continuous.discovery-interval": PaimonOption("10 s", POLL_SECONDS, "seconds", note=_STREAM_DEFAULT),
     "scan.plan-sort-partition": PaimonOption("false", SORTS_PARTITIONS, "flag", note=_STREAM_DEFAULT),
     "scan.bounded.watermark": PaimonOption("", note=_STREAM_ARGUMENT),
@@ -416,28 +412,28 @@ OPTIONS: Final[Mapping[str, PaimonOption]] = {
     "scan.watermark.alignment.group": PaimonOption("", note=_STREAM_ARGUMENT),
     "scan.watermark.alignment.max-drift": PaimonOption("", note=_STREAM_ARGUMENT),
     "scan.watermark.alignment.update-interval": PaimonOption("1 s", note=_STREAM_ARGUMENT),
-    "scan.watermark.emit.strategy": PaimonOption("on-event", note="kept; Flink's"),
+    "scan.watermark.emit.strategy": PaimonOption("on-event", note="no effect"),
     "scan.watermark.idle-timeout": PaimonOption("", note=_STREAM_ARGUMENT),
-    "source.split.target-size": PaimonOption("128 mb", note="kept; a split is a file"),
-    "source.split.open-file-cost": PaimonOption("4 mb", note="kept; a split is a file"),
+    "source.split.target-size": PaimonOption("128 mb", note="no effect: a split is a file"),
+    "source.split.open-file-cost": PaimonOption("4 mb", note="no effect: a split is a file"),
     "streaming-read-overwrite": PaimonOption("false", STREAMS_OVERWRITES, "flag", note=_STREAM_DEFAULT),
-    "precommit-compact": PaimonOption(
-        "false", note="kept; a commit writes one file for each bucket, or more if it is large"
-    ),
+    "precommit-compact": PaimonOption("false", note="no effect"),
     "tag.automatic-creation": PaimonOption("none", note="call table.tags.create_daily()"),
     "tag.creation-period": PaimonOption("daily", note="call table.tags.create_daily()"),
     "tag.creation-delay": PaimonOption("0", note="call table.tags.create_daily()"),
-    "tag.num-retained-max": PaimonOption("none", note="the argument keep= of table.tags.create_daily()"),
+    "tag.num-retained-max": PaimonOption("none", note="keep= of table.tags.create_daily()"),
     "partition.expiration-time": PaimonOption("", note="call table.expire_partitions(older_than=…)"),
     "partition.mark-done-action": PaimonOption("", refused=True, note="no done markers"),
     "clustering.columns": PaimonOption("", "hoodie.clustering.plan.strategy.sort.columns"),
     "clustering.strategy": PaimonOption("auto", "hoodie.layout.optimize.strategy", note="order, zorder, hilbert"),
     "clustering.incremental": PaimonOption("false", refused=True, note="levels of clustered files"),
-    "clustering.history-partition.limit": PaimonOption("5", note="kept; see the clustering partition filters"),
+    "clustering.history-partition.limit": PaimonOption("5", note="no effect; see the clustering partition filters"),
     "sink.clustering.by-columns": PaimonOption("", note=_CALL_ARGUMENT + ": table.sort_on_write"),
     "sink.clustering.sample-factor": PaimonOption("100", note=_CALL_ARGUMENT),
-    "sort-compaction.range-strategy": PaimonOption("SIZE", note="kept; see hoodie.layout.optimize.curve.build.method"),
-    "sort-compaction.local-sample.magnification": PaimonOption("1000", note="kept"),
+    "sort-compaction.range-strategy": PaimonOption(
+        "SIZE", note="no effect; see hoodie.layout.optimize.curve.build.method"
+    ),
+    "sort-compaction.local-sample.magnification": PaimonOption("1000", note="no effect"),
 }
 
 _OWN_PREFIXES = ("hoodie.", "lakefmt.")

@@ -8,6 +8,7 @@ the table's files say the same as the commits, ``plan_named_increment`` returns 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Final
 
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.model import BaseFile
@@ -18,7 +19,9 @@ from lakefmt._core.timeline.timeline import Timeline
 from lakefmt._core.values import InstantTime, WriteOperation
 
 __all__ = [
+    "EARLIEST",
     "Increment",
+    "ReadPosition",
     "are_told_by_names",
     "is_rewrite",
     "plan_increment",
@@ -27,6 +30,8 @@ __all__ = [
     "visible_at_end",
 ]
 
+#: Before every commit.
+EARLIEST: Final = "000"
 _REWRITES = frozenset({WriteOperation.CLUSTER, WriteOperation.COMPACT, WriteOperation.LOG_COMPACT})
 
 
@@ -164,6 +169,34 @@ def select_commits(
         for i in timeline.commits_by_completion
         if start < i.order_time and (not end or i.order_time <= end) and (not barrier or i.order_time < barrier)
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPosition:
+    """Which commits of a table somebody has read.
+
+    Attributes:
+        time: commits up to this completion time (requested time in version 6).
+        requested: commits requested up to this time, too, whenever they completed; "": no others. Somebody who read a table of version 6
+            knows requested times only; an upgrade takes the times at which files of commits were modified for completion times, which
+            may put commits into another order.
+    """
+
+    time: str
+    requested: str = ""
+
+    def has(self, commit: Instant) -> bool:
+        """Return whether a commit was read.
+
+        Example:
+            >>> from lakefmt._core.timeline.timeline import timeline_from_names
+            >>> early, late = timeline_from_names(
+            ...     ["20260101000000001_20260101000000009.commit", "20260101000000003_20260101000000005.commit"], 2
+            ... ).commits
+            >>> ReadPosition("20260101000000004", "20260101000000002").has(early), ReadPosition("20260101000000004").has(late)
+            (True, False)
+        """
+        return commit.order_time <= self.time or commit.time <= self.requested
 
 
 def is_rewrite(commit: CommitMetadata) -> bool:

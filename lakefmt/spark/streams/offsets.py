@@ -1,7 +1,8 @@
 """Offsets of a stream that reads a table: which commits a batch takes (pure).
 
-An offset is the completion time of the last commit that was read (the requested time in version 6), as JSON
-``{"completion": "20260102030405006", "v": 1}``. A batch is the commits after one offset, up to and with the next.
+An offset is the completion time of the last commit that was read, as JSON ``{"completion": "20260102030405006", "v": 1}``. A batch is the
+commits after one offset, up to and with the next. Version 6 has requested times only: its offsets have the same time as ``requested``,
+too, so that they are understood behind an upgrade, where commits may come in another order.
 """
 
 from __future__ import annotations
@@ -10,20 +11,22 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from lakefmt._core.data_classes import dataclass
+from lakefmt._core.read.incremental import ReadPosition
+from lakefmt._core.timeline.instant import Instant
+from lakefmt._core.timeline.timeline import Timeline
 from lakefmt.errors import InvalidInputError, UnknownSetting, UnsupportedFeature
 
 __all__ = [
-    "EARLIEST",
     "CommitSize",
     "SourceOptions",
     "choose_end",
+    "commit_runs",
     "decode_offset",
     "encode_offset",
+    "position_in",
+    "position_up_to",
     "take_source_options",
 ]
-
-
-EARLIEST: Final = "000"
 
 
 _OFFSET_VERSION: Final = 1
@@ -74,32 +77,93 @@ class SourceOptions:
     fails_on_loss: bool = True
 
 
-def encode_offset(time: str) -> dict[str, Any]:
+def encode_offset(position: ReadPosition) -> dict[str, Any]:
     """Return an offset as Spark keeps it.
 
     Example:
-        >>> encode_offset("20260102030405006")
+        >>> encode_offset(ReadPosition("20260102030405006"))
         {'completion': '20260102030405006', 'v': 1}
     """
-    return {"completion": time, "v": _OFFSET_VERSION}
+    requested = {"requested": position.requested} if position.requested else {}
+    return {"completion": position.time, **requested, "v": _OFFSET_VERSION}
 
 
-def decode_offset(offset: Mapping[str, Any]) -> str:
-    """Return the time of an offset.
+def decode_offset(offset: Mapping[str, Any]) -> ReadPosition:
+    """Return the position that an offset says; :func:`position_in` makes it one of the table as it is now.
 
     Raises:
         InvalidInputError: the checkpoint folder holds something else.
 
     Example:
         >>> decode_offset({"completion": "000", "v": 1})
-        '000'
+        ReadPosition(time='000', requested='')
     """
-    time = offset.get("completion")
-    if offset.get("v") != _OFFSET_VERSION or not isinstance(time, str) or not (time.isascii() and time.isdigit()):
+    time, requested = offset.get("completion"), offset.get("requested", "")
+    if offset.get("v") != _OFFSET_VERSION or not _is_time(time) or not (requested == "" or _is_time(requested)):
         raise InvalidInputError(
             f"the checkpoint holds no offset of lakefmt: {str(dict(offset))[:80]}; a new checkpoint folder begins anew"
         )
-    return time
+    return ReadPosition(str(time), str(requested))
+
+
+def _is_time(value: object) -> bool:
+    return isinstance(value, str) and value.isascii() and value.isdigit()
+
+
+def position_in(timeline: Timeline, position: ReadPosition) -> ReadPosition:
+    """Return the position of an offset in a table that may have been upgraded since.
+
+    Args:
+        timeline: with its archived commits behind the offset.
+        position: of the offset. One of version 6 by an earlier release has no requested time: it is known by a commit that was requested,
+            and none that completed, at its time.
+    """
+    if timeline.layout == 1:
+        return ReadPosition(position.time)
+    is_by_request = (
+        not position.requested
+        and any(each.time == position.time for each in timeline.commits)
+        and all(each.order_time != position.time for each in timeline.commits)
+    )
+    return ReadPosition(position.time, position.time) if is_by_request else position
+
+
+def position_up_to(timeline: Timeline, end: str, start: ReadPosition) -> ReadPosition:
+    """Return the position behind a batch.
+
+    Args:
+        timeline: of the table.
+        end: the time of the last commit of the batch.
+        start: the position before it, in this table.
+    """
+    if timeline.layout == 1:
+        return ReadPosition(end, end)
+    is_read_early = any(each.order_time > end and each.time <= start.requested for each in timeline.commits)
+    return ReadPosition(end, start.requested if is_read_early else "")
+
+
+def commit_runs(commits: Sequence[Instant], start: ReadPosition, end: ReadPosition) -> list[tuple[str, str]]:
+    """Return the ranges of completion times, start exclusive and end inclusive, that have the commits between two positions and no other ones.
+
+    Args:
+        commits: those behind `start`, in the order of their completion.
+        start: what was read before.
+        end: what will have been read.
+
+    Example:
+        >>> from lakefmt._core.timeline.timeline import timeline_from_names
+        >>> commits = timeline_from_names(["3_5.commit", "1_7.commit", "4_9.commit"], 2).commits_by_completion
+        >>> commit_runs(commits, ReadPosition("0", "2"), ReadPosition("9"))
+        [('0', '5'), ('7', '9')]
+    """
+    runs: list[tuple[str, str]] = []
+    before = start.time
+    for commit in commits:
+        if end.has(commit) and not start.has(commit):
+            begin = runs.pop()[0] if runs and runs[-1][1] == before else before
+            runs.append((begin, commit.order_time))
+        before = commit.order_time
+    return runs
 
 
 def choose_end(

@@ -12,18 +12,20 @@ from pyspark.sql import datasource
 from lakefmt import open_table
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableState
-from lakefmt._core.read.incremental import is_rewrite, select_commits
+from lakefmt._core.read.incremental import EARLIEST, ReadPosition, is_rewrite, select_commits
 from lakefmt._core.read.snapshot import planned_clusterings, with_archived_instants
 from lakefmt._core.storage.time_source import SystemTimeSource
 from lakefmt.errors import SnapshotExpired, UnsupportedFeature
 from lakefmt.spark.options import parse_read_options
 from lakefmt.spark.scan import PlannedScan, SparkSplit, open_scan
 from lakefmt.spark.streams.offsets import (
-    EARLIEST,
     CommitSize,
     choose_end,
+    commit_runs,
     decode_offset,
     encode_offset,
+    position_in,
+    position_up_to,
     take_source_options,
 )
 
@@ -90,13 +92,16 @@ class TableStreamReader(datasource.DataSourceStreamReader, SupportsTriggerAvaila
     def initialOffset(self) -> dict[str, object]:  # noqa: N802 - the names are those of Spark
         """Return where a query without a checkpoint begins."""
         start = self.options.start
+        if start == "earliest":
+            return encode_offset(ReadPosition(EARLIEST))
         if start == "latest":
-            start = self._end(EARLIEST, None, None)
-        return encode_offset(EARLIEST if start == "earliest" else start)
+            return encode_offset(self._end(ReadPosition(EARLIEST), None, None))
+        _, state = self._load()
+        return encode_offset(ReadPosition(start, start if state.timeline.layout == 1 else ""))
 
     def latestOffset(self, start: Mapping[str, object] | None = None, limit: object = None) -> dict[str, object]:  # noqa: N802
         """Return the end of the next batch; `start` when there is nothing new."""
-        begin = EARLIEST if start is None else decode_offset(start)
+        begin = ReadPosition(EARLIEST) if start is None else decode_offset(start)
         # Each kind of limit has one of these.
         files, num_bytes = getattr(limit, "max_files", None), getattr(limit, "max_bytes", None)
         return encode_offset(self._end(begin, files, num_bytes))
@@ -111,20 +116,27 @@ class TableStreamReader(datasource.DataSourceStreamReader, SupportsTriggerAvaila
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Fix the end of the query: what is there now."""
-        self._target = self._end(EARLIEST, None, None)
+        self._target = self._end(ReadPosition(EARLIEST), None, None).time
 
-    def _end(self, start: str, max_files: int | None, max_bytes: int | None) -> str:
-        client, state = self._load()
-        state = with_archived_instants(client.at(state), start)
+    def _end(self, offset: ReadPosition, max_files: int | None, max_bytes: int | None) -> ReadPosition:
+        table_at, start = self._located(offset)
         sizes = []
-        for instant in select_commits(state.timeline, start, self._target, planned_clusterings(client.at(state))):
-            commit = client.at(state).commit_metadata(instant)
-            if not is_rewrite(commit):
+        for instant in select_commits(table_at.timeline, start.time, self._target, planned_clusterings(table_at)):
+            commit = table_at.commit_metadata(instant)
+            if not is_rewrite(commit) and not start.has(instant):
                 num_bytes = sum(stat.file_size_in_bytes for stat in commit.stats)
                 sizes.append(CommitSize(instant.order_time, len(commit.stats), num_bytes))
-        return choose_end(
-            sizes, start, max_files=max_files, max_bytes=max_bytes, readable_from=_readable_from(client.at(state))
-        )
+        if not sizes:
+            return offset  # Spark compares offsets to see whether there is something new
+        readable_from = _readable_from(table_at)
+        end = choose_end(sizes, start.time, max_files=max_files, max_bytes=max_bytes, readable_from=readable_from)
+        return position_up_to(table_at.timeline, end, start)
+
+    def _located(self, offset: ReadPosition) -> tuple[TableAt, ReadPosition]:
+        """Return the table with its commits behind an offset, and the position of the offset in it."""
+        client, state = self._load()
+        table_at = client.at(with_archived_instants(client.at(state), offset.time))
+        return table_at, position_in(table_at.timeline, offset)
 
     def _load(self) -> tuple[TableClient, TableState]:
         """Return the table, listed anew when the last listing is old."""
@@ -140,18 +152,27 @@ class TableStreamReader(datasource.DataSourceStreamReader, SupportsTriggerAvaila
 
     def partitions(self, start: Mapping[str, object], end: Mapping[str, object]) -> Sequence[datasource.InputPartition]:
         """Return what the tasks of a batch read."""
-        begin, last = decode_offset(start), decode_offset(end)
+        splits: list[datasource.InputPartition] = []
+        for begin, last in self._ranges(decode_offset(start), decode_offset(end)):
+            sides = {"begin": begin, "end": last}
+            bounds = {f"hoodie.datasource.read.{side}.instanttime": time for side, time in sides.items()}
+            try:
+                plan = open_scan(self.path, {**self.query, **bounds}).plan(columns=self.names)
+            except SnapshotExpired as error:
+                raise SnapshotExpired(f"{error}; {_DATA_LOSS_HINT}") from None
+            splits += [_Split(replace(plan, splits=()), split) for split in plan.splits]
+        return splits
+
+    def _ranges(self, start: ReadPosition, end: ReadPosition) -> list[tuple[str, str]]:
+        """Return the times of the commits of a batch: one range, except where an upgrade changed the order of commits."""
+        table_at, begin = self._located(start)
+        last = position_in(table_at.timeline, end)
         if not self.options.fails_on_loss:
-            begin = self._readable_start(begin, last)
-        if begin >= last:
-            return []
-        sides = {"begin": begin, "end": last}
-        bounds = {f"hoodie.datasource.read.{side}.instanttime": time for side, time in sides.items()}
-        try:
-            plan = open_scan(self.path, {**self.query, **bounds}).plan(columns=self.names)
-        except SnapshotExpired as error:
-            raise SnapshotExpired(f"{error}; {_DATA_LOSS_HINT}") from None
-        return [_Split(replace(plan, splits=()), split) for split in plan.splits]
+            begin = replace(begin, time=self._readable_start(begin.time, last.time))
+        if not begin.requested and not last.requested:
+            return [(begin.time, last.time)] if begin.time < last.time else []
+        commits = select_commits(table_at.timeline, begin.time, None, planned_clusterings(table_at))
+        return commit_runs(commits, begin, last)
 
     def _readable_start(self, start: str, end: str) -> str:
         """Return the start of what is left of a range."""
