@@ -331,10 +331,14 @@ def _plan_of_target(table_at: TableAt, target: Instant) -> RollbackPlan:
 
 def _undo_write(write_at: WriteAt, target: Instant, plan: RollbackPlan, lease: Lease) -> InstantTime:
     time = run_rollback(write_at, target, plan, lease)
+    timeline_store = write_at.write_client.timeline(write_at.config)
     actions = {file.action for file in write_at.timeline.files_of(target)}
     for service in actions & {Action.LOG_COMPACTION, Action.CLUSTERING}:
         # Unlike a compaction's plan, that of a log compaction or a clustering is not kept.
-        write_at.write_client.timeline(write_at.config).remove_pending(target.time, service)
+        timeline_store.remove_pending(target.time, service)
+    if Action.COMPACTION in actions:
+        # The plan waits again; left inflight it would look like the work of a writer that died.
+        timeline_store.revert_to_requested(target.time, Action.COMPACTION)
     return time
 
 

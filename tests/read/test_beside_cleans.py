@@ -152,3 +152,30 @@ def test_a_stream_that_has_begun_does_not_begin_again() -> None:
     except SnapshotExpired:
         return
     assert rest <= 2, "rows that were seen do not come twice"
+
+
+@pytest.mark.parametrize(("table_type", "version"), [("cow", 8), ("mor", 9)])
+def test_a_planned_clean_hides_no_partition_that_statistics_leave_out(table_type: str, version: int) -> None:
+    """Such a read took what the clean is going to remove there for files that it needs: SnapshotExpired until the clean ran."""
+    numbers = range(12)  # the statistics of fewer partitions are not asked
+    rows = pa.table({"id": [f"k{n:02}" for n in numbers], "city": [f"c{n:02}" for n in numbers], "n": [*numbers]})
+    table = lakefmt.create_table(
+        f"memory://beside-cleans-{next(NUMBERS)}",
+        schema=rows.schema,
+        record_key="id",
+        partition_by="city",
+        table_type=table_type,
+        table_version=version,
+        indexes=["column_stats", "partition_stats"],
+        options={**KEEP_LITTLE, "hoodie.compact.inline.max.delta.commits": 1},
+    )
+    for _ in range(3):
+        table.upsert(rows)
+        if table_type == "mor":
+            table.compact()
+    snapshot = table.snapshot()
+    assert table.clean(schedule=True).plan is not None
+    assert "partition_stats" in [step.name for step in table.explain("n = 7").steps]
+    assert table.read(filter="n = 7")["id"].to_pylist() == ["k07"]
+    table.clean()
+    assert snapshot.read(filter="n = 7")["id"].to_pylist() == ["k07"]

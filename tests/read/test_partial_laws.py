@@ -125,3 +125,42 @@ def test_the_model_can_say_no() -> None:
         model.play(one)
     with pytest.raises(AssertionError):
         assert_same_multiset(table.read(), as_table(model.rows(), SCHEMA), what="a row too few")
+
+
+COMPLETED = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("a", pa.int64()), ("b", pa.int64())])
+GIVE_WAY = {
+    "payload class": (8, {"hoodie.compaction.payload.class": "org.apache.hudi.common.model.PartialUpdateAvroPayload"}),
+    "mode of version 9": (9, {"hoodie.table.partial.update.mode": "IGNORE_DEFAULTS"}),
+}
+
+
+@pytest.mark.parametrize("name", GIVE_WAY)
+@pytest.mark.parametrize("table_type", ["cow", "mor"])
+def test_a_late_row_that_completes_another_is_in_the_increment(table_type: str, name: str) -> None:
+    """In logs it filled the newer row of a log, whose commit time stayed: who pulled increments never got the value."""
+    version, properties = GIVE_WAY[name]
+    table = lakefmt.create_table(
+        f"memory://partial-laws-{next(NUMBERS)}",
+        schema=COMPLETED,
+        record_key="id",
+        ordering="ts",
+        table_type=table_type,
+        table_version=version,
+        properties=properties,
+        options={"lakefmt.durability": "none", "hoodie.clean.automatic": False},
+    )
+    start, pulled = "000", {}
+    values: list[tuple[int, int | None, int | None]] = [
+        (5, 1, None),
+        (6, 2, None),
+        (4, None, 3),
+        (3, 9, 9),
+        (7, None, 8),
+    ]
+    for event_time, a, b in values:
+        table.upsert(pa.table({"id": ["k"], "ts": [event_time], "a": [a], "b": [b]}, schema=COMPLETED))
+        increment = table.incremental(start)
+        start = next_start(increment)
+        pulled |= {row["id"]: row for row in increment.to_pylist()}
+        assert [*pulled.values()] == table.read().to_pylist()
+    assert pulled == {"k": {"id": "k", "ts": 7, "a": 2, "b": 8}}

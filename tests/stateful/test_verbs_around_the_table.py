@@ -527,3 +527,19 @@ def test_a_write_that_is_given_up_after_the_metadata_table_was_made_is_in_no_lis
     lowlevel.abort(slow)
     assert table.read()["a"].to_pylist() == [1]
     assert table.index.check().is_clean
+
+
+@pytest.mark.parametrize("verb", ["rollback", "restore"])
+@pytest.mark.parametrize("version", [6, 8, 9])
+def test_the_commit_that_made_an_index_is_undone(version: int, verb: str) -> None:
+    """Statistics of a log of version 6 that a rollback deleted stayed in an index that its commit had made."""
+    with_metadata = {**OPTIONS, "hoodie.metadata.enable": True}
+    table = small(version, "mor", indexes=[], options=with_metadata)
+    first = table.upsert(rows("x", "a", 1))
+    table.index.drop("column_stats")
+    assert [index.name for index in table.index.list()] == ["files"]
+    second = table.upsert(rows("x", "a", 2))
+    assert {"files", "column_stats"} <= {index.name for index in table.index.list()}
+    table.rollback(second) if verb == "rollback" else table.restore(first)
+    assert table.read(filter="a = 1").num_rows == 1
+    assert table.index.check().is_clean

@@ -140,6 +140,20 @@ def test_a_compaction_falls_back_to_its_plan_or_goes(version: int) -> None:
     assert same(table.read(), rows(0, 4, ts=2))
 
 
+@pytest.mark.parametrize("version", [6, 8, 9])
+def test_the_plan_of_a_compaction_that_was_completed_waits_again(version: int) -> None:
+    """It was left inflight: `check` took it for the work of a writer that had died."""
+    table = make(version, "mor")
+    for number in (1, 2):
+        table.upsert(rows(0, 4, ts=number))
+    compacted = table.compact().instant
+    table.rollback(str(compacted))
+    assert pending(table) == [f"{compacted} compaction requested"]
+    assert table.check("full").is_clean
+    assert table.compact().finished == (compacted,)
+    assert same(table.read(), rows(0, 4, ts=2))
+
+
 def test_a_compaction_below_logs_of_version_6_is_not_withdrawn() -> None:
     table = make(6, "mor")
     table.upsert(rows(0, 4, ts=1))

@@ -30,6 +30,7 @@ from lakefmt._core.filegroups.table_client import TableClient, TableState
 from lakefmt._core.metadata.collect import FactCollector
 from lakefmt._core.metadata.commit_updates import (
     logs_of_rollback,
+    stats_columns,
     updates_of_clean,
     updates_of_commit,
     updates_of_rollback,
@@ -47,6 +48,7 @@ from lakefmt._core.metadata.layout import (
     WITHOUT_FILES,
     MetadataFileName,
     PartitionKind,
+    column_stats_key,
     partition_identifier,
 )
 from lakefmt._core.metadata.manage import (
@@ -479,25 +481,31 @@ class MetadataTableObserver:
                 writer.remove(str(time), timeline)
         updates = updates_of_rollback(record, writer.form)
         if logs := logs_of_rollback(record, named_by_slice=pending.timeline.layout == 1):
-            listed = self._listed_logs(config, pending, writer.timeline_store.load(), logs)
-            if listed:
-                definitions, collector = (
-                    load_definitions(self.client, config),
-                    self._collector(config, pending, timeline, None),
-                )
-                removed = {"partitionMetadata": {path: {"successDeleteFiles": names} for path, names in listed.items()}}
+            definitions, collector = (
+                load_definitions(self.client, config),
+                self._collector(config, pending, timeline, None),
+            )
+            has_statistics = PartitionKind.COLUMN_STATS.value in config.metadata_partitions
+            columns = stats_columns(config, collector, definitions) if has_statistics else ()
+            known = self._known_logs(config, pending, writer.timeline_store.load(), logs, columns)
+            if known:
+                removed = {"partitionMetadata": {path: {"successDeleteFiles": names} for path, names in known.items()}}
                 updates += updates_of_clean(config, writer.form, collector, definitions, removed)
         if updates:
             writer.write(pending.time, updates, pending.proved_time, writer.timeline_store.load())
 
-    def _listed_logs(
+    def _known_logs(
         self,
         config: TableConfig,
         pending: PendingCompletion,
         metadata_timeline: MetadataTimeline,
         logs: Mapping[str, Sequence[str]],
+        columns: Sequence[str],
     ) -> dict[str, list[str]]:
-        """Return those of some logs that the metadata table lists, by data partition."""
+        """Return those of some logs that the metadata table lists, or has statistics of, by data partition.
+
+        An index that was made while an instant was pending may have its logs, although ``files``, made before, has not.
+        """
         table = MetadataTable.at(self.client.store, config, pending.timeline, metadata_timeline)
         keys = pa.array([partition_identifier(path).encode() for path in logs], pa.binary())
         entries = listed_files(table.lookup(PartitionKind.FILES.value, keys))
@@ -505,9 +513,17 @@ class MetadataTableObserver:
         found: dict[str, list[str]] = {}
         for path, names in logs.items():
             paths = pa.array([f"{partition_identifier(path)}/{name}" for name in names], pa.string())
-            is_listed = pc.is_in(paths, value_set=listed.combine_chunks()).to_numpy(zero_copy_only=False)
-            if is_listed.any():
-                found[path] = list(compress(names, is_listed))
+            is_known = pc.is_in(paths, value_set=listed.combine_chunks()).to_numpy(zero_copy_only=False)
+            if columns:
+                records = [column_stats_key(column, path, name).encode() for name in names for column in columns]
+                newest, _ = newest_records(
+                    table.lookup(PartitionKind.COLUMN_STATS.value, pa.array(records, pa.binary()))
+                )
+                has_record = pc.is_in(pa.array(records, pa.binary()), value_set=newest["key"].combine_chunks())
+                by_name = has_record.to_numpy(zero_copy_only=False).reshape(len(names), len(columns))
+                is_known = is_known | by_name.any(axis=1)
+            if is_known.any():
+                found[path] = list(compress(names, is_known))
         return found
 
     def _collector(

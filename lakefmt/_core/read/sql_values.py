@@ -18,11 +18,12 @@ from lakefmt._core.read.filter_terms import Column, parse_number
 from lakefmt.errors import InvalidExpression
 
 __all__ = [
+    "COMPARISONS",
+    "FLIPPED",
     "TIMESTAMP",
     "TIMESTAMP_OF",
     "Value",
     "as_decimal",
-    "cast_through",
     "cast_type",
     "converted",
     "interval_of",
@@ -36,6 +37,9 @@ __all__ = [
     "where_valid",
 ]
 
+#: Nodes that compare two values → the operator, and the one for exchanged values.
+COMPARISONS: Final = {"EQ": "=", "NEQ": "!=", "LT": "<", "LTE": "<=", "GT": ">", "GTE": ">="}
+FLIPPED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 TIMESTAMP: Final = pa.timestamp("us", "UTC")
 _CAST_TYPES: Final[dict[str, pa.DataType]] = {
     "TINYINT": pa.int8(),
@@ -195,20 +199,6 @@ def as_decimal(data_type: pa.DataType) -> pa.DataType:
         return data_type
     digits = {8: 3, 16: 5, 32: 10, 64: 19 if pt.is_signed_integer(data_type) else 20}
     return pa.decimal128(1 if pt.is_null(data_type) else digits[data_type.bit_width], 0)
-
-
-def cast_through(source: pa.DataType, target: pa.DataType) -> pa.DataType:
-    """Return the type that a cast goes through: Arrow casts integers only to decimals that hold every integer of their type.
-
-    Example:
-        >>> cast_through(pa.int32(), pa.decimal128(4, 2))
-        Decimal256Type(decimal256(12, 2))
-        >>> cast_through(pa.string(), pa.decimal128(4, 2))
-        DataType(string)
-    """
-    if not (pt.is_integer(source) and pt.is_decimal(target)):
-        return source
-    return pa.decimal256(as_decimal(source).precision + target.scale, target.scale)
 
 
 def joined_numbers(a: pa.DataType, b: pa.DataType) -> pa.DataType:

@@ -27,7 +27,7 @@ from lakefmt._core.filegroups.ordering import (
     ordering_columns,
     unordered_deletes,
 )
-from lakefmt._core.values import MergeMode
+from lakefmt._core.values import META_COLUMNS, MergeMode
 
 __all__ = ["Combined", "Fold", "combine_pairs", "combine_rows", "order_ranks"]
 
@@ -195,13 +195,17 @@ class Fold:
 
 
 def _completed(fold: Fold, table: pa.Table, partial: Partial) -> pa.Table:
-    """Return the winners with replaceable values taken from other rows."""
-    columns = []
+    """Return the winners with replaceable values taken from other rows.
+
+    The newest row that gives a value defines the meta columns: in logs a late row that fills a value has changed the row
+    at its own commit, and increments from before that commit have to show it.
+    """
+    rows: dict[str, Rows] = {}
     for field in table.schema:
-        column = table.column(field.name)
-        weak, rows = is_replaceable(column, field, partial), fold.winners
-        if weak.any():
-            sources = fold.sources(~weak, from_late=partial.from_late)
-            rows = np.where(sources >= 0, sources, fold.winners)
-        columns.append(column.take(from_numpy(rows)))
+        weak = is_replaceable(table.column(field.name), field, partial)
+        sources = fold.sources(~weak, from_late=partial.from_late) if weak.any() else fold.winners
+        rows[field.name] = np.where(sources >= 0, sources, fold.winners)
+    changed = np.maximum.reduce([fold.winners, *(rows[name] for name in rows if name not in META_COLUMNS)])
+    rows |= {name: changed for name in META_COLUMNS if name in rows}
+    columns = [table.column(name).take(from_numpy(rows[name])) for name in table.column_names]
     return pa.table(columns, schema=table.schema)

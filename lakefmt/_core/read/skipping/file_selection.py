@@ -317,11 +317,13 @@ class Candidates:
         partitions: their paths; None: all.
         groups: file groups; None: all of the partitions.
         by: the index that named the file groups.
+        without_matches: partitions that statistics left out: what a clean removes there is not missed.
     """
 
     partitions: list[PartitionPath] | None = None
     groups: Groups | None = None
     by: str = ""
+    without_matches: frozenset[PartitionPath] = frozenset()
 
     def of(self, slices: list[FileSlice]) -> list[FileSlice]:
         """Return the slices that are among them."""
@@ -491,7 +493,11 @@ def _selected(read: _Read, *, explained: bool) -> Selection | None:
     """Return the selection; None: an index says what is stored now, and that is not this state."""
     unused: list[UnusedIndex] = []
     candidates, narrowed = _folded(read, _by_names(read), Candidates(), unused)
-    prune = None if candidates.partitions is None else partial(prune_partitions, read.table_at, query=read.plan)
+
+    def prune(partitions: Sequence[PartitionPath]) -> list[PartitionPath]:
+        left = [path for path in partitions if path not in candidates.without_matches]
+        return prune_partitions(read.table_at, left, read.plan)
+
     pin = partial(pinned_slices, read.table_at, listing=read.listing, prune=prune)
     slices = pin(None) if explained else pin(candidates.partitions, groups=candidates.groups)
     if not _is_current(read, candidates, slices, [skipper for skipper, _ in narrowed]):
@@ -634,7 +640,8 @@ def _by_partition_stats(read: _Read, candidates: Candidates) -> Candidates | Not
     leaves = listed_leaves(read.table_at.client, config, leaves)
     if not leaves:
         return NotUsed(_NOT_LISTED)
-    return Candidates(partitions_by_statistics(read.metadata(), partitions, leaves, read.plan))
+    chosen = partitions_by_statistics(read.metadata(), partitions, leaves, read.plan)
+    return Candidates(chosen, without_matches=frozenset(partitions).difference(chosen))
 
 
 # ----------------------------------------------------------------------------------------------- after files are listed
