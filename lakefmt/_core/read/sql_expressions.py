@@ -470,10 +470,10 @@ class ExpressionTranslator:
     def _round(self, tree: Expr) -> Column:
         digits = 0 if tree.args.get("decimals") is None else self._constant_whole(tree.args["decimals"])
         value = self._number(tree.this)
-        if pt.is_integer(value.type) and digits >= 0:
-            return value.column
-        data_type = pa.int64() if pt.is_signed_integer(value.type) else value.type
-        return pc.round(self._checked(value, data_type), digits, "half_towards_infinity"), data_type
+        if pt.is_integer(value.type) and digits < 0:
+            data_type = pa.int64() if pt.is_signed_integer(value.type) else value.type
+            return pc.round(self._checked(value, data_type), digits, "half_towards_infinity"), data_type
+        return self._rounded(tree, lambda each: pc.round(each, digits, "half_towards_infinity"))
 
     def _isnan(self, tree: Expr) -> Column:
         value = self._number(tree.this)
