@@ -215,10 +215,10 @@ def test_a_savepoint_keeps_what_was_written_while_a_compaction_waited(version: i
     table = make(version, "mor")
     for number in (1, 2):
         table.upsert(rows(0, 4, ts=number))
-    table.compact(schedule=True)
+    planned = table.compact(schedule=True)
     table.upsert(rows(2, 6, ts=3))
     table.alter.add_column("more", pa.string())
-    table.compact()
+    table.compact(run=planned.instant)
     kept, state = table.savepoint(), table.read()
     table.upsert(rows(0, 9, ts=4).append_column("more", pa.array(["x"] * 9)))
     table.compact()
