@@ -44,7 +44,7 @@ debezium-env: venv ## make .cache/debezium: Debezium's engine, which judges its 
 page-env: venv ## install Chromium for the tests of the page, where root can, and make .cache/axe with npm
 	@$(PY) tools/page_env.py
 
-loads-env: venv ## make .cache/starrocks: StarRocks' own client, which judges loads over HTTP, with Maven
+loads-env: venv ## make .cache/starrocks and .cache/doris: clients of others, which judge loads over HTTP, with Maven and pip
 	@$(PY) tools/loads_env.py
 
 kafka-env: venv ## make .cache/kafka: a broker for the tests of ingestion, with Maven

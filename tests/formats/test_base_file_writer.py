@@ -1,17 +1,24 @@
-"""Which columns of a base file are stored by a dictionary."""
+"""Which columns of a base file are stored by a dictionary, and how a key filter comes into its footer."""
 
 from __future__ import annotations
 
 import io
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt._core.formats.parquet.base_file import BaseFileWriter
+from lakefmt._core.formats.bloom.bloom_filter import BloomFilter
+from lakefmt._core.formats.parquet import base_file, duplicate_columns
+from lakefmt._core.formats.parquet.base_file import BaseFileWriter, KeySummary, key_footers
+from lakefmt._core.values import RECORD_KEY
 from lakefmt.errors import UnknownSetting
 
 ROWS = 10_000
@@ -58,3 +65,86 @@ def test_the_codec_is_that_of_hudis_setting_in_either_case(tmp_path: Path, said:
     assert pq.read_metadata(file).row_group(0).column(0).compression == stored
     with pytest.raises(UnknownSetting, match="expected zstd"):
         table.upsert(data, options={"hoodie.parquet.compression.codec": "lz5"})
+
+
+def file_with_filter(rows: pa.Table, bloom: BloomFilter, entries: dict[str, str], *, by_arrow: bool) -> bytes:
+    """Write a file; its key filter is handed to Arrow or not, and the keys are encoded once or twice."""
+    sink = io.BytesIO()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(duplicate_columns, "_LEAST_KEY_BYTES", 1)
+        patch.setattr(base_file, "_LONG_TEXT_BYTES", 1 << 60 if by_arrow else 0)
+        writer = BaseFileWriter(sink, rows.schema)
+        writer.write(rows)
+        writer.close({**key_footers(KeySummary("a", "b", bloom), "{}"), **entries})
+    return sink.getvalue()
+
+
+@given(
+    keys=st.lists(st.text(max_size=3), max_size=20),
+    columns=st.sampled_from(["plain", "a copy of the keys", "NaN"]),
+    size=st.integers(1, 4_000),
+    most=st.integers(1, 9_000),
+    entries=st.dictionaries(st.text(max_size=3), st.text(max_size=3), max_size=20),
+)
+def test_a_filter_that_is_written_in_parts_gives_the_bytes_of_arrow(
+    keys: list[str], columns: str, size: int, most: int, entries: dict[str, str]
+) -> None:
+    rows = pa.table({RECORD_KEY: pa.array(keys, pa.string())})
+    if columns != "plain":
+        values = keys if columns != "NaN" else [float("nan")] * len(keys)
+        rows = rows.append_column("id", pa.array(values, pa.string() if columns != "NaN" else pa.float64()))
+    bloom = BloomFilter.sized(size, 0.001, max(size, most))
+    bloom.add(pa.array(keys, pa.string()))
+    file = file_with_filter(rows, bloom, entries, by_arrow=False)
+    assert file == file_with_filter(rows, bloom, entries, by_arrow=True)
+    assert pq.read_table(io.BytesIO(file)).num_rows == len(keys)
+
+
+#: In a process of its own, because the system knows the most memory of a process since it began; what Arrow copies nobody else counts.
+CLOSES = """
+import io, tracemalloc
+from pathlib import Path
+import pyarrow as pa
+from lakefmt._core.formats.bloom.bloom_filter import BloomFilter
+from lakefmt._core.formats.parquet.base_file import BaseFileWriter, KeySummary, key_footers
+
+class Nowhere(io.RawIOBase):
+    size = 0
+
+    def writable(self):
+        return True
+
+    def write(self, data):
+        self.size += len(data)
+        return len(data)
+
+def memory(name):
+    status = Path("/proc/self/status")
+    return int(status.read_text().split(name)[1].split()[0]) if status.exists() else 0
+
+def closed(bloom):
+    sink, rows = Nowhere(), pa.table({"n": [1]})
+    writer = BaseFileWriter(sink, rows.schema)
+    writer.write(rows)
+    writer.close(key_footers(KeySummary("a", "b", bloom), "{}"))
+    return sink.size
+
+small, large = BloomFilter.sized(100, 0.01), BloomFilter.sized(5_000_000, 1e-6)
+large.add(pa.array(["a"]))
+small_bytes = closed(small)
+before = memory("VmRSS:")
+large_bytes = closed(large)
+grown = memory("VmHWM:") - before
+tracemalloc.start()
+assert closed(large) == large_bytes
+print(small_bytes, large_bytes, grown << 10, tracemalloc.get_traced_memory()[1])
+"""
+
+
+def test_a_large_filter_is_never_held_as_text() -> None:
+    done = subprocess.run([sys.executable, "-c", CLOSES], capture_output=True, text=True, check=True)
+    small, large, grown, python = map(int, done.stdout.split())
+    assert large - small > 22 << 20
+    # The bits of the filter are 17 MiB, which are paged in while they are read: most of them are zero.
+    assert grown < 24 << 20, (grown, python)
+    assert python < 2 << 20, (grown, python)

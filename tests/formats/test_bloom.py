@@ -192,9 +192,9 @@ def test_a_piece_that_is_refused_leaves_those_before_it():
 
 @pytest.mark.parametrize(("memory", "unpacked"), [(1 << 30, True), (2 << 10, True), (1 << 10, False), (0, False)])
 def test_bits_are_unpacked_within_the_memory_only(memory, unpacked):
-    asked = []
+    asked, bloom = [], BloomFilter.sized(100, 1e-4)
     with mock.patch.object(bloom_module, "zeroed", lambda size: asked.append(size) or np.zeros(size, np.uint8)):
-        BloomFilter.sized(100, 1e-4).add_pieces([pa.array(["a"]), pa.array(["b"])], memory)
+        bloom.add_pieces([pa.array(["a"]), pa.array(["b"])], memory)
     assert asked == ([1920] if unpacked else [])
 
 
@@ -228,6 +228,19 @@ def test_decoding_and_encoding_returns_the_text(n, p, limit, keys):
     assert again == bloom
     assert again.encode() == bloom.encode() == pickle.loads(pickle.dumps(bloom)).encode()
     assert again.num_keys == (None if limit is None else bloom.num_keys)
+
+
+@given(st.integers(1, 30), shares, limits, keys_of, st.integers(1, 90))
+def test_a_text_that_is_made_in_parts_is_that_of_all_bytes(n, p, limit, keys, together):
+    bloom, slow = make(n, p, limit), SlowFilter(n, p, limit)
+    bloom.add(binary(keys))
+    slow.add(keys)
+    with mock.patch.object(bloom_module, "_ENCODED_TOGETHER_BYTES", together):
+        parts = list(bloom.text_parts())
+    assert b"".join(parts).decode() == slow.encode()
+    assert sum(map(len, parts)) == bloom.text_bytes
+    again = decode_bloom_filter(slow.encode(), bloom.type_code)
+    assert (b"".join(again.text_parts()).decode(), again.text_bytes) == (slow.encode(), bloom.text_bytes)
 
 
 def test_decoded_simple_filter_takes_more_keys():

@@ -28,9 +28,46 @@ def starrocks_environment(*, flink: bool = False) -> dict[str, object]:
 
 
 def starrocks_missing(*, flink: bool = False) -> str:
-    """Why the client, or Flink's sink, cannot be asked; empty: it can."""
+    """Why the Java client, or Flink's sink, cannot be asked; empty: it can."""
     missing = starrocks_environment(flink=flink)["missing"]
-    return "; ".join(f"{name}: {reason}" for name, reason in missing.items()) if isinstance(missing, dict) else ""
+    assert isinstance(missing, dict)
+    return "; ".join(f"{name}: {reason}" for name, reason in missing.items() if name != "doris")
+
+
+def python_client_missing() -> str:
+    """Why the client in Python cannot be asked; empty: it can."""
+    missing = starrocks_environment()["missing"]
+    assert isinstance(missing, dict)
+    return str(missing.get("doris", ""))
+
+
+#: In a process of its own: the client sets up the logging of its process. Each line of its input is the rows of a load, as JSON.
+_PYTHON_CLIENT = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+from DorisClient import DorisSession
+session = DorisSession([sys.argv[2]], "db", "root", "secret")
+for line in sys.stdin:
+    table, rows = json.loads(line)
+    print(json.dumps(session._streamload(table, rows)), flush=True)  # the same without waiting three seconds before it
+"""
+
+
+def python_client_loads(front: str, loads: Sequence[tuple[str, Sequence[dict[str, object]]]]) -> list[bool]:
+    """Have DorisClient of PyPI load rows, and return what it says of each load.
+
+    Args:
+        front: host and port of a front end that sends the client on to the server.
+        loads: table and rows of each.
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", _PYTHON_CLIENT, str(starrocks_environment()["doris"]), front],
+        input="".join(f"{json.dumps(load)}\n" for load in loads),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return [bool(json.loads(line)) for line in done.stdout.splitlines()]
 
 
 class StarRocksClient:

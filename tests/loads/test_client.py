@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import threading
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ from lakefmt._core.cli import main
 from lakefmt.client import StreamLoad
 from lakefmt.errors import InvalidInputError, LoadFailed
 from lakefmt.server import LoadOptions, LoadServer, hash_password, load_users, serve
+from tests.judges.starrocks import python_client_loads, python_client_missing
 from tests.loads.proxies import LossyProxy
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string())])
@@ -169,6 +171,24 @@ def test_a_front_end_sends_the_client_on(base: str, front: str) -> None:
     with client_of(front) as load:
         load.load(ROWS, column_separator=",")
     assert ids(base) == [1, 2]
+
+
+def test_a_client_of_others_in_python_loads_through_a_front_end(base: str, front: str) -> None:
+    if reason := python_client_missing():
+        if os.environ.get("CI") == "true":
+            pytest.fail(f"DorisClient is missing: {reason}")
+        pytest.skip(f"DorisClient is missing: {reason}")
+    texts = ['"quoted", \\back\nline\ttab', "ü 日本 \U0001f600", "", "\\N"]
+    first: list[dict[str, object]] = [{"id": number, "v": text} for number, text in enumerate(texts)]
+    loads = [
+        ("t", first),
+        ("t", [{"v": None, "id": 1}]),
+        ("t", [{"id": 7, "v": "a"}, {"id": "x", "v": "b"}]),
+        ("no", first),
+    ]
+    assert python_client_loads(front.removeprefix("http://"), loads) == [True, True, False, False]
+    rows = lakefmt.open_table(f"{base}/db/t").read(["id", "v"]).sort_by("id").to_pylist()
+    assert rows == [{"id": 0, "v": texts[0]}, {"id": 1, "v": None}, {"id": 2, "v": ""}, {"id": 3, "v": "\\N"}]
 
 
 # --- commands ----------------------------------------------------------------------------------------------------------------

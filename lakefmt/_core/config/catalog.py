@@ -811,7 +811,7 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         "hoodie.clean.commits.retained",
         int,
         10,
-        "latest commits whose states stay readable; archiving leaves one more",
+        "latest commits whose states stay readable; if set, archiving leaves one more",
         minimum=1,
     ),
     _honoured("hoodie.clean.fileversions.retained", int, 3, "slices that stay in each file group", minimum=1),

@@ -136,10 +136,7 @@ class NewBaseFile:
         """
         low, high = self._keys.range
         summary = KeySummary(low, high, self._filter(bloom))
-        del bloom
-        entries = {**key_footers(summary, self._avro_schema), **(footers or {})}
-        del summary
-        self._writer.close(entries)
+        self._writer.close({**key_footers(summary, self._avro_schema), **(footers or {})})
         self._keys.close()
         if before_put is not None:
             before_put()

@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +26,8 @@ from lakefmt._core.arrays import from_numpy
 from lakefmt._core.data_classes import dataclass
 from lakefmt._core.loads.csv_rows import Mask, has_no_number
 from lakefmt._core.loads.protocol import Refusal
-from lakefmt._core.read.sql_expressions import compute_expressions, parse_expression
+from lakefmt._core.loads.row_failures import StepwiseExpression
+from lakefmt._core.read.sql_expressions import SqlExpression, compute_expressions, parse_expression
 from lakefmt.errors import InvalidExpression
 
 if TYPE_CHECKING:
@@ -367,8 +368,6 @@ def _bound(number: int, data_type: pa.DataType) -> pa.Scalar:
 
 
 _MAX_ITEMS: Final = 10_000
-#: Rows of a block for which an expression may fail.
-_MOST_FAILING: Final = 1_000
 _OWN: Final = re.compile(
     r"'(?:[^'\\]|''|\\.)*'|\"(?:[^\"\\]|\\.)*\"|\b(from_unixtime|str_to_date|substr)(?=\s*\()", re.IGNORECASE
 )
@@ -443,6 +442,10 @@ def _items(header_value: str) -> list[str]:
     return items
 
 
+#: Returns a column, and for which rows it could not be made; there it is null.
+_Make = Callable[[pa.Table], tuple[pa.ChunkedArray, Mask]]
+
+
 class Computed:
     """An expression over the fields of a load, ready to be computed.
 
@@ -462,7 +465,9 @@ class Computed:
     def __init__(self, expression: str, schema: pa.Schema, zone: tzinfo | None = None) -> None:
         self.text, self._schema, self._zone = expression, schema, zone
         #: Columns that are made before the expression is computed, in their order.
-        self._made: list[tuple[str, Callable[[pa.Table], pa.ChunkedArray]]] = []
+        self._made: list[tuple[str, _Make]] = []
+        #: Those of them that may fail → the column that tells the rows.
+        self._failures: dict[str, str] = {}
         self._numbers: dict[str, str] = {}
         import sqlglot  # slow import
         from sqlglot import errors
@@ -470,8 +475,7 @@ class Computed:
         own = _OWN.sub(_called, expression)
         try:
             tree = sqlglot.parse_one(own, dialect="mysql", into=sqlglot.exp.Condition)
-            prepared = self._prepared(tree)
-            self._expression = parse_expression(prepared.sql("duckdb"), self._schema)
+            self._expression = parse_expression(self._prepared(tree).sql("duckdb"), self._schema)
         except (errors.SqlglotError, RecursionError) as error:
             raise Refusal(
                 f"Invalid expression {expression[:200]!r}: {str(error).splitlines()[0][:200]}", rolls_back=True
@@ -495,36 +499,26 @@ class Computed:
         Raises:
             Refusal: it cannot be computed for a row.
         """
-        for name, make in self._made:
-            rows = rows.append_column(name, make(rows))
-        try:
-            return compute_expressions(rows, {"value": self._expression}).column("value")
-        except InvalidExpression as error:
-            raise Refusal(str(error), rolls_back=True) from None
+        values, fails = self.tried(rows)
+        if fails.any():
+            raise Refusal(f"the expression {self.text!r:.200} cannot be computed for every row", rolls_back=True)
+        return values
 
     def tried(self, rows: pa.Table) -> tuple[pa.ChunkedArray, Mask]:
         """Return its value for each row, and which rows have none since it cannot be computed, such as by an overflow; there it is null.
 
         Raises:
-            Refusal: there are too many of these.
+            Refusal: it is not known for which rows it cannot be computed.
         """
-        attempts = [_MOST_FAILING]
-
-        def attempt(some: pa.Table) -> list[tuple[pa.ChunkedArray, bool]]:
-            try:
-                return [(self.values(some), False)]
-            except Refusal:
-                attempts[0] -= some.num_rows == 1
-                if some.num_rows < 1 or attempts[0] < 0:
-                    raise
-            if some.num_rows == 1:
-                return [(pa.chunked_array([pa.nulls(1, self.type)]), True)]
-            half = some.num_rows // 2
-            return [*attempt(some.slice(0, half)), *attempt(some.slice(half))]
-
-        parts = attempt(rows)
-        values = pa.chunked_array([chunk for part, _ in parts for chunk in part.chunks], parts[0][0].type)
-        return values, np.repeat([fails for _, fails in parts], [len(part) for part, _ in parts])
+        try:
+            for name, make in self._made:
+                values, fails = make(rows)
+                rows = rows.append_column(name, values)
+                if name in self._failures:
+                    rows = rows.append_column(self._failures[name], pa.array(fails))
+            return _tried(rows, self._expression, self._schema, self._failures)
+        except InvalidExpression as error:
+            raise Refusal(str(error), rolls_back=True) from None
 
     # --- what the translator does not know ---------------------------------------------------------------------------------
 
@@ -541,7 +535,7 @@ class Computed:
             if isinstance(node, exp.Sqrt) and not isinstance(node.this, exp.Case):
                 negative = exp.LT(this=node.this.copy(), expression=exp.Literal.number(0))
                 node.set("this", exp.Case(ifs=[exp.If(this=negative, true=exp.Null())], default=node.this.copy()))
-            if isinstance(node, exp.Cast) and self._is_text(node.this):
+            if isinstance(node, exp.Cast) and (self._is_text(node.this) or self._is_computed_text(node)):
                 return exp.column(self._cast(node), quoted=True)
             if isinstance(node, exp.Column) and self._is_number(node):
                 return exp.column(self._number(node.name), quoted=True)
@@ -573,55 +567,91 @@ class Computed:
         index = self._schema.get_field_index(node.name) if type(node).__name__ == "Column" else -1
         return index >= 0 and pt.is_string(self._schema.field(index).type)
 
-    def _cast(self, node: Cast) -> str:
-        """Return the column that a cast of a text makes: what is no such value is null."""
-        name = node.this.name
-        data_type = parse_expression(f"cast(null as {node.to.sql('duckdb')})", self._schema).type
-        return self._add(data_type, lambda rows: convert_texts(rows.column(name), data_type, self._zone)[0])
+    def _is_computed_text(self, node: Expr) -> bool:
+        """Return whether a cast makes another value of a text that is computed."""
+        if type(node).__name__ != "Cast" or type(node.this).__name__ in ("Literal", "Null", "Column"):
+            return False
+        is_text = pt.is_string(parse_expression(node.this.sql("duckdb"), self._schema).type)
+        return is_text and not pt.is_string(self._cast_type(cast("Cast", node)))
 
-    def _add(self, data_type: pa.DataType, make: Callable[[pa.Table], pa.ChunkedArray]) -> str:
+    def _cast_type(self, node: Cast) -> pa.DataType:
+        return parse_expression(f"cast(null as {node.to.sql('duckdb')})", self._schema).type
+
+    def _cast(self, node: Cast) -> str:
+        """Return the column that a cast of a text makes.
+
+        A field that is no such value is null. If the text is computed, the expression cannot be computed for that row.
+        """
+        data_type = self._cast_type(node)
+        if self._is_text(node.this):
+            name = node.this.name
+            return self._add(data_type, lambda rows: convert_texts(rows.column(name), data_type, self._zone))
+        argument = self._argument(node.this)
+
+        def converted(rows: pa.Table) -> tuple[pa.ChunkedArray, Mask]:
+            texts, fails = argument(rows)
+            values, bad = convert_texts(texts, data_type, self._zone)
+            return values, fails | bad
+
+        return self._add(data_type, converted, may_fail=True)
+
+    def _argument(self, node: Expr) -> _Make:
+        """Return what computes an expression over the fields and the columns that are made by now."""
+        inner, schema, failures = parse_expression(node.sql("duckdb"), self._schema), self._schema, {**self._failures}
+        return lambda rows: _tried(rows, inner, schema, failures)
+
+    def _add(self, data_type: pa.DataType, make: _Make, *, may_fail: bool = False) -> str:
         name = f"_lakefmt_{len(self._made)}"
         self._made.append((name, make))
         self._schema = self._schema.append(pa.field(name, data_type))
+        if may_fail:
+            self._failures[name] = f"{name}_fails"
         return name
 
     def _number(self, name: str) -> str:
         if name not in self._numbers:
-
-            def numbers(rows: pa.Table) -> pa.ChunkedArray:
-                return convert_texts(rows.column(name), pa.float64())[0]
-
-            self._numbers[name] = self._add(pa.float64(), numbers)
+            self._numbers[name] = self._add(pa.float64(), lambda rows: convert_texts(rows.column(name), pa.float64()))
         return self._numbers[name]
 
     def _own(self, function: str, arguments: Sequence[Expr]) -> str:
         if not 1 <= len(arguments) <= 2 or (function == "str_to_date" and len(arguments) != 2):
             raise InvalidExpression(f"{function} has another number of arguments")
         pattern = _DATE_FORMAT if len(arguments) == 1 else _format_of(function, arguments[1])
-        inner = parse_expression(arguments[0].sql("duckdb"), self._schema)
-        before = tuple(self._made)
+        argument = self._argument(arguments[0])
 
-        def argument(rows: pa.Table) -> pa.ChunkedArray:
-            for name, make in before:
-                rows = rows if name in rows.column_names else rows.append_column(name, make(rows))
-            return compute_expressions(rows, {"value": inner}).column("value")
+        def dates(rows: pa.Table) -> tuple[pa.ChunkedArray, Mask]:
+            values, fails = argument(rows)
+            return _dates(values.cast(pa.string()), pattern), fails
 
         if function == "str_to_date":
-            return self._add(pa.timestamp("us"), lambda rows: _dates(argument(rows).cast(pa.string()), pattern))
+            return self._add(pa.timestamp("us"), dates, may_fail=True)
 
-        def moments(rows: pa.Table) -> pa.ChunkedArray:
-            seconds = argument(rows)
+        def moments(rows: pa.Table) -> tuple[pa.ChunkedArray, Mask]:
+            seconds, fails = argument(rows)
             if pt.is_string(seconds.type):
                 good = pc.match_substring_regex(seconds, r"^-?[0-9]{1,12}$")
                 seconds = pc.if_else(pc.fill_null(good, False), seconds, None)
             elif pt.is_floating(seconds.type):
                 seconds = pc.floor(seconds)
-            seconds = seconds.cast(pa.int64())
+            seconds = fit_values(seconds, pa.int64())[0]
             is_in_range = pc.and_(pc.greater_equal(seconds, 0), pc.less_equal(seconds, _LAST_SECOND))
             good = pc.if_else(is_in_range, seconds, None).cast(pa.timestamp("s")).cast(pa.timestamp("us"))
-            return pc.strftime(local_times(good, self._zone).cast(pa.timestamp("s")), pattern)
+            return pc.strftime(local_times(good, self._zone).cast(pa.timestamp("s")), pattern), fails
 
-        return self._add(pa.string(), moments)
+        return self._add(pa.string(), moments, may_fail=True)
+
+
+def _tried(
+    rows: pa.Table, expression: SqlExpression, schema: pa.Schema, failures: Mapping[str, str]
+) -> tuple[pa.ChunkedArray, Mask]:
+    """Return the values of an expression, and for which rows there are none (:class:`StepwiseExpression`)."""
+    if not any(rows.column(fails).to_numpy().any() for fails in failures.values()):
+        try:
+            values = compute_expressions(rows, {"value": expression}).column("value")
+            return values, np.zeros(rows.num_rows, bool)
+        except InvalidExpression:
+            pass  # of some rows
+    return StepwiseExpression(expression.text, schema, failures).compute(rows)
 
 
 #: The last one of the year 9999.

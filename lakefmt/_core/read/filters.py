@@ -178,7 +178,8 @@ class _Translator:
     def _computed(self, tree: Expr, negated: bool) -> Condition:
         """Return a condition that is computed for every row, with what prunes beside it."""
         # Imported here: few filters compute.
-        from lakefmt._core.read.sql_expressions import ExpressionTranslator, implied_condition
+        from lakefmt._core.read.implied_conditions import implied_condition
+        from lakefmt._core.read.sql_expressions import ExpressionTranslator
 
         computing_terms = ExpressionTranslator(self._schema)
         with ExitStack() as needed:

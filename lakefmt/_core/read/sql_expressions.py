@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import date, datetime, timedelta
 from functools import reduce
 from typing import TYPE_CHECKING, Final, cast
 
@@ -21,8 +20,10 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lakefmt._core.data_classes import dataclass
-from lakefmt._core.read.filter_terms import Column, Condition, all_of, any_of, compare, find_column, is_in, matches_like
+from lakefmt._core.read.filter_terms import Column, compare, find_column, is_in, matches_like
 from lakefmt._core.read.sql_values import (
+    COMPARISONS,
+    FLIPPED,
     TIMESTAMP,
     TIMESTAMP_OF,
     Value,
@@ -45,11 +46,11 @@ if TYPE_CHECKING:
     from sqlglot.expressions import Column as SqlColumn
     from sqlglot.expressions import Expr
 
-__all__ = ["ExpressionTranslator", "SqlExpression", "compute_expressions", "implied_condition", "parse_expression"]
+__all__ = ["ExpressionTranslator", "SqlExpression", "compute_expressions", "parse_expression"]
 
 _MAX_TEXT: Final = 1_000_000
-_COMPARISONS: Final = {"EQ": "=", "NEQ": "!=", "LT": "<", "LTE": "<=", "GT": ">", "GTE": ">="}
-_FLIPPED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+#: Of decimals.
+_MOST_DIGITS: Final = 76
 _ARROW_COMPARISONS: Final[dict[str, Callable[[pc.Expression, pc.Expression], pc.Expression]]] = {
     "=": lambda a, b: a == b,
     "!=": lambda a, b: a != b,
@@ -218,7 +219,7 @@ class ExpressionTranslator:
             raise InvalidExpression(
                 f"{surplus[0]} of {self._called(tree)} is not supported: {tree.sql('duckdb')!r:.200}"
             )
-        if name in _COMPARISONS:
+        if name in COMPARISONS:
             return self._comparison(tree)
         if name.lower() in _DATE_PARTS:
             return self._of(tree, *self._part(tree.this, name.lower()))
@@ -321,21 +322,25 @@ class ExpressionTranslator:
             return expression
         return pc.if_else(self._needed, expression, null_of(data_type))
 
-    def _numbers(self, tree: Expr) -> tuple[Value, Value, pa.DataType]:
-        left, right = self.value(tree.this), self.value(tree.expression)
+    def _operands(self, tree: Expr) -> tuple[Value, Value]:
+        return self.value(tree.this), self.value(tree.expression)
+
+    def _in_common(self, tree: Expr, left: Value, right: Value) -> pa.DataType:
+        """Return the type in which two numbers are computed with."""
         for value in (left, right):
             if not (is_number(value.type) or value.is_null):
                 raise InvalidExpression(
                     f"{value.text!r:.200} is of type {value.type}: a number is expected, in {tree.sql()!r:.200}"
                 )
         common = self._common([left, right], tree)
-        return left, right, pa.int64() if pt.is_integer(common) or pt.is_null(common) else common
+        return pa.int64() if pt.is_integer(common) or pt.is_null(common) else common
 
-    def _arithmetic(self, tree: Expr, function: Callable[..., pc.Expression]) -> Column:
-        left, right, common = self._numbers(tree)
+    def _arithmetic(self, tree: Expr, operands: tuple[Value, Value], function: Callable[..., pc.Expression]) -> Column:
+        left, right = operands
+        common = self._in_common(tree, left, right)
         if pt.is_decimal(common):
             return self._decimals(tree, left, right, function)
-        return function(self._checked(left, common), self._checked(right, common)), common
+        return self._applied(function, [self._checked(left, common), self._checked(right, common)], common), common
 
     def _decimals(self, tree: Expr, left: Value, right: Value, function: Callable[..., pc.Expression]) -> Column:
         """Add, subtract or multiply decimals, exactly; the result has as many digits as it needs."""
@@ -346,59 +351,78 @@ class ExpressionTranslator:
         else:
             scale = max(s1, s2)
             precision = max(p1 - s1, p2 - s2) + scale + 1
-        if precision > 76:
-            raise InvalidExpression(f"{tree.sql()!r:.200} needs {precision} digits; at most 76 are computed with")
+        if precision > _MOST_DIGITS:
+            raise InvalidExpression(
+                f"{tree.sql()!r:.200} needs {precision} digits; at most {_MOST_DIGITS} are computed with"
+            )
         if precision > 38:
             types = [pa.decimal256(each.precision, each.scale) for each in types]
-        made = (pa.decimal256 if precision > 38 else pa.decimal128)(precision, scale)
-        return function(
-            *(self._checked(value, target) for value, target in zip((left, right), types, strict=True))
-        ), made
+        made = _decimal(precision, scale)
+        operands = [self._checked(value, target) for value, target in zip((left, right), types, strict=True)]
+        return self._applied(function, operands, made), made
+
+    def _applied(
+        self, function: Callable[..., pc.Expression], operands: Sequence[pc.Expression], data_type: pa.DataType
+    ) -> pc.Expression:
+        """Return what a function that may fail gives.
+
+        Args:
+            function: of the operands.
+            operands: its arguments.
+            data_type: of its result.
+        """
+        return function(*operands)
+
+    def _converted(self, values: pc.Expression, source: pa.DataType, target: pa.DataType) -> pc.Expression:
+        """Return values in another type; a cast to it may fail."""
+        return values.cast(target, safe=not pt.is_floating(target))
 
     def _add(self, tree: Expr) -> Column:
-        shifted = self._shifted(tree, 1)
-        return self._arithmetic(tree, pc.add_checked) if shifted is None else shifted
+        return self._sum(tree, 1, pc.add_checked)
 
     def _sub(self, tree: Expr) -> Column:
-        shifted = self._shifted(tree, -1)
-        return self._arithmetic(tree, pc.subtract_checked) if shifted is None else shifted
+        return self._sum(tree, -1, pc.subtract_checked)
 
-    def _shifted(self, tree: Expr, sign: int) -> Column | None:
-        """Return a time plus or minus an interval, a date plus or minus days; None: neither."""
+    def _sum(self, tree: Expr, sign: int, function: Callable[..., pc.Expression]) -> Column:
+        """Return a time plus or minus an interval, a date plus or minus days, or a sum or difference of numbers."""
         if type(tree.expression).__name__ == "Interval":
             moment, amount = self._moment(tree.this), interval_of(tree.expression) * sign
             unit = moment.type.unit if pt.is_timestamp(moment.type) else "us"
             data_type = moment.type if pt.is_timestamp(moment.type) else pa.timestamp("us")
             step = pc.scalar(pa.scalar(amount, pa.duration(unit)))
-            return pc.add_checked(self._checked(moment, data_type), step), data_type
-        left, right = self.value(tree.this), self.value(tree.expression)
+            return self._applied(pc.add_checked, [self._checked(moment, data_type), step], data_type), data_type
+        left, right = operands = self._operands(tree)
         if pt.is_date32(left.type) and pt.is_integer(right.type):
             days = self._as(left, pa.date32()).cast(pa.int32()).cast(pa.int64())
-            function = pc.add_checked if sign > 0 else pc.subtract_checked
-            return function(days, self._checked(right, pa.int64())).cast(pa.int32()).cast(pa.date32()), pa.date32()
-        return None
+            shifted = self._applied(function, [days, self._checked(right, pa.int64())], pa.int64())
+            return self._converted(shifted, pa.int64(), pa.int32()).cast(pa.date32()), pa.date32()
+        return self._arithmetic(tree, operands, function)
 
     def _mul(self, tree: Expr) -> Column:
-        return self._arithmetic(tree, pc.multiply_checked)
+        return self._arithmetic(tree, self._operands(tree), pc.multiply_checked)
 
     def _div(self, tree: Expr) -> Column:
-        left, right, _ = self._numbers(tree)
-        return pc.divide_checked(*(self._checked(each, pa.float64()) for each in (left, right))), pa.float64()
+        operands = self._operands(tree)
+        self._in_common(tree, *operands)
+        floats = [self._checked(each, pa.float64()) for each in operands]
+        return self._applied(pc.divide_checked, floats, pa.float64()), pa.float64()
 
     def _whole(self, tree: Expr) -> tuple[pc.Expression, pc.Expression]:
-        left, right, common = self._numbers(tree)
+        left, right = self._operands(tree)
+        common = self._in_common(tree, left, right)
         if not pt.is_integer(common):
             raise InvalidExpression(f"{tree.sql('duckdb')!r:.200} needs whole numbers, not {common}")
         return self._checked(left, common), self._checked(right, common)
 
     def _intdiv(self, tree: Expr) -> Column:
-        return pc.divide_checked(*self._whole(tree)), pa.int64()
+        return self._applied(pc.divide_checked, self._whole(tree), pa.int64()), pa.int64()
 
     def _mod(self, tree: Expr) -> Column:
         left, right = self._whole(tree)
         # The lowest number divided by -1 overflows, and its remainder is that of a division by 1.
         divisor = pc.if_else(right == pc.scalar(-1), pc.scalar(1), right)
-        return pc.subtract_checked(left, pc.multiply_checked(pc.divide_checked(left, divisor), divisor)), pa.int64()
+        quotient = self._applied(pc.divide_checked, [left, divisor], pa.int64())
+        return pc.subtract_checked(left, pc.multiply_checked(quotient, divisor)), pa.int64()
 
     def _neg(self, tree: Expr) -> Column:
         value = self._number(tree.this)
@@ -407,7 +431,7 @@ class ExpressionTranslator:
             number = scalar_of_literal(opposite)
             return pc.scalar(number), number.type
         data_type = pa.int64() if pt.is_integer(value.type) else value.type
-        return pc.negate_checked(self._checked(value, data_type)), data_type
+        return self._applied(pc.negate_checked, [self._checked(value, data_type)], data_type), data_type
 
     def _number(self, tree: Expr) -> Value:
         value = self.value(tree)
@@ -420,10 +444,11 @@ class ExpressionTranslator:
     def _abs(self, tree: Expr) -> Column:
         value = self._number(tree.this)
         data_type = pa.int64() if pt.is_integer(value.type) else value.type
-        return pc.abs_checked(self._checked(value, data_type)), data_type
+        return self._applied(pc.abs_checked, [self._checked(value, data_type)], data_type), data_type
 
     def _sqrt(self, tree: Expr) -> Column:
-        return pc.sqrt_checked(self._checked(self._number(tree.this), pa.float64())), pa.float64()
+        value = self._checked(self._number(tree.this), pa.float64())
+        return self._applied(pc.sqrt_checked, [value], pa.float64()), pa.float64()
 
     def _floor(self, tree: Expr) -> Column:
         return self._rounded(tree, pc.floor)
@@ -435,7 +460,12 @@ class ExpressionTranslator:
         value = self._number(tree.this)
         if pt.is_integer(value.type):
             return value.column
-        return function(self._checked(value, value.type)), value.type
+        checked, data_type = self._checked(value, value.type), value.type
+        if not pt.is_decimal(data_type):
+            return function(checked), data_type
+        # Arrow may give 0 for one that is rounded to more digits than its type has.
+        wide = _decimal(min(data_type.precision + 1, _MOST_DIGITS), data_type.scale)
+        return self._converted(function(checked.cast(wide)), wide, data_type), data_type
 
     def _round(self, tree: Expr) -> Column:
         digits = 0 if tree.args.get("decimals") is None else self._constant_whole(tree.args["decimals"])
@@ -579,21 +609,24 @@ class ExpressionTranslator:
             raise InvalidExpression(f"{value.text!r:.200} of type {source} cannot be cast to {target}")
         checked = self._checked(value, source)
         if pt.is_timestamp(source) and pt.is_date32(target):
-            return self._as(Value(checked, source, None, value.text), TIMESTAMP_OF[source.unit]).cast(target)
+            of_unit = TIMESTAMP_OF[source.unit]
+            return self._converted(self._as(Value(checked, source, None, value.text), of_unit), of_unit, target)
         if is_string(target) and (pt.is_floating(source) or pt.is_timestamp(source)):
             raise InvalidExpression(
                 f"{value.text!r:.200}: engines write a {source} as different texts; it is not cast to text"
             )
-        if pt.is_floating(target):
-            return checked.cast(target, safe=False)
-        if is_number(target) and pt.is_temporal(source):
+        if is_number(target) and pt.is_temporal(source) and not pt.is_floating(target):
             raise InvalidExpression(f"{value.text!r:.200} of type {source} cannot be cast to {target}")
-        return checked.cast(target)
+        if pt.is_integer(source) and pt.is_decimal(target):
+            # Arrow refuses all numbers where the type of some has more digits.
+            wide = _decimal(as_decimal(source).precision + target.scale, target.scale)
+            return self._converted(checked.cast(wide), wide, target)
+        return self._converted(checked, source, target)
 
     # ------------------------------------------------------------------------------------------------------- conditions
 
     def _comparison(self, tree: Expr) -> Value:
-        operator = _COMPARISONS[type(tree).__name__]
+        operator = COMPARISONS[type(tree).__name__]
         return self._of(
             tree, self._compared(tree, self.value(tree.this), operator, self.value(tree.expression)), pa.bool_()
         )
@@ -602,7 +635,7 @@ class ExpressionTranslator:
         if left.is_null or right.is_null:
             return null_of(pa.bool_())
         if left.literal is not None and right.literal is None:
-            left, right, operator = right, left, _FLIPPED.get(operator, operator)
+            left, right, operator = right, left, FLIPPED.get(operator, operator)
         if left.literal is None and right.literal is not None:
             holds = compare(left.column, operator, right.literal, left.text).exact
             return where_valid([left.expression], holds)
@@ -758,7 +791,7 @@ class ExpressionTranslator:
             return pc.scalar(converted(value, target))
         if value.type.equals(target):
             return value.expression
-        return value.expression.cast(target, safe=not pt.is_floating(target))
+        return self._converted(value.expression, value.type, target)
 
     def _common(self, values: Sequence[Value], tree: Expr) -> pa.DataType:
         """Return the type that holds all values; a text literal takes the type of a date or a time beside it."""
@@ -784,111 +817,5 @@ class ExpressionTranslator:
         raise InvalidExpression(f"{tree.sql('duckdb')!r:.200} has values of type {a} and of type {b} in one place")
 
 
-# --------------------------------------------------------- ranges that follow from computed conditions
-#
-# A range holds for every row for which its condition holds, so that partitions, statistics and row groups can be compared
-# with it.
-
-
-_OPPOSITE: Final = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
-
-
-def implied_condition(tree: Expr, negated: bool, schema: pa.Schema) -> Condition | None:
-    """Return a condition on a column that holds in all rows in which a tree, or its opposite, holds; None: none is known."""
-    name = type(tree).__name__
-    if name in _COMPARISONS:
-        operator, left, right = _COMPARISONS[name], tree.this, tree.expression
-        if literal_of(left) is not None:
-            left, right, operator = right, left, _FLIPPED.get(operator, operator)
-        return _of_comparison(left, _OPPOSITE[operator] if negated else operator, right, schema)
-    if negated:
-        return None
-    if name == "Between":
-        ends = [(">=", tree.args["low"]), ("<=", tree.args["high"])]
-        parts = [part for operator, end in ends if (part := _of_comparison(tree.this, operator, end, schema))]
-        return all_of(parts) if parts else None
-    if name == "In" and tree.expressions:
-        each_of = [_of_comparison(tree.this, "=", item, schema) for item in tree.expressions]
-        known = [condition for condition in each_of if condition is not None]
-        return any_of(known) if len(known) == len(each_of) else None
-    if name == "StartsWith":
-        return _of_prefix(tree.this, literal_of(tree.expression), schema)
-    return None
-
-
-def _of_comparison(left: Expr, operator: str, right: Expr, schema: pa.Schema) -> Condition | None:
-    name, given = type(left).__name__, right
-    while type(given).__name__ in ("Cast", "Paren"):  # date '2026-01-01'
-        given = given.this
-    value = literal_of(given)
-    if value is None or isinstance(value, bool):
-        return None
-    if name in ("Date", "TsOrDsToDate") or (name == "Cast" and _type_name(left.args["to"]) == "DATE"):
-        return _of_span(left.this, operator, _day(value), schema)
-    if name == "Year" or (name == "Extract" and str(left.this.name).upper() == "YEAR"):
-        return _of_span(left.expression if name == "Extract" else left.this, operator, _year(value), schema)
-    if operator == "=" and (name == "Left" or (name == "Substring" and literal_of(left.args["start"]) == 1)):
-        return _of_prefix(left.this, value, schema)
-    return None
-
-
-def _type_name(tree: Expr) -> str:
-    return str(getattr(tree.this, "name", tree.this)).upper()
-
-
-def _day(value: object) -> tuple[date, date] | None:
-    """Return a day and the next one."""
-    try:
-        day = date.fromisoformat(value) if isinstance(value, str) else None
-        return None if day is None else (day, day + timedelta(days=1))
-    except (ValueError, OverflowError):
-        return None
-
-
-def _year(value: object) -> tuple[date, date] | None:
-    """Return the first days of a year and of the next one."""
-    if not isinstance(value, int) or not 1 <= value < 9999:
-        return None
-    return date(value, 1, 1), date(value + 1, 1, 1)
-
-
-def _of_span(tree: Expr, operator: str, span: tuple[date, date] | None, schema: pa.Schema) -> Condition | None:
-    """Return the range of a time column whose day or year compares so with one."""
-    column = _column(tree, schema)
-    if column is None or span is None:
-        return None
-    expression, data_type, name = column
-    if not (pt.is_timestamp(data_type) or pt.is_date(data_type)):
-        return None
-    first, after = (datetime(end.year, end.month, end.day) for end in span)
-
-    def at(operator: str, moment: datetime) -> Condition:
-        return compare((expression, data_type), operator, moment, name)
-
-    if operator == "=":
-        return all_of([at(">=", first), at("<", after)])
-    if operator == "!=":
-        return any_of([at("<", first), at(">=", after)])
-    return at(*{"<": ("<", first), "<=": ("<", after), ">": (">=", after), ">=": (">=", first)}[operator])
-
-
-def _of_prefix(tree: Expr, prefix: object, schema: pa.Schema) -> Condition | None:
-    """Return that a text column begins with something."""
-    column = _column(tree, schema)
-    if column is None or not isinstance(prefix, str) or not prefix or not pt.is_string(column[1]):
-        return None
-    escaped = "".join(f"!{letter}" if letter in "%_!" else letter for letter in prefix)
-    return matches_like(column[:2], f"{escaped}%", "!", column[2], any_case=False)
-
-
-def _column(tree: Expr, schema: pa.Schema) -> tuple[pc.Expression, pa.DataType, str] | None:
-    """Return the column that a tree names: expression, type and name."""
-    if type(tree).__name__ != "Column":
-        return None
-    parts = cast("SqlColumn", tree).parts
-    path = tuple(str(part.name) for part in parts)
-    found = find_column(schema, path)
-    if found is None and not parts[0].args.get("quoted"):
-        same = [name for name in schema.names if name.lower() == path[0].lower()]
-        found = find_column(schema, (same[0], *path[1:])) if len(same) == 1 else None
-    return None if found is None else (*found, ".".join(path))
+def _decimal(precision: int, scale: int) -> pa.DataType:
+    return (pa.decimal256 if precision > 38 else pa.decimal128)(precision, scale)

@@ -18,6 +18,8 @@ from lakefmt._core.read.filter_terms import Column, parse_number
 from lakefmt.errors import InvalidExpression
 
 __all__ = [
+    "COMPARISONS",
+    "FLIPPED",
     "TIMESTAMP",
     "TIMESTAMP_OF",
     "Value",
@@ -35,6 +37,9 @@ __all__ = [
     "where_valid",
 ]
 
+#: Nodes that compare two values → the operator, and the one for exchanged values.
+COMPARISONS: Final = {"EQ": "=", "NEQ": "!=", "LT": "<", "LTE": "<=", "GT": ">", "GTE": ">="}
+FLIPPED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 TIMESTAMP: Final = pa.timestamp("us", "UTC")
 _CAST_TYPES: Final[dict[str, pa.DataType]] = {
     "TINYINT": pa.int8(),

@@ -533,8 +533,6 @@ class _PartitionWriter:
         #: Files that are not begun yet, and what announcing them together said.
         self._announced: dict[PartitionPath, tuple[FileAssignment, bool | None]] = {}
         self._starting = Lock()
-        #: Held by the file whose footer is written, if that is large.
-        self._footers = Lock()
         self._running: deque[list[Future[list[WriteStatus]]]] = deque()
         #: What is done last to each partition's file: rows of the next window come behind it.
         self._last: dict[_Lane, Future[list[WriteStatus]]] = {}
@@ -648,7 +646,7 @@ class _PartitionWriter:
             # Filters that are made while others write cost half of those that are made side by side at the end: NumPy's
             # short steps then wait for each other.
             if file.size_bytes >= self._sizing.max_bytes or rows.num_rows or last:
-                finished.append(file.finish(self._footers))
+                finished.append(file.finish())
                 del self._open[lane]
             elif self._held_bytes() > self._key_bytes:
                 file.spill()
@@ -697,7 +695,7 @@ class _PartitionWriter:
         return self._finish(list(self._open))
 
     def _finish(self, lanes: Iterable[_Lane]) -> list[WriteStatus]:
-        works = [self._workers.submit(self._open.pop(lane).finish, self._footers) for lane in lanes]
+        works = [self._workers.submit(self._open.pop(lane).finish) for lane in lanes]
         done, self._done = self._done, []
         return [*done, *results(works)]
 

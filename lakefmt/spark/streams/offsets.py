@@ -152,9 +152,11 @@ def commit_runs(commits: Sequence[Instant], start: ReadPosition, end: ReadPositi
 
     Example:
         >>> from lakefmt._core.timeline.timeline import timeline_from_names
-        >>> commits = timeline_from_names(["3_5.commit", "1_7.commit", "4_9.commit"], 2).commits_by_completion
-        >>> commit_runs(commits, ReadPosition("0", "2"), ReadPosition("9"))
-        [('0', '5'), ('7', '9')]
+        >>> day = "20260101000000"
+        >>> names = [f"{day}003_{day}005.commit", f"{day}001_{day}007.commit", f"{day}004_{day}009.commit"]
+        >>> commits = timeline_from_names(names, 2).commits_by_completion
+        >>> [(begin[-3:], end[-3:]) for begin, end in commit_runs(commits, ReadPosition("000", f"{day}002"), ReadPosition(f"{day}009"))]
+        [('000', '005'), ('007', '009')]
     """
     runs: list[tuple[str, str]] = []
     before = start.time

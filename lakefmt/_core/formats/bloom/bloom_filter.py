@@ -70,6 +70,8 @@ _WORTH_UNPACKING = 128
 #: raise glibc's mmap threshold.
 _OWN_PAGES_BYTES = 1 << 23
 _PACKED_TOGETHER_BYTES = 1 << 16
+#: Bytes of a filter that are made text together.
+_ENCODED_TOGETHER_BYTES = 1 << 18
 #: Up to this number the bit positions of a block are computed at once.
 _FEW_POSITIONS = 1 << 14
 #: Positions that are sorted together.
@@ -360,14 +362,48 @@ class BloomFilter:
             >>> BloomFilter.sized(1, 0.5).encode()
             '/////wAAAAIBAAAAAgAAAAEAAAAAAAAAAf////8AAAACAQAAAAIA'
         """
+        return self._text or b"".join(self.text_parts()).decode("ascii")
+
+    @property
+    def text_bytes(self) -> int:
+        """Bytes of the text that :meth:`encode` returns."""
         if self._text is not None:
-            return self._text
-        body = self._bits
-        if self.type_code == DYNAMIC:
-            header = np.frombuffer(self._row_head(), np.uint8)
-            body = np.concatenate([np.broadcast_to(header, (self.rows, len(header))), body], axis=1)
-        # A large filter is copied once.
-        return base64.b64encode(b"".join((self._head(), np.ascontiguousarray(body).data))).decode("ascii")
+            return len(self._text)
+        row_head = _FILTER_HEADER.size if self.type_code == DYNAMIC else 0
+        return -(-(len(self._head()) + self.rows * row_head + self._bits.size) // 3) * 4
+
+    def text_parts(self) -> Iterator[bytes]:
+        """Yield the text that :meth:`encode` returns, part by part: of a large filter it is longer than the filter.
+
+        Example:
+            >>> bloom = BloomFilter.sized(1, 0.5)
+            >>> b"".join(bloom.text_parts()).decode() == bloom.encode(), bloom.text_bytes
+            (True, 52)
+        """
+        if self._text is not None:
+            yield self._text.encode("ascii")
+            return
+        rest = b""
+        for part in self._byte_parts():
+            data = rest + part
+            whole = len(data) - len(data) % 3  # three bytes are four characters
+            yield base64.b64encode(memoryview(data)[:whole])
+            rest = data[whole:]
+        yield base64.b64encode(rest)
+
+    def _byte_parts(self) -> Iterator[bytes]:
+        """Yield the bytes of the filter, each row of bits behind its header."""
+        yield self._head()
+        header = np.frombuffer(self._row_head() if self.type_code == DYNAMIC else b"", np.uint8)
+        width = self._bits.shape[1]
+        together = max(1, _ENCODED_TOGETHER_BYTES // (len(header) + width))
+        for first in range(0, self.rows, together):
+            rows = self._bits[first : first + together]
+            for start in range(0, width, _ENCODED_TOGETHER_BYTES):
+                part = rows[:, start : start + _ENCODED_TOGETHER_BYTES]
+                if not start:
+                    part = np.concatenate([np.broadcast_to(header, (len(part), len(header))), part], axis=1)
+                yield part.tobytes()
 
     def _row_head(self) -> bytes:
         return _FILTER_HEADER.pack(_FILTER_MARKER, self.k, _MURMUR_HASH, self.m)
@@ -523,7 +559,7 @@ def _bytes_of(m: int) -> int:
 
 
 def _empty_rows(rows: int, m: int) -> U8:
-    return np.zeros((rows, _bytes_of(m)), np.uint8)
+    return zeroed(rows * _bytes_of(m)).reshape(rows, _bytes_of(m))
 
 
 def _any_row(hits: Flags) -> Flags:

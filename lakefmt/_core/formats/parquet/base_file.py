@@ -29,6 +29,7 @@ from lakefmt._core.formats.bloom.bloom_filter import BloomFilter, decode_bloom_f
 from lakefmt._core.formats.parquet.dictionary_columns import with_dictionaries
 from lakefmt._core.formats.parquet.duplicate_columns import (
     DuplicatePages,
+    LongText,
     Pages,
     duplicate_key_column,
     leaf_paths,
@@ -77,6 +78,9 @@ _BATCH_BYTES, _BATCH_ROWS = 2 << 20, (1 << 10, 1 << 16)
 
 #: Arrow makes two row groups of more rows.
 _MOST_GROUP_ROWS = 1 << 20
+
+#: Text of a key filter that Arrow is not given: it would hold the text of a large file, 35 MB, some six times.
+_LONG_TEXT_BYTES = 1 << 20
 
 #: Of columns with a value of so many bytes no ends are kept.
 _HUGE_BYTES = 1 << 20
@@ -203,24 +207,26 @@ class BaseFileWriter:
             raise StorageError(f"writing a base file failed: {error}") from error
         self.num_rows += table.num_rows
 
-    def close(self, footers: dict[str, str]) -> None:
+    def close(self, footers: Mapping[str, str | BloomFilter]) -> None:
         """Add the footers and finish the file.
-
-        Args:
-            footers: emptied, since a key filter is megabytes and Arrow copies it.
 
         Raises:
             StorageError: the file could not take them.
         """
+        texts, long_text = dict[str, str](), None
+        for name, value in footers.items():
+            if isinstance(value, BloomFilter) and value.text_bytes >= _LONG_TEXT_BYTES:
+                texts[name], long_text = "", LongText(name, value.text_bytes, value.text_parts())
+            else:
+                texts[name] = value if isinstance(value, str) else value.encode()
         try:
             # An empty table of many columns takes longer to make than to add the footers.
             writer, copies = self._writer, self._copies
             if writer is None or copies is None:
                 writer, copies = self._open(self._schema.empty_table())
-            writer.add_key_value_metadata(footers)
-            footers.clear()
-            copies.close(writer, self._num_groups)
-            self._writer = None  # it would keep the footers, and a key filter is megabytes, as long as this is kept
+            writer.add_key_value_metadata(texts)
+            copies.close(writer, self._num_groups, long_text)
+            self._writer = None  # it would keep the footers as long as this is kept
         except OSError as error:
             raise StorageError(f"finishing a base file failed: {error}") from error
 
@@ -365,21 +371,21 @@ def _vector_columns(avro_schema: str) -> str:
     return ",".join(columns)
 
 
-def key_footers(summary: KeySummary, avro_schema: str) -> dict[str, str]:
+def key_footers(summary: KeySummary, avro_schema: str) -> dict[str, str | BloomFilter]:
     """Return the footers of a base file (docs/format.md, Parquet footer).
 
     Example:
         >>> sorted(key_footers(KeySummary("a", "b", None), "{}"))
         ['hoodie_max_record_key', 'hoodie_min_record_key', 'parquet.avro.schema']
     """
-    footers = {AVRO_SCHEMA_KEY: avro_schema}
+    footers: dict[str, str | BloomFilter] = {AVRO_SCHEMA_KEY: avro_schema}
     if '"vector"' in avro_schema:
         footers[_VECTORS] = _vector_columns(avro_schema)
     if summary.minimum is not None and summary.maximum is not None:
         footers[MIN_KEY] = summary.minimum
         footers[MAX_KEY] = summary.maximum
     if summary.bloom is not None:
-        footers[BLOOM_KEY] = summary.bloom.encode()
+        footers[BLOOM_KEY] = summary.bloom
         footers[BLOOM_TYPE_KEY] = summary.bloom.type_code
     return footers
 

@@ -55,6 +55,7 @@ __all__ = [
     "ChunkNote",
     "ChunkPlace",
     "DuplicatePages",
+    "LongText",
     "PageWriter",
     "Pages",
     "Span",
@@ -77,7 +78,8 @@ MAGIC: Final = b"PAR1"
 _LENGTH_BYTES: Final = 4
 
 # Numbers of fields in parquet.thrift.
-_FILE_ROW_GROUPS = 4
+_FILE_ROW_GROUPS, _FILE_ENTRIES = 4, 5
+_ENTRY_NAME, _ENTRY_VALUE = 1, 2
 _GROUP_COLUMNS, _GROUP_BYTES, _GROUP_COMPRESSED = 1, 2, 6
 _CHUNK_OFFSET, _CHUNK_META = 2, 3
 _META_PATH, _META_UNCOMPRESSED, _META_COMPRESSED, _META_DATA_PAGE, _META_DICTIONARY_PAGE = 3, 6, 7, 9, 11
@@ -226,6 +228,21 @@ def place_chunks(
     return b"".join([footer[:start], encode_list(made), footer[end:]])
 
 
+def _around_empty_text(footer: bytes, name: str) -> tuple[bytes, bytes]:
+    """Return what comes before and behind the empty text of an entry."""
+    for start, _ in only_field(fields_of(footer), _FILE_ENTRIES).items:
+        fields = fields_of(footer, start)
+        name_field, value = only_field(fields, _ENTRY_NAME), only_field(fields, _ENTRY_VALUE)
+        if footer[name_field.start : name_field.end] == _encode_text(name) and value.end - value.start == 1:
+            return footer[: value.start], footer[value.end :]
+    raise InternalError(f"a Parquet footer lacks its entry {name}")
+
+
+def _encode_text(text: str) -> bytes:
+    data = text.encode()
+    return encode_number(len(data)) + data
+
+
 def _row_group_with_places(
     footer: bytes, group: Sequence[Field], placed: Mapping[int, ChunkPlace], endless: Collection[int]
 ) -> dict[int, bytes]:
@@ -251,8 +268,7 @@ def _moved_chunk(place: ChunkPlace) -> bytes:
     chunk, moved = place.note.described, place.begin - place.note.begin
     outer = fields_of(chunk)
     inner = fields_of(chunk, only_field(outer, _CHUNK_META).start)
-    name = place.name.encode()
-    described = {_META_PATH: encode_list([encode_number(len(name)) + name], BINARY)}
+    described = {_META_PATH: encode_list([_encode_text(place.name)], BINARY)}
     for field in inner:
         if field.number in (_META_DATA_PAGE, _META_DICTIONARY_PAGE):
             described[field.number] = encode_integer(integer_at(chunk, field.start) + moved)
@@ -394,6 +410,20 @@ class Pages(NamedTuple):
     data: memoryview | pa.Buffer
 
 
+class LongText(NamedTuple):
+    """The text of a footer's entry that is written part by part, since Arrow would copy it several times.
+
+    Attributes:
+        name: of the entry.
+        size: bytes of the text.
+        parts: of the text, in their order.
+    """
+
+    name: str
+    size: int
+    parts: Iterable[bytes]
+
+
 class DuplicatePages:
     """The pages of a file that are encoded elsewhere, such as those that are stored twice.
 
@@ -450,17 +480,18 @@ class DuplicatePages:
             self._placed[group].append(ChunkPlace(note, name, self.stream.tell()))
             self.stream.write(bytes_)
 
-    def close(self, writer: pq.ParquetWriter, groups: int) -> None:
+    def close(self, writer: pq.ParquetWriter, groups: int, long_text: LongText | None = None) -> None:
         """Finish the file: its footer tells where the pages are.
 
         Args:
             writer: Arrow's.
             groups: how many row groups it was given.
+            long_text: the text of an entry for which Arrow was given an empty one.
 
         Raises:
             InternalError: it made others of them.
         """
-        if not self._placed and not self._endless:
+        if not self._placed and not self._endless and long_text is None:
             writer.close()
             self.stream.flush()
             return
@@ -475,8 +506,22 @@ class DuplicatePages:
         placed = {g: {leaves[place.name]: place for place in places} for g, places in self._placed.items()}
         endless = {g: [leaves[name] for name in names] for g, names in self._endless.items()}
         footer = footer_of(memoryview(self._sink.let_go()))
-        self.stream.write(with_length(place_chunks(footer, placed, endless)))
+        if placed or endless:
+            footer = place_chunks(footer, placed, endless)
+        if long_text is None:
+            self.stream.write(with_length(footer))
+        else:
+            self._write_footer(footer, long_text)
         self.stream.flush()
+
+    def _write_footer(self, footer: bytes, long_text: LongText) -> None:
+        before, behind = _around_empty_text(footer, long_text.name)
+        begin = self.stream.tell()
+        self.stream.write(before + encode_number(long_text.size))
+        for part in long_text.parts:
+            self.stream.write(part)
+        self.stream.write(behind)
+        self.stream.write((self.stream.tell() - begin).to_bytes(_LENGTH_BYTES, "little") + MAGIC)
 
     def discard(self, writer: pq.ParquetWriter) -> None:
         """Let go of a file that will not be finished: what is not in the sink yet never gets there.

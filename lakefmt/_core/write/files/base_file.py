@@ -16,10 +16,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager
 from itertools import chain
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -293,7 +293,6 @@ def store_parts(
 #: A filter takes eight times its size while it is made. For this number of keys that is 20 MB: what the rows took then goes
 #: back to the system first. After every file that would cost a fifth of an upsert, in pages that are asked for again.
 _MANY_FILTERED_KEYS = 500_000
-_NO_TURN: Final = nullcontext()
 #: From this size on pages are taken from a rewritten file where their column has not changed.
 _LARGE_FILE_BYTES = 1 << 20
 #: Of a new file no more keys are kept until the commit: reading them again costs little beside writing them.
@@ -485,24 +484,18 @@ class FileInProgress:
             # Keys of new rows are part of something larger, which would stay with them.
             self._keys.add(facts.keys, copy=self.assignment.base is None, ends=facts.key_range)
 
-    def finish(self, turn: AbstractContextManager[object] = _NO_TURN) -> WriteStatus:
+    def finish(self) -> WriteStatus:
         """Give the file its footers and its name.
-
-        Args:
-            turn: of this file among others that are finished in other threads; a large footer waits for it.
 
         Raises:
             InternalError: rows were lost or doubled on the way.
             StorageError: the store does not say whether the file is there.
         """
-        self.close(turn)
+        self.close()
         return self.placed(self.sink.put_if_absent())
 
-    def close(self, turn: AbstractContextManager[object] = _NO_TURN) -> None:
+    def close(self) -> None:
         """Give the file its footers.
-
-        Args:
-            turn: as in :meth:`finish`.
 
         Raises:
             InternalError: rows were lost or doubled on the way.
@@ -517,12 +510,9 @@ class FileInProgress:
         self._ends, self._key_hashes = _ends_or_none(low, high), self._hashes()
         self._counts = {"rows_in": self._rows_in, "rows": self.num_rows, **self._counts}
         digest = {} if self.assignment.digest is None else {_DIGEST_FIELD: self.assignment.digest}
-        # A key filter is there some six times meanwhile: as bits, as text, and in Arrow's copies.
-        with turn if len(self._keys) > _MANY_FILTERED_KEYS else _NO_TURN:
-            footers = key_footers(summary, self.bound.context.file_schema_text)
-            del summary
-            footers[STAT_KEY] = json.dumps({**self._counts, **digest})
-            self._writer.close(footers)
+        footers = key_footers(summary, self.bound.context.file_schema_text)
+        footers[STAT_KEY] = json.dumps({**self._counts, **digest})
+        self._writer.close(footers)
         if self.bound.written_keys is not None and self.assignment.base is None:
             self._key_change = new_keys(self._keys.few(_MOST_NEW_KEYS))
         self._keys.close()
