@@ -486,6 +486,12 @@ def _find_commit_to_keep(state: TableState, instant: str | None) -> Instant:
         newest = state.timeline.latest_commit
         if newest is None:
             raise InstantNotFound("the table has no commit yet: there is nothing to keep")
+        commits = state.timeline.commits
+        is_compaction = newest.action is Action.COMMIT and state.config.table_type is TableType.MERGE_ON_READ
+        if is_compaction and any(commit.time > newest.time for commit in commits):
+            # A restore to a compaction undoes what was requested after its plan: the state of now is that of the last write.
+            writes = (commit for commit in commits if commit.action is not Action.COMMIT)
+            return max(writes, key=lambda commit: (commit.order_time, commit.time))
         return newest
     target = state.timeline.find(instant)
     if target.action not in COMMIT_ACTIONS or not target.is_completed:

@@ -207,3 +207,21 @@ def test_what_a_commit_returned_names_it_to_every_verb_of_undoing() -> None:
     with pytest.raises(InvalidInputError, match="made no commit"):
         table.restore(nothing)
     assert second.instant is not None
+
+
+@pytest.mark.parametrize("version", [6, 8, 9])
+def test_a_savepoint_keeps_what_was_written_while_a_compaction_waited(version: int) -> None:
+    """It was one of the compaction, which completed last; the restore undid the writes behind its plan."""
+    table = make(version, "mor")
+    for number in (1, 2):
+        table.upsert(rows(0, 4, ts=number))
+    planned = table.compact(schedule=True)
+    table.upsert(rows(2, 6, ts=3))
+    table.alter.add_column("more", pa.string())
+    table.compact(run=planned.instant)
+    kept, state = table.savepoint(), table.read()
+    table.upsert(rows(0, 9, ts=4).append_column("more", pa.array(["x"] * 9)))
+    table.compact()
+    table.restore(kept.instant)
+    assert same(table.read(), state)
+    assert table.check("full").is_clean
