@@ -496,8 +496,7 @@ def catalog(monkeypatch):
     from lakefmt.catalogs import MemoryCatalog
 
     made = MemoryCatalog()
-    for module in ("sync", "opening"):
-        monkeypatch.setattr(f"lakefmt._core.catalogs.{module}.open_catalog", lambda address, settings=None: made)
+    monkeypatch.setattr("lakefmt._core.catalogs.sync.open_catalog", lambda address, settings=None: made)
     return made
 
 
