@@ -171,6 +171,28 @@ def test_hours_and_a_pending_commit_bound_the_window():
     assert earliest_to_retain(waiting, rules, "20260105010000000", UTC).time == "20260103000000000"
 
 
+@pytest.mark.parametrize("strategy", ["DayBasedCompactionStrategy", "BoundedPartitionAwareCompactionStrategy"])
+def test_spans_beyond_the_dates_of_python_mean_for_ever(strategy):
+    table = lakefmt.create_table(
+        f"memory://long-spans-{strategy}",
+        schema=pa.schema([("id", pa.string()), ("day", pa.string())]),
+        record_key="id",
+        partition_by="day",
+        table_type="mor",
+        options={"hoodie.metadata.enable": "false", "hoodie.clean.automatic": "false"},
+    )
+    for _ in range(3):
+        table.upsert(pa.table({"id": ["a", "b"], "day": ["2026-01-01", "1999-01-01"]}))
+    longest = 2**31 - 1
+    assert table.clean(options={"hoodie.clean.hours.retained": longest}, dry_run=True).plan.num_files == 0
+    spans = {
+        "hoodie.compact.inline.trigger.strategy": "TIME_ELAPSED",
+        "hoodie.compact.inline.max.delta.seconds": longest,
+    }
+    targets = {"hoodie.compaction.strategy": strategy, "hoodie.compaction.daybased.target.partitions": longest}
+    assert table.compact(options={**spans, **targets}, dry_run=True) is not None
+
+
 def test_the_policy_follows_the_count_that_is_set():
     assert clean_rules(resolve_settings({})).policy is CleanPolicy.KEEP_LATEST_COMMITS
     assert clean_rules(resolve_settings({"hoodie.cleaner.fileversions.retained": "2"})).versions == 2

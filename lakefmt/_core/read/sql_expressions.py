@@ -28,6 +28,7 @@ from lakefmt._core.read.sql_values import (
     TIMESTAMP_OF,
     Value,
     as_decimal,
+    assigned,
     cast_type,
     converted,
     interval_of,
@@ -135,7 +136,9 @@ class SqlExpression:
 FindColumn = Callable[[tuple[str, ...]], Column | None]
 
 
-def parse_expression(sql: str, schema: pa.Schema, find: FindColumn | None = None) -> SqlExpression:
+def parse_expression(
+    sql: str, schema: pa.Schema, find: FindColumn | None = None, target: pa.DataType | None = None
+) -> SqlExpression:
     """Return the Arrow expression of an SQL scalar expression over columns.
 
     Args:
@@ -143,6 +146,7 @@ def parse_expression(sql: str, schema: pa.Schema, find: FindColumn | None = None
         schema: the columns, for their types and for messages.
         find: returns the expression and type of a column by the parts of its name, such as ``("source", "fare")``; None: the
             column or nested field of `schema`.
+        target: the type of the column that is assigned (:func:`~lakefmt._core.read.sql_values.assigned`); None: no column.
 
     Raises:
         InvalidExpression: the text is not an expression, or names an unknown column or an unsupported function.
@@ -161,6 +165,8 @@ def parse_expression(sql: str, schema: pa.Schema, find: FindColumn | None = None
     try:
         tree = sqlglot.parse_one(sql, dialect="duckdb", into=exp.Condition)
         value = ExpressionTranslator(schema, find).value(tree)
+        if target is not None:
+            value = assigned(value, target)
     except (errors.ParseError, errors.TokenError) as error:
         first = str(error).splitlines()[0]
         raise InvalidExpression(f"{sql!r:.200} is not an SQL expression: {first}") from error

@@ -24,6 +24,7 @@ __all__ = [
     "TIMESTAMP_OF",
     "Value",
     "as_decimal",
+    "assigned",
     "cast_type",
     "converted",
     "interval_of",
@@ -173,7 +174,9 @@ def converted(value: Value, target: pa.DataType) -> pa.Scalar:
             return _moment_of(literal, target)
         if pt.is_floating(target) and not isinstance(literal, bool) and literal is not None:
             return pa.scalar(float(literal), target)
-        if isinstance(literal, Decimal) and pt.is_integer(target) and literal == int(literal):
+        if isinstance(literal, Decimal) and pt.is_integer(target):
+            if literal != int(literal):
+                raise ValueError("PyArrow would cut the fraction off")
             return pa.scalar(int(literal), target)
         if isinstance(literal, int) and not isinstance(literal, bool) and pt.is_decimal(target):
             return pa.scalar(Decimal(literal), target)
@@ -182,6 +185,26 @@ def converted(value: Value, target: pa.DataType) -> pa.Scalar:
         return pa.scalar(literal).cast(target) if isinstance(literal, str) else pa.scalar(literal, target)
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
         raise InvalidExpression(f"{value.text:.200} is not a value of type {target}") from error
+
+
+def assigned(value: Value, target: pa.DataType) -> Value:
+    """Return a value as a column of a type takes it in SQL.
+
+    The text of a date or time is a literal of it, a decimal becomes the nearest floating point number, and 2.0 is a whole number. Other
+    values are returned as they are: who stores them says whether they fit.
+
+    Raises:
+        InvalidExpression: a text is no date or time.
+    """
+    literal = value.literal
+    is_fraction = isinstance(literal, Decimal) and literal != literal.to_integral_value()
+    takes_number = pt.is_floating(target) or (pt.is_integer(target) and not is_fraction)
+    # Whole numbers are stored exactly or refused, also in floating point columns: only fractions are rounded.
+    if (isinstance(literal, str) and is_moment(target)) or (isinstance(literal, Decimal) and takes_number):
+        return Value(pc.scalar(converted(value, target)), target, literal, value.text)
+    if pt.is_decimal(value.type) and pt.is_floating(target):
+        return Value(value.expression.cast(target, safe=False), target, None, value.text)
+    return value
 
 
 def _moment_of(iso_moment: str, target: pa.DataType) -> pa.Scalar:

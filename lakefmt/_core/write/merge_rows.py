@@ -329,11 +329,11 @@ def _condition(where: Filter, structs: pa.Schema) -> pc.Expression:
     return pc.scalar(True) if condition is None else condition.exact
 
 
-def _parsed(sql: str, structs: pa.Schema) -> SqlExpression:
+def _parsed(sql: str, structs: pa.Schema, target: pa.DataType | None = None) -> SqlExpression:
     from lakefmt._core.read.sql_expressions import parse_expression  # brings a parser along
 
     try:
-        return parse_expression(sql, structs)
+        return parse_expression(sql, structs, target=target)
     except InvalidExpression as error:
         raise InvalidExpression(f"{error}; {_sides_text(structs)}") from None
 
@@ -373,7 +373,7 @@ def _value(value: object, column: pa.Field, structs: pa.Schema) -> pc.Expression
     if isinstance(value, pc.Expression):
         return value
     if isinstance(value, str):
-        return _parsed(value, structs).expression
+        return _parsed(value, structs, column.type).expression
     if isinstance(value, pa.Scalar):
         value = value.as_py()  # one value that the caller gave
     return pc.scalar(arrow_scalar(value, column.type, column.name))

@@ -399,7 +399,10 @@ def updated_rows(
 
         values = {
             **values,
-            **{name: parse_expression(sql, rows.schema).expression for name, sql in expressions.items()},
+            **{
+                name: parse_expression(sql, rows.schema, target=rows.schema.field(name).type).expression
+                for name, sql in expressions.items()
+            },
         }
     projection = {
         name: _new_value(values[name], rows.schema.field(name)) if name in values else pc.field(name) for name in names

@@ -52,6 +52,8 @@ GroupKey = tuple[PartitionPath, FileId]
 SAVEPOINTS_SEEN = "savepointed_timestamps"
 FLOOR = "lakefmt.floor"
 #: Services whose base files replace file slices also where their statistics name no previous commit.
+#: A thousand years: Python's dates begin with the year 1.
+_MOST_HOURS = 1000 * 365 * 24
 _REPLACING_SERVICES = frozenset({WriteOperation.COMPACT, WriteOperation.CLUSTER})
 
 
@@ -185,7 +187,8 @@ def earliest_to_retain(timeline: Timeline, rules: CleanRules, now: InstantTime, 
     if rules.policy is CleanPolicy.KEEP_LATEST_COMMITS:
         earliest = commits[-rules.commits] if len(commits) > rules.commits else None
     else:
-        oldest = format_instant_time(parse_instant_time(now, zone) - timedelta(hours=rules.hours), zone)
+        hours = min(rules.hours, _MOST_HOURS)
+        oldest = format_instant_time(parse_instant_time(now, zone) - timedelta(hours=hours), zone)
         earliest = next((i for i in commits if i.time >= oldest), commits[-1] if commits else None)
     if earliest is None:
         return None

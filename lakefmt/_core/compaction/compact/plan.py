@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from datetime import date, datetime, timedelta, tzinfo
+from datetime import date, datetime, tzinfo
 
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.model import FileSlice, join_path
@@ -237,7 +237,7 @@ def is_due(timeline: Timeline, rules: CompactionRules, now: datetime, zone: tzin
     if last is None:
         return False
     enough = commits >= rules.max_delta_commits
-    late = commits > 0 and now - parse_instant_time(last, zone) >= timedelta(seconds=rules.max_delta_seconds)
+    late = commits > 0 and (now - parse_instant_time(last, zone)).total_seconds() >= rules.max_delta_seconds
     match rules.trigger:
         case CompactionTrigger.TIME_ELAPSED:
             return late
@@ -377,4 +377,4 @@ def _day_order(partition: str) -> tuple[bool, date, str]:
 def _is_old(partition: str, rules: CompactionRules, today: date) -> bool:
     """Return whether a partition is before the window of days; a partition that is no day is."""
     day = _day_of(partition)
-    return day is None or day < today - timedelta(days=rules.partitions)
+    return day is None or (today - day).days > rules.partitions
