@@ -104,7 +104,7 @@ SPARK_OPTIONS: Final[dict[str, SparkOption]] = {
     f"{_READ_PREFIX}schema.use.end.instanttime": _refused(
         "rows have the newest schema; `as.of.instant` reads older ones"
     ),
-    f"{_READ_PREFIX}paths": _refused("use `lakefmt.spark.read.filter` for partitions"),
+    f"{_READ_PREFIX}paths": _refused("a table is read by its path; use `lakefmt.spark.read.filter` for partitions"),
     f"{_READ_PREFIX}extract.partition.values.from.path": _refused("partition columns are read from the files"),
     f"{_READ_PREFIX}partition.value.extractor.enabled": _refused("partition columns are read from the files"),
     "hoodie.datasource.merge.type": _refused("logs are always merged; or read `read_optimized`", "payload_combine"),
