@@ -383,6 +383,8 @@ def check_polars(case: Case, view: str, condition: pl.Expr, columns: list[str]) 
             expected = whole.filter(condition).select(columns)
         found = lazy.filter(condition).select(columns).collect(engine=engine)  # type: ignore[call-overload]
         assert frame_rows(found) == frame_rows(expected), (case.name, view, str(condition), engine)
+        counts = [each.select(pl.len()).collect(engine=engine).item() for each in (lazy, lazy.filter(condition))]  # type: ignore[call-overload]
+        assert counts == [whole.height, expected.height], (case.name, view, str(condition), engine)
     if "start" not in options:
         some = lazy.filter(condition).select(columns).head(3).collect()
         assert some.height == min(3, expected.height)

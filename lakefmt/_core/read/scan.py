@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from lakefmt._core.arguments import check_flags, text_argument, texts_argument
 from lakefmt._core.config.table_config import TableConfig
 from lakefmt._core.data_classes import dataclass
 from lakefmt._core.filegroups.model import BaseFile
-from lakefmt._core.filegroups.reader import SMALL_BYTES, reading, short_footer
+from lakefmt._core.filegroups.reader import SMALL_BYTES, parquet_file, reading, short_footer
 from lakefmt._core.filegroups.stored_keys import paths_tell_times, trusts_paths
 from lakefmt._core.filegroups.table_client import TableAt, TableClient
 from lakefmt._core.filegroups.virtual_columns import dropped_values
@@ -37,6 +37,7 @@ from lakefmt._core.schema import is_mislabelled, join_tables, reconcile, with_me
 from lakefmt._core.schema.avro import unknown_column
 from lakefmt._core.storage.api import ObjectStore
 from lakefmt._core.storage.arrow_filesystem import arrow_view, track_arrow_use
+from lakefmt._core.storage.parallel import map_concurrently
 from lakefmt._core.values import META_COLUMNS, RECORD_KEY, PartitionPath
 from lakefmt.errors import CorruptFile, InvalidInputError, SnapshotExpired, UnsupportedFeature
 
@@ -266,17 +267,35 @@ def plain_scanner(table_at: TableAt, files: Sequence[BaseFile], query: Query, **
 
 def count_files(table_at: TableAt, files: Sequence[BaseFile], query: Query) -> int:
     """Return the number of rows of base files that a query keeps: by footers where no row must be read."""
+    if query.condition is None:
+        store = table_at.client.store
+        return sum(map_concurrently(store, [partial(_rows_in_footer, store, file) for file in files]))
     total = 0
     for part in _parts(files):
         for group in _groups(table_at, part, query):
             if isinstance(group, BaseFile):
                 total += sum(rows.num_rows for rows in _reconciled(table_at, group, query))
-            elif query.condition is None or query.condition.prunes_exactly:
+            elif query.condition.prunes_exactly:
                 with _reading_many(table_at.client, part, group, query):
-                    total += group.count_rows(filter=None if query.condition is None else query.condition.exact)
+                    total += group.count_rows(filter=query.condition.exact)
             else:
                 total += sum(batch.num_rows for batch in _scanned(table_at.client, part, group, query))
     return total
+
+
+def _rows_in_footer(store: ObjectStore, file: BaseFile) -> int:
+    filesystem, prefix = store.arrow_filesystem()
+    with reading(file.path), filesystem.open_input_file(prefix + file.path) as source:
+        short = short_footer(source, near=isinstance(filesystem, pafs.LocalFileSystem))
+        if short is None:
+            with parquet_file(source) as parquet:
+                return _checked_rows(parquet.metadata)
+        return _checked_rows(short.metadata)
+
+
+def _checked_rows(metadata: pq.FileMetaData) -> int:
+    check_row_counts(metadata)
+    return int(metadata.num_rows)
 
 
 def file_fragments(
