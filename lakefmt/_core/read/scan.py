@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from functools import partial, reduce
+from functools import cached_property, partial, reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -81,7 +81,7 @@ _ALL_FOOTERS = "_metadata"
 _ARROW_SCHEMA = b"ARROW:schema"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Query:
     """What to read: the requested columns in order, the filter, and the schema of both."""
 
@@ -89,15 +89,15 @@ class Query:
     condition: Condition | None
     schema: pa.Schema
 
-    @property
+    @cached_property
     def result_schema(self) -> pa.Schema:
         """The schema of the result."""
         return pa.schema([self.schema.field(name) for name in self.columns])
 
-    @property
-    def filter_columns(self) -> set[str]:
-        """The columns that the filter uses."""
-        return set() if self.condition is None else filter_columns(self.condition.exact, self.schema)
+    @cached_property
+    def filter_columns(self) -> frozenset[str]:
+        """The columns that the filter uses: found once, Arrow is asked for them by trials."""
+        return frozenset(() if self.condition is None else filter_columns(self.condition.exact, self.schema))
 
 
 def plan_query(
@@ -498,7 +498,7 @@ class _ByName:
 
 
 def _by_name(table_at: TableAt, query: Query) -> _ByName:
-    of_filter = frozenset(query.filter_columns)
+    of_filter = query.filter_columns
     used_columns = of_filter.union(query.columns)
     millis = [
         f.name for f in query.schema if f.name in used_columns and pa.types.is_timestamp(f.type) and f.type.unit == "ms"
