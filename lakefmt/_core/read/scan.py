@@ -56,6 +56,7 @@ __all__ = [
     "chosen_row_groups",
     "count_files",
     "file_fragments",
+    "names_partition_columns",
     "plain_scanner",
     "plan_query",
     "prune_partitions",
@@ -181,14 +182,20 @@ def _names(columns: object) -> list[str]:
     return names
 
 
+def names_partition_columns(table_at: TableAt, query: Query) -> bool:
+    """Return whether the filter uses a column of which partition paths tell."""
+    fields = table_at.key_spec().partition_fields
+    return not query.filter_columns.isdisjoint(field.name.split(".", 1)[0] for field in fields)
+
+
 def prune_partitions(table_at: TableAt, partitions: Iterable[PartitionPath], query: Query) -> list[PartitionPath]:
     """Return the partitions that may have matching rows, judged by their paths."""
     remaining = list(partitions)
     if query.condition is None or not table_at.config.is_partitioned:
         return remaining
-    spec = table_at.key_spec()
-    if not {field.name.split(".", 1)[0] for field in spec.partition_fields} & query.filter_columns:
+    if not names_partition_columns(table_at, query):
         return remaining  # paths say nothing of other columns
+    spec = table_at.key_spec()
     guarantees = [partition_guarantee(spec, path, query.schema) for path in remaining]
     with computing():
         mask = satisfiable(guarantees, query.condition.exact, query.schema)
