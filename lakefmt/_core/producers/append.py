@@ -45,6 +45,7 @@ from lakefmt._core.config.table_config import (
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.table_client import TableVerbs
 from lakefmt._core.keys import parse_partition_values
+from lakefmt._core.keys.generate import check_bucket_key
 from lakefmt._core.read.snapshot import Snapshot, bound_of
 from lakefmt._core.timeline.commit import (
     WATERMARK,
@@ -654,8 +655,6 @@ def append_properties(
         UnsupportedFeature: what such a table cannot have.
         SchemaMismatch: a column that is not there, or has no buckets.
     """
-    from lakefmt._core.keys.key_buckets import check_bucket_key
-
     if text_argument(kind, "kind") != "append":
         raise InvalidInputError(f"unknown kind {kind!r}: expected 'keyed' or 'append'")
     _check_keyless(properties, keyed_by)
