@@ -11,7 +11,7 @@ import pytest
 
 import lakefmt
 from lakefmt._core.data_classes import replace
-from lakefmt._core.filegroups.logs import reader as logs_reader
+from lakefmt._core.filegroups import log_reader as logs_reader
 from lakefmt._core.filegroups.reader import OpenBaseFile
 from lakefmt._core.read import mor_scan
 
