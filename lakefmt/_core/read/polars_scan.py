@@ -210,10 +210,10 @@ class _Source:
 
     def _frames(self, columns: Sequence[str], predicate: pl.Expr | None, limit: int | None) -> Iterator[pl.DataFrame]:
         names = [name for name in columns if name != self.placeholder]
-        if not names and predicate is None:
-            yield pl.DataFrame(
-                [pl.repeat(None, self.rows.count(None), dtype=pl.Null, eager=True).alias(self.placeholder)]
-            )
+        if not names and (predicate is None or not predicate.meta.root_names()):
+            count = self.rows.count(None)
+            frame = pl.DataFrame([pl.repeat(None, count, dtype=pl.Null, eager=True).alias(self.placeholder)])
+            yield frame if predicate is None else frame.filter(predicate)
             return
         condition = None if predicate is None else implied_condition_of_polars(predicate, self.rows.schema)
         plan = self.rows.plan(names or self.rows.schema.names[:1], condition)
