@@ -133,7 +133,6 @@ def create_table(
         0
     """
     from lakefmt._core.create import creation_warnings, run_creation, unique_index
-    from lakefmt._core.write.ingest import open_stream, without_index
 
     if text_argument(if_exists, "if_exists") not in ("error", "open"):
         raise InvalidInputError(f"unknown if_exists {if_exists!r}: expected 'error' or 'open'")
@@ -142,7 +141,7 @@ def create_table(
     check_texts(name=name, database=database)
     store, handle_options = open_store(location_text(path), storage_options), mapping_argument(options, "options")
     client = TableClient(store, with_merger(handle_options, merge), metadata_listing=ListingByMetadata())
-    columns = open_stream(data)[0] if schema is None else without_index(schema)
+    columns = _columns_of(schema, data)
     keyed = {"record_key": record_key, "ordering": ordering, "merge": merge}
     index, properties = unique_index(index, unique, mapping_argument(properties, "properties"))
     bucketing = {"order": order, "bucket_key": bucket_key, "buckets": buckets}
@@ -168,6 +167,12 @@ def create_table(
             raise
         return Table(client)
     return Table(client, creation_warnings(columns) + warnings)
+
+
+def _columns_of(schema: pa.Schema | None, data: object) -> pa.Schema:
+    from lakefmt._core.write.ingest import open_stream, without_index
+
+    return open_stream(data)[0] if schema is None else without_index(schema)
 
 
 def open_table(

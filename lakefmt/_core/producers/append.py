@@ -738,6 +738,7 @@ class AppendEntries:
         """Return the entries of the commit, or the commit that has this number of the application, or a later one.
 
         Example:
+            >>> from lakefmt._core.write.context import EntryView
             >>> entries = AppendEntries(("loader", 2), 1500)
             >>> view = EntryView(None, None, {}, now_ms=5, instant="20260101000000000")
             >>> told = entries(view)
