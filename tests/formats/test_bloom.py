@@ -17,9 +17,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefmt._core.formats.bloom import bloom_filter
-from lakefmt._core.formats.bloom import bloom_filter as bloom_module
-from lakefmt._core.formats.bloom.bloom_filter import (
+from lakefmt._core.formats import bloom_filter
+from lakefmt._core.formats import bloom_filter as bloom_module
+from lakefmt._core.formats.bloom_filter import (
     DYNAMIC,
     SIMPLE,
     BloomFilter,
@@ -28,7 +28,7 @@ from lakefmt._core.formats.bloom.bloom_filter import (
     decode_bloom_filter,
     filter_size,
 )
-from lakefmt._core.formats.bloom.murmur import chained_hashes
+from lakefmt._core.formats.murmur import chained_hashes
 from lakefmt.errors import CorruptFile, InvalidInputError, InvalidKey, UnsupportedFeature
 
 DATA = Path(__file__).parent.parent / "data" / "formats"

@@ -33,7 +33,7 @@ from lakefmt._core.check.findings import (
     TableFacts,
     Unknown,
 )
-from lakefmt._core.compaction.compact.plan import CompactionPlan, read_plan_of
+from lakefmt._core.compaction.compact_plan import CompactionPlan, read_plan_of
 from lakefmt._core.config.settings import resolve_settings
 from lakefmt._core.config.table_config import TableConfig, check_readable, parse_table_config
 from lakefmt._core.data_classes import dataclass, replace
@@ -71,7 +71,7 @@ from lakefmt._core.segments.codec import (
 )
 from lakefmt._core.segments.pending import is_blank, is_owned, list_claims, list_epochs
 from lakefmt._core.storage.api import ObjectInfo, ObjectStore, is_temporary
-from lakefmt._core.storage.local.atomic_files import is_abandoned
+from lakefmt._core.storage.atomic_files import is_abandoned
 from lakefmt._core.storage.os_errors import raise_if_transient
 from lakefmt._core.timeline.commit import CommitMetadata
 from lakefmt._core.timeline.heartbeat import DIRECTORY as HEARTBEATS

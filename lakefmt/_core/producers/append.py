@@ -181,7 +181,7 @@ class AppendVerbs(TableVerbs):
 
     def _beside_others(self, options: object) -> object:
         """Return the options of an append: writers of an append table never conflict, so each expects others."""
-        from lakefmt._core.storage.local.process_lock import process_locks
+        from lakefmt._core.storage.process_lock import process_locks
 
         call_options = options if isinstance(options, Mapping) else {}
         properties = self.client.known_config.properties

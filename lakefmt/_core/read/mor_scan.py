@@ -38,7 +38,7 @@ from lakefmt._core.filegroups.ordering import to_mask
 from lakefmt._core.filegroups.precombine import combine_rows
 from lakefmt._core.filegroups.reader import VirtualColumns
 from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableState
-from lakefmt._core.formats.bloom.murmur import chained_hashes
+from lakefmt._core.formats.murmur import chained_hashes
 from lakefmt._core.read.filters import keep_rows
 from lakefmt._core.read.scan import Query
 from lakefmt._core.schema import reconcile
