@@ -456,10 +456,10 @@ def _sorted_archive_parts() -> Iterator[Decoder]:
         yield Decoder(
             f"archive of layout 2: {name}",
             (
-                "timeline.archive.store.HistoryStore.load",
-                "timeline.archive.store.HistoryStore.load_between",
-                "timeline.archive.lsm_timeline.load_manifest",
-                "timeline.archive.lsm_timeline.read_manifest",
+                "timeline.archive.HistoryStore.load",
+                "timeline.archive.HistoryStore.load_between",
+                "timeline.lsm_timeline.load_manifest",
+                "timeline.lsm_timeline.read_manifest",
             ),
             partial(decode_archive, layout=2, name=name, others=files),
             {name: files[name]},
@@ -474,7 +474,7 @@ def _bodies() -> Iterator[Decoder]:
 
 
 def _blooms() -> Iterator[Decoder]:
-    covers = ("formats.bloom.bloom_filter.decode_bloom_filter",)
+    covers = ("formats.bloom_filter.decode_bloom_filter",)
     for name, code, text in blooms():
         yield Decoder(f"bloom filter {name}", covers, partial(decode_bloom_text, type_code=code), {name: text})
         raw = {name: base64.b64decode(text)}
@@ -585,14 +585,14 @@ _PGOUTPUT = json.loads((Path(__file__).parents[1] / "data" / "cdc" / "pgoutput.j
 DECODERS: tuple[Decoder, ...] = (
     Decoder(
         "message of Debezium",
-        ("cdc.debezium.messages.MessageReader.parse", "cdc.debezium.decoder.read_message"),
+        ("cdc.debezium_messages.MessageReader.parse", "cdc.debezium_decoder.read_message"),
         decode_envelope,
         _ENVELOPES,
         (FormatError, InvalidInputError),  # a first byte that says Avro needs a registry
     ),
     Decoder(
         "message of Debezium in Avro",
-        ("cdc.debezium.messages.MessageReader.parse",),
+        ("cdc.debezium_messages.MessageReader.parse",),
         decode_avro_envelope,
         {"row": b"\0\0\0\0\1\2\x02\6abc\0\2c"},
     ),
@@ -612,14 +612,14 @@ DECODERS: tuple[Decoder, ...] = (
     ),
     Decoder(
         "frame of a message of Kafka in Protobuf",
-        ("ingest.kafka.protobuf.without_frame",),
+        ("ingest.kafka.decoding.without_frame",),
         without_frame,
         {"of a nested type": b"\0\0\0\0\7\4\2\4\x08\1"},
         refuses=False,  # what follows the frame is the library's
     ),
     Decoder(
         "checkpoint of a job",
-        ("ingest.checkpoints.decode_checkpoint",),
+        ("ingest.api.decode_checkpoint",),
         lambda data: decode_checkpoint(
             {"deltastreamer.checkpoint.key": "20", DETAILS: data.decode("utf-8", "replace")}
         ),
@@ -628,7 +628,7 @@ DECODERS: tuple[Decoder, ...] = (
     ),
     Decoder(
         "files of a checkpoint",
-        ("ingest.files.source.FilesTaken.of",),
+        ("ingest.files.FilesTaken.of",),
         lambda data: FilesTaken.of(Checkpoint("20", {"files": data.decode("utf-8", "replace"), "since": "10"})),
         {"two": b"f4qn4LDSbi7knM/pYBThvQ=="},
         (FormatError,),
@@ -636,7 +636,7 @@ DECODERS: tuple[Decoder, ...] = (
     ),
     Decoder(
         "checkpoint of Kafka",
-        ("ingest.kafka.offsets.parse_offsets",),
+        ("ingest.kafka.client.parse_offsets",),
         named(lambda text: parse_offsets(text, "orders")),
         {"two partitions": b"orders,0:12,1:7"},
         (SourceRefused,),
@@ -651,7 +651,7 @@ DECODERS: tuple[Decoder, ...] = (
     ),
     Decoder(
         "message of PostgreSQL's log",
-        ("cdc.postgres.pgoutput.decode_message",),
+        ("cdc.postgres.rows.decode_message",),
         decode_message,
         {name: bytes.fromhex(digits) for name, digits in _PGOUTPUT.items()},
         refuses=False,  # what a type is called is not read
@@ -717,37 +717,37 @@ DECODERS: tuple[Decoder, ...] = (
     ),
     Decoder(
         "list of files in the metadata table",
-        ("metadata.reading.listing.listed_files",),
+        ("metadata.listing.listed_files",),
         decode_listed_files,
         {"real": metadata_record("v8-1.2.0-files.hfile")[0]},
     ),
     Decoder(
         "column statistics in the metadata table",
-        ("metadata.reading.index_readers.decode_stats",),
+        ("metadata.index_readers.decode_stats",),
         decode_column_stats,
         {"decimals": encode_record(MetadataRecord(RecordType.COLUMN_STATS, column_stats=_STATS), TableVersion.NINE)},
     ),
     Decoder(
         "keys of a secondary index",
-        ("metadata.reading.index_readers.decode_index_keys",),
+        ("metadata.index_readers.decode_index_keys",),
         decode_secondary_keys,
         {"escaped": b"a\\$b$k\\$3"},
     ),
     Decoder(
         "HFile",
         (
-            "formats.hfile.container.HFileReader.read",
-            "formats.hfile.container.HFileReader.scan",
-            "formats.hfile.blocks.read_trailer",
-            "formats.hfile.blocks.read_file_info",
-            "formats.hfile.blocks.read_fields",
-            "formats.hfile.blocks.read_varint",
-            "formats.hfile.blocks.read_frame",
-            "formats.hfile.blocks.read_payload",
-            "formats.hfile.blocks.read_root_index",
-            "formats.hfile.blocks.read_meta_index",
-            "formats.hfile.blocks.read_leaf_index",
-            "formats.hfile.blocks.read_records",
+            "formats.hfile_container.HFileReader.read",
+            "formats.hfile_container.HFileReader.scan",
+            "formats.hfile_blocks.read_trailer",
+            "formats.hfile_blocks.read_file_info",
+            "formats.hfile_blocks.read_fields",
+            "formats.hfile_blocks.read_varint",
+            "formats.hfile_blocks.read_frame",
+            "formats.hfile_blocks.read_payload",
+            "formats.hfile_blocks.read_root_index",
+            "formats.hfile_blocks.read_meta_index",
+            "formats.hfile_blocks.read_leaf_index",
+            "formats.hfile_blocks.read_records",
         ),
         decode_hfile,
         {
@@ -769,21 +769,21 @@ DECODERS: tuple[Decoder, ...] = (
     ),
     Decoder(
         "properties of a table",
-        ("timeline.properties_store.load_properties",),
+        ("timeline.store.load_properties",),
         decode_stored_properties,
         _PROPERTIES,
         (*FILE, InvalidInputError),
     ),
     Decoder(
         "mark in the properties",
-        ("timeline.properties_store.load_mark",),
+        ("timeline.store.load_mark",),
         decode_stored_mark,
         {"mark": b"#Properties saved on 2026-01-01\n#lakefmt: made\nhoodie.table.name=t\n"},
         refuses=False,
     ),
     Decoder(
         "backup of properties",
-        ("timeline.properties_store.load_properties",),
+        ("timeline.store.load_properties",),
         partial(decode_stored_properties, name=BACKUP),
         stored("v9_cow_no_meta_120", ".hoodie/hoodie.properties"),
         (*FILE, InvalidInputError),
@@ -921,10 +921,10 @@ DECODERS: tuple[Decoder, ...] = (
     Decoder(
         "log file",
         (
-            "formats.log.blocks.scan_blocks",
-            "formats.log.blocks.read_block",
-            "formats.log.blocks.split_avro_records",
-            "formats.log.blocks.decode_avro_record",
+            "formats.log_blocks.scan_blocks",
+            "formats.log_blocks.read_block",
+            "formats.log_blocks.split_avro_records",
+            "formats.log_blocks.decode_avro_record",
         ),
         decode_log,
         whole(stored("v8_mor_archived_120", "log.1_1-901-1431"), {"archive": archive_file()}),
@@ -932,13 +932,13 @@ DECODERS: tuple[Decoder, ...] = (
     ),
     Decoder(
         "record of a log",
-        ("formats.log.blocks.decode_avro_record",),
+        ("formats.log_blocks.decode_avro_record",),
         decode_with_schema,
         {"archived": archived_record()},
     ),
     Decoder(
         "archive of layout 1",
-        ("timeline.archive.store.HistoryStore.load", "timeline.archive.v6_log.LogArchive.load"),
+        ("timeline.archive.HistoryStore.load", "timeline.v6_archive.LogArchive.load"),
         partial(decode_archive, layout=1, name=".commits_.archive.1_1-0-1", others={}),
         {"real": archive_file()},
     ),
@@ -967,13 +967,13 @@ DECODERS: tuple[Decoder, ...] = (
     ),
     Decoder(
         "manifest",
-        ("timeline.archive.lsm_timeline.decode_manifest",),
+        ("timeline.lsm_timeline.decode_manifest",),
         lambda data: decode_manifest(data, "manifest_5"),
         {"real": sorted_archive()["manifest_5"]},
     ),
     Decoder(
         "name of a manifest",
-        ("timeline.archive.lsm_timeline.parse_manifest_name",),
+        ("timeline.lsm_timeline.parse_manifest_name",),
         named(parse_manifest_name),
         {"real": b"manifest_12"},
         (),
@@ -981,7 +981,7 @@ DECODERS: tuple[Decoder, ...] = (
     ),
     Decoder(
         "lock file",
-        ("timeline.locks.filesystem.decode_stamp",),
+        ("timeline.locks.objects.decode_stamp",),
         decode_stamp,
         {
             "real": b'{"owner":"6ee0b1a2","host":"a","pid":7,"note":"lock_holder-7",'
@@ -992,56 +992,56 @@ DECODERS: tuple[Decoder, ...] = (
     ),
     Decoder(
         "lock object",
-        ("timeline.locks.storage.decode_lock_record",),
+        ("timeline.locks.objects.decode_lock_record",),
         decode_lock_record,
         {"real": b'{"expired":false,"validUntil":1793000000000,"owner":"6ee0b1a2-0d4f-4c8e-9a57-000000000000"}'},
     ),
     Decoder(
         "numbers of buckets",
-        ("index.bucket.counts.decode_hashing_config",),
+        ("index.bucket_counts.decode_hashing_config",),
         partial(decode_hashing_config, what="a rule"),
         {"real": encode_hashing_config(BucketCounts(4, "2024.*,2;2025-0[1-6],3"), FIRST_CONFIG)},
     ),
     Decoder(
         "ring of a partition",
-        ("index.bucket.ring.decode_ring",),
+        ("index.bucket_ring.decode_ring",),
         partial(decode_ring, partition=PartitionPath("2021/01/01"), what="a ring"),
         {"real": encode_ring(first_ring(PartitionPath("2021/01/01"), 3))},
     ),
     Decoder("rows of a log", ("formats.avro.columnar.codec.decode_rows",), decode_row, {"real": logged_record()[0]}),
     Decoder(
         "content of an Avro block",
-        ("formats.log.data_block.decode_avro_content",),
+        ("formats.log_data_block.decode_avro_content",),
         lambda data: decode_avro_content(data, logged_record()[1], what="a.log"),
         {"real": logged_content()},
     ),
     Decoder(
         "contents of two Avro blocks",
-        ("formats.log.data_block.decode_avro_contents",),
+        ("formats.log_data_block.decode_avro_contents",),
         lambda data: decode_avro_contents([logged_content(), data], logged_record()[1], what=["b.log", "a.log"]),
         {"real": logged_content()},
     ),
     Decoder(
         "content of a block of changes",
-        ("formats.log.data_block.decode_cdc_content",),
+        ("formats.log_data_block.decode_cdc_content",),
         lambda data: decode_cdc_content(data, change_content()[1], what="a.cdc"),
         {"real": change_content()[0]},
     ),
     Decoder(
         "content of a delete block",
-        ("formats.log.delete_block.decode_delete_content",),
+        ("formats.log_delete_block.decode_delete_content",),
         lambda data: decode_delete_content(data, what="a.log"),
         delete_contents(),
     ),
     Decoder(
         "record positions",
-        ("formats.log.data_block.decode_positions",),
+        ("formats.log_data_block.decode_positions",),
         named(lambda text: decode_positions(text, 64)),
         {"three": b"AQAAAAAAAAAAAAAAOjAAAAEAAAAAAAIAEAAAAAEABQAJAA=="},
     ),
     Decoder(
         "record positions, their bytes",
-        ("formats.log.data_block.decode_positions",),
+        ("formats.log_data_block.decode_positions",),
         lambda data: decode_positions(base64.b64encode(data).decode(), 64),
         {"three": base64.b64decode("AQAAAAAAAAAAAAAAOjAAAAEAAAAAAAIAEAAAAAEABQAJAA==")},
     ),
@@ -1065,21 +1065,21 @@ EXEMPT: dict[str, str] = {
     "timeline.locks.thrift_wire.read_struct": "answers of a metastore are fuzzed behind a socket, in tests/timeline/locks/test_thrift_wire.py",
     "timeline.markers.list_markers": "names of a listing, no bytes: what they announce is list_marked",
     "timeline.rollback.list_data_files": "names of a listing, no bytes",
-    "timeline.locks.dynamodb.decode_lock_item": "takes botocore's dictionary, not bytes: tests/timeline/locks/test_wire_formats.py",
+    "timeline.locks.services.decode_lock_item": "takes botocore's dictionary, not bytes: tests/timeline/locks/test_wire_formats.py",
     "formats.names.split_base_file": "what parse_base_file, which has rows, is made of",
-    "formats.avro.reader.read_long": "a step of the Avro reader, whose callers turn its errors into CorruptFile",
+    "formats.avro.values.read_long": "a step of the Avro reader, whose callers turn its errors into CorruptFile",
     "formats.avro.columnar.decode.read_columns": "a step of decode_rows, which turns its damage into CorruptFile",
     "formats.avro.columnar.decode.read_values": "a step of decode_rows, which turns its damage into CorruptFile",
-    "formats.log.delete_block.read_kryo_deletes": "a step of decode_delete_content, which has rows of its versions",
-    "formats.avro.reader.read_block_count": "a step of the Avro decoders and of decode_delete_content, which have rows",
-    "formats.avro.reader.read_span": "a step of the Avro decoders and of decode_delete_content, which have rows",
+    "formats.log_delete_block.read_kryo_deletes": "a step of decode_delete_content, which has rows of its versions",
+    "formats.avro.values.read_block_count": "a step of the Avro decoders and of decode_delete_content, which have rows",
+    "formats.avro.values.read_span": "a step of the Avro decoders and of decode_delete_content, which have rows",
     "formats.avro.columnar.varint.split_numbers": "a step of decode_rows, which turns its damage into CorruptFile",
-    "timeline.archive.lsm_timeline.HistoryWriter.load": "answers with load_manifest, which has rows",
-    "formats.log.blocks.read_entries": "a step of read_block, which takes what it raises for damage of the block",
-    "formats.log.data_block.decode_parquet_content": "Arrow reads its bytes: a way of parquet_cases.py, run in a process of its own",
+    "timeline.lsm_timeline.HistoryWriter.load": "answers with load_manifest, which has rows",
+    "formats.log_blocks.read_entries": "a step of read_block, which takes what it raises for damage of the block",
+    "formats.log_data_block.decode_parquet_content": "Arrow reads its bytes: a way of parquet_cases.py, run in a process of its own",
     "formats.parquet.base_file.decode_footer": "Arrow reads its bytes: fuzzed in processes of their own (test_parquet.py)",
     "formats.parquet.footers.read_short_footer": "Arrow reads what is left: tests/formats/test_footers.py changes its bytes",
-    "timeline.archive.store.HistoryStore.read_bodies": "Arrow reads its bytes: fuzzed in processes of their own as well",
+    "timeline.archive.HistoryStore.read_bodies": "Arrow reads its bytes: fuzzed in processes of their own as well",
     "timeline.store.TimelineStore.load": "parses names with timeline_from_names and parse_instant_file",
     "timeline.store.TimelineStore.read_body": "returns the bytes unread; their size is checked by the store",
 }

@@ -211,7 +211,9 @@ def test_marked_rows_become_delete_records_unless_their_order_cannot_be_said() -
     out = log_payloads._split(table, log_payloads._told_by_blocks(table, flags, flags, rule), names, None)
     assert out.deletes["_hoodie_record_key"].to_pylist() == ["a"]
     assert out.data["_hoodie_record_key"].to_pylist() == ["b", "c", "d"]
-    by_key = log_payloads._split(table, log_payloads._told_by_blocks(table, flags, np.zeros(4, bool), rule), names, None)
+    by_key = log_payloads._split(
+        table, log_payloads._told_by_blocks(table, flags, np.zeros(4, bool), rule), names, None
+    )
     assert by_key.deletes.num_rows == 3
 
 
