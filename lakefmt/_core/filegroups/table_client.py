@@ -252,7 +252,19 @@ class TableClient:
         """Keep properties that were just read or written."""
         if self._config is None or self._config.properties != properties:
             self._config = parse_table_config(properties)
+            self.find_sources(self._config)
         return self._config
+
+    def find_sources(self, config: TableConfig) -> None:
+        """Have bootstrapped base files opened with the rows of their sources, where the table has such files."""
+        if not config.bootstrap_path:
+            return
+        # Imported here: few tables are bootstrapped.
+        from lakefmt._core.filegroups.bootstrap import with_sources
+
+        store = with_sources(self.store, config, lambda: TableAt(self, self.seen()).columns())
+        if store is not self.store:
+            self.store, self.reader = store, BaseFileReader(store)
 
     @property
     def known_config(self) -> TableConfig:
@@ -311,7 +323,10 @@ class TableClient:
 
     def at(self, state: TableState | None = None) -> TableAt:
         """Return the table at the moment of a state; None: it is loaded now."""
-        return TableAt(self, self.load() if state is None else state)
+        if state is None:
+            return TableAt(self, self.load())
+        self.find_sources(state.config)  # the state may have been loaded in another process
+        return TableAt(self, state)
 
     def timeline_store(self, config: TableConfig, *, durable: bool = True) -> TimelineStore:
         """Return the store of the active timeline."""

@@ -1,0 +1,335 @@
+"""Base files of Hudi's bootstrap, joined with the files that have their rows (effects on reading only).
+
+A bootstrap that copies nothing (Hudi: METADATA_ONLY) writes base files with the five meta columns alone, all of one reserved
+instant. Their other columns are those of files below ``hoodie.bootstrap.base.path``, row by row; ``.hoodie/.aux/.bootstrap``
+says which file belongs to which (docs/format.md, Bootstrapped base files).
+
+:func:`with_sources` gives a store whose Arrow file system opens such a file as the whole base file that it stands for. So nothing
+above knows of them: rows, keys, footers, pages and statistics are those of the joined file. The file system is not Arrow's local
+one, so readers of other libraries that open paths by themselves are never handed one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from threading import Lock
+from typing import Any, Final, cast
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+
+from lakefmt._core.config.table_config import TableConfig
+from lakefmt._core.data_classes import dataclass
+from lakefmt._core.filegroups.virtual_columns import dropped_values
+from lakefmt._core.formats.avro.container import decode_container
+from lakefmt._core.formats.hfile.container import HFileReader
+from lakefmt._core.formats.names import split_base_file
+from lakefmt._core.formats.parquet.base_file import check_row_counts
+from lakefmt._core.keys import key_spec_from_properties
+from lakefmt._core.storage.api import ObjectStore
+from lakefmt._core.storage.arrow_filesystem import ArrowHandler, track_arrow_use
+from lakefmt._core.storage.object_names import check_name
+from lakefmt._core.values import META_COLUMNS, InstantTime, PartitionPath
+from lakefmt.errors import CorruptFile, LakefmtError, ObjectNotFound, UnsafePath, UnsupportedFeature
+
+__all__ = ["BOOTSTRAP_INSTANT", "SourceFile", "decode_sources", "is_bootstrapped", "join_rows", "with_sources"]
+
+#: The instant of base files that have meta columns alone. What a bootstrap copied has 00000000000002, and is whole.
+BOOTSTRAP_INSTANT: Final = InstantTime("00000000000001")
+_INDEX: Final = (
+    f".hoodie/.aux/.bootstrap/.partitions/00000000-0000-0000-0000-000000000000-0_1-0-1_{BOOTSTRAP_INSTANT}.hfile"
+)
+_MOST_INDEX_BYTES: Final = 256 << 20
+_META: Final = frozenset(META_COLUMNS)
+#: Of one source file, once decoded: the joined file is made in memory.
+_MOST_DECODED_BYTES: Final = 4 << 30
+#: Of joined files that are kept for the next open.
+_KEPT_BYTES: Final = 256 << 20
+#: Of a row group of a joined file.
+_GROUP_ROWS: Final = 1 << 17
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?://[^/]*)?(?=/)")
+#: Entries of a footer that describe its columns, which the joined file does not have alone.
+_OF_COLUMNS: Final = frozenset({b"ARROW:schema", b"parquet.avro.schema", b"writer.model.name"})
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """The file with the rows of a bootstrapped base file: its name below the bootstrap's base path, and its size in bytes."""
+
+    name: str
+    size: int
+
+
+def is_bootstrapped(path: str) -> bool:
+    """Return whether a path relative to a table is that of a base file with meta columns alone.
+
+    Example:
+        >>> is_bootstrapped("p/f_0-1-2_00000000000001.parquet"), is_bootstrapped("p/f_0-1-2_00000000000002.parquet")
+        (True, False)
+    """
+    if path.startswith(".hoodie/"):
+        return False
+    parts = split_base_file(path.rpartition("/")[2])
+    return parts is not None and parts[2] == BOOTSTRAP_INSTANT and parts[3] == "parquet"
+
+
+def decode_sources(record: bytes, base: str, what: str) -> dict[str, SourceFile]:
+    """Return file id → source file of a partition. Pure.
+
+    Args:
+        record: the value of the partition in the index.
+        base: the path of ``hoodie.bootstrap.base.path``.
+        what: names the index in errors.
+
+    Raises:
+        CorruptFile: it is no such record.
+        UnsafePath: a file lies elsewhere.
+    """
+    decoded = cast("Any", decode_container(record, what=what))
+    try:
+        statuses = decoded["fileIdToBootstrapFile"].items()
+        return {
+            file_id: SourceFile(_name_below(base, status["path"]["uri"], what), int(status["length"]))
+            for file_id, status in statuses
+        }
+    except (KeyError, TypeError, AttributeError, ValueError):
+        raise CorruptFile(f"{what}: a record names no source files") from None
+
+
+def _name_below(base: str, uri: str, what: str) -> str:
+    path = _plain_path(uri)
+    if not path.startswith(base + "/"):
+        raise UnsafePath(f"{what} names {uri!r:.300}, which is outside of hoodie.bootstrap.base.path={base!r:.300}")
+    try:
+        return check_name(path.removeprefix(base + "/"))
+    except LakefmtError as error:
+        raise UnsafePath(f"{what} names {uri!r:.300}: {error}") from None
+
+
+def _plain_path(uri: str) -> str:
+    """Return the path of a local URI as Hadoop writes it, which escapes nothing.
+
+    Raises:
+        UnsupportedFeature: it is not local, or not absolute.
+
+    Example:
+        >>> _plain_path("file:/data/a b"), _plain_path("file:///data/a"), _plain_path("/data/")
+        ('/data/a b', '/data/a', '/data')
+    """
+    match = _SCHEME.match(uri)
+    if match is not None and match[1].lower() != "file":
+        raise UnsupportedFeature(f"source files of a bootstrap are read from local disks only, not from {match[1]}://")
+    path = uri if match is None else uri[match.end() :]
+    if not path.startswith("/") or not path.strip("/"):
+        raise UnsupportedFeature(f"hoodie.bootstrap.base.path={uri!r:.300} is no absolute path")
+    return "/" + path.strip("/")
+
+
+def join_rows(
+    skeleton: pq.ParquetFile, source: pq.ParquetFile, from_path: Callable[[pa.Schema], Mapping[str, pa.Scalar]], what: str
+) -> pa.Buffer:
+    """Return the base file, as Parquet, that a bootstrapped one stands for.
+
+    Args:
+        skeleton: the bootstrapped base file.
+        source: the file with its other columns.
+        from_path: columns and their values in rows of this file, given the columns of the source file.
+        what: names both in errors.
+
+    Raises:
+        CorruptFile: they have not the same number of rows, or not the columns of such files.
+        UnsupportedFeature: the source file is too large.
+    """
+    for each in (skeleton, source):
+        check_row_counts(each.metadata)
+    rows, source_rows = skeleton.metadata.num_rows, source.metadata.num_rows
+    if rows != source_rows:
+        raise CorruptFile(
+            f"{what}: {rows:,} rows were bootstrapped, and the source file has {source_rows:,}: it was changed since"
+        )
+    groups = (source.metadata.row_group(number) for number in range(source.metadata.num_row_groups))
+    if (decoded := sum(group.total_byte_size for group in groups)) > _MOST_DECODED_BYTES:
+        raise UnsupportedFeature(
+            f"{what}: the source file has {decoded:,} bytes of columns, at most {_MOST_DECODED_BYTES:,} are joined: "
+            "rewrite it with Spark, in smaller files"
+        )
+    if set(skeleton.schema_arrow.names) != _META or _META.intersection(source.schema_arrow.names):
+        raise CorruptFile(f"{what}: meta columns alone are expected in a bootstrapped base file, and none in its source")
+    meta = skeleton.read(use_threads=False).select(list(META_COLUMNS)).combine_chunks()
+    stored = source.schema_arrow.remove_metadata()
+    values = from_path(stored)
+    added = [pa.field(name, value.type) for name, value in values.items()]
+    entries = {key: value for key, value in (skeleton.metadata.metadata or {}).items() if key not in _OF_COLUMNS}
+    schema = pa.schema([*meta.schema.remove_metadata(), *stored, *added], metadata=entries)
+    sink, first = pa.BufferOutputStream(), 0
+    with pq.ParquetWriter(sink, schema, compression="snappy") as writer:
+        for batch in source.iter_batches(_GROUP_ROWS, use_threads=False):
+            count = batch.num_rows
+            columns = [*meta.slice(first, count).columns, *batch.columns]
+            columns += [pa.repeat(value, count) for value in values.values()]
+            writer.write_table(pa.table(columns, schema=schema), row_group_size=_GROUP_ROWS)
+            first += count
+    return sink.getvalue()
+
+
+class _Sources:
+    """Opens bootstrapped base files of a table as whole ones; thread-safe.
+
+    Args:
+        store: the table's.
+        config: its properties.
+        columns: the table's columns, for those that only paths have.
+    """
+
+    def __init__(self, store: ObjectStore, config: TableConfig, columns: Callable[[], pa.Schema]) -> None:
+        self._store, self._config, self._columns = store, config, columns
+        self._base = _plain_path(config.properties["hoodie.bootstrap.base.path"])
+        self._index: HFileReader | None = None
+        self._sources: dict[PartitionPath, dict[str, SourceFile]] = {}
+        self._joined: OrderedDict[str, pa.Buffer] = OrderedDict()
+        self._lock = Lock()
+
+    def open(self, path: str) -> pa.NativeFile:
+        """Open a bootstrapped base file, joined with its source.
+
+        Args:
+            path: relative to the table.
+
+        Raises:
+            CorruptFile: the source file is gone or was changed, or the index does not name it.
+        """
+        with self._lock:
+            joined = self._joined.get(path)
+            if joined is not None:
+                self._joined.move_to_end(path)
+        if joined is None:
+            joined = self._join(path)
+            with self._lock:
+                self._keep(path, joined)
+        return pa.BufferReader(joined)
+
+    def _keep(self, path: str, joined: pa.Buffer) -> None:
+        self._joined[path] = joined
+        held = sum(buffer.size for buffer in self._joined.values())
+        while held > _KEPT_BYTES and self._joined:
+            held -= self._joined.popitem(last=False)[1].size
+
+    def _join(self, path: str) -> pa.Buffer:
+        partition, _, name = path.rpartition("/")
+        source = self._source(PartitionPath(partition), name)
+        filesystem, prefix = self._store.arrow_filesystem()
+        what = f"{path} and {self._base}/{source.name}"
+        with filesystem.open_input_file(prefix + path) as skeleton:
+            try:
+                opened = pafs.LocalFileSystem(use_mmap=False).open_input_file(f"{self._base}/{source.name}")
+            except FileNotFoundError:
+                raise CorruptFile(f"{what}: the source file is gone; the table needs it") from None
+            with opened as rows:
+                if rows.size() != source.size:
+                    raise CorruptFile(
+                        f"{what}: the source file has {rows.size():,} bytes, and had {source.size:,}: it was changed since"
+                    )
+                return join_rows(_parquet(skeleton), _parquet(rows), self._from_path(partition), what)
+
+    def _from_path(self, partition: str) -> Callable[[pa.Schema], Mapping[str, pa.Scalar]]:
+        def values(stored: pa.Schema) -> Mapping[str, pa.Scalar]:
+            spec = key_spec_from_properties(self._config.properties)
+            missing = {field.name for field in spec.partition_fields}.difference(stored.names)
+            if not missing:
+                return {}
+            schema = self._columns()
+            return {name: value for name, value in dropped_values(spec, partition, schema).items() if name in missing}
+
+        return values
+
+    def _source(self, partition: PartitionPath, name: str) -> SourceFile:
+        parts = split_base_file(name)
+        file_id = "" if parts is None else parts[0]
+        with self._lock:
+            if file_id not in self._sources.get(partition, {}):
+                self._index = self._index or self._load_index()
+                found = self._index.lookup(pa.array([f"part={partition}".encode()], pa.binary()))
+                if found.num_rows:
+                    record = found.column("value")[0].as_py()
+                    self._sources[partition] = decode_sources(record, self._base, _INDEX)
+            source = self._sources.get(partition, {}).get(file_id)
+        if source is None:
+            raise CorruptFile(f"{_INDEX} names no source file of {partition}/{name}")
+        return source
+
+    def _load_index(self) -> HFileReader:
+        try:
+            return HFileReader.from_bytes(self._store.read(_INDEX, _MOST_INDEX_BYTES), _INDEX)
+        except ObjectNotFound:
+            raise CorruptFile(f"{_INDEX} is gone: it says which files have the rows of bootstrapped base files") from None
+
+
+def _parquet(source: pa.NativeFile) -> pq.ParquetFile:
+    # Spark reads INT96 as microseconds.
+    return pq.ParquetFile(
+        source, pre_buffer=False, page_checksum_verification=True, coerce_int96_timestamp_unit="us"
+    )
+
+
+class _JoiningHandler(ArrowHandler):
+    """The file system of a table with bootstrapped base files: these are opened as the whole files that they stand for."""
+
+    def __init__(self, store: ObjectStore, sources: _Sources) -> None:
+        super().__init__(store)
+        self._sources = sources
+        self._filesystem, self._prefix = store.arrow_filesystem()
+
+    def get_file_info(self, paths: Iterable[str]) -> list[pafs.FileInfo]:
+        """Return what is known of each path; the size of a bootstrapped base file is not told."""
+        return [self._without_size(info) for info in self._filesystem.get_file_info(list(paths))]
+
+    def get_file_info_selector(self, selector: pafs.FileSelector) -> list[pafs.FileInfo]:
+        """Return what is below a directory."""
+        return [self._without_size(info) for info in self._filesystem.get_file_info(selector)]
+
+    def _without_size(self, info: pafs.FileInfo) -> pafs.FileInfo:
+        if info.type == pafs.FileType.File and is_bootstrapped(info.path.removeprefix(self._prefix)):
+            return pafs.FileInfo(info.path, info.type, mtime=info.mtime)
+        return info
+
+    def _open(self, path: str) -> pa.NativeFile:
+        name = path.removeprefix(self._prefix)
+        return self._sources.open(name) if is_bootstrapped(name) else self._filesystem.open_input_file(path)
+
+
+class _JoiningStore:
+    """What a store's class is given to open bootstrapped base files as whole ones."""
+
+    _inner: ObjectStore
+    _sources: _Sources
+
+    def arrow_filesystem(self) -> tuple[pafs.FileSystem, str]:
+        """Return the file system of the store, with whole base files, and the prefix of paths in it."""
+        handler = track_arrow_use(_JoiningHandler(self._inner, self._sources))
+        return pafs.PyFileSystem(handler), self._inner.arrow_filesystem()[1]
+
+
+def with_sources(store: ObjectStore, config: TableConfig, columns: Callable[[], pa.Schema]) -> ObjectStore:
+    """Return a store of the same class and objects whose file system opens bootstrapped base files as whole ones.
+
+    Args:
+        store: the table's.
+        config: its properties.
+        columns: gives the table's columns; asked when a file lacks a partition column.
+
+    Raises:
+        UnsupportedFeature: the source files are not on a local disk, or not told by Hudi's index of HFiles.
+    """
+    if isinstance(store, _JoiningStore):
+        return store
+    if "://" in store.url and not store.url.startswith("file:"):
+        raise UnsupportedFeature(f"bootstrapped tables are read from local disks only, not from {store.url}")
+    sources = _Sources(store, config, columns)
+    # The abilities of a store are told by its class.
+    kind = type(f"Joining{type(store).__name__}", (_JoiningStore, type(store)), {})
+    joining = object.__new__(kind)
+    joining.__dict__.update({**store.__dict__, "_inner": store, "_sources": sources})
+    return cast("ObjectStore", joining)
