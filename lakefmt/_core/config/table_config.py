@@ -39,7 +39,6 @@ from lakefmt.errors import (
 
 __all__ = [
     "BOOTSTRAP_PARTITIONS",
-    "check_bootstrap_indexes",
     "BUCKETS",
     "BUCKET_KEY",
     "CONSUMER_MODE",
@@ -59,6 +58,7 @@ __all__ = [
     "TableConfig",
     "append_layout",
     "cdc_mode",
+    "check_bootstrap_indexes",
     "check_merger",
     "check_readable",
     "check_writable",

@@ -18,11 +18,13 @@ from threading import Lock
 from typing import Any, Final, cast
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from lakefmt._core.config.table_config import TableConfig
 from lakefmt._core.data_classes import dataclass
+from lakefmt._core.filegroups.reader import parquet_file
 from lakefmt._core.filegroups.virtual_columns import dropped_values
 from lakefmt._core.formats.avro.container import decode_container
 from lakefmt._core.formats.hfile.container import HFileReader
@@ -129,19 +131,22 @@ def _plain_path(uri: str) -> str:
 
 
 def join_rows(
-    skeleton: pq.ParquetFile, source: pq.ParquetFile, from_path: Callable[[pa.Schema], Mapping[str, pa.Scalar]], what: str
+    skeleton: pq.ParquetFile,
+    source: pq.ParquetFile,
+    from_path: Callable[[], Mapping[str, pa.Scalar]],
+    what: str,
 ) -> pa.Buffer:
     """Return the base file, as Parquet, that a bootstrapped one stands for.
 
     Args:
         skeleton: the bootstrapped base file.
         source: the file with its other columns.
-        from_path: columns and their values in rows of this file, given the columns of the source file.
+        from_path: partition columns and their values in the path of the file.
         what: names both in errors.
 
     Raises:
         CorruptFile: they have not the same number of rows, or not the columns of such files.
-        UnsupportedFeature: the source file is too large.
+        UnsupportedFeature: the source file is too large, or has other partition values than its path.
     """
     for each in (skeleton, source):
         check_row_counts(each.metadata)
@@ -157,22 +162,48 @@ def join_rows(
             "rewrite it with Spark, in smaller files"
         )
     if set(skeleton.schema_arrow.names) != _META or _META.intersection(source.schema_arrow.names):
-        raise CorruptFile(f"{what}: meta columns alone are expected in a bootstrapped base file, and none in its source")
+        raise CorruptFile(
+            f"{what}: meta columns alone are expected in a bootstrapped base file, and none in its source"
+        )
     meta = skeleton.read(use_threads=False).select(list(META_COLUMNS)).combine_chunks()
     stored = source.schema_arrow.remove_metadata()
-    values = from_path(stored)
+    from_paths = from_path()
+    values = {name: value for name, value in from_paths.items() if name not in stored.names}
+    both = {name: value for name, value in from_paths.items() if name in stored.names}
     added = [pa.field(name, value.type) for name, value in values.items()]
     entries = {key: value for key, value in (skeleton.metadata.metadata or {}).items() if key not in _OF_COLUMNS}
     schema = pa.schema([*meta.schema.remove_metadata(), *stored, *added], metadata=entries)
     sink, first = pa.BufferOutputStream(), 0
     with pq.ParquetWriter(sink, schema, compression="snappy") as writer:
         for batch in source.iter_batches(_GROUP_ROWS, use_threads=False):
+            _check_partition(batch, both, what)
             count = batch.num_rows
             columns = [*meta.slice(first, count).columns, *batch.columns]
             columns += [pa.repeat(value, count) for value in values.values()]
             writer.write_table(pa.table(columns, schema=schema), row_group_size=_GROUP_ROWS)
             first += count
     return sink.getvalue()
+
+
+def _check_partition(rows: pa.RecordBatch, values: Mapping[str, pa.Scalar], what: str) -> None:
+    """Raise for stored partition values that are not those of the path: Spark reads these, and rewrites those.
+
+    Raises:
+        UnsupportedFeature: they differ.
+    """
+    for name, value in values.items():
+        try:
+            stored = rows.column(name).cast(value.type)
+            same = (
+                stored.null_count == len(stored) if value.as_py() is None else pc.all(pc.equal(stored, value)).as_py()
+            )
+        except pa.ArrowException:
+            same = False
+        if not same or (value.as_py() is not None and stored.null_count):
+            raise UnsupportedFeature(
+                f"{what}: the source file has other values of column {name!r} than {value.as_py()!r:.100}, that of its path, and "
+                "Hudi takes now these and now those: rewrite the table with Spark"
+            )
 
 
 class _Sources:
@@ -232,16 +263,12 @@ class _Sources:
                     raise CorruptFile(
                         f"{what}: the source file has {rows.size():,} bytes, and had {source.size:,}: it was changed since"
                     )
-                return join_rows(_parquet(skeleton), _parquet(rows), self._from_path(partition), what)
+                return join_rows(parquet_file(skeleton), parquet_file(rows), self._from_path(partition), what)
 
-    def _from_path(self, partition: str) -> Callable[[pa.Schema], Mapping[str, pa.Scalar]]:
-        def values(stored: pa.Schema) -> Mapping[str, pa.Scalar]:
+    def _from_path(self, partition: str) -> Callable[[], Mapping[str, pa.Scalar]]:
+        def values() -> Mapping[str, pa.Scalar]:
             spec = key_spec_from_properties(self._config.properties)
-            missing = {field.name for field in spec.partition_fields}.difference(stored.names)
-            if not missing:
-                return {}
-            schema = self._columns()
-            return {name: value for name, value in dropped_values(spec, partition, schema).items() if name in missing}
+            return dropped_values(spec, partition, self._columns()) if spec.partition_fields else {}
 
         return values
 
@@ -264,14 +291,9 @@ class _Sources:
         try:
             return HFileReader.from_bytes(self._store.read(_INDEX, _MOST_INDEX_BYTES), _INDEX)
         except ObjectNotFound:
-            raise CorruptFile(f"{_INDEX} is gone: it says which files have the rows of bootstrapped base files") from None
-
-
-def _parquet(source: pa.NativeFile) -> pq.ParquetFile:
-    # Spark reads INT96 as microseconds.
-    return pq.ParquetFile(
-        source, pre_buffer=False, page_checksum_verification=True, coerce_int96_timestamp_unit="us"
-    )
+            raise CorruptFile(
+                f"{_INDEX} is gone: it says which files have the rows of bootstrapped base files"
+            ) from None
 
 
 class _JoiningHandler(ArrowHandler):
