@@ -121,6 +121,7 @@ class TableConfig:
         ordering_fields: the larger value wins; empty: the later write wins.
         metadata_partitions: partitions of the metadata table that readers use, also those under
             construction.
+        bootstrap_path: where the files with the rows of bootstrapped base files are; empty: the table has no such files.
         properties: all properties as text.
     """
 
@@ -137,6 +138,7 @@ class TableConfig:
     utc_timeline: bool
     populate_meta_fields: bool
     drop_partition_columns: bool
+    bootstrap_path: str
     properties: Mapping[str, str]
 
     @cached_property
@@ -163,11 +165,6 @@ class TableConfig:
     def stores_every_column(self) -> bool:
         """Whether base files hold all columns: meta columns with values, and the partition columns."""
         return self.populate_meta_fields and not self.drop_partition_columns
-
-    @property
-    def bootstrap_path(self) -> str:
-        """Where the files with the rows of bootstrapped base files are; empty: the table has no such base files."""
-        return self.properties.get("hoodie.bootstrap.base.path") or ""
 
     @property
     def is_partitioned(self) -> bool:
@@ -223,6 +220,7 @@ def _parse_properties(items: tuple[tuple[str, str], ...]) -> TableConfig:
         utc_timeline=properties.get("hoodie.table.timeline.timezone", "LOCAL").upper() == "UTC",
         populate_meta_fields=_flag_in(properties, "hoodie.populate.meta.fields", True),
         drop_partition_columns=_flag_in(properties, "hoodie.datasource.write.drop.partition.columns", False),
+        bootstrap_path=properties.get("hoodie.bootstrap.base.path") or "",
         properties=dict(properties),
     )
 

@@ -26,8 +26,8 @@ from lakefmt._core.config.table_config import TableConfig
 from lakefmt._core.data_classes import dataclass
 from lakefmt._core.filegroups.reader import parquet_file
 from lakefmt._core.filegroups.virtual_columns import dropped_values
-from lakefmt._core.formats.avro.container import decode_container
-from lakefmt._core.formats.hfile.container import HFileReader
+from lakefmt._core.formats.avro.container import decode_container, encode_container
+from lakefmt._core.formats.hfile.container import HFileOptions, HFileReader, encode_hfile
 from lakefmt._core.formats.names import split_base_file
 from lakefmt._core.formats.parquet.base_file import check_row_counts
 from lakefmt._core.keys import key_spec_from_properties
@@ -37,12 +37,63 @@ from lakefmt._core.storage.object_names import check_name
 from lakefmt._core.values import META_COLUMNS, InstantTime, PartitionPath
 from lakefmt.errors import CorruptFile, LakefmtError, ObjectNotFound, UnsafePath, UnsupportedFeature
 
-__all__ = ["BOOTSTRAP_INSTANT", "SourceFile", "decode_sources", "is_bootstrapped", "join_rows", "with_sources"]
+__all__ = [
+    "BOOTSTRAP_INSTANT",
+    "SourceFile",
+    "decode_sources",
+    "encode_sources",
+    "is_bootstrapped",
+    "join_rows",
+    "with_sources",
+]
 
 #: The instant of base files that have meta columns alone. What a bootstrap copied has 00000000000002, and is whole.
 BOOTSTRAP_INSTANT: Final = InstantTime("00000000000001")
 _INDEX: Final = (
     f".hoodie/.aux/.bootstrap/.partitions/00000000-0000-0000-0000-000000000000-0_1-0-1_{BOOTSTRAP_INSTANT}.hfile"
+)
+_FILE_INDEX: Final = _INDEX.replace(".partitions", ".fileids")
+_VERSION = {"name": "version", "type": ["int", "null"], "default": 1}
+_TEXT = ["null", {"type": "string", "avro.java.string": "String"}]
+
+
+def _record(name: str, **fields: object) -> dict[str, Any]:
+    """Return the Avro schema of a record whose fields may be null."""
+    members = [{"name": field, "type": _TEXT if each == "string" else ["null", each]} for field, each in fields.items()]
+    return {"type": "record", "name": name, "fields": [_VERSION, *({**each, "default": None} for each in members)]}
+
+
+_NAMESPACE = {"namespace": "org.apache.hudi.avro.model"}
+_STATUS = _record(
+    "HoodieFileStatus",
+    path=_record("HoodiePath", uri="string"),
+    length="long",
+    isDir="boolean",
+    blockReplication="int",
+    blockSize="long",
+    modificationTime="long",
+    accessTime="long",
+    permission=_record(
+        "HoodieFSPermission", userAction="string", groupAction="string", otherAction="string", stickyBit="boolean"
+    ),
+    owner="string",
+    group="string",
+    symlink="HoodiePath",
+)
+_PARTITION_RECORD: Final = _NAMESPACE | _record(
+    "HoodieBootstrapPartitionMetadata",
+    bootstrapPartitionPath="string",
+    partitionPath="string",
+    fileIdToBootstrapFile={"type": "map", "values": _STATUS, "avro.java.string": "String"},
+)
+_FILE_RECORD: Final = _NAMESPACE | _record(
+    "HoodieBootstrapFilePartitionInfo",
+    bootstrapPartitionPath="string",
+    bootstrapFileStatus=_STATUS,
+    partitionPath="string",
+)
+_INFO_RECORD: Final = _NAMESPACE | _record(
+    "HoodieBootstrapIndexInfo", bootstrapBasePath="string", createdTimestamp="long", numKeys="int"
 )
 _MOST_INDEX_BYTES: Final = 256 << 20
 _META: Final = frozenset(META_COLUMNS)
@@ -99,6 +150,64 @@ def decode_sources(record: bytes, base: str, what: str) -> dict[str, SourceFile]
         }
     except (KeyError, TypeError, AttributeError, ValueError):
         raise CorruptFile(f"{what}: a record names no source files") from None
+
+
+def encode_sources(
+    base: str, sources: Mapping[PartitionPath, Mapping[str, tuple[SourceFile, float]]], now: int
+) -> dict[str, bytes]:
+    """Return the files of the index by their names. Pure.
+
+    Args:
+        base: the path of ``hoodie.bootstrap.base.path``.
+        sources: partition → file id → its source, with its time in epoch seconds.
+        now: the present, in milliseconds since 1970.
+
+    Example:
+        >>> files = encode_sources("/data", {PartitionPath("p"): {"f": (SourceFile("p/a.parquet", 9), 0.0)}}, 0)
+        >>> record = HFileReader.from_bytes(files[_INDEX], "index").read()["value"][0]
+        >>> decode_sources(record.as_py(), "/data", "index")
+        {'f': SourceFile(name='p/a.parquet', size=9)}
+    """
+    partitions: dict[str, bytes] = {}
+    groups: dict[str, bytes] = {}
+    for partition, files in sources.items():
+        statuses = {file_id: _status(base, source, modified) for file_id, (source, modified) in files.items()}
+        (folder,) = {source.name.rpartition("/")[0] for source, _ in files.values()}
+        place = {"version": 1, "bootstrapPartitionPath": folder, "partitionPath": partition}
+        partitions[f"part={partition}"] = encode_container(
+            _PARTITION_RECORD, {**place, "fileIdToBootstrapFile": statuses}
+        )
+        for file_id, status in statuses.items():
+            groups[f"part={partition};fileid={file_id}"] = encode_container(
+                _FILE_RECORD, {**place, "bootstrapFileStatus": status}
+            )
+    return {_INDEX: _index_file(base, partitions, now), _FILE_INDEX: _index_file(base, groups, now)}
+
+
+def _index_file(base: str, records: Mapping[str, bytes], now: int) -> bytes:
+    keys = sorted(key.encode() for key in records)
+    info = {"version": 1, "bootstrapBasePath": base, "createdTimestamp": now, "numKeys": len(keys)}
+    options = HFileOptions(key_range=False, created=now, info={"INDEX_INFO": encode_container(_INFO_RECORD, info)})
+    values = [records[key.decode()] for key in keys]
+    return encode_hfile(pa.array(keys, pa.binary()), pa.array(values, pa.binary()), options)
+
+
+def _status(base: str, source: SourceFile, modified: float) -> dict[str, object]:
+    milliseconds = int(modified * 1000)
+    return {
+        "version": 1,
+        "path": {"version": 1, "uri": f"file:{base}/{source.name}"},
+        "length": source.size,
+        "isDir": False,
+        "blockReplication": 1,
+        "blockSize": 32 << 20,
+        "modificationTime": milliseconds,
+        "accessTime": milliseconds,
+        "permission": None,
+        "owner": None,
+        "group": None,
+        "symlink": None,
+    }
 
 
 def _name_below(base: str, uri: str, what: str) -> str:
@@ -186,20 +295,18 @@ def join_rows(
 
 
 def _check_partition(rows: pa.RecordBatch, values: Mapping[str, pa.Scalar], what: str) -> None:
-    """Raise for stored partition values that are not those of the path: Spark reads these, and rewrites those.
+    """Raise for stored partition values that are not those of the path: Spark reads the path's.
 
     Raises:
         UnsupportedFeature: they differ.
     """
     for name, value in values.items():
+        stored = rows.column(name)
         try:
-            stored = rows.column(name).cast(value.type)
-            same = (
-                stored.null_count == len(stored) if value.as_py() is None else pc.all(pc.equal(stored, value)).as_py()
-            )
+            same = not stored.null_count and pc.all(pc.equal(stored.cast(value.type), value)).as_py()
         except pa.ArrowException:
             same = False
-        if not same or (value.as_py() is not None and stored.null_count):
+        if not (stored.null_count == len(stored) if value.as_py() is None else same):
             raise UnsupportedFeature(
                 f"{what}: the source file has other values of column {name!r} than {value.as_py()!r:.100}, that of its path, and "
                 "Hudi takes now these and now those: rewrite the table with Spark"
@@ -335,7 +442,7 @@ class _JoiningStore:
 
 
 def with_sources(store: ObjectStore, config: TableConfig, columns: Callable[[], pa.Schema]) -> ObjectStore:
-    """Return a store of the same class and objects whose file system opens bootstrapped base files as whole ones.
+    """Return a store of the same class and objects whose file system opens bootstrapped base files as whole ones, or the same store.
 
     Args:
         store: the table's.
@@ -345,13 +452,13 @@ def with_sources(store: ObjectStore, config: TableConfig, columns: Callable[[], 
     Raises:
         UnsupportedFeature: the source files are not on a local disk, or not told by Hudi's index of HFiles.
     """
-    if isinstance(store, _JoiningStore):
+    if not config.bootstrap_path or isinstance(store, _JoiningStore):
         return store
     if "://" in store.url and not store.url.startswith("file:"):
         raise UnsupportedFeature(f"bootstrapped tables are read from local disks only, not from {store.url}")
     sources = _Sources(store, config, columns)
     # The abilities of a store are told by its class.
     kind = type(f"Joining{type(store).__name__}", (_JoiningStore, type(store)), {})
-    joining = object.__new__(kind)
+    joining: Any = object.__new__(kind)
     joining.__dict__.update({**store.__dict__, "_inner": store, "_sources": sources})
     return cast("ObjectStore", joining)

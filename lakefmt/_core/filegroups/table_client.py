@@ -252,15 +252,13 @@ class TableClient:
         """Keep properties that were just read or written."""
         if self._config is None or self._config.properties != properties:
             self._config = parse_table_config(properties)
-            self.find_sources(self._config)
+            if self._config.bootstrap_path:
+                self.find_sources(self._config)
         return self._config
 
     def find_sources(self, config: TableConfig) -> None:
-        """Have bootstrapped base files opened with the rows of their sources, where the table has such files."""
-        if not config.bootstrap_path:
-            return
-        # Imported here: few tables are bootstrapped.
-        from lakefmt._core.filegroups.bootstrap import with_sources
+        """Have bootstrapped base files opened with the rows of their sources; called for properties that another process has read."""
+        from lakefmt._core.filegroups.bootstrap import with_sources  # few tables are bootstrapped
 
         store = with_sources(self.store, config, lambda: TableAt(self, self.seen()).columns())
         if store is not self.store:
@@ -323,10 +321,7 @@ class TableClient:
 
     def at(self, state: TableState | None = None) -> TableAt:
         """Return the table at the moment of a state; None: it is loaded now."""
-        if state is None:
-            return TableAt(self, self.load())
-        self.find_sources(state.config)  # the state may have been loaded in another process
-        return TableAt(self, state)
+        return TableAt(self, self.load() if state is None else state)
 
     def timeline_store(self, config: TableConfig, *, durable: bool = True) -> TimelineStore:
         """Return the store of the active timeline."""
