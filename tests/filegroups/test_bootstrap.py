@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import pickle
 import shutil
 import zipfile
@@ -15,12 +16,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakefmt
-from lakefmt._core.filegroups.bootstrap import is_bootstrapped
+from lakefmt._core.filegroups.bootstrap import decode_sources, encode_sources, is_bootstrapped
 from lakefmt._core.formats.avro.container import _read_header, decode_container, encode_container
 from lakefmt._core.formats.hfile.container import HFileReader, encode_hfile
 from lakefmt._core.formats.properties import decode_properties, encode_properties
 from lakefmt._core.table import Table
-from lakefmt._core.values import TableType
+from lakefmt._core.values import PartitionPath, TableType
 from lakefmt.errors import CorruptFile, UnsafePath, UnsupportedFeature
 
 DATA = Path(__file__).parents[1] / "data" / "bootstrap"
@@ -41,8 +42,24 @@ def unpacked(name: str, into: Path) -> Path:
     with zipfile.ZipFile(DATA / f"{name}.zip") as archive:
         archive.extractall(into)
     change_properties(into / "table", {"hoodie.bootstrap.base.path": str(into / "source")})
-    change_index(into / "table", lambda uri: f"file:{into}/source{uri.partition('_src')[2]}")
+    index, base = into / "table" / INDEX, written_in(name)
+    stored = HFileReader.from_bytes(index.read_bytes(), "index").read().to_pylist()
+    sources = {
+        PartitionPath(each["key"].decode().removeprefix("part=")): {
+            file_id: (source, 0.0) for file_id, source in decode_sources(each["value"], base, "index").items()
+        }
+        for each in stored
+    }
+    for file, data in encode_sources(str(into / "source"), sources, 0).items():
+        (into / "table" / file).write_bytes(data)
     return into / "table"
+
+
+def written_in(name: str) -> str:
+    """Return where the source of a table was when Spark bootstrapped it."""
+    with zipfile.ZipFile(DATA / f"{name}.zip") as archive:
+        properties = decode_properties(archive.read("table/.hoodie/hoodie.properties"), what="properties")
+    return properties["hoodie.bootstrap.base.path"]
 
 
 def change_properties(table: Path, changes: dict[str, str]) -> None:
@@ -256,6 +273,36 @@ def test_statistics_that_know_meta_columns_alone_are_neither_used_nor_made(tmp_p
 def test_rows_of_source_files_cannot_be_erased(folder: Path) -> None:
     with pytest.raises(UnsupportedFeature, match="stay in its source files"):
         lakefmt.open_table(str(folder)).erase("id = 'rome10'")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_index_is_written_as_hudi_writes_it(name: str) -> None:
+    for file in (INDEX, INDEX.replace(".partitions", ".fileids")):
+        with zipfile.ZipFile(DATA / f"{name}.zip") as archive:
+            theirs = HFileReader.from_bytes(archive.read(f"table/{file}"), "theirs")
+            records = HFileReader.from_bytes(archive.read(f"table/{INDEX}"), "theirs").read().to_pylist()
+        base = written_in(name)
+        sources = {
+            PartitionPath(each["key"].decode().removeprefix("part=")): {
+                file_id: (source, 1.5) for file_id, source in decode_sources(each["value"], base, "theirs").items()
+            }
+            for each in records
+        }
+        ours = HFileReader.from_bytes(encode_sources(base, sources, 7)[file], "ours")
+        assert ours.read()["key"].equals(theirs.read()["key"])
+        pairs = [*zip(ours.read()["value"].to_pylist(), theirs.read()["value"].to_pylist(), strict=True)]
+        for our_bytes, their_bytes in [*pairs, (ours.info["INDEX_INFO"], theirs.info["INDEX_INFO"])]:
+            schemas = [json.loads(_read_header(data)[0]["avro.schema"]) for data in (our_bytes, their_bytes)]
+            assert schemas[0] == schemas[1]
+            assert without_times(decode_container(our_bytes)) == without_times(decode_container(their_bytes))
+
+
+def without_times(value: Any) -> Any:
+    """Return a record without its times."""
+    if not isinstance(value, dict):
+        return value
+    times = ("modificationTime", "accessTime", "createdTimestamp")
+    return {name: without_times(each) for name, each in value.items() if name not in times}
 
 
 def test_which_files_are_bootstrapped() -> None:

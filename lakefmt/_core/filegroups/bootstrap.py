@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from threading import Lock
 from typing import Any, Final, cast
 
@@ -195,7 +196,7 @@ def _index_file(base: str, records: Mapping[str, bytes], now: int) -> bytes:
 def _status(base: str, source: SourceFile, modified: float) -> dict[str, object]:
     milliseconds = int(modified * 1000)
     return {
-        "version": 1,
+        "version": None,  # as Hudi leaves it
         "path": {"version": 1, "uri": f"file:{base}/{source.name}"},
         "length": source.size,
         "isDir": False,
@@ -327,7 +328,7 @@ class _Sources:
         self._base = _plain_path(config.properties["hoodie.bootstrap.base.path"])
         self._index: HFileReader | None = None
         self._sources: dict[PartitionPath, dict[str, SourceFile]] = {}
-        self._joined: OrderedDict[str, pa.Buffer] = OrderedDict()
+        self._joined: OrderedDict[str, tuple[int, pa.Buffer]] = OrderedDict()
         self._lock = Lock()
 
     def open(self, path: str) -> pa.NativeFile:
@@ -339,42 +340,44 @@ class _Sources:
         Raises:
             CorruptFile: the source file is gone or was changed, or the index does not name it.
         """
-        with self._lock:
-            joined = self._joined.get(path)
-            if joined is not None:
-                self._joined.move_to_end(path)
-        if joined is None:
-            joined = self._join(path)
-            with self._lock:
-                self._keep(path, joined)
-        return pa.BufferReader(joined)
-
-    def _keep(self, path: str, joined: pa.Buffer) -> None:
-        self._joined[path] = joined
-        held = sum(buffer.size for buffer in self._joined.values())
-        while held > _KEPT_BYTES and self._joined:
-            held -= self._joined.popitem(last=False)[1].size
-
-    def _join(self, path: str) -> pa.Buffer:
         partition, _, name = path.rpartition("/")
         source = self._source(PartitionPath(partition), name)
+        place = f"{self._base}/{source.name}"
+        what = f"{path} and {place}"
+        try:
+            status = Path(place).stat()
+        except OSError:
+            raise CorruptFile(f"{what}: the source file is gone, or cannot be looked at; the table needs it") from None
+        if status.st_size != source.size:
+            raise CorruptFile(
+                f"{what}: the source file has {status.st_size:,} bytes, and had {source.size:,}: it was changed since"
+            )
+        with self._lock:
+            stored_at, joined = self._joined.get(path, (0, None))
+            if joined is not None and stored_at == status.st_mtime_ns:
+                self._joined.move_to_end(path)
+                return pa.BufferReader(joined)
         filesystem, prefix = self._store.arrow_filesystem()
-        what = f"{path} and {self._base}/{source.name}"
-        with filesystem.open_input_file(prefix + path) as skeleton:
-            try:
-                opened = pafs.LocalFileSystem(use_mmap=False).open_input_file(f"{self._base}/{source.name}")
-            except FileNotFoundError:
-                raise CorruptFile(f"{what}: the source file is gone; the table needs it") from None
-            with opened as rows:
-                if rows.size() != source.size:
-                    raise CorruptFile(
-                        f"{what}: the source file has {rows.size():,} bytes, and had {source.size:,}: it was changed since"
-                    )
-                return join_rows(parquet_file(skeleton), parquet_file(rows), self._from_path(partition), what)
+        with filesystem.open_input_file(prefix + path) as skeleton, pa.OSFile(place) as rows:
+            joined = join_rows(parquet_file(skeleton), parquet_file(rows), self._from_path(partition), what)
+        with self._lock:
+            self._keep(path, status.st_mtime_ns, joined)
+        return pa.BufferReader(joined)
+
+    def _keep(self, path: str, stored_at: int, joined: pa.Buffer) -> None:
+        self._joined[path] = stored_at, joined
+        held = sum(buffer.size for _, buffer in self._joined.values())
+        while held > _KEPT_BYTES and self._joined:
+            held -= self._joined.popitem(last=False)[1][1].size
 
     def _from_path(self, partition: str) -> Callable[[], Mapping[str, pa.Scalar]]:
         def values() -> Mapping[str, pa.Scalar]:
             spec = key_spec_from_properties(self._config.properties)
+            if "%" in partition and not spec.url_encode:
+                raise UnsupportedFeature(
+                    f"Spark decodes the name of partition {partition!r} of this bootstrapped table, although it is not encoded "
+                    "(hoodie.datasource.write.partitionpath.urlencode): rename the directory, and bootstrap again"
+                )
             return dropped_values(spec, partition, self._columns()) if spec.partition_fields else {}
 
         return values

@@ -193,18 +193,17 @@ def _type_of(texts: Sequence[str]) -> pa.DataType:
 
 
 def _is_encoded(paths: Sequence[PartitionPath], fields: tuple[str, ...], schema: pa.Schema) -> bool:
-    """Return whether paths are URL-encoded: their values make the same paths again.
+    """Return whether paths are URL-encoded; their values make the same paths again.
 
     Raises:
-        UnsupportedFeature: neither is so.
+        UnsupportedFeature: they do not.
     """
-    for url_encode in (False, True) if fields else ():
-        spec = plan_key_spec(schema.names[0], list(fields), hive_style=True, url_encode=url_encode, schema=schema)
-        if all(_is_path_of(spec, path, schema) for path in paths):
-            return url_encode
+    url_encode = any("%" in path for path in paths)  # Spark decodes each
     if fields:
-        raise UnsupportedFeature(f"the names of {list(paths)[:3]} are not those that Hudi makes of their values")
-    return False
+        spec = plan_key_spec(schema.names[0], list(fields), hive_style=True, url_encode=url_encode, schema=schema)
+        if wrong := [path for path in paths if not _is_path_of(spec, path, schema)]:
+            raise UnsupportedFeature(f"directory {wrong[0]!r} is not the one that Hudi makes of its values")
+    return url_encode
 
 
 def _is_path_of(spec: KeySpec, path: str, schema: pa.Schema) -> bool:
