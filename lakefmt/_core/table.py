@@ -64,10 +64,8 @@ if TYPE_CHECKING:
     from lakefmt._core.compaction.clean.run import CleanResult
     from lakefmt._core.compaction.scheduler import BackgroundServices
     from lakefmt._core.erase import ErasureReport
-    from lakefmt._core.table_alter import TableAlter
-    from lakefmt._core.table_indexes import TableIndexes
+    from lakefmt._core.table_accessors import TableAlter, TableIndexes, TablePlot
     from lakefmt._core.table_merge import TableMerge
-    from lakefmt._core.table_plot import TablePlot
     from lakefmt._core.upgrade import UpgradePlan
     from lakefmt._core.write.context import CommitEntries
 
@@ -243,7 +241,7 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, StreamVerbs, AppendVerbs, 
         return f"Table({self.client.store.url!r})"
 
     def _repr_html_(self) -> str:
-        from lakefmt._core.table_plot import table_html
+        from lakefmt._core.table_accessors import table_html
 
         return table_html(self.client, repr(self))
 
@@ -726,7 +724,7 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, StreamVerbs, AppendVerbs, 
     @property
     def index(self) -> TableIndexes:
         """How this table finds keys, and the indexes of its metadata table: ``explain``, ``list``, ``create``, ``drop``."""
-        from lakefmt._core.table_indexes import TableIndexes
+        from lakefmt._core.table_accessors import TableIndexes
 
         return TableIndexes(self.client, lambda state, keys: keys_to_delete(self.client.at(state), keys), self._writing)
 
@@ -734,14 +732,14 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, StreamVerbs, AppendVerbs, 
     def alter(self) -> TableAlter:
         """What becomes of this table's columns: ``add_column``, ``drop_column``, ``rename_column``, ``update_column``."""
         # Imported here: few programs alter a table.
-        from lakefmt._core.table_alter import TableAlter
+        from lakefmt._core.table_accessors import TableAlter
 
         return TableAlter(self.client, self._writing, self._finished)
 
     @property
     def plot(self) -> TablePlot:
         """Pictures of the table as SVG: ``timeline``, ``layout``, ``write_cost``; notebooks show them, files take them."""
-        from lakefmt._core.table_plot import TablePlot  # few programs draw
+        from lakefmt._core.table_accessors import TablePlot  # few programs draw
 
         return TablePlot(self.client)
 

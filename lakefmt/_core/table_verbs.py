@@ -20,7 +20,7 @@ from lakefmt.errors import InvalidInputError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from lakefmt._core.catalogs.api import Metastore
+    from lakefmt._core.catalogs.entries import Metastore
     from lakefmt._core.catalogs.sync import SyncResult
     from lakefmt._core.compaction.cluster.run import ClusteringResult
     from lakefmt._core.compaction.compact.run import CompactionResult
@@ -95,8 +95,7 @@ class CompactionVerbs(TableVerbs):
             >>> len(t.compact().files)
             1
         """
-        from lakefmt._core.compaction.compact.plan import CompactionPlan
-        from lakefmt._core.compaction.compact.records import abandon_compaction
+        from lakefmt._core.compaction.compact.plan import CompactionPlan, abandon_compaction
         from lakefmt._core.compaction.compact.run import CompactionResult, plan_compaction_of, run_compaction
         from lakefmt._core.compaction.log_compact import (
             abandon_log_compaction,

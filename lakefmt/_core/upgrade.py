@@ -51,8 +51,7 @@ from lakefmt._core.timeline.instant import (
 )
 from lakefmt._core.timeline.locks.api import Lease
 from lakefmt._core.timeline.metadata_codec import BodyKind, body_kind, decode_body, encode_body
-from lakefmt._core.timeline.properties_store import recover_properties, update_properties
-from lakefmt._core.timeline.store import MAX_BODY_BYTES, next_instant_time
+from lakefmt._core.timeline.store import MAX_BODY_BYTES, next_instant_time, recover_properties, update_properties
 from lakefmt._core.timeline.timeline import Timeline, build_timeline
 from lakefmt._core.transactions.client import WriteAt, WriteClient, drop_metadata_table, open_write_client
 from lakefmt._core.transactions.indexing import IndexRequest, create_metadata_indexes, indexes_to_make_again

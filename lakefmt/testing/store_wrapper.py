@@ -29,10 +29,10 @@ from lakefmt._core.storage.api import (
     SupportsTempCleanup,
     SupportsVersions,
     Version,
+    object_names,
     remove_abandoned,
     with_versions,
 )
-from lakefmt._core.storage.object_names import object_names
 from lakefmt.errors import StateError, UnsupportedFeature
 
 __all__ = ["Effect", "SimulatedCrash", "Step", "WrapperStore"]

@@ -10,7 +10,7 @@ import pytest
 
 import lakefmt
 from lakefmt._core.table import Table
-from lakefmt._core.table_alter import TableAlter
+from lakefmt._core.table_accessors import TableAlter
 from lakefmt._core.table_merge import TableMerge
 from lakefmt.options import CommitOptions, WriteOptions, WriteTableOptions
 

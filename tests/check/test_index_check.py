@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt._core.check.index_check import IndexReport
+from lakefmt._core.check.run import IndexReport
 from lakefmt._core.metadata.layout import METADATA_DIRECTORY, PartitionKind
 from lakefmt._core.metadata.reading.index_readers import lookup_locations, read_stats
 from lakefmt._core.metadata.reading.listing import open_metadata_table

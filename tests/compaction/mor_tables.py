@@ -17,7 +17,7 @@ from lakefmt._core.storage.api import PutOutcome
 from lakefmt._core.table import Table
 from lakefmt._core.timeline.commit import CommitMetadata, encode_commit
 from lakefmt._core.timeline.instant import Action, parse_instant_time
-from lakefmt._core.timeline.properties_store import load_properties, update_properties
+from lakefmt._core.timeline.store import load_properties, update_properties
 from lakefmt._core.values import META_COLUMNS, WriteOperation, WriteStat
 
 OPTIONS = {"lakefmt.durability": "none", "hoodie.clean.automatic": False}

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt._core.compaction.compact import merge
-from lakefmt._core.compaction.compact.records import abandon_compaction
+from lakefmt._core.compaction.compact.plan import abandon_compaction
 from lakefmt._core.compaction.compact.run import plan_compaction_of, run_compaction
 from lakefmt._core.filegroups.base_writer import NewBaseFile
 from lakefmt._core.filegroups.table_client import TableClient

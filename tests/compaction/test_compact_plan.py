@@ -13,11 +13,12 @@ from lakefmt._core.compaction.compact.plan import (
     CompactionRules,
     CompactionStrategy,
     CompactionTrigger,
+    compaction_plan_record,
     is_due,
+    parse_compaction_plan,
     plan_compaction,
     since_last_compaction,
 )
-from lakefmt._core.compaction.compact.records import compaction_plan_record, parse_compaction_plan
 from lakefmt._core.filegroups.model import BaseFile, FileSlice, LogFile
 from lakefmt._core.storage import MemoryStore
 from lakefmt._core.timeline.metadata_codec import BodyKind, decode_body, encode_body

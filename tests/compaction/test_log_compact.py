@@ -19,7 +19,7 @@ from lakefmt._core.compaction.log_compact import (
     plan_log_compaction_of,
     run_log_compaction,
 )
-from lakefmt._core.filegroups.logs.reader import select_log_blocks
+from lakefmt._core.filegroups.log_reader import select_log_blocks
 from lakefmt._core.filegroups.table_client import TableClient
 from lakefmt._core.formats.log.blocks import HeaderKey
 from lakefmt._core.storage import MemoryStore

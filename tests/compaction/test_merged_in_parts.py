@@ -17,8 +17,8 @@ import lakefmt
 from lakefmt._core.compaction.compact import merge
 from lakefmt._core.config.merge_rule import MergeRule, Order
 from lakefmt._core.filegroups import base_writer
-from lakefmt._core.filegroups.logs.reader import LogRows
-from lakefmt._core.filegroups.merge.merged_slice import count_late, merge_logs
+from lakefmt._core.filegroups.log_reader import LogRows
+from lakefmt._core.filegroups.merged_slice import count_late, merge_logs
 from lakefmt._core.values import COMMIT_SEQNO, META_COLUMNS, RECORD_KEY
 from lakefmt.errors import CorruptFile
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 import lakefmt
 from lakefmt._core.config.merge_rule import MergeRule
 from lakefmt._core.filegroups import base_writer
-from lakefmt._core.filegroups.merge import base as merge_base
-from lakefmt._core.filegroups.merge.base import (
+from lakefmt._core.filegroups import merge as merge_base
+from lakefmt._core.filegroups.merge import (
     PLACE,
     Incoming,
     Merged,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt._core.filegroups import reader as module
-from lakefmt._core.filegroups.merge.base import _shares_memory
+from lakefmt._core.filegroups.merge import _shares_memory
 from lakefmt._core.filegroups.model import BaseFile
 from lakefmt._core.filegroups.reader import BaseFileReader
 from lakefmt._core.formats.parquet import duplicate_columns

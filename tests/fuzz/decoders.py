@@ -21,11 +21,11 @@ import pyarrow.parquet as pq
 from lakefmt._core.cdc.debezium.decoder import read_message
 from lakefmt._core.cdc.debezium.messages import MessageReader, SchemaRegistry
 from lakefmt._core.cdc.postgres.follow import Origin, decode_log_position
-from lakefmt._core.cdc.postgres.pgoutput import decode_message
+from lakefmt._core.cdc.postgres.rows import decode_message
 from lakefmt._core.config.table_config import parse_table_config
 from lakefmt._core.formats.avro.columnar.codec import decode_rows
 from lakefmt._core.formats.avro.container import decode_container, decode_container_records, encode_container
-from lakefmt._core.formats.avro.reader import compile_decoder
+from lakefmt._core.formats.avro.values import compile_decoder
 from lakefmt._core.formats.bloom.bloom_filter import decode_bloom_filter
 from lakefmt._core.formats.hfile.container import HFileReader
 from lakefmt._core.formats.log.blocks import (
@@ -50,12 +50,19 @@ from lakefmt._core.index.bucket.counts import FIRST_CONFIG, BucketCounts, decode
 from lakefmt._core.index.bucket.ring import decode_ring, encode_ring, first_ring
 from lakefmt._core.ingest.api import Checkpoint
 from lakefmt._core.ingest.checkpoints import DETAILS, decode_checkpoint
-from lakefmt._core.ingest.files.source import FilesTaken
-from lakefmt._core.ingest.kafka.decoding import AvroMessages, JsonMessages
-from lakefmt._core.ingest.kafka.offsets import parse_offsets
-from lakefmt._core.ingest.kafka.protobuf import without_frame
-from lakefmt._core.loads.journal import Part, TableLoad, Transaction, decode_transaction, encode_transaction, read_part
-from lakefmt._core.loads.states import LoadState, Times
+from lakefmt._core.ingest.files import FilesTaken
+from lakefmt._core.ingest.kafka.client import parse_offsets
+from lakefmt._core.ingest.kafka.decoding import AvroMessages, JsonMessages, without_frame
+from lakefmt._core.loads.journal import (
+    LoadState,
+    Part,
+    TableLoad,
+    Times,
+    Transaction,
+    decode_transaction,
+    encode_transaction,
+    read_part,
+)
 from lakefmt._core.metadata.reading.index_readers import decode_index_keys, decode_stats
 from lakefmt._core.metadata.reading.listing import listed_files
 from lakefmt._core.metadata.reading.reader import RecordRun
@@ -94,7 +101,6 @@ from lakefmt._core.timeline.metadata_codec import (
     parse_savepoint,
     savepoint_record,
 )
-from lakefmt._core.timeline.properties_store import BACKUP, PROPERTIES, load_mark, load_properties
 from lakefmt._core.timeline.rollback import (
     RestorePlan,
     RollbackPlan,
@@ -105,6 +111,7 @@ from lakefmt._core.timeline.rollback import (
     rollback_plan_record,
     scan_logs,
 )
+from lakefmt._core.timeline.store import BACKUP, PROPERTIES, load_mark, load_properties
 from lakefmt._core.timeline.timeline import timeline_from_names
 from lakefmt._core.values import FileId, InstantTime, PartitionPath, TableVersion, WriteOperation, WriteStat
 from lakefmt._core.write.commit.key_stats import (

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 
 from lakefmt._core.config.merge_rule import MergeRule, Order
-from lakefmt._core.filegroups.logs.reader import LogRows, read_log_rows
+from lakefmt._core.filegroups.log_reader import LogRows, read_log_rows
 from lakefmt._core.filegroups.model import BaseFile, FileSlice, LogFile
 from lakefmt._core.formats.log.blocks import BlockKind, HeaderKey, LogBlockReader, WholeBlock, encode_block, scan_blocks
 from lakefmt._core.formats.log.data_block import BlockHeader, encode_data_block, encode_parquet_block

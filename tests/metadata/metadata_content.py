@@ -14,9 +14,9 @@ from lakefmt._core.metadata.collect import FactCollector, files_of_slice
 from lakefmt._core.metadata.commit_updates import stats_columns
 from lakefmt._core.metadata.compaction import base_entries, log_entries, merge_entries, newest_slices
 from lakefmt._core.metadata.expressions import find_expression
-from lakefmt._core.metadata.index_definitions import IndexDefinition
 from lakefmt._core.metadata.layout import (
     METADATA_DIRECTORY,
+    IndexDefinition,
     bloom_filter_key,
     check_file_groups,
     column_stats_key,

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-from lakefmt._core.metadata.index_definitions import (
+from lakefmt._core.metadata.layout import (
     INDEX_DEFINITIONS,
+    PartitionKind,
     parse_index_definitions,
     render_index_definitions,
 )
-from lakefmt._core.metadata.layout import PartitionKind
 from lakefmt._core.metadata.reading.index_readers import read_stats
 from lakefmt._core.read.skipping import by_statistics, file_selection
 from tests.read.test_partitions_altered import PLACES, SCHEMA, made, of_five, partitions_left, row

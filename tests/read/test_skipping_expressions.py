@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt._core.metadata.expressions import find_expression
-from lakefmt._core.metadata.index_definitions import IndexDefinition
+from lakefmt._core.metadata.layout import IndexDefinition
 from lakefmt._core.read.skipping import by_statistics, file_selection
 from lakefmt._core.read.skipping.by_statistics import column_ranges, is_rising
 from tests.example_counts import examples

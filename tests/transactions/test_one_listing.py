@@ -17,7 +17,7 @@ from lakefmt._core.storage.api import ObjectInfo
 from lakefmt._core.storage.memory import MemoryStore
 from lakefmt._core.storage.table_directory import SmallObjects, TableDirectory
 from lakefmt._core.table import Table
-from lakefmt._core.timeline.properties_store import BACKUP, PROPERTIES, load_properties
+from lakefmt._core.timeline.store import BACKUP, PROPERTIES, load_properties
 from lakefmt.errors import CorruptFile, ObjectNotFound, SnapshotExpired
 from tests.kit import THOROUGH
 from tests.storage.tree_store import LargeTreeStore, TreeStore

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt._core.config.merge_rule import MergeRule
-from lakefmt._core.filegroups.logs.reader import LogRows
-from lakefmt._core.filegroups.merge import merged_slice
-from lakefmt._core.filegroups.merge.merged_slice import merge_logs
+from lakefmt._core.filegroups import merged_slice
+from lakefmt._core.filegroups.log_reader import LogRows
+from lakefmt._core.filegroups.merged_slice import merge_logs
 from lakefmt._core.formats.log.blocks import HeaderKey, LogBlockReader, WholeBlock
 from lakefmt._core.formats.log.data_block import decode_positions
 from lakefmt._core.values import RECORD_KEY, MergeMode, WriteStat

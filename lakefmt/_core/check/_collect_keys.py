@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt._core.data_classes import dataclass
-from lakefmt._core.filegroups.merge.base import choose_survivors
+from lakefmt._core.filegroups.merge import choose_survivors
 from lakefmt._core.filegroups.model import BaseFile
 from lakefmt._core.filegroups.ordering import to_mask
 from lakefmt._core.formats.bloom.bloom_filter import BloomFilter

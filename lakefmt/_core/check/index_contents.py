@@ -26,12 +26,13 @@ from lakefmt._core.formats.names import parse_base_file
 from lakefmt._core.metadata.collect import FactCollector, files_of_commit
 from lakefmt._core.metadata.commit_updates import stats_columns
 from lakefmt._core.metadata.expressions import first_expression_update
-from lakefmt._core.metadata.index_definitions import IndexDefinition, check_secondary_column
 from lakefmt._core.metadata.layout import (
     ALL_PARTITIONS,
     EMPTY_PARTITION,
+    IndexDefinition,
     PartitionKind,
     bloom_filter_key,
+    check_secondary_column,
     escape_partition,
     file_group_numbers,
     kind_of_partition,

@@ -21,8 +21,7 @@ from lakefmt._core.filegroups.table_client import SCHEMAS, TableAt, TableClient,
 from lakefmt._core.formats.names import parse_log_file
 from lakefmt._core.metadata.timeline import MetadataTimelineStore
 from lakefmt._core.notebook import NotebookText
-from lakefmt._core.timeline.archive.plan import ArchiveEdges, ArchivePlan, ArchiveRules, plan_archive
-from lakefmt._core.timeline.archive.store import ArchiveDirectory
+from lakefmt._core.timeline.archive.store import ArchiveDirectory, ArchiveEdges, ArchivePlan, ArchiveRules, plan_archive
 from lakefmt._core.timeline.consumers import consumed_until
 from lakefmt._core.timeline.instant import COMMIT_ACTIONS, Action, Instant, parse_instant_file
 from lakefmt._core.timeline.locks.api import Lease

@@ -1,8 +1,8 @@
 """Where a key is stored: one protocol of capabilities, several indexes.
 
 ``api`` is the protocol and ``registry`` chooses the index of a write. ``bloom`` has the indexes that look into base
-files (``lookup``, ``key_reader``), ``bucket`` computes the file group, ``record`` asks the metadata table; ``sqlite`` and
-``custom`` keep their own.
+files (``lookup``, ``key_reader``), ``bucket`` computes the file group, ``record`` asks the metadata table;
+``custom`` are a user's own.
 """
 
 from lakefmt._core.index.api import (

@@ -4,7 +4,7 @@ The simple index reads the keys of every file that could hold them. The bloom in
 first: the range in each footer, the filter in each footer, and at last the key column of the few files that remain, so that a false
 positive of a filter never becomes a wrong update (docs/format.md, Parquet footer; Bloom filter bytes).
 
-Ranges and filters may come from the metadata table in place of the footers (:mod:`lakefmt._core.index.metadata_footers`).
+Ranges and filters may come from the metadata table in place of the footers (:mod:`lakefmt._core.index.key_reader`).
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ from lakefmt._core.metadata.reading.index_readers import LOCATION_SCHEMA, is_par
 from lakefmt._core.metadata.reading.listing import files_read_before, note_unseen, reading_newest
 from lakefmt._core.metadata.reading.metadata_files import known_commits
 from lakefmt._core.metadata.reading.reader import MetadataTable, ready_partitions
-from lakefmt._core.storage.object_names import check_name
+from lakefmt._core.storage.api import check_name
 from lakefmt.errors import SnapshotExpired, UnsupportedFeature
 
 __all__ = [

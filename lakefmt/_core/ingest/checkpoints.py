@@ -17,7 +17,7 @@ from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.table_client import TableAt
 from lakefmt._core.ingest.api import Checkpoint
 from lakefmt._core.timeline.instant import Action, Instant
-from lakefmt._core.transactions.commit_entries import newest_for_good
+from lakefmt._core.transactions.instant import newest_for_good
 from lakefmt._core.values import InstantTime, TableType
 from lakefmt._core.write.context import EntryView
 from lakefmt.errors import CheckpointMoved, CorruptFile, SourceRefused

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from lakefmt._core.arrays import from_numpy
 from lakefmt._core.data_classes import dataclass, replace
-from lakefmt._core.filegroups.logs.reader import PlacedBlock, select_blocks
+from lakefmt._core.filegroups.log_reader import PlacedBlock, select_blocks
 from lakefmt._core.filegroups.model import LogFile
 from lakefmt._core.formats.hfile.container import HFileReader
 from lakefmt._core.formats.log.blocks import BlockKind, scan_blocks

@@ -28,8 +28,8 @@ from lakefmt._core.filegroups.model import BaseFile, FileSlice, LogFile
 from lakefmt._core.formats.bloom.bloom_filter import SIMPLE, BloomFilter
 from lakefmt._core.keys.joda import find_zone, to_local
 from lakefmt._core.metadata.collect import FactCollector, files_of_slice
-from lakefmt._core.metadata.index_definitions import IndexDefinition
 from lakefmt._core.metadata.layout import (
+    IndexDefinition,
     PartitionKind,
     bloom_filter_key,
     column_stats_key,

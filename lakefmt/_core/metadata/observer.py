@@ -42,7 +42,6 @@ from lakefmt._core.metadata.compaction import (
     log_compact_metadata_table,
     log_compaction_instant,
 )
-from lakefmt._core.metadata.index_definitions import without_definition
 from lakefmt._core.metadata.layout import (
     METADATA_DIRECTORY,
     WITHOUT_FILES,
@@ -50,6 +49,7 @@ from lakefmt._core.metadata.layout import (
     PartitionKind,
     column_stats_key,
     partition_identifier,
+    without_definition,
 )
 from lakefmt._core.metadata.manage import (
     MetadataTableManager,

@@ -23,7 +23,6 @@ from lakefmt._core.formats.log.data_block import BlockHeader
 from lakefmt._core.formats.log.delete_block import delete_records, encode_delete_block
 from lakefmt._core.formats.names import PARTITION_METADATA
 from lakefmt._core.formats.properties import CHECKSUM_KEY, encode_properties, properties_comment_date, table_checksum
-from lakefmt._core.metadata.first_keys import FirstKeys
 from lakefmt._core.metadata.layout import (
     METADATA_DIRECTORY,
     MetadataFileName,
@@ -46,7 +45,7 @@ from lakefmt._core.metadata.reading.metadata_files import (
 from lakefmt._core.metadata.reading.reader import ready_partitions
 from lakefmt._core.metadata.records import PartitionUpdate, RecordFormat, repeat_value
 from lakefmt._core.metadata.timeline import MetadataTimeline, MetadataTimelineStore
-from lakefmt._core.metadata.updates import by_file_group, sorted_records
+from lakefmt._core.metadata.updates import FirstKeys, by_file_group, sorted_records
 from lakefmt._core.storage.api import ObjectStore
 from lakefmt._core.storage.parallel import map_concurrently
 from lakefmt._core.storage.table_directory import TableDirectory, list_names

@@ -4,10 +4,9 @@ Only this package knows operating systems and fsspec. Start with :func:`open_sto
 are in :mod:`lakefmt._core.storage.api`.
 """
 
-from lakefmt._core.storage.api import Capabilities, ObjectInfo, ObjectStore, ObjectWriter, PutOutcome
+from lakefmt._core.storage.api import Capabilities, ObjectInfo, ObjectStore, ObjectWriter, PutOutcome, check_name
 from lakefmt._core.storage.local.store import LocalStore
 from lakefmt._core.storage.memory import MemoryStore
-from lakefmt._core.storage.object_names import check_name
 from lakefmt._core.storage.open import open_store
 
 __all__ = [

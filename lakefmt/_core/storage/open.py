@@ -145,7 +145,7 @@ def _check_plain(url: str, printable: str) -> None:
 
 
 def _open_remote(url: str, protocol: str, storage_options: Mapping[str, object]) -> RemoteStore:
-    from lakefmt._core.storage.option_names import with_driver_names
+    from lakefmt._core.storage.remote.clients import with_driver_names
     from lakefmt._core.storage.remote.store import RemoteStore
 
     printable = printable_url(url)
@@ -173,8 +173,7 @@ def _make(
     # Imported here: users of local disks need no fsspec.
     import fsspec.core
 
-    from lakefmt._core.storage.option_names import check_options, misspelt, unknown_option
-    from lakefmt._core.storage.remote.clients import describe, is_transient
+    from lakefmt._core.storage.remote.clients import check_options, describe, is_transient, misspelt, unknown_option
 
     try:
         driver = fsspec.get_filesystem_class(protocol)

@@ -1,7 +1,8 @@
 """Four steps of a write: key (rows in the table's schema, combined), locate (where keys are stored), place (a file for every row), write (the files).
 
-Under a global index keys may change partition: they leave the old file and enter a new one, in one commit. Late rows do not move: under event-time ordering a row that loses against the stored one stays out altogether. Where the
-index moves nothing, a row is written to the partition of its key, and has the values of that partition.
+Under a global index keys may change partition: they leave the old file and enter a new one, in one commit. Late rows do
+not move: under event-time ordering a row that loses against the stored one stays out altogether. Where the index moves
+nothing, a row is written to the partition of its key, and has the values of that partition.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from lakefmt._core.arrays import distinct, from_numpy, other_rows
 from lakefmt._core.config.merge_rule import Order
 from lakefmt._core.config.table_config import TableConfig, merge_rule
 from lakefmt._core.data_classes import dataclass, replace
-from lakefmt._core.filegroups.merge.base import Mask
+from lakefmt._core.filegroups.merge import Mask
 from lakefmt._core.filegroups.model import BaseFile, FileSlice
 from lakefmt._core.filegroups.ordering import has_order, incoming_wins, ordering_columns, unordered_deletes
 from lakefmt._core.filegroups.reader import KnownFooter

@@ -48,46 +48,42 @@ from lakefmt._core.write.tasks import (
 )
 from lakefmt._core.write.transaction import WriteTransaction
 from lakefmt.spark.options import WriteCall
-from lakefmt.spark.writing.commit import (
-    check_creation,
-    request_of,
-    resolve_operation,
-    write_and_commit,
-    write_few_and_commit,
-)
 from lakefmt.spark.writing.plan import (
+    DONE,
     FILES_OF_A_TASK,
     FewRows,
     Limits,
     PartitionRows,
+    SilentSteps,
     SparkWritePlan,
+    Task,
     WriteFacts,
+    count_task,
+    direct_task,
+    done_batch,
+    few_rows_task,
     plan_spark_write,
+    prepare_task,
+    results_of,
+    route_task,
+    task_rows,
+    write_task,
 )
 from lakefmt.spark.writing.staging import (
     COUNTED,
     PREPARED,
     ROUTED,
     by_partition,
+    check_creation,
     line_of,
     pack,
     pre_images,
+    request_of,
+    resolve_operation,
     sorted_tables,
     unpack,
-)
-from lakefmt.spark.writing.tasks import (
-    DONE,
-    SilentSteps,
-    Task,
-    count_task,
-    direct_task,
-    done_batch,
-    few_rows_task,
-    prepare_task,
-    results_of,
-    route_task,
-    task_rows,
-    write_task,
+    write_and_commit,
+    write_few_and_commit,
 )
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from lakefmt._core.filegroups.model import FileSlice, join_path
 from lakefmt._core.formats.names import queue_bucket_of, queue_position_of
 from lakefmt._core.index.bucket.ring import BucketChange, HashNode, HashRing, NodeChange, ResizeRules, plan_changes
 from lakefmt._core.notebook import NotebookText
-from lakefmt._core.sorting.orders import RowOrder
+from lakefmt._core.sorting import RowOrder
 from lakefmt._core.timeline.instant import Action
 from lakefmt._core.timeline.timeline import Timeline
 from lakefmt._core.values import FileId, InstantTime, PartitionPath

@@ -25,12 +25,11 @@ from lakefmt._core.config.settings import Settings
 from lakefmt._core.config.table_config import merge_rule
 from lakefmt._core.data_classes import dataclass
 from lakefmt._core.filegroups.base_writer import NewBaseFile, columns_but_name, named_rows
-from lakefmt._core.filegroups.logs.reader import read_log_rows
-from lakefmt._core.filegroups.merge.merged_slice import merge_logs
+from lakefmt._core.filegroups.log_reader import read_log_rows
+from lakefmt._core.filegroups.merged_slice import merge_logs
 from lakefmt._core.filegroups.model import BaseFile, FileSlice, LogFile, join_path
-from lakefmt._core.filegroups.reader import BaseFileReader
+from lakefmt._core.filegroups.reader import BaseFileReader, VirtualColumns
 from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableState
-from lakefmt._core.filegroups.virtual_columns import VirtualColumns
 from lakefmt._core.formats.names import (
     base_file_name,
     has_bucket_number,
@@ -42,15 +41,16 @@ from lakefmt._core.index import choose_index
 from lakefmt._core.index.bucket.ring import HashRing, SplittingIndex, ring_with, splits_buckets
 from lakefmt._core.index.bucket.ring_files import RingFiles, mark_ring
 from lakefmt._core.schema import avro_to_arrow, reconcile, with_meta_columns
-from lakefmt._core.sorting.external_sort import gather_windows, sort_stream
-from lakefmt._core.sorting.orders import (
+from lakefmt._core.sorting import (
     ColumnScale,
     Layout,
     RowOrder,
     column_scale,
+    gather_windows,
     order_column,
     order_columns,
     sort_keys,
+    sort_stream,
 )
 from lakefmt._core.timeline.markers import create_marker
 from lakefmt._core.values import RECORD_KEY, FileId, InstantTime, PartitionPath, WriteStat

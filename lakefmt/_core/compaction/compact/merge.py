@@ -17,8 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt._core.arrays import from_numpy
-from lakefmt._core.compaction.compact.plan import CompactionOperation, CompactionPlan
-from lakefmt._core.compaction.compact.records import partitions_of
+from lakefmt._core.compaction.compact.plan import CompactionOperation, CompactionPlan, partitions_of
 from lakefmt._core.config.settings import Settings
 from lakefmt._core.config.table_config import cdc_mode, merge_rule
 from lakefmt._core.data_classes import dataclass, replace
@@ -30,14 +29,13 @@ from lakefmt._core.filegroups.base_writer import (
     row_group_bytes,
 )
 from lakefmt._core.filegroups.cdc import cdc_file_name, compare_rows, write_change_file
-from lakefmt._core.filegroups.logs.reader import LogRows, read_log_rows
-from lakefmt._core.filegroups.logs.writer import LogRowsOut, LogToWrite, WrittenLog, log_form, write_logs
-from lakefmt._core.filegroups.merge.merged_slice import count_late, merge_log_blocks, merge_logs, only_rows
+from lakefmt._core.filegroups.log_reader import LogRows, read_log_rows
+from lakefmt._core.filegroups.log_writer import LogRowsOut, LogToWrite, WrittenLog, log_form, write_logs
+from lakefmt._core.filegroups.merged_slice import count_late, merge_log_blocks, merge_logs, only_rows
 from lakefmt._core.filegroups.model import BaseFile, FileSlice, LogFile, join_path
 from lakefmt._core.filegroups.ordering import has_order, to_mask
-from lakefmt._core.filegroups.reader import BaseFileReader
+from lakefmt._core.filegroups.reader import BaseFileReader, VirtualColumns
 from lakefmt._core.filegroups.table_client import TableClient, TableState
-from lakefmt._core.filegroups.virtual_columns import VirtualColumns
 from lakefmt._core.formats.names import MarkerType, base_file_name
 from lakefmt._core.formats.parquet.base_file import BaseFileFooter
 from lakefmt._core.schema import arrow_to_avro, avro_to_arrow, reconcile, with_meta_columns, without_meta_columns

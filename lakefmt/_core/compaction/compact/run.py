@@ -27,14 +27,12 @@ from lakefmt._core.compaction.compact.plan import (
     CompactionStrategy,
     CompactionTrigger,
     GroupKey,
-    is_due,
-    plan_compaction,
-)
-from lakefmt._core.compaction.compact.records import (
     check_inputs,
     compaction_plan_record,
     discard_outputs,
+    is_due,
     partitions_of,
+    plan_compaction,
     read_plan,
     release_outputs,
     require_merge_on_read,
@@ -46,9 +44,8 @@ from lakefmt._core.config.table_config import TableConfig, cdc_mode
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.cdc import cdc_paths, list_change_files
 from lakefmt._core.filegroups.model import FileSlice
-from lakefmt._core.filegroups.reader import BaseFileReader
+from lakefmt._core.filegroups.reader import BaseFileReader, stored_schema
 from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableState
-from lakefmt._core.filegroups.virtual_columns import stored_schema
 from lakefmt._core.formats.names import parse_log_file
 from lakefmt._core.schema import arrow_to_avro
 from lakefmt._core.timeline.commit import LATE_ROWS_ENTRY, CommitMetadata, encode_commit
@@ -57,8 +54,7 @@ from lakefmt._core.timeline.locks.api import Lease
 from lakefmt._core.timeline.metadata_codec import BodyKind, encode_body
 from lakefmt._core.timeline.timeline import Timeline
 from lakefmt._core.transactions.client import WriteAt, WriteClient, open_write_client
-from lakefmt._core.transactions.commit_entries import with_stored_entries
-from lakefmt._core.transactions.instant import InstantTransaction
+from lakefmt._core.transactions.instant import InstantTransaction, with_stored_entries
 from lakefmt._core.values import InstantTime, WriteOperation, WriteStat, sum_of_known
 from lakefmt.errors import CommitConflict, InstantNotPending, SnapshotExpired, WriterActive
 

@@ -5,9 +5,9 @@ header (docs/format.md, Block headers); lengths are checked against the file siz
 :func:`encode_block` frames a content. Contents are those of
 :mod:`~lakefmt._core.formats.log.data_block` and :mod:`~lakefmt._core.formats.log.delete_block`.
 
-A log file that arrives in chunks is split into blocks as it comes. As in Hudi, damage does not stop the reader: bytes outside of blocks become :class:`Corrupt`, and
-the search for the next block goes on; a block cut off by the end of the file becomes :class:`Torn`.
-Only the bytes of an incomplete block are buffered.
+A log file that arrives in chunks is split into blocks as it comes. As in Hudi, damage does not stop the reader: bytes
+outside of blocks become :class:`Corrupt`, and the search for the next block goes on; a block cut off by the end of the
+file becomes :class:`Torn`. Only the bytes of an incomplete block are buffered.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lakefmt._core.data_classes import dataclass, replace
-from lakefmt._core.formats.avro.reader import Decode, compile_decoder
+from lakefmt._core.formats.avro.values import Decode, compile_decoder
 from lakefmt._core.schema.avro import parse_avro_schema
 from lakefmt.errors import CorruptFile, InvalidInputError, UnsupportedFeature
 

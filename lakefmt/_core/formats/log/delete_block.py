@@ -40,8 +40,7 @@ from lakefmt._core.formats.avro.columnar.encode import (
 )
 from lakefmt._core.formats.avro.columnar.plan import Node, plan_rows
 from lakefmt._core.formats.avro.columnar.varint import I64, U8
-from lakefmt._core.formats.avro.reader import read_block_count
-from lakefmt._core.formats.avro.writer import encode_long
+from lakefmt._core.formats.avro.values import encode_long, read_block_count
 from lakefmt._core.formats.log.blocks import CONTENT_VERSION, BlockKind, encode_block
 from lakefmt._core.formats.log.data_block import BlockHeader
 from lakefmt._core.schema.types import is_number, is_string

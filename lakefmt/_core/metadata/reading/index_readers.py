@@ -15,8 +15,8 @@ import pyarrow.types as pt
 
 from lakefmt._core.arrays import distinct, text_offsets
 from lakefmt._core.formats.avro.columnar.codec import decode_rows
-from lakefmt._core.metadata.index_definitions import IndexDefinition
 from lakefmt._core.metadata.layout import (
+    IndexDefinition,
     PartitionKind,
     column_key,
     escape_partition,

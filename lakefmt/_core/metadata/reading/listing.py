@@ -29,8 +29,7 @@ from lakefmt._core.metadata.layout import (
     partition_identifier,
 )
 from lakefmt._core.metadata.timeline import MetadataTimelineStore, records_all, unseen_commits
-from lakefmt._core.storage.api import ObjectInfo, SupportsTrees
-from lakefmt._core.storage.object_names import check_name
+from lakefmt._core.storage.api import ObjectInfo, SupportsTrees, check_name
 from lakefmt._core.storage.redaction import printable_url
 from lakefmt._core.storage.table_directory import TableDirectory
 from lakefmt._core.timeline.timeline import Timeline

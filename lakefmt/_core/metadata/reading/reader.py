@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from lakefmt._core.arrays import distinct, from_numpy
 from lakefmt._core.config.table_config import TableConfig
 from lakefmt._core.data_classes import dataclass, replace
-from lakefmt._core.filegroups.logs.reader import PlacedBlock, select_blocks
+from lakefmt._core.filegroups.log_reader import PlacedBlock, select_blocks
 from lakefmt._core.filegroups.model import BaseFile, FileSlice, LogFile, build_slices
 from lakefmt._core.formats.hfile.blocks import Prefixes
 from lakefmt._core.formats.hfile.container import RECORD_SCHEMA, HFileReader

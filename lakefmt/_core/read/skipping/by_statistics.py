@@ -27,8 +27,7 @@ from lakefmt._core.metadata.expressions import (
     compile_time_pattern,
     find_expression,
 )
-from lakefmt._core.metadata.index_definitions import IndexDefinition
-from lakefmt._core.metadata.layout import PartitionKind, bloom_filter_key
+from lakefmt._core.metadata.layout import IndexDefinition, PartitionKind, bloom_filter_key
 from lakefmt._core.metadata.reading.index_readers import read_expression_stats, read_stats
 from lakefmt._core.metadata.reading.reader import MetadataTable, newest_records
 from lakefmt._core.metadata.records import decode_record

@@ -34,8 +34,7 @@ from lakefmt._core.filegroups.reader import parquet_file, reading
 from lakefmt._core.filegroups.table_client import TableAt, TableClient
 from lakefmt._core.formats.parquet.base_file import check_row_counts
 from lakefmt._core.keys import KeySpec, build_record_keys
-from lakefmt._core.metadata.index_definitions import IndexDefinition
-from lakefmt._core.metadata.layout import EMPTY_PARTITION, PartitionKind, kind_of_partition
+from lakefmt._core.metadata.layout import EMPTY_PARTITION, IndexDefinition, PartitionKind, kind_of_partition
 from lakefmt._core.metadata.reading.index_readers import lookup_locations, lookup_record_keys
 from lakefmt._core.metadata.reading.listing import MetadataListing
 from lakefmt._core.metadata.reading.reader import MetadataTable, ready_partitions

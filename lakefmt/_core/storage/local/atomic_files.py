@@ -23,8 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Final, cast
 
-from lakefmt._core.storage.api import Buffer, ObjectWriter, PutOutcome
-from lakefmt._core.storage.object_names import TEMPORARY_PREFIX, is_temporary
+from lakefmt._core.storage.api import TEMPORARY_PREFIX, Buffer, ObjectWriter, PutOutcome, is_temporary
 from lakefmt._core.storage.os_errors import is_full
 from lakefmt.errors import StateError, StorageError
 

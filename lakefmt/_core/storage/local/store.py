@@ -28,7 +28,21 @@ from typing import Final, NoReturn
 
 import pyarrow.fs as pafs
 
-from lakefmt._core.storage.api import Buffer, Capabilities, CasResult, ObjectInfo, PutBatch, PutOutcome, Version
+from lakefmt._core.storage.api import (
+    TEMPORARY_PREFIX,
+    Buffer,
+    Capabilities,
+    CasResult,
+    ObjectInfo,
+    PutBatch,
+    PutOutcome,
+    Version,
+    directory_name,
+    is_addressable,
+    is_temporary,
+    object_name,
+    object_names,
+)
 from lakefmt._core.storage.local.atomic_files import (
     ABSENT,
     NOWHERE,
@@ -47,14 +61,6 @@ from lakefmt._core.storage.local.atomic_files import (
     sidecar_of,
 )
 from lakefmt._core.storage.local.process_lock import ProcessLock, hold_file, is_held
-from lakefmt._core.storage.object_names import (
-    TEMPORARY_PREFIX,
-    directory_name,
-    is_addressable,
-    is_temporary,
-    object_name,
-    object_names,
-)
 from lakefmt._core.storage.os_errors import os_failure
 from lakefmt.errors import CorruptFile, ObjectNotFound, StorageError, UnsafePath
 

@@ -31,10 +31,14 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from lakefmt._core.arguments import Raised, run_foreign
-from lakefmt._core.storage.api import Buffer, Capabilities, CasResult, ObjectInfo, PutOutcome, Version
-from lakefmt._core.storage.arrow_filesystem import track_arrow_use
-from lakefmt._core.storage.object_names import (
+from lakefmt._core.storage.api import (
     TEMPORARY_PREFIX,
+    Buffer,
+    Capabilities,
+    CasResult,
+    ObjectInfo,
+    PutOutcome,
+    Version,
     as_bytes,
     directory_name,
     is_addressable,
@@ -42,7 +46,7 @@ from lakefmt._core.storage.object_names import (
     object_name,
     object_names,
 )
-from lakefmt._core.storage.option_names import misspelt, unknown_option
+from lakefmt._core.storage.arrow_filesystem import track_arrow_use
 from lakefmt._core.storage.os_errors import is_full, os_failure
 from lakefmt._core.storage.redaction import Redactor, printable_url
 from lakefmt._core.storage.remote.clients import (
@@ -52,6 +56,8 @@ from lakefmt._core.storage.remote.clients import (
     is_throttled,
     is_transient,
     is_transient_word,
+    misspelt,
+    unknown_option,
 )
 from lakefmt._core.storage.remote.fsspec import AzureObjects, FsspecObjects, GcsObjects
 from lakefmt._core.storage.remote.s3 import S3Objects

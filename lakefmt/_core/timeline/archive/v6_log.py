@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from lakefmt._core.data_classes import dataclass
 from lakefmt._core.formats.avro.container import decode_container
-from lakefmt._core.formats.avro.writer import Encode, compile_encoder
+from lakefmt._core.formats.avro.values import Encode, compile_encoder
 from lakefmt._core.formats.log.blocks import (
     MAGIC,
     BlockKind,

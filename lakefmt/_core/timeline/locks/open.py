@@ -152,15 +152,15 @@ def open_lock(
 
 def _service(name: str, options: LockOptions, owner: str, time_source: TimeSource) -> LockBackend:
     if name == "ZookeeperBasedLockProvider":
-        from lakefmt._core.timeline.locks.zookeeper import open_zookeeper_backend
+        from lakefmt._core.timeline.locks.services import open_zookeeper_backend
 
         return open_zookeeper_backend(options)
     if name == "DynamoDBBasedLockProvider":
-        from lakefmt._core.timeline.locks.dynamodb import open_dynamodb_backend
+        from lakefmt._core.timeline.locks.services import open_dynamodb_backend
 
         return open_dynamodb_backend(options, owner, time_source)
     if name == "HiveMetastoreBasedLockProvider":
-        from lakefmt._core.timeline.locks.hive import open_hive_backend
+        from lakefmt._core.timeline.locks.services import open_hive_backend
 
         return open_hive_backend(options)
     raise UnsupportedFeature(f"lock provider {name!r} is not known; there are {', '.join(_LOCK_PROVIDERS)}")

@@ -21,10 +21,10 @@ import pyarrow.compute as pc
 from lakefmt._core.arrays import from_numpy, rows_at
 from lakefmt._core.config.merge_rule import CustomMerge, MergeRule
 from lakefmt._core.data_classes import dataclass, replace
-from lakefmt._core.filegroups.logs.reader import LogRows
-from lakefmt._core.filegroups.merge.base import Incoming, fold_rows, grouped_rows, merge_into_base, split_groups
-from lakefmt._core.filegroups.merge.precombine import Fold, combine_rows, order_ranks
+from lakefmt._core.filegroups.log_reader import LogRows
+from lakefmt._core.filegroups.merge import Incoming, fold_rows, grouped_rows, merge_into_base, split_groups
 from lakefmt._core.filegroups.ordering import has_order, incoming_wins, ordering_columns, to_mask
+from lakefmt._core.filegroups.precombine import Fold, combine_rows, order_ranks
 from lakefmt._core.schema import cast_rows
 from lakefmt._core.values import COMMIT_TIME, IS_DELETED, META_COLUMNS, RECORD_KEY
 from lakefmt.errors import UnsupportedFeature
@@ -166,7 +166,7 @@ def merge_logs_of_slices(
         base_rows: the number of rows of each slice's base file.
         logs: the rows of the logs; none is partial.
         log_rows: the number of rows of each slice's logs.
-        rule: the table's merge rule (:func:`~lakefmt._core.filegroups.merge.base.can_be_together`).
+        rule: the table's merge rule (:func:`~lakefmt._core.filegroups.merge.can_be_together`).
 
     Returns:
         None if a row has no key: then slices are merged one by one.

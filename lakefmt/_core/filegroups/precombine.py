@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from lakefmt._core.arrays import distinct, from_numpy, rows_at
 from lakefmt._core.config.merge_rule import CustomMerge, MergeRule, Partial
 from lakefmt._core.data_classes import dataclass, replace
-from lakefmt._core.filegroups.merge.base import call_merger, choose_survivors, fold_rows
+from lakefmt._core.filegroups.merge import call_merger, choose_survivors, fold_rows
 from lakefmt._core.filegroups.ordering import (
     Mask,
     Rows,

@@ -24,8 +24,7 @@ from lakefmt._core.config.merge_rule import MergeRule
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.model import FileSlice, LogFile
 from lakefmt._core.filegroups.ordering import has_order, marked_deletes, to_mask, unordered_deletes
-from lakefmt._core.filegroups.reader import reading
-from lakefmt._core.filegroups.virtual_columns import VirtualColumns
+from lakefmt._core.filegroups.reader import VirtualColumns, reading
 from lakefmt._core.formats.avro.columnar.plan import plan_rows
 from lakefmt._core.formats.log.blocks import (
     MAGIC,

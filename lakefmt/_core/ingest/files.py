@@ -3,6 +3,8 @@
 Hudi stores the largest modification time of the files that were taken, and never looks at a file of that time or an earlier one again:
 a file that comes later with an equal time is lost. Here the files of the newest times are remembered beside it, by short digests, so
 that files of equal times, and late ones, are told from those that were taken.
+
+Parquet, CSV, JSON lines, Avro and ORC are read, also compressed, with the columns that their folders name.
 """
 
 from __future__ import annotations
@@ -11,258 +13,50 @@ import base64
 import hashlib
 import io
 import logging
-import os
-import re
-from collections.abc import Iterable, Iterator, Mapping
+import lzma
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from functools import lru_cache
-from pathlib import Path
-from typing import BinaryIO, Final, NamedTuple, Protocol, cast
+from dataclasses import field
+from itertools import islice
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO, Final, cast
+from urllib.parse import unquote
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lakefmt._core.data_classes import dataclass
-from lakefmt._core.ingest.api import Checkpoint, SourceBatch, rejected_records
+from lakefmt._core.arguments import error_text, foreign, shown
+from lakefmt._core.data_classes import dataclass, replace
+from lakefmt._core.ingest.api import Checkpoint, RoundRows, SourceBatch, rejected_records
 from lakefmt._core.ingest.checkpoints import SOURCE, check_kind, check_source
-from lakefmt._core.ingest.files.reading import FileFormat, file_format, read_file, salvage_lines
-from lakefmt._core.ingest.inputs import GuessedTypes
-from lakefmt._core.ingest.rows import RoundRows
+from lakefmt._core.ingest.folders import FilePattern, Folder, ListedFile, open_folder, split_location
+from lakefmt._core.ingest.inputs import GuessedTypes, Input, parse_texts, read_input
+from lakefmt._core.schema import avro_to_arrow
 from lakefmt._core.schema.types import is_number
-from lakefmt._core.storage.api import ObjectInfo
-from lakefmt._core.storage.open import local_path, location_text, open_store
 from lakefmt._core.storage.time_source import SystemTimeSource, TimeSource
 from lakefmt._core.values import Clock, SystemClock
-from lakefmt.errors import CorruptFile, InvalidInputError, SourceRefused, SourceUnavailable, StorageError
+from lakefmt.errors import (
+    CorruptFile,
+    FormatError,
+    InvalidInputError,
+    SchemaMismatch,
+    SourceRefused,
+    SourceUnavailable,
+    UnsupportedFeature,
+)
 
 __all__ = [
-    "FilePattern",
+    "FILE_FORMATS",
+    "FileFormat",
     "FileRound",
     "FileSource",
     "FilesTaken",
-    "Folder",
-    "ListedFile",
-    "open_folder",
-    "split_location",
+    "file_format",
+    "hive_values",
+    "read_file",
+    "salvage_lines",
 ]
-
-
-_WILDCARDS: Final = re.compile(r"[*?\[]")
-#: Files and folders that begin so are for the engines that wrote them: markers of success, checksums, temporary files.
-_HIDDEN: Final = (".", "_")
-
-
-class ListedFile(NamedTuple):
-    """A file of a listing.
-
-    Attributes:
-        modified: milliseconds since 1970, as Hudi counts them.
-        name: relative to the folder, with slashes.
-        size: in bytes.
-    """
-
-    modified: int
-    name: str
-    size: int
-
-
-class Folder(Protocol):
-    """Files below one path or URL."""
-
-    @property
-    def url(self) -> str:
-        """The path or URL, without secrets."""
-
-    def list(self) -> Iterator[ListedFile]:
-        """Yield all files that are not hidden, in no order.
-
-        Raises:
-            SourceUnavailable: they cannot be listed.
-        """
-
-    @property
-    def tells_seconds(self) -> bool:
-        """Whether :meth:`look` may return whole seconds where a listing returns fractions."""
-
-    def look(self, name: str) -> ListedFile | None:
-        """Return a file as it is now; None: it is gone."""
-
-    def open(self, name: str) -> BinaryIO:
-        """Open a file for reading anywhere in it."""
-
-
-def _is_hidden(name: str) -> bool:
-    return any(part.startswith(_HIDDEN) for part in name.split("/"))
-
-
-class _LocalFolder:
-    """Files of a local path. Times are exact: a store's seconds would be off by one of Hudi's milliseconds now and then."""
-
-    tells_seconds = False
-
-    def __init__(self, path: str) -> None:
-        self.url = path
-        self._base = path.rstrip("/") or "/"
-
-    def list(self) -> Iterator[ListedFile]:
-        waiting = [("", self._base)]
-        while waiting:
-            prefix, folder = waiting.pop()
-            try:
-                with os.scandir(folder) as entries:
-                    for entry in entries:
-                        if entry.name.startswith(_HIDDEN):
-                            continue
-                        if entry.is_dir():
-                            if not (entry.is_symlink() and _is_above(self._base, prefix, entry.path)):
-                                waiting.append((f"{prefix}{entry.name}/", entry.path))
-                        elif (listed_file := self._listed(prefix + entry.name, entry)) is not None:
-                            yield listed_file
-            except FileNotFoundError:
-                if not prefix:
-                    raise SourceUnavailable(f"{self.url} does not exist") from None
-            except OSError as error:
-                raise SourceUnavailable(f"{self.url} cannot be listed: {error.strerror}") from error
-
-    @staticmethod
-    def _listed(name: str, entry: os.DirEntry[str] | Path) -> ListedFile | None:
-        try:
-            status = entry.stat()
-        except FileNotFoundError:
-            return None
-        return ListedFile(status.st_mtime_ns // 1_000_000, name, status.st_size)
-
-    def look(self, name: str) -> ListedFile | None:
-        return self._listed(name, Path(self._base, name))
-
-    def open(self, name: str) -> BinaryIO:
-        return Path(self._base, name).open("rb")
-
-
-def _is_above(base: str, prefix: str, link: str) -> bool:
-    """Return whether a link leads to a folder on the way to it, below which the same files would be found again and again."""
-    target, way = Path(link).resolve(), Path(base, prefix)
-    return any(folder.resolve() == target for folder in (way, *way.parents) if folder.is_relative_to(base))
-
-
-class _StoreFolder:
-    """Files of a store."""
-
-    tells_seconds = True
-
-    def __init__(self, url: str, storage_options: Mapping[str, object] | None) -> None:
-        self._store = open_store(url, storage_options)
-        self.url = self._store.url
-
-    def list(self) -> Iterator[ListedFile]:
-        try:
-            for info in self._store.list():
-                if not _is_hidden(info.name):
-                    yield self._listed(info)
-        except StorageError as error:
-            raise SourceUnavailable(f"{self.url} cannot be listed: {error}") from error
-
-    def _listed(self, info: ObjectInfo) -> ListedFile:
-        # A thousandth of a millisecond more than any rounding of seconds takes away.
-        return ListedFile(int(info.modified * 1000 + 0.001), info.name, info.size)
-
-    def look(self, name: str) -> ListedFile | None:
-        try:
-            info = self._store.info(name)
-        except StorageError as error:
-            raise SourceUnavailable(f"{self.url}/{name}: {error}") from error
-        return None if info is None else self._listed(info)
-
-    def open(self, name: str) -> BinaryIO:
-        filesystem, prefix = self._store.arrow_filesystem()
-        path = f"{prefix.rstrip('/')}/{name}" if prefix else name
-        return cast("BinaryIO", io.BufferedReader(filesystem.open_input_file(path)))
-
-
-def open_folder(location: str, storage_options: Mapping[str, object] | None = None) -> Folder:
-    """Return the files below a path or URL.
-
-    Raises:
-        InvalidInputError: it is no path or URL of a store.
-    """
-    path_or_url = location_text(location)
-    if path_or_url.startswith(("file:", "local:")):
-        return _LocalFolder(local_path(path_or_url))
-    if "://" not in path_or_url:
-        return _LocalFolder(os.path.expanduser(path_or_url))  # noqa: PTH111 - a text, as of other locations
-    return _StoreFolder(path_or_url, storage_options)
-
-
-def split_location(location: str) -> tuple[str, str | None]:
-    """Return the folder of a location and the pattern of the files in it; None: all of them.
-
-    A local path of a file is its folder and its name.
-
-    Example:
-        >>> split_location("s3://lake/in/2026-*/x?.csv"), split_location("/in")
-        (('s3://lake/in', '2026-*/x?.csv'), ('/in', None))
-    """
-    head, separator, rest = location.rpartition("://")
-    parts = rest.split("/")
-    first = next((number for number, part in enumerate(parts) if _WILDCARDS.search(part)), None)
-    if first is not None:
-        folder = "/".join(parts[:first])
-        if not folder and not separator:
-            folder = "/" if location.startswith("/") else "."
-        return head + separator + folder, "/".join(parts[first:])
-    if not separator and _is_file(location):
-        return str(Path(location).parent), re.sub(r"([*?\[])", r"[\1]", Path(location).name)
-    return location, None
-
-
-def _is_file(path: str) -> bool:
-    try:
-        return Path(path).is_file()
-    except OSError:  # no file system takes it
-        return False
-
-
-@dataclass(frozen=True)
-class FilePattern:
-    """Which files of a folder are read.
-
-    Attributes:
-        pattern: as a shell has it: ``*`` and ``?`` stay in one folder, ``**`` is any number of them; None: all files.
-
-    Example:
-        >>> FilePattern("**/*.csv").matches("a/b/c.csv"), FilePattern("*.csv").matches("a/c.csv")
-        (True, False)
-    """
-
-    pattern: str | None
-
-    def matches(self, name: str) -> bool:
-        """Return whether a file is read."""
-        return self.pattern is None or _expression(self.pattern).fullmatch(name) is not None
-
-
-@lru_cache(maxsize=64)
-def _expression(pattern: str) -> re.Pattern[str]:
-    """Return the regular expression of a pattern of a shell.
-
-    Raises:
-        InvalidInputError: a bracket is not closed.
-    """
-    expression = ""
-    for token in re.split(r"(\*\*/|\*\*|\*|\?|\[[^/]+?\])", pattern):
-        if token in ("**/", "**", "*", "?"):
-            expression += {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}[token]
-        elif token.startswith("[") and token.endswith("]"):
-            expression += (
-                "[" + ("^" if token[1] == "!" else "") + re.sub(r"([\\\[])", r"\\\1", token[1:-1].lstrip("!")) + "]"
-            )
-        else:
-            expression += re.escape(token)
-    try:
-        return re.compile(expression)
-    except re.error:
-        raise InvalidInputError(f"{pattern!r} is no pattern of files: close its brackets") from None
 
 
 _log = logging.getLogger("lakefmt.ingest")
@@ -643,3 +437,249 @@ def _chosen(files: list[ListedFile], candidates: list[int], limit: int | None) -
             return candidates[:count]
         size, last = size + file.size, file.modified
     return candidates
+
+
+#: The formats, and how names of their files end.
+FILE_FORMATS: Final = {
+    "parquet": (".parquet", ".parq"),
+    "csv": (".csv", ".tsv"),
+    "jsonl": (".jsonl", ".ndjson", ".json"),
+    "avro": (".avro",),
+    "orc": (".orc",),
+}
+_COMPRESSIONS: Final = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4", ".xz": "xz"}
+_TEXTS: Final = ("csv", "jsonl")
+_BATCH_ROWS: Final = 65_536
+#: Of Avro files, whose rows are read one by one.
+_AVRO_ROWS: Final = 8_192
+_HIVE_NULL: Final = "__HIVE_DEFAULT_PARTITION__"
+_BLOCK_BYTES: Final = 1 << 20
+_MAX_LINE_BYTES: Final = 64 << 20
+
+
+@dataclass(frozen=True)
+class FileFormat:
+    """How files are read.
+
+    Attributes:
+        name: one of :data:`FILE_FORMATS`; None: the end of each file's name tells.
+        delimiter: between cells of CSV.
+        nulls: texts that mean null in CSV, in addition to the empty cell.
+        names: the columns of CSV without a header; empty: the first line of each file has them.
+        hive_columns: folders such as ``day=2026-01-01`` are columns.
+        keys: columns that make keys, whose guessed types keep different texts apart.
+    """
+
+    name: str | None = None
+    delimiter: str = ","
+    nulls: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    hive_columns: bool = True
+    keys: tuple[str, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        if self.name is not None and self.name not in FILE_FORMATS:
+            raise InvalidInputError(f"unknown format {shown(self.name)}: give {', '.join(FILE_FORMATS)}")
+        if len(self.delimiter) != 1:
+            raise InvalidInputError(f"the delimiter of CSV is one character, not {shown(self.delimiter)}")
+
+
+def file_format(name: str, how: FileFormat) -> tuple[str, str | None] | None:
+    """Return the format of a file and its compression; None: it is of no format that is known.
+
+    Example:
+        >>> file_format("a/b.json.gz", FileFormat()), file_format("part-0", FileFormat("csv")), file_format("x.txt", FileFormat())
+        (('jsonl', 'gzip'), ('csv', None), None)
+    """
+    path = PurePosixPath(name.lower())
+    compression = _COMPRESSIONS.get(path.suffix)
+    if compression is not None:
+        path = path.with_suffix("")
+    if how.name is not None:
+        return how.name, compression
+    format_name = next((each for each, ends in FILE_FORMATS.items() if path.suffix in ends), None)
+    return None if format_name is None else (format_name, compression)
+
+
+def hive_values(name: str) -> dict[str, str | None]:
+    """Return the columns that the folders of a file say.
+
+    Example:
+        >>> hive_values("day=2026-01-01/city=S%C3%A3o/part.csv")
+        {'day': '2026-01-01', 'city': 'São'}
+    """
+    values = dict[str, str | None]()
+    for part in name.split("/")[:-1]:
+        column, sign, value = part.partition("=")
+        if sign and column:
+            values[unquote(column)] = None if value == _HIVE_NULL else unquote(value)
+    return values
+
+
+def read_file(
+    name: str, opener: Callable[[], BinaryIO], how: FileFormat, schema: pa.Schema, guesses: GuessedTypes
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a file in their order.
+
+    Args:
+        name: of the file, for its format, its columns and messages.
+        opener: opens it.
+        how: it is read.
+        schema: of the table; columns that are not in it get guessed types where the format has none.
+        guesses: so far.
+
+    Raises:
+        InvalidInputError: the file is not in its format.
+        SchemaMismatch: a value does not fit its column.
+        UnsupportedFeature: a package is missing.
+    """
+    format_name, compression = file_format(name, how) or ("jsonl", None)
+    source = _input(name, format_name, compression, opener, how)
+    hive = hive_values(name) if how.hive_columns else {}
+    inside = pa.schema([each for each in schema if each.name not in hive])
+    for batch in _batches(source, inside if hive else schema, guesses):
+        yield _with_hive_columns(batch, hive, schema) if hive else batch
+
+
+def _input(
+    name: str, format_name: str, compression: str | None, opener: Callable[[], BinaryIO], how: FileFormat
+) -> Input:
+    if compression is not None and format_name not in _TEXTS:
+        raise InvalidInputError(f"{name}: {format_name} files compress themselves, and are not read from {compression}")
+    opened = opener if compression is None else lambda: _decompressed(opener(), compression)
+    delimiter = "\t" if name.lower().removesuffix(".gz").endswith(".tsv") and how.delimiter == "," else how.delimiter
+    return Input(name, format_name, delimiter, how.nulls, names=how.names, opener=opened)
+
+
+def _decompressed(file: BinaryIO, compression: str) -> BinaryIO:
+    if compression == "xz":
+        return cast("BinaryIO", _Xz(file))
+    return cast("BinaryIO", io.BufferedReader(pa.CompressedInputStream(file, compression)))
+
+
+class _Xz(lzma.LZMAFile):
+    """A file that closes what it reads from."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        super().__init__(file)
+        self._compressed = file
+
+    def close(self) -> None:
+        super().close()
+        self._compressed.close()
+
+
+def _batches(source: Input, schema: pa.Schema, guesses: GuessedTypes) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of an input; what other libraries say of damaged files becomes one error."""
+    try:
+        if source.format == "avro":
+            yield from _read_avro(source)
+        elif source.format == "orc":
+            yield from _read_orc(source)
+        else:
+            yield from read_input(source, schema, guesses)
+    except (InvalidInputError, UnsupportedFeature):
+        raise
+    except (pa.ArrowException, FormatError, OSError, EOFError, lzma.LZMAError) as error:
+        raise InvalidInputError(f"{source.shown} cannot be read as {source.format}: {error_text(error)}") from error
+
+
+def _read_orc(source: Input) -> Iterator[pa.RecordBatch]:
+    from pyarrow import orc
+
+    with _opened(source) as file:
+        stored = orc.ORCFile(file)
+        for number in range(stored.nstripes):
+            stripe = stored.read_stripe(number)
+            for begin in range(0, stripe.num_rows, _BATCH_ROWS):
+                yield stripe.slice(begin, _BATCH_ROWS)
+        if not stored.nstripes:
+            yield pa.RecordBatch.from_pylist([], stored.schema)
+
+
+def _read_avro(source: Input) -> Iterator[pa.RecordBatch]:
+    try:
+        import fastavro  # reads blocks of records in C; the project's own decoder needs to know where each record begins
+    except ImportError:
+        raise UnsupportedFeature(f"{source.shown} needs lakefmt[ingest]: install it with pip") from None
+    with _opened(source) as file:
+        what = f"{source.shown} cannot be read as avro"
+        reader = foreign(lambda: fastavro.reader(file), what)
+        schema = avro_to_arrow(reader.metadata["avro.schema"])
+        empty = True
+        while records := foreign(lambda: cast("list[dict[str, Any]]", list(islice(reader, _AVRO_ROWS))), what):
+            empty = False
+            yield foreign(lambda: pa.RecordBatch.from_pylist(records, schema), what)
+        if empty:
+            yield pa.RecordBatch.from_pylist([], schema)
+
+
+def _opened(source: Input) -> BinaryIO:
+    if source.opener is None:
+        raise InvalidInputError(f"{source.shown} cannot be opened")
+    return source.opener()
+
+
+def _with_hive_columns(batch: pa.RecordBatch, values: dict[str, str | None], schema: pa.Schema) -> pa.RecordBatch:
+    """Return rows with the columns that the folders say, in place of those in the file."""
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    for name, value in values.items():
+        data_type = schema.field(name).type if name in schema.names else pa.string()
+        texts = pa.repeat(pa.scalar(value, pa.string()), batch.num_rows)
+        columns[name] = parse_texts(name, texts, data_type)
+    return pa.record_batch(list(columns.values()), names=list(columns))
+
+
+# ------------------------------------------------------------------------------------------------------------ bad lines
+
+
+def salvage_lines(
+    name: str, opener: Callable[[], BinaryIO], how: FileFormat, schema: pa.Schema, guesses: GuessedTypes
+) -> Iterator[SourceBatch]:
+    """Yield the rows of a file of JSON lines that is not all JSON lines, and the lines that are none as rejected records.
+
+    Raises:
+        InvalidInputError: the file cannot be read at all, or a line is too long.
+    """
+    compression = (file_format(name, how) or ("jsonl", None))[1]
+    source = _input(name, "jsonl", compression, opener, how)
+    first = 1
+    try:
+        with _opened(source) as file:
+            rest = b""
+            while block := file.read(_BLOCK_BYTES):
+                head, newline, rest = (rest + block).rpartition(b"\n")
+                if newline:
+                    lines = head.split(b"\n")
+                    yield from _salvaged(source, lines, first, how, schema, guesses)
+                    first += len(lines)
+                elif len(rest) > _MAX_LINE_BYTES:
+                    raise InvalidInputError(f"{name} has a line of more than {_MAX_LINE_BYTES:,} bytes")
+            if rest.strip():
+                yield from _salvaged(source, [rest], first, how, schema, guesses)
+    except (OSError, EOFError, lzma.LZMAError) as error:
+        raise InvalidInputError(f"{name} cannot be read as jsonl: {error_text(error)}") from error
+
+
+def _salvaged(
+    source: Input, lines: list[bytes], first: int, how: FileFormat, schema: pa.Schema, guesses: GuessedTypes
+) -> Iterator[SourceBatch]:
+    """Yield the rows of lines; halve the lines until each invalid one stands alone, for few are invalid."""
+    part = replace(source, opener=lambda: io.BytesIO(b"\n".join(lines)))
+    hive = hive_values(source.place) if how.hive_columns else {}
+    trial = GuessedTypes(guesses.keys, dict(guesses.types), dict(guesses.read_as))
+    try:
+        batches = list(read_input(part, schema, trial))
+    except (InvalidInputError, SchemaMismatch, pa.ArrowException) as error:
+        if len(lines) == 1:
+            origin = f"{source.shown}:{first}"
+            rejected = rejected_records([error_text(error)], [origin], [lines[0]])
+            yield SourceBatch(pa.RecordBatch.from_pylist([], pa.schema([])), rejected=rejected)
+            return
+        half = len(lines) // 2
+        yield from _salvaged(source, lines[:half], first, how, schema, guesses)
+        yield from _salvaged(source, lines[half:], first + half, how, schema, guesses)
+        return
+    guesses.types.update(trial.types)
+    guesses.read_as.update(trial.read_as)
+    yield from (SourceBatch(_with_hive_columns(each, hive, schema) if hive else each) for each in batches)

@@ -1,4 +1,4 @@
-"""`lakefmt serve` and `lakefmt load`: a server of two-phase loads over HTTP, and a client."""
+"""`lakefmt serve`, `load`, `ui` and `report`: a server of two-phase loads and its client, and the page of tables."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import ssl
 import sys
 import threading
+import webbrowser
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -14,16 +15,22 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from lakefmt._core.cli.commands.services import stopped_by_signals
-from lakefmt._core.cli.formatters import print_json
-from lakefmt._core.cli.options import Pair, as_mapping, json_option, storage_option
-from lakefmt.errors import UnknownSetting
+from lakefmt._core.cli.formatters import counted, print_json
+from lakefmt._core.cli.options import Pair, as_mapping, json_option, storage_option, table_options
+from lakefmt._core.values import SystemClock
+from lakefmt.errors import TableNotFound, UnknownSetting
 
 if TYPE_CHECKING:
     from lakefmt._core.loads.http import LoadServer
     from lakefmt._core.loads.mysql_port import MySQLPort
-    from lakefmt._core.loads.options import LoadOptions
+    from lakefmt._core.loads.protocol import LoadOptions
 
-__all__ = ["load", "serve_loads"]
+__all__ = [
+    "load",
+    "report",
+    "serve_loads",
+    "ui",
+]
 
 #: The environment variable that has the password of a user.
 PASSWORD_VARIABLE = "LAKEFMT_LOAD_PASSWORD"  # noqa: S105  (a name)
@@ -90,12 +97,12 @@ def serve_loads(
 
     What is prepared is on the disk, and outlives this process. SIGINT and SIGTERM end it: running loads end first.
     """
-    from lakefmt._core.loads import auth
+    from lakefmt._core.loads import http
     from lakefmt.server import serve
 
     if hash_password is not None:
         secret = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
-        click.echo(auth.hash_password(hash_password, secret, patterns))
+        click.echo(http.hash_password(hash_password, secret, patterns))
         return
     if base_path is None:
         raise click.UsageError("--base-path says where the tables are")
@@ -109,7 +116,7 @@ def serve_loads(
             base_path,
             host=host,
             port=port,
-            users=None if users_file is None else auth.load_users(users_file),
+            users=None if users_file is None else http.load_users(users_file),
             tls=tls,
             options=_parse_options(options, tables),
             storage_options=storage_options or None,
@@ -149,7 +156,7 @@ def _parse_options(options: Mapping[str, str], tables: Mapping[str, str]) -> Loa
     Raises:
         UnknownSetting: there is no such option, or its value is none.
     """
-    from lakefmt._core.loads.options import LoadOptions
+    from lakefmt._core.loads.protocol import LoadOptions
 
     defaults = LoadOptions()
     lengths = {
@@ -243,3 +250,111 @@ def _blocks(file: IO[bytes], *, show_progress: bool) -> Iterator[bytes]:
         while block := file.read(_BLOCK):
             yield block
             bar.update(len(block))
+
+
+_TOKEN_VARIABLE = "LAKEFMT_UI_TOKEN"  # noqa: S105 - a name
+
+
+@click.command(short_help="Show tables in the browser.")
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="0: any free one.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at; any other needs --token.")
+@click.option(
+    "--token",
+    envvar=_TOKEN_VARIABLE,
+    help=f"Who has it may look; default: a new one, printed. Better in the variable {_TOKEN_VARIABLE}.",
+)
+@click.option(
+    "--name", "names", multiple=True, metavar="HOST", help="Host name under which the page is reached. Repeatable."
+)
+@click.option("--open/--no-open", "opens", default=False, help="Open the browser.")
+@click.option(
+    "--allow-actions", is_flag=True, help="Also plan, confirm and run services, savepoints, rollbacks, restores."
+)
+@click.option(
+    "--audit-log",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=Path("lakefmt-ui-audit.jsonl"),
+    show_default=True,
+    help="With --allow-actions: where each run is noted.",
+)
+@click.option("--journal", metavar="URL", help="Where `lakefmt serve` stores transactions, if not below its base path.")
+@table_options
+def ui(
+    paths: tuple[str, ...],
+    port: int,
+    host: str,
+    token: str | None,
+    names: tuple[str, ...],
+    opens: bool,
+    allow_actions: bool,
+    audit_log: Path,
+    journal: str | None,
+    as_json: bool,
+    options: Mapping[str, str],
+    storage_options: Mapping[str, object],
+) -> None:
+    """Show tables in the browser: timeline, files, rows, services, health. PATH is a table, a folder of tables, or a file of paths.
+
+    The address is printed with its token. The page only reads, unless --allow-actions is given. SIGINT and SIGTERM end it.
+    """
+    from lakefmt._core.page.html import render
+    from lakefmt._core.page.server import PageServer
+    from lakefmt._core.page.services import PageActions
+    from lakefmt._core.page.tables import PageTables
+
+    for path in paths:
+        if "://" not in path and not Path(path).exists():
+            raise click.UsageError(f"{path} does not exist: name a table, a folder of tables, or a file of paths")
+    render("_layout.html", {"picture": ""})  # without Jinja2 it says so before it listens
+    tables = PageTables(paths, options=options, storage_options=storage_options or None, journal=journal)
+    actions = PageActions(audit_log) if allow_actions else None
+    page = PageServer(tables, host=host, port=port, token=token, names=names, actions=actions)
+    ended = threading.Event()
+    with stopped_by_signals(ended.set), page:
+        if as_json:
+            print_json({"url": page.url, "pid": os.getpid(), "actions": allow_actions})
+        else:
+            click.echo(f"open {page.url}")
+        if opens:
+            webbrowser.open(page.url)
+        ended.wait()
+
+
+@click.command(short_help="Write a report of tables into one file.")
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@click.option(
+    "--output",
+    "-o",
+    type=click.Path(dir_okay=False, path_type=Path),
+    required=True,
+    metavar="FILE",
+    help="The HTML file to write.",
+)
+@table_options
+def report(
+    paths: tuple[str, ...],
+    output: Path,
+    as_json: bool,
+    options: Mapping[str, str],
+    storage_options: Mapping[str, object],
+) -> None:
+    """Write a report on tables into one HTML file without scripts: summary, timeline, layout, services, health, advice.
+
+    PATH is a table, a folder of tables, or a file of paths; a report of several tables begins with an index.
+    """
+    from lakefmt._core.page.html import write_report
+    from lakefmt._core.page.tables import PageTables
+
+    tables, problems = PageTables(paths, options=options, storage_options=storage_options or None).listed()
+    if not tables:
+        raise TableNotFound(
+            f"no tables: {'; '.join(f'{path}: {why}' for path, why in problems.items()) or 'nothing there'}"
+        )
+    size = write_report(output, tables, SystemClock().now())
+    if as_json:
+        print_json({"file": str(output), "bytes": size, "tables": len(tables), "problems": problems})
+    else:
+        click.echo(f"{output}: {counted(len(tables), 'table')}, {size:,} bytes")
+        for path, why in problems.items():
+            click.echo(f"warning: {path}: {why}", err=True)

@@ -5,12 +5,12 @@ time: the later record wins. Event time: the record with the larger ordering val
 (:mod:`lakefmt._core.filegroups.ordering`), the later one on a tie. Under a partial rule, replaceable
 values of the winner are filled from the other record.
 
-A large base file is merged part by part, so that one part is stored while the next is merged
-(:func:`merge_in_parts`). Many rows are merged in the order of the base file, so that only those that
-meet a part of it are in memory (:func:`merge_in_order`): each row is given the place of the stored row that
-it changes, a new one the place behind the last, and rows and base file are read side by side. Rows of several file groups are merged by one call (:func:`grouped_rows`):
-a merge of a few rows costs its calls, not its rows. Keys are only unique within a file group, so
-each key is preceded by the number of its group while the rows are together.
+A large base file is merged part by part, so that one part is stored while the next is merged (:func:`merge_in_parts`).
+Many rows are merged in the order of the base file, so that only those that meet a part of it are in memory
+(:func:`merge_in_order`): each row is given the place of the stored row that it changes, a new one the place behind the
+last, and rows and base file are read side by side. Rows of several file groups are merged by one call
+(:func:`grouped_rows`): a merge of a few rows costs its calls, not its rows. Keys are only unique within a file group,
+so each key is preceded by the number of its group while the rows are together.
 
 With a registered merge function, rows of one key are folded in the order of arrival: the first with
 the second, the result with the third, and so on (:func:`fold_rows`). Each step calls the function
@@ -46,7 +46,7 @@ from lakefmt._core.filegroups.ordering import (
     to_mask,
     unordered_deletes,
 )
-from lakefmt._core.formats.parquet.dictionary_columns import appended, decoded_dictionaries, replaced_codes
+from lakefmt._core.formats.parquet.base_file import appended, decoded_dictionaries, replaced_codes
 from lakefmt._core.schema import cast_rows, reconcile
 from lakefmt._core.values import META_COLUMNS, RECORD_KEY, MergeMode
 from lakefmt.errors import CorruptFile, MergerFailed
