@@ -25,16 +25,14 @@ import pyarrow.parquet as pq
 
 from lakefmt._core.config.table_config import TableConfig
 from lakefmt._core.data_classes import dataclass
-from lakefmt._core.filegroups.reader import parquet_file
-from lakefmt._core.filegroups.virtual_columns import dropped_values
+from lakefmt._core.filegroups.reader import dropped_values, parquet_file
 from lakefmt._core.formats.avro.container import decode_container, encode_container
 from lakefmt._core.formats.hfile.container import HFileOptions, HFileReader, encode_hfile
 from lakefmt._core.formats.names import split_base_file
 from lakefmt._core.formats.parquet.base_file import check_row_counts
 from lakefmt._core.keys import key_spec_from_properties
-from lakefmt._core.storage.api import ObjectStore
+from lakefmt._core.storage.api import ObjectStore, check_name
 from lakefmt._core.storage.arrow_filesystem import ArrowHandler, track_arrow_use
-from lakefmt._core.storage.object_names import check_name
 from lakefmt._core.values import META_COLUMNS, InstantTime, PartitionPath
 from lakefmt.errors import CorruptFile, LakefmtError, ObjectNotFound, UnsafePath, UnsupportedFeature
 
@@ -174,7 +172,7 @@ def encode_sources(
     for partition, files in sources.items():
         statuses = {file_id: _status(base, source, modified) for file_id, (source, modified) in files.items()}
         (folder,) = {source.name.rpartition("/")[0] for source, _ in files.values()}
-        place = {"version": 1, "bootstrapPartitionPath": folder, "partitionPath": partition}
+        place = {"version": None, "bootstrapPartitionPath": folder, "partitionPath": partition}
         partitions[f"part={partition}"] = encode_container(
             _PARTITION_RECORD, {**place, "fileIdToBootstrapFile": statuses}
         )

@@ -19,9 +19,8 @@ import pyarrow.parquet as pq
 from lakefmt._core.data_classes import dataclass
 from lakefmt._core.filegroups.base_writer import new_filter
 from lakefmt._core.filegroups.bootstrap import BOOTSTRAP_INSTANT, SourceFile, encode_sources
-from lakefmt._core.filegroups.reader import parquet_file, reading
+from lakefmt._core.filegroups.reader import dropped_values, parquet_file, reading
 from lakefmt._core.filegroups.table_client import TableAt
-from lakefmt._core.filegroups.virtual_columns import dropped_values
 from lakefmt._core.formats.names import PARTITION_METADATA
 from lakefmt._core.formats.parquet.base_file import KeySummary, key_footers, key_range
 from lakefmt._core.formats.properties import encode_properties
@@ -32,7 +31,7 @@ from lakefmt._core.storage.open import open_store
 from lakefmt._core.table import Table
 from lakefmt._core.timeline.commit import SCHEMA_KEY, CommitMetadata, encode_commit
 from lakefmt._core.timeline.instant import Action
-from lakefmt._core.timeline.properties_store import update_properties
+from lakefmt._core.timeline.store import update_properties
 from lakefmt._core.transactions.client import open_write_client
 from lakefmt._core.transactions.instant import InstantTransaction
 from lakefmt._core.values import (
