@@ -102,6 +102,8 @@ def check_doors(table: Table, rows: Sequence[Row]) -> None:
     assert values_of(pa.Table.from_batches(table.scan(), table.read().schema)) == expected
     assert values_of(table.dataset().to_table()) == expected
     assert values_of(pickle.loads(pickle.dumps(table.snapshot())).read()) == expected
+    fragments = pickle.loads(pickle.dumps(list(table.dataset().get_fragments())))
+    assert values_of(pa.concat_tables(each.to_table() for each in fragments)) == expected
     assert values_of(table.scan_polars().collect().to_arrow()) == expected
     connection = pytest.importorskip("duckdb").connect()
     table.to_duckdb(connection, "bootstrapped")
