@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -94,6 +95,18 @@ def test_names_of_directories_are_the_values(tmp_path: Path) -> None:
     found = lakefmt.open_table(tmp_path / "t").read(meta_columns=True).sort_by("id").to_pylist()
     assert [(row["city"], row["day"]) for row in found] == [("sao/paulo", "2024"), ("oslo", None)]
     assert found[0]["_hoodie_record_key"] == "id:0,city:sao/paulo"
+
+
+def test_a_handle_follows_a_table_that_is_made_anew(tmp_path: Path) -> None:
+    first, second = make_source(tmp_path / "first"), make_source(tmp_path / "second")
+    (second / "city=rome" / "part 1.parquet").unlink()
+    lakefmt.convert(first, tmp_path / "t", record_key="id", in_place=True)
+    table = lakefmt.open_table(tmp_path / "t")
+    for source, left in ((first, 12), (second, 9), (first, 12)):
+        assert table.count() == table.read(filter="v >= 0").num_rows
+        shutil.rmtree(tmp_path / "t")
+        lakefmt.convert(source, tmp_path / "t", record_key="id", in_place=True)
+        assert table.read(filter="v >= 0").num_rows == left
 
 
 def _refused(files: dict[str, pa.Table], error: type[Exception], match: str, **call: Any) -> Any:

@@ -323,7 +323,8 @@ class _Sources:
 
     def __init__(self, store: ObjectStore, config: TableConfig, columns: Callable[[], pa.Schema]) -> None:
         self._store, self._config, self._columns = store, config, columns
-        self._base = _plain_path(config.properties["hoodie.bootstrap.base.path"])
+        self.path = config.bootstrap_path
+        self._base = _plain_path(self.path)
         self._index: HFileReader | None = None
         self._sources: dict[PartitionPath, dict[str, SourceFile]] = {}
         self._joined: OrderedDict[str, tuple[int, pa.Buffer]] = OrderedDict()
@@ -384,13 +385,17 @@ class _Sources:
         parts = split_base_file(name)
         file_id = "" if parts is None else parts[0]
         with self._lock:
-            if file_id not in self._sources.get(partition, {}):
-                self._index = self._index or self._load_index()
+            source = self._sources.get(partition, {}).get(file_id)
+            # The table may have been made anew since the index was loaded.
+            for index in (self._index, None) if source is None else ():
+                self._index = index or self._load_index()
                 found = self._index.lookup(pa.array([f"part={partition}".encode()], pa.binary()))
                 if found.num_rows:
                     record = found.column("value")[0].as_py()
                     self._sources[partition] = decode_sources(record, self._base, _INDEX)
-            source = self._sources.get(partition, {}).get(file_id)
+                source = self._sources.get(partition, {}).get(file_id)
+                if source is not None:
+                    break
         if source is None:
             raise CorruptFile(f"{_INDEX} names no source file of {partition}/{name}")
         return source
@@ -453,8 +458,12 @@ def with_sources(store: ObjectStore, config: TableConfig, columns: Callable[[], 
     Raises:
         UnsupportedFeature: the source files are not on a local disk, or not told by Hudi's index of HFiles.
     """
-    if not config.bootstrap_path or isinstance(store, _JoiningStore):
+    if not config.bootstrap_path:
         return store
+    if isinstance(store, _JoiningStore):
+        if store._sources.path == config.bootstrap_path:
+            return store
+        store = store._inner
     if "://" in store.url and not store.url.startswith("file:"):
         raise UnsupportedFeature(f"bootstrapped tables are read from local disks only, not from {store.url}")
     sources = _Sources(store, config, columns)

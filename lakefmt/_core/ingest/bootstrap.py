@@ -210,7 +210,7 @@ def _is_path_of(spec: KeySpec, path: str, schema: pa.Schema) -> bool:
     if len(values) < len(spec.partition_fields):
         return False
     row = pa.table({name: pa.array([value], schema.field(name).type) for name, value in values.items()})
-    return bool(build_partition_paths(spec, row).to_pylist() == [path])
+    return bool(build_partition_paths(spec, row).cast(pa.string()).equals(pa.array([path])))
 
 
 def write_bootstrap(table: Table, plan: BootstrapPlan, compare: Callable[[TableAt], Mapping[str, str]]) -> CommitResult:
