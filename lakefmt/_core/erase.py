@@ -33,7 +33,7 @@ from lakefmt.errors import ObjectNotFound, StateError, UnsupportedFeature
 
 if TYPE_CHECKING:
     from lakefmt._core.check.vacuum import VacuumResult
-    from lakefmt._core.compaction.clean.run import CleanResult
+    from lakefmt._core.compaction.clean_run import CleanResult
     from lakefmt._core.producers.stream.opening import Recovered
     from lakefmt._core.timeline.metadata_codec import Savepoint
 

@@ -36,7 +36,7 @@ import pyarrow.types as pt
 
 from lakefmt._core.arrays import from_numpy
 from lakefmt._core.data_classes import dataclass
-from lakefmt._core.formats.bloom.bloom_filter import BloomFilter
+from lakefmt._core.formats.bloom_filter import BloomFilter
 from lakefmt._core.formats.parquet.base_file import key_range, outermost
 from lakefmt._core.schema.cast import plain_columns
 from lakefmt._core.storage.os_errors import os_failure

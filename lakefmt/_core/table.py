@@ -30,7 +30,7 @@ from lakefmt._core.filegroups.stored_keys import key_columns
 from lakefmt._core.filegroups.table_client import TableClient, TableState
 from lakefmt._core.index import choose_index
 from lakefmt._core.keys import partition_items
-from lakefmt._core.metadata.reading.listing import ListingByMetadata
+from lakefmt._core.metadata.listing import ListingByMetadata
 from lakefmt._core.producers.append import AppendVerbs, asked_properties
 from lakefmt._core.read.filters import Filter
 from lakefmt._core.read.snapshot import Snapshot, read_every_copy
@@ -61,11 +61,11 @@ if TYPE_CHECKING:
     from lakefmt._core.check.findings import CheckReport, RepairPlan, RepairReport
     from lakefmt._core.check.vacuum import VacuumResult
     from lakefmt._core.compaction.archive import ArchiveResult
-    from lakefmt._core.compaction.clean.run import CleanResult
+    from lakefmt._core.compaction.clean_run import CleanResult
     from lakefmt._core.compaction.scheduler import BackgroundServices
     from lakefmt._core.erase import ErasureReport
     from lakefmt._core.table_accessors import TableAlter, TableIndexes, TablePlot
-    from lakefmt._core.table_merge import TableMerge
+    from lakefmt._core.table_verbs import TableMerge
     from lakefmt._core.upgrade import UpgradePlan
     from lakefmt._core.write.context import CommitEntries
 
@@ -503,7 +503,7 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, StreamVerbs, AppendVerbs, 
             >>> t.read().to_pylist()
             [{'id': 'a', 'v': 7}]
         """
-        from lakefmt._core.table_merge import TableMerge  # few programs merge
+        from lakefmt._core.table_verbs import TableMerge  # few programs merge
 
         names = None if on is None else on if isinstance(on, str) else texts_argument(on, "on")
         return TableMerge(self.client, self._writing, self._finished, source, names)
@@ -666,7 +666,7 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, StreamVerbs, AppendVerbs, 
             >>> t.clean(options={"hoodie.clean.commits.retained": 1}).files_deleted
             1
         """
-        from lakefmt._core.compaction.clean.run import CleanResult, plan_clean_of, run_clean
+        from lakefmt._core.compaction.clean_run import CleanResult, plan_clean_of, run_clean
 
         check_flags(schedule=schedule, dry_run=dry_run)
         if dry_run:

@@ -16,8 +16,7 @@ import pyarrow as pa
 
 from lakefmt._core.arguments import Raised, run_foreign
 from lakefmt._core.cdc.events import RowKind
-from lakefmt._core.ingest.api import Round, SourceBatch, unified_schema
-from lakefmt._core.ingest.checkpoints import CheckpointCommit
+from lakefmt._core.ingest.api import CheckpointCommit, Round, SourceBatch, unified_schema
 from lakefmt._core.ingest.files import FileRound, FileSource
 from lakefmt._core.ingest.folders import ListedFile
 from lakefmt._core.ingest.inputs import GuessedTypes

@@ -59,7 +59,6 @@ FLOORS: dict[str, int] = {
     "erase": 70,  # rows for good, and the proof
     "table_verbs": 70,  # the verbs that other packages carry out
     "table_accessors": 70,  # the verbs of `table.index` and `table.alter`, the pictures of `table.plot`
-    "table_merge": 70,  # the clauses of `table.merge`
     "table": 80,
     "telemetry": 82,  # events as metrics of OpenTelemetry
     "create_and_write": 82,  # the two calls of a table in one

@@ -41,7 +41,7 @@ CLASSES = (
     "lakefmt._core.read.snapshot.Snapshot",
     "lakefmt._core.table_accessors.TableAlter",
     "lakefmt._core.table_accessors.TableIndexes",
-    "lakefmt._core.table_merge.TableMerge",
+    "lakefmt._core.table_verbs.TableMerge",
     "lakefmt._core.producers.append_tags.TableTags",
     "lakefmt._core.producers.stream.stream.Stream",
     "lakefmt._core.producers.stream.stream.AsyncStream",

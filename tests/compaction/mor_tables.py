@@ -10,8 +10,8 @@ import pyarrow as pa
 import lakefmt
 from lakefmt._core.config.settings import resolve_settings
 from lakefmt._core.filegroups.base_writer import write_base_file
-from lakefmt._core.formats.log.data_block import BlockHeader, encode_data_block
-from lakefmt._core.formats.log.delete_block import delete_records, encode_delete_block
+from lakefmt._core.formats.log_data_block import BlockHeader, encode_data_block
+from lakefmt._core.formats.log_delete_block import delete_records, encode_delete_block
 from lakefmt._core.schema import arrow_to_avro
 from lakefmt._core.storage.api import PutOutcome
 from lakefmt._core.table import Table

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakefmt._core.arguments import parse_member
-from lakefmt._core.compaction.compact.plan import (
+from lakefmt._core.compaction.compact_plan import (
     CompactionRules,
     CompactionStrategy,
     CompactionTrigger,

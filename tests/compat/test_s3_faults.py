@@ -21,7 +21,7 @@ from benchmarks.storage.s3_server import s3_server
 from lakefmt._core.filegroups.table_client import TableClient
 from lakefmt._core.storage.remote.store import RemoteStore
 from lakefmt._core.table import Table
-from lakefmt._core.timeline.locks.storage import STORAGE_LOCK_NAME, LockRecord, encode_lock_record
+from lakefmt._core.timeline.locks.objects import STORAGE_LOCK_NAME, LockRecord, encode_lock_record
 from lakefmt.errors import LakefmtError, StorageError
 from tests.example_counts import examples
 from tests.judges.faulty_network import FAULTS, HARMLESS, FaultyNetwork, Plan, all_from, cut_anywhere, every, one_of

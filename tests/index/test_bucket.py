@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 import lakefmt
 from lakefmt._core.filegroups.model import BaseFile, FileSlice
 from lakefmt._core.formats.properties import decode_properties
-from lakefmt._core.index import IndexKeys
-from lakefmt._core.index.bucket import bucket_index
-from lakefmt._core.index.bucket.bucket_index import MAX_BUCKETS, BucketIndex, bucket_numbers, bucket_of, list_hashes
+from lakefmt._core.index import IndexKeys, bucket_index
+from lakefmt._core.index.bucket_index import MAX_BUCKETS, BucketIndex, bucket_numbers, bucket_of, list_hashes
 from lakefmt._core.values import FileId, InstantTime, PartitionPath
 from lakefmt.errors import InvalidInputError, InvalidKey, UnknownSetting, UnsupportedFeature
 

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 import lakefmt
 from lakefmt._core.filegroups.table_client import TableClient
 from lakefmt._core.formats.names import RING_DIRECTORY, ring_directory
-from lakefmt._core.index.bucket import bucket_index
-from lakefmt._core.index.bucket.bucket_index import joined_values, xxhash32
-from lakefmt._core.index.bucket.ring import (
+from lakefmt._core.index import bucket_index
+from lakefmt._core.index.bucket_index import joined_values, xxhash32
+from lakefmt._core.index.bucket_ring import (
     FIRST_RING,
     LARGEST_HASH,
     HashNode,
@@ -27,7 +27,7 @@ from lakefmt._core.index.bucket.ring import (
     encode_ring,
     first_ring,
 )
-from lakefmt._core.index.bucket.ring_files import RingFiles
+from lakefmt._core.index.bucket_ring_files import RingFiles
 from lakefmt._core.values import PartitionPath
 from lakefmt.errors import (
     CommitConflict,

@@ -8,7 +8,7 @@ import pytest
 
 import lakefmt
 from lakefmt._core.filegroups.table_client import TableClient, TableState
-from lakefmt._core.formats.bloom.bloom_filter import BloomFilter
+from lakefmt._core.formats.bloom_filter import BloomFilter
 from lakefmt._core.formats.parquet.base_file import BLOOM_TYPE_KEY, MAX_KEY, MIN_KEY
 from lakefmt._core.formats.parquet.footers import BLOOM_KEY
 from lakefmt._core.index import LookUpStep

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt._core.keys import plan_key_spec, time_guarantees, timestamp
+from lakefmt._core.read.file_selection import ReadReport
 from lakefmt._core.read.filters import keep_rows, parse_filter
-from lakefmt._core.read.skipping.file_selection import ReadReport
 from tests.kit import content
 
 PERIODS = {"year": lakefmt.year, "month": lakefmt.month, "day": lakefmt.day, "hour": lakefmt.hour}

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import lakefmt
 from lakefmt._core import sorting
 from lakefmt._core.filegroups import base_writer
-from lakefmt._core.formats.bloom.bloom_filter import BloomFilter
+from lakefmt._core.formats.bloom_filter import BloomFilter
 from lakefmt._core.formats.parquet.base_file import key_range
 from lakefmt._core.sorting import FileKeys, gather_windows, row_memory, sort_stream
 from lakefmt._core.write import bulk_insert

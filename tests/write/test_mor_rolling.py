@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import lakefmt
 from lakefmt import lowlevel
 from lakefmt._core.filegroups import log_writer
-from lakefmt._core.formats.log.blocks import BlockKind, LogBlockReader, WholeBlock
+from lakefmt._core.formats.log_blocks import BlockKind, LogBlockReader, WholeBlock
 from lakefmt._core.formats.names import parse_log_file
 from lakefmt._core.timeline.markers import list_marked
 from lakefmt._core.values import WriteStat

@@ -33,7 +33,7 @@ from lakefmt._core.check.findings import (
     TableFacts,
     Unknown,
 )
-from lakefmt._core.compaction.compact.plan import CompactionPlan, read_plan_of
+from lakefmt._core.compaction.compact_plan import CompactionPlan, read_plan_of
 from lakefmt._core.config.settings import resolve_settings
 from lakefmt._core.config.table_config import TableConfig, check_readable, parse_table_config
 from lakefmt._core.data_classes import dataclass, replace

@@ -44,7 +44,7 @@ from lakefmt._core.check.findings import (
     UndoWrites,
 )
 from lakefmt._core.check.run import rebuild_damaged
-from lakefmt._core.compaction.compact.run import run_compaction
+from lakefmt._core.compaction.compact_run import run_compaction
 from lakefmt._core.config.settings import resolve_settings
 from lakefmt._core.config.table_config import TableConfig, check_writable
 from lakefmt._core.data_classes import replace
@@ -53,8 +53,8 @@ from lakefmt._core.filegroups.log_reader import Standing, inspect_log, read_log_
 from lakefmt._core.filegroups.model import FileSlice, LogFile, join_path
 from lakefmt._core.filegroups.reader import reading
 from lakefmt._core.filegroups.table_client import NOTES, TableClient
-from lakefmt._core.formats.bloom.bloom_filter import BloomFilter
-from lakefmt._core.formats.log.blocks import MAGIC, MAX_LOG_BYTES, BlockKind, scan_blocks
+from lakefmt._core.formats.bloom_filter import BloomFilter
+from lakefmt._core.formats.log_blocks import MAGIC, MAX_LOG_BYTES, BlockKind, scan_blocks
 from lakefmt._core.formats.names import PARTITION_METADATA, parse_base_file, parse_log_file
 from lakefmt._core.formats.parquet.base_file import BaseFileWriter, KeySummary, key_footers, key_range
 from lakefmt._core.formats.properties import CHECKSUM_KEY, decode_properties, encode_properties, table_checksum

@@ -24,7 +24,7 @@ from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableSta
 from lakefmt._core.keys import partition_items
 from lakefmt._core.metadata.layout import METADATA_DIRECTORY, PartitionKind, kind_of_partition
 from lakefmt._core.metadata.manage import MetadataTableManager, load_definitions
-from lakefmt._core.metadata.reading.reader import MetadataTable, ready_partitions
+from lakefmt._core.metadata.reader import MetadataTable, ready_partitions
 from lakefmt._core.metadata.timeline import unseen_commits
 from lakefmt._core.storage.api import check_name
 from lakefmt._core.transactions.indexing import change_metadata_table, in_build_order

@@ -15,9 +15,9 @@ from collections.abc import Iterable, Mapping
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from lakefmt._core.compaction.clean.run import planned_groups
-from lakefmt._core.compaction.compact.merge import LogMerge
-from lakefmt._core.compaction.compact.plan import (
+from lakefmt._core.compaction.clean_run import planned_groups
+from lakefmt._core.compaction.compact_merge import LogMerge
+from lakefmt._core.compaction.compact_plan import (
     CompactionPlan,
     GroupKey,
     partitions_of,
@@ -25,7 +25,7 @@ from lakefmt._core.compaction.compact.plan import (
     read_plan,
     since_last_compaction,
 )
-from lakefmt._core.compaction.compact.run import (
+from lakefmt._core.compaction.compact_run import (
     CompactionResult,
     MergingService,
     check_no_earlier_write,

@@ -35,7 +35,7 @@ from lakefmt._core.filegroups.cdc import DELETE, INSERT, UPDATE
 from lakefmt._core.filegroups.model import FileSlice, join_path
 from lakefmt._core.filegroups.reader import read_small_file
 from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableState
-from lakefmt._core.formats.log.data_block import AFTER, BEFORE, OP
+from lakefmt._core.formats.log_data_block import AFTER, BEFORE, OP
 from lakefmt._core.formats.names import PARTITION_METADATA, queue_position_of
 from lakefmt._core.formats.properties import decode_properties
 from lakefmt._core.keys import parse_partition_values

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 import pyarrow as pa
 
 from lakefmt._core.config.settings import Settings
-from lakefmt._core.formats.bloom.bloom_filter import DYNAMIC, BloomFilter, filter_size
+from lakefmt._core.formats.bloom_filter import DYNAMIC, BloomFilter, filter_size
 from lakefmt._core.formats.parquet.base_file import (
     BaseFileWriter,
     KeySummary,

@@ -26,8 +26,8 @@ from lakefmt._core.filegroups.merge import Merged
 from lakefmt._core.filegroups.model import LogFile
 from lakefmt._core.filegroups.ordering import to_mask
 from lakefmt._core.formats.avro.columnar.codec import encode_rows
-from lakefmt._core.formats.log.blocks import MAX_LOG_BYTES, BlockKind, LogBlockReader, WholeBlock
-from lakefmt._core.formats.log.data_block import (
+from lakefmt._core.formats.log_blocks import MAX_LOG_BYTES, BlockKind, LogBlockReader, WholeBlock
+from lakefmt._core.formats.log_data_block import (
     AFTER,
     BEFORE,
     KEY,

@@ -26,7 +26,7 @@ from lakefmt._core.filegroups.model import FileSlice, LogFile
 from lakefmt._core.filegroups.ordering import has_order, marked_deletes, to_mask, unordered_deletes
 from lakefmt._core.filegroups.reader import VirtualColumns, reading
 from lakefmt._core.formats.avro.columnar.plan import plan_rows
-from lakefmt._core.formats.log.blocks import (
+from lakefmt._core.formats.log_blocks import (
     MAGIC,
     MAX_LOG_BYTES,
     BlockKind,
@@ -37,13 +37,13 @@ from lakefmt._core.formats.log.blocks import (
     WholeBlock,
     scan_blocks,
 )
-from lakefmt._core.formats.log.data_block import (
+from lakefmt._core.formats.log_data_block import (
     block_positions,
     decode_avro_content,
     decode_avro_contents,
     decode_parquet_content,
 )
-from lakefmt._core.formats.log.delete_block import DeleteRecords, decode_delete_content
+from lakefmt._core.formats.log_delete_block import DeleteRecords, decode_delete_content
 from lakefmt._core.schema import reconcile
 from lakefmt._core.schema.types import all_nullable, field_at, struct_fields
 from lakefmt._core.storage.api import ObjectStore

@@ -19,8 +19,8 @@ from lakefmt._core.config.settings import Settings
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.model import join_path
 from lakefmt._core.filegroups.ordering import ordering_values
-from lakefmt._core.formats.log.blocks import MAX_LOG_BYTES, BlockKind, LogBlockReader, WholeBlock
-from lakefmt._core.formats.log.data_block import (
+from lakefmt._core.formats.log_blocks import MAX_LOG_BYTES, BlockKind, LogBlockReader, WholeBlock
+from lakefmt._core.formats.log_data_block import (
     BlockHeader,
     EncodedRows,
     decode_avro_content,
@@ -29,7 +29,7 @@ from lakefmt._core.formats.log.data_block import (
     encode_parquet_block,
     encode_record_block,
 )
-from lakefmt._core.formats.log.delete_block import (
+from lakefmt._core.formats.log_delete_block import (
     decode_delete_content,
     delete_records,
     encode_delete_block,

@@ -192,7 +192,7 @@ def check_operations(table_at: TableAt) -> None:
 
 def _has_operations(table_at: TableAt, stat: WriteStat) -> bool:
     """Return whether the rows of a log say what they do."""
-    from lakefmt._core.formats.log.blocks import scan_blocks  # few tables have logs of other engines
+    from lakefmt._core.formats.log_blocks import scan_blocks  # few tables have logs of other engines
 
     file_system, root = table_at.client.store.arrow_filesystem()
     try:

@@ -82,7 +82,7 @@ from lakefmt.errors import CorruptFile, ObjectNotFound, SnapshotExpired, Unsuppo
 if TYPE_CHECKING:
     from lakefmt._core.keys.properties import StoredRule
     from lakefmt._core.schema.column_ids import ColumnIds
-    from lakefmt._core.timeline.archive.store import History, HistoryStore
+    from lakefmt._core.timeline.archive import History, HistoryStore
 
 __all__ = [
     "NOTES",
@@ -374,7 +374,7 @@ class TableClient:
 
     def history_store(self, config: TableConfig) -> HistoryStore:
         """Return the store of the archived timeline."""
-        from lakefmt._core.timeline.archive.store import HistoryStore
+        from lakefmt._core.timeline.archive import HistoryStore
 
         directory = config.history_directory
         if directory not in self._history_stores:
@@ -528,7 +528,7 @@ class TableAt:
         """
         if self.history is not None:
             return self
-        from lakefmt._core.timeline.archive.store import History
+        from lakefmt._core.timeline.archive import History
 
         history = self.client.history_store(self.config).load() if self.has_history else History()
         return replace(

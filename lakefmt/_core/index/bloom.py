@@ -17,7 +17,7 @@ from lakefmt._core.index.api import IndexCapabilities, IndexKeys, KeyReader, Loc
 from lakefmt._core.index.lookup import LookUp, look_up_keys
 
 if TYPE_CHECKING:
-    from lakefmt._core.metadata.reading.reader import MetadataTable
+    from lakefmt._core.metadata.reader import MetadataTable
 
 __all__ = ["BloomIndex", "SimpleIndex"]
 

@@ -28,8 +28,15 @@ import pyarrow as pa
 
 from lakefmt._core.arguments import error_text, foreign, shown
 from lakefmt._core.data_classes import dataclass, replace
-from lakefmt._core.ingest.api import Checkpoint, RoundRows, SourceBatch, rejected_records
-from lakefmt._core.ingest.checkpoints import SOURCE, check_kind, check_source
+from lakefmt._core.ingest.api import (
+    SOURCE,
+    Checkpoint,
+    RoundRows,
+    SourceBatch,
+    check_kind,
+    check_source,
+    rejected_records,
+)
 from lakefmt._core.ingest.folders import FilePattern, Folder, ListedFile, open_folder, split_location
 from lakefmt._core.ingest.inputs import GuessedTypes, Input, parse_texts, read_input
 from lakefmt._core.schema import avro_to_arrow

@@ -29,8 +29,7 @@ import pyarrow as pa
 
 from lakefmt._core.arguments import shown
 from lakefmt._core.data_classes import dataclass
-from lakefmt._core.ingest.api import Checkpoint, RoundRows, SourceBatch, rejected_records
-from lakefmt._core.ingest.checkpoints import SOURCE, check_source
+from lakefmt._core.ingest.api import SOURCE, Checkpoint, RoundRows, SourceBatch, check_source, rejected_records
 from lakefmt._core.storage.time_source import SystemTimeSource, TimeSource
 from lakefmt._core.write.ingest import rows_of_dicts
 from lakefmt.errors import CorruptFile, InvalidInputError, SourceRefused, SourceUnavailable, UnknownSetting

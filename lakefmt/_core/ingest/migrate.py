@@ -21,8 +21,7 @@ from lakefmt._core.filegroups.bootstrap import BOOTSTRAP_INSTANT
 from lakefmt._core.filegroups.stored_keys import keyed_rows
 from lakefmt._core.filegroups.table_client import TableAt
 from lakefmt._core.formats.names import parse_base_file
-from lakefmt._core.ingest.api import Checkpoint
-from lakefmt._core.ingest.checkpoints import CheckpointCommit, CheckpointFinder, checkpoint_entries
+from lakefmt._core.ingest.api import Checkpoint, CheckpointCommit, CheckpointFinder, checkpoint_entries
 from lakefmt._core.ingest.files import FileFormat, FileSource
 from lakefmt._core.producers.stream.committing import commit_options
 from lakefmt._core.schema import conform

@@ -26,8 +26,16 @@ from lakefmt._core.config.settings import resolve_settings
 from lakefmt._core.create_and_write import check_agreement
 from lakefmt._core.filegroups.stored_keys import stored_key_spec
 from lakefmt._core.filegroups.table_client import TableAt
-from lakefmt._core.ingest.api import REJECTED, Checkpoint, RoundRows, rejected_records, without_null_types
-from lakefmt._core.ingest.checkpoints import CheckpointCommit, CheckpointFinder, StoredCheckpoint
+from lakefmt._core.ingest.api import (
+    REJECTED,
+    Checkpoint,
+    CheckpointCommit,
+    CheckpointFinder,
+    RoundRows,
+    StoredCheckpoint,
+    rejected_records,
+    without_null_types,
+)
 from lakefmt._core.ingest.options import TableJob
 from lakefmt._core.ingest.transforms import GOING, LEFT_OUT, load_function
 from lakefmt._core.keys import KeySpec, build_record_keys

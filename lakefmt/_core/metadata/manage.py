@@ -29,7 +29,7 @@ from lakefmt._core.filegroups.model import FileSlice, build_slices
 from lakefmt._core.filegroups.pending_plans import copied_logs
 from lakefmt._core.filegroups.reader import parquet_file, reading
 from lakefmt._core.filegroups.table_client import TableClient, TableState
-from lakefmt._core.formats.log.blocks import BlockKind
+from lakefmt._core.formats.log_blocks import BlockKind
 from lakefmt._core.formats.names import parse_base_file, parse_log_file
 from lakefmt._core.formats.parquet.base_file import decode_footer
 from lakefmt._core.metadata.collect import FactCollector
@@ -57,9 +57,9 @@ from lakefmt._core.metadata.layout import (
     resting_on,
     without_definition,
 )
-from lakefmt._core.metadata.reading.listing import files_written_before
-from lakefmt._core.metadata.reading.metadata_files import known_commits
-from lakefmt._core.metadata.reading.reader import MetadataTable, ready_partitions
+from lakefmt._core.metadata.listing import files_written_before
+from lakefmt._core.metadata.metadata_files import known_commits
+from lakefmt._core.metadata.reader import MetadataTable, ready_partitions
 from lakefmt._core.metadata.records import PartitionUpdate
 from lakefmt._core.metadata.statistics import indexed_columns
 from lakefmt._core.metadata.timeline import INITIALISATION, MetadataTimeline
@@ -67,7 +67,7 @@ from lakefmt._core.metadata.updates import FirstKeys
 from lakefmt._core.metadata.writer import MetadataTableWriter
 from lakefmt._core.storage.api import check_name
 from lakefmt._core.storage.table_directory import TableDirectory
-from lakefmt._core.timeline.archive.store import (
+from lakefmt._core.timeline.archive import (
     ArchiveDirectory,
     ArchiveEdges,
     ArchivePlan,

@@ -17,10 +17,10 @@ import pyarrow as pa
 from lakefmt._core.config.table_config import TableConfig
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.table_client import TableClient
-from lakefmt._core.formats.hfile.container import HFileOptions, HFileReader, encode_hfile
-from lakefmt._core.formats.log.blocks import MAX_LOG_BYTES, BlockKind, HeaderKey, encode_block, scan_blocks
-from lakefmt._core.formats.log.data_block import BlockHeader
-from lakefmt._core.formats.log.delete_block import delete_records, encode_delete_block
+from lakefmt._core.formats.hfile_container import HFileOptions, HFileReader, encode_hfile
+from lakefmt._core.formats.log_blocks import MAX_LOG_BYTES, BlockKind, HeaderKey, encode_block, scan_blocks
+from lakefmt._core.formats.log_data_block import BlockHeader
+from lakefmt._core.formats.log_delete_block import delete_records, encode_delete_block
 from lakefmt._core.formats.names import PARTITION_METADATA
 from lakefmt._core.formats.properties import CHECKSUM_KEY, encode_properties, properties_comment_date, table_checksum
 from lakefmt._core.metadata.layout import (
@@ -35,14 +35,14 @@ from lakefmt._core.metadata.layout import (
     metadata_properties,
     parse_metadata_file,
 )
-from lakefmt._core.metadata.reading.metadata_files import (
+from lakefmt._core.metadata.metadata_files import (
     CommittedFile,
     KnownCommits,
     MetadataFileCache,
     WrittenGroups,
     handle_memory,
 )
-from lakefmt._core.metadata.reading.reader import ready_partitions
+from lakefmt._core.metadata.reader import ready_partitions
 from lakefmt._core.metadata.records import PartitionUpdate, RecordFormat, repeat_value
 from lakefmt._core.metadata.timeline import MetadataTimeline, MetadataTimelineStore
 from lakefmt._core.metadata.updates import FirstKeys, by_file_group, sorted_records

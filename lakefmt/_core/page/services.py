@@ -33,10 +33,14 @@ from lakefmt._core.storage.time_source import SystemTimeSource, TimeSource
 from lakefmt._core.timeline.commit import STREAM_PREFIX, TXN_PREFIX, decode_entry, stream_entry_name, watermark_of
 from lakefmt._core.timeline.heartbeat import DIRECTORY, read_stamp, stamp_text
 from lakefmt._core.timeline.instant import Action, Instant, parse_instant_time
-from lakefmt._core.timeline.locks.filesystem import FILE_SYSTEM_LOCK_NAME, decode_stamp
 from lakefmt._core.timeline.locks.local import LOCAL_LOCK_NAME
+from lakefmt._core.timeline.locks.objects import (
+    FILE_SYSTEM_LOCK_NAME,
+    STORAGE_LOCK_NAME,
+    decode_lock_record,
+    decode_stamp,
+)
 from lakefmt._core.timeline.locks.open import default_lock_provider
-from lakefmt._core.timeline.locks.storage import STORAGE_LOCK_NAME, decode_lock_record
 from lakefmt._core.undo import plan_undo
 from lakefmt._core.values import Clock, InstantTime, SystemClock, TableType, check_instant_time
 from lakefmt.errors import CorruptFile, InvalidInputError, LakefmtError, ObjectNotFound, StateError

@@ -513,7 +513,7 @@ def _chooser(table_at: TableAt, file: BaseFile, query: Query) -> Callable[[pq.Pa
         condition = query.condition
         if condition is None:
             return list(range(parquet.num_row_groups))
-        from lakefmt._core.read.skipping.guarantees import row_groups_left  # brings the metadata table along
+        from lakefmt._core.read.partition_guarantees import row_groups_left  # brings the metadata table along
 
         return row_groups_left(
             parquet.metadata, parquet.schema_arrow, column_places, condition, query.schema, table_at.config

@@ -32,7 +32,7 @@ from lakefmt._core.filegroups.ordering import (
 )
 from lakefmt._core.filegroups.precombine import combine_pairs, combine_rows, order_ranks
 from lakefmt._core.filegroups.table_client import TableAt
-from lakefmt._core.formats.log.delete_block import stores_every_ordering
+from lakefmt._core.formats.log_delete_block import stores_every_ordering
 from lakefmt._core.keys import KeySpec, build_partition_paths, build_record_keys
 from lakefmt._core.schema import check_required, conform
 from lakefmt._core.schema.types import field_at, struct_fields

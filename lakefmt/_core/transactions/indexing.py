@@ -47,7 +47,7 @@ from lakefmt._core.metadata.manage import (
     load_definitions,
     partitions_by_settings,
 )
-from lakefmt._core.metadata.reading.reader import ready_partitions
+from lakefmt._core.metadata.reader import ready_partitions
 from lakefmt._core.metadata.records import PartitionUpdate
 from lakefmt._core.metadata.statistics import indexed_columns, is_indexable
 from lakefmt._core.metadata.updates import FirstKeys

@@ -581,7 +581,7 @@ def _check_no_buckets(client: TableClient, batch: KeyedBatch, routes: Routes, sl
     """Raise when new rows go to partitions whose file groups are the buckets of an index that is not asked."""
     if not any(has_bucket_number(file_slice.file_id) for file_slice in slices):
         return
-    from lakefmt._core.index.bucket.bucket_index import check_no_buckets
+    from lakefmt._core.index.bucket_index import check_no_buckets
 
     codes = distinct(batch.partitions.indices.to_numpy(zero_copy_only=False)[new_rows(batch.num_rows, routes)])
     if len(codes):
@@ -598,7 +598,7 @@ def check_unknown_buckets(table_at: TableAt) -> None:
     if (
         "index" not in table_at.client.load_notes()
     ):  # lakefmt has not created the table, and Hudi has no property for the index
-        from lakefmt._core.index.bucket.bucket_index import check_no_buckets
+        from lakefmt._core.index.bucket_index import check_no_buckets
 
         slices = table_at.slices()
         check_no_buckets(slices, {file_slice.partition for file_slice in slices})
@@ -664,7 +664,7 @@ def ignores_deleted_keys(bound: BoundContext, batch: KeyedBatch) -> bool:
 
 def _deletes_without_times(bound: BoundContext) -> bool:
     """Tell whether a delete by key may carry no event time: a late row on top of it would bring back what it removed."""
-    from lakefmt._core.formats.log.delete_block import stores_every_ordering
+    from lakefmt._core.formats.log_delete_block import stores_every_ordering
 
     fields = [field_at(bound.schema, name) for name in bound.rule.stored.fields]
     return any(field is not None and not stores_every_ordering(field.type) for field in fields)

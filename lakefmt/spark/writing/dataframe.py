@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-    from lakefmt._core.table_merge import TableMerge
+    from lakefmt._core.table_verbs import TableMerge
     from lakefmt._core.write.context import CommitEntries
 
 __all__ = [

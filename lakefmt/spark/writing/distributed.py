@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 from lakefmt import Table, create_table, errors
 from lakefmt._core.compaction.scheduler import run_services
 from lakefmt._core.data_classes import dataclass, replace
-from lakefmt._core.formats.bloom.murmur import murmur_hadoop
+from lakefmt._core.formats.murmur import murmur_hadoop
 from lakefmt._core.index import Index, capabilities_of, keeps_placement, moves_between_partitions, places_new_keys
 from lakefmt._core.keys import key_spec_from_properties
 from lakefmt._core.schema import field_at

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt import lowlevel
-from lakefmt._core.compaction.cluster.plan import ClusteringRules, plan_queue_clustering
+from lakefmt._core.compaction.cluster_plan import ClusteringRules, plan_queue_clustering
 from lakefmt._core.config.table_config import append_layout
 from lakefmt._core.filegroups.model import BaseFile, FileSlice
 from lakefmt._core.formats.names import has_bucket_number, queue_bucket_of, queue_file_id, queue_position_of

@@ -32,7 +32,6 @@ from lakefmt._core.cdc.events import (
     TableTruncated,
     is_followed,
 )
-from lakefmt._core.cdc.mysql.columns import HINTS, SourceColumn, is_whole_number, source_table
 from lakefmt._core.cdc.mysql.log import (
     ROWS,
     SILENT,
@@ -61,6 +60,7 @@ from lakefmt._core.cdc.mysql.log import (
 from lakefmt._core.cdc.mysql.rows import LogColumn, RowBuffer, TableMap, read_table_map, read_table_name
 from lakefmt._core.cdc.mysql.snapshot import Chunk, describe_table, keys_read, take_chunk
 from lakefmt._core.cdc.mysql.statements import (
+    HINTS,
     Altered,
     Created,
     DatabaseDropped,
@@ -68,8 +68,11 @@ from lakefmt._core.cdc.mysql.statements import (
     Meaning,
     Renamed,
     RowsAsText,
+    SourceColumn,
     Truncated,
+    is_whole_number,
     read_statement,
+    source_table,
 )
 from lakefmt.errors import InternalError, LakefmtError, SourceRefused
 

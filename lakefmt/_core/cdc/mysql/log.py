@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from lakefmt._core.arguments import library, shown
-from lakefmt._core.cdc.mysql.columns import SourceColumn
+from lakefmt._core.cdc.mysql.statements import SourceColumn
 from lakefmt.errors import InvalidInputError, PositionLost, SourceRefused, SourceUnavailable
 
 __all__ = [

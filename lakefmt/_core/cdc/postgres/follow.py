@@ -24,7 +24,6 @@ from lakefmt._core.cdc.events import (
     TableLoaded,
     TableTruncated,
 )
-from lakefmt._core.cdc.postgres.log import ReplicationStream, ensure_publication, ensure_slot, entries
 from lakefmt._core.cdc.postgres.rows import (
     Begin,
     ChangeBuffer,
@@ -47,9 +46,13 @@ from lakefmt._core.cdc.postgres.server import (
     PARTITIONED,
     PostgresConnection,
     PostgresSettings,
+    ReplicationStream,
     ServerCatalog,
     TableRow,
     ask,
+    ensure_publication,
+    ensure_slot,
+    entries,
     lsn_number,
 )
 from lakefmt._core.cdc.postgres.snapshot import ExportedSnapshot, TableReader, TouchedRows

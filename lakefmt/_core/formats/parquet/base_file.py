@@ -28,7 +28,7 @@ import pyarrow.types as pt
 
 from lakefmt._core.arrays import common_length, from_numpy, text_offsets
 from lakefmt._core.data_classes import dataclass
-from lakefmt._core.formats.bloom.bloom_filter import BloomFilter, decode_bloom_filter
+from lakefmt._core.formats.bloom_filter import BloomFilter, decode_bloom_filter
 from lakefmt._core.formats.parquet.duplicate_columns import (
     DuplicatePages,
     LongText,

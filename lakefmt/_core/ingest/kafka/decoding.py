@@ -32,8 +32,8 @@ import pyarrow.types as pt
 from pyarrow import json as arrow_json
 
 from lakefmt._core.arguments import error_text, foreign, library, shown
-from lakefmt._core.cdc.debezium.decoder import DebeziumDecoder
-from lakefmt._core.cdc.debezium.messages import SchemaRegistry
+from lakefmt._core.cdc.debezium_decoder import DebeziumDecoder
+from lakefmt._core.cdc.debezium_messages import SchemaRegistry
 from lakefmt._core.cdc.events import RowChanges, TableTruncated
 from lakefmt._core.data_classes import dataclass
 from lakefmt._core.formats.avro.columnar.codec import decode_rows

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lakefmt._core.arguments import shown
-from lakefmt._core.cdc.debezium.messages import SchemaRegistry
+from lakefmt._core.cdc.debezium_messages import SchemaRegistry
 from lakefmt._core.cdc.events import RowKind
 from lakefmt._core.ingest.api import Checkpoint, SourceBatch, rejected_records
 from lakefmt._core.ingest.kafka.client import (

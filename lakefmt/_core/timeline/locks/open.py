@@ -30,8 +30,7 @@ from lakefmt._core.timeline.locks.local import InProcessLock, LocalLock
 from lakefmt.errors import InvalidInputError, UnsupportedFeature
 
 if TYPE_CHECKING:
-    from lakefmt._core.timeline.locks.filesystem import FileSystemLock
-    from lakefmt._core.timeline.locks.storage import StorageLock
+    from lakefmt._core.timeline.locks.objects import FileSystemLock, StorageLock
 
 __all__ = ["Lease", "LockOptions", "TableLock", "default_lock_provider", "lock_options", "open_lock"]
 
@@ -169,7 +168,7 @@ def _service(name: str, options: LockOptions, owner: str, time_source: TimeSourc
 def _file_system_lock(
     store: ObjectStore, options: LockOptions, owner: str, time_source: TimeSource, now: Callable[[], float]
 ) -> FileSystemLock:
-    from lakefmt._core.timeline.locks.filesystem import FileSystemLock
+    from lakefmt._core.timeline.locks.objects import FileSystemLock
 
     where, name = _lock_file(store, options.text("filesystem.path"))
     if not where.capabilities.put_if_absent:
@@ -182,7 +181,7 @@ def _file_system_lock(
 
 def _lock_file(store: ObjectStore, path: str | None) -> tuple[ObjectStore, str]:
     """Return the store and name of the lock file for ``hoodie.write.lock.filesystem.path``."""
-    from lakefmt._core.timeline.locks.filesystem import FILE_SYSTEM_LOCK_NAME
+    from lakefmt._core.timeline.locks.objects import FILE_SYSTEM_LOCK_NAME
 
     if path is None:
         return store, FILE_SYSTEM_LOCK_NAME
@@ -200,7 +199,7 @@ def _lock_file(store: ObjectStore, path: str | None) -> tuple[ObjectStore, str]:
 def _storage_lock(
     store: ObjectStore, options: LockOptions, owner: str, time_source: TimeSource, now: Callable[[], float]
 ) -> StorageLock:
-    from lakefmt._core.timeline.locks.storage import StorageLock
+    from lakefmt._core.timeline.locks.objects import StorageLock
 
     swapping = with_versions(store)
     if swapping is None:

@@ -42,7 +42,7 @@ from lakefmt._core.filegroups.merge import (
 from lakefmt._core.filegroups.model import BaseFile, join_path
 from lakefmt._core.filegroups.ordering import has_order
 from lakefmt._core.filegroups.reader import BaseFileReader, InSchema, KnownFooter
-from lakefmt._core.formats.bloom.bloom_filter import BloomFilter
+from lakefmt._core.formats.bloom_filter import BloomFilter
 from lakefmt._core.formats.names import parse_base_file
 from lakefmt._core.formats.parquet.base_file import (
     BaseFileFooter,

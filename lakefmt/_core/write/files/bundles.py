@@ -33,7 +33,7 @@ from lakefmt._core.filegroups.merge import (
 from lakefmt._core.filegroups.model import BaseFile
 from lakefmt._core.filegroups.ordering import to_mask
 from lakefmt._core.filegroups.reader import BaseFileReader, KnownFooter
-from lakefmt._core.formats.bloom.bloom_filter import BloomFilter, add_to_filters
+from lakefmt._core.formats.bloom_filter import BloomFilter, add_to_filters
 from lakefmt._core.formats.parquet.base_file import BaseFileFooter, ColumnTraits, column_traits, key_ranges
 from lakefmt._core.storage.api import SupportsPutBatch
 from lakefmt._core.values import FILE_NAME, RECORD_KEY

@@ -38,8 +38,8 @@ from lakefmt._core.filegroups.ordering import (
     refuse_nulls,
 )
 from lakefmt._core.filegroups.reader import VirtualColumns
-from lakefmt._core.formats.log.data_block import encode_records
-from lakefmt._core.formats.log.delete_block import storable_orderings
+from lakefmt._core.formats.log_data_block import encode_records
+from lakefmt._core.formats.log_delete_block import storable_orderings
 from lakefmt._core.schema import arrow_to_avro, with_meta_columns, without_meta_columns
 from lakefmt._core.storage.api import SupportsPutBatch
 from lakefmt._core.timeline.markers import create_marker, create_markers
