@@ -18,7 +18,7 @@ import pytest
 import lakefmt
 from lakefmt._core.filegroups.bootstrap import decode_sources, encode_sources, is_bootstrapped
 from lakefmt._core.formats.avro.container import _read_header, decode_container, encode_container
-from lakefmt._core.formats.hfile.container import HFileReader, encode_hfile
+from lakefmt._core.formats.hfile_container import HFileReader, encode_hfile
 from lakefmt._core.formats.properties import decode_properties, encode_properties
 from lakefmt._core.table import Table
 from lakefmt._core.values import PartitionPath, TableType

@@ -27,7 +27,7 @@ from lakefmt._core.config.table_config import TableConfig
 from lakefmt._core.data_classes import dataclass
 from lakefmt._core.filegroups.reader import dropped_values, parquet_file
 from lakefmt._core.formats.avro.container import decode_container, encode_container
-from lakefmt._core.formats.hfile.container import HFileOptions, HFileReader, encode_hfile
+from lakefmt._core.formats.hfile_container import HFileOptions, HFileReader, encode_hfile
 from lakefmt._core.formats.names import split_base_file
 from lakefmt._core.formats.parquet.base_file import check_row_counts
 from lakefmt._core.keys import key_spec_from_properties
