@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakefmt
+from lakefmt._core.compaction.compact_run import run_compaction
 from lakefmt._core.values import TableType
 from tests.filegroups.test_bootstrap import COLUMNS, NEW, SOURCE, STORED, check_doors, digests, unpacked, values_of
 from tests.ingest.test_in_place import make_source
@@ -82,6 +83,48 @@ def test_spark_and_lakefmt_read_and_write_in_turns(tmp_path: Path, spark_judge: 
     table.clean(options={"hoodie.clean.commits.retained": 1})
     check("after our clean", now)
     assert digests(tmp_path / "source") == before
+
+
+@pytest.mark.parametrize("kind", ["in place, cow", "in place, mor"])
+def test_each_carries_out_the_plans_of_the_other(tmp_path: Path, spark_judge: SparkJudge, kind: str) -> None:
+    path, rows = make(kind, tmp_path)
+    table, now = lakefmt.open_table(str(path)), {row[0]: row for row in rows}
+    settings = {
+        "hoodie.write.table.version": str(KINDS[kind]["table_version"]),
+        "hoodie.write.auto.upgrade": "false",
+        "hoodie.metadata.enable": "false",
+        "hoodie.embed.timeline.server": "false",
+        "hoodie.compact.inline.max.delta.commits": "1",
+    }
+
+    def check(what: str) -> None:
+        assert values_of(spark_judge.snapshot(path)) == sorted(now.values()), what
+        check_doors(lakefmt.open_table(str(path)), list(now.values()))
+
+    def change(key: str) -> None:
+        now[key] = (key, 50, 900, "changed", key[:4])
+        table.upsert(rows_of([now[key]]))
+
+    if kind == "in place, mor":
+        change("oslo11")
+        planned = run_compaction(table.client, settings, schedule=True)
+        run = f"call run_compaction(op => 'run', path => '{path}', timestamp => {planned.instant})"
+        spark_judge.sql(run, settings=settings)
+        check("after Spark ran our compaction")
+        change("oslo21")
+        spark_judge.sql(f"call run_compaction(op => 'schedule', path => '{path}')", settings=settings)
+        (waiting,) = (each.time for each in table.client.load().timeline.pending)
+        assert run_compaction(table.client, settings, run=waiting, verify=True).plan.num_logs == 1
+        check("after we ran Spark's compaction")
+        table.cluster(schedule=True)
+        spark_judge.sql(f"call run_clustering(path => '{path}', op => 'execute')", settings=settings)
+        assert not table.client.load().timeline.pending
+        check("after Spark ran our clustering")
+    else:
+        spark_judge.sql(f"call run_clustering(path => '{path}', op => 'schedule')", settings=settings)
+        (waiting,) = (each.time for each in table.client.load().timeline.pending)
+        assert len(table.cluster(run=waiting).plan.file_groups) == 4
+        check("after we ran Spark's clustering")
 
 
 def test_directories_of_many_kinds_are_read_as_spark_reads_them(tmp_path: Path, spark_judge: SparkJudge) -> None:

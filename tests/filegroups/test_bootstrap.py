@@ -21,6 +21,7 @@ from lakefmt._core.formats.avro.container import _read_header, decode_container,
 from lakefmt._core.formats.hfile_container import HFileReader, encode_hfile
 from lakefmt._core.formats.properties import decode_properties, encode_properties
 from lakefmt._core.table import Table
+from lakefmt._core.timeline.metadata_codec import BodyKind, decode_body
 from lakefmt._core.values import PartitionPath, TableType
 from lakefmt.errors import CorruptFile, UnsafePath, UnsupportedFeature
 
@@ -172,6 +173,30 @@ def test_writes_go_on(folder: Path) -> None:
     table.vacuum(orphans=True, older_than=0)
     check_doors(lakefmt.open_table(str(folder)), rows)
     assert digests(folder.parent / "source") == before
+
+
+def test_plans_name_the_sources_for_whoever_carries_them_out(tmp_path: Path) -> None:
+    folder = unpacked(NAMES[1], tmp_path)
+    table = lakefmt.open_table(str(folder))
+    compaction = table.compact(schedule=True, options={"hoodie.compact.inline.max.delta.commits": 1})
+    record = decode_body(BodyKind.COMPACTION_PLAN, plan_of(folder, compaction.instant), what="plan")
+    (operation,) = record["operations"]
+    assert operation["bootstrapFilePath"].startswith(f"file:{tmp_path}/source/city=rome/part-")
+    table.compact(run=compaction.instant)
+    clustering = table.cluster(schedule=True)
+    record = decode_body(BodyKind.REQUESTED_REPLACE, plan_of(folder, clustering.instant), what="plan")
+    slices = [each for group in record["clusteringPlan"]["inputGroups"] for each in group["slices"]]
+    assert len(slices) > 2
+    for each in slices:
+        assert bool(each["bootstrapFilePath"]) == each["dataFilePath"].endswith("_00000000000001.parquet")
+    table.cluster(run=clustering.instant)
+    check_doors(table, STORED)
+
+
+def plan_of(folder: Path, instant: str | None) -> bytes:
+    """Return the requested file of an instant."""
+    (requested,) = (folder / ".hoodie").glob(f"{instant}.*.requested")
+    return requested.read_bytes()
 
 
 @pytest.mark.parametrize("kind", ["bloom", "simple", "global_bloom", "global_simple", "record_index"])

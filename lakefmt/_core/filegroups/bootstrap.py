@@ -363,10 +363,15 @@ class _Sources:
             self._keep(path, status.st_mtime_ns, joined)
         return pa.BufferReader(joined)
 
+    def uri(self, path: str) -> str:
+        """Return where the rows of a bootstrapped base file are."""
+        partition, _, name = path.rpartition("/")
+        return f"file:{self._base}/{self._source(PartitionPath(partition), name).name}"
+
     def _keep(self, path: str, stored_at: int, joined: pa.Buffer) -> None:
         self._joined[path] = stored_at, joined
         held = sum(buffer.size for _, buffer in self._joined.values())
-        while held > _KEPT_BYTES and self._joined:
+        while held > _KEPT_BYTES and len(self._joined) > 1:
             held -= self._joined.popitem(last=False)[1][1].size
 
     def _from_path(self, partition: str) -> Callable[[], Mapping[str, pa.Scalar]]:
@@ -445,6 +450,10 @@ class _JoiningStore:
         """Return the file system of the store, with whole base files, and the prefix of paths in it."""
         handler = track_arrow_use(_JoiningHandler(self._inner, self._sources))
         return pafs.PyFileSystem(handler), self._inner.arrow_filesystem()[1]
+
+    def source_uri(self, name: str) -> str | None:
+        """Return where the rows of a base file are, as Hudi's plans name it; None: in the file."""
+        return self._sources.uri(name) if is_bootstrapped(name) else None
 
 
 def with_sources(store: ObjectStore, config: TableConfig, columns: Callable[[], pa.Schema]) -> ObjectStore:
