@@ -31,8 +31,8 @@ from lakefmt._core.index.api import INDEX_TYPE
 from lakefmt._core.index.registry import index_kind, own_name
 from lakefmt._core.keys import GENERATOR_KEYS, check_generator, key_spec_from_properties, plan_key_spec
 from lakefmt._core.schema.types import name_mapping
-from lakefmt._core.storage.local.process_lock import ProcessName, has_ended, this_process
 from lakefmt._core.storage.open import location_text, open_store
+from lakefmt._core.storage.process_lock import ProcessName, has_ended, this_process
 from lakefmt._core.table import Table, create_table, open_table
 from lakefmt._core.timeline.instant import Action
 from lakefmt._core.timeline.store import BACKUP, PROPERTIES, load_mark

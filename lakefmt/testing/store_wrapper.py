@@ -3,7 +3,7 @@
 An *effect* is one change of the store: a put, a put-if-absent (of a writer, too), one removed name,
 one removed tree, or one call of make_directories.
 
-Process locks (:mod:`lakefmt._core.storage.local.process_lock`) are not delegated: a test that simulates a
+Process locks (:mod:`lakefmt._core.storage.process_lock`) are not delegated: a test that simulates a
 dead process would still hold them.
 """
 

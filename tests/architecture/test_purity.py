@@ -39,7 +39,7 @@ def test_every_listed_module_exists():
         ("import uuid\nuuid.uuid4()", "uuid.uuid4"),
         ("import numpy as np\nnp.random.default_rng()", "np.random"),
         ("open('x')", "open"),
-        ("from lakefmt._core.storage.local.store import LocalStore", "lakefmt._core.storage.local.store"),
+        ("from lakefmt._core.storage.local import LocalStore", "lakefmt._core.storage.local"),
         ("from lakefmt._core.storage import local", "lakefmt._core.storage.local"),
         ("from lakefmt._core.storage.api import ObjectStore", "lakefmt._core.storage.api.ObjectStore"),
         ("from uuid import uuid4", "uuid.uuid4"),

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from lakefmt._core.filegroups.table_client import TableClient
-from lakefmt._core.storage.remote.store import RemoteStore
+from lakefmt._core.storage.remote import RemoteStore
 from lakefmt._core.table import Table, create_table
 from lakefmt._core.timeline.locks.objects import STORAGE_LOCK_NAME, LockRecord, encode_lock_record
 from lakefmt.errors import LakefmtError, StorageError

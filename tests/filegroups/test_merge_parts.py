@@ -29,7 +29,7 @@ from lakefmt._core.filegroups.merge import (
 from lakefmt._core.filegroups.model import parse_files
 from lakefmt._core.filegroups.reader import BaseFileReader
 from lakefmt._core.storage.api import ObjectInfo
-from lakefmt._core.storage.local.store import LocalStore
+from lakefmt._core.storage.local import LocalStore
 from lakefmt._core.values import RECORD_KEY, MergeMode, PartitionPath
 from lakefmt._core.write.files import base_file
 from lakefmt._core.write.files.base_file import store_parts

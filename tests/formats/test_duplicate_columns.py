@@ -18,7 +18,7 @@ from lakefmt._core.filegroups.model import BaseFile
 from lakefmt._core.filegroups.reader import BaseFileReader
 from lakefmt._core.formats.parquet import duplicate_columns
 from lakefmt._core.formats.parquet.duplicate_columns import Span, are_within, find_duplicate_column
-from lakefmt._core.storage.local.store import LocalStore
+from lakefmt._core.storage.local import LocalStore
 from lakefmt._core.values import RECORD_KEY, InstantTime
 from tests.example_counts import examples
 from tests.judges.compare import assert_same_multiset

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lakefmt._core.storage.local.store import LocalStore
+from lakefmt._core.storage.local import LocalStore
 from lakefmt._core.storage.memory import MemoryStore
 from lakefmt._core.storage.time_source import SystemTimeSource
 from lakefmt._core.timeline.heartbeat import Heartbeat, heartbeat_name, is_alive

@@ -33,7 +33,7 @@ import pyarrow as pa
 from lakefmt._core.data_classes import dataclass
 from lakefmt._core.loads.protocol import LoadCounts, check_label
 from lakefmt._core.storage.api import ObjectStore, PutOutcome, with_versions
-from lakefmt._core.storage.local.process_lock import ProcessLock, process_locks
+from lakefmt._core.storage.process_lock import ProcessLock, process_locks
 from lakefmt.errors import CorruptFile, ObjectNotFound, StateError, StorageError
 
 __all__ = [

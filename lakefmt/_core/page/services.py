@@ -28,7 +28,7 @@ from lakefmt._core.read.stats import EntryBuilder
 from lakefmt._core.segments.codec import committed_of, has_streams
 from lakefmt._core.segments.pending import is_owned, load_streams, plan_stream
 from lakefmt._core.storage.api import ObjectStore
-from lakefmt._core.storage.local.process_lock import process_locks
+from lakefmt._core.storage.process_lock import process_locks
 from lakefmt._core.storage.time_source import SystemTimeSource, TimeSource
 from lakefmt._core.timeline.commit import STREAM_PREFIX, TXN_PREFIX, decode_entry, stream_entry_name, watermark_of
 from lakefmt._core.timeline.heartbeat import DIRECTORY, read_stamp, stamp_text

@@ -47,7 +47,7 @@ from lakefmt._core.filegroups.table_client import TableVerbs
 from lakefmt._core.keys import parse_partition_values
 from lakefmt._core.keys.generate import check_bucket_key
 from lakefmt._core.read.snapshot import Snapshot, bound_of
-from lakefmt._core.storage.local.process_lock import process_locks
+from lakefmt._core.storage.process_lock import process_locks
 from lakefmt._core.timeline.commit import (
     WATERMARK,
     decode_entry,

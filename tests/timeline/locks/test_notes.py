@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt._core.storage import LocalStore, MemoryStore
-from lakefmt._core.storage.local import process_lock as process_locks_module
-from lakefmt._core.storage.local.process_lock import ProcessName, has_ended, process_locks, this_process
+from lakefmt._core.storage import process_lock as process_locks_module
+from lakefmt._core.storage.process_lock import ProcessName, has_ended, process_locks, this_process
 from lakefmt._core.timeline.locks import objects
 from lakefmt._core.timeline.locks.api import RetryPolicy
 from lakefmt._core.timeline.locks.objects import (

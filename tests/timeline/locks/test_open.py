@@ -15,7 +15,7 @@ import lakefmt
 from lakefmt._core.config.settings import resolve_settings
 from lakefmt._core.filegroups.table_client import TableClient
 from lakefmt._core.storage import LocalStore, MemoryStore, open_store
-from lakefmt._core.storage.remote.store import RemoteStore
+from lakefmt._core.storage.remote import RemoteStore
 from lakefmt._core.table import Table
 from lakefmt._core.timeline.locks.api import FencedLease, RetryPolicy
 from lakefmt._core.timeline.locks.local import InProcessLock, LocalLock

@@ -33,7 +33,7 @@ from typing import Final
 
 from lakefmt._core.data_classes import dataclass
 from lakefmt._core.storage.api import CasResult, ObjectStore, PutOutcome, SupportsVersions, with_versions
-from lakefmt._core.storage.local.process_lock import (
+from lakefmt._core.storage.process_lock import (
     ProcessLock,
     ProcessName,
     SupportsProcessLocks,

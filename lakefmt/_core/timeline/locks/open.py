@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING
 
 from lakefmt._core.config.settings import SETTINGS, Settings
 from lakefmt._core.storage.api import ObjectStore, with_versions
-from lakefmt._core.storage.local.process_lock import process_locks
-from lakefmt._core.storage.local.store import LocalStore
+from lakefmt._core.storage.local import LocalStore
 from lakefmt._core.storage.open import local_path
+from lakefmt._core.storage.process_lock import process_locks
 from lakefmt._core.storage.time_source import SystemTimeSource, TimeSource
 from lakefmt._core.timeline.locks.api import Lease, LockBackend, LockOptions, RetryPolicy, TableLock
 from lakefmt._core.timeline.locks.local import InProcessLock, LocalLock

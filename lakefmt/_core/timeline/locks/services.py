@@ -38,7 +38,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from lakefmt._core.arguments import Raised, run_foreign
 from lakefmt._core.data_classes import dataclass
-from lakefmt._core.storage.remote.clients import ask_service, import_extra, without_password
+from lakefmt._core.storage.remote_clients import ask_service, import_extra, without_password
 from lakefmt._core.storage.time_source import TimeSource
 from lakefmt._core.timeline.locks.api import LockHandle, LockOptions
 from lakefmt._core.timeline.locks.thrift_wire import (

@@ -26,8 +26,8 @@ from lakefmt._core.filegroups.table_client import TableClient, TableState
 from lakefmt._core.keys import GENERATOR_KEYS, check_generator
 from lakefmt._core.metadata.layout import SEEN_KEY
 from lakefmt._core.schema.alter import narrowed
-from lakefmt._core.storage.local.process_lock import process_locks
 from lakefmt._core.storage.parallel import BegunRequest, map_concurrently
+from lakefmt._core.storage.process_lock import process_locks
 from lakefmt._core.storage.table_directory import TableDirectory
 from lakefmt._core.timeline.commit import LATE_ROWS_ENTRY, LOG_KEYS_ENTRY, CommitMetadata, encode_commit
 from lakefmt._core.timeline.heartbeat import heartbeat_name, make_stamp, read_stamp, stamp_text

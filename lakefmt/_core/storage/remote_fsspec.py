@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 from lakefmt._core.arguments import Raised, run_foreign
 from lakefmt._core.data_classes import dataclass
 from lakefmt._core.storage.api import CasResult, ObjectInfo, PutOutcome, Version
-from lakefmt._core.storage.remote.clients import Payload, answer_of_put, check_length, status_of
+from lakefmt._core.storage.remote_clients import Payload, answer_of_put, check_length, status_of
 from lakefmt.errors import StorageError
 
 if TYPE_CHECKING:

@@ -516,7 +516,7 @@ _LEAST_FLUSHED_BYTES: Final = 1 << 22
 
 
 class LocalObjectWriter:
-    """The writer of a :class:`~lakefmt._core.storage.local.store.LocalStore` (:class:`lakefmt._core.storage.api.ObjectWriter`)."""
+    """The writer of a :class:`~lakefmt._core.storage.local.LocalStore` (:class:`lakefmt._core.storage.api.ObjectWriter`)."""
 
     def __init__(
         self, files: AtomicFiles, name: str, path: str, durable: bool, failure: Failure, placed: _FinishPut

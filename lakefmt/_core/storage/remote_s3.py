@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lakefmt._core.arguments import Raised, run_foreign
 from lakefmt._core.storage.api import CasResult, ObjectInfo, PutOutcome, Version
-from lakefmt._core.storage.remote.clients import (
+from lakefmt._core.storage.remote_clients import (
     Payload,
     answer_of_put,
     check_length,

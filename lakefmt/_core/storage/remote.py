@@ -49,7 +49,7 @@ from lakefmt._core.storage.api import (
 from lakefmt._core.storage.arrow_filesystem import track_arrow_use
 from lakefmt._core.storage.os_errors import is_full, os_failure
 from lakefmt._core.storage.redaction import Redactor, printable_url
-from lakefmt._core.storage.remote.clients import (
+from lakefmt._core.storage.remote_clients import (
     Payload,
     check_length,
     describe,
@@ -59,8 +59,8 @@ from lakefmt._core.storage.remote.clients import (
     misspelt,
     unknown_option,
 )
-from lakefmt._core.storage.remote.fsspec import AzureObjects, FsspecObjects, GcsObjects
-from lakefmt._core.storage.remote.s3 import S3Objects
+from lakefmt._core.storage.remote_fsspec import AzureObjects, FsspecObjects, GcsObjects
+from lakefmt._core.storage.remote_s3 import S3Objects
 from lakefmt.errors import CorruptFile, LakefmtError, ObjectNotFound, StateError, StorageError, UnsupportedFeature
 
 if TYPE_CHECKING:

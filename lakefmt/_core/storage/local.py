@@ -43,7 +43,7 @@ from lakefmt._core.storage.api import (
     object_name,
     object_names,
 )
-from lakefmt._core.storage.local.atomic_files import (
+from lakefmt._core.storage.atomic_files import (
     ABSENT,
     NOWHERE,
     READ_FLAGS,
@@ -60,8 +60,8 @@ from lakefmt._core.storage.local.atomic_files import (
     scan_directory,
     sidecar_of,
 )
-from lakefmt._core.storage.local.process_lock import ProcessLock, hold_file, is_held
 from lakefmt._core.storage.os_errors import os_failure
+from lakefmt._core.storage.process_lock import ProcessLock, hold_file, is_held
 from lakefmt.errors import CorruptFile, ObjectNotFound, StorageError, UnsafePath
 
 __all__ = [
