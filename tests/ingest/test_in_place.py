@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakefmt
-from lakefmt._core.storage.local.store import LocalStore
+from lakefmt._core.storage.local import LocalStore
 from lakefmt.errors import (
     CorruptFile,
     DuplicateKey,

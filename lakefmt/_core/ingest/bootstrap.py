@@ -26,7 +26,7 @@ from lakefmt._core.formats.parquet.base_file import KeySummary, key_footers, key
 from lakefmt._core.formats.properties import encode_properties
 from lakefmt._core.keys import KeySpec, build_partition_paths, build_record_keys, parse_partition_values, plan_key_spec
 from lakefmt._core.schema import normalise_schema, with_spark_types
-from lakefmt._core.storage.local.store import LocalStore
+from lakefmt._core.storage.local import LocalStore
 from lakefmt._core.storage.open import open_store
 from lakefmt._core.table import Table
 from lakefmt._core.timeline.commit import SCHEMA_KEY, CommitMetadata, encode_commit
