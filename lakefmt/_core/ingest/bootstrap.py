@@ -12,6 +12,7 @@ from pathlib import PurePosixPath
 from typing import Final
 from uuid import uuid4
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -327,7 +328,7 @@ def _keys_of(path: str, spec: KeySpec, paths: Mapping[str, pa.Scalar]) -> pa.Chu
 def _meta_rows(keys: pa.ChunkedArray, partition: str, name: str, number: int) -> pa.Table:
     count = len(keys)
     prefix = pa.scalar(f"{BOOTSTRAP_INSTANT}_{number}_")
-    places = pa.array(range(count), pa.int64()).cast(pa.string())
+    places = pa.array(np.arange(count)).cast(pa.string())
     columns = [
         pa.repeat(str(BOOTSTRAP_INSTANT), count),
         pc.binary_join_element_wise(prefix, places, ""),
