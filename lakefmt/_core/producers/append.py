@@ -82,7 +82,6 @@ __all__ = [
     "append_properties",
     "asked_properties",
     "old_partitions",
-    "option_rows",
     "parse_cutoff",
     "parse_txn",
     "parse_watermark",
@@ -570,16 +569,6 @@ def _span_value(name: str, value: str) -> float:
         raise InvalidInputError(f"table option {name} takes a time such as '1 h', not {value[:40]!r}")
     unit = match[2].lower()
     return int(match[1]) * (0.001 if unit == "ms" else _SPAN_SECONDS[unit[0]])
-
-
-def option_rows() -> list[str]:
-    """Return the rows of the table in docs/settings.md."""
-    rows = ["| Paimon's option | its default | here |", "|---|---|---|"]
-    for name, option in OPTIONS.items():
-        here = f"`{option.becomes}`" if option.becomes else ""
-        note = f"refused: {option.note}" if option.refused else option.note
-        rows.append(f"| `{name}` | {option.default or '–'} | {'; '.join(filter(None, (here, note)))} |")
-    return rows
 
 
 def paimon_options_markdown() -> str:
