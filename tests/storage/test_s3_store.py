@@ -492,7 +492,9 @@ def test_a_tree_that_one_answer_does_not_hold_is_not_listed(store, service, monk
     for number in range(3):
         store.put(f"tree/{number}", b"")
     call = remote_s3.S3Objects._call
-    monkeypatch.setattr(remote_s3.S3Objects, "_call", lambda self, method, **asked: call(self, method, **asked, MaxKeys=2))
+    monkeypatch.setattr(
+        remote_s3.S3Objects, "_call", lambda self, method, **asked: call(self, method, **asked, MaxKeys=2)
+    )
     assert store.list_tree("tree") is None
 
 
