@@ -29,7 +29,7 @@ from lakefmt._core.timeline.commit import decode_commit, encode_commit
 from lakefmt._core.timeline.instant import Action
 from lakefmt._core.values import RECORD_KEY, CommitResult, Filter, TableType, printable
 from lakefmt._core.write.commit.key_stats import KEY_HASHES_ENTRY, KEY_RANGES_ENTRY
-from lakefmt.errors import ObjectNotFound, StateError
+from lakefmt.errors import ObjectNotFound, StateError, UnsupportedFeature
 
 if TYPE_CHECKING:
     from lakefmt._core.check.vacuum import VacuumResult
@@ -138,8 +138,14 @@ def erase_rows(table: _Verbs, what: object, traces: Sequence[str] | None) -> Era
 
     Raises:
         StateError: a savepoint keeps older files, or a stream is open; nothing was deleted.
+        UnsupportedFeature: the table is bootstrapped: its source files, which lakefmt never changes, keep the rows.
     """
     client = table.client
+    if source := client.load_config().bootstrap_path:
+        raise UnsupportedFeature(
+            f"rows of a bootstrapped table stay in its source files in {source}, which lakefmt never changes: delete the rows, "
+            "and erase them there"
+        )
     _check_savepoints(table)
     _commit_streams(table)
     keys = list(_keys_of(table, what))

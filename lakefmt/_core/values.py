@@ -170,6 +170,7 @@ class WriteOperation(enum.Enum):
     LOG_COMPACT = "LOG_COMPACT"
     INDEX = "INDEX"
     ALTER_SCHEMA = "ALTER_SCHEMA"
+    BOOTSTRAP = "BOOTSTRAP"
     UNKNOWN = "UNKNOWN"
 
 

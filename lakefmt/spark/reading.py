@@ -164,6 +164,8 @@ def _have_table_schema(planned: PlannedScan, files: Sequence[BaseFile]) -> bool:
     client, state, table = snapshot.client, snapshot.state, snapshot.schema
     table_at = client.at(state)
     config = state.config
+    if config.bootstrap_path:  # base files with meta columns alone
+        return False
     if config.drop_partition_columns or (planned.scan.call.meta_columns and not config.populate_meta_fields):
         return False
     if table_at.internal_schema() is not None:  # names may have moved from one column to another

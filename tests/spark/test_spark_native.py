@@ -108,3 +108,11 @@ def test_types(stored, table, fits):
 def test_names_that_differ_by_case_alone_are_one_name_for_spark():
     both = pa.schema([("a", pa.int32()), ("A", pa.int32())])
     assert not fits_natively(both, both)
+
+
+def test_bootstrapped_base_files_are_not_read_by_spark_itself(tmp_path):
+    """Their columns lie in other files."""
+    (tmp_path / "in").mkdir()
+    pq.write_table(pa.table({"id": ["a"]}), tmp_path / "in/a.parquet")
+    lakefmt.convert(tmp_path / "in", tmp_path / "t", record_key="id", in_place=True)
+    assert paths_of(tmp_path / "t", **{NATIVE: "always"}) == []

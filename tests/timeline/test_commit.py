@@ -202,7 +202,7 @@ def test_a_number_that_is_none_is_refused_in_avro(version):
         ("UPSERT", WriteOperation.UPSERT),
         ("UPSERT_PREPPED", WriteOperation.UPSERT),
         ("BULK_INSERT_PREPPED", WriteOperation.BULK_INSERT),
-        ("BOOTSTRAP", WriteOperation.UNKNOWN),
+        ("BOOTSTRAP", WriteOperation.BOOTSTRAP),
         ("BUCKET_RESCALE", WriteOperation.UNKNOWN),
         ("", WriteOperation.UNKNOWN),
         (None, WriteOperation.UNKNOWN),

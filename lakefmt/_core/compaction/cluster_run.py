@@ -69,7 +69,7 @@ from lakefmt._core.read.scan import plan_query
 from lakefmt._core.schema import arrow_to_avro
 from lakefmt._core.schema.types import field_at
 from lakefmt._core.sorting import Layout, RowOrder, check_order
-from lakefmt._core.storage.api import ObjectStore, check_name
+from lakefmt._core.storage.api import ObjectStore, SupportsSources, check_name
 from lakefmt._core.timeline.commit import CommitMetadata, encode_commit
 from lakefmt._core.timeline.heartbeat import heartbeat_name
 from lakefmt._core.timeline.instant import COMMIT_ACTIONS, Action, Instant, State, check_transition
@@ -684,12 +684,15 @@ def _slice_record(store: ObjectStore, each: ClusteringSlice) -> dict[str, object
     def path(name: str) -> str:
         return absolute_path(store, join_path(each.partition, name))
 
+    source = None
+    if each.base_name is not None and isinstance(store, SupportsSources):
+        source = store.source_uri(join_path(each.partition, each.base_name))
     return {
         "dataFilePath": "" if each.base_name is None else path(each.base_name),
         "deltaFilePaths": [path(name) for name in each.log_names],
         "fileId": each.file_id,
         "partitionPath": each.partition,
-        "bootstrapFilePath": "",
+        "bootstrapFilePath": source or "",
         "version": 1,
     }
 
@@ -748,8 +751,8 @@ def _parsed_target_bytes(parameters: Mapping[str, str]) -> int:
 
 
 def _parsed_slice(store: ObjectStore, entry: Mapping[str, Any], what: str) -> ClusteringSlice:
-    if entry.get("bootstrapFilePath"):
-        raise UnsupportedFeature(f"{what} rewrites a bootstrap file: bootstrap tables are not supported")
+    if entry.get("bootstrapFilePath") and not isinstance(store, SupportsSources):
+        raise UnsupportedFeature(f"{what} rewrites a bootstrap file, and the table is not bootstrapped")
     partition = PartitionPath(str(entry.get("partitionPath") or ""))
     if partition:
         check_name(partition)

@@ -25,7 +25,7 @@ from lakefmt._core.filegroups.model import FileSlice, join_path
 from lakefmt._core.filegroups.table_client import TableClient, TableState
 from lakefmt._core.formats.names import parse_base_file, parse_log_file
 from lakefmt._core.notebook import NotebookText
-from lakefmt._core.storage.api import ObjectStore, check_name, remove_abandoned
+from lakefmt._core.storage.api import ObjectStore, SupportsSources, check_name, remove_abandoned
 from lakefmt._core.timeline.heartbeat import heartbeat_name
 from lakefmt._core.timeline.instant import Action, Instant, State, check_transition, parse_instant_time
 from lakefmt._core.timeline.markers import remove_markers
@@ -421,8 +421,12 @@ _LOG_COMPACTION_STRATEGY = {
 _MAX_STAMP_BYTES = 64 * 1024
 
 
-def compaction_plan_record(plan: CompactionPlan) -> dict[str, object]:
+def compaction_plan_record(plan: CompactionPlan, sources: SupportsSources | None = None) -> dict[str, object]:
     """Return the record of a requested compaction.
+
+    Args:
+        plan: the compaction.
+        sources: tells where the rows of bootstrapped base files are.
 
     Example:
         >>> compaction_plan_record(CompactionPlan(None))["version"]
@@ -438,7 +442,9 @@ def compaction_plan_record(plan: CompactionPlan) -> dict[str, object]:
                 "partitionPath": operation.partition,
                 # Hudi reads every metric without a check: a missing one is a null pointer there.
                 "metrics": dict(operation.metrics),
-                "bootstrapFilePath": None,
+                "bootstrapFilePath": None
+                if sources is None or operation.base_name is None
+                else sources.source_uri(join_path(operation.partition, operation.base_name)),
             }
             for operation in plan.operations
         ],
@@ -471,8 +477,8 @@ def parse_compaction_plan(store: ObjectStore, record: Mapping[str, Any], what: s
 
 
 def _parsed_operation(store: ObjectStore, entry: Mapping[str, Any], what: str) -> CompactionOperation:
-    if entry.get("bootstrapFilePath"):
-        raise UnsupportedFeature(f"{what} merges a bootstrap file: bootstrap tables are not supported")
+    if entry.get("bootstrapFilePath") and not isinstance(store, SupportsSources):
+        raise UnsupportedFeature(f"{what} merges a bootstrap file, and the table is not bootstrapped")
     partition = PartitionPath(str(entry.get("partitionPath") or ""))
     if partition:
         check_name(partition)

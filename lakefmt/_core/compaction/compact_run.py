@@ -48,6 +48,7 @@ from lakefmt._core.filegroups.reader import BaseFileReader, stored_schema
 from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableState
 from lakefmt._core.formats.names import parse_log_file
 from lakefmt._core.schema import arrow_to_avro
+from lakefmt._core.storage.api import SupportsSources
 from lakefmt._core.timeline.commit import LATE_ROWS_ENTRY, CommitMetadata, encode_commit
 from lakefmt._core.timeline.instant import COMMIT_ACTIONS, Action, Instant
 from lakefmt._core.timeline.locks.api import Lease
@@ -223,7 +224,9 @@ class MergingService:
         """Return the plan and the content of its requested file; None: there is nothing to do."""
         if not proposal.operations:
             return None
-        return proposal, encode_body(BodyKind.COMPACTION_PLAN, compaction_plan_record(proposal))
+        store = self.write_client.client.store
+        sources = store if isinstance(store, SupportsSources) else None
+        return proposal, encode_body(BodyKind.COMPACTION_PLAN, compaction_plan_record(proposal, sources))
 
     def check_idle(self, state: TableState, pending: Instant) -> None:
         """Raise WriterActive when another process may be executing a pending instant."""

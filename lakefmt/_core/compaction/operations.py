@@ -129,6 +129,7 @@ def run_operation(
     """
     store = open_store(operations.url, storage_options)
     client = TableClient(store, operations.options)
+    client.find_sources(operations.state.config)
     state, operation = operations.state, operations.plan.operations[number]
 
     check = partial(_check_owner, store, operations.time, operations.owner, "service")
@@ -224,6 +225,7 @@ def run_clustering_operation(
     """
     store = open_store(operations.url, storage_options)
     client = TableClient(store, operations.options)
+    client.find_sources(operations.state.config)
     state, group = operations.state, operations.plan.groups[number]
 
     check = partial(_check_owner, store, operations.time, operations.owner, "clustering")

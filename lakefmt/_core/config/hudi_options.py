@@ -291,7 +291,7 @@ _INERT: Final = {
         hoodie.index.hbase.zk.session_timeout_ms hoodie.index.hbase.zknode.path
         hoodie.index.hbase.zkpath.qps_root hoodie.index.hbase.zkport hoodie.index.hbase.zkquorum
     """,
-    "of a bootstrap, which `hoodie.bootstrap.base.path` refuses": """
+    "of Hudi's bootstrap: `lakefmt.convert(in_place=True)` makes such tables": """
         hoodie.bootstrap.data.queries.only hoodie.bootstrap.full.input.provider hoodie.bootstrap.mode.selector
         hoodie.bootstrap.mode.selector.regex hoodie.bootstrap.mode.selector.regex.mode
         hoodie.bootstrap.partitionpath.translator.class hoodie.bootstrap.index.class
@@ -383,7 +383,7 @@ _REFUSED: Final = {
         hoodie.table.rt.file.format=HOODIE_LOG hoodie.table.format=native
         hoodie.table.multiple.base.file.formats.enable=false hoodie.partition.metafile.use.base.format=false
     """,
-    "lakefmt does not bootstrap: rows are copied by a write": """
+    "a write does not bootstrap: `lakefmt.convert(in_place=True)` does": """
         hoodie.bootstrap.base.path
     """,
     "checks of Java do not run in Python: check the rows before the write, or the table after it": """

@@ -10,7 +10,7 @@ changed them.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, tzinfo
 from functools import cached_property, lru_cache
 from typing import Final
@@ -38,6 +38,7 @@ from lakefmt.errors import (
 )
 
 __all__ = [
+    "BOOTSTRAP_PARTITIONS",
     "BUCKETS",
     "BUCKET_KEY",
     "CONSUMER_MODE",
@@ -57,6 +58,7 @@ __all__ = [
     "TableConfig",
     "append_layout",
     "cdc_mode",
+    "check_bootstrap_indexes",
     "check_merger",
     "check_readable",
     "check_writable",
@@ -105,6 +107,8 @@ PAYLOADS: Final[dict[MergeMode, str]] = {
 }
 _MODE_OF_PAYLOAD: Final = {name.rsplit(".", 1)[-1]: mode for name, mode in PAYLOAD_MODES.items()}
 #: Partitions of the metadata table that lakefmt keeps, and how the names of further ones begin.
+#: Those that hold of a table with bootstrapped base files, whose other columns Hudi does not look at for the rest.
+BOOTSTRAP_PARTITIONS: Final = frozenset({"files", "record_index"})
 _KEPT_PARTITIONS = frozenset({"files", "column_stats", "bloom_filters", "record_index", "partition_stats"})
 _KEPT_PREFIXES = ("secondary_index_", "expr_index_")
 
@@ -117,6 +121,7 @@ class TableConfig:
         ordering_fields: the larger value wins; empty: the later write wins.
         metadata_partitions: partitions of the metadata table that readers use, also those under
             construction.
+        bootstrap_path: where the files with the rows of bootstrapped base files are; empty: the table has no such files.
         properties: all properties as text.
     """
 
@@ -133,6 +138,7 @@ class TableConfig:
     utc_timeline: bool
     populate_meta_fields: bool
     drop_partition_columns: bool
+    bootstrap_path: str
     properties: Mapping[str, str]
 
     @cached_property
@@ -214,6 +220,7 @@ def _parse_properties(items: tuple[tuple[str, str], ...]) -> TableConfig:
         utc_timeline=properties.get("hoodie.table.timeline.timezone", "LOCAL").upper() == "UTC",
         populate_meta_fields=_flag_in(properties, "hoodie.populate.meta.fields", True),
         drop_partition_columns=_flag_in(properties, "hoodie.datasource.write.drop.partition.columns", False),
+        bootstrap_path=properties.get("hoodie.bootstrap.base.path") or "",
         properties=dict(properties),
     )
 
@@ -298,8 +305,11 @@ def check_readable(config: TableConfig) -> None:
     base_format = properties.get("hoodie.table.base.file.format", "PARQUET").upper()
     if base_format != "PARQUET":
         raise UnsupportedFeature(f"base files of format {base_format} are not supported, only PARQUET")
-    if properties.get("hoodie.bootstrap.base.path"):
-        raise UnsupportedFeature("bootstrap tables are not supported: rewrite the table with Hudi's full bootstrap")
+    if config.bootstrap_path and not _has_bootstrap_index(properties):
+        raise UnsupportedFeature(
+            "the table is bootstrapped, and which files have its rows is not told by Hudi's index of HFiles "
+            "(hoodie.bootstrap.index.enable, hoodie.bootstrap.index.class, hoodie.bootstrap.index.type)"
+        )
     if properties.get("hoodie.table.storage.layout"):
         raise UnsupportedFeature("hoodie.table.storage.layout belongs to table version 10, which is not supported")
     if _flag_in(properties, "hoodie.table.multiple.base.file.formats.enable", False):
@@ -322,6 +332,7 @@ def check_writable(config: TableConfig) -> None:
             "be missed by readers that use it. Drop that index with the engine that made it, or write with "
             "options={'hoodie.metadata.enable': 'false'} to drop the whole metadata table first, as Hudi itself does"
         )
+    check_bootstrap_indexes(config, config.metadata_partitions)
     merge_rule(config)
     if config.table_type is TableType.MERGE_ON_READ:
         _check_logs_writable(config)
@@ -332,8 +343,36 @@ def check_writable(config: TableConfig) -> None:
         )
 
 
+def _has_bootstrap_index(properties: Mapping[str, str]) -> bool:
+    """Return whether Hudi's index of HFiles says which files have the rows of bootstrapped base files."""
+    class_name = properties.get("hoodie.bootstrap.index.class", "")
+    return (
+        _flag_in(properties, "hoodie.bootstrap.index.enable", True)
+        and class_name.rpartition(".")[2] in ("", "HFileBootstrapIndex")
+        and properties.get("hoodie.bootstrap.index.type", "HFILE").upper() == "HFILE"
+    )
+
+
 def _is_kept_partition(partition: str) -> bool:
     return partition in _KEPT_PARTITIONS or partition.startswith(_KEPT_PREFIXES)
+
+
+def check_bootstrap_indexes(config: TableConfig, partitions: Iterable[str]) -> None:
+    """Raise for partitions of the metadata table that Hudi fills from bootstrapped base files as if meta columns were all they had.
+
+    Args:
+        config: the table's properties.
+        partitions: that it has, or is to have.
+
+    Raises:
+        UnsupportedFeature: the table is bootstrapped, and has one.
+    """
+    if config.bootstrap_path and (wrong := [name for name in partitions if name not in BOOTSTRAP_PARTITIONS]):
+        raise UnsupportedFeature(
+            f"the table is bootstrapped, and {', '.join(wrong)} of its metadata table knows only the meta columns of bootstrapped "
+            "base files: drop it with the engine that made it, or write with options={'hoodie.metadata.enable': 'false'} to "
+            "drop the whole metadata table first, as Hudi itself does"
+        )
 
 
 class CdcMode(enum.Enum):

@@ -251,7 +251,17 @@ class TableClient:
         """Keep properties that were just read or written."""
         if self._config is None or self._config.properties != properties:
             self._config = parse_table_config(properties)
+            if self._config.bootstrap_path:
+                self.find_sources(self._config)
         return self._config
+
+    def find_sources(self, config: TableConfig) -> None:
+        """Have bootstrapped base files opened with the rows of their sources; called for properties that another process has read."""
+        from lakefmt._core.filegroups.bootstrap import with_sources  # few tables are bootstrapped
+
+        store = with_sources(self.store, config, lambda: TableAt(self, self.seen()).columns())
+        if store is not self.store:
+            self.store, self.reader = store, BaseFileReader(store)
 
     @property
     def known_config(self) -> TableConfig:

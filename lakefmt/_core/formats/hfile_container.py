@@ -530,6 +530,7 @@ class HFileOptions:
         key_range: whether the file info names the smallest and the largest key, as it does in base files.
         bloom_filter: type code and text of a bloom filter over the keys; None: none.
         created: when the file was made, in milliseconds since 1970.
+        info: further entries of the file info.
     """
 
     schema: str | None = None
@@ -538,6 +539,7 @@ class HFileOptions:
     key_range: bool = True
     bloom_filter: tuple[str, bytes] | None = None
     created: int = 0
+    info: Mapping[str, bytes] = field(default_factory=dict)
     codec: Codec = field(init=False)
 
     def __post_init__(self) -> None:
@@ -659,7 +661,7 @@ class HFileWriter:
             info["bloomFilterTypeCode"] = options.bloom_filter[0].encode()
         if options.schema is not None:
             info["schema"] = options.schema.encode()
-        return info
+        return {**info, **options.info}
 
     def _block(self, block_type: BlockType, payload: bytes | memoryview, level: int, previous: int = -1) -> bytes:
         return encode_hfile_block(block_type, payload, self._options.codec, level, previous)

@@ -13,10 +13,11 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakefmt._core.arguments import foreign, mapping_argument, shown, texts_argument
+from lakefmt._core.arguments import check_flags, foreign, mapping_argument, shown, texts_argument
 from lakefmt._core.create import table_format_of_directory
 from lakefmt._core.create_and_write import check_agreement, fill_new_table, found_table
 from lakefmt._core.data_classes import dataclass, replace
+from lakefmt._core.filegroups.bootstrap import BOOTSTRAP_INSTANT
 from lakefmt._core.filegroups.stored_keys import keyed_rows
 from lakefmt._core.filegroups.table_client import TableAt
 from lakefmt._core.formats.names import parse_base_file
@@ -154,33 +155,41 @@ class _ComparedCommit(CheckpointCommit):
         entries = super().__call__(view)
         if view.instant is None:
             return entries
-        has_keys = bool(self._table.properties.record_key_fields)
-        with closing(_Digest()) as written:
-            for rows in rows_of_files(view.client.at(view.state), view.instant):
-                keys = rows.select(["_hoodie_partition_path", "_hoodie_record_key"]) if has_keys else None
-                fitted = conform(
-                    rows.select(self._table.schema.names), self._table.schema, allow_null_list_elements=True
-                )
-                written.add(fitted, keys)
-            if (self._read.rows, self._read.text) != (written.rows, written.text):
-                raise InternalError(
-                    f"{self.done.source} has {self._read.rows:,} rows (digest {self._read.text}), and the files for "
-                    f"{self.done.table} have {written.rows:,} ({written.text}): nothing was committed"
-                )
-            if repeated := written.repeated_keys():
-                key = ", ".join(self._table.properties.record_key_fields)
-                raise DuplicateKey(
-                    f"{self.done.source} has {repeated:,} record keys ({key}) more than once in their partition, and a table keeps one "
-                    "row of each: give more columns as the key, or none, or remove the repeats"
-                )
+        _compare_rows(self._table, view.client.at(view.state), view.instant, self._read, self.done)
         self.done = replace(self.done, rows=self._read.rows, digest=self._read.text)
-        entry = {
-            "source": self._printable_location,
-            "version": self.done.version,
-            "rows": self.done.rows,
-            "digest": self.done.digest,
-        }
-        return {**entries, _ENTRY: json.dumps(entry, sort_keys=True)}
+        return {**entries, **_entry(self._printable_location, self.done)}
+
+
+def _entry(location: str, done: Migration) -> dict[str, str]:
+    """Return what the commit keeps of a migration."""
+    entry = {"source": location, "version": done.version, "rows": done.rows, "digest": done.digest}
+    return {_ENTRY: json.dumps(entry, sort_keys=True)}
+
+
+def _compare_rows(table: Table, table_at: TableAt, instant: InstantTime, read: _Digest, done: Migration) -> None:
+    """Raise unless the files of an instant have the rows that were read, each key once in its partition.
+
+    Raises:
+        DuplicateKey: a key comes more than once.
+        InternalError: the rows differ.
+    """
+    has_keys = bool(table.properties.record_key_fields)
+    with closing(_Digest()) as written:
+        for rows in rows_of_files(table_at, instant):
+            keys = rows.select(["_hoodie_partition_path", "_hoodie_record_key"]) if has_keys else None
+            fitted = conform(rows.select(table.schema.names), table.schema, allow_null_list_elements=True)
+            written.add(fitted, keys)
+        if (read.rows, read.text) != (written.rows, written.text):
+            raise InternalError(
+                f"{done.source} has {read.rows:,} rows (digest {read.text}), and the files for "
+                f"{done.table} have {written.rows:,} ({written.text}): nothing was committed"
+            )
+        if repeated := written.repeated_keys():
+            key = ", ".join(table.properties.record_key_fields)
+            raise DuplicateKey(
+                f"{done.source} has {repeated:,} record keys ({key}) more than once in their partition, and a table keeps one "
+                "row of each: give more columns as the key, or none, or remove the repeats"
+            )
 
 
 def rows_of_files(table_at: TableAt, instant: InstantTime) -> Iterator[pa.Table]:
@@ -300,6 +309,7 @@ def convert(
     table_type: str = "cow",
     table_version: int = 8,
     properties: Mapping[str, str] | None = None,
+    in_place: bool = False,
     storage_options: Mapping[str, object] | None = None,
 ) -> Migration:
     """Copy a Delta table, an Iceberg table or a folder of Parquet files into a new table, in one commit.
@@ -317,6 +327,8 @@ def convert(
         table_type: as for :func:`create_table`.
         table_version: as for :func:`create_table`.
         properties: of the table.
+        in_place: copy nothing: the table's first commit refers to the files of a folder of Parquet files, which have to stay as they
+            are (Hudi's bootstrap). Folder and table are on local disks; directories of the folder are partitions.
         storage_options: credentials and settings of both stores.
 
     Returns:
@@ -338,6 +350,20 @@ def convert(
     """
     options = mapping_argument(storage_options, "storage_options")
     format_name, location = _recognised(location_text(source), options)
+    check_flags(in_place=in_place)
+    if in_place:
+        if format_name != "parquet":
+            raise InvalidInputError(
+                f"in_place=True takes a folder of Parquet files, and {shown(location)} is {format_name}"
+            )
+        creation = {
+            "record_key": list(_columns(record_key, "record_key")),
+            "ordering": list(_columns(ordering, "ordering")) or None,
+            "table_type": table_type,
+            "table_version": table_version,
+            "properties": dict(mapping_argument(properties, "properties") or {}),
+        }
+        return _bootstrap(location, location_text(path), _columns(partition_by, "partition_by"), creation)
     return migrate(
         format_name,
         location,
@@ -350,6 +376,54 @@ def convert(
         properties=mapping_argument(properties, "properties"),
         storage_options=options,
     )
+
+
+def _bootstrap(source: str, path: str, partition_by: Sequence[str], creation: Mapping[str, Any]) -> Migration:
+    """Make a table whose first commit refers to the files of a folder; see :func:`convert`."""
+    from lakefmt._core.ingest.bootstrap import plan_bootstrap, write_bootstrap  # few migrations are made in place
+
+    if not creation["record_key"]:
+        raise InvalidInputError("in_place=True needs a record_key: later writes find rows by it")
+    origin, location = _origin("parquet", source, None), _printable_location(source, None)
+    migration = Migration(printable_url(source), printable_url(path), origin.version, 0, "")
+    plan = plan_bootstrap(source, path, partition_by)
+    target = found_table(path)
+    if target is not None:
+        check_agreement(
+            target, record_key=creation["record_key"], partition_by=list(partition_by) or None, ordering=None
+        )
+        if (earlier := _earlier_migration(target, location, migration)) is not None:
+            return earlier
+        raise TableExists(f"{printable_url(path)} is a table: in_place=True makes a new one")
+    stated = {
+        "hoodie.datasource.write.hive_style_partitioning": "true",
+        "hoodie.datasource.write.partitionpath.urlencode": str(plan.url_encode).lower(),
+    }
+    made = {
+        **creation,
+        "schema": plan.schema,
+        "partition_by": list(plan.partition_fields) or None,
+        "properties": {**(stated if plan.partition_fields else {}), **creation["properties"]},
+    }
+
+    def write(table: Table) -> CommitResult:
+        nonlocal migration
+
+        def compare(table_at: TableAt) -> Mapping[str, str]:
+            nonlocal migration
+            with closing(_Digest()) as read:
+                for rows in plan.rows():
+                    read.add(conform(rows, table.schema, allow_null_list_elements=True))
+                _compare_rows(table, table_at, BOOTSTRAP_INSTANT, read, migration)
+                migration = replace(migration, rows=read.rows, digest=read.text)
+            return _entry(location, migration)
+
+        result = write_bootstrap(table, plan, compare)
+        migration = replace(migration, instant=result.instant)
+        return result
+
+    fill_new_table({"path": path, "storage_options": None}, made, write)
+    return migration
 
 
 def _columns(names: object, argument: str) -> Sequence[str]:

@@ -22,7 +22,7 @@ from functools import partial
 import pyarrow as pa
 
 from lakefmt._core.config.settings import Settings
-from lakefmt._core.config.table_config import TableConfig
+from lakefmt._core.config.table_config import BOOTSTRAP_PARTITIONS, TableConfig
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.listing import StorageListing
 from lakefmt._core.filegroups.model import FileSlice, build_slices
@@ -144,7 +144,8 @@ def partitions_by_settings(config: TableConfig, settings: Settings) -> tuple[str
         or settings.flag("hoodie.metadata.record.level.index.enable"),
         PartitionKind.PARTITION_STATS: stats and partitioned,
     }
-    return tuple(kind.value for kind in BUILD_ORDER if flag_by_kind.get(kind))
+    partitions = tuple(kind.value for kind in BUILD_ORDER if flag_by_kind.get(kind))
+    return tuple(name for name in partitions if name in BOOTSTRAP_PARTITIONS) if config.bootstrap_path else partitions
 
 
 def definitions_path(config: TableConfig) -> str:

@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 import pyarrow.types as pt
 
 from lakefmt._core.config.settings import resolve_settings
-from lakefmt._core.config.table_config import TableConfig, merge_rule
+from lakefmt._core.config.table_config import BOOTSTRAP_PARTITIONS, TableConfig, merge_rule
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.listing import FileListing
 from lakefmt._core.filegroups.model import BaseFile, FileSlice
@@ -202,9 +202,8 @@ def groups_of_values(
 
 def secondary_indexes(table_at: TableAt) -> list[IndexDefinition]:
     """Return the secondary indexes that readers may use, in the order in which they were made."""
-    names = {
-        name for name in ready_partitions(table_at.config) if kind_of_partition(name) is PartitionKind.SECONDARY_INDEX
-    }
+    ready = () if table_at.config.bootstrap_path else ready_partitions(table_at.config)
+    names = {name for name in ready if kind_of_partition(name) is PartitionKind.SECONDARY_INDEX}
     if not names:
         return []
     from lakefmt._core.metadata.manage import load_definitions  # needed only for these
@@ -370,6 +369,8 @@ class _Read:
         self.listing = table_at.client.listing(config, table_at.timeline) if listing is None else listing
         #: Partitions of the metadata table that readers may use.
         self.ready = ready_partitions(config) if isinstance(self.listing, MetadataListing) else ()
+        if config.bootstrap_path:
+            self.ready = tuple(name for name in self.ready if name in BOOTSTRAP_PARTITIONS)
         #: Indexes that say what is stored now say it of this state.
         self.newest = newest and table_at.timeline.bound is None
         self.is_mor = config.table_type is TableType.MERGE_ON_READ

@@ -308,7 +308,12 @@ def file_fragments(
     table_at: TableAt, files: Sequence[BaseFile], query: Query
 ) -> dict[BaseFile, ds.ParquetFileFragment]:
     """Return the fragments of those base files that have the columns of a query as they are."""
-    dataset = _only_plain(_groups(table_at, files, query, whole_footers=True)) if files else None
+    # Fragments go to other processes, where nothing joins a bootstrapped base file with its source.
+    dataset = (
+        _only_plain(_groups(table_at, files, query, whole_footers=True))
+        if files and not table_at.config.bootstrap_path
+        else None
+    )
     if dataset is None:
         return {}
     _, prefix = table_at.client.store.arrow_filesystem()

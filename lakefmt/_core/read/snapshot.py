@@ -440,7 +440,9 @@ def reopen_snapshot(
 ) -> Snapshot:
     """Return a snapshot of a state that was loaded in another process."""
     store = open_store(url, storage_options)
-    return Snapshot(TableClient(store, options, metadata_listing=ListingByMetadata()), state)
+    client = TableClient(store, options, metadata_listing=ListingByMetadata())
+    client.find_sources(state.config)
+    return Snapshot(client, state)
 
 
 @dataclass(frozen=True)

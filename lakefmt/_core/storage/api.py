@@ -37,6 +37,7 @@ __all__ = [
     "SupportsLevels",
     "SupportsNames",
     "SupportsPutBatch",
+    "SupportsSources",
     "SupportsTempCleanup",
     "SupportsTrees",
     "SupportsVersions",
@@ -235,6 +236,15 @@ class SupportsIdentities(Protocol):
 
     def identity(self, name: str) -> str | None:
         """Return a text that no other object ever has, whatever its name; None: the object does not exist, or cannot be told apart."""
+        ...
+
+
+@runtime_checkable
+class SupportsSources(Protocol):
+    """A store of a table whose base files may have their rows in files elsewhere (Hudi: bootstrap)."""
+
+    def source_uri(self, name: str) -> str | None:
+        """Return where the rows of a base file are, as Hudi's plans name it; None: in the file."""
         ...
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 from datetime import UTC, datetime, timedelta, tzinfo
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from lakefmt._core.values import InstantTime
 from lakefmt.errors import IllegalTransition, InvalidInputError
@@ -162,6 +162,10 @@ def parse_instant_file(name: str, layout: int, size: int = 0, modified: float = 
     return Instant._make((time, action, state, completion or None, name, size, modified))
 
 
+#: Those of a first commit that has no time of its own, and of bootstraps, without and with copied rows.
+_RESERVED_TIMES: Final = frozenset({"00000000000000", "00000000000001", "00000000000002"})
+
+
 def _is_time(instant_time: str) -> bool:
     return len(instant_time) in (14, 17) and instant_time.isascii() and instant_time.isdigit()
 
@@ -201,7 +205,7 @@ def format_instant_time(moment: datetime, zone: tzinfo = UTC) -> InstantTime:
 
 
 def parse_instant_time(instant_time: str, zone: tzinfo = UTC) -> datetime:
-    """Return the moment of an instant time; 14 digits get 999 ms (docs/format.md, Instant times).
+    """Return the moment of an instant time; 14 digits get 999 ms, and reserved times are long ago (docs/format.md, Instant times).
 
     Raises:
         InvalidInputError: `instant_time` is not an instant time or not a calendar date.
@@ -209,7 +213,11 @@ def parse_instant_time(instant_time: str, zone: tzinfo = UTC) -> datetime:
     Example:
         >>> parse_instant_time("20260102030405678").isoformat()
         '2026-01-02T03:04:05.678000+00:00'
+        >>> parse_instant_time("00000000000001").isoformat()
+        '1970-01-01T00:00:00+00:00'
     """
+    if instant_time in _RESERVED_TIMES:
+        return datetime(1970, 1, 1, tzinfo=zone)
     if not _is_time(instant_time):
         raise InvalidInputError(f"{instant_time!r} is not an instant time: 17 digits yyyyMMddHHmmssSSS are expected")
     digits = instant_time if len(instant_time) == 17 else instant_time + "999"

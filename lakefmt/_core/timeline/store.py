@@ -400,7 +400,8 @@ def offset_of(times: Iterable[tuple[str, float]]) -> tuple[int, float] | None:
         >>> offset_of([("20260101153000000", stored)])[0] / 3600, offset_of([("20250101153000000", stored)])
         (5.5, None)
     """
-    known = [(time, stored) for time, stored in times if stored]
+    # Reserved times, those of a bootstrap, are of no zone.
+    known = [(time, stored) for time, stored in times if stored and not time.startswith("0000")]
     offsets = [(offset, stored) for time, stored in known if (offset := _offset(time, stored)) is not None]
     # The files of a copied table have the time of the copy: that one of them fits is chance.
     if 2 * len(offsets) < len(known) or not offsets:

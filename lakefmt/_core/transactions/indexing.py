@@ -18,7 +18,12 @@ import pyarrow as pa
 
 from lakefmt._core.arguments import flag_argument, foreign, mapping_argument, shown, text_argument, texts_argument
 from lakefmt._core.config.settings import Settings
-from lakefmt._core.config.table_config import TableConfig, check_writable, parse_table_config
+from lakefmt._core.config.table_config import (
+    TableConfig,
+    check_bootstrap_indexes,
+    check_writable,
+    parse_table_config,
+)
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.table_client import TableClient, TableState
 from lakefmt._core.metadata.layout import (
@@ -340,6 +345,7 @@ def definition_of(
         UnsupportedFeature: tables of this version cannot have the index, or it cannot hold values of the column's type.
     """
     _check_version(request, config)
+    check_bootstrap_indexes(config, [request.partition])
     for name in request.columns:
         nested = request.kind is PartitionKind.SECONDARY_INDEX and field_at(schema, name) is not None
         if name not in schema.names and not nested:

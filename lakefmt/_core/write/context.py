@@ -693,6 +693,11 @@ class BoundContext:
         has_index = "record_index" in self.config.metadata_partitions
         self.written_keys = WrittenKeys() if has_index else None
         self.writes_filters = values.flag("hoodie.parquet.bloom.filter.enabled")
+        if self.config.bootstrap_path:
+            # Imported here: few tables are bootstrapped.
+            from lakefmt._core.filegroups.bootstrap import with_sources
+
+            self.store = with_sources(store, self.config, lambda: self.schema)
 
     def wait_until_inflight(self) -> None:
         """Wait until the instant is inflight.

@@ -268,6 +268,7 @@ class TaskWriter:
         store = open_store(context.url, storage_options)
         ids = _TaskIds(task_ids(context.owner, task))
         client = TableClient(store, dict(context.options), ids=ids, metadata_listing=ListingByMetadata())
+        client.find_sources(shared.state.config)
         bound = BoundContext(store, context, shared.state.config)
         self._write_client = write_client_of(client, bound.settings, context.owner)
         # Without a heartbeat: the process that began keeps the write alive.
