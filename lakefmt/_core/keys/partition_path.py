@@ -221,14 +221,14 @@ def time_guarantees(spec: KeySpec, paths: Sequence[str], schema: pa.Schema) -> l
 
 
 def time_ends(spec: KeySpec, paths: Sequence[str]) -> list[dict[str, datetime.datetime]]:
-    """Return for each path, by column of times, the moment at which the period that it names is over.
+    """Return for each path, by column of times, the last microsecond of the period that it names.
 
     Example:
         >>> from lakefmt._core.keys import plan_key_spec
         >>> from lakefmt._core.keys.spec import day
         >>> spec = plan_key_spec("id", day("on"), schema=pa.schema([("id", pa.int64()), ("on", pa.date32())]))
-        >>> time_ends(spec, ["on=2024%2F01%2F02", "x"])
-        [{'on': datetime.datetime(2024, 1, 3, 0, 0, tzinfo=<UTC>)}, {}]
+        >>> [str(ends.get("on")) for ends in time_ends(spec, ["on=2024%2F01%2F02", "x"])]
+        ['2024-01-02 23:59:59.999999+00:00', 'None']
     """
     ends: list[dict[str, datetime.datetime]] = [{} for _ in paths]
     for field, timestamp, texts in _texts_of_times(spec, paths):
@@ -236,7 +236,7 @@ def time_ends(spec: KeySpec, paths: Sequence[str]) -> list[dict[str, datetime.da
 
         for of_path, end in zip(ends, ends_of_texts(texts, timestamp), strict=True):  # partitions, not rows
             if end is not None:
-                of_path[field.name] = end
+                of_path[field.name] = end - datetime.timedelta(microseconds=1)
     return ends
 
 

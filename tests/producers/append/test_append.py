@@ -469,7 +469,7 @@ def test_expire_partitions_by_value_and_by_update(tmp_path: Path) -> None:
 def test_a_period_expires_when_all_of_it_is_old(
     period: Callable[[str], Any], newest_expired: datetime, hive_style: str
 ) -> None:
-    cutoff = datetime(2024, 2, 10, 12, 30, tzinfo=UTC)
+    cutoff = datetime(2024, 2, 10, 12, tzinfo=UTC)  # an hour is over
     times = [cutoff + timedelta(hours=hours) for hours in (-24 * 800, -24 * 41, -24 * 10, -13, -1, 0, 24, 24 * 400)]
     schema = pa.schema([("at", pa.timestamp("us", "UTC"))])
     name = f"memory://append-periods-{period.__name__}-{hive_style}"
