@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Unpack
 
 from lakefmt._core.arguments import shown
-from lakefmt._core.cdc.debezium.decoder import DebeziumDecoder
+from lakefmt._core.cdc.debezium_decoder import DebeziumDecoder
 from lakefmt._core.cdc.events import (
     Border,
     RowChanges,

@@ -37,7 +37,7 @@ from lakefmt._core.arguments import (
 )
 from lakefmt._core.data_classes import replace
 from lakefmt._core.filegroups.table_client import TableClient, TableVerbs
-from lakefmt._core.formats.bloom.murmur import murmur_hadoop
+from lakefmt._core.formats.murmur import murmur_hadoop
 from lakefmt._core.storage.open import open_store
 from lakefmt._core.values import RECORD_KEY, CommitResult, WriteOperation
 from lakefmt._core.write.context import (

@@ -9,11 +9,9 @@ from __future__ import annotations
 import ssl
 from collections.abc import Mapping
 
-from lakefmt._core.loads.auth import User, Users, hash_password, load_users
 from lakefmt._core.loads.bodies import Request
-from lakefmt._core.loads.http import AsgiLoads, HttpLimits, LoadServer
-from lakefmt._core.loads.options import LoadOptions
-from lakefmt._core.loads.protocol import Reply
+from lakefmt._core.loads.http import AsgiLoads, HttpLimits, LoadServer, User, Users, hash_password, load_users
+from lakefmt._core.loads.protocol import LoadOptions, Reply
 from lakefmt._core.loads.service import LoadService
 
 __all__ = [

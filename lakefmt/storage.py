@@ -9,7 +9,7 @@ from lakefmt._core.storage.api import (
     SupportsVersions,
     with_versions,
 )
-from lakefmt._core.storage.local.store import LocalStore
+from lakefmt._core.storage.local import LocalStore
 from lakefmt._core.storage.memory import MemoryStore
 from lakefmt._core.storage.open import open_store
 

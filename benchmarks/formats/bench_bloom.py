@@ -16,7 +16,7 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 
-from lakefmt._core.formats.bloom.bloom_filter import DYNAMIC, BloomFilter, decode_bloom_filter
+from lakefmt._core.formats.bloom_filter import DYNAMIC, BloomFilter, decode_bloom_filter
 
 FPP = 1e-9
 ALPHABETS = {1: "abcdefghijklmnopqrstuvwxyz0123456789-", 2: "éüñçøåβλжш", 3: "日本語東京キー値"}

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from benchmarks.formats.bench_avro_rows import keys, seconds
-from lakefmt._core.formats.hfile.container import RECORD_SCHEMA, HFileOptions, HFileReader, encode_hfile
+from lakefmt._core.formats.hfile_container import RECORD_SCHEMA, HFileOptions, HFileReader, encode_hfile
 
 SHARDS = 10
 FILE_GROUPS = 500

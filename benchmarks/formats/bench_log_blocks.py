@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.formats.bench_avro_rows import make, seconds
-from lakefmt._core.formats.log.blocks import LogBlockReader
-from lakefmt._core.formats.log.data_block import (
+from lakefmt._core.formats.log_blocks import LogBlockReader
+from lakefmt._core.formats.log_data_block import (
     BlockHeader,
     decode_avro_content,
     decode_parquet_content,
@@ -28,7 +28,7 @@ from lakefmt._core.formats.log.data_block import (
     encode_parquet_block,
     encode_positions,
 )
-from lakefmt._core.formats.log.delete_block import decode_delete_content, delete_records, encode_delete_block
+from lakefmt._core.formats.log_delete_block import decode_delete_content, delete_records, encode_delete_block
 from lakefmt._core.schema import arrow_to_avro
 
 

@@ -32,7 +32,7 @@ from lakefmt.ingest import run
 RUNS = 3
 _PLAN = """
 import sys, time
-from lakefmt._core.ingest.files.source import FileSource
+from lakefmt._core.ingest.files import FileSource
 before = [line for line in open("/proc/self/status") if line.startswith("VmHWM")]
 begun = time.perf_counter()
 source = FileSource(sys.argv[1], min_age=0)

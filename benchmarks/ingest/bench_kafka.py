@@ -34,7 +34,7 @@ from confluent_kafka import Consumer, TopicPartition
 import lakefmt
 import lakefmt.ingest
 from benchmarks.harness.machine import describe
-from lakefmt._core.cdc.debezium.messages import SchemaRegistry
+from lakefmt._core.cdc.debezium_messages import SchemaRegistry
 from lakefmt._core.ingest.kafka.source import open_kafka_source
 from tests.judges.kafka import KafkaBroker, kafka_broker, send
 

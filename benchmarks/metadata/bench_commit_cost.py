@@ -27,8 +27,8 @@ import pyarrow as pa
 
 import lakefmt
 from lakefmt._core.filegroups.table_client import TableClient
-from lakefmt._core.metadata.reading.index_readers import scan_locations
-from lakefmt._core.metadata.reading.listing import MetadataListing, open_metadata_table
+from lakefmt._core.metadata.index_readers import scan_locations
+from lakefmt._core.metadata.listing import MetadataListing, open_metadata_table
 
 ROWS = 100
 STORED = 10_000

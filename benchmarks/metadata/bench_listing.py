@@ -23,7 +23,7 @@ import lakefmt
 from lakefmt._core.filegroups import listing as storage_listing
 from lakefmt._core.filegroups.listing import FileListing
 from lakefmt._core.filegroups.table_client import TableClient
-from lakefmt._core.metadata.reading.listing import ListingByMetadata, MetadataListing
+from lakefmt._core.metadata.listing import ListingByMetadata, MetadataListing
 from lakefmt._core.storage import LocalStore
 from lakefmt._core.values import PartitionPath
 from lakefmt.testing.stores import DelayStore

@@ -25,9 +25,9 @@ import pyarrow.compute as pc
 
 import lakefmt
 from lakefmt._core.filegroups.table_client import TableClient
-from lakefmt._core.metadata.reading.index_readers import lookup_locations, scan_locations
-from lakefmt._core.metadata.reading.listing import open_metadata_table
-from lakefmt._core.metadata.reading.reader import MetadataTable
+from lakefmt._core.metadata.index_readers import lookup_locations, scan_locations
+from lakefmt._core.metadata.listing import open_metadata_table
+from lakefmt._core.metadata.reader import MetadataTable
 from lakefmt._core.storage import LocalStore
 
 PER_COMMIT = 500_000

@@ -36,7 +36,7 @@ from benchmarks.harness.machine import describe
 from benchmarks.page.large_table import make_large_table
 from benchmarks.storage.bench_requests import BUCKET, counted_service
 from lakefmt._core.filegroups.table_client import TableClient
-from lakefmt._core.metadata.reading.listing import ListingByMetadata
+from lakefmt._core.metadata.listing import ListingByMetadata
 from lakefmt._core.storage.open import open_store
 from lakefmt._core.table import Table
 from lakefmt.testing.stores import CountingStore

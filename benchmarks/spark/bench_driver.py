@@ -23,7 +23,7 @@ from lakefmt._core.values import FileId, PartitionPath, WriteOperation
 from lakefmt._core.write.tasks import FoundRows, SharedWrite, TaskWriter
 from lakefmt._core.write.transaction import WriteTransaction
 from lakefmt.spark.options import parse_write_options
-from lakefmt.spark.writing.commit import request_of
+from lakefmt.spark.writing.staging import request_of
 
 PARTITIONS = 1000
 #: The bytes of a stored row, from which the plan knows how many rows a file takes.

@@ -15,7 +15,7 @@ from typing import Any
 from unittest.mock import patch
 from weakref import WeakKeyDictionary
 
-from lakefmt._core.storage.remote.s3 import S3Objects
+from lakefmt._core.storage.remote_s3 import S3Objects
 
 
 class RequestClock:

@@ -23,10 +23,10 @@ import pyarrow as pa
 import lakefmt
 from lakefmt._core.filegroups.table_client import TableClient
 from lakefmt._core.storage import LocalStore
-from lakefmt._core.timeline.archive.lsm_timeline import HistoryEntry, HistoryWriter, plan_parts
-from lakefmt._core.timeline.archive.store import HistoryStore
-from lakefmt._core.timeline.archive.v6_log import LogArchive, LogRecord
+from lakefmt._core.timeline.archive import HistoryStore
 from lakefmt._core.timeline.instant import Action, Instant, State, format_instant_time, instant_file_name
+from lakefmt._core.timeline.lsm_timeline import HistoryEntry, HistoryWriter, plan_parts
+from lakefmt._core.timeline.v6_archive import LogArchive, LogRecord
 
 OPTIONS = {"lakefmt.durability": "none", "hoodie.archive.automatic": "false"}
 

@@ -25,7 +25,7 @@ from time import perf_counter, process_time
 import pyarrow as pa
 
 import lakefmt
-from lakefmt._core.compaction.clean.run import plan_clean_of
+from lakefmt._core.compaction.clean_run import plan_clean_of
 from lakefmt._core.compaction.scheduler import run_services
 
 OPTIONS = {"lakefmt.durability": "none", "hoodie.archive.automatic": "false"}

@@ -58,9 +58,8 @@ from lakefmt._core.schema import (
     with_spark_types,
 )
 from lakefmt._core.storage.api import Capabilities, ObjectStore
-from lakefmt._core.storage.local.store import LocalStore
-from lakefmt._core.timeline.properties_store import PROPERTIES, create_properties, load_properties
-from lakefmt._core.timeline.store import put_if_absent_confirmed
+from lakefmt._core.storage.local import LocalStore
+from lakefmt._core.timeline.store import PROPERTIES, create_properties, load_properties, put_if_absent_confirmed
 from lakefmt._core.values import MergeMode, TableType, TableVersion
 from lakefmt.errors import InvalidInputError, SchemaMismatch, UnsupportedFeature
 

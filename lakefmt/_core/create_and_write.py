@@ -31,11 +31,11 @@ from lakefmt._core.index.api import INDEX_TYPE
 from lakefmt._core.index.registry import index_kind, own_name
 from lakefmt._core.keys import GENERATOR_KEYS, check_generator, key_spec_from_properties, plan_key_spec
 from lakefmt._core.schema.types import name_mapping
-from lakefmt._core.storage.local.process_lock import ProcessName, has_ended, this_process
 from lakefmt._core.storage.open import location_text, open_store
+from lakefmt._core.storage.process_lock import ProcessName, has_ended, this_process
 from lakefmt._core.table import Table, create_table, open_table
 from lakefmt._core.timeline.instant import Action
-from lakefmt._core.timeline.properties_store import BACKUP, PROPERTIES, load_mark
+from lakefmt._core.timeline.store import BACKUP, PROPERTIES, load_mark
 from lakefmt._core.transactions.client import open_write_client
 from lakefmt._core.values import CommitResult, TableType, TableVersion, WriteOperation
 from lakefmt._core.write.ingest import brought_keys, handed_out, open_stream, read_all

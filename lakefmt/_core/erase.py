@@ -1,7 +1,8 @@
 """Erase rows for good: delete, compact, clean without older versions, make indexes anew, and look for what is left.
 
-Every step may be repeated, so a call that failed or died is made again, with `traces`. A delete alone leaves the rows in older file slices, logs, indexes and temporary files (docs/erase.md). What this module proves,
-it proves by the bytes that the store holds afterwards, not by what the steps report.
+Every step may be repeated, so a call that failed or died is made again, with `traces`. A delete alone leaves the rows
+in older file slices, logs, indexes and temporary files (docs/erase.md). What this module proves, it proves by the bytes
+that the store holds afterwards, not by what the steps report.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import pyarrow.parquet as pq
 import pyarrow.types as pt
 
 from lakefmt._core.arguments import texts_argument
-from lakefmt._core.check.index_check import rebuild_damaged
+from lakefmt._core.check.run import rebuild_damaged
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.stored_keys import keyed_rows
 from lakefmt._core.filegroups.table_client import TableClient
@@ -32,7 +33,7 @@ from lakefmt.errors import ObjectNotFound, StateError
 
 if TYPE_CHECKING:
     from lakefmt._core.check.vacuum import VacuumResult
-    from lakefmt._core.compaction.clean.run import CleanResult
+    from lakefmt._core.compaction.clean_run import CleanResult
     from lakefmt._core.producers.stream.opening import Recovered
     from lakefmt._core.timeline.metadata_codec import Savepoint
 

@@ -30,7 +30,7 @@ from lakefmt._core.filegroups.stored_keys import key_columns
 from lakefmt._core.filegroups.table_client import TableClient, TableState
 from lakefmt._core.index import choose_index
 from lakefmt._core.keys import partition_items
-from lakefmt._core.metadata.reading.listing import ListingByMetadata
+from lakefmt._core.metadata.listing import ListingByMetadata
 from lakefmt._core.producers.append import AppendVerbs, asked_properties
 from lakefmt._core.read.filters import Filter
 from lakefmt._core.read.snapshot import Snapshot, read_every_copy
@@ -61,13 +61,11 @@ if TYPE_CHECKING:
     from lakefmt._core.check.findings import CheckReport, RepairPlan, RepairReport
     from lakefmt._core.check.vacuum import VacuumResult
     from lakefmt._core.compaction.archive import ArchiveResult
-    from lakefmt._core.compaction.clean.run import CleanResult
+    from lakefmt._core.compaction.clean_run import CleanResult
     from lakefmt._core.compaction.scheduler import BackgroundServices
     from lakefmt._core.erase import ErasureReport
-    from lakefmt._core.table_alter import TableAlter
-    from lakefmt._core.table_indexes import TableIndexes
-    from lakefmt._core.table_merge import TableMerge
-    from lakefmt._core.table_plot import TablePlot
+    from lakefmt._core.table_accessors import TableAlter, TableIndexes, TablePlot
+    from lakefmt._core.table_verbs import TableMerge
     from lakefmt._core.upgrade import UpgradePlan
     from lakefmt._core.write.context import CommitEntries
 
@@ -243,7 +241,7 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, StreamVerbs, AppendVerbs, 
         return f"Table({self.client.store.url!r})"
 
     def _repr_html_(self) -> str:
-        from lakefmt._core.table_plot import table_html
+        from lakefmt._core.table_accessors import table_html
 
         return table_html(self.client, repr(self))
 
@@ -505,7 +503,7 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, StreamVerbs, AppendVerbs, 
             >>> t.read().to_pylist()
             [{'id': 'a', 'v': 7}]
         """
-        from lakefmt._core.table_merge import TableMerge  # few programs merge
+        from lakefmt._core.table_verbs import TableMerge  # few programs merge
 
         names = None if on is None else on if isinstance(on, str) else texts_argument(on, "on")
         return TableMerge(self.client, self._writing, self._finished, source, names)
@@ -668,7 +666,7 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, StreamVerbs, AppendVerbs, 
             >>> t.clean(options={"hoodie.clean.commits.retained": 1}).files_deleted
             1
         """
-        from lakefmt._core.compaction.clean.run import CleanResult, plan_clean_of, run_clean
+        from lakefmt._core.compaction.clean_run import CleanResult, plan_clean_of, run_clean
 
         check_flags(schedule=schedule, dry_run=dry_run)
         if dry_run:
@@ -726,7 +724,7 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, StreamVerbs, AppendVerbs, 
     @property
     def index(self) -> TableIndexes:
         """How this table finds keys, and the indexes of its metadata table: ``explain``, ``list``, ``create``, ``drop``."""
-        from lakefmt._core.table_indexes import TableIndexes
+        from lakefmt._core.table_accessors import TableIndexes
 
         return TableIndexes(self.client, lambda state, keys: keys_to_delete(self.client.at(state), keys), self._writing)
 
@@ -734,14 +732,14 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, StreamVerbs, AppendVerbs, 
     def alter(self) -> TableAlter:
         """What becomes of this table's columns: ``add_column``, ``drop_column``, ``rename_column``, ``update_column``."""
         # Imported here: few programs alter a table.
-        from lakefmt._core.table_alter import TableAlter
+        from lakefmt._core.table_accessors import TableAlter
 
         return TableAlter(self.client, self._writing, self._finished)
 
     @property
     def plot(self) -> TablePlot:
         """Pictures of the table as SVG: ``timeline``, ``layout``, ``write_cost``; notebooks show them, files take them."""
-        from lakefmt._core.table_plot import TablePlot  # few programs draw
+        from lakefmt._core.table_accessors import TablePlot  # few programs draw
 
         return TablePlot(self.client)
 

@@ -20,8 +20,8 @@ from collections.abc import Iterable, Mapping
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from lakefmt._core.compaction.clean.run import finish_clean, parse_clean_plan
-from lakefmt._core.compaction.compact.records import check_inputs, read_plan
+from lakefmt._core.compaction.clean_run import finish_clean, parse_clean_plan
+from lakefmt._core.compaction.compact_plan import check_inputs, read_plan
 from lakefmt._core.config.table_config import check_writable
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.model import FileSlice, build_slices, join_path, parse_files

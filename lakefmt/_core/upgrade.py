@@ -25,7 +25,7 @@ from contextlib import suppress
 from dataclasses import field
 from datetime import UTC, datetime, tzinfo
 
-from lakefmt._core.compaction.compact.run import run_compaction
+from lakefmt._core.compaction.compact_run import run_compaction
 from lakefmt._core.compaction.log_compact import run_log_compaction
 from lakefmt._core.config.table_config import PAYLOADS, STRATEGY_IDS, TableConfig, check_writable
 from lakefmt._core.data_classes import dataclass, replace
@@ -34,8 +34,6 @@ from lakefmt._core.formats.avro.container import MAGIC
 from lakefmt._core.keys import key_properties, key_spec_from_properties
 from lakefmt._core.notebook import NotebookText
 from lakefmt._core.storage.api import remove_abandoned
-from lakefmt._core.timeline.archive.lsm_timeline import HistoryEntry, HistoryPart, HistoryWriter, plan_of, plan_parts
-from lakefmt._core.timeline.archive.v6_log import ArchivedInstant, LogArchive, LogEntry
 from lakefmt._core.timeline.instant import (
     COMMIT_ACTIONS,
     Action,
@@ -50,10 +48,11 @@ from lakefmt._core.timeline.instant import (
     parse_instant_time,
 )
 from lakefmt._core.timeline.locks.api import Lease
+from lakefmt._core.timeline.lsm_timeline import HistoryEntry, HistoryPart, HistoryWriter, plan_of, plan_parts
 from lakefmt._core.timeline.metadata_codec import BodyKind, body_kind, decode_body, encode_body
-from lakefmt._core.timeline.properties_store import recover_properties, update_properties
-from lakefmt._core.timeline.store import MAX_BODY_BYTES, next_instant_time
+from lakefmt._core.timeline.store import MAX_BODY_BYTES, next_instant_time, recover_properties, update_properties
 from lakefmt._core.timeline.timeline import Timeline, build_timeline
+from lakefmt._core.timeline.v6_archive import ArchivedInstant, LogArchive, LogEntry
 from lakefmt._core.transactions.client import WriteAt, WriteClient, drop_metadata_table, open_write_client
 from lakefmt._core.transactions.indexing import IndexRequest, create_metadata_indexes, indexes_to_make_again
 from lakefmt._core.transactions.recovery import undo_dead_writes

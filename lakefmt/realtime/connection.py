@@ -24,7 +24,7 @@ from lakefmt._core.data_classes import replace
 from lakefmt._core.producers.stream.options import FlushMode, NamedStreamSettings
 from lakefmt._core.storage.open import location_text, open_store
 from lakefmt._core.table import Table, create_table, open_table
-from lakefmt._core.timeline.properties_store import PROPERTIES
+from lakefmt._core.timeline.store import PROPERTIES
 from lakefmt.errors import (
     AlreadyExistsError,
     ConflictError,

@@ -35,7 +35,7 @@ from lakefmt._core.storage.redaction import printable_url
 from lakefmt._core.storage.time_source import TimeSource
 from lakefmt._core.table import Table, open_table
 from lakefmt._core.timeline.locks.lease import TimedLease
-from lakefmt._core.timeline.locks.storage import StorageLockBackend
+from lakefmt._core.timeline.locks.objects import StorageLockBackend
 from lakefmt._core.values import WriteStat
 from lakefmt.errors import InvalidInputError, LakefmtError, ServicesFailed, TableNotFound
 from lakefmt.find_tables import find_tables

@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Final
 
 from lakefmt._core.arguments import Raised, run_foreign
 from lakefmt._core.compaction.archive import archive_limits, run_archive
-from lakefmt._core.compaction.clean.plan import commits_since_clean, is_clean_due
-from lakefmt._core.compaction.clean.run import planned_groups, run_clean
-from lakefmt._core.compaction.cluster.plan import choose_cluster_partitions, full_bytes, is_clustering_due
-from lakefmt._core.compaction.cluster.run import (
+from lakefmt._core.compaction.clean_plan import commits_since_clean, is_clean_due
+from lakefmt._core.compaction.clean_run import planned_groups, run_clean
+from lakefmt._core.compaction.cluster_plan import choose_cluster_partitions, full_bytes, is_clustering_due
+from lakefmt._core.compaction.cluster_run import (
     ClusteringWish,
     clustering_rules,
     run_clustering,
     run_waiting_clusterings,
 )
-from lakefmt._core.compaction.compact.plan import CompactionRules, is_due
-from lakefmt._core.compaction.compact.run import compaction_rules, run_compaction
+from lakefmt._core.compaction.compact_plan import CompactionRules, is_due
+from lakefmt._core.compaction.compact_run import compaction_rules, run_compaction
 from lakefmt._core.compaction.log_compact import run_log_compaction
 from lakefmt._core.compaction.operations import RunOperations
 from lakefmt._core.config.settings import Settings, resolve_settings
@@ -54,9 +54,9 @@ from lakefmt.errors import (
 from lakefmt.services.status import ServiceStep, joined_steps
 
 if TYPE_CHECKING:
-    from lakefmt._core.compaction.cluster.plan import ClusteringRules
-    from lakefmt._core.compaction.cluster.run import ClusteringResult
-    from lakefmt._core.compaction.compact.run import CompactionResult
+    from lakefmt._core.compaction.cluster_plan import ClusteringRules
+    from lakefmt._core.compaction.cluster_run import ClusteringResult
+    from lakefmt._core.compaction.compact_run import CompactionResult
     from lakefmt._core.table import Table
 
 __all__ = [

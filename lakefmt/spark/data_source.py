@@ -30,19 +30,20 @@ from lakefmt.errors import (
     UnsupportedFeature,
 )
 from lakefmt.spark.options import NO_CATALOG_TABLE, WriteCall, log_notes, parse_write_options
-from lakefmt.spark.scan import PlannedScan, PushedFilter, SparkScan, SparkSplit, open_scan, translate_filters
+from lakefmt.spark.reading import PlannedScan, PushedFilter, SparkScan, SparkSplit, open_scan, translate_filters
 from lakefmt.spark.streams.sink import QUERY_PROPERTY, BatchLabel, choose_batch, encode_label, take_sink_options
 from lakefmt.spark.types import spark_types
-from lakefmt.spark.writing.commit import existing_table, write_and_commit
 from lakefmt.spark.writing.dataframe import rows_schema, with_commit_metadata
 from lakefmt.spark.writing.plan import take_limits
 from lakefmt.spark.writing.staging import (
     StagedRows,
     check_size,
+    existing_table,
     new_stage,
     read_staged,
     remove_stage,
     stage_rows,
+    write_and_commit,
 )
 
 try:

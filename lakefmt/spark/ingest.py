@@ -1,7 +1,8 @@
 """Rounds of `lakefmt ingest` by Spark: its tasks read and decode, its writer writes, checkpoints are as anywhere (effects).
 
-Messages come by Spark's own source of Kafka, files are read by tasks, one after the other; what both are is decoded as without Spark, so
-that types, rejected rows and their origins are the same. Decoded rows are packed until all tasks are done: then their columns are known.
+Messages come by Spark's own source of Kafka, files are read by tasks, one after the other; what both are is decoded as
+without Spark, so that types, rejected rows and their origins are the same. Decoded rows are packed until all tasks are
+done: then their columns are known.
 """
 
 from __future__ import annotations
@@ -15,16 +16,15 @@ import pyarrow as pa
 
 from lakefmt._core.arguments import Raised, run_foreign
 from lakefmt._core.cdc.events import RowKind
-from lakefmt._core.ingest.api import Round, SourceBatch
-from lakefmt._core.ingest.checkpoints import CheckpointCommit
-from lakefmt._core.ingest.files.source import FileRound, FileSource, ListedFile
+from lakefmt._core.ingest.api import CheckpointCommit, Round, SourceBatch, unified_schema
+from lakefmt._core.ingest.files import FileRound, FileSource
+from lakefmt._core.ingest.folders import ListedFile
 from lakefmt._core.ingest.inputs import GuessedTypes
 from lakefmt._core.ingest.kafka.client import MessageBatch
 from lakefmt._core.ingest.kafka.options import KafkaOptions
 from lakefmt._core.ingest.kafka.source import KafkaRound, MessageRows
 from lakefmt._core.ingest.open import open_source
 from lakefmt._core.ingest.options import TableJob
-from lakefmt._core.ingest.rows import unified_schema
 from lakefmt._core.ingest.sink import KIND, JobSink, RoundBatch, without_kind, write_kinds
 from lakefmt._core.ingest.transforms import open_transforms
 from lakefmt._core.schema import conform

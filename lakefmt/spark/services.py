@@ -22,10 +22,10 @@ import pyarrow as pa
 
 from lakefmt import Table, open_table
 from lakefmt._core.arguments import Raised, check_flags, check_texts, run_foreign
-from lakefmt._core.compaction.clean.run import CleanResult, run_clean
-from lakefmt._core.compaction.cluster.run import ClusterCall, ClusteringResult
-from lakefmt._core.compaction.cluster.run import cluster_table as cluster_call
-from lakefmt._core.compaction.compact.run import CompactionResult, run_compaction
+from lakefmt._core.compaction.clean_run import CleanResult, run_clean
+from lakefmt._core.compaction.cluster_run import ClusterCall, ClusteringResult
+from lakefmt._core.compaction.cluster_run import cluster_table as cluster_call
+from lakefmt._core.compaction.compact_run import CompactionResult, run_compaction
 from lakefmt._core.compaction.log_compact import run_log_compaction
 from lakefmt._core.compaction.operations import (
     ClusteringOperations,

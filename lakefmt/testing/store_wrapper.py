@@ -3,7 +3,7 @@
 An *effect* is one change of the store: a put, a put-if-absent (of a writer, too), one removed name,
 one removed tree, or one call of make_directories.
 
-Process locks (:mod:`lakefmt._core.storage.local.process_lock`) are not delegated: a test that simulates a
+Process locks (:mod:`lakefmt._core.storage.process_lock`) are not delegated: a test that simulates a
 dead process would still hold them.
 """
 
@@ -29,10 +29,10 @@ from lakefmt._core.storage.api import (
     SupportsTempCleanup,
     SupportsVersions,
     Version,
+    object_names,
     remove_abandoned,
     with_versions,
 )
-from lakefmt._core.storage.object_names import object_names
 from lakefmt.errors import StateError, UnsupportedFeature
 
 __all__ = ["Effect", "SimulatedCrash", "Step", "WrapperStore"]

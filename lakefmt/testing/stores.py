@@ -19,9 +19,8 @@ import pyarrow.fs as pafs
 
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.table_client import TableClient
-from lakefmt._core.storage.api import Capabilities, ObjectStore, ObjectWriter
+from lakefmt._core.storage.api import Capabilities, ObjectStore, ObjectWriter, object_names
 from lakefmt._core.storage.arrow_filesystem import arrow_view, track_arrow_use
-from lakefmt._core.storage.object_names import object_names
 from lakefmt._core.table import Table
 from lakefmt.errors import StorageError
 from lakefmt.testing.store_wrapper import Effect, SimulatedCrash, Step, WrapperStore

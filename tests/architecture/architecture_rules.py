@@ -58,10 +58,7 @@ FLOORS: dict[str, int] = {
     "advice": 70,  # which index, table type and services a table should have
     "erase": 70,  # rows for good, and the proof
     "table_verbs": 70,  # the verbs that other packages carry out
-    "table_indexes": 70,  # the verbs of `table.index`
-    "table_alter": 70,  # the verbs of `table.alter`
-    "table_plot": 70,  # the pictures of `table.plot`
-    "table_merge": 70,  # the clauses of `table.merge`
+    "table_accessors": 70,  # the verbs of `table.index` and `table.alter`, the pictures of `table.plot`
     "table": 80,
     "telemetry": 82,  # events as metrics of OpenTelemetry
     "create_and_write": 82,  # the two calls of a table in one
@@ -467,7 +464,7 @@ def _is_impure_import(name: str) -> bool:
     if name.split(".")[0] in IMPURE_MODULES or name in IMPURE_CALLS or name in HANDS_ON_A_STORE:
         return True
     store = f"{CORE}.storage."
-    return name.startswith(store) and not name.startswith((f"{store}api", f"{store}object_names"))
+    return name.startswith(store) and not name.startswith(f"{store}api")
 
 
 def absent(root: Path, pure: Iterable[str]) -> list[str]:

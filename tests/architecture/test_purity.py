@@ -39,7 +39,7 @@ def test_every_listed_module_exists():
         ("import uuid\nuuid.uuid4()", "uuid.uuid4"),
         ("import numpy as np\nnp.random.default_rng()", "np.random"),
         ("open('x')", "open"),
-        ("from lakefmt._core.storage.local.store import LocalStore", "lakefmt._core.storage.local.store"),
+        ("from lakefmt._core.storage.local import LocalStore", "lakefmt._core.storage.local"),
         ("from lakefmt._core.storage import local", "lakefmt._core.storage.local"),
         ("from lakefmt._core.storage.api import ObjectStore", "lakefmt._core.storage.api.ObjectStore"),
         ("from uuid import uuid4", "uuid.uuid4"),
@@ -58,7 +58,7 @@ def test_what_a_pure_module_may_use(tmp_path):
     path = tmp_path / "lakefmt" / "x.py"
     path.parent.mkdir()
     path.write_text(
-        "import numpy as np\nfrom lakefmt._core.storage.object_names import check_name\nfrom datetime import datetime\n"
+        "import numpy as np\nfrom lakefmt._core.storage.api import check_name\nfrom datetime import datetime\n"
         "def f(clock, text):\n    return clock.now(), datetime.fromisoformat(text), np.sum(text)\nopen = 1\n",
         "utf-8",
     )

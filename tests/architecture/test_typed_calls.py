@@ -39,9 +39,9 @@ FACES = ("lakefmt", "lakefmt.lowlevel", "lakefmt.spark", "lakefmt.services", "la
 CLASSES = (
     "lakefmt._core.table.Table",
     "lakefmt._core.read.snapshot.Snapshot",
-    "lakefmt._core.table_alter.TableAlter",
-    "lakefmt._core.table_indexes.TableIndexes",
-    "lakefmt._core.table_merge.TableMerge",
+    "lakefmt._core.table_accessors.TableAlter",
+    "lakefmt._core.table_accessors.TableIndexes",
+    "lakefmt._core.table_verbs.TableMerge",
     "lakefmt._core.producers.append_tags.TableTags",
     "lakefmt._core.producers.stream.stream.Stream",
     "lakefmt._core.producers.stream.stream.AsyncStream",

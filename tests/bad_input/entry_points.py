@@ -17,15 +17,13 @@ import pyarrow.parquet as pq
 
 import lakefmt
 from lakefmt import lowlevel
-from lakefmt._core.catalogs.api import MemoryCatalog
+from lakefmt._core.catalogs.entries import MemoryCatalog
 from lakefmt._core.consumers.registry import TableConsumers
 from lakefmt._core.producers.append_tags import TableTags
 from lakefmt._core.read.stats import TimelineView
 from lakefmt._core.storage.memory import MemoryStore
 from lakefmt._core.table import Table
-from lakefmt._core.table_alter import TableAlter
-from lakefmt._core.table_indexes import TableIndexes
-from lakefmt._core.table_plot import TablePlot
+from lakefmt._core.table_accessors import TableAlter, TableIndexes, TablePlot
 from lakefmt._core.write.context import ARGUMENTS
 
 __all__ = ["ENTRY_POINTS", "OPTIONS", "SCHEMA", "EntryPoint", "Place", "arguments_of", "public_entry_points"]

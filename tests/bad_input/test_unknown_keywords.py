@@ -10,8 +10,8 @@ import pytest
 
 import lakefmt
 from lakefmt._core.table import Table
-from lakefmt._core.table_alter import TableAlter
-from lakefmt._core.table_merge import TableMerge
+from lakefmt._core.table_accessors import TableAlter
+from lakefmt._core.table_verbs import TableMerge
 from lakefmt.options import CommitOptions, WriteOptions, WriteTableOptions
 
 ROWS = pa.table({"id": ["a"], "n": [1]})

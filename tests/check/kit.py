@@ -20,7 +20,7 @@ import lakefmt
 from lakefmt._core.check.findings import Kind
 from lakefmt._core.filegroups.model import BaseFile
 from lakefmt._core.filegroups.table_client import TableClient
-from lakefmt._core.formats.bloom.bloom_filter import BloomFilter
+from lakefmt._core.formats.bloom_filter import BloomFilter
 from lakefmt._core.formats.parquet.base_file import (
     BLOOM_KEY,
     BLOOM_TYPE_KEY,

@@ -8,7 +8,7 @@ from typing import Any
 
 from lakefmt._core.check.findings import Kind
 from lakefmt._core.filegroups.model import LogFile
-from lakefmt._core.formats.log.blocks import LogBlock, scan_blocks
+from lakefmt._core.formats.log_blocks import LogBlock, scan_blocks
 from lakefmt._core.formats.names import parse_log_file
 from lakefmt._core.values import WriteOperation
 from tests.check.kit import NUMBERS, OPTIONS, Damage, Sabotage, Scene, new_table, objects_of, rows

@@ -30,11 +30,11 @@ from lakefmt._core.check.repair import repair_table
 from lakefmt._core.check.run import check_table
 from lakefmt._core.filegroups.model import BaseFile
 from lakefmt._core.filegroups.table_client import TableClient
-from lakefmt._core.storage.local.store import LocalStore
+from lakefmt._core.storage.local import LocalStore
 from lakefmt._core.storage.memory import MemoryStore
 from lakefmt._core.timeline.instant import Action, Instant, State
 from lakefmt._core.timeline.metadata_codec import BodyKind, encode_body
-from lakefmt._core.timeline.properties_store import update_properties
+from lakefmt._core.timeline.store import update_properties
 from lakefmt._core.values import RECORD_KEY, FileId, InstantTime, PartitionPath
 from lakefmt.errors import InvalidInputError, TableNotFound, UnsafePath
 from lakefmt.testing.multiset import multiset_difference

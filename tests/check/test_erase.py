@@ -18,7 +18,7 @@ import lakefmt
 from lakefmt._core.cli.root import main
 from lakefmt._core.erase import find_traces
 from lakefmt._core.filegroups.table_client import TableClient
-from lakefmt._core.metadata.reading.listing import ListingByMetadata
+from lakefmt._core.metadata.listing import ListingByMetadata
 from lakefmt._core.storage.memory import MemoryStore
 from lakefmt._core.table import Table
 from lakefmt.errors import LakefmtError, StateError

@@ -11,11 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt._core.check.index_check import IndexReport
+from lakefmt._core.check.run import IndexReport
+from lakefmt._core.metadata.index_readers import lookup_locations, read_stats
 from lakefmt._core.metadata.layout import METADATA_DIRECTORY, PartitionKind
-from lakefmt._core.metadata.reading.index_readers import lookup_locations, read_stats
-from lakefmt._core.metadata.reading.listing import open_metadata_table
-from lakefmt._core.metadata.reading.reader import newest_records
+from lakefmt._core.metadata.listing import open_metadata_table
+from lakefmt._core.metadata.reader import newest_records
 from lakefmt._core.table import Table
 from lakefmt.errors import CorruptFile, InvalidInputError
 from tests.check.index_damage import DAMAGES, Damage, Told, copied, make_table, rows

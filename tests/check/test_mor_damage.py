@@ -15,7 +15,7 @@ from lakefmt._core.check.findings import Kind
 from lakefmt._core.check.repair import repair_table
 from lakefmt._core.check.run import check_table
 from lakefmt._core.compaction.log_compact import run_log_compaction
-from lakefmt._core.filegroups.logs.reader import LogInspection, Standing, inspect_log
+from lakefmt._core.filegroups.log_reader import LogInspection, Standing, inspect_log
 from lakefmt._core.filegroups.model import LogFile
 from lakefmt._core.filegroups.table_client import TableClient
 from lakefmt._core.storage.memory import MemoryStore

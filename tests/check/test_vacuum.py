@@ -18,7 +18,7 @@ from lakefmt._core.check.vacuum import Archived, VacuumFacts, find_archived_orph
 from lakefmt._core.filegroups.model import BaseFile
 from lakefmt._core.filegroups.table_client import TableClient
 from lakefmt._core.storage.api import ObjectInfo
-from lakefmt._core.storage.local.store import LocalStore
+from lakefmt._core.storage.local import LocalStore
 from lakefmt._core.table import Table
 from lakefmt._core.timeline.instant import Action
 from lakefmt._core.values import FileId, InstantTime, PartitionPath

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-from lakefmt._core.storage.local.store import LocalStore
+from lakefmt._core.storage.local import LocalStore
 from lakefmt.errors import StorageError
 from lakefmt.find_tables import find_tables, list_tables
 from lakefmt.services import ServiceLoop

@@ -8,7 +8,7 @@ import pytest
 
 import lakefmt
 from lakefmt._core.filegroups.table_client import TableClient
-from lakefmt._core.storage.local.store import LocalStore
+from lakefmt._core.storage.local import LocalStore
 from lakefmt._core.upgrade import upgrade_table
 from lakefmt.testing.stores import Fault, FaultMode, FaultStore, SimulatedCrash
 

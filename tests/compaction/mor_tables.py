@@ -10,14 +10,14 @@ import pyarrow as pa
 import lakefmt
 from lakefmt._core.config.settings import resolve_settings
 from lakefmt._core.filegroups.base_writer import write_base_file
-from lakefmt._core.formats.log.data_block import BlockHeader, encode_data_block
-from lakefmt._core.formats.log.delete_block import delete_records, encode_delete_block
+from lakefmt._core.formats.log_data_block import BlockHeader, encode_data_block
+from lakefmt._core.formats.log_delete_block import delete_records, encode_delete_block
 from lakefmt._core.schema import arrow_to_avro
 from lakefmt._core.storage.api import PutOutcome
 from lakefmt._core.table import Table
 from lakefmt._core.timeline.commit import CommitMetadata, encode_commit
 from lakefmt._core.timeline.instant import Action, parse_instant_time
-from lakefmt._core.timeline.properties_store import load_properties, update_properties
+from lakefmt._core.timeline.store import load_properties, update_properties
 from lakefmt._core.values import META_COLUMNS, WriteOperation, WriteStat
 
 OPTIONS = {"lakefmt.durability": "none", "hoodie.clean.automatic": False}

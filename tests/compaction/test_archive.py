@@ -16,8 +16,8 @@ from lakefmt._core.compaction.scheduler import run_services
 from lakefmt._core.filegroups.table_client import TableClient
 from lakefmt._core.storage import MemoryStore
 from lakefmt._core.table import Table
-from lakefmt._core.timeline.archive.v6_log import LogArchive
 from lakefmt._core.timeline.instant import Action, parse_instant_file
+from lakefmt._core.timeline.v6_archive import LogArchive
 from lakefmt._core.values import SystemClock
 from lakefmt.errors import LakefmtError, SnapshotExpired
 from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at, no_faults

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-from lakefmt._core.compaction.cluster.run import run_clustering
+from lakefmt._core.compaction.cluster_run import run_clustering
 from lakefmt._core.compaction.operations import ClusteringOperations, run_clustering_operation
 from lakefmt._core.filegroups.table_client import TableClient
 from lakefmt._core.formats.names import parse_log_file
-from lakefmt._core.index.bucket.bucket_index import ConsistentBucketIndex
+from lakefmt._core.index.bucket_index import ConsistentBucketIndex
 from lakefmt._core.metadata import manage, observer
 from lakefmt._core.table import Table
 from lakefmt._core.timeline.timeline import Timeline

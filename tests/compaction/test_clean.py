@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt._core.compaction.clean.plan import (
+from lakefmt._core.compaction.clean_plan import (
     CleanPolicy,
     CleanRules,
     Needs,

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt._core.compaction.clean.plan import is_clean_due
-from lakefmt._core.compaction.clean.run import plan_clean_of
+from lakefmt._core.compaction.clean_plan import is_clean_due
+from lakefmt._core.compaction.clean_run import plan_clean_of
 from lakefmt._core.config.settings import resolve_settings
 from lakefmt._core.timeline.instant import Action
 from lakefmt.errors import SnapshotExpired
@@ -105,7 +105,7 @@ def test_a_table_that_only_grows_is_never_cleaned_and_no_directory_is_listed(mon
     table = make(options={**_FAST, "hoodie.parquet.small.file.limit": 0})
     for number in range(12):
         table.insert(rows(f"a{number}"))
-    monkeypatch.setattr("lakefmt._core.compaction.clean.run.run_clean", lambda *_, **__: pytest.fail("a clean ran"))
+    monkeypatch.setattr("lakefmt._core.compaction.clean_run.run_clean", lambda *_, **__: pytest.fail("a clean ran"))
     for number in range(12, 16):
         table.insert(rows(f"a{number}"))
     assert cleans(table) == 0
@@ -145,7 +145,7 @@ def test_a_consumer_that_holds_slices_back_does_not_start_a_clean_at_every_commi
     for number in range(4):
         table.upsert(rows("a", v=number))
     with monkeypatch.context() as patched:
-        patched.setattr("lakefmt._core.compaction.clean.run.run_clean", lambda *_, **__: pytest.fail("a clean ran"))
+        patched.setattr("lakefmt._core.compaction.clean_run.run_clean", lambda *_, **__: pytest.fail("a clean ran"))
         for number in range(4, 7):
             last = str(table.upsert(rows("a", v=number)).instant)
         assert lakefmt.open_table(table.client.store.url).read(as_of=first).num_rows == 1

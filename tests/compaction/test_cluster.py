@@ -13,8 +13,8 @@ import pytest
 
 import lakefmt
 from lakefmt import lowlevel
-from lakefmt._core.compaction.cluster.plan import ClusteringGroup
-from lakefmt._core.compaction.cluster.rewrite import GroupRewrite
+from lakefmt._core.compaction.cluster_plan import ClusteringGroup
+from lakefmt._core.compaction.cluster_rewrite import GroupRewrite
 from lakefmt._core.filegroups.table_client import TableClient
 from lakefmt._core.storage import MemoryStore
 from lakefmt._core.table import Table

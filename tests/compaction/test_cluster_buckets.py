@@ -9,12 +9,11 @@ import pickle
 import pyarrow as pa
 import pytest
 
-from lakefmt._core.compaction.cluster.plan import ClusteringGroup, ClusteringPlan, ClusteringSlice
-from lakefmt._core.compaction.cluster.records import _hides_changes
-from lakefmt._core.compaction.cluster.run import run_clustering
+from lakefmt._core.compaction.cluster_plan import ClusteringGroup, ClusteringPlan, ClusteringSlice
+from lakefmt._core.compaction.cluster_run import _hides_changes, run_clustering
 from lakefmt._core.compaction.operations import ClusteringOperations, run_clustering_operation
 from lakefmt._core.formats.names import RING_DIRECTORY
-from lakefmt._core.index.bucket.ring import (
+from lakefmt._core.index.bucket_ring import (
     HashNode,
     NodeChange,
     decode_node_change,

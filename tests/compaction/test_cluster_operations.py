@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-from lakefmt._core.compaction.cluster.run import ClusteringWish, run_clustering
+from lakefmt._core.compaction.cluster_run import ClusteringWish, run_clustering
 from lakefmt._core.compaction.operations import ClusteringOperations, run_clustering_operation
-from lakefmt._core.sorting.orders import Layout, RowOrder
+from lakefmt._core.sorting import Layout, RowOrder
 from lakefmt._core.timeline.heartbeat import heartbeat_name
 from lakefmt._core.timeline.instant import Action
 from lakefmt._core.values import WriteStat

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefmt._core.compaction.cluster.plan import (
+from lakefmt._core.compaction.cluster_plan import (
     FULL,
     ClusteringRules,
     ClusteringStrategy,
@@ -15,11 +15,10 @@ from lakefmt._core.compaction.cluster.plan import (
     choose_cluster_partitions,
     plan_clustering,
 )
-from lakefmt._core.compaction.cluster.records import clustering_plan_record, parse_clustering_plan
-from lakefmt._core.compaction.cluster.run import clustering_rules
+from lakefmt._core.compaction.cluster_run import clustering_plan_record, clustering_rules, parse_clustering_plan
 from lakefmt._core.config.settings import resolve_settings
 from lakefmt._core.filegroups.model import BaseFile, FileSlice, LogFile
-from lakefmt._core.sorting.orders import Layout, RowOrder
+from lakefmt._core.sorting import Layout, RowOrder
 from lakefmt._core.storage.memory import MemoryStore
 from lakefmt._core.timeline.metadata_codec import BodyKind, decode_body, encode_body
 from lakefmt._core.values import FileId, InstantTime, PartitionPath

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt._core.compaction.compact import merge
-from lakefmt._core.compaction.compact.records import abandon_compaction
-from lakefmt._core.compaction.compact.run import plan_compaction_of, run_compaction
+from lakefmt._core.compaction import compact_merge
+from lakefmt._core.compaction.compact_plan import abandon_compaction
+from lakefmt._core.compaction.compact_run import plan_compaction_of, run_compaction
 from lakefmt._core.filegroups.base_writer import NewBaseFile
 from lakefmt._core.filegroups.table_client import TableClient
 from lakefmt._core.storage import MemoryStore
@@ -348,10 +348,10 @@ def test_rows_are_compared_value_by_value(change):
     def table(*found):
         return pa.Table.from_pylist([*found, dict.fromkeys(NESTED.names)], schema=NESTED)
 
-    assert merge.same_rows(table(ROW, ROW), table(ROW, ROW)), "NaN is NaN"
-    assert merge.same_rows(table(ROW, ROW).slice(1), table(ROW))
-    assert not merge.same_rows(table(ROW, ROW), table(ROW, {**ROW, **change}))
-    assert not merge.same_rows(table(ROW), table(ROW, ROW))
+    assert compact_merge.same_rows(table(ROW, ROW), table(ROW, ROW)), "NaN is NaN"
+    assert compact_merge.same_rows(table(ROW, ROW).slice(1), table(ROW))
+    assert not compact_merge.same_rows(table(ROW, ROW), table(ROW, {**ROW, **change}))
+    assert not compact_merge.same_rows(table(ROW), table(ROW, ROW))
 
 
 # --------------------------------------------------------------------------------------------- dying, and others at work

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 import lakefmt
 from lakefmt._core.cli.root import main
-from lakefmt._core.compaction.compact.run import run_compaction
+from lakefmt._core.compaction.compact_run import run_compaction
 from lakefmt._core.filegroups.table_client import TableClient
 from lakefmt._core.storage import MemoryStore
 from lakefmt._core.table import Table

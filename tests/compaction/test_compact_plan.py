@@ -9,15 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakefmt._core.arguments import parse_member
-from lakefmt._core.compaction.compact.plan import (
+from lakefmt._core.compaction.compact_plan import (
     CompactionRules,
     CompactionStrategy,
     CompactionTrigger,
+    compaction_plan_record,
     is_due,
+    parse_compaction_plan,
     plan_compaction,
     since_last_compaction,
 )
-from lakefmt._core.compaction.compact.records import compaction_plan_record, parse_compaction_plan
 from lakefmt._core.filegroups.model import BaseFile, FileSlice, LogFile
 from lakefmt._core.storage import MemoryStore
 from lakefmt._core.timeline.metadata_codec import BodyKind, decode_body, encode_body

@@ -9,8 +9,8 @@ import pytest
 
 import lakefmt
 import lakefmt._core.compaction.archive as archive
-import lakefmt._core.compaction.cluster.run as cluster
-import lakefmt._core.compaction.compact.run as compact
+import lakefmt._core.compaction.cluster_run as cluster
+import lakefmt._core.compaction.compact_run as compact
 import lakefmt._core.compaction.log_compact as log_compact
 import lakefmt._core.compaction.scheduler as scheduler
 from lakefmt.errors import LakefmtError

@@ -12,16 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt._core.compaction.compact.run import run_compaction
+from lakefmt._core.compaction.compact_run import run_compaction
 from lakefmt._core.compaction.log_compact import (
     abandon_log_compaction,
     is_log_compaction_due,
     plan_log_compaction_of,
     run_log_compaction,
 )
-from lakefmt._core.filegroups.logs.reader import select_log_blocks
+from lakefmt._core.filegroups.log_reader import select_log_blocks
 from lakefmt._core.filegroups.table_client import TableClient
-from lakefmt._core.formats.log.blocks import HeaderKey
+from lakefmt._core.formats.log_blocks import HeaderKey
 from lakefmt._core.storage import MemoryStore
 from lakefmt._core.table import Table
 from lakefmt._core.timeline.instant import Action

@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt._core.compaction.compact import merge
+from lakefmt._core.compaction import compact_merge
 from lakefmt._core.config.merge_rule import MergeRule, Order
 from lakefmt._core.filegroups import base_writer
-from lakefmt._core.filegroups.logs.reader import LogRows
-from lakefmt._core.filegroups.merge.merged_slice import count_late, merge_logs
+from lakefmt._core.filegroups.log_reader import LogRows
+from lakefmt._core.filegroups.merged_slice import count_late, merge_logs
 from lakefmt._core.values import COMMIT_SEQNO, META_COLUMNS, RECORD_KEY
 from lakefmt.errors import CorruptFile
 
@@ -67,12 +67,12 @@ def test_parts_together_are_the_whole(drawn: tuple[list[pa.Table], LogRows], rul
     parts, logs = drawn
     base = pa.concat_tables(parts)
     whole = merge_logs(base, logs, rule)
-    in_parts = merge._LogsInParts(logs, base.num_rows, is_cut=True)
+    in_parts = compact_merge._LogsInParts(logs, base.num_rows, is_cut=True)
     merged, late, changes = [], 0, np.zeros(3, np.int64)
     for part in parts:
         beside, new = in_parts.beside(part)
         merged.append(merge_logs(part, beside, rule))
-        changes += merge._count_changes(part, beside, merged[-1])
+        changes += compact_merge._count_changes(part, beside, merged[-1])
         counted = count_late(part, new, rule)
         late = None if late is None or counted is None else late + counted
     in_parts.check_complete("file")
@@ -80,7 +80,7 @@ def test_parts_together_are_the_whole(drawn: tuple[list[pa.Table], LogRows], rul
         assert pa.concat_tables(merged).equals(whole)
     stored = base.column(RECORD_KEY).to_pylist()
     if stored and len(set(stored)) == len(stored):
-        assert tuple(changes) == merge._count_changes(base, logs, whole)
+        assert tuple(changes) == compact_merge._count_changes(base, logs, whole)
         whole_late = count_late(base, logs, rule)
         assert late == whole_late or logs.is_partial
     absent = in_parts.absent_keys().to_pylist()
@@ -89,7 +89,7 @@ def test_parts_together_are_the_whole(drawn: tuple[list[pa.Table], LogRows], rul
 
 def test_a_base_file_that_has_fewer_rows_than_it_says_is_damaged() -> None:
     logs = LogRows(table(["a"], [1], 1), *(np.zeros(1, dtype=bool),) * 2, np.zeros(1, np.int64), (None,))
-    in_parts = merge._LogsInParts(logs, 3, is_cut=True)
+    in_parts = compact_merge._LogsInParts(logs, 3, is_cut=True)
     in_parts.beside(table(["a", "b"], [1, 1], 0))
     with pytest.raises(CorruptFile, match="2 rows came"):
         in_parts.check_complete("file")
@@ -98,7 +98,7 @@ def test_a_base_file_that_has_fewer_rows_than_it_says_is_damaged() -> None:
 def test_a_compaction_in_parts_writes_what_one_of_the_whole_writes(monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
     for part_bytes in (1, 1 << 30):
-        monkeypatch.setattr(merge, "row_group_bytes", lambda size=part_bytes: size)
+        monkeypatch.setattr(compact_merge, "row_group_bytes", lambda size=part_bytes: size)
         rows = pa.table({"id": [f"{n:04}" for n in range(100)], "ts": [5] * 100, "v": range(100)})
         made = lakefmt.create_table(
             f"memory://parts-{part_bytes}", schema=rows.schema, record_key="id", ordering="ts", table_type="mor"

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt._core.compaction.compact.run import commits_to_look_at, has_no_logs, moment_of, remember_logs
+from lakefmt._core.compaction.compact_run import commits_to_look_at, has_no_logs, moment_of, remember_logs
 from lakefmt._core.filegroups.table_client import TableClient
 from lakefmt._core.storage.open import open_store
 from lakefmt._core.timeline.instant import Action

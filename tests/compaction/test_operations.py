@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-from lakefmt._core.compaction.clean.run import run_clean
-from lakefmt._core.compaction.compact.run import run_compaction
+from lakefmt._core.compaction.clean_run import run_clean
+from lakefmt._core.compaction.compact_run import run_compaction
 from lakefmt._core.compaction.log_compact import run_log_compaction
 from lakefmt._core.compaction.operations import ServiceOperations, run_operation
 from lakefmt._core.timeline.heartbeat import heartbeat_name

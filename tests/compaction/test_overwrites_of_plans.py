@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lakefmt._core.compaction.cluster.run import run_clustering
+from lakefmt._core.compaction.cluster_run import run_clustering
 from lakefmt._core.compaction.operations import ClusteringOperations, run_clustering_operation
 from lakefmt._core.filegroups.table_client import TableClient
 from lakefmt._core.table import Table

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lakefmt._core.filegroups.merge import base as merge_base
+from lakefmt._core.filegroups import merge as merge_base
 from lakefmt._core.formats.parquet import duplicate_columns
 from lakefmt._core.write.files import base_file
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-from lakefmt._core.timeline.locks.storage import LockRecord, decode_lock_record, encode_lock_record
+from lakefmt._core.timeline.locks.objects import LockRecord, decode_lock_record, encode_lock_record
 from lakefmt.errors import LockUnavailable
 
 PROVIDER = {"hoodie.write.lock.provider": "org.apache.hudi.client.transaction.lock.StorageBasedLockProvider"}

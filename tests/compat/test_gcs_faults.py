@@ -14,9 +14,9 @@ import pyarrow as pa
 import pytest
 
 from lakefmt._core.filegroups.table_client import TableClient
-from lakefmt._core.storage.remote.store import RemoteStore
+from lakefmt._core.storage.remote import RemoteStore
 from lakefmt._core.table import Table, create_table
-from lakefmt._core.timeline.locks.storage import STORAGE_LOCK_NAME, LockRecord, encode_lock_record
+from lakefmt._core.timeline.locks.objects import STORAGE_LOCK_NAME, LockRecord, encode_lock_record
 from lakefmt.errors import LakefmtError, StorageError
 from tests.judges.faulty_network import FAULTS, HARMLESS, FaultyNetwork, all_from, every, one_of
 from tests.judges.gcs import gcs_options, gcs_service

@@ -19,9 +19,10 @@ from hypothesis import strategies as st
 import lakefmt
 from benchmarks.storage.s3_server import s3_server
 from lakefmt._core.filegroups.table_client import TableClient
-from lakefmt._core.storage.remote.store import RemoteStore
+from lakefmt._core.storage import remote_s3
+from lakefmt._core.storage.remote import RemoteStore
 from lakefmt._core.table import Table
-from lakefmt._core.timeline.locks.storage import STORAGE_LOCK_NAME, LockRecord, encode_lock_record
+from lakefmt._core.timeline.locks.objects import STORAGE_LOCK_NAME, LockRecord, encode_lock_record
 from lakefmt.errors import LakefmtError, StorageError
 from tests.example_counts import examples
 from tests.judges.faulty_network import FAULTS, HARMLESS, FaultyNetwork, Plan, all_from, cut_anywhere, every, one_of
@@ -77,8 +78,6 @@ def network() -> Iterator[Network]:
     s3fs = pytest.importorskip("s3fs")
     from moto.s3.models import s3_backends
 
-    from lakefmt._core.storage.remote import s3
-
     hurried = types.SimpleNamespace(**{**vars(asyncio), "sleep": without_pause})
 
     def connect(endpoint: str) -> Any:
@@ -95,7 +94,7 @@ def network() -> Iterator[Network]:
         faulty = FaultyNetwork(host, port)
         patch.setattr(s3fs.S3FileSystem, "retries", 1)  # what the client repeats by itself hides the answer
         patch.setattr(s3fs.core, "asyncio", hurried)
-        patch.setattr(s3, "asyncio", hurried, raising=False)
+        patch.setattr(remote_s3, "asyncio", hurried, raising=False)
         direct = connect(f"http://{host}:{port}")
         direct.call_s3("create_bucket", Bucket=BUCKET)
         account = next(iter(s3_backends))
@@ -256,12 +255,11 @@ def test_a_lock_whose_object_comes_late_or_cut_is_no_strange_object(network: Net
 
 def test_the_kit_can_fail(network: Network, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that takes the first piece of a body for the whole is found out."""
-    from lakefmt._core.storage.remote import s3
 
     async def first_piece(answer: Any, limit: int | None, key: str) -> bytes:
         return bytes(await answer["Body"].read(16))  # however much has come by now
 
-    monkeypatch.setattr(s3, "_whole_body", first_piece)
+    monkeypatch.setattr(remote_s3, "_whole_body", first_piece)
     with pytest.raises((AssertionError, LakefmtError)):
         test_reads_are_right_or_said_to_be_tried_again(network, "cow", "in many pieces")
     with pytest.raises((AssertionError, LakefmtError)):

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from lakefmt._core.index.bucket.bucket_index import I64, ConsistentBucketIndex
-from lakefmt._core.index.bucket.ring import HashRing
+from lakefmt._core.index.bucket_index import I64, ConsistentBucketIndex
+from lakefmt._core.index.bucket_ring import HashRing
 from lakefmt._core.timeline.heartbeat import heartbeat_name
 from lakefmt._core.values import FileId, WriteOperation
 from lakefmt._core.write.context import WriteRequest

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-from lakefmt._core.formats.log.blocks import BlockKind, HeaderKey, ReadAt, encode_block, scan_blocks
-from lakefmt._core.formats.log.data_block import BlockHeader, decode_avro_content, encode_data_block
+from lakefmt._core.formats.log_blocks import BlockKind, HeaderKey, ReadAt, encode_block, scan_blocks
+from lakefmt._core.formats.log_data_block import BlockHeader, decode_avro_content, encode_data_block
 from lakefmt._core.table import Table
 from lakefmt._core.values import FILE_NAME, META_COLUMNS, OPERATION
 from lakefmt.errors import SchemaMismatch, UnsupportedFeature

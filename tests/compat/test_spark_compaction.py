@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from lakefmt._core.compaction.compact.run import run_compaction
+from lakefmt._core.compaction.compact_run import run_compaction
 from lakefmt._core.timeline.instant import Action
 from tests.compaction.mor_tables import OPTIONS, MorTable, rows
 from tests.judges.compare import assert_same_multiset

@@ -12,7 +12,7 @@ import pytest
 import lakefmt
 from lakefmt._core.check.index_contents import IndexDamage
 from lakefmt._core.filegroups.table_client import TableAt
-from lakefmt._core.read.skipping import file_selection
+from lakefmt._core.read import file_selection
 from tests.judges.compare import assert_same_multiset
 from tests.judges.spark import JudgeError, SparkJudge
 

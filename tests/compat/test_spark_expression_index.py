@@ -14,9 +14,9 @@ import pytest
 import lakefmt
 from lakefmt._core.metadata.collect import files_of_slice
 from lakefmt._core.metadata.expressions import value_range
-from lakefmt._core.metadata.reading.reader import MetadataTable, newest_records
+from lakefmt._core.metadata.reader import MetadataTable, newest_records
 from lakefmt._core.metadata.records import MetadataRecord, decode_record
-from lakefmt._core.read.skipping import file_selection
+from lakefmt._core.read import file_selection
 from lakefmt._core.table import Table
 from tests.judges.spark import SparkJudge
 from tests.metadata.metadata_indexes import create_expression_index

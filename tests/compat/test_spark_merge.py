@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pytest
 
 import lakefmt
-from lakefmt._core.table_merge import TableMerge
+from lakefmt._core.table_verbs import TableMerge
 from lakefmt.testing.multiset import multiset_difference
 from tests.judges.spark import SparkJudge
 from tests.kit import product_or_diagonal

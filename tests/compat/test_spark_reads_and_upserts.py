@@ -15,7 +15,7 @@ import pytest
 
 import lakefmt
 from lakefmt._core.filegroups.table_client import TableClient
-from lakefmt._core.formats.bloom.bloom_filter import DYNAMIC, decode_bloom_filter
+from lakefmt._core.formats.bloom_filter import DYNAMIC, decode_bloom_filter
 from lakefmt._core.formats.parquet.base_file import BaseFileWriter
 from lakefmt._core.formats.parquet.footers import BLOOM_KEY
 from lakefmt._core.storage import LocalStore

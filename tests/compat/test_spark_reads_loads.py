@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import lakefmt
-from lakefmt._core.loads.options import LoadOptions
+from lakefmt._core.loads.protocol import LoadOptions
 from lakefmt._core.loads.service import LoadService
 from tests.judges.spark import SparkJudge
 from tests.loads.loads_kit import KEYED, Client

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-from lakefmt._core.read.skipping import file_selection
+from lakefmt._core.read import file_selection
 from tests.judges.spark import SparkJudge
 
 pytestmark = [pytest.mark.judge_spark, pytest.mark.timeout(600), pytest.mark.every_second_day(1)]

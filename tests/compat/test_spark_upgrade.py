@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 import pytest
 
 from lakefmt._core.table import Table
-from lakefmt._core.timeline.archive.v6_log import LogArchive, LogRecord
 from lakefmt._core.timeline.instant import format_instant_time
+from lakefmt._core.timeline.v6_archive import LogArchive, LogRecord
 from lakefmt._core.upgrade import upgrade_table
 from tests.compat.tables import make_plain_table, plain_rows
 from tests.judges.compare import assert_same_multiset

@@ -20,7 +20,7 @@ from lakefmt._core.filegroups.table_client import TableClient
 from lakefmt._core.storage import LocalStore, ObjectStore
 from lakefmt._core.storage.memory import MemoryStore
 from lakefmt._core.table import Table
-from lakefmt._core.table_merge import TableMerge
+from lakefmt._core.table_verbs import TableMerge
 from lakefmt._core.values import TableType
 from lakefmt.errors import SchemaMismatch
 from lakefmt.testing.invariants import check_invariants, check_no_orphans

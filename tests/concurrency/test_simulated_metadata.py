@@ -14,7 +14,7 @@ import pytest
 
 import lakefmt._core.config.settings as config_settings
 import lakefmt._core.metadata.observer as observer
-import lakefmt._core.metadata.reading.reader as reader
+import lakefmt._core.metadata.reader as reader
 from lakefmt._core.metadata.timeline import MetadataTimeline
 from lakefmt._core.timeline.timeline import Timeline
 from lakefmt.errors import LakefmtError

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt._core.consumers.part_reading import read_lanes
+from lakefmt._core.consumers.planning import read_lanes
 from lakefmt._core.consumers.position import StreamPart, StreamStep, partition_order
 from tests.consumers.stream_tables import append_table, ids, keyed_table, read_all
 from tests.example_counts import examples

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt._core.consumers import part_reading
+from lakefmt._core.consumers import planning
 from lakefmt._core.consumers.stream import StreamBatch
 from lakefmt._core.filegroups import reader
 from lakefmt._core.filegroups.model import BaseFile, parse_files
@@ -137,14 +137,14 @@ def test_rows_are_those_of_a_scanner(
 def scanners_of(monkeypatch: pytest.MonkeyPatch, read: Callable[[], object]) -> int:
     """How often files were handed to Arrow's scanners."""
     seen = []
-    scan = part_reading.scan_batches
+    scan = planning.scan_batches
 
     def counted(*given: Any) -> Any:
         seen.append(given)
         return scan(*given)
 
     with monkeypatch.context() as patch:
-        patch.setattr(part_reading, "scan_batches", counted)
+        patch.setattr(planning, "scan_batches", counted)
         read()
     return len(seen)
 

@@ -78,7 +78,7 @@ PROCESSES = 4
 #: Reads names, one per line; for each a child begins to write, whose process id is the answer. It stops when told to.
 NURSERY = """
 import json, os, signal, sys, time
-import pyarrow as pa, pyarrow.dataset, lakefmt, lakefmt._core.write.pipeline, lakefmt._core.compaction.clean.run
+import pyarrow as pa, pyarrow.dataset, lakefmt, lakefmt._core.write.pipeline, lakefmt._core.compaction.clean_run
 from lakefmt.errors import CommitConflict, LeaseLost, LockUnavailable, SnapshotExpired, WriterActive
 sys.path.insert(0, sys.argv[3])
 from test_many_processes import MANY, SHARED, rows

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-from lakefmt._core.metadata.reading.listing import ListingByMetadata
+from lakefmt._core.metadata.listing import ListingByMetadata
 from lakefmt._core.storage.api import ObjectStore
 from lakefmt._core.storage.memory import MemoryStore
 from lakefmt._core.table import Table

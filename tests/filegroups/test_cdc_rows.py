@@ -12,9 +12,9 @@ import pytest
 
 from lakefmt._core.config.table_config import CdcMode
 from lakefmt._core.filegroups.cdc import build_cdc_rows, changes_of_merge, compare_rows, match_keys
-from lakefmt._core.filegroups.merge.base import Incoming, merge_into_base
-from lakefmt._core.formats.log.blocks import scan_blocks
-from lakefmt._core.formats.log.data_block import build_cdc_schema, decode_cdc_content, encode_cdc_blocks
+from lakefmt._core.filegroups.merge import Incoming, merge_into_base
+from lakefmt._core.formats.log_blocks import scan_blocks
+from lakefmt._core.formats.log_data_block import build_cdc_schema, decode_cdc_content, encode_cdc_blocks
 from lakefmt._core.schema import arrow_to_avro, without_meta_columns
 from lakefmt._core.values import COMMIT_SEQNO, COMMIT_TIME, RECORD_KEY
 from lakefmt.errors import CorruptFile

@@ -18,7 +18,7 @@ from lakefmt._core.filegroups import listing, model
 from lakefmt._core.filegroups.listing import KeptFiles, StorageListing
 from lakefmt._core.filegroups.model import FileSlice, all_slices, build_slices, parse_files
 from lakefmt._core.storage.api import ObjectInfo
-from lakefmt._core.storage.local.store import LocalStore
+from lakefmt._core.storage.local import LocalStore
 from lakefmt._core.table import Table
 from lakefmt._core.timeline.timeline import Timeline, timeline_from_names
 from lakefmt._core.values import InstantTime, PartitionPath

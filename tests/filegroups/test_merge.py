@@ -7,9 +7,9 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefmt._core.filegroups.merge.base import Incoming, choose_survivors, merge_into_base
+from lakefmt._core.filegroups.merge import Incoming, choose_survivors, merge_into_base
 from lakefmt._core.filegroups.ordering import incoming_wins
-from lakefmt._core.formats.parquet.dictionary_columns import without_unused
+from lakefmt._core.formats.parquet.base_file import without_unused
 from lakefmt._core.values import RECORD_KEY, MergeMode
 
 keys = st.sampled_from("abcdef")

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakefmt._core.config.merge_rule import Order
-from lakefmt._core.filegroups.merge.base import choose_survivors
-from lakefmt._core.filegroups.merge.precombine import order_ranks
+from lakefmt._core.filegroups.merge import choose_survivors
 from lakefmt._core.filegroups.ordering import comparable, incoming_wins, ordering_columns
+from lakefmt._core.filegroups.precombine import order_ranks
 from lakefmt._core.values import MergeMode
 from lakefmt.errors import UnsupportedFeature
 from tests.compat.ordering_tables import KINDS, java_key

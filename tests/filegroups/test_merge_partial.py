@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakefmt._core.config.merge_rule import DeleteMark, MergeRule, Order, Partial, PartialMode
-from lakefmt._core.filegroups.logs.reader import LogRows
-from lakefmt._core.filegroups.merge.base import Incoming, merge_into_base
-from lakefmt._core.filegroups.merge.merged_slice import merge_logs
-from lakefmt._core.filegroups.merge.precombine import combine_rows
+from lakefmt._core.filegroups.log_reader import LogRows
+from lakefmt._core.filegroups.merge import Incoming, merge_into_base
+from lakefmt._core.filegroups.merged_slice import merge_logs
 from lakefmt._core.filegroups.ordering import is_replaceable, marked_deletes, ordering_columns
+from lakefmt._core.filegroups.precombine import combine_rows
 from lakefmt._core.values import RECORD_KEY
 from lakefmt.errors import InvalidInputError
 from tests.example_counts import examples

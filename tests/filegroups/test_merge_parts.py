@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 import lakefmt
 from lakefmt._core.config.merge_rule import MergeRule
 from lakefmt._core.filegroups import base_writer
-from lakefmt._core.filegroups.merge import base as merge_base
-from lakefmt._core.filegroups.merge.base import (
+from lakefmt._core.filegroups import merge as merge_base
+from lakefmt._core.filegroups.merge import (
     PLACE,
     Incoming,
     Merged,
@@ -29,7 +29,7 @@ from lakefmt._core.filegroups.merge.base import (
 from lakefmt._core.filegroups.model import parse_files
 from lakefmt._core.filegroups.reader import BaseFileReader
 from lakefmt._core.storage.api import ObjectInfo
-from lakefmt._core.storage.local.store import LocalStore
+from lakefmt._core.storage.local import LocalStore
 from lakefmt._core.values import RECORD_KEY, MergeMode, PartitionPath
 from lakefmt._core.write.files import base_file
 from lakefmt._core.write.files.base_file import store_parts

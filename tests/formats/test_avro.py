@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakefmt._core.formats.avro.container import decode_container, decode_container_records, encode_container
-from lakefmt._core.formats.avro.writer import encode_long
+from lakefmt._core.formats.avro.values import encode_long
 from lakefmt.errors import CorruptFile, InvalidInputError, UnsupportedFeature
 
 NOTE = {"type": "record", "name": "Note", "fields": [{"name": "text", "type": "string"}]}

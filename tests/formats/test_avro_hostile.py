@@ -9,7 +9,7 @@ import tracemalloc
 import pytest
 
 from lakefmt._core.formats.avro.container import decode_container, encode_container
-from lakefmt._core.formats.avro.writer import encode_long
+from lakefmt._core.formats.avro.values import encode_long
 from lakefmt._core.schema.avro import parse_avro_schema
 from lakefmt.errors import CorruptFile, FormatError, UnsupportedFeature
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakefmt._core.formats.avro.columnar.codec import decode_rows, encode_rows
-from lakefmt._core.formats.avro.writer import encode_long
+from lakefmt._core.formats.avro.values import encode_long
 from lakefmt.errors import CorruptFile, LakefmtError, UnsupportedFeature
 
 FIELDS = [

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt._core.formats.bloom.bloom_filter import BloomFilter
+from lakefmt._core.formats.bloom_filter import BloomFilter
 from lakefmt._core.formats.parquet import base_file, duplicate_columns
 from lakefmt._core.formats.parquet.base_file import BaseFileWriter, KeySummary, key_footers
 from lakefmt._core.values import RECORD_KEY
@@ -105,7 +105,7 @@ CLOSES = """
 import io, tracemalloc
 from pathlib import Path
 import pyarrow as pa
-from lakefmt._core.formats.bloom.bloom_filter import BloomFilter
+from lakefmt._core.formats.bloom_filter import BloomFilter
 from lakefmt._core.formats.parquet.base_file import BaseFileWriter, KeySummary, key_footers
 
 class Nowhere(io.RawIOBase):

@@ -17,9 +17,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefmt._core.formats.bloom import bloom_filter
-from lakefmt._core.formats.bloom import bloom_filter as bloom_module
-from lakefmt._core.formats.bloom.bloom_filter import (
+from lakefmt._core.formats import bloom_filter
+from lakefmt._core.formats import bloom_filter as bloom_module
+from lakefmt._core.formats.bloom_filter import (
     DYNAMIC,
     SIMPLE,
     BloomFilter,

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefmt._core.formats.bloom import murmur
-from lakefmt._core.formats.bloom.murmur import HashChain, chained_hashes, key_blocks, murmur_hadoop, positions_of
+from lakefmt._core.formats import murmur
+from lakefmt._core.formats.murmur import HashChain, chained_hashes, key_blocks, murmur_hadoop, positions_of
 from lakefmt.errors import InvalidInputError, InvalidKey
 
 MASK = 0xFFFFFFFF

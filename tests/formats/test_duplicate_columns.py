@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt._core.filegroups import reader as module
-from lakefmt._core.filegroups.merge.base import _shares_memory
+from lakefmt._core.filegroups.merge import _shares_memory
 from lakefmt._core.filegroups.model import BaseFile
 from lakefmt._core.filegroups.reader import BaseFileReader
 from lakefmt._core.formats.parquet import duplicate_columns
 from lakefmt._core.formats.parquet.duplicate_columns import Span, are_within, find_duplicate_column
-from lakefmt._core.storage.local.store import LocalStore
+from lakefmt._core.storage.local import LocalStore
 from lakefmt._core.values import RECORD_KEY, InstantTime
 from tests.example_counts import examples
 from tests.judges.compare import assert_same_multiset

@@ -13,9 +13,9 @@ import pytest
 
 import lakefmt
 from lakefmt._core.formats.parquet.base_file import BaseFileWriter
+from lakefmt._core.metadata.index_readers import read_stats
 from lakefmt._core.metadata.layout import PartitionKind
-from lakefmt._core.metadata.reading.index_readers import read_stats
-from lakefmt._core.metadata.reading.listing import open_metadata_table
+from lakefmt._core.metadata.listing import open_metadata_table
 from lakefmt._core.metadata.statistics import row_ranges
 from lakefmt._core.values import RECORD_KEY
 

@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakefmt._core.formats.avro.columnar.codec import encode_rows
-from lakefmt._core.formats.log.blocks import BlockKind, HeaderKey, LogBlockReader, WholeBlock, encode_block
-from lakefmt._core.formats.log.data_block import (
+from lakefmt._core.formats.log_blocks import BlockKind, HeaderKey, LogBlockReader, WholeBlock, encode_block
+from lakefmt._core.formats.log_data_block import (
     BlockHeader,
     block_positions,
     decode_avro_content,
@@ -28,7 +28,7 @@ from lakefmt._core.formats.log.data_block import (
     encode_data_block,
     encode_parquet_block,
 )
-from lakefmt._core.formats.log.delete_block import decode_delete_content, encode_delete_block
+from lakefmt._core.formats.log_delete_block import decode_delete_content, encode_delete_block
 from lakefmt.errors import CorruptFile, InvalidInputError, SchemaMismatch, UnsupportedFeature
 
 DATA = Path(__file__).parents[1] / "data/formats/log"

@@ -16,10 +16,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakefmt._core.formats.avro.writer import encode_long
-from lakefmt._core.formats.log.blocks import BlockKind, HeaderKey, LogBlockReader, WholeBlock
-from lakefmt._core.formats.log.data_block import BlockHeader
-from lakefmt._core.formats.log.delete_block import (
+from lakefmt._core.formats.avro.values import encode_long
+from lakefmt._core.formats.log_blocks import BlockKind, HeaderKey, LogBlockReader, WholeBlock
+from lakefmt._core.formats.log_data_block import BlockHeader
+from lakefmt._core.formats.log_delete_block import (
     DeleteRecords,
     decode_delete_content,
     delete_records,

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefmt._core.formats.log.data_block import decode_positions, encode_positions
+from lakefmt._core.formats.log_data_block import decode_positions, encode_positions
 from lakefmt.errors import CorruptFile, InvalidInputError
 
 JAVA = json.loads((Path(__file__).parents[1] / "data/formats/log/java.json").read_text("utf-8"))["positions"]

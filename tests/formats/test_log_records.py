@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakefmt._core.formats.log import blocks
-from lakefmt._core.formats.log.blocks import record_spans
+from lakefmt._core.formats import log_blocks
+from lakefmt._core.formats.log_blocks import record_spans
 from lakefmt.errors import CorruptFile
 from tests.example_counts import examples
 
@@ -35,7 +35,7 @@ def expected(records: list[bytes]) -> tuple[list[int], list[int]]:
 
 
 def one_by_one(content: bytes) -> np.ndarray:
-    return blocks._spans_one_by_one(content, COUNT, "a.log")
+    return log_blocks._spans_one_by_one(content, COUNT, "a.log")
 
 
 @pytest.mark.parametrize("lead", [b"\x02\x2220261121083512609", b"", b"\0"], ids=["a commit time", "none", "a zero"])
@@ -48,10 +48,10 @@ def test_all_records_are_found(lead, view):
 
 def test_lanes_are_used_and_agree():
     content = pack(records_of(2, b"\x02\x2220261121083512609"))
-    found = blocks._spans_by_lanes(content, COUNT)
+    found = log_blocks._spans_by_lanes(content, COUNT)
     assert found is not None
     assert found.tolist() == one_by_one(content).tolist()
-    assert len(blocks._guessed_starts(content, 50)) == 50
+    assert len(log_blocks._guessed_starts(content, 50)) == 50
 
 
 def test_records_that_look_like_several_mislead_nobody():

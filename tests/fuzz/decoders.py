@@ -18,17 +18,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakefmt._core.cdc.debezium.decoder import read_message
-from lakefmt._core.cdc.debezium.messages import MessageReader, SchemaRegistry
+from lakefmt._core.cdc.debezium_decoder import read_message
+from lakefmt._core.cdc.debezium_messages import MessageReader, SchemaRegistry
 from lakefmt._core.cdc.postgres.follow import Origin, decode_log_position
-from lakefmt._core.cdc.postgres.pgoutput import decode_message
+from lakefmt._core.cdc.postgres.rows import decode_message
 from lakefmt._core.config.table_config import parse_table_config
 from lakefmt._core.formats.avro.columnar.codec import decode_rows
 from lakefmt._core.formats.avro.container import decode_container, decode_container_records, encode_container
-from lakefmt._core.formats.avro.reader import compile_decoder
-from lakefmt._core.formats.bloom.bloom_filter import decode_bloom_filter
-from lakefmt._core.formats.hfile.container import HFileReader
-from lakefmt._core.formats.log.blocks import (
+from lakefmt._core.formats.avro.values import compile_decoder
+from lakefmt._core.formats.bloom_filter import decode_bloom_filter
+from lakefmt._core.formats.hfile_container import HFileReader
+from lakefmt._core.formats.log_blocks import (
     BlockKind,
     HeaderKey,
     LogBlock,
@@ -36,29 +36,35 @@ from lakefmt._core.formats.log.blocks import (
     scan_blocks,
     split_avro_records,
 )
-from lakefmt._core.formats.log.data_block import (
+from lakefmt._core.formats.log_data_block import (
     decode_avro_content,
     decode_avro_contents,
     decode_cdc_content,
     decode_positions,
 )
-from lakefmt._core.formats.log.delete_block import decode_delete_content
+from lakefmt._core.formats.log_delete_block import decode_delete_content
 from lakefmt._core.formats.names import marker_name, parse_base_file, parse_log_file, parse_marker
 from lakefmt._core.formats.parquet.page_search import find_pages
 from lakefmt._core.formats.properties import check_table_checksum, decode_properties
-from lakefmt._core.index.bucket.counts import FIRST_CONFIG, BucketCounts, decode_hashing_config, encode_hashing_config
-from lakefmt._core.index.bucket.ring import decode_ring, encode_ring, first_ring
-from lakefmt._core.ingest.api import Checkpoint
-from lakefmt._core.ingest.checkpoints import DETAILS, decode_checkpoint
-from lakefmt._core.ingest.files.source import FilesTaken
-from lakefmt._core.ingest.kafka.decoding import AvroMessages, JsonMessages
-from lakefmt._core.ingest.kafka.offsets import parse_offsets
-from lakefmt._core.ingest.kafka.protobuf import without_frame
-from lakefmt._core.loads.journal import Part, TableLoad, Transaction, decode_transaction, encode_transaction, read_part
-from lakefmt._core.loads.states import LoadState, Times
-from lakefmt._core.metadata.reading.index_readers import decode_index_keys, decode_stats
-from lakefmt._core.metadata.reading.listing import listed_files
-from lakefmt._core.metadata.reading.reader import RecordRun
+from lakefmt._core.index.bucket_counts import FIRST_CONFIG, BucketCounts, decode_hashing_config, encode_hashing_config
+from lakefmt._core.index.bucket_ring import decode_ring, encode_ring, first_ring
+from lakefmt._core.ingest.api import DETAILS, Checkpoint, decode_checkpoint
+from lakefmt._core.ingest.files import FilesTaken
+from lakefmt._core.ingest.kafka.client import parse_offsets
+from lakefmt._core.ingest.kafka.decoding import AvroMessages, JsonMessages, without_frame
+from lakefmt._core.loads.journal import (
+    LoadState,
+    Part,
+    TableLoad,
+    Times,
+    Transaction,
+    decode_transaction,
+    encode_transaction,
+    read_part,
+)
+from lakefmt._core.metadata.index_readers import decode_index_keys, decode_stats
+from lakefmt._core.metadata.listing import listed_files
+from lakefmt._core.metadata.reader import RecordRun
 from lakefmt._core.metadata.records import ColumnStats, MetadataRecord, RecordType, encode_record, record_schema
 from lakefmt._core.schema import avro_to_arrow
 from lakefmt._core.schema.avro import parse_avro_schema
@@ -75,15 +81,13 @@ from lakefmt._core.segments.codec import (
     encode_segment,
 )
 from lakefmt._core.storage.memory import MemoryStore
-from lakefmt._core.timeline.archive.lsm_timeline import decode_manifest, parse_manifest_name
-from lakefmt._core.timeline.archive.store import HistoryStore
-from lakefmt._core.timeline.archive.v6_log import LogArchive
+from lakefmt._core.timeline.archive import HistoryStore
 from lakefmt._core.timeline.commit import CommitMetadata, decode_commit, decode_entry, encode_entry
 from lakefmt._core.timeline.consumers import ConsumerRecord, decode_consumer, encode_consumer
 from lakefmt._core.timeline.heartbeat import heartbeat_name, make_stamp, read_stamp
 from lakefmt._core.timeline.instant import Action, Instant, State, parse_instant_file, parse_instant_time
-from lakefmt._core.timeline.locks.filesystem import decode_stamp
-from lakefmt._core.timeline.locks.storage import decode_lock_record
+from lakefmt._core.timeline.locks.objects import decode_lock_record, decode_stamp
+from lakefmt._core.timeline.lsm_timeline import decode_manifest, parse_manifest_name
 from lakefmt._core.timeline.markers import list_marked, marker_directory
 from lakefmt._core.timeline.metadata_codec import (
     BodyKind,
@@ -94,7 +98,6 @@ from lakefmt._core.timeline.metadata_codec import (
     parse_savepoint,
     savepoint_record,
 )
-from lakefmt._core.timeline.properties_store import BACKUP, PROPERTIES, load_mark, load_properties
 from lakefmt._core.timeline.rollback import (
     RestorePlan,
     RollbackPlan,
@@ -105,7 +108,9 @@ from lakefmt._core.timeline.rollback import (
     rollback_plan_record,
     scan_logs,
 )
+from lakefmt._core.timeline.store import BACKUP, PROPERTIES, load_mark, load_properties
 from lakefmt._core.timeline.timeline import timeline_from_names
+from lakefmt._core.timeline.v6_archive import LogArchive
 from lakefmt._core.values import FileId, InstantTime, PartitionPath, TableVersion, WriteOperation, WriteStat
 from lakefmt._core.write.commit.key_stats import (
     KEY_HASHES_ENTRY,

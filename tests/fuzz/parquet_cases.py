@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from lakefmt._core.filegroups.model import BaseFile, parse_files
 from lakefmt._core.filegroups.reader import BaseFileReader, read_small_file
-from lakefmt._core.formats.log.data_block import decode_parquet_content
+from lakefmt._core.formats.log_data_block import decode_parquet_content
 from lakefmt._core.storage.api import ObjectInfo
 from lakefmt._core.storage.memory import MemoryStore
 from lakefmt.errors import FormatError, UnsupportedError

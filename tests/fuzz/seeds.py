@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from lakefmt._core.formats.avro.reader import read_long
-from lakefmt._core.formats.avro.writer import encode_long
+from lakefmt._core.formats.avro.values import encode_long, read_long
 
 DATA = Path(__file__).parents[1] / "data"
 TIMELINE = DATA / "timeline"

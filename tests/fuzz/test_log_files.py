@@ -18,11 +18,11 @@ import pyarrow as pa
 import pytest
 
 from lakefmt._core.config.merge_rule import MergeRule, Order
-from lakefmt._core.filegroups.logs.reader import LogRows, read_log_rows
+from lakefmt._core.filegroups.log_reader import LogRows, read_log_rows
 from lakefmt._core.filegroups.model import BaseFile, FileSlice, LogFile
-from lakefmt._core.formats.log.blocks import BlockKind, HeaderKey, LogBlockReader, WholeBlock, encode_block, scan_blocks
-from lakefmt._core.formats.log.data_block import BlockHeader, encode_data_block, encode_parquet_block
-from lakefmt._core.formats.log.delete_block import delete_records, encode_delete_block
+from lakefmt._core.formats.log_blocks import BlockKind, HeaderKey, LogBlockReader, WholeBlock, encode_block, scan_blocks
+from lakefmt._core.formats.log_data_block import BlockHeader, encode_data_block, encode_parquet_block
+from lakefmt._core.formats.log_delete_block import delete_records, encode_delete_block
 from lakefmt._core.schema import arrow_to_avro, with_meta_columns
 from lakefmt._core.storage.memory import MemoryStore
 from lakefmt._core.values import COMMIT_TIME, META_COLUMNS, RECORD_KEY

@@ -19,7 +19,7 @@ from typing import Any
 
 import lakefmt
 from lakefmt._core.filegroups.table_client import TableClient
-from lakefmt._core.metadata.reading.listing import ListingByMetadata
+from lakefmt._core.metadata.listing import ListingByMetadata
 from lakefmt._core.storage.api import ObjectInfo
 from lakefmt._core.storage.memory import MemoryStore
 from lakefmt._core.table import Table

@@ -7,9 +7,9 @@ import pyarrow as pa
 
 import lakefmt
 from lakefmt._core.filegroups.table_client import TableClient
-from lakefmt._core.index.bucket.hashes import joined_values, xxhash32
-from lakefmt._core.index.bucket.ring import LARGEST_HASH, HashRing
-from lakefmt._core.index.bucket.ring_files import RingFiles
+from lakefmt._core.index.bucket_index import joined_values, xxhash32
+from lakefmt._core.index.bucket_ring import LARGEST_HASH, HashRing
+from lakefmt._core.index.bucket_ring_files import RingFiles
 from lakefmt._core.values import PartitionPath
 
 FAST = {"lakefmt.durability": "none"}

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt._core.config.settings import resolve_settings
-from lakefmt._core.index import IndexKeys, choose_index, key_files
-from lakefmt._core.index import metadata_footers as footers_module
+from lakefmt._core.index import IndexKeys, choose_index, key_files, metadata_footers
 from lakefmt._core.table import Table
 from lakefmt._core.transactions.indexing import drop_metadata_index
 from lakefmt.testing.stores import CountingStore
@@ -126,11 +125,13 @@ def test_a_range_that_lies_doubles_a_key(monkeypatch: pytest.MonkeyPatch) -> Non
     """The sabotage: what the metadata table says is what counts."""
     table = make()
     table.upsert(numbered(0, 10, 1))
-    true_ranges = footers_module._key_ranges
+    true_ranges = metadata_footers._key_ranges
     monkeypatch.setattr(
-        footers_module,
+        metadata_footers,
         "_key_ranges",
-        lambda *given: {path: entry | {footers_module.MAX_KEY: "k0004"} for path, entry in true_ranges(*given).items()},
+        lambda *given: {
+            path: entry | {metadata_footers.MAX_KEY: "k0004"} for path, entry in true_ranges(*given).items()
+        },
     )
     table.upsert(numbered(0, 10, 2), options=BY_METADATA)
     assert table.read().num_rows == 15
@@ -140,8 +141,8 @@ def test_files_that_the_metadata_table_does_not_know_are_asked_themselves(monkey
     table = make()
     for v in range(3):
         table.upsert(numbered(10 * v, 10 * v + 10, v))
-    true_ranges, true_filters = footers_module._key_ranges, footers_module._filter_texts
-    monkeypatch.setattr(footers_module, "_key_ranges", lambda *given: dict(list(true_ranges(*given).items())[1:]))
-    monkeypatch.setattr(footers_module, "_filter_texts", lambda *given: dict(list(true_filters(*given).items())[1:]))
+    true_ranges, true_filters = metadata_footers._key_ranges, metadata_footers._filter_texts
+    monkeypatch.setattr(metadata_footers, "_key_ranges", lambda *given: dict(list(true_ranges(*given).items())[1:]))
+    monkeypatch.setattr(metadata_footers, "_filter_texts", lambda *given: dict(list(true_filters(*given).items())[1:]))
     assert table.upsert(numbered(0, 30, 9), options=BY_METADATA).num_updates == 30
     assert np.all(table.read().column("v").to_numpy() == 9)

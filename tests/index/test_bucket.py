@@ -14,10 +14,8 @@ from hypothesis import strategies as st
 import lakefmt
 from lakefmt._core.filegroups.model import BaseFile, FileSlice
 from lakefmt._core.formats.properties import decode_properties
-from lakefmt._core.index import IndexKeys
-from lakefmt._core.index.bucket import hashes
-from lakefmt._core.index.bucket.bucket_index import MAX_BUCKETS, BucketIndex, bucket_of
-from lakefmt._core.index.bucket.hashes import bucket_numbers, list_hashes
+from lakefmt._core.index import IndexKeys, bucket_index
+from lakefmt._core.index.bucket_index import MAX_BUCKETS, BucketIndex, bucket_numbers, bucket_of, list_hashes
 from lakefmt._core.values import FileId, InstantTime, PartitionPath
 from lakefmt.errors import InvalidInputError, InvalidKey, UnknownSetting, UnsupportedFeature
 
@@ -94,13 +92,13 @@ def test_the_hash_over_columns_is_that_of_one_key_after_the_other(
 ) -> None:
     expected = [reference(text, fields) for text in texts]
     column = pa.array(["cut", *texts, "off"])[1:-1]
-    before = hashes._JAVA_PART_BYTES
+    before = bucket_index._JAVA_PART_BYTES
     for part in (before, size):
-        hashes._JAVA_PART_BYTES = part  # type: ignore[misc]
+        bucket_index._JAVA_PART_BYTES = part  # type: ignore[misc]
         try:
             assert list_hashes(column, fields).tolist() == expected
         finally:
-            hashes._JAVA_PART_BYTES = before  # type: ignore[misc]
+            bucket_index._JAVA_PART_BYTES = before  # type: ignore[misc]
     assert bucket_numbers(column, fields, 7).tolist() == [(h & 0x7FFFFFFF) % 7 for h in expected]
 
 

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt._core.index.bucket.bucket_index import CONFIG_DIRECTORY
-from lakefmt._core.index.bucket.counts import (
+from lakefmt._core.index.bucket_counts import (
     FIRST_CONFIG,
     MAX_BUCKETS,
     NUM_BUCKETS,
@@ -21,6 +20,7 @@ from lakefmt._core.index.bucket.counts import (
     decode_hashing_config,
     encode_hashing_config,
 )
+from lakefmt._core.index.bucket_index import CONFIG_DIRECTORY
 from lakefmt.errors import CorruptFile, UnknownSetting, UnsupportedFeature
 from tests.example_counts import examples
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakefmt._core.filegroups.model import BaseFile, FileSlice
-from lakefmt._core.formats.bloom.bloom_filter import BloomFilter
+from lakefmt._core.formats.bloom_filter import BloomFilter
 from lakefmt._core.formats.parquet.base_file import (
     BLOOM_KEY,
     BLOOM_TYPE_KEY,

@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 import lakefmt
 from lakefmt._core.filegroups.table_client import TableClient
 from lakefmt._core.formats.names import RING_DIRECTORY, ring_directory
-from lakefmt._core.index.bucket import bucket_index
-from lakefmt._core.index.bucket import hashes as _xxhash32
-from lakefmt._core.index.bucket.hashes import joined_values, xxhash32
-from lakefmt._core.index.bucket.ring import (
+from lakefmt._core.index import bucket_index
+from lakefmt._core.index.bucket_index import joined_values, xxhash32
+from lakefmt._core.index.bucket_ring import (
     FIRST_RING,
     LARGEST_HASH,
     HashNode,
@@ -28,7 +27,7 @@ from lakefmt._core.index.bucket.ring import (
     encode_ring,
     first_ring,
 )
-from lakefmt._core.index.bucket.ring_files import RingFiles
+from lakefmt._core.index.bucket_ring_files import RingFiles
 from lakefmt._core.values import PartitionPath
 from lakefmt.errors import (
     CommitConflict,
@@ -78,12 +77,12 @@ def reference(data: bytes) -> int:
 @given(st.lists(st.text("aé日😀x1", max_size=40), max_size=12), st.integers(1, 5))
 def test_the_hash_over_columns_is_that_of_one_text_after_the_other(texts: list[str], part: int) -> None:
     column = pa.array(["cut", *texts, "off"])[1:-1]
-    before = _xxhash32._XXHASH_PART_ROWS
-    _xxhash32._XXHASH_PART_ROWS = part  # type: ignore[misc]
+    before = bucket_index._XXHASH_PART_ROWS
+    bucket_index._XXHASH_PART_ROWS = part  # type: ignore[misc]
     try:
         assert xxhash32(column).tolist() == [reference(text.encode()) for text in texts]
     finally:
-        _xxhash32._XXHASH_PART_ROWS = before  # type: ignore[misc]
+        bucket_index._XXHASH_PART_ROWS = before  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,12 @@ import pytest
 
 import lakefmt
 from lakefmt._core.filegroups.table_client import TableClient, TableState
-from lakefmt._core.formats.bloom.bloom_filter import BloomFilter
+from lakefmt._core.formats.bloom_filter import BloomFilter
 from lakefmt._core.formats.parquet.base_file import BLOOM_TYPE_KEY, MAX_KEY, MIN_KEY
 from lakefmt._core.formats.parquet.footers import BLOOM_KEY
 from lakefmt._core.index import LookUpStep
-from lakefmt._core.storage.local.store import LocalStore
-from lakefmt._core.table_indexes import IndexView
+from lakefmt._core.storage.local import LocalStore
+from lakefmt._core.table_accessors import IndexView
 from lakefmt.errors import InvalidKey, UnknownSetting
 from lakefmt.testing.store_wrapper import WrapperStore
 from lakefmt.testing.stores import CountingStore

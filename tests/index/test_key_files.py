@@ -20,7 +20,7 @@ from lakefmt._core.filegroups.reader import BaseFileReader
 from lakefmt._core.filegroups.table_client import TableClient
 from lakefmt._core.index import IndexKeys, Located, key_files, key_reader, open_index
 from lakefmt._core.index.key_reader import KeyFiles
-from lakefmt._core.storage.local.store import LocalStore
+from lakefmt._core.storage.local import LocalStore
 from lakefmt._core.storage.memory import MemoryStore
 from lakefmt._core.table import Table
 from lakefmt._core.values import RECORD_KEY, FileId, InstantTime, PartitionPath

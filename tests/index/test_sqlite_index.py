@@ -29,7 +29,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The entry points that pyproject.toml declares, whatever is installed."""
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["entry-points"]
     points = [EntryPoint(name, value, group) for group, all_ in declared.items() for name, value in all_.items()]
-    broken = EntryPoint("broken", "lakefmt._core.index.sqlite:missing", custom.ENTRY_POINTS)
+    broken = EntryPoint("broken", "lakefmt._core.index.custom:missing", custom.ENTRY_POINTS)
     empty = EntryPoint("empty", "builtins:str", custom.ENTRY_POINTS)
     monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [*points, broken, empty])
 

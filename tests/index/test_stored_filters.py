@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefmt._core.formats.bloom.bloom_filter import DYNAMIC, BloomFilter, decode_bloom_filter
+from lakefmt._core.formats.bloom_filter import DYNAMIC, BloomFilter, decode_bloom_filter
 from lakefmt._core.formats.parquet.base_file import BLOOM_TYPE_KEY, BaseFileFooter
 from lakefmt._core.formats.parquet.footers import BLOOM_KEY, LEGACY_BLOOM_KEY
 from lakefmt._core.index.lookup import SharedHashes, StoredFilter, stored_filter

@@ -19,10 +19,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakefmt
-import lakefmt._core.ingest.files.source as file_sources
-import lakefmt._core.ingest.files.source as listing
-from lakefmt._core.ingest.api import SourceBatch
-from lakefmt._core.ingest.rows import RoundRows
+import lakefmt._core.ingest.files as file_sources
+import lakefmt._core.ingest.files as listing
+from lakefmt._core.ingest.api import RoundRows, SourceBatch
 from lakefmt._core.ingest.sink import JobSink
 from lakefmt._core.ingest.transforms import _has_try, _Sql
 from lakefmt._core.storage.open import open_store

@@ -18,9 +18,9 @@ import lakefmt
 import lakefmt._core.ingest.sink as sinks
 from lakefmt import lowlevel
 from lakefmt._core.filegroups.table_client import TableClient
-from lakefmt._core.ingest.api import Checkpoint
-from lakefmt._core.ingest.checkpoints import (
+from lakefmt._core.ingest.api import (
     DETAILS,
+    Checkpoint,
     CheckpointFinder,
     StoredCheckpoint,
     checkpoint_entries,

@@ -200,7 +200,7 @@ def _effects(world: World) -> int:
 
 def test_the_law_sees_a_job_that_forgets_files_of_one_time(tmp_path, monkeypatch):
     """Sabotage: without the digests, as Hudi's own tool has it."""
-    import lakefmt._core.ingest.files.source as module
+    import lakefmt._core.ingest.files as module
 
     (tmp_path / "w").mkdir()
     world = World(tmp_path / "w", None, True)

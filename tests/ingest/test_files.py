@@ -15,7 +15,8 @@ import pytest
 
 import lakefmt
 from lakefmt._core.ingest.api import Checkpoint
-from lakefmt._core.ingest.files.source import FilePattern, FileSource, FilesTaken, split_location
+from lakefmt._core.ingest.files import FileSource, FilesTaken
+from lakefmt._core.ingest.folders import FilePattern, split_location
 from lakefmt.errors import CorruptFile, InvalidInputError, RowsRejected, SourceRefused, SourceUnavailable
 from lakefmt.storage import MemoryStore
 from tests.ingest.ingest_kit import NOW, Clock, commits_of, extra_of, ingest, job, rows_of, touch, write_rows
@@ -373,7 +374,7 @@ def test_hudis_checkpoint_is_gone_on_from_as_hudi_would(tmp_path):
 
 
 def test_many_files_are_remembered_in_few_bytes(tmp_path, monkeypatch):
-    import lakefmt._core.ingest.files.source as module
+    import lakefmt._core.ingest.files as module
 
     monkeypatch.setattr(module, "_MOST_REMEMBERED", 10)
     for n in range(30):

@@ -18,8 +18,7 @@ import lakefmt
 import lakefmt._core.ingest.sink as sinks
 from lakefmt._core.filegroups.table_client import TableClient
 from lakefmt._core.ingest import tables as tables_as_sources
-from lakefmt._core.ingest.api import SourceBatch
-from lakefmt._core.ingest.rows import RoundRows
+from lakefmt._core.ingest.api import RoundRows, SourceBatch
 from lakefmt._core.producers.stream.committing import KeyedCommit
 from lakefmt._core.table import Table
 from lakefmt.testing.stores import WatchStore

@@ -12,9 +12,9 @@ import pyarrow as pa
 
 import lakefmt
 from lakefmt._core.filegroups.table_client import TableClient
-from lakefmt._core.loads.auth import ANYBODY, User
 from lakefmt._core.loads.bodies import Request
-from lakefmt._core.loads.options import LoadOptions
+from lakefmt._core.loads.http import ANYBODY, User
+from lakefmt._core.loads.protocol import LoadOptions
 from lakefmt._core.loads.service import LoadService
 from lakefmt._core.producers.stream.committing import commit_options
 from lakefmt._core.storage.api import ObjectStore

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from lakefmt._core.loads.commit import LoadTable
 from lakefmt._core.loads.journal import Journal, Staged
-from lakefmt._core.loads.options import LoadOptions
+from lakefmt._core.loads.protocol import LoadOptions
 from lakefmt.testing.stores import FaultMode, SimulatedCrash
 from tests.example_counts import count_in_turn, examples
 from tests.loads.loads_kit import KEYED, PLAIN, Base, Client, Faults

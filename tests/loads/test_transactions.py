@@ -12,13 +12,12 @@ import pytest
 import lakefmt
 from lakefmt._core.data_classes import replace
 from lakefmt._core.loads import bodies, csv_rows, json_rows
-from lakefmt._core.loads.auth import User
 from lakefmt._core.loads.bodies import BodyBroken, Request
 from lakefmt._core.loads.commit import LABEL_KEY, LoadTable
-from lakefmt._core.loads.journal import FOLDER, Journal
-from lakefmt._core.loads.options import LoadOptions
+from lakefmt._core.loads.http import User
+from lakefmt._core.loads.journal import FOLDER, TRANSITIONS, Journal, LoadState, Operation, Times, expiry
+from lakefmt._core.loads.protocol import LoadOptions
 from lakefmt._core.loads.service import LoadService
-from lakefmt._core.loads.states import TRANSITIONS, LoadState, Operation, Times, expiry
 from lakefmt._core.loads.transactions import Live, Transactions
 from lakefmt._core.storage.open import open_store
 from lakefmt.errors import StateError, StorageError

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakefmt._core.loads.bodies import Request
-from lakefmt._core.loads.options import LoadOptions
+from lakefmt._core.loads.protocol import LoadOptions
 from lakefmt.errors import InvalidInputError, UnsupportedFeature
 from tests.example_counts import examples
 from tests.loads.loads_kit import KEYED, PLAIN, Base, Client, Faults, WallClock

@@ -8,15 +8,15 @@ import pyarrow as pa
 
 from lakefmt._core.filegroups.model import FileSlice
 from lakefmt._core.filegroups.table_client import TableState
-from lakefmt._core.formats.bloom.bloom_filter import decode_bloom_filter
+from lakefmt._core.formats.bloom_filter import decode_bloom_filter
 from lakefmt._core.formats.names import parse_base_file, parse_log_file
 from lakefmt._core.metadata.collect import FactCollector, files_of_slice
 from lakefmt._core.metadata.commit_updates import stats_columns
 from lakefmt._core.metadata.compaction import base_entries, log_entries, merge_entries, newest_slices
 from lakefmt._core.metadata.expressions import find_expression
-from lakefmt._core.metadata.index_definitions import IndexDefinition
 from lakefmt._core.metadata.layout import (
     METADATA_DIRECTORY,
+    IndexDefinition,
     bloom_filter_key,
     check_file_groups,
     column_stats_key,

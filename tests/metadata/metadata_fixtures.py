@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from lakefmt._core.filegroups.table_client import TableClient
-from lakefmt._core.metadata.reading.listing import ListingByMetadata, open_metadata_table
-from lakefmt._core.metadata.reading.reader import MetadataTable, ready_partitions
+from lakefmt._core.metadata.listing import ListingByMetadata, open_metadata_table
+from lakefmt._core.metadata.reader import MetadataTable, ready_partitions
 from lakefmt._core.storage.open import open_store
 from tests.compat.fixture_tables import DIED, SHARED
 

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from lakefmt._core.metadata.index_readers import read_stats
 from lakefmt._core.metadata.layout import PartitionKind
-from lakefmt._core.metadata.reading.index_readers import read_stats
 from lakefmt._core.values import RECORD_KEY
 from tests.metadata.metadata_fixtures import PARTITION_STATISTICS, client_of, metadata_of, unpack
 

@@ -18,7 +18,7 @@ from lakefmt._core.metadata.expressions import (
     find_expression,
     format_local_times,
 )
-from lakefmt._core.metadata.index_definitions import IndexDefinition
+from lakefmt._core.metadata.layout import IndexDefinition
 from lakefmt.errors import UnsupportedFeature
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)

@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt._core.metadata.collect import files_of_slice
-from lakefmt._core.metadata.index_definitions import (
+from lakefmt._core.metadata.index_readers import read_expression_partition_stats, read_expression_stats
+from lakefmt._core.metadata.layout import (
+    METADATA_DIRECTORY,
     expression_index_definition,
     parse_index_definitions,
     render_index_definitions,
 )
-from lakefmt._core.metadata.layout import METADATA_DIRECTORY
 from lakefmt._core.metadata.manage import load_definitions
-from lakefmt._core.metadata.reading.index_readers import read_expression_partition_stats, read_expression_stats
-from lakefmt._core.metadata.reading.reader import MetadataTable
+from lakefmt._core.metadata.reader import MetadataTable
 from lakefmt._core.table import Table
 from lakefmt._core.transactions.indexing import drop_metadata_index
 from lakefmt._core.values import TableVersion

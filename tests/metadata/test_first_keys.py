@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefmt._core.metadata.first_keys import FirstKeys
 from lakefmt._core.metadata.layout import escape_partition, file_group_numbers
 from lakefmt._core.metadata.records import RecordFormat, RecordLocation, decode_record
+from lakefmt._core.metadata.updates import FirstKeys
 from lakefmt._core.values import TableVersion
 from lakefmt.errors import StorageError
 

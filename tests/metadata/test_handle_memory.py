@@ -16,14 +16,14 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-from lakefmt._core.formats.hfile.container import HFileReader
+from lakefmt._core.formats.hfile_container import HFileReader
+from lakefmt._core.metadata import metadata_files as memories
 from lakefmt._core.metadata.layout import METADATA_DIRECTORY
-from lakefmt._core.metadata.reading import metadata_files as memories
-from lakefmt._core.metadata.reading.metadata_files import MetadataFileCache, WrittenGroups, handle_memory
+from lakefmt._core.metadata.metadata_files import MetadataFileCache, WrittenGroups, handle_memory
 from lakefmt._core.metadata.timeline import MetadataInstant
 from lakefmt._core.storage import LocalStore
 from lakefmt._core.table import Table
-from lakefmt._core.timeline.archive.store import HistoryStore
+from lakefmt._core.timeline.archive import HistoryStore
 from tests.metadata.metadata_content import check_metadata_table
 from tests.metadata.test_metadata_table import OPTIONS, SCHEMA, rows
 

@@ -14,10 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt._core.formats.hfile.container import HFileOptions, HFileReader, encode_hfile
-from lakefmt._core.metadata.layout import PartitionKind
-from lakefmt._core.metadata.reading import index_readers
-from lakefmt._core.metadata.reading.index_readers import (
+from lakefmt._core.formats.hfile_container import HFileOptions, HFileReader, encode_hfile
+from lakefmt._core.metadata import index_readers
+from lakefmt._core.metadata.index_readers import (
     LOCATION_SCHEMA,
     decode_stats,
     is_partitioned,
@@ -25,7 +24,8 @@ from lakefmt._core.metadata.reading.index_readers import (
     read_stats,
     scan_locations,
 )
-from lakefmt._core.metadata.reading.reader import RecordRun, newest_records
+from lakefmt._core.metadata.layout import PartitionKind
+from lakefmt._core.metadata.reader import RecordRun, newest_records
 from lakefmt._core.metadata.records import ColumnStats, MetadataRecord, RecordType, encode_record, record_schema
 from lakefmt._core.metadata.statistics import column_stats_of, row_ranges
 from lakefmt._core.values import TableVersion

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-import lakefmt._core.metadata.reading.metadata_files as metadata_files
-from lakefmt._core.formats.hfile.container import HFileReader, encode_hfile
-from lakefmt._core.metadata.reading.metadata_files import MetadataFileCache, WrittenGroups, _ListedFile
+import lakefmt._core.metadata.metadata_files as metadata_files
+from lakefmt._core.formats.hfile_container import HFileReader, encode_hfile
+from lakefmt._core.metadata.metadata_files import MetadataFileCache, WrittenGroups, _ListedFile
 
 KEYS = pa.array([f"key-{number:05}".encode() for number in range(2_000)])
 

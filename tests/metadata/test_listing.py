@@ -17,14 +17,14 @@ import lakefmt
 from lakefmt._core.filegroups.listing import StorageListing
 from lakefmt._core.filegroups.model import BaseFile, LogFile
 from lakefmt._core.filegroups.table_client import TableClient
-from lakefmt._core.metadata.reading.listing import (
+from lakefmt._core.metadata.listing import (
     ListingByMetadata,
     MetadataListing,
     listed_files,
     open_metadata_table,
     reading_newest,
 )
-from lakefmt._core.metadata.reading.reader import RecordRun
+from lakefmt._core.metadata.reader import RecordRun
 from lakefmt._core.metadata.records import (
     FileInfo,
     MetadataRecord,

@@ -11,8 +11,8 @@ from lakefmt._core.metadata.layout import METADATA_DIRECTORY
 from lakefmt._core.metadata.timeline import MetadataTimelineStore
 from lakefmt._core.storage.api import ObjectStore
 from lakefmt._core.table import Table
-from lakefmt._core.timeline.archive.store import HistoryStore
-from lakefmt._core.timeline.archive.v6_log import LogArchive
+from lakefmt._core.timeline.archive import HistoryStore
+from lakefmt._core.timeline.v6_archive import LogArchive
 from lakefmt.errors import LakefmtError
 from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at
 from tests.metadata.metadata_content import check_metadata_table

@@ -11,11 +11,15 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-from lakefmt._core.metadata.index_definitions import INDEX_DEFINITIONS, IndexDefinition, parse_index_definitions
-from lakefmt._core.metadata.layout import METADATA_DIRECTORY
+from lakefmt._core.metadata.layout import (
+    INDEX_DEFINITIONS,
+    METADATA_DIRECTORY,
+    IndexDefinition,
+    parse_index_definitions,
+)
 from lakefmt._core.storage.memory import MemoryStore
 from lakefmt._core.table import Table
-from lakefmt._core.timeline.properties_store import update_properties
+from lakefmt._core.timeline.store import update_properties
 from lakefmt._core.transactions.indexing import drop_metadata_index
 from lakefmt.errors import CorruptFile, InvalidInputError, MetadataTablePresent, StateError, UnsupportedFeature
 from lakefmt.lowlevel import assign, begin_write, commit, write_files

@@ -10,9 +10,9 @@ import pytest
 
 import lakefmt
 from lakefmt._core.filegroups.model import build_slices
+from lakefmt._core.metadata.index_readers import read_stats, scan_locations
 from lakefmt._core.metadata.layout import PartitionKind
-from lakefmt._core.metadata.reading.index_readers import read_stats, scan_locations
-from lakefmt._core.metadata.reading.listing import MetadataListing, open_metadata_table
+from lakefmt._core.metadata.listing import MetadataListing, open_metadata_table
 from lakefmt.errors import InvalidInputError
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("fare", pa.float64())])

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefmt._core.formats.avro.writer import encode_long
+from lakefmt._core.formats.avro.values import encode_long
 from lakefmt._core.metadata.records import (
     BloomFilterRecord,
     ColumnStats,

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 import pytest
 
 import lakefmt
-from lakefmt._core.formats.hfile.container import HFileReader
-from lakefmt._core.metadata.reading.metadata_files import WrittenGroups
+from lakefmt._core.formats.hfile_container import HFileReader
+from lakefmt._core.metadata.metadata_files import WrittenGroups
 from lakefmt._core.metadata.timeline import MetadataInstant
 from lakefmt._core.table import Table
 from tests.metadata.metadata_content import check_metadata_table

@@ -8,7 +8,7 @@ import re
 import pyarrow as pa
 import pytest
 
-from lakefmt._core.page.actions import PageActions
+from lakefmt._core.page.services import PageActions
 from lakefmt.errors import InvalidInputError
 from tests.page.kit import SCHEMA, TOKEN, id_of, make_table, served
 

@@ -9,7 +9,7 @@ import pytest
 
 import lakefmt
 from lakefmt._core.page import timeline
-from lakefmt._core.timeline.archive.store import HistoryStore
+from lakefmt._core.timeline.archive import HistoryStore
 from tests.growth import tables as growth_tables
 from tests.page.kit import Page, id_of, served, unpack
 

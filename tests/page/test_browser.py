@@ -203,7 +203,7 @@ def test_a_new_commit_appears_by_itself(browser, shown):
 def test_an_action_is_confirmed_in_the_browser(browser, tmp_path):
     from selenium.webdriver.support.wait import WebDriverWait
 
-    from lakefmt._core.page.actions import PageActions
+    from lakefmt._core.page.services import PageActions
 
     table = make_table(tmp_path / "t", commits=3)
     before = table.snapshot().instant

@@ -12,8 +12,9 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-from lakefmt._core.loads.options import LoadOptions
+from lakefmt._core.loads.protocol import LoadOptions
 from lakefmt._core.loads.service import LoadService
+from lakefmt._core.page import contents
 from lakefmt._core.storage.open import open_store
 from tests.kit import values_of_run
 from tests.loads import loads_kit
@@ -386,11 +387,10 @@ def test_a_second_look_costs_a_listing_and_the_properties(tmp_path):
 
 def test_a_sabotaged_answer_is_noticed(tmp_path, monkeypatch):
     """The comparison above can fail: one byte more in the facts, and it does."""
-    from lakefmt._core.page import files
 
     table = make_table(tmp_path / "t", commits=1)
-    real = files._size_facts
-    monkeypatch.setattr(files, "_size_facts", lambda path, size: {**real(path, size), "bytes": size.bytes + 1})
+    real = contents._size_facts
+    monkeypatch.setattr(contents, "_size_facts", lambda path, size: {**real(path, size), "bytes": size.bytes + 1})
     with served(tmp_path / "t") as page:
         listed = page.facts(f"/tables/{id_of(page)}/files?by=partition")["partitions"]
         assert [p["bytes"] for p in listed] != [r["bytes"] for r in table.partition_stats().to_pylist()]

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 import lakefmt
 from lakefmt._core.check.index_contents import IndexDamage
 from lakefmt._core.filegroups import base_writer
+from lakefmt._core.read import file_selection
 from lakefmt._core.read.filters import keep_rows, parse_filter
-from lakefmt._core.read.skipping import file_selection
 from tests.example_counts import examples
 
 NUMBERS = itertools.count()

@@ -19,8 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lakefmt
+from lakefmt._core.read import file_selection
 from lakefmt._core.read.filters import parse_filter
-from lakefmt._core.read.skipping import file_selection
 from lakefmt.errors import InvalidFilter
 from tests.metadata.metadata_indexes import create_metadata_index
 

@@ -16,7 +16,7 @@ import lakefmt
 from lakefmt._core.filegroups.table_client import TableClient
 from lakefmt._core.storage import MemoryStore, open_store
 from lakefmt._core.table import Table, open_table
-from lakefmt._core.timeline.archive.store import HistoryStore
+from lakefmt._core.timeline.archive import HistoryStore
 from lakefmt._core.timeline.commit import decode_commit
 from lakefmt._core.timeline.instant import COMMIT_ACTIONS, Action, Instant, State
 from lakefmt._core.values import InstantTime, WriteOperation, WriteStat

@@ -17,7 +17,7 @@ import lakefmt
 from lakefmt._core.filegroups import listing
 from lakefmt._core.filegroups.listing import KnownFiles
 from lakefmt._core.filegroups.table_client import TableClient
-from lakefmt._core.metadata.reading.listing import ListingByMetadata
+from lakefmt._core.metadata.listing import ListingByMetadata
 from lakefmt._core.storage.api import ObjectInfo
 from lakefmt._core.storage.memory import MemoryStore
 from lakefmt._core.storage.table_directory import TableDirectory

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefmt._core.formats.log.blocks import (
+from lakefmt._core.formats.log_blocks import (
     BlockKind,
     HeaderKey,
     LogBlock,

@@ -11,7 +11,7 @@ import pytest
 import lakefmt
 from lakefmt._core.filegroups.table_client import TableClient
 from lakefmt._core.formats.names import parse_base_file
-from lakefmt._core.metadata.reading.listing import ListingByMetadata
+from lakefmt._core.metadata.listing import ListingByMetadata
 from lakefmt._core.read import incremental
 from lakefmt._core.storage.memory import MemoryStore
 from lakefmt._core.table import Table

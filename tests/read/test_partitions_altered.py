@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
+from lakefmt._core.read import file_selection
 from lakefmt._core.read.filters import keep_rows, parse_filter
-from lakefmt._core.read.skipping import file_selection
 
 NUMBERS = itertools.count()
 OPTIONS: dict[str, object] = {

@@ -10,14 +10,14 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-from lakefmt._core.metadata.index_definitions import (
+from lakefmt._core.metadata.index_readers import read_stats
+from lakefmt._core.metadata.layout import (
     INDEX_DEFINITIONS,
+    PartitionKind,
     parse_index_definitions,
     render_index_definitions,
 )
-from lakefmt._core.metadata.layout import PartitionKind
-from lakefmt._core.metadata.reading.index_readers import read_stats
-from lakefmt._core.read.skipping import by_statistics, file_selection
+from lakefmt._core.read import file_selection, statistics_selection
 from tests.read.test_partitions_altered import PLACES, SCHEMA, made, of_five, partitions_left, row
 
 
@@ -58,7 +58,7 @@ def late(monkeypatch: pytest.MonkeyPatch) -> None:
         rows = stats.to_pylist()
         return pa.Table.from_pylist([each | {"min": each["max"], "value_count": 1} for each in rows], stats.schema)
 
-    monkeypatch.setattr(by_statistics, "read_stats", newest_file)
+    monkeypatch.setattr(statistics_selection, "read_stats", newest_file)
 
 
 def listed_late(table_type: str) -> lakefmt.Table:
@@ -109,6 +109,6 @@ def test_believed_they_lose_rows_of_a_column_that_is_no_longer_listed(monkeypatc
 @pytest.mark.usefixtures("late")
 def test_believed_they_lose_rows_of_a_column_that_is_listed_late(monkeypatch: pytest.MonkeyPatch) -> None:
     """The sabotage twin."""
-    monkeypatch.setattr(by_statistics, "of_all_rows", lambda stats, keys: stats)
+    monkeypatch.setattr(statistics_selection, "of_all_rows", lambda stats, keys: stats)
     with pytest.raises(AssertionError):
         test_a_column_that_is_listed_late("cow")

@@ -11,7 +11,7 @@ import pytest
 
 import lakefmt
 from lakefmt._core.metadata import commit_updates
-from lakefmt._core.read.skipping import file_selection
+from lakefmt._core.read import file_selection
 from lakefmt._core.values import PartitionPath
 from lakefmt.errors import CorruptFile, SchemaMismatch
 from tests.metadata.metadata_fixtures import NOT_PARTITIONED, PARTITIONED_INDEX, VERSION_6, unpacked

@@ -16,9 +16,9 @@ import lakefmt
 from lakefmt._core.check import index_contents
 from lakefmt._core.check.index_contents import IndexDamage
 from lakefmt._core.filegroups import base_writer
-from lakefmt._core.metadata.reading.index_readers import read_stats
+from lakefmt._core.metadata.index_readers import read_stats
+from lakefmt._core.read import file_selection, partition_guarantees, statistics_selection
 from lakefmt._core.read.filters import keep_rows, parse_filter
-from lakefmt._core.read.skipping import by_statistics, file_selection, guarantees
 from lakefmt._core.schema.column_ids import ColumnPlaces
 from lakefmt._core.storage.memory import MemoryStore
 
@@ -234,7 +234,7 @@ def test_statistics_of_older_files_would_lose_rows() -> None:
     table = of_eight_files("cow", indexed=True)
     alter(table, "two changed names")
     assert table.read(filter="n < -6").num_rows == 2
-    with mock.patch.object(guarantees, "unaltered_since", return_value=0):
+    with mock.patch.object(partition_guarantees, "unaltered_since", return_value=0):
         assert table.read(filter="n < -6").num_rows == 0
 
 
@@ -252,7 +252,7 @@ def test_wrong_statistics_of_an_altered_column_lose_rows_and_are_found(monkeypat
         return stats
 
     assert table.read(filter="number = 0").column("id").to_pylist() == ["new"]
-    for module in (by_statistics, index_contents):
+    for module in (statistics_selection, index_contents):
         monkeypatch.setattr(module, "read_stats", lying)
     assert table.read(filter="number = 0").num_rows == 0
     (finding,) = table.index.check().findings
@@ -326,7 +326,7 @@ def of_one_file() -> lakefmt.Table:
 def decoded(monkeypatch: pytest.MonkeyPatch, table: lakefmt.Table, query: str) -> int | None:
     """How many row groups a read decodes; None: Arrow reads the files, which it is not asked about."""
     seen: list[int] = []
-    choose = guarantees.row_groups_left
+    choose = partition_guarantees.row_groups_left
 
     def counted(*given: Any) -> list[int]:
         found = choose(*given)
@@ -334,7 +334,7 @@ def decoded(monkeypatch: pytest.MonkeyPatch, table: lakefmt.Table, query: str) -
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(guarantees, "row_groups_left", counted)
+        patch.setattr(partition_guarantees, "row_groups_left", counted)
         table.read(filter=query)
     return sum(seen) if seen else None
 

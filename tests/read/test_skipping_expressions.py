@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt._core.metadata.expressions import find_expression
-from lakefmt._core.metadata.index_definitions import IndexDefinition
-from lakefmt._core.read.skipping import by_statistics, file_selection
-from lakefmt._core.read.skipping.by_statistics import column_ranges, is_rising
+from lakefmt._core.metadata.layout import IndexDefinition
+from lakefmt._core.read import file_selection, statistics_selection
+from lakefmt._core.read.statistics_selection import column_ranges, is_rising
 from tests.example_counts import examples
 
 NUMBERS = itertools.count()
@@ -169,7 +169,7 @@ def test_wrong_ranges_and_filters_lose_rows(monkeypatch: pytest.MonkeyPatch) -> 
     """The law sees an index that is wrong."""
     table = make("cow", 9, "UTC", [[(1, 1)], [(2, 7)]])
     assert table.read(filter=[("at", "=", MOMENTS[7])]).num_rows == 1
-    read = by_statistics.read_expression_stats
+    read = statistics_selection.read_expression_stats
 
     def lying(*arguments: Any) -> pa.Table:
         stats = read(*arguments)
@@ -177,9 +177,9 @@ def test_wrong_ranges_and_filters_lose_rows(monkeypatch: pytest.MonkeyPatch) -> 
             stats.column_names.index("max"), "max", pa.array(["1999-01-01"] * len(stats))
         ).set_column(stats.column_names.index("min"), "min", pa.array(["1999-01-01"] * len(stats)))
 
-    monkeypatch.setattr(by_statistics, "read_expression_stats", lying)
+    monkeypatch.setattr(statistics_selection, "read_expression_stats", lying)
     assert table.read(filter=[("at", "=", MOMENTS[7])]).num_rows == 0
-    monkeypatch.setattr(by_statistics, "_filter_may_hold", lambda *arguments: False)
+    monkeypatch.setattr(statistics_selection, "_filter_may_hold", lambda *arguments: False)
     assert table.read(filter="id = 'k1'").num_rows == 0
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from lakefmt._core.read.filter_terms import satisfiable
 from lakefmt._core.read.filters import parse_filter
-from lakefmt._core.read.skipping.guarantees import SliceFiles, all_known, joined_ranges, range_guarantees
+from lakefmt._core.read.partition_guarantees import SliceFiles, all_known, joined_ranges, range_guarantees
 
 SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.string())])
 VALUES = {"a": st.none() | st.integers(0, 4), "b": st.none() | st.sampled_from(["", "k", "kk", "z"])}

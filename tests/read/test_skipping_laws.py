@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt._core.read.skipping import by_statistics, file_selection
+from lakefmt._core.read import file_selection, statistics_selection
 from tests.example_counts import examples
 
 SCHEMA = pa.schema(
@@ -166,13 +166,13 @@ def test_wrong_statistics_lose_rows(tmp_path: Path):
     """The law sees a wrong statistic: with ends that are too small, rows are missing."""
     table = written(str(tmp_path), "MERGE_ON_READ", 9, [rows_of([0, 1, 2, 3, 4, 5])], ["k9"])
     expected = table.read(filter="large = 4").num_rows
-    read = by_statistics.read_stats
+    read = statistics_selection.read_stats
 
     def lying(*arguments: Any) -> pa.Table:
         stats = read(*arguments)
         return stats.set_column(stats.column_names.index("max"), "max", stats["min"])
 
-    with mock.patch.object(by_statistics, "read_stats", lying):
+    with mock.patch.object(statistics_selection, "read_stats", lying):
         assert (expected, table.read(filter="large = 4").num_rows) == (1, 0)
 
 

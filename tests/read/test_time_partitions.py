@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt._core.keys import plan_key_spec, time_guarantees
+from lakefmt._core.keys import plan_key_spec, time_guarantees, timestamp
+from lakefmt._core.read.file_selection import ReadReport
 from lakefmt._core.read.filters import keep_rows, parse_filter
-from lakefmt._core.read.skipping.file_selection import ReadReport
 from tests.kit import content
 
 PERIODS = {"year": lakefmt.year, "month": lakefmt.month, "day": lakefmt.day, "hour": lakefmt.hour}
@@ -230,8 +230,6 @@ def test_paths_of_another_rule_tell_nothing() -> None:
 
 
 def test_the_law_finds_a_period_that_is_too_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    from lakefmt._core.keys import timestamp
-
     whole = timestamp._numbers_before
     monkeypatch.setattr(timestamp, "_numbers_before", lambda millis, unit: whole(millis, unit) - 6 * 3600 * 1_000_000)
     table, rows = month_of_days()

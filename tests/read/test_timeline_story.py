@@ -16,10 +16,10 @@ import lakefmt
 from lakefmt._core.cli.commands import rows as inspect
 from lakefmt._core.read.stats import TimelineEntry, TimelineView, draw_lines, follow_timeline, sign_of
 from lakefmt._core.storage.time_source import SystemTimeSource
-from lakefmt._core.timeline.archive.store import History, HistoryStore
-from lakefmt._core.timeline.archive.v6_log import LogArchive
+from lakefmt._core.timeline.archive import History, HistoryStore
 from lakefmt._core.timeline.heartbeat import heartbeat_name, make_stamp
 from lakefmt._core.timeline.instant import Action, State, instant_file_name, parse_instant_time
+from lakefmt._core.timeline.v6_archive import LogArchive
 from tests.cli.conftest import run  # noqa: F401 - the command line, as the tests of it call it
 from tests.timeline.archive.test_v6_log import real_archive
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefmt._core.schema.text import parse_schema
+from lakefmt._core.schema.types import parse_schema
 from lakefmt.errors import InvalidInputError
 
 

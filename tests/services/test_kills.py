@@ -28,7 +28,7 @@ pytestmark = pytest.mark.slow
 SERVICES = """
 import os, sys
 import lakefmt.services
-from lakefmt._core.storage.local.store import LocalStore
+from lakefmt._core.storage.local import LocalStore
 left = int(sys.argv[2])
 for name in ("put_if_absent", "put", "delete"):
     def counted(self, *args, _real=getattr(LocalStore, name), **named):

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from lakefmt._core.compaction.compact.plan import CompactionRules
+from lakefmt._core.compaction.compact_plan import CompactionRules
 from lakefmt._core.timeline.timeline import timeline_from_names
 from lakefmt.services.round import RoundFacts, Service, ServiceSettings, choose_services, seconds_without_commit
 

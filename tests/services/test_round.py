@@ -13,7 +13,7 @@ import pytest
 
 import lakefmt
 from lakefmt import services
-from lakefmt._core.compaction.compact.run import CompactionResult, run_compaction
+from lakefmt._core.compaction.compact_run import CompactionResult, run_compaction
 from lakefmt._core.filegroups.table_client import TableAt
 from lakefmt._core.timeline.instant import Action
 from lakefmt._core.values import PartitionPath, WriteStat

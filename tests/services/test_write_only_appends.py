@@ -10,7 +10,7 @@ import pytest
 
 import lakefmt
 from lakefmt import services
-from lakefmt._core.storage.local.store import LocalStore
+from lakefmt._core.storage.local import LocalStore
 from lakefmt._core.storage.memory import MemoryStore
 from lakefmt._core.table import Table
 from lakefmt._core.timeline.instant import Action

@@ -21,7 +21,7 @@ from lakefmt._core.config.settings import resolve_settings
 from lakefmt._core.create import run_creation
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.table_client import TableClient
-from lakefmt._core.metadata.reading.listing import ListingByMetadata
+from lakefmt._core.metadata.listing import ListingByMetadata
 from lakefmt._core.storage.api import CasResult, ObjectInfo, ObjectStore, PutOutcome
 from lakefmt._core.storage.memory import MemoryStore
 from lakefmt._core.table import Table

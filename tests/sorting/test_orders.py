@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakefmt._core.arguments import parse_member
-from lakefmt._core.sorting.orders import (
+from lakefmt._core.sorting import (
     Layout,
     RowOrder,
     check_order,

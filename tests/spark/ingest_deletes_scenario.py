@@ -18,8 +18,7 @@ import lakefmt._core.ingest.sink as sinks
 import lakefmt.spark.ingest as engines
 from lakefmt._core.filegroups.table_client import TableClient
 from lakefmt._core.ingest.api import Checkpoint, SourceBatch
-from lakefmt._core.ingest.kafka.client import MessageBatch
-from lakefmt._core.ingest.kafka.offsets import OffsetRange
+from lakefmt._core.ingest.kafka.client import MessageBatch, OffsetRange
 from lakefmt._core.ingest.kafka.options import KafkaOptions, parse_kafka_options
 from lakefmt._core.ingest.kafka.source import KafkaRound, MessageRows
 from lakefmt._core.ingest.options import resolve_table_job

@@ -7,9 +7,9 @@ from typing import Any
 import pyarrow as pa
 
 from lakefmt.spark.options import parse_write_options
-from lakefmt.spark.writing.commit import write_and_commit, write_few_and_commit
 from lakefmt.spark.writing.dataframe import with_commit_metadata
 from lakefmt.spark.writing.plan import FewRows
+from lakefmt.spark.writing.staging import write_and_commit, write_few_and_commit
 
 
 class RowsFrame:

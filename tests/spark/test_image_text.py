@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefmt.spark.scan import image_texts
+from lakefmt.spark.reading import image_texts
 
 ROW = pa.struct(
     [

@@ -16,7 +16,7 @@ from lakefmt._core.filegroups.pending_plans import pending_clusterings
 from lakefmt.errors import CommitConflict, InvalidInputError, ServicesFailed, UnknownSetting
 from lakefmt.spark.options import parse_write_options
 from lakefmt.spark.streams.sink import StreamSink
-from lakefmt.spark.writing.commit import existing_table
+from lakefmt.spark.writing.staging import existing_table
 from tests.spark.played_writes import RowsFrame, write_few, write_frame
 
 ASYNC = "hoodie.clustering.async.enabled"

@@ -14,7 +14,7 @@ from lakefmt._core.keys import KeyGeneratorType
 from lakefmt._core.storage.open import open_store
 from lakefmt.errors import InvalidInputError, InvalidKey, UnknownSetting, UnsupportedFeature
 from lakefmt.spark.options import parse_write_options
-from lakefmt.spark.writing.commit import write_and_commit
+from lakefmt.spark.writing.staging import write_and_commit
 
 WRITE = "hoodie.datasource.write."
 TIMED = "hoodie.keygen.timebased."

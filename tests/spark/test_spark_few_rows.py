@@ -85,7 +85,7 @@ def rows_of(count: int, value: int) -> pa.Table:
 @pytest.fixture
 def table(monkeypatch) -> Iterator[lakefmt.Table]:
     numbers = itertools.count()  # of tasks, as Spark's context of a task tells them
-    monkeypatch.setattr("lakefmt.spark.writing.tasks._partition_number", lambda: next(numbers))
+    monkeypatch.setattr("lakefmt.spark.writing.plan._partition_number", lambda: next(numbers))
     lakefmt.write_table(PATH, rows_of(9, 0), record_key="id", partition_by="day", ordering="v")
     table = lakefmt.open_table(PATH)
     yield table

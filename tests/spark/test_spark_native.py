@@ -9,8 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakefmt
-from lakefmt.spark.reading import fits_natively, native_paths
-from lakefmt.spark.scan import open_scan
+from lakefmt.spark.reading import fits_natively, native_paths, open_scan
 
 OPTIONS = {"lakefmt.durability": "none", "lakefmt.write.threads": 1, "hoodie.clean.automatic": False}
 NATIVE = "lakefmt.spark.read.native"

@@ -13,7 +13,7 @@ import pytest
 import lakefmt
 from lakefmt._core.read.splits import choose_split_bytes
 from lakefmt.errors import SnapshotExpired
-from lakefmt.spark.scan import choose_by_path, open_scan, translate_filters
+from lakefmt.spark.reading import choose_by_path, open_scan, translate_filters
 
 OPTIONS = {"lakefmt.durability": "none", "lakefmt.write.threads": 1, "hoodie.clean.automatic": False}
 QUERY = "hoodie.datasource.query.type"

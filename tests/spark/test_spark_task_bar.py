@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from lakefmt.spark.writing.tasks import SilentSteps, WriteSteps, count_tasks
+from lakefmt.spark.writing.plan import SilentSteps, WriteSteps, count_tasks
 
 
 @dataclass

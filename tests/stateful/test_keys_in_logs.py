@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 import lakefmt
 import lakefmt._core.write.transaction as transaction
 from lakefmt._core.filegroups.table_client import TableClient
-from lakefmt._core.metadata.reading.listing import ListingByMetadata
+from lakefmt._core.metadata.listing import ListingByMetadata
 from lakefmt._core.storage.memory import MemoryStore
 from lakefmt._core.table import Table
 from lakefmt._core.values import FileId, InstantTime, PartitionPath

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt import lowlevel
-from lakefmt._core.read.skipping import file_selection
+from lakefmt._core.read import file_selection
 from lakefmt.errors import LakefmtError, SnapshotExpired
 from tests.example_counts import examples
 

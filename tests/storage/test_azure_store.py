@@ -12,7 +12,7 @@ import pytest
 
 import lakefmt
 from lakefmt._core.storage import PutOutcome, open_store
-from lakefmt._core.storage.remote.store import RemoteStore
+from lakefmt._core.storage.remote import RemoteStore
 from lakefmt.errors import InvalidInputError, StorageError, TableExists
 from tests.judges.azure import ACCOUNT, KEY, azure_options
 

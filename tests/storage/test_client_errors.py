@@ -11,9 +11,10 @@ from typing import ClassVar
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
+from lakefmt._core.storage import remote as _checked_files
 from lakefmt._core.storage.os_errors import os_failure
-from lakefmt._core.storage.remote import store as _checked_files
-from lakefmt._core.storage.remote.clients import (
+from lakefmt._core.storage.remote import RemoteStore
+from lakefmt._core.storage.remote_clients import (
     BodyCut,
     describe,
     is_throttled,
@@ -21,7 +22,6 @@ from lakefmt._core.storage.remote.clients import (
     may_have_happened,
     status_of,
 )
-from lakefmt._core.storage.remote.store import RemoteStore
 from lakefmt.errors import StorageError
 
 

@@ -12,7 +12,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from lakefmt._core.storage import PutOutcome
-from lakefmt._core.storage.remote.store import RemoteStore
+from lakefmt._core.storage.remote import RemoteStore
 from lakefmt.errors import ObjectNotFound, StorageError
 from lakefmt.testing.suites import StoreSuite, listed_names
 

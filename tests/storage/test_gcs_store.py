@@ -8,7 +8,7 @@ from unittest import mock
 import pytest
 
 from lakefmt._core.storage import PutOutcome
-from lakefmt._core.storage.remote.store import RemoteStore
+from lakefmt._core.storage.remote import RemoteStore
 from lakefmt.errors import StorageError
 
 pytestmark = [pytest.mark.gcs, pytest.mark.newest_only("older releases of gcsfs know no conditions")]

@@ -14,12 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from lakefmt._core.storage import LocalStore, MemoryStore, PutOutcome
-from lakefmt._core.storage.api import SupportsTempCleanup
-from lakefmt._core.storage.local import atomic_files
-from lakefmt._core.storage.local import atomic_files as _posix
-from lakefmt._core.storage.local.process_lock import SupportsProcessLocks
-from lakefmt._core.storage.object_names import TEMPORARY_PREFIX
+from lakefmt._core.storage import LocalStore, MemoryStore, PutOutcome, atomic_files
+from lakefmt._core.storage import atomic_files as _posix
+from lakefmt._core.storage.api import TEMPORARY_PREFIX, SupportsTempCleanup
+from lakefmt._core.storage.process_lock import SupportsProcessLocks
 from lakefmt.errors import ObjectNotFound, StateError, StorageError
 from lakefmt.testing.suites import listed_names, together
 from tests.kit import SECONDS_FOR_A_CHILD

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakefmt._core.storage import LocalStore, MemoryStore
-from lakefmt._core.storage.object_names import (
+from lakefmt._core.storage.api import (
     TEMPORARY_PREFIX,
     as_bytes,
     directory_name,

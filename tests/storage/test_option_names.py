@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefmt._core.storage.option_names import with_driver_names
+from lakefmt._core.storage.remote_clients import with_driver_names
 from lakefmt.errors import InvalidInputError
 
 S3 = {

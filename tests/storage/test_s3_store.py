@@ -11,9 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakefmt._core.storage import PutOutcome, open_store
-from lakefmt._core.storage.remote import s3
-from lakefmt._core.storage.remote.store import RemoteStore
+from lakefmt._core.storage import PutOutcome, open_store, remote_s3
+from lakefmt._core.storage.remote import RemoteStore
 from lakefmt.errors import ObjectNotFound, StorageError, UnsafePath
 from lakefmt.testing.suites import listed_names, together
 
@@ -195,7 +194,7 @@ def test_without_any_client_there_is_no_promise(monkeypatch):
         raise importlib.metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(importlib.metadata, "version", missing)
-    assert s3._botocore_version() < s3._IF_NONE_MATCH_SINCE
+    assert remote_s3._botocore_version() < remote_s3._IF_NONE_MATCH_SINCE
 
 
 # ------------------------------------------------------------------------------------------------------- many and large
@@ -204,8 +203,8 @@ def test_without_any_client_there_is_no_promise(monkeypatch):
 @pytest.fixture
 def small_parts(monkeypatch):
     # The service takes parts of 5 MiB and more, except the last.
-    monkeypatch.setattr(s3, "_ONE_REQUEST_BYTES", 1 << 20)
-    monkeypatch.setattr(s3, "_PART_BYTES", 5 << 20)
+    monkeypatch.setattr(remote_s3, "_ONE_REQUEST_BYTES", 1 << 20)
+    monkeypatch.setattr(remote_s3, "_PART_BYTES", 5 << 20)
 
 
 def put_sink(store, name, body):
@@ -272,7 +271,7 @@ def test_listings_come_in_pages(s3_bucket, s3_options, service):
 
 
 def test_removals_go_many_at_a_time(store, service, monkeypatch):
-    monkeypatch.setattr(s3, "_DELETE_AT_ONCE", 4)
+    monkeypatch.setattr(remote_s3, "_DELETE_AT_ONCE", 4)
     names = [f"n{number}" for number in range(10)]
     for name in names:
         store.put(name, b"")
@@ -492,8 +491,10 @@ def test_a_tree_is_listed_with_the_marks_of_versions(store, service):
 def test_a_tree_that_one_answer_does_not_hold_is_not_listed(store, service, monkeypatch):
     for number in range(3):
         store.put(f"tree/{number}", b"")
-    call = s3.S3Objects._call
-    monkeypatch.setattr(s3.S3Objects, "_call", lambda self, method, **asked: call(self, method, **asked, MaxKeys=2))
+    call = remote_s3.S3Objects._call
+    monkeypatch.setattr(
+        remote_s3.S3Objects, "_call", lambda self, method, **asked: call(self, method, **asked, MaxKeys=2)
+    )
     assert store.list_tree("tree") is None
 
 

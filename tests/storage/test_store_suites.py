@@ -6,9 +6,8 @@ import itertools
 
 import pytest
 
-from lakefmt._core.storage import LocalStore, MemoryStore, open_store
-from lakefmt._core.storage.local import atomic_files
-from lakefmt._core.storage.remote.store import RemoteStore
+from lakefmt._core.storage import LocalStore, MemoryStore, atomic_files, open_store
+from lakefmt._core.storage.remote import RemoteStore
 from lakefmt.testing.stores import CountingStore, DelayStore, FaultStore, FreezeStore, WrapperStore
 from lakefmt.testing.suites import StoreSuite
 

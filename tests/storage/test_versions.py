@@ -8,7 +8,7 @@ import pytest
 
 from lakefmt._core.storage import LocalStore, MemoryStore, PutOutcome
 from lakefmt._core.storage.api import with_versions
-from lakefmt._core.storage.remote.store import RemoteStore
+from lakefmt._core.storage.remote import RemoteStore
 from lakefmt.errors import CorruptFile, StorageError, UnsupportedFeature
 from lakefmt.testing.stores import FaultMode, FaultStore, WrapperStore, fail_at
 from lakefmt.testing.suites import together

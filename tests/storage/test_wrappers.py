@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakefmt._core.storage import LocalStore, MemoryStore, PutOutcome
-from lakefmt._core.storage.local.process_lock import SupportsProcessLocks
+from lakefmt._core.storage.process_lock import SupportsProcessLocks
 from lakefmt.errors import StateError, StorageError
 from lakefmt.testing.stores import (
     Access,

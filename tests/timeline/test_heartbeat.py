@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from lakefmt._core.storage.local.store import LocalStore
+from lakefmt._core.storage.local import LocalStore
 from lakefmt._core.storage.memory import MemoryStore
 from lakefmt._core.storage.time_source import SystemTimeSource
 from lakefmt._core.timeline.heartbeat import Heartbeat, heartbeat_name, is_alive
 from lakefmt._core.timeline.instant import Action, Instant, State
 from lakefmt._core.timeline.locks.api import RetryPolicy
-from lakefmt._core.timeline.locks.filesystem import FILE_SYSTEM_LOCK_NAME, FileSystemLock
 from lakefmt._core.timeline.locks.local import LocalLock
+from lakefmt._core.timeline.locks.objects import FILE_SYSTEM_LOCK_NAME, FileSystemLock
 from lakefmt._core.timeline.locks.open import LockOptions, open_lock
 from lakefmt._core.timeline.timeline import build_timeline
 from lakefmt._core.values import InstantTime

@@ -10,7 +10,7 @@ import pytest
 from lakefmt._core.formats.properties import CHECKSUM_KEY, encode_properties, table_checksum
 from lakefmt._core.storage import MemoryStore
 from lakefmt._core.storage.api import ObjectStore
-from lakefmt._core.timeline.properties_store import BACKUP, PROPERTIES, load_properties
+from lakefmt._core.timeline.store import BACKUP, PROPERTIES, load_properties
 from lakefmt.errors import CorruptFile, TableNotFound
 from lakefmt.testing.store_wrapper import WrapperStore
 

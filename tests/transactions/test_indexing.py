@@ -10,7 +10,7 @@ import pytest
 
 from lakefmt._core.filegroups.table_client import TableClient
 from lakefmt._core.metadata.manage import PartitionBuild
-from lakefmt._core.metadata.reading.reader import ready_partitions
+from lakefmt._core.metadata.reader import ready_partitions
 from lakefmt._core.storage.api import ObjectStore
 from lakefmt._core.storage.memory import MemoryStore
 from lakefmt._core.table import Table

@@ -10,14 +10,14 @@ import pytest
 
 import lakefmt
 from lakefmt._core.filegroups.table_client import TableClient
-from lakefmt._core.metadata.reading import listing
-from lakefmt._core.metadata.reading.listing import ListingByMetadata
-from lakefmt._core.metadata.reading.metadata_files import MetadataFileCache, handle_memory
+from lakefmt._core.metadata import listing
+from lakefmt._core.metadata.listing import ListingByMetadata
+from lakefmt._core.metadata.metadata_files import MetadataFileCache, handle_memory
 from lakefmt._core.storage.api import ObjectInfo
 from lakefmt._core.storage.memory import MemoryStore
 from lakefmt._core.storage.table_directory import SmallObjects, TableDirectory
 from lakefmt._core.table import Table
-from lakefmt._core.timeline.properties_store import BACKUP, PROPERTIES, load_properties
+from lakefmt._core.timeline.store import BACKUP, PROPERTIES, load_properties
 from lakefmt.errors import CorruptFile, ObjectNotFound, SnapshotExpired
 from tests.kit import THOROUGH
 from tests.storage.tree_store import LargeTreeStore, TreeStore

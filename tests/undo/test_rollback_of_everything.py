@@ -11,8 +11,8 @@ from lakefmt._core.storage import LocalStore, ObjectStore
 from lakefmt._core.table import Table
 from lakefmt._core.timeline.instant import Action, State
 from lakefmt._core.timeline.metadata_codec import BodyKind, decode_body, encode_body
-from lakefmt._core.timeline.properties_store import update_properties
 from lakefmt._core.timeline.rollback import scan_logs
+from lakefmt._core.timeline.store import update_properties
 from lakefmt.errors import (
     AlreadyExistsError,
     InstantNotFound,

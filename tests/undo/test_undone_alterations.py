@@ -9,7 +9,7 @@ import pytest
 
 import lakefmt
 from lakefmt._core.metadata.manage import MetadataTableManager
-from lakefmt._core.read.skipping import file_selection
+from lakefmt._core.read import file_selection
 from lakefmt._core.timeline.instant import Action
 from lakefmt.errors import StateError
 

@@ -23,7 +23,7 @@ from lakefmt._core.storage.memory import MemoryStore
 from lakefmt._core.table import Table
 from lakefmt._core.timeline.instant import Action, Instant, State, format_instant_time, parse_instant_file
 from lakefmt._core.timeline.metadata_codec import BodyKind, decode_body, encode_body
-from lakefmt._core.timeline.properties_store import load_properties, update_properties
+from lakefmt._core.timeline.store import load_properties, update_properties
 from lakefmt._core.timeline.timeline import build_timeline
 from lakefmt._core.transactions.indexing import IndexRequest
 from lakefmt._core.upgrade import (

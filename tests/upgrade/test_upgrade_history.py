@@ -16,7 +16,7 @@ from lakefmt._core import upgrade
 from lakefmt._core.filegroups.table_client import TableClient
 from lakefmt._core.storage.memory import MemoryStore
 from lakefmt._core.table import Table, open_table
-from lakefmt._core.timeline.archive.store import HistoryStore
+from lakefmt._core.timeline.archive import HistoryStore
 from lakefmt._core.timeline.instant import Action, State, parse_instant_file
 from lakefmt._core.timeline.metadata_codec import BodyKind, body_kind, decode_body
 from lakefmt._core.upgrade import upgrade_table

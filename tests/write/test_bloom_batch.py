@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import lakefmt
 from lakefmt._core.config.settings import resolve_settings
 from lakefmt._core.filegroups.base_writer import new_filter
-from lakefmt._core.formats.bloom.bloom_filter import BloomFilter, add_to_filters
-from lakefmt._core.formats.bloom.murmur import HashChain
+from lakefmt._core.formats.bloom_filter import BloomFilter, add_to_filters
+from lakefmt._core.formats.murmur import HashChain
 from lakefmt._core.write.context import BoundContext
 from lakefmt._core.write.files import bundles
 from tests.example_counts import examples

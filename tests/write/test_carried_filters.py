@@ -20,7 +20,7 @@ from lakefmt._core.config.settings import resolve_settings
 from lakefmt._core.filegroups.base_writer import filter_bytes, grown_filter, new_filter
 from lakefmt._core.filegroups.model import BaseFile
 from lakefmt._core.filegroups.table_client import TableClient
-from lakefmt._core.formats.bloom.bloom_filter import DYNAMIC, SIMPLE, BloomFilter, decode_bloom_filter
+from lakefmt._core.formats.bloom_filter import DYNAMIC, SIMPLE, BloomFilter, decode_bloom_filter
 from lakefmt._core.formats.parquet.footers import BLOOM_KEY
 from lakefmt._core.write.files import base_file
 from tests.check.kit import OPTIONS, rows, scene, tamper

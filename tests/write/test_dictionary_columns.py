@@ -16,7 +16,7 @@ import lakefmt
 from lakefmt import Table
 from lakefmt._core.filegroups import reader
 from lakefmt._core.formats.parquet.base_file import MAX_KEY, MIN_KEY, key_range
-from lakefmt._core.sorting.external_sort import widened
+from lakefmt._core.sorting import widened
 from tests.example_counts import examples
 from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge

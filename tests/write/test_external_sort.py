@@ -19,12 +19,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lakefmt
+from lakefmt._core import sorting
 from lakefmt._core.filegroups import base_writer
-from lakefmt._core.formats.bloom.bloom_filter import BloomFilter
+from lakefmt._core.formats.bloom_filter import BloomFilter
 from lakefmt._core.formats.parquet.base_file import key_range
-from lakefmt._core.sorting import external_sort
-from lakefmt._core.sorting import external_sort as key_spill
-from lakefmt._core.sorting.external_sort import FileKeys, gather_windows, row_memory, sort_stream
+from lakefmt._core.sorting import FileKeys, gather_windows, row_memory, sort_stream
 from lakefmt._core.write import bulk_insert
 from lakefmt.errors import SchemaMismatch, StorageError
 
@@ -85,13 +84,13 @@ def test_a_range_is_a_bounded_part_of_the_memory(distinct: int) -> None:
 
 def test_what_a_range_takes_of_a_run_does_not_keep_the_rest_of_its_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     held = []
-    real = external_sort._joined_in_order
+    real = sorting._joined_in_order
 
     def noted(pieces: list[pa.Table]) -> pa.Table:
         held.append((sum(piece.get_total_buffer_size() for piece in pieces), sum(piece.nbytes for piece in pieces)))
         return real(pieces)
 
-    monkeypatch.setattr(external_sort, "_joined_in_order", noted)
+    monkeypatch.setattr(sorting, "_joined_in_order", noted)
     count, memory = 200_000, 4 << 20
     table = pa.table({"k": [f"{(n * 7919) % count:06d}" for n in range(count)], "n": range(count)})
     found = list(sort_stream([table], by_k, memory))
@@ -154,7 +153,7 @@ def test_a_filter_is_the_same_where_its_flags_are_set_in_order(
         plain(self, *given, **named)
 
     monkeypatch.setattr(BloomFilter, "add_pieces", noted)
-    monkeypatch.setattr(key_spill, "_KEYS_WITH_CACHED_FLAGS", cached)
+    monkeypatch.setattr(sorting, "_KEYS_WITH_CACHED_FLAGS", cached)
     keys, whole, filled = FileKeys(), BloomFilter.sized(300, 1e-9), BloomFilter.sized(300, 1e-9)
     texts = pa.array([f"key-{number}" for number in range(300)])
     keys.add(pa.chunked_array([texts]))

@@ -54,7 +54,7 @@ SLOW = ("numpy.ma", "random", "secrets", "tempfile")
 COUNT = """
 names = [name for name in sys.modules if name.partition(".")[0] == "lakefmt"]
 without = ("metadata.manage", "metadata.observer", "metadata.writer", "metadata.reading.reader", "formats.hfile", "formats.log",
-    "formats.avro.columnar", "filegroups.logs", "filegroups.cdc", "compaction.compact", "compaction.cluster", "compaction.archive",
+    "formats.avro.columnar", "filegroups.log_", "filegroups.cdc", "compaction.compact", "compaction.cluster", "compaction.archive",
     "compaction.service", "index.bucket", "index.record", "storage.remote", "timeline.archive", "timeline.rollback",
     "transactions.rollback_executor", "undo", "consumers.registry", "catalogs.sync", "upgrade", "create", "segments", "write.bulk_insert", "write.grouped_rows")
 late = [name for name in names if name.startswith(tuple(f"lakefmt._core.{each}" for each in without))]
@@ -100,7 +100,7 @@ def test_what_is_not_needed_is_not_imported(tmp_path: Path) -> None:
         # Before anything was imported late there were 342.
         assert int(number) <= 175, verb
     number, *late = run(FIRST + "lakefmt.open_table('mor').upsert(rows)" + COUNT, tmp_path)
-    logs = ("lakefmt._core.formats.log", "lakefmt._core.formats.avro.columnar", "lakefmt._core.filegroups.logs")
+    logs = ("lakefmt._core.formats.log", "lakefmt._core.formats.avro.columnar", "lakefmt._core.filegroups.log_")
     assert not [name for name in late if not name.startswith(logs)], late
     assert int(number) <= 195
     assert run(FIRST + MADE, tmp_path) == ["lakefmt._core.create"], (

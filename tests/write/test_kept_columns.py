@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt._core.filegroups import base_writer
-from lakefmt._core.filegroups.merge import base as merge_base
+from lakefmt._core.filegroups import merge as merge_base
 from lakefmt._core.filegroups.reader import BaseFileReader
 from lakefmt._core.formats.parquet import duplicate_columns
 from lakefmt._core.formats.parquet.base_file import BaseFileWriter

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-from lakefmt._core.filegroups.logs.writer import LogForm, LogRowsOut, LogToWrite, write_logs, write_logs_at_once
+from lakefmt._core.filegroups.log_writer import LogForm, LogRowsOut, LogToWrite, write_logs, write_logs_at_once
 from lakefmt._core.schema import arrow_to_avro, with_meta_columns
 from lakefmt._core.storage import LocalStore, PutOutcome
 from lakefmt._core.values import InstantTime

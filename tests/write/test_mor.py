@@ -18,9 +18,9 @@ from lakefmt._core.config.merge_rule import MergeRule, Order
 from lakefmt._core.config.table_config import check_writable
 from lakefmt._core.filegroups.model import BaseFile, FileSlice, LogFile
 from lakefmt._core.filegroups.table_client import TableClient
-from lakefmt._core.formats.log.blocks import BlockKind, HeaderKey, LogBlockReader, WholeBlock
-from lakefmt._core.formats.log.data_block import BlockHeader, encode_data_block
-from lakefmt._core.formats.log.delete_block import decode_delete_content
+from lakefmt._core.formats.log_blocks import BlockKind, HeaderKey, LogBlockReader, WholeBlock
+from lakefmt._core.formats.log_data_block import BlockHeader, encode_data_block
+from lakefmt._core.formats.log_delete_block import decode_delete_content
 from lakefmt._core.formats.names import has_bucket_number
 from lakefmt._core.schema import arrow_to_avro, with_meta_columns
 from lakefmt._core.storage.memory import MemoryStore

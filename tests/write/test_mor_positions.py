@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt._core.config.merge_rule import MergeRule
-from lakefmt._core.filegroups.logs.reader import LogRows
-from lakefmt._core.filegroups.merge import merged_slice
-from lakefmt._core.filegroups.merge.merged_slice import merge_logs
-from lakefmt._core.formats.log.blocks import HeaderKey, LogBlockReader, WholeBlock
-from lakefmt._core.formats.log.data_block import decode_positions
+from lakefmt._core.filegroups import merged_slice
+from lakefmt._core.filegroups.log_reader import LogRows
+from lakefmt._core.filegroups.merged_slice import merge_logs
+from lakefmt._core.formats.log_blocks import HeaderKey, LogBlockReader, WholeBlock
+from lakefmt._core.formats.log_data_block import decode_positions
 from lakefmt._core.values import RECORD_KEY, MergeMode, WriteStat
 from tests.example_counts import examples
 from tests.judges.compare import assert_same_multiset
@@ -70,9 +70,9 @@ def check_positions(table: lakefmt.Table, result: lakefmt.CommitResult) -> int:
 
 
 def keys_of(table: lakefmt.Table, stat: WriteStat, found: WholeBlock) -> list[str]:
-    from lakefmt._core.formats.log.blocks import BlockKind
-    from lakefmt._core.formats.log.data_block import decode_avro_content, decode_parquet_content
-    from lakefmt._core.formats.log.delete_block import decode_delete_content
+    from lakefmt._core.formats.log_blocks import BlockKind
+    from lakefmt._core.formats.log_data_block import decode_avro_content, decode_parquet_content
+    from lakefmt._core.formats.log_delete_block import decode_delete_content
 
     if found.block.kind is BlockKind.DELETE:
         return list(decode_delete_content(found.content, what=stat.path).keys.to_pylist())
@@ -170,7 +170,7 @@ def test_positions_are_used_and_lies_are_not(monkeypatch: pytest.MonkeyPatch) ->
     (path,) = [o.name for o in table.client.store.list("p=p0") if ".log." in o.name][:1]
     store = table.client.store
     stored = store.read(path)
-    from lakefmt._core.formats.log.data_block import encode_positions
+    from lakefmt._core.formats.log_data_block import encode_positions
 
     truth, lie = (encode_positions(np.array(n)).encode() for n in ([1, 2, 3], [1, 2, 9]))
     assert truth in stored

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt import lowlevel
-from lakefmt._core.filegroups.logs import writer
-from lakefmt._core.formats.log.blocks import BlockKind, LogBlockReader, WholeBlock
+from lakefmt._core.filegroups import log_writer
+from lakefmt._core.formats.log_blocks import BlockKind, LogBlockReader, WholeBlock
 from lakefmt._core.formats.names import parse_log_file
 from lakefmt._core.timeline.markers import list_marked
 from lakefmt._core.values import WriteStat
@@ -142,7 +142,7 @@ def test_a_file_of_other_rows_is_not_adopted() -> None:
 
 
 def test_no_file_passes_what_readers_take(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "MAX_LOG_BYTES", 3000)
+    monkeypatch.setattr(log_writer, "MAX_LOG_BYTES", 3000)
     table = make(8, **rolling(900, 1 << 30))
     result = table.upsert(rows(60, ts=2))
     assert len(result.files) > 2

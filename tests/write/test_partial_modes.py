@@ -15,8 +15,8 @@ import pytest
 import lakefmt
 from lakefmt._core.config.merge_rule import DeleteMark, MergeRule, Order, PartialMode, plan_merge_rule
 from lakefmt._core.config.table_config import check_readable, check_writable, merge_rule, parse_table_config
-from lakefmt._core.filegroups.merge.base import Incoming, merge_into_base
-from lakefmt._core.filegroups.merge.precombine import combine_rows
+from lakefmt._core.filegroups.merge import Incoming, merge_into_base
+from lakefmt._core.filegroups.precombine import combine_rows
 from lakefmt._core.values import RECORD_KEY, MergeMode
 from lakefmt.errors import InvalidInputError, SchemaMismatch, UnsupportedFeature
 from tests.compat.payload_tables import (

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt._core.filegroups.merge import base as merge_base
+from lakefmt._core.filegroups import merge as merge_base
 from lakefmt._core.values import PartitionPath
 from lakefmt._core.write import grouped_rows
 from lakefmt._core.write.commit.retry import SpooledRows

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 import lakefmt
 from lakefmt._core.filegroups.table_client import TableClient
 from lakefmt._core.formats.names import RING_DIRECTORY
-from lakefmt._core.index.bucket.bucket_index import ConsistentBucketIndex
-from lakefmt._core.index.bucket.ring import LARGEST_HASH, HashNode, HashRing
-from lakefmt._core.index.bucket.ring_files import RingFiles
+from lakefmt._core.index.bucket_index import ConsistentBucketIndex
+from lakefmt._core.index.bucket_ring import LARGEST_HASH, HashNode, HashRing
+from lakefmt._core.index.bucket_ring_files import RingFiles
 from lakefmt._core.storage.open import open_store
 from lakefmt._core.values import CommitResult, PartitionPath, WriteOperation
 from lakefmt._core.write.context import WriteRequest
@@ -250,7 +250,7 @@ def test_a_task_asks_for_no_listing_of_rings(monkeypatch: pytest.MonkeyPatch) ->
         table: lakefmt.Table, data: pa.Table, attempts: int, shared: SharedWrite
     ) -> list[TaskResult]:
         with monkeypatch.context() as changed:
-            changed.setattr("lakefmt._core.index.bucket.ring_files.RingFiles.stored_ring", lambda self, partition: None)
+            changed.setattr("lakefmt._core.index.bucket_ring_files.RingFiles.stored_ring", lambda self, partition: None)
             return run_tasks(table, data, attempts, shared)
 
     write(table, rows(30, 90, 2), run=other_ring_appears)

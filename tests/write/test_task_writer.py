@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt._core.index.bucket.bucket_index import BucketIndex
+from lakefmt._core.index.bucket_index import BucketIndex
 from lakefmt._core.values import CommitResult, PartitionPath, WriteOperation
 from lakefmt._core.write.context import WriteRequest
 from lakefmt._core.write.grouped_rows import FoundRows

@@ -19,7 +19,7 @@ from lakefmt._core.storage import ObjectStore
 from lakefmt._core.storage.memory import MemoryStore
 from lakefmt.errors import LakefmtError, TableExists, TableNotFound
 from lakefmt.spark.options import parse_write_options
-from lakefmt.spark.writing.commit import write_and_commit
+from lakefmt.spark.writing.staging import write_and_commit
 from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at
 from tests.crash.sweep import ENDINGS, Ending
 from tests.example_counts import in_turn

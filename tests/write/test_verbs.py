@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt._core.sorting.external_sort import sort_stream
+from lakefmt._core.sorting import sort_stream
 from lakefmt.errors import (
     CommitConflict,
     InvalidInputError,

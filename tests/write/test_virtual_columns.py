@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt._core.formats.log.blocks import BlockKind, LogBlockReader, WholeBlock
-from lakefmt._core.formats.log.data_block import decode_avro_content
+from lakefmt._core.formats.log_blocks import BlockKind, LogBlockReader, WholeBlock
+from lakefmt._core.formats.log_data_block import decode_avro_content
 from lakefmt._core.schema import avro_to_arrow
 from lakefmt._core.values import META_COLUMNS
 from lakefmt.errors import InvalidInputError, InvalidKey, LakefmtError, UnsupportedFeature

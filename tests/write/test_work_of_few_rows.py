@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-from lakefmt._core.filegroups.logs.writer import LogToWrite, write_logs
+from lakefmt._core.filegroups.log_writer import LogToWrite, write_logs
 from lakefmt._core.formats.names import parse_log_file
 from lakefmt._core.storage.api import ObjectStore
 from lakefmt._core.table import Table

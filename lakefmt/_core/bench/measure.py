@@ -28,8 +28,8 @@ from lakefmt._core.advice.profile import TableProfile
 from lakefmt._core.bench.cells import BenchCell
 from lakefmt._core.data_classes import dataclass
 from lakefmt._core.filegroups.table_client import TableClient
-from lakefmt._core.formats.bloom.bloom_filter import BloomFilter
-from lakefmt._core.metadata.reading.listing import ListingByMetadata
+from lakefmt._core.formats.bloom_filter import BloomFilter
+from lakefmt._core.metadata.listing import ListingByMetadata
 from lakefmt._core.storage.open import open_store
 from lakefmt._core.table import Table, create_table, open_table
 from lakefmt.errors import InternalError, InvalidInputError

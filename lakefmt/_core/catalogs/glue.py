@@ -10,8 +10,8 @@ import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from lakefmt._core.catalogs.api import CatalogColumn, CatalogPartition, CatalogTable, request_batches
-from lakefmt._core.storage.remote.clients import ask_service, import_extra
+from lakefmt._core.catalogs.entries import CatalogColumn, CatalogPartition, CatalogTable, request_batches
+from lakefmt._core.storage.remote_clients import ask_service, import_extra
 from lakefmt.errors import StorageError
 
 __all__ = ["GlueCatalog", "open_glue_catalog"]

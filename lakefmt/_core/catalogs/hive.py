@@ -9,7 +9,7 @@ import getpass
 from collections.abc import Sequence
 from typing import Any, Final
 
-from lakefmt._core.catalogs.api import CatalogColumn, CatalogPartition, CatalogTable
+from lakefmt._core.catalogs.entries import CatalogColumn, CatalogPartition, CatalogTable
 from lakefmt._core.data_classes import replace
 from lakefmt._core.timeline.locks.thrift_wire import (
     Struct,

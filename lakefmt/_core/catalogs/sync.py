@@ -14,14 +14,17 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
 from lakefmt._core.arguments import shown
-from lakefmt._core.catalogs.api import CatalogPartition, CatalogTable, Metastore, request_batches
 from lakefmt._core.catalogs.entries import (
     OWNED_PREFIX,
     SYNCED,
+    CatalogPartition,
+    CatalogTable,
+    Metastore,
     SyncOptions,
     TableEntries,
     catalogs_asked,
     parse_sync_options,
+    request_batches,
     table_entries,
 )
 from lakefmt._core.config.settings import Settings, resolve_settings
@@ -30,7 +33,7 @@ from lakefmt._core.filegroups.table_client import TableClient
 from lakefmt.errors import AlreadyExistsError, InvalidInputError, NotFoundError, StorageError
 
 if TYPE_CHECKING:
-    from lakefmt._core.catalogs.api import Metastore
+    from lakefmt._core.catalogs.entries import Metastore
 
 __all__ = [
     "EntryChange",

@@ -20,9 +20,11 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from lakefmt._core.arguments import Raised, run_foreign, shown
 from lakefmt._core.cdc.events import (
     Border,
+    ChangeEndsFollower,
     LeavesTablesOut,
     RowChanges,
     RowKind,
+    RowsComeAgain,
     SourceFinding,
     SourceName,
     SourceReader,
@@ -34,7 +36,6 @@ from lakefmt._core.cdc.events import (
     whole_pattern,
 )
 from lakefmt._core.cdc.options import CdcOptions, TableSettings, effective_values, table_settings
-from lakefmt._core.cdc.shape import ChangeEndsFollower, RowsComeAgain
 from lakefmt._core.cdc.sink import TableSink
 from lakefmt._core.data_classes import dataclass
 from lakefmt._core.storage.open import location_text

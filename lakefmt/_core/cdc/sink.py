@@ -21,26 +21,24 @@ import pyarrow.compute as pc
 
 from lakefmt._core.arrays import one_array
 from lakefmt._core.cdc.events import (
+    ColumnMap,
     Position,
     RowChanges,
     RowKind,
+    RowsComeAgain,
     SourceName,
     SourceTable,
     TableChanged,
     are_before_updates,
-    take_changes,
-)
-from lakefmt._core.cdc.options import CdcOptions, TableSettings
-from lakefmt._core.cdc.shape import (
-    ColumnMap,
-    RowsComeAgain,
     comment_of,
     first_schema,
     names_here,
     names_left,
     names_since,
     plan_shape,
+    take_changes,
 )
+from lakefmt._core.cdc.options import CdcOptions, TableSettings
 from lakefmt._core.config.table_config import merge_rule
 from lakefmt._core.data_classes import replace
 from lakefmt._core.filegroups.ordering import has_order, incoming_wins, ordering_columns

@@ -15,11 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt._core.data_classes import dataclass
-from lakefmt._core.filegroups.merge.base import choose_survivors
+from lakefmt._core.filegroups.merge import choose_survivors
 from lakefmt._core.filegroups.model import BaseFile
 from lakefmt._core.filegroups.ordering import to_mask
-from lakefmt._core.formats.bloom.bloom_filter import BloomFilter
-from lakefmt._core.formats.bloom.murmur import murmur_hadoop
+from lakefmt._core.formats.bloom_filter import BloomFilter
+from lakefmt._core.formats.murmur import murmur_hadoop
 from lakefmt._core.formats.parquet.base_file import in_java_order, java_order_key
 from lakefmt._core.keys import DEFAULT_PARTITION, KeySpec, build_partition_paths, build_record_keys, with_sampled_key
 from lakefmt._core.values import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, PARTITION_PATH, RECORD_KEY, MergeMode

@@ -33,13 +33,12 @@ from lakefmt._core.check.findings import (
     TableFacts,
     Unknown,
 )
-from lakefmt._core.compaction.compact.plan import CompactionPlan
-from lakefmt._core.compaction.compact.records import read_plan_of
+from lakefmt._core.compaction.compact_plan import CompactionPlan, read_plan_of
 from lakefmt._core.config.settings import resolve_settings
 from lakefmt._core.config.table_config import TableConfig, check_readable, parse_table_config
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.listing import partition_levels
-from lakefmt._core.filegroups.logs.reader import LogInspection, find_unreadable_blocks, read_log_look
+from lakefmt._core.filegroups.log_reader import LogInspection, find_unreadable_blocks, read_log_look
 from lakefmt._core.filegroups.missing_completions import was_complete
 from lakefmt._core.filegroups.model import BaseFile, LogFile, build_slices, parse_files
 from lakefmt._core.filegroups.stored_keys import rows_may_stay, stored_key_spec
@@ -71,9 +70,8 @@ from lakefmt._core.segments.codec import (
     read_segments,
 )
 from lakefmt._core.segments.pending import is_blank, is_owned, list_claims, list_epochs
-from lakefmt._core.storage.api import ObjectInfo, ObjectStore
-from lakefmt._core.storage.local.atomic_files import is_abandoned
-from lakefmt._core.storage.object_names import is_temporary
+from lakefmt._core.storage.api import ObjectInfo, ObjectStore, is_temporary
+from lakefmt._core.storage.atomic_files import is_abandoned
 from lakefmt._core.storage.os_errors import raise_if_transient
 from lakefmt._core.timeline.commit import CommitMetadata
 from lakefmt._core.timeline.heartbeat import DIRECTORY as HEARTBEATS
@@ -81,7 +79,7 @@ from lakefmt._core.timeline.heartbeat import is_alive
 from lakefmt._core.timeline.instant import COMMIT_ACTIONS, Action, Instant, State, instant_file_name
 from lakefmt._core.timeline.markers import SAVED_WRITES, saved_write_time
 from lakefmt._core.timeline.metadata_codec import BodyKind, decode_body
-from lakefmt._core.timeline.properties_store import BACKUP, PROPERTIES
+from lakefmt._core.timeline.store import BACKUP, PROPERTIES
 from lakefmt._core.timeline.timeline import Timeline
 from lakefmt._core.values import (
     COMMIT_SEQNO,

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from lakefmt._core.check._collect_keys import DuplicateKeys, KeyFacts
 from lakefmt._core.config.table_config import TableConfig
 from lakefmt._core.data_classes import dataclass, replace
-from lakefmt._core.filegroups.logs.reader import LogInspection
+from lakefmt._core.filegroups.log_reader import LogInspection
 from lakefmt._core.filegroups.model import BaseFile, FileSlice, LogFile, all_slices, build_slices
 from lakefmt._core.formats.names import parse_base_file, parse_log_file
 from lakefmt._core.notebook import NotebookText

@@ -26,26 +26,27 @@ from lakefmt._core.formats.names import parse_base_file
 from lakefmt._core.metadata.collect import FactCollector, files_of_commit
 from lakefmt._core.metadata.commit_updates import stats_columns
 from lakefmt._core.metadata.expressions import first_expression_update
-from lakefmt._core.metadata.index_definitions import IndexDefinition, check_secondary_column
+from lakefmt._core.metadata.index_readers import decode_statistics, locations_of, read_stats
 from lakefmt._core.metadata.layout import (
     ALL_PARTITIONS,
     EMPTY_PARTITION,
+    IndexDefinition,
     PartitionKind,
     bloom_filter_key,
+    check_secondary_column,
     escape_partition,
     file_group_numbers,
     kind_of_partition,
     partition_identifier,
     secondary_index_keys,
 )
+from lakefmt._core.metadata.listing import listed_files
 from lakefmt._core.metadata.manage import committed_files, expression_time_zone
-from lakefmt._core.metadata.reading.index_readers import decode_statistics, locations_of, read_stats
-from lakefmt._core.metadata.reading.listing import listed_files
-from lakefmt._core.metadata.reading.reader import MetadataTable, RecordRun, newest_records
+from lakefmt._core.metadata.reader import MetadataTable, RecordRun, newest_records
 from lakefmt._core.metadata.records import ColumnStats, PartitionUpdate, RecordFormat, decode_record
 from lakefmt._core.metadata.statistics import ColumnRange
 from lakefmt._core.metadata.updates import DataFile, column_stats_update, partition_stats_update
-from lakefmt._core.read.skipping.guarantees import alterations
+from lakefmt._core.read.partition_guarantees import alterations
 from lakefmt._core.values import RECORD_KEY, InstantTime, PartitionPath
 
 __all__ = [

@@ -43,18 +43,18 @@ from lakefmt._core.check.findings import (
     SweepTemporary,
     UndoWrites,
 )
-from lakefmt._core.check.index_check import rebuild_damaged
-from lakefmt._core.compaction.compact.run import run_compaction
+from lakefmt._core.check.run import rebuild_damaged
+from lakefmt._core.compaction.compact_run import run_compaction
 from lakefmt._core.config.settings import resolve_settings
 from lakefmt._core.config.table_config import TableConfig, check_writable
 from lakefmt._core.data_classes import replace
 from lakefmt._core.filegroups.base_writer import new_filter
-from lakefmt._core.filegroups.logs.reader import Standing, inspect_log, read_log_look
+from lakefmt._core.filegroups.log_reader import Standing, inspect_log, read_log_look
 from lakefmt._core.filegroups.model import FileSlice, LogFile, join_path
 from lakefmt._core.filegroups.reader import reading
 from lakefmt._core.filegroups.table_client import NOTES, TableClient
-from lakefmt._core.formats.bloom.bloom_filter import BloomFilter
-from lakefmt._core.formats.log.blocks import MAGIC, MAX_LOG_BYTES, BlockKind, scan_blocks
+from lakefmt._core.formats.bloom_filter import BloomFilter
+from lakefmt._core.formats.log_blocks import MAGIC, MAX_LOG_BYTES, BlockKind, scan_blocks
 from lakefmt._core.formats.names import PARTITION_METADATA, parse_base_file, parse_log_file
 from lakefmt._core.formats.parquet.base_file import BaseFileWriter, KeySummary, key_footers, key_range
 from lakefmt._core.formats.properties import CHECKSUM_KEY, decode_properties, encode_properties, table_checksum
@@ -66,8 +66,7 @@ from lakefmt._core.storage.api import ObjectStore, PutOutcome, remove_abandoned
 from lakefmt._core.timeline.instant import Action, State, instant_file_name
 from lakefmt._core.timeline.markers import SAVED_WRITES, remove_saved_writes, saved_write_time
 from lakefmt._core.timeline.metadata_codec import BodyKind, decode_body, encode_body, encode_json_commit
-from lakefmt._core.timeline.properties_store import PROPERTIES, recover_properties
-from lakefmt._core.timeline.store import MAX_BODY_BYTES, put_if_absent_confirmed
+from lakefmt._core.timeline.store import MAX_BODY_BYTES, PROPERTIES, put_if_absent_confirmed, recover_properties
 from lakefmt._core.timeline.timeline import Timeline
 from lakefmt._core.transactions.client import WriteClient, drop_metadata_table, open_write_client, write_client_of
 from lakefmt._core.transactions.indexing import IndexRequest, create_metadata_indexes, indexes_to_make_again

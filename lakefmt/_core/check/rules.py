@@ -37,7 +37,7 @@ from lakefmt._core.check.findings import (
     UndoWrites,
 )
 from lakefmt._core.data_classes import replace
-from lakefmt._core.filegroups.logs.reader import LogInspection, Standing, inspect_log
+from lakefmt._core.filegroups.log_reader import LogInspection, Standing, inspect_log
 from lakefmt._core.filegroups.model import BaseFile, LogFile, join_path
 from lakefmt._core.timeline.instant import Action, Instant, State
 from lakefmt._core.timeline.markers import SAVED_WRITES

@@ -22,11 +22,11 @@ from lakefmt._core.arguments import shown
 from lakefmt._core.check.collect import gather_facts, look_at_properties
 from lakefmt._core.check.findings import Kind, TableFacts
 from lakefmt._core.check.rules import find_damage
-from lakefmt._core.compaction.clean.run import saved_files
+from lakefmt._core.compaction.clean_run import saved_files
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.model import BaseFile, LogFile
 from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableState
-from lakefmt._core.metadata.reading.listing import MetadataListing, open_metadata_table
+from lakefmt._core.metadata.listing import MetadataListing, open_metadata_table
 from lakefmt._core.notebook import NotebookText
 from lakefmt._core.segments.codec import data_name, header_name
 from lakefmt._core.segments.pending import load_streams, plan_streams

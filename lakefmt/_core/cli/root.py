@@ -13,17 +13,23 @@ import click
 from lakefmt import __version__
 from lakefmt._core.cli.commands.bench import advise, bench
 from lakefmt._core.cli.commands.catalog import sql, sync, tables
-from lakefmt._core.cli.commands.cdc import cdc
 from lakefmt._core.cli.commands.change import alter, create, delete, erase, write
-from lakefmt._core.cli.commands.check import check, vacuum
 from lakefmt._core.cli.commands.index import index
-from lakefmt._core.cli.commands.ingest import ingest
-from lakefmt._core.cli.commands.loads import load, serve_loads
-from lakefmt._core.cli.commands.page import report, ui
-from lakefmt._core.cli.commands.rows import changes, explain, files, incremental, read, stats, timeline
+from lakefmt._core.cli.commands.ingest import cdc, ingest
+from lakefmt._core.cli.commands.maintenance import check, restore, rollback, savepoint, upgrade, vacuum
+from lakefmt._core.cli.commands.rows import (
+    changes,
+    consumers,
+    explain,
+    files,
+    incremental,
+    read,
+    stats,
+    stream,
+    timeline,
+)
+from lakefmt._core.cli.commands.serve import load, report, serve_loads, ui
 from lakefmt._core.cli.commands.services import archive, clean, cluster, compact, services
-from lakefmt._core.cli.commands.stream import consumers, stream
-from lakefmt._core.cli.commands.undo import restore, rollback, savepoint, upgrade
 from lakefmt._core.cli.formatters import printable
 from lakefmt._core.cli.options import wants_json
 from lakefmt.errors import LakefmtError, StorageError

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from time import perf_counter
 
-from lakefmt._core.compaction.clean.plan import CleanPolicy, clean_rules, consumers_floor
-from lakefmt._core.compaction.compact.plan import CompactionTrigger
-from lakefmt._core.compaction.compact.run import compaction_rules
+from lakefmt._core.compaction.clean_plan import CleanPolicy, clean_rules, consumers_floor
+from lakefmt._core.compaction.compact_plan import CompactionTrigger
+from lakefmt._core.compaction.compact_run import compaction_rules
 from lakefmt._core.config.settings import Settings
 from lakefmt._core.config.table_config import TableConfig, check_readable, check_writable
 from lakefmt._core.data_classes import dataclass
@@ -21,8 +21,7 @@ from lakefmt._core.filegroups.table_client import SCHEMAS, TableAt, TableClient,
 from lakefmt._core.formats.names import parse_log_file
 from lakefmt._core.metadata.timeline import MetadataTimelineStore
 from lakefmt._core.notebook import NotebookText
-from lakefmt._core.timeline.archive.plan import ArchiveEdges, ArchivePlan, ArchiveRules, plan_archive
-from lakefmt._core.timeline.archive.store import ArchiveDirectory
+from lakefmt._core.timeline.archive import ArchiveDirectory, ArchiveEdges, ArchivePlan, ArchiveRules, plan_archive
 from lakefmt._core.timeline.consumers import consumed_until
 from lakefmt._core.timeline.instant import COMMIT_ACTIONS, Action, Instant, parse_instant_file
 from lakefmt._core.timeline.locks.api import Lease

@@ -15,11 +15,17 @@ from collections.abc import Iterable, Mapping
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from lakefmt._core.compaction.clean.run import planned_groups
-from lakefmt._core.compaction.compact.merge import LogMerge
-from lakefmt._core.compaction.compact.plan import CompactionPlan, GroupKey, plan_operation, since_last_compaction
-from lakefmt._core.compaction.compact.records import partitions_of, read_plan
-from lakefmt._core.compaction.compact.run import (
+from lakefmt._core.compaction.clean_run import planned_groups
+from lakefmt._core.compaction.compact_merge import LogMerge
+from lakefmt._core.compaction.compact_plan import (
+    CompactionPlan,
+    GroupKey,
+    partitions_of,
+    plan_operation,
+    read_plan,
+    since_last_compaction,
+)
+from lakefmt._core.compaction.compact_run import (
     CompactionResult,
     MergingService,
     check_no_earlier_write,
@@ -29,8 +35,8 @@ from lakefmt._core.compaction.operations import operations_of
 from lakefmt._core.compaction.service import find_pending, load_for_service, run_pending, run_service, withdrawn_logs
 from lakefmt._core.config.table_config import TableConfig, merge_rule
 from lakefmt._core.data_classes import dataclass, replace
-from lakefmt._core.filegroups.logs.reader import select_log_blocks
-from lakefmt._core.filegroups.merge.merged_slice import check_can_merge
+from lakefmt._core.filegroups.log_reader import select_log_blocks
+from lakefmt._core.filegroups.merged_slice import check_can_merge
 from lakefmt._core.filegroups.model import FileSlice
 from lakefmt._core.filegroups.table_client import TableClient, TableState
 from lakefmt._core.schema import arrow_to_avro
@@ -43,8 +49,7 @@ from lakefmt._core.timeline.markers import list_marked, remove_markers
 from lakefmt._core.timeline.rollback import plan_rollback_of
 from lakefmt._core.timeline.timeline import Timeline
 from lakefmt._core.transactions.client import WriteAt, WriteClient, open_write_client
-from lakefmt._core.transactions.commit_entries import with_stored_entries
-from lakefmt._core.transactions.instant import InstantTransaction
+from lakefmt._core.transactions.instant import InstantTransaction, with_stored_entries
 from lakefmt._core.transactions.rollback_executor import check_rollback_allowed
 from lakefmt._core.values import InstantTime, PartitionPath, WriteOperation, WriteStat
 from lakefmt.errors import CommitConflict, InstantNotPending

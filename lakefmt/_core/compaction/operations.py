@@ -1,6 +1,6 @@
 """The operations of compactions and clusterings as single calls, for engines that spread them over processes.
 
-One process plans, requests and completes, as ever: it gives :func:`lakefmt._core.compaction.compact.run.run_compaction` a function
+One process plans, requests and completes, as ever: it gives :func:`lakefmt._core.compaction.compact_run.run_compaction` a function
 that runs the operations. Workers anywhere call :func:`run_operation`, twice or again after a crash as they like: the name of
 every file is fixed by the attempt of the process that plans, and a file that is there already is taken as it is.
 
@@ -15,14 +15,14 @@ from dataclasses import field
 from functools import partial
 from typing import Generic, TypeVar
 
-from lakefmt._core.compaction.cluster.plan import ClusteringPlan
-from lakefmt._core.compaction.cluster.rewrite import GroupRewrite
-from lakefmt._core.compaction.compact.merge import LogMerge, SliceFiles, SliceMerge
-from lakefmt._core.compaction.compact.plan import CompactionPlan
+from lakefmt._core.compaction.cluster_plan import ClusteringPlan
+from lakefmt._core.compaction.cluster_rewrite import GroupRewrite
+from lakefmt._core.compaction.compact_merge import LogMerge, SliceFiles, SliceMerge
+from lakefmt._core.compaction.compact_plan import CompactionPlan
 from lakefmt._core.config.settings import Settings, resolve_settings
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.table_client import TableClient, TableState
-from lakefmt._core.index.bucket.ring import HashRing
+from lakefmt._core.index.bucket_ring import HashRing
 from lakefmt._core.notebook import NotebookText
 from lakefmt._core.storage.api import ObjectStore
 from lakefmt._core.storage.open import open_store

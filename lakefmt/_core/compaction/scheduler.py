@@ -21,7 +21,7 @@ from typing import Final, Protocol
 from weakref import WeakSet
 
 from lakefmt._core.arguments import Raised, run_foreign
-from lakefmt._core.compaction.clean.plan import commits_since_clean, is_clean_due
+from lakefmt._core.compaction.clean_plan import commits_since_clean, is_clean_due
 from lakefmt._core.config.settings import Settings, resolve_settings
 from lakefmt._core.config.table_config import TableConfig
 from lakefmt._core.filegroups.table_client import TableAt, TableClient
@@ -144,11 +144,11 @@ def _run_pending_services(client: TableClient, options: Mapping[str, object], fa
         for time in _pending_times(client, Action.LOG_COMPACTION) if config.version.layout > 1 else ():
             failures += _attempt("log compaction", partial(_run_pending_log_compaction, client, options, time))
     if settings.flag("hoodie.clustering.async.enabled"):
-        from lakefmt._core.compaction.cluster.run import run_waiting_clusterings
+        from lakefmt._core.compaction.cluster_run import run_waiting_clusterings
 
         failures += _attempt("clustering", lambda: run_waiting_clusterings(client, options))
     if _pending_times(client, Action.CLEAN):
-        from lakefmt._core.compaction.clean.run import run_waiting_cleans
+        from lakefmt._core.compaction.clean_run import run_waiting_cleans
 
         failures += _attempt("clean", lambda: run_waiting_cleans(client, options))
     failures += _attempt("archive step", lambda: _archive_if_due(client.at(client.seen()), options, settings))
@@ -165,7 +165,7 @@ def _compact_if_due(
     inline, planned = settings.flag("hoodie.compact.inline"), settings.flag("hoodie.compact.schedule.inline")
     if not inline and not plans_only and not planned:
         return
-    from lakefmt._core.compaction.compact.run import run_compaction  # by default no commit compacts
+    from lakefmt._core.compaction.compact_run import run_compaction  # by default no commit compacts
 
     if inline:
         run_compaction(client, options, force=False)
@@ -198,7 +198,7 @@ def _cluster_if_due(
 ) -> None:
     """Cluster, or request a clustering, when enough commits came; pending ones are executed first."""
     # Imported here: most commits cluster nothing.
-    from lakefmt._core.compaction.cluster.run import has_pending_clustering, run_clustering
+    from lakefmt._core.compaction.cluster_run import has_pending_clustering, run_clustering
 
     if settings.flag("hoodie.clustering.inline") and not plans_only:
         run_clustering(client, options, force=False)
@@ -212,7 +212,7 @@ def _pending_times(client: TableClient, action: Action) -> list[InstantTime]:
 
 
 def _run_pending_compaction(client: TableClient, options: Mapping[str, object], time: InstantTime) -> None:
-    from lakefmt._core.compaction.compact.run import run_compaction
+    from lakefmt._core.compaction.compact_run import run_compaction
 
     try:
         run_compaction(client, options, run=time)
@@ -236,7 +236,7 @@ def _clean_if_due(table_at: TableAt, options: Mapping[str, object], settings: Se
         return
     # Most commits leave nothing to delete: then no lock is taken and no directory is listed.
     if is_clean_due(table_at, settings):
-        from lakefmt._core.compaction.clean.run import run_clean
+        from lakefmt._core.compaction.clean_run import run_clean
 
         run_clean(table_at.client, options, schedule=plans_only)
 

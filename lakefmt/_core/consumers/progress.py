@@ -20,7 +20,7 @@ from lakefmt._core.filegroups.table_client import TableClient
 from lakefmt._core.read.incremental import EARLIEST
 from lakefmt._core.read.snapshot import resolve_bound
 from lakefmt._core.storage.api import PutOutcome, with_versions
-from lakefmt._core.storage.local.process_lock import ProcessName, has_ended, this_process
+from lakefmt._core.storage.process_lock import ProcessName, has_ended, this_process
 from lakefmt._core.timeline.consumers import (
     CONSUMERS,
     MAX_CONSUMER_BYTES,

@@ -1,6 +1,7 @@
 """A table read as a stream: batches of new rows or changes, one after the other (effects: reads, and a consumer's file).
 
-It is opened from the arguments of ``Table.stream``. Streams of one :class:`WatermarkAlignment` wait for those that are behind in event time.
+It is opened from the arguments of ``Table.stream``. Streams of one :class:`WatermarkAlignment` wait for those that are
+behind in event time.
 """
 
 from __future__ import annotations
@@ -18,8 +19,7 @@ import pyarrow as pa
 
 from lakefmt._core.arguments import check_flags, instance_argument, number_argument
 from lakefmt._core.config.table_config import CONSUMER_MODE, POLL_SECONDS, SORTS_PARTITIONS, STREAMS_OVERWRITES
-from lakefmt._core.consumers.part_reading import PartReader, is_keyed, read_lanes
-from lakefmt._core.consumers.planning import CommitFinder
+from lakefmt._core.consumers.planning import CommitFinder, PartReader, is_keyed, read_lanes
 from lakefmt._core.consumers.position import (
     WHOLE_PART,
     End,

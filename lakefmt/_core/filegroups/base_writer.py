@@ -11,11 +11,18 @@ from contextlib import ExitStack
 import pyarrow as pa
 
 from lakefmt._core.config.settings import Settings
-from lakefmt._core.formats.bloom.bloom_filter import DYNAMIC, BloomFilter, filter_size
-from lakefmt._core.formats.parquet.base_file import BaseFileWriter, KeySummary, key_footers
-from lakefmt._core.sorting.external_sort import FileKeys, row_memory
+from lakefmt._core.formats.bloom_filter import DYNAMIC, BloomFilter, filter_size
+from lakefmt._core.formats.parquet.base_file import (
+    BaseFileWriter,
+    KeySummary,
+    key_footers,
+)
+from lakefmt._core.sorting import FileKeys, row_memory
 from lakefmt._core.storage.api import ObjectStore, PutOutcome
-from lakefmt._core.values import FILE_NAME, RECORD_KEY
+from lakefmt._core.values import (
+    FILE_NAME,
+    RECORD_KEY,
+)
 from lakefmt.errors import InvalidInputError, StateError, StorageError
 
 __all__ = [

@@ -22,12 +22,12 @@ from lakefmt._core.arrays import from_numpy
 from lakefmt._core.config.settings import Settings
 from lakefmt._core.config.table_config import CdcMode
 from lakefmt._core.data_classes import dataclass
-from lakefmt._core.filegroups.merge.base import Merged
+from lakefmt._core.filegroups.merge import Merged
 from lakefmt._core.filegroups.model import LogFile
 from lakefmt._core.filegroups.ordering import to_mask
 from lakefmt._core.formats.avro.columnar.codec import encode_rows
-from lakefmt._core.formats.log.blocks import MAX_LOG_BYTES, BlockKind, LogBlockReader, WholeBlock
-from lakefmt._core.formats.log.data_block import (
+from lakefmt._core.formats.log_blocks import MAX_LOG_BYTES, BlockKind, LogBlockReader, WholeBlock
+from lakefmt._core.formats.log_data_block import (
     AFTER,
     BEFORE,
     KEY,
@@ -98,7 +98,7 @@ def changes_of_merge(base: pa.Table, merged: Merged) -> ChangedRows:
         merged: the result of the merge.
 
     Example:
-        >>> from lakefmt._core.filegroups.merge.base import Incoming, merge_into_base
+        >>> from lakefmt._core.filegroups.merge import Incoming, merge_into_base
         >>> base = pa.table({RECORD_KEY: ["a", "b"], "v": [1, 2]})
         >>> incoming = Incoming(pa.table({RECORD_KEY: ["b", "c"], "v": [9, 3]}), np.zeros(2, dtype=bool))
         >>> found = changes_of_merge(base, merge_into_base(base, incoming))

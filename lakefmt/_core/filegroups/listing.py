@@ -369,7 +369,7 @@ class KeptFiles:
 
     Example:
         >>> import tempfile
-        >>> from lakefmt._core.storage.local.store import LocalStore
+        >>> from lakefmt._core.storage.local import LocalStore
         >>> from lakefmt._core.timeline.timeline import timeline_from_names
         >>> store = LocalStore(tempfile.mkdtemp())
         >>> for name in (".hoodie_partition_metadata", "f-0_0-0-0_20260101000000000.parquet"):

@@ -192,7 +192,7 @@ def check_operations(table_at: TableAt) -> None:
 
 def _has_operations(table_at: TableAt, stat: WriteStat) -> bool:
     """Return whether the rows of a log say what they do."""
-    from lakefmt._core.formats.log.blocks import scan_blocks  # few tables have logs of other engines
+    from lakefmt._core.formats.log_blocks import scan_blocks  # few tables have logs of other engines
 
     file_system, root = table_at.client.store.arrow_filesystem()
     try:
@@ -274,7 +274,7 @@ def _first_rows(table_at: TableAt, stat: WriteStat, columns: pa.Schema) -> pa.Ta
         return reader.first_rows(bases[0], [RECORD_KEY, *columns.names], _MOST_ROWS)
     if not logs:
         return None
-    from lakefmt._core.filegroups.logs.reader import read_log_rows  # most tables have base files
+    from lakefmt._core.filegroups.log_reader import read_log_rows  # most tables have base files
 
     rule = merge_rule(table_at.config)
     ordering = [name.split(".", 1)[0] for name in rule.stored.fields]

@@ -35,8 +35,8 @@ from lakefmt._core.filegroups.listing import (
     partition_levels,
 )
 from lakefmt._core.filegroups.model import BaseFile, FileSlice, LogFile, build_slices, lacks_completions
-from lakefmt._core.filegroups.reader import BaseFileReader
-from lakefmt._core.filegroups.virtual_columns import (
+from lakefmt._core.filegroups.reader import (
+    BaseFileReader,
     VirtualColumns,
     stored_schema,
     virtual_columns_of,
@@ -46,8 +46,7 @@ from lakefmt._core.keys import KeySpec, choose_partitions, key_spec_from_propert
 from lakefmt._core.schema import arrow_to_avro, avro_to_arrow, without_meta_columns
 from lakefmt._core.schema.avro import check_known
 from lakefmt._core.schema.history import LATEST_SCHEMA, SchemaHistory, parse_history, parse_internal_schema
-from lakefmt._core.storage.api import ObjectStore
-from lakefmt._core.storage.object_names import check_name
+from lakefmt._core.storage.api import ObjectStore, check_name
 from lakefmt._core.storage.parallel import map_concurrently
 from lakefmt._core.storage.table_directory import TableDirectory
 from lakefmt._core.storage.time_source import SystemTimeSource, TimeSource
@@ -55,13 +54,13 @@ from lakefmt._core.timeline.commit import SCHEMA_KEY, CommitMetadata, decode_com
 from lakefmt._core.timeline.instant import Action, Instant, State
 from lakefmt._core.timeline.metadata_codec import BodyKind, decode_body
 from lakefmt._core.timeline.observer import CommitObserver
-from lakefmt._core.timeline.properties_store import load_properties
 from lakefmt._core.timeline.store import (
     LOWEST_ZONE,
     NEWEST,
     InstantCache,
     InstantClock,
     TimelineStore,
+    load_properties,
     offset_of,
     reading_zone,
     writing_zone,
@@ -83,7 +82,7 @@ from lakefmt.errors import CorruptFile, ObjectNotFound, SnapshotExpired, Unsuppo
 if TYPE_CHECKING:
     from lakefmt._core.keys.properties import StoredRule
     from lakefmt._core.schema.column_ids import ColumnIds
-    from lakefmt._core.timeline.archive.store import History, HistoryStore
+    from lakefmt._core.timeline.archive import History, HistoryStore
 
 __all__ = [
     "NOTES",
@@ -365,7 +364,7 @@ class TableClient:
 
     def history_store(self, config: TableConfig) -> HistoryStore:
         """Return the store of the archived timeline."""
-        from lakefmt._core.timeline.archive.store import HistoryStore
+        from lakefmt._core.timeline.archive import HistoryStore
 
         directory = config.history_directory
         if directory not in self._history_stores:
@@ -519,7 +518,7 @@ class TableAt:
         """
         if self.history is not None:
             return self
-        from lakefmt._core.timeline.archive.store import History
+        from lakefmt._core.timeline.archive import History
 
         history = self.client.history_store(self.config).load() if self.has_history else History()
         return replace(

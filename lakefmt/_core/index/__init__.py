@@ -1,8 +1,9 @@
 """Where a key is stored: one protocol of capabilities, several indexes.
 
 ``api`` is the protocol and ``registry`` chooses the index of a write. ``bloom`` has the indexes that look into base
-files (``lookup``, ``key_reader``), ``bucket`` computes the file group, ``record`` asks the metadata table; ``sqlite`` and
-``custom`` keep their own.
+files (``lookup``, ``key_reader``), ``bucket_index`` computes the file group from the key's hash, by a number of
+buckets (``bucket_counts``) or a ring of nodes (``bucket_ring``, stored in ``bucket_ring_files``); ``record`` asks the metadata table;
+``custom`` are a user's own.
 """
 
 from lakefmt._core.index.api import (

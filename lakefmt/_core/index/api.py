@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from lakefmt._core.arrays import from_numpy
 from lakefmt._core.data_classes import dataclass
 from lakefmt._core.filegroups.model import BaseFile, FileSlice
-from lakefmt._core.formats.bloom.bloom_filter import BloomFilter
+from lakefmt._core.formats.bloom_filter import BloomFilter
 from lakefmt._core.formats.parquet.base_file import BaseFileFooter
 from lakefmt._core.values import FileId, InstantTime, PartitionPath, WriteStat
 
@@ -221,7 +221,7 @@ class IndexCapabilities:
         on_commit: it is called before a commit completes (:class:`SupportsCommit`).
         on_place: it stores how it places keys, and is called when a write has placed its rows (:class:`PlacementKeeper`).
             Of built-in indexes only.
-        splits_buckets: clustering splits and merges its file groups (:class:`lakefmt._core.index.bucket.ring.SplittingIndex`).
+        splits_buckets: clustering splits and merges its file groups (:class:`lakefmt._core.index.bucket_ring.SplittingIndex`).
             Of built-in indexes only.
         in_tasks: other processes may ask it for a part of the keys. Of built-in indexes only.
     """

@@ -4,7 +4,7 @@ The simple index reads the keys of every file that could hold them. The bloom in
 first: the range in each footer, the filter in each footer, and at last the key column of the few files that remain, so that a false
 positive of a filter never becomes a wrong update (docs/format.md, Parquet footer; Bloom filter bytes).
 
-Ranges and filters may come from the metadata table in place of the footers (:mod:`lakefmt._core.index.metadata_footers`).
+Ranges and filters may come from the metadata table in place of the footers (:mod:`lakefmt._core.index.key_reader`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lakefmt._core.index.api import IndexCapabilities, IndexKeys, KeyReader, Loc
 from lakefmt._core.index.lookup import LookUp, look_up_keys
 
 if TYPE_CHECKING:
-    from lakefmt._core.metadata.reading.reader import MetadataTable
+    from lakefmt._core.metadata.reader import MetadataTable
 
 __all__ = ["BloomIndex", "SimpleIndex"]
 

@@ -24,7 +24,7 @@ from lakefmt._core.data_classes import replace
 from lakefmt._core.filegroups.model import BaseFile
 from lakefmt._core.filegroups.reader import BaseFileReader, Kept, KnownFooter, open_base_file, reading
 from lakefmt._core.filegroups.table_client import TableClient, TableState
-from lakefmt._core.formats.bloom.bloom_filter import BloomFilter
+from lakefmt._core.formats.bloom_filter import BloomFilter
 from lakefmt._core.formats.parquet.base_file import BaseFileFooter
 from lakefmt._core.formats.parquet.duplicate_columns import parquet_schema
 from lakefmt._core.storage.api import ObjectStore

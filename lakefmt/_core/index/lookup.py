@@ -7,7 +7,7 @@ and no more footers are held than there are tasks at work.
   the number of keys.
 * Filters (docs/format.md, Bloom filter bytes): a filter is Base64 text in a footer, some hundred kilobytes; a look-up wants some
   dozen of its bits. Each of these bits lies in exactly one character, so the text is asked as it stands and never decoded. Whatever
-  is unusual about a text is left to :func:`~lakefmt._core.formats.bloom.bloom_filter.decode_bloom_filter`, which decodes all of it or
+  is unusual about a text is left to :func:`~lakefmt._core.formats.bloom_filter.decode_bloom_filter`, which decodes all of it or
   says what is wrong. Keys are hashed once for all filters (:class:`SharedHashes`): a hash does not depend on a filter's size.
 * Keys (:func:`prefilter_rows`): to hash a key whole costs ten times as much as to look at one word of it, and of a base file's keys
   nearly all are not looked for. So the last bytes are compared first: keys that count up differ there.
@@ -34,8 +34,8 @@ import pyarrow.compute as pc
 from lakefmt._core.arrays import common_length, from_numpy, text_offsets
 from lakefmt._core.data_classes import dataclass
 from lakefmt._core.filegroups.model import BaseFile, FileSlice
-from lakefmt._core.formats.bloom.bloom_filter import DYNAMIC, SIMPLE, BloomFilter, decode_bloom_filter
-from lakefmt._core.formats.bloom.murmur import HashChain, KeyBlock, key_arrays, key_blocks
+from lakefmt._core.formats.bloom_filter import DYNAMIC, SIMPLE, BloomFilter, decode_bloom_filter
+from lakefmt._core.formats.murmur import HashChain, KeyBlock, key_arrays, key_blocks
 from lakefmt._core.formats.parquet.base_file import BLOOM_TYPE_KEY, BaseFileFooter, in_java_order, java_order_key
 from lakefmt._core.formats.parquet.footers import BLOOM_KEY, LEGACY_BLOOM_KEY
 from lakefmt._core.index.api import (

@@ -15,14 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt._core.filegroups.model import BaseFile, FileSlice
-from lakefmt._core.formats.bloom.bloom_filter import BloomFilter
+from lakefmt._core.formats.bloom_filter import BloomFilter
 from lakefmt._core.formats.parquet.base_file import BLOOM_TYPE_KEY, MAX_KEY, MIN_KEY, BaseFileFooter
 from lakefmt._core.formats.parquet.footers import BLOOM_KEY
 from lakefmt._core.index.api import KeyReader, SelectiveKeyReader
+from lakefmt._core.metadata.index_readers import read_stats
 from lakefmt._core.metadata.layout import PartitionKind, bloom_filter_key
-from lakefmt._core.metadata.reading.index_readers import read_stats
-from lakefmt._core.metadata.reading.listing import reading_newest
-from lakefmt._core.metadata.reading.reader import MetadataTable, newest_records
+from lakefmt._core.metadata.listing import reading_newest
+from lakefmt._core.metadata.reader import MetadataTable, newest_records
 from lakefmt._core.metadata.records import decode_record
 from lakefmt._core.values import RECORD_KEY
 from lakefmt.errors import CorruptFile

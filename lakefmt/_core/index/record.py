@@ -35,13 +35,13 @@ from lakefmt._core.index.api import (
 )
 from lakefmt._core.index.bloom import SimpleIndex
 from lakefmt._core.index.lookup import rows_by_partition
+from lakefmt._core.metadata.index_readers import LOCATION_SCHEMA, is_partitioned, lookup_locations
 from lakefmt._core.metadata.layout import METADATA_DIRECTORY, PartitionKind
+from lakefmt._core.metadata.listing import files_read_before, note_unseen, reading_newest
 from lakefmt._core.metadata.manage import wanted_partitions
-from lakefmt._core.metadata.reading.index_readers import LOCATION_SCHEMA, is_partitioned, lookup_locations
-from lakefmt._core.metadata.reading.listing import files_read_before, note_unseen, reading_newest
-from lakefmt._core.metadata.reading.metadata_files import known_commits
-from lakefmt._core.metadata.reading.reader import MetadataTable, ready_partitions
-from lakefmt._core.storage.object_names import check_name
+from lakefmt._core.metadata.metadata_files import known_commits
+from lakefmt._core.metadata.reader import MetadataTable, ready_partitions
+from lakefmt._core.storage.api import check_name
 from lakefmt.errors import SnapshotExpired, UnsupportedFeature
 
 __all__ = [

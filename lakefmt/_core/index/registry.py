@@ -224,18 +224,18 @@ def _open_simple(call: IndexCall) -> Index:
 
 
 def _open_bucket(call: IndexCall) -> Index:
-    from lakefmt._core.index.bucket.bucket_index import BucketIndex
-    from lakefmt._core.index.bucket.counts import (
+    from lakefmt._core.index.bucket_counts import (
         BUCKET_ENGINE,
         CONSISTENT_HASHING,
         check_hash_fields,
         parse_bucket_settings,
     )
+    from lakefmt._core.index.bucket_index import BucketIndex
 
     if call.is_global:
         raise UnsupportedFeature("a bucket index is not global: a key has a bucket in each partition")
     if call.table is not None:
-        from lakefmt._core.index.bucket.bucket_index import table_bucket_index
+        from lakefmt._core.index.bucket_index import table_bucket_index
 
         table, key_fields = call.table, call.table.config.record_key_fields
         options = {HASH_FIELD: ",".join(key_fields), **call.options}
@@ -250,7 +250,7 @@ def _open_bucket(call: IndexCall) -> Index:
 
 
 def _plan_bucket(table: NewTable) -> tuple[str, Properties]:
-    from lakefmt._core.index.bucket.counts import asked_bucket_properties, bucket_properties
+    from lakefmt._core.index.bucket_counts import asked_bucket_properties, bucket_properties
 
     requested_properties = {
         key: value for key, value in asked_bucket_properties(table.settings).items() if key != INDEX_TYPE
@@ -263,7 +263,7 @@ def _guard_buckets(table: IndexedTable, name: str) -> None:
     """Raise when new keys would open file groups that are no buckets beside those that are, or the other way round."""
     index_type = table.config.properties.get(INDEX_TYPE)
     if index_type is not None and index_type.upper() == "BUCKET":
-        from lakefmt._core.index.bucket.counts import check_asked_buckets
+        from lakefmt._core.index.bucket_counts import check_asked_buckets
 
         check_asked_buckets(table.config, table.settings)
     other = table.notes.get("index")
@@ -273,13 +273,13 @@ def _guard_buckets(table: IndexedTable, name: str) -> None:
             "when a table is created, with create_table(index='bucket')"
         )
     if "index" not in table.notes and name != "bucket":
-        from lakefmt._core.index.bucket.bucket_index import check_no_rings
+        from lakefmt._core.index.bucket_index import check_no_rings
 
         check_no_rings(table.client)
 
 
 def _store_buckets(store: ObjectStore, properties: Properties, durable: bool) -> None:
-    from lakefmt._core.index.bucket.bucket_index import save_table_buckets
+    from lakefmt._core.index.bucket_index import save_table_buckets
 
     save_table_buckets(store, properties, durable=durable)
 

@@ -1,8 +1,9 @@
 """JSON that a server gives over HTTP as a source: its pages, and the rows whose field has grown since the last round (effects).
 
-A round has all pages: a server gives them in an order of its own, so that no page but the last says that everything before it came. Where the
-rows come in the order of the field, a round may end behind any page, and the next one asks from the value before the last one on. What is
-updated without a larger value, and what is deleted, is not seen; a row that comes again with the largest value is told from others by its digest.
+A round has all pages: a server gives them in an order of its own, so that no page but the last says that everything
+before it came. Where the rows come in the order of the field, a round may end behind any page, and the next one asks
+from the value before the last one on. What is updated without a larger value, and what is deleted, is not seen; a row
+that comes again with the largest value is told from others by its digest.
 """
 
 from __future__ import annotations
@@ -28,9 +29,7 @@ import pyarrow as pa
 
 from lakefmt._core.arguments import shown
 from lakefmt._core.data_classes import dataclass
-from lakefmt._core.ingest.api import Checkpoint, SourceBatch, rejected_records
-from lakefmt._core.ingest.checkpoints import SOURCE, check_source
-from lakefmt._core.ingest.rows import RoundRows
+from lakefmt._core.ingest.api import SOURCE, Checkpoint, RoundRows, SourceBatch, check_source, rejected_records
 from lakefmt._core.storage.time_source import SystemTimeSource, TimeSource
 from lakefmt._core.write.ingest import rows_of_dicts
 from lakefmt.errors import CorruptFile, InvalidInputError, SourceRefused, SourceUnavailable, UnknownSetting

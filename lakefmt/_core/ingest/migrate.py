@@ -20,10 +20,8 @@ from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.stored_keys import keyed_rows
 from lakefmt._core.filegroups.table_client import TableAt
 from lakefmt._core.formats.names import parse_base_file
-from lakefmt._core.ingest.api import Checkpoint
-from lakefmt._core.ingest.checkpoints import CheckpointCommit, CheckpointFinder, checkpoint_entries
-from lakefmt._core.ingest.files.reading import FileFormat
-from lakefmt._core.ingest.files.source import FileSource
+from lakefmt._core.ingest.api import Checkpoint, CheckpointCommit, CheckpointFinder, checkpoint_entries
+from lakefmt._core.ingest.files import FileFormat, FileSource
 from lakefmt._core.producers.stream.committing import commit_options
 from lakefmt._core.schema import conform
 from lakefmt._core.storage.api import ObjectStore

@@ -14,8 +14,7 @@ import pyarrow as pa
 from lakefmt._core.arguments import foreign, foreign_items, shown
 from lakefmt._core.data_classes import replace
 from lakefmt._core.ingest.api import Checkpoint, Source, SourceBatch
-from lakefmt._core.ingest.files.reading import FileFormat
-from lakefmt._core.ingest.files.source import FileSource
+from lakefmt._core.ingest.files import FileFormat, FileSource
 from lakefmt._core.ingest.http import open_http_source
 from lakefmt._core.ingest.options import TableJob
 from lakefmt._core.ingest.queries import open_query_source

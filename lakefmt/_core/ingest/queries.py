@@ -21,8 +21,7 @@ import pyarrow as pa
 
 from lakefmt._core.arguments import Raised, error_text, run_foreign, shown
 from lakefmt._core.data_classes import dataclass
-from lakefmt._core.ingest.api import Checkpoint, SourceBatch
-from lakefmt._core.ingest.checkpoints import SOURCE, check_source
+from lakefmt._core.ingest.api import SOURCE, Checkpoint, SourceBatch, check_source
 from lakefmt._core.ingest.transforms import load_function
 from lakefmt.errors import CorruptFile, InvalidInputError, SourceRefused, SourceUnavailable
 

@@ -24,8 +24,18 @@ import pyarrow as pa
 
 from lakefmt._core.arguments import Raised, error_text, run_foreign, shown
 from lakefmt._core.data_classes import dataclass, replace
-from lakefmt._core.ingest.api import Checkpoint, HearsOfCommits, KnowsTableSchema, Round, Source, StoresInstants
-from lakefmt._core.ingest.checkpoints import CheckpointCommit, StoredCheckpoint, checkpoint_entries, resume_point
+from lakefmt._core.ingest.api import (
+    Checkpoint,
+    CheckpointCommit,
+    HearsOfCommits,
+    KnowsTableSchema,
+    Round,
+    Source,
+    StoredCheckpoint,
+    StoresInstants,
+    checkpoint_entries,
+    resume_point,
+)
 from lakefmt._core.ingest.open import jobs_of_topics, open_source
 from lakefmt._core.ingest.options import Layer, TableJob, is_number_within, resolve_table_job, table_layers
 from lakefmt._core.ingest.sink import JobSink, RoundBatch, check_conditions

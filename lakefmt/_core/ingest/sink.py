@@ -26,17 +26,24 @@ from lakefmt._core.config.settings import resolve_settings
 from lakefmt._core.create_and_write import check_agreement
 from lakefmt._core.filegroups.stored_keys import stored_key_spec
 from lakefmt._core.filegroups.table_client import TableAt
-from lakefmt._core.ingest.api import REJECTED, Checkpoint, rejected_records
-from lakefmt._core.ingest.checkpoints import CheckpointCommit, CheckpointFinder, StoredCheckpoint
+from lakefmt._core.ingest.api import (
+    REJECTED,
+    Checkpoint,
+    CheckpointCommit,
+    CheckpointFinder,
+    RoundRows,
+    StoredCheckpoint,
+    rejected_records,
+    without_null_types,
+)
 from lakefmt._core.ingest.options import TableJob
-from lakefmt._core.ingest.rows import RoundRows, without_null_types
 from lakefmt._core.ingest.transforms import GOING, LEFT_OUT, load_function
 from lakefmt._core.keys import KeySpec, build_record_keys
 from lakefmt._core.producers.stream.committing import KeyedCommit, commit_options, has_record_keys, key_scope
 from lakefmt._core.read.filters import columns_of_sql, keep_rows, parse_filter
 from lakefmt._core.read.snapshot import Snapshot, planned_clusterings, rows_of_keys
 from lakefmt._core.schema import conform
-from lakefmt._core.schema.evolve import evolve
+from lakefmt._core.schema.alter import evolve
 from lakefmt._core.segments.codec import OPERATOR, RowOperator
 from lakefmt._core.segments.resolve import number_keys, placed_rows, previous_rows
 from lakefmt._core.storage.redaction import printable_url

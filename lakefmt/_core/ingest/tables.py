@@ -13,9 +13,7 @@ import pyarrow.compute as pc
 from lakefmt._core.cdc.events import RowKind
 from lakefmt._core.data_classes import replace
 from lakefmt._core.filegroups.table_client import TableAt
-from lakefmt._core.ingest.api import Checkpoint, SourceBatch
-from lakefmt._core.ingest.checkpoints import SOURCE, check_kind, check_source
-from lakefmt._core.ingest.rows import RoundRows
+from lakefmt._core.ingest.api import SOURCE, Checkpoint, RoundRows, SourceBatch, check_kind, check_source
 from lakefmt._core.read.changes import plan_changes_read, read_planned_changes
 from lakefmt._core.read.incremental import EARLIEST, ReadPosition, select_commits, visible_at_end
 from lakefmt._core.read.snapshot import Snapshot, planned_clusterings, with_archived_instants

@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from lakefmt._core.arguments import foreign, foreign_items, shown
 from lakefmt._core.cdc.events import RowKind
-from lakefmt._core.ingest.rows import RoundRows
+from lakefmt._core.ingest.api import RoundRows
 from lakefmt._core.schema.types import struct_fields
-from lakefmt._core.sorting.external_sort import spilling
+from lakefmt._core.sorting import spilling
 from lakefmt.errors import InvalidInputError, SchemaMismatch, UnsupportedFeature
 
 __all__ = [

@@ -17,14 +17,17 @@ from lakefmt._core.arguments import shown
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.loads.bodies import BodyBroken, BodyTooLarge, Request
 from lakefmt._core.loads.commit import LoadTable
-from lakefmt._core.loads.options import LoadOptions
+from lakefmt._core.loads.journal import Answer, LoadState, NextState, Operation, transition
 from lakefmt._core.loads.protocol import (
     MAX_TIMEOUT,
     BeginParameters,
+    DuplicateLabel,
     LoadCounts,
+    LoadOptions,
     LoadParameters,
     Refusal,
     Reply,
+    UnknownTransaction,
     check_folder_name,
     check_label,
     is_known_header,
@@ -37,11 +40,10 @@ from lakefmt._core.loads.protocol import (
     seconds_header,
 )
 from lakefmt._core.loads.shape import Target
-from lakefmt._core.loads.states import Answer, LoadState, NextState, Operation, transition
-from lakefmt._core.loads.transactions import DuplicateLabel, Live, Loaded, Transactions, UnknownTransaction
+from lakefmt._core.loads.transactions import Live, Loaded, Transactions
 from lakefmt._core.producers.stream.committing import commit_options
 from lakefmt._core.storage.api import ObjectStore
-from lakefmt._core.storage.local.store import LocalStore
+from lakefmt._core.storage.local import LocalStore
 from lakefmt._core.storage.open import is_missing_folder, local_path, open_store
 from lakefmt._core.storage.redaction import printable_url
 from lakefmt._core.table import Table, open_table

@@ -1,8 +1,8 @@
 """Transactions: begin, load, prepare, commit, roll back, and what a server that starts again finds (effects).
 
-What is decided of a state is in `states`; here it is done, in an order such that a process may end after every step. A transaction is
-prepared when its record says so on the disk, and its rows lie there before. It is committed when a commit of its table says so. Everything
-else can be lost.
+What is decided of a state is in `states`; here it is done, in an order such that a process may end after every step. A
+transaction is prepared when its record says so on the disk, and its rows lie there before. It is committed when a
+commit of its table says so. Everything else can be lost.
 """
 
 from __future__ import annotations
@@ -25,25 +25,41 @@ from lakefmt._core.data_classes import dataclass
 from lakefmt._core.loads.bodies import Body, unpacked
 from lakefmt._core.loads.commit import LoadTable
 from lakefmt._core.loads.csv_rows import Decode, Problem
-from lakefmt._core.loads.journal import Journal, ServerLease, Staged, StagedParts, TableLoad, Transaction, rejected_name
-from lakefmt._core.loads.options import LoadOptions
+from lakefmt._core.loads.journal import (
+    Answer,
+    Journal,
+    LoadState,
+    Operation,
+    ServerLease,
+    Staged,
+    StagedParts,
+    TableLoad,
+    Times,
+    Transaction,
+    expiry,
+    rejected_name,
+    transition,
+)
 from lakefmt._core.loads.protocol import (
     MOST_CHARACTERS,
     MOST_PROBLEMS,
     BeginParameters,
+    DuplicateLabel,
     LoadCounts,
+    LoadOptions,
     LoadParameters,
     Refusal,
-    existing_status,
 )
 from lakefmt._core.loads.shape import Shaped, Shaper
-from lakefmt._core.loads.states import Answer, LoadState, Operation, Times, expiry, transition
 from lakefmt._core.segments.codec import OPERATOR
 from lakefmt._core.storage.api import ObjectStore
 from lakefmt._core.values import Clock
 from lakefmt.errors import ConflictError, LakefmtError, NotFoundError, StateError, StorageError, TableNotFound
 
-__all__ = ["DuplicateLabel", "Live", "Transactions", "UnknownTransaction"]
+__all__ = [
+    "Live",
+    "Transactions",
+]
 
 _log = logging.getLogger("lakefmt.loads")
 #: Characters of bad rows that a transaction keeps.
@@ -54,18 +70,6 @@ _DECODED_AHEAD: Final = 2
 _MOST_CAUSES: Final = 50
 _NOT_PREPARED: Final = "the server ended, or failed, before the transaction was prepared"
 _OPEN = (LoadState.PREPARE, LoadState.PREPARED, LoadState.COMMITTED)
-
-
-class DuplicateLabel(Refusal):
-    """The label has a transaction already; ``existing`` says in which state."""
-
-    def __init__(self, label: str, transaction_id: int | None, *, finished: bool) -> None:
-        super().__init__(f"Label [{label}] has already been used.", status="LABEL_ALREADY_EXISTS")
-        self.transaction_id, self.existing = transaction_id, existing_status(finished=finished)
-
-
-class UnknownTransaction(Refusal):
-    """There is no transaction of that label."""
 
 
 @dataclass(slots=True)

@@ -21,12 +21,19 @@ from lakefmt._core.arrays import from_numpy
 from lakefmt._core.config.table_config import merge_rule
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.listing import StorageListing
-from lakefmt._core.filegroups.logs.reader import LogRows, read_log_rows
-from lakefmt._core.filegroups.merge.merged_slice import merge_logs, only_rows
+from lakefmt._core.filegroups.log_reader import LogRows, read_log_rows
+from lakefmt._core.filegroups.merged_slice import merge_logs, only_rows
 from lakefmt._core.filegroups.model import BaseFile, FileSlice, LogFile, build_slices, join_path, parse_files
-from lakefmt._core.filegroups.reader import BaseFileReader, Kept, parquet_file, reading
+from lakefmt._core.filegroups.reader import (
+    BaseFileReader,
+    Kept,
+    VirtualColumns,
+    parquet_file,
+    reading,
+    stored_schema,
+    virtual_columns_of,
+)
 from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableState
-from lakefmt._core.filegroups.virtual_columns import VirtualColumns, stored_schema, virtual_columns_of
 from lakefmt._core.formats.parquet.base_file import BLOOM_TYPE_KEY, check_row_counts
 from lakefmt._core.formats.parquet.footers import BLOOM_KEY, LEGACY_BLOOM_KEY
 from lakefmt._core.metadata.records import MetadataRecord

@@ -24,8 +24,8 @@ import pyarrow.compute as pc
 from lakefmt._core.arrays import one_array
 from lakefmt._core.config.table_config import TableConfig, merge_rule
 from lakefmt._core.data_classes import dataclass, replace
-from lakefmt._core.filegroups.logs.reader import LogRows
-from lakefmt._core.filegroups.merge.merged_slice import only_rows
+from lakefmt._core.filegroups.log_reader import LogRows
+from lakefmt._core.filegroups.merged_slice import only_rows
 from lakefmt._core.filegroups.model import FileSlice, join_path, parse_files
 from lakefmt._core.filegroups.reader import BaseFileReader
 from lakefmt._core.metadata.collect import FactCollector, IndexedKeys, files_of_commit, instant_millis
@@ -34,9 +34,13 @@ from lakefmt._core.metadata.expressions import (
     first_expression_update,
     removed_expression_updates,
 )
-from lakefmt._core.metadata.first_keys import FirstKeys
-from lakefmt._core.metadata.index_definitions import IndexDefinition
-from lakefmt._core.metadata.layout import PartitionKind, kind_of_partition, partition_identifier, partition_stats_key
+from lakefmt._core.metadata.layout import (
+    IndexDefinition,
+    PartitionKind,
+    kind_of_partition,
+    partition_identifier,
+    partition_stats_key,
+)
 from lakefmt._core.metadata.records import (
     ColumnStats,
     MetadataRecord,
@@ -51,6 +55,7 @@ from lakefmt._core.metadata.statistics import ColumnRange, column_stats_of, inde
 from lakefmt._core.metadata.updates import (
     ChangedKeys,
     DataFile,
+    FirstKeys,
     KeyChange,
     bloom_filters_update,
     column_stats_update,

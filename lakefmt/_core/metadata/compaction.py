@@ -20,11 +20,11 @@ import pyarrow as pa
 
 from lakefmt._core.arrays import from_numpy
 from lakefmt._core.data_classes import dataclass, replace
-from lakefmt._core.filegroups.logs.reader import PlacedBlock, select_blocks
+from lakefmt._core.filegroups.log_reader import PlacedBlock, select_blocks
 from lakefmt._core.filegroups.model import LogFile
-from lakefmt._core.formats.hfile.container import HFileReader
-from lakefmt._core.formats.log.blocks import BlockKind, scan_blocks
-from lakefmt._core.formats.log.delete_block import decode_delete_content
+from lakefmt._core.formats.hfile_container import HFileReader
+from lakefmt._core.formats.log_blocks import BlockKind, scan_blocks
+from lakefmt._core.formats.log_delete_block import decode_delete_content
 from lakefmt._core.metadata.layout import (
     METADATA_DIRECTORY,
     WITHOUT_FILES,
@@ -33,7 +33,7 @@ from lakefmt._core.metadata.layout import (
     kind_of_partition,
     parse_metadata_file,
 )
-from lakefmt._core.metadata.reading.metadata_files import (
+from lakefmt._core.metadata.metadata_files import (
     CommittedLog,
     KnownCommits,
     WrittenGroups,

@@ -25,11 +25,12 @@ import pyarrow.types as pt
 from lakefmt._core.config.table_config import TableConfig
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.model import BaseFile, FileSlice, LogFile
-from lakefmt._core.formats.bloom.bloom_filter import SIMPLE, BloomFilter
+from lakefmt._core.formats.bloom_filter import SIMPLE, BloomFilter
 from lakefmt._core.keys.joda import find_zone, to_local
 from lakefmt._core.metadata.collect import FactCollector, files_of_slice
-from lakefmt._core.metadata.index_definitions import IndexDefinition
+from lakefmt._core.metadata.index_readers import read_expression_stats
 from lakefmt._core.metadata.layout import (
+    IndexDefinition,
     PartitionKind,
     bloom_filter_key,
     column_stats_key,
@@ -37,8 +38,7 @@ from lakefmt._core.metadata.layout import (
     kind_of_partition,
     partition_identifier,
 )
-from lakefmt._core.metadata.reading.index_readers import read_expression_stats
-from lakefmt._core.metadata.reading.reader import MetadataTable
+from lakefmt._core.metadata.reader import MetadataTable
 from lakefmt._core.metadata.records import (
     BloomFilterRecord,
     ColumnStats,

@@ -7,9 +7,10 @@ Old instants leave the metadata table's timeline for its archive after every com
 What no base file holds yet stays: readers look for the instants of log blocks on the active timeline. What is not older than the
 first commit of the data table stays, too (docs/format.md, Metadata table).
 
-A partition may be built while others write (:class:`PartitionBuild`). First its empty file groups are made and advertised as inflight, under the table lock: from then on every writer adds what
-it commits. Then the first records are collected without the lock, from what was committed at that moment. Last, again under
-the lock, they are put below what writers have added, and the partitions become ready (docs/format.md, Metadata table).
+A partition may be built while others write (:class:`PartitionBuild`). First its empty file groups are made and
+advertised as inflight, under the table lock: from then on every writer adds what it commits. Then the first records are
+collected without the lock, from what was committed at that moment. Last, again under the lock, they are put below what
+writers have added, and the partitions become ready (docs/format.md, Metadata table).
 """
 
 from __future__ import annotations
@@ -28,51 +29,55 @@ from lakefmt._core.filegroups.model import FileSlice, build_slices
 from lakefmt._core.filegroups.pending_plans import copied_logs
 from lakefmt._core.filegroups.reader import parquet_file, reading
 from lakefmt._core.filegroups.table_client import TableClient, TableState
-from lakefmt._core.formats.log.blocks import BlockKind
+from lakefmt._core.formats.log_blocks import BlockKind
 from lakefmt._core.formats.names import parse_base_file, parse_log_file
 from lakefmt._core.formats.parquet.base_file import decode_footer
 from lakefmt._core.metadata.collect import FactCollector
 from lakefmt._core.metadata.commit_updates import first_update, secondary_columns
 from lakefmt._core.metadata.expressions import expression_of, expressions_of
-from lakefmt._core.metadata.first_keys import FirstKeys
-from lakefmt._core.metadata.index_definitions import (
+from lakefmt._core.metadata.layout import (
+    BUILD_ORDER,
+    DEFAULT_FILE_GROUPS,
     DEFINED,
     INDEX_DEFINITIONS,
+    METADATA_DIRECTORY,
+    SEEN_KEY,
     IndexDefinition,
+    MetadataFileName,
+    PartitionKind,
+    check_file_groups,
     check_secondary_column,
     column_stats_definition,
+    initial_instant,
+    kind_of_partition,
+    num_file_groups_for_keys,
     parse_index_definitions,
     record_index_definition,
     render_index_definitions,
     resting_on,
     without_definition,
 )
-from lakefmt._core.metadata.layout import (
-    BUILD_ORDER,
-    DEFAULT_FILE_GROUPS,
-    METADATA_DIRECTORY,
-    SEEN_KEY,
-    MetadataFileName,
-    PartitionKind,
-    check_file_groups,
-    initial_instant,
-    kind_of_partition,
-    num_file_groups_for_keys,
-)
-from lakefmt._core.metadata.reading.listing import files_written_before
-from lakefmt._core.metadata.reading.metadata_files import known_commits
-from lakefmt._core.metadata.reading.reader import MetadataTable, ready_partitions
+from lakefmt._core.metadata.listing import files_written_before
+from lakefmt._core.metadata.metadata_files import known_commits
+from lakefmt._core.metadata.reader import MetadataTable, ready_partitions
 from lakefmt._core.metadata.records import PartitionUpdate
 from lakefmt._core.metadata.statistics import indexed_columns
 from lakefmt._core.metadata.timeline import INITIALISATION, MetadataTimeline
+from lakefmt._core.metadata.updates import FirstKeys
 from lakefmt._core.metadata.writer import MetadataTableWriter
-from lakefmt._core.storage.object_names import check_name
+from lakefmt._core.storage.api import check_name
 from lakefmt._core.storage.table_directory import TableDirectory
-from lakefmt._core.timeline.archive.plan import ArchiveEdges, ArchivePlan, ArchiveRules, plan_archive
-from lakefmt._core.timeline.archive.store import ArchiveDirectory, HistoryStore
+from lakefmt._core.timeline.archive import (
+    ArchiveDirectory,
+    ArchiveEdges,
+    ArchivePlan,
+    ArchiveRules,
+    HistoryStore,
+    plan_archive,
+)
 from lakefmt._core.timeline.instant import COMMIT_ACTIONS, Action, Instant
 from lakefmt._core.timeline.observer import PendingCompletion
-from lakefmt._core.timeline.properties_store import update_properties
+from lakefmt._core.timeline.store import update_properties
 from lakefmt._core.timeline.timeline import Timeline
 from lakefmt._core.values import InstantTime, TableVersion, size_text
 from lakefmt.errors import (

@@ -42,7 +42,7 @@ from lakefmt._core.metadata.compaction import (
     log_compact_metadata_table,
     log_compaction_instant,
 )
-from lakefmt._core.metadata.index_definitions import without_definition
+from lakefmt._core.metadata.index_readers import keys_in_file_group
 from lakefmt._core.metadata.layout import (
     METADATA_DIRECTORY,
     WITHOUT_FILES,
@@ -50,6 +50,13 @@ from lakefmt._core.metadata.layout import (
     PartitionKind,
     column_stats_key,
     partition_identifier,
+    without_definition,
+)
+from lakefmt._core.metadata.listing import (
+    files_by_metadata,
+    files_read_before,
+    files_written_before,
+    listed_files,
 )
 from lakefmt._core.metadata.manage import (
     MetadataTableManager,
@@ -61,15 +68,8 @@ from lakefmt._core.metadata.manage import (
     metadata_archive_rules,
     wanted_partitions,
 )
-from lakefmt._core.metadata.reading.index_readers import keys_in_file_group
-from lakefmt._core.metadata.reading.listing import (
-    files_by_metadata,
-    files_read_before,
-    files_written_before,
-    listed_files,
-)
-from lakefmt._core.metadata.reading.metadata_files import KnownCommits, handle_memory, known_commits
-from lakefmt._core.metadata.reading.reader import MetadataTable, check_seen, newest_records
+from lakefmt._core.metadata.metadata_files import KnownCommits, handle_memory, known_commits
+from lakefmt._core.metadata.reader import MetadataTable, check_seen, newest_records
 from lakefmt._core.metadata.records import MetadataRecord, PartitionUpdate, RecordFormat, decode_record
 from lakefmt._core.metadata.timeline import MetadataTimeline, MetadataTimelineStore
 from lakefmt._core.metadata.writer import MetadataTableWriter, known_forms

@@ -24,8 +24,7 @@ import pyarrow as pa
 
 from lakefmt._core.arrays import from_numpy
 from lakefmt._core.data_classes import dataclass
-from lakefmt._core.formats.avro.reader import Decode, compile_decoder
-from lakefmt._core.formats.avro.writer import Encode, compile_encoder
+from lakefmt._core.formats.avro.values import Decode, Encode, compile_decoder, compile_encoder
 from lakefmt._core.schema.avro import MalformedAvro, parse_avro_schema
 from lakefmt._core.values import META_COLUMNS, TableVersion
 from lakefmt.errors import CorruptFile, InternalError

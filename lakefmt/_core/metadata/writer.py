@@ -17,13 +17,12 @@ import pyarrow as pa
 from lakefmt._core.config.table_config import TableConfig
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.table_client import TableClient
-from lakefmt._core.formats.hfile.container import HFileOptions, HFileReader, encode_hfile
-from lakefmt._core.formats.log.blocks import MAX_LOG_BYTES, BlockKind, HeaderKey, encode_block, scan_blocks
-from lakefmt._core.formats.log.data_block import BlockHeader
-from lakefmt._core.formats.log.delete_block import delete_records, encode_delete_block
+from lakefmt._core.formats.hfile_container import HFileOptions, HFileReader, encode_hfile
+from lakefmt._core.formats.log_blocks import MAX_LOG_BYTES, BlockKind, HeaderKey, encode_block, scan_blocks
+from lakefmt._core.formats.log_data_block import BlockHeader
+from lakefmt._core.formats.log_delete_block import delete_records, encode_delete_block
 from lakefmt._core.formats.names import PARTITION_METADATA
 from lakefmt._core.formats.properties import CHECKSUM_KEY, encode_properties, properties_comment_date, table_checksum
-from lakefmt._core.metadata.first_keys import FirstKeys
 from lakefmt._core.metadata.layout import (
     METADATA_DIRECTORY,
     MetadataFileName,
@@ -36,17 +35,17 @@ from lakefmt._core.metadata.layout import (
     metadata_properties,
     parse_metadata_file,
 )
-from lakefmt._core.metadata.reading.metadata_files import (
+from lakefmt._core.metadata.metadata_files import (
     CommittedFile,
     KnownCommits,
     MetadataFileCache,
     WrittenGroups,
     handle_memory,
 )
-from lakefmt._core.metadata.reading.reader import ready_partitions
+from lakefmt._core.metadata.reader import ready_partitions
 from lakefmt._core.metadata.records import PartitionUpdate, RecordFormat, repeat_value
 from lakefmt._core.metadata.timeline import MetadataTimeline, MetadataTimelineStore
-from lakefmt._core.metadata.updates import by_file_group, sorted_records
+from lakefmt._core.metadata.updates import FirstKeys, by_file_group, sorted_records
 from lakefmt._core.storage.api import ObjectStore
 from lakefmt._core.storage.parallel import map_concurrently
 from lakefmt._core.storage.table_directory import TableDirectory, list_names

@@ -12,9 +12,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lakefmt import __version__
 from lakefmt._core.drawing import STYLE, CommitCost, Picture, cost_picture, moment_text, short_text
-from lakefmt._core.page.files import PartitionList, file_facts, layout_svg, plan_facts
+from lakefmt._core.page.contents import (
+    PartitionList,
+    column_facts,
+    explain_facts,
+    file_facts,
+    layout_svg,
+    plan_facts,
+    schema_facts,
+)
 from lakefmt._core.page.routes import Parameters, Route, row_query, table_address, timeline_query, with_parameters
-from lakefmt._core.page.rows import column_facts, explain_facts, schema_facts
 from lakefmt._core.page.services import advice_facts, check_facts, overview_facts, service_facts, settings_facts
 from lakefmt._core.page.tables import PageTable
 from lakefmt._core.page.timeline import (

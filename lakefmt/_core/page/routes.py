@@ -10,15 +10,20 @@ from urllib.parse import parse_qsl, quote, urlencode
 
 from lakefmt import __version__
 from lakefmt._core.data_classes import dataclass
-from lakefmt._core.page.files import MEASURES, PartitionList, file_facts, partition_facts, plan_facts, size_facts
-from lakefmt._core.page.rows import (
+from lakefmt._core.page.contents import (
+    MEASURES,
     MOST_ROWS,
+    PartitionList,
     RowQuery,
     change_facts,
     column_facts,
     explain_facts,
+    file_facts,
+    partition_facts,
+    plan_facts,
     row_facts,
     schema_facts,
+    size_facts,
 )
 from lakefmt._core.page.services import (
     advice_facts,

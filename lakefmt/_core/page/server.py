@@ -23,9 +23,9 @@ from typing import Any, Final
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from lakefmt._core.data_classes import dataclass
-from lakefmt._core.page.actions import PageActions
 from lakefmt._core.page.html import STATIC, page_context, render, static_file, view_names
 from lakefmt._core.page.routes import ROUTES, Parameters, Route, given_parameters, openapi_facts, table_address
+from lakefmt._core.page.services import PageActions
 from lakefmt._core.page.tables import PageTable, PageTables
 from lakefmt.errors import (
     InvalidInputError,

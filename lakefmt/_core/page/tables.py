@@ -14,7 +14,7 @@ from typing import Any, Final
 from lakefmt._core.data_classes import dataclass
 from lakefmt._core.filegroups.model import FileSlice
 from lakefmt._core.filegroups.table_client import TableAt, TableClient
-from lakefmt._core.metadata.reading.listing import ListingByMetadata
+from lakefmt._core.metadata.listing import ListingByMetadata
 from lakefmt._core.storage.api import ObjectStore
 from lakefmt._core.storage.open import location_text, open_store
 from lakefmt._core.storage.redaction import Redactor, printable_url

@@ -29,8 +29,7 @@ from lakefmt._core.drawing import (
 from lakefmt._core.filegroups.table_client import TableAt
 from lakefmt._core.page.tables import PageTable
 from lakefmt._core.read.stats import EntryBuilder, TimelineEntry
-from lakefmt._core.timeline.archive.lsm_timeline import HistoryFile
-from lakefmt._core.timeline.archive.store import History, HistoryStore, numbers_of_times
+from lakefmt._core.timeline.archive import History, HistoryStore, numbers_of_times
 from lakefmt._core.timeline.commit import SCHEMA_KEY, STREAM_PREFIX, TXN_PREFIX, CommitMetadata
 from lakefmt._core.timeline.instant import (
     COMMIT_ACTIONS,
@@ -40,6 +39,7 @@ from lakefmt._core.timeline.instant import (
     format_instant_time,
     parse_instant_time,
 )
+from lakefmt._core.timeline.lsm_timeline import HistoryFile
 from lakefmt._core.timeline.metadata_codec import body_kind, decode_body
 from lakefmt._core.values import size_text
 from lakefmt.errors import InstantNotFound, InvalidInputError, LakefmtError, ObjectNotFound

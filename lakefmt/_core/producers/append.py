@@ -45,9 +45,9 @@ from lakefmt._core.config.table_config import (
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.table_client import TableVerbs
 from lakefmt._core.keys import parse_partition_values, time_ends
-from lakefmt._core.keys.key_buckets import check_bucket_key
+from lakefmt._core.keys.generate import check_bucket_key
 from lakefmt._core.read.snapshot import Snapshot, bound_of
-from lakefmt._core.storage.local.process_lock import process_locks
+from lakefmt._core.storage.process_lock import process_locks
 from lakefmt._core.timeline.commit import (
     WATERMARK,
     decode_entry,

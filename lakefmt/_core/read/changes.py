@@ -41,7 +41,7 @@ from lakefmt._core.filegroups.model import BaseFile, FileSlice, LogFile, all_sli
 from lakefmt._core.filegroups.pending_plans import is_copied_log
 from lakefmt._core.filegroups.reader import reading
 from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableState
-from lakefmt._core.formats.log.data_block import AFTER, BEFORE, KEY, OP, TS_MS
+from lakefmt._core.formats.log_data_block import AFTER, BEFORE, KEY, OP, TS_MS
 from lakefmt._core.formats.names import parse_base_file, parse_log_file
 from lakefmt._core.read.filters import Filter, keep_rows
 from lakefmt._core.read.incremental import is_rewrite, select_commits

@@ -23,20 +23,20 @@ from lakefmt._core.arrays import from_numpy
 from lakefmt._core.config.merge_rule import MergeRule
 from lakefmt._core.config.table_config import merge_rule
 from lakefmt._core.data_classes import dataclass, replace
-from lakefmt._core.filegroups.logs.reader import LogRows, read_log_rows, read_log_rows_by_instant, read_logs_of_slices
-from lakefmt._core.filegroups.merge.base import can_be_together, joined_in_schema
-from lakefmt._core.filegroups.merge.merged_slice import (
+from lakefmt._core.filegroups.log_reader import LogRows, read_log_rows, read_log_rows_by_instant, read_logs_of_slices
+from lakefmt._core.filegroups.merge import can_be_together, joined_in_schema
+from lakefmt._core.filegroups.merged_slice import (
     check_can_merge,
     merge_logs,
     merge_logs_of_slices,
     with_delete_marks,
     without_deleted,
 )
-from lakefmt._core.filegroups.merge.precombine import combine_rows
 from lakefmt._core.filegroups.model import FileSlice
 from lakefmt._core.filegroups.ordering import to_mask
+from lakefmt._core.filegroups.precombine import combine_rows
+from lakefmt._core.filegroups.reader import VirtualColumns
 from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableState
-from lakefmt._core.filegroups.virtual_columns import VirtualColumns
 from lakefmt._core.read.filters import keep_rows
 from lakefmt._core.read.scan import Query
 from lakefmt._core.schema import reconcile
@@ -129,7 +129,7 @@ def slice_states(
 
     Returns:
         None if the states have to be read one by one: columns are virtual, or see
-        :func:`~lakefmt._core.filegroups.logs.reader.read_log_rows_by_instant`.
+        :func:`~lakefmt._core.filegroups.log_reader.read_log_rows_by_instant`.
     """
     if table_at.client.at(columns_of).virtual_columns() is not None:
         return None
@@ -298,7 +298,7 @@ def _merged(work: _Work, file_slice: FileSlice) -> pa.Table:
 #
 # To read the whole slice for each commit would cost the square of the number of commits. Here the rows of all logs are decoded
 # once, and of each commit only the rows of its keys are merged. Where merges can be folded, one row of a key stands for all of
-# its rows so far, as in a log compaction (:func:`~lakefmt._core.filegroups.merge.merged_slice.merge_log_blocks`); elsewhere all
+# its rows so far, as in a log compaction (:func:`~lakefmt._core.filegroups.merged_slice.merge_log_blocks`); elsewhere all
 # rows of the key are merged again.
 
 

@@ -23,10 +23,9 @@ from lakefmt._core.arguments import check_flags, text_argument, texts_argument
 from lakefmt._core.config.table_config import TableConfig
 from lakefmt._core.data_classes import dataclass
 from lakefmt._core.filegroups.model import BaseFile
-from lakefmt._core.filegroups.reader import SMALL_BYTES, reading, short_footer
+from lakefmt._core.filegroups.reader import SMALL_BYTES, dropped_values, reading, short_footer
 from lakefmt._core.filegroups.stored_keys import paths_tell_times, trusts_paths
 from lakefmt._core.filegroups.table_client import TableAt, TableClient
-from lakefmt._core.filegroups.virtual_columns import dropped_values
 from lakefmt._core.formats.parquet.base_file import check_row_counts
 from lakefmt._core.formats.parquet.duplicate_columns import parquet_schema
 from lakefmt._core.formats.parquet.footers import LARGE_FOOTER
@@ -509,7 +508,7 @@ def _chooser(table_at: TableAt, file: BaseFile, query: Query) -> Callable[[pq.Pa
         condition = query.condition
         if condition is None:
             return list(range(parquet.num_row_groups))
-        from lakefmt._core.read.skipping.guarantees import row_groups_left  # brings the metadata table along
+        from lakefmt._core.read.partition_guarantees import row_groups_left  # brings the metadata table along
 
         return row_groups_left(
             parquet.metadata, parquet.schema_arrow, column_places, condition, query.schema, table_at.config

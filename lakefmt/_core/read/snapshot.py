@@ -16,7 +16,7 @@ from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.model import BaseFile, FileSlice
 from lakefmt._core.filegroups.stored_keys import key_columns, keyed_rows
 from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableState
-from lakefmt._core.metadata.reading.listing import ListingByMetadata, MetadataListing
+from lakefmt._core.metadata.listing import ListingByMetadata, MetadataListing
 from lakefmt._core.read.filter_terms import exactly
 from lakefmt._core.read.filters import Filter
 from lakefmt._core.read.scan import (
@@ -282,7 +282,7 @@ class Snapshot:
         """Return the file slices that may have matching rows; by indexes of keys only where `by_keys` allows them."""
         listing = self.client.listing(self.state.config, self.state.timeline, fewest_requests=True)
         if plan.condition is not None and isinstance(listing, MetadataListing):
-            from lakefmt._core.read.skipping.file_selection import select_slices  # brings the metadata table along
+            from lakefmt._core.read.file_selection import select_slices  # brings the metadata table along
 
             return list(select_slices(self._known_at, plan, query, listing, by_keys=by_keys).slices)
         if plan.condition is None or not self.state.config.is_partitioned:
@@ -600,8 +600,8 @@ def _slices_at_end(
     table_at: TableAt, increment: Increment, end: str | None, query: Query
 ) -> tuple[TableState, list[FileSlice]]:
     """Return the state as of the end, in the columns of now, and the touched file slices as of then."""
+    from lakefmt._core.read.file_selection import chosen_by_statistics
     from lakefmt._core.read.incremental import visible_at_end
-    from lakefmt._core.read.skipping.file_selection import chosen_by_statistics
 
     then = replace(table_at.state, timeline=visible_at_end(table_at.timeline, end), columns_of=table_at.timeline)
     partitions = sorted({PartitionPath(partition) for partition, _ in increment.groups})

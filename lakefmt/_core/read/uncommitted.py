@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from lakefmt._core.config.table_config import merge_rule
 from lakefmt._core.data_classes import dataclass
-from lakefmt._core.filegroups.merge.base import Incoming, merge_into_base
+from lakefmt._core.filegroups.merge import Incoming, merge_into_base
 from lakefmt._core.filegroups.stored_keys import key_columns, keyed_rows, stored_key_spec
 from lakefmt._core.filegroups.table_client import TableClient
 from lakefmt._core.keys import KeySpec, with_path_values

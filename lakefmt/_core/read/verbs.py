@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from lakefmt._core.read.dataset import IncrementRows, SnapshotRows, TableDataset
-    from lakefmt._core.read.skipping.file_selection import ReadReport
+    from lakefmt._core.read.file_selection import ReadReport
     from lakefmt._core.read.stats import TableStats, TimelineView
 
 __all__ = [
@@ -334,7 +334,7 @@ class ReadingVerbs(TableVerbs):
             >>> [(step.name, step.files) for step in report.steps]
             [('stored', 2), ('partition values', 1), ('footers', 1)]
         """
-        from lakefmt._core.read.skipping.file_selection import explain_read
+        from lakefmt._core.read.file_selection import explain_read
 
         def explain_now() -> ReadReport:
             taken = self.snapshot(as_of)

@@ -1,12 +1,13 @@
 """Schemas: Arrow and Avro types of a table, casts, schema evolution (docs/format.md, Table schema; Column types). Pure.
 
-``types`` has the stored types, ``avro`` Avro schema text, ``cast`` and ``python_values`` convert values. ``evolve`` is the
-schema after a write and ``alter`` the one after an alteration; ``history`` and ``column_ids`` find columns by id.
+``types`` has the stored types, ``avro`` Avro schema text, ``cast`` and ``python_values`` convert values. ``alter`` is the
+schema after an alteration or a write; ``history`` and ``column_ids`` find columns by id.
 ``java_text`` formats values as Java does.
 """
 
 from __future__ import annotations
 
+from lakefmt._core.schema.alter import check_names, evolve
 from lakefmt._core.schema.avro import arrow_to_avro, avro_to_arrow
 from lakefmt._core.schema.cast import (
     cast_rows,
@@ -19,7 +20,6 @@ from lakefmt._core.schema.cast import (
     reconcile,
     with_metadata,
 )
-from lakefmt._core.schema.evolve import check_names, evolve
 from lakefmt._core.schema.types import (
     field_at,
     normalise_schema,

@@ -45,8 +45,8 @@ from lakefmt._core.segments.codec import (
     parse_header_name,
 )
 from lakefmt._core.storage.api import ObjectStore, PutOutcome, with_versions
-from lakefmt._core.storage.local.process_lock import ProcessLock, process_locks
 from lakefmt._core.storage.parallel import map_concurrently
+from lakefmt._core.storage.process_lock import ProcessLock, process_locks
 from lakefmt._core.storage.time_source import TimeSource
 from lakefmt._core.timeline.commit import decode_entry, stream_entry_name
 from lakefmt._core.timeline.store import put_if_absent_confirmed

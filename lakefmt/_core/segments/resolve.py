@@ -23,7 +23,6 @@ import pyarrow.types as pt
 from lakefmt._core.arrays import from_numpy, one_array
 from lakefmt._core.config.merge_rule import CustomMerge, MergeRule
 from lakefmt._core.data_classes import dataclass, replace
-from lakefmt._core.filegroups.merge.precombine import combine_pairs, combine_rows, order_ranks
 from lakefmt._core.filegroups.ordering import (
     is_replaceable,
     marked_deletes,
@@ -31,8 +30,9 @@ from lakefmt._core.filegroups.ordering import (
     ordering_values,
     unordered_deletes,
 )
+from lakefmt._core.filegroups.precombine import combine_pairs, combine_rows, order_ranks
 from lakefmt._core.filegroups.table_client import TableAt
-from lakefmt._core.formats.log.delete_block import stores_every_ordering
+from lakefmt._core.formats.log_delete_block import stores_every_ordering
 from lakefmt._core.keys import KeySpec, build_partition_paths, build_record_keys
 from lakefmt._core.schema import check_required, conform
 from lakefmt._core.schema.types import field_at, struct_fields

@@ -19,8 +19,7 @@ from weakref import ref
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from lakefmt._core.storage.api import ObjectInfo, ObjectStore
-from lakefmt._core.storage.object_names import is_addressable, is_temporary
+from lakefmt._core.storage.api import ObjectInfo, ObjectStore, is_addressable, is_temporary
 from lakefmt.errors import UnsupportedError
 
 __all__ = [

@@ -17,16 +17,21 @@ from typing import BinaryIO, Final, NamedTuple, NoReturn
 
 import pyarrow.fs as pafs
 
-from lakefmt._core.storage.api import Buffer, Capabilities, CasResult, ObjectInfo, PutOutcome, Version
-from lakefmt._core.storage.arrow_filesystem import arrow_view
-from lakefmt._core.storage.object_names import (
+from lakefmt._core.storage.api import (
     TEMPORARY_PREFIX,
+    Buffer,
+    Capabilities,
+    CasResult,
+    ObjectInfo,
+    PutOutcome,
+    Version,
     as_bytes,
     directory_name,
     is_temporary,
     object_name,
     object_names,
 )
+from lakefmt._core.storage.arrow_filesystem import arrow_view
 from lakefmt.errors import CorruptFile, ObjectNotFound, StateError
 
 __all__ = ["MemoryStore"]

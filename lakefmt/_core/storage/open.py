@@ -9,7 +9,7 @@ from urllib.parse import unquote_to_bytes
 
 from lakefmt._core.arguments import Raised, foreign, mapping_argument, run_foreign, shown
 from lakefmt._core.storage.api import ObjectStore
-from lakefmt._core.storage.local.store import LocalStore
+from lakefmt._core.storage.local import LocalStore
 from lakefmt._core.storage.memory import MemoryStore
 from lakefmt._core.storage.redaction import Redactor, has_password, printable_url
 from lakefmt.errors import InvalidInputError, LakefmtError, StorageError, UnsupportedFeature
@@ -17,7 +17,7 @@ from lakefmt.errors import InvalidInputError, LakefmtError, StorageError, Unsupp
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
-    from lakefmt._core.storage.remote.store import RemoteStore
+    from lakefmt._core.storage.remote import RemoteStore
 
 __all__ = ["is_missing_folder", "local_path", "location_text", "open_store"]
 
@@ -146,8 +146,8 @@ def _check_plain(url: str, printable: str) -> None:
 
 
 def _open_remote(url: str, protocol: str, storage_options: Mapping[str, object]) -> RemoteStore:
-    from lakefmt._core.storage.option_names import with_driver_names
-    from lakefmt._core.storage.remote.store import RemoteStore
+    from lakefmt._core.storage.remote import RemoteStore
+    from lakefmt._core.storage.remote_clients import with_driver_names
 
     printable = printable_url(url)
     if "::" in url:
@@ -174,8 +174,7 @@ def _make(
     # Imported here: users of local disks need no fsspec.
     import fsspec.core
 
-    from lakefmt._core.storage.option_names import check_options, misspelt, unknown_option
-    from lakefmt._core.storage.remote.clients import describe, is_transient
+    from lakefmt._core.storage.remote_clients import check_options, describe, is_transient, misspelt, unknown_option
 
     try:
         driver = fsspec.get_filesystem_class(protocol)

@@ -12,10 +12,22 @@ from dataclasses import field
 from hashlib import md5
 
 from lakefmt._core.data_classes import dataclass
-from lakefmt._core.storage.api import ObjectInfo, ObjectStore, SupportsNames, SupportsTrees, Version, with_versions
+from lakefmt._core.storage.api import (
+    ObjectInfo,
+    ObjectStore,
+    SupportsNames,
+    SupportsTrees,
+    Version,
+    with_versions,
+)
 from lakefmt.errors import ObjectNotFound
 
-__all__ = ["KeptDirectory", "SmallObjects", "TableDirectory", "list_names"]
+__all__ = [
+    "KeptDirectory",
+    "SmallObjects",
+    "TableDirectory",
+    "list_names",
+]
 
 TABLE_DIRECTORY = ".hoodie"
 _MOST_BYTES = 1 << 20

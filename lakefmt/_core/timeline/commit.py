@@ -18,7 +18,7 @@ from operator import itemgetter
 from typing import Any, Final
 
 from lakefmt._core.data_classes import dataclass
-from lakefmt._core.storage.object_names import check_name
+from lakefmt._core.storage.api import check_name
 from lakefmt._core.timeline.metadata_codec import (
     WRITE_STAT_FIELDS,
     BodyKind,

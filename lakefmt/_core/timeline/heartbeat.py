@@ -17,7 +17,7 @@ from datetime import datetime
 
 from lakefmt._core.data_classes import dataclass
 from lakefmt._core.storage.api import ObjectStore, PutOutcome
-from lakefmt._core.storage.local.process_lock import ProcessLock, process_locks
+from lakefmt._core.storage.process_lock import ProcessLock, process_locks
 from lakefmt._core.storage.time_source import TimeSource
 from lakefmt._core.timeline.instant import Instant
 from lakefmt._core.timeline.store import put_if_absent_confirmed

@@ -15,8 +15,7 @@ from typing import Final
 from zlib import crc32
 
 from lakefmt._core.formats.names import MarkerType, marker_name, parse_marker
-from lakefmt._core.storage.api import ObjectStore, PutOutcome
-from lakefmt._core.storage.object_names import check_name
+from lakefmt._core.storage.api import ObjectStore, PutOutcome, check_name
 from lakefmt._core.timeline.store import put_if_absent_confirmed
 from lakefmt._core.values import InstantTime
 from lakefmt.errors import CorruptFile

@@ -27,7 +27,7 @@ from lakefmt._core.data_classes import dataclass
 from lakefmt._core.formats.avro.container import MAGIC, decode_container, encode_container
 from lakefmt._core.notebook import NotebookText
 from lakefmt._core.schema.avro import AvroType, parse_avro_schema
-from lakefmt._core.storage.object_names import check_name
+from lakefmt._core.storage.api import check_name
 from lakefmt._core.timeline.instant import Action, Instant, State
 from lakefmt._core.timeline.timeline import Timeline
 from lakefmt._core.values import InstantTime, PartitionPath

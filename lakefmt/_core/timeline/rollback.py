@@ -9,12 +9,11 @@ from functools import partial
 from typing import Any
 
 from lakefmt._core.data_classes import dataclass
-from lakefmt._core.formats.log.blocks import MAX_LOG_BYTES, BlockKind, HeaderKey, scan_blocks
-from lakefmt._core.formats.log.data_block import encode_command_block
+from lakefmt._core.formats.log_blocks import MAX_LOG_BYTES, BlockKind, HeaderKey, scan_blocks
+from lakefmt._core.formats.log_data_block import encode_command_block
 from lakefmt._core.formats.names import parse_base_file, parse_log_file
 from lakefmt._core.notebook import NotebookText
-from lakefmt._core.storage.api import ObjectStore, PutOutcome
-from lakefmt._core.storage.object_names import check_name
+from lakefmt._core.storage.api import ObjectStore, PutOutcome, check_name
 from lakefmt._core.timeline.instant import COMMIT_ACTIONS, Action, Instant, State, comparable_action
 from lakefmt._core.timeline.markers import list_marked
 from lakefmt._core.timeline.store import put_if_absent_confirmed

@@ -22,8 +22,7 @@ from lakefmt._core.timeline.instant import Action, Instant, State, instant_file_
 from lakefmt._core.timeline.locks.local import held_lock_of
 from lakefmt._core.timeline.locks.open import TableLock, lock_options, open_lock
 from lakefmt._core.timeline.observer import CommitObserver
-from lakefmt._core.timeline.properties_store import update_properties
-from lakefmt._core.timeline.store import TimelineStore
+from lakefmt._core.timeline.store import TimelineStore, update_properties
 from lakefmt._core.timeline.timeline import Timeline
 from lakefmt._core.values import InstantTime, TableType
 from lakefmt.errors import InvalidInputError, StorageError, UnknownSetting, WriterActive

@@ -21,16 +21,18 @@ from lakefmt._core.config.settings import Settings
 from lakefmt._core.config.table_config import TableConfig, check_writable, parse_table_config
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.table_client import TableClient, TableState
-from lakefmt._core.metadata.first_keys import FirstKeys
-from lakefmt._core.metadata.index_definitions import (
+from lakefmt._core.metadata.layout import (
+    BUILD_ORDER,
+    WITHOUT_FILES,
     IndexDefinition,
+    PartitionKind,
     check_secondary_column,
     column_stats_definition,
     expression_index_definition,
+    kind_of_partition,
     record_index_definition,
     secondary_index_definition,
 )
-from lakefmt._core.metadata.layout import BUILD_ORDER, WITHOUT_FILES, PartitionKind, kind_of_partition
 from lakefmt._core.metadata.manage import (
     MetadataTableManager,
     PartitionBuild,
@@ -40,15 +42,16 @@ from lakefmt._core.metadata.manage import (
     load_definitions,
     partitions_by_settings,
 )
-from lakefmt._core.metadata.reading.reader import ready_partitions
+from lakefmt._core.metadata.reader import ready_partitions
 from lakefmt._core.metadata.records import PartitionUpdate
 from lakefmt._core.metadata.statistics import indexed_columns, is_indexable
+from lakefmt._core.metadata.updates import FirstKeys
 from lakefmt._core.schema.types import field_at
 from lakefmt._core.timeline.heartbeat import heartbeat_name
 from lakefmt._core.timeline.instant import COMMIT_ACTIONS, Action, Instant, State
 from lakefmt._core.timeline.locks.api import Lease
 from lakefmt._core.timeline.metadata_codec import BodyKind, decode_body, encode_body
-from lakefmt._core.timeline.properties_store import recover_properties
+from lakefmt._core.timeline.store import recover_properties
 from lakefmt._core.timeline.timeline import Timeline
 from lakefmt._core.transactions.client import WriteClient, open_write_client
 from lakefmt._core.transactions.instant import InstantTransaction

@@ -23,7 +23,7 @@ from lakefmt._core.timeline.heartbeat import Liveness
 from lakefmt._core.timeline.instant import Action, Instant, State
 from lakefmt._core.timeline.locks.api import Lease
 from lakefmt._core.timeline.markers import list_marked, remove_markers, remove_saved_writes
-from lakefmt._core.timeline.properties_store import BACKUP, backup_among, property_reads
+from lakefmt._core.timeline.store import BACKUP, backup_among, property_reads
 from lakefmt._core.timeline.timeline import Timeline
 from lakefmt._core.transactions.client import Concurrency, FailedWrites, WriteAt, WriteClient
 from lakefmt._core.values import InstantTime, TableType

@@ -17,7 +17,7 @@ from lakefmt._core.filegroups.base_writer import named_rows, write_base_file
 from lakefmt._core.filegroups.model import FileSlice
 from lakefmt._core.filegroups.pending_plans import groups_of_plan
 from lakefmt._core.filegroups.table_client import TableClient
-from lakefmt._core.index.bucket.ring import (
+from lakefmt._core.index.bucket_ring import (
     BucketChange,
     SplittingIndex,
     plan_changes,

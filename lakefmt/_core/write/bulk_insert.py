@@ -30,19 +30,20 @@ from lakefmt._core.arrays import from_numpy
 from lakefmt._core.config.table_config import AppendLayout
 from lakefmt._core.filegroups.table_client import TableClient
 from lakefmt._core.formats.names import queue_file_id
-from lakefmt._core.formats.parquet.dictionary_columns import same_text, with_dictionaries
+from lakefmt._core.formats.parquet.base_file import same_text, with_dictionaries
 from lakefmt._core.formats.parquet.duplicate_columns import equal_column
 from lakefmt._core.keys import KeySpec, parse_partition_values
-from lakefmt._core.keys.key_buckets import key_buckets
-from lakefmt._core.sorting.external_sort import gather_windows, sort_stream
-from lakefmt._core.sorting.orders import (
+from lakefmt._core.keys.generate import key_buckets
+from lakefmt._core.sorting import (
     ColumnScale,
     Layout,
     RowOrder,
     check_order,
     column_scale,
+    gather_windows,
     order_column,
     sort_keys,
+    sort_stream,
 )
 from lakefmt._core.values import RECORD_KEY, InstantTime, PartitionPath
 from lakefmt._core.write.assign import Assigned, FileSizing, new_file, open_file_group, rows_by_file_group, stable_order

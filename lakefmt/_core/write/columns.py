@@ -25,7 +25,7 @@ from lakefmt._core.filegroups.table_client import TableAt, TableState, store_sch
 from lakefmt._core.metadata.layout import PartitionKind, kind_of_partition
 from lakefmt._core.metadata.manage import load_definitions
 from lakefmt._core.schema import avro_to_arrow, evolve, with_meta_columns
-from lakefmt._core.schema.evolve import Missing
+from lakefmt._core.schema.alter import Missing
 from lakefmt._core.schema.history import (
     LATEST_SCHEMA,
     Column,

@@ -25,8 +25,8 @@ from lakefmt._core.config.settings import Settings, resolve_settings
 from lakefmt._core.config.table_config import TableConfig, cdc_mode, merge_rule, parse_table_config
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.model import BaseFile, join_path
+from lakefmt._core.filegroups.reader import virtual_columns_of
 from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableState
-from lakefmt._core.filegroups.virtual_columns import virtual_columns_of
 from lakefmt._core.formats.names import PARTITION_METADATA, MarkerType
 from lakefmt._core.formats.properties import encode_properties
 from lakefmt._core.schema import avro_to_arrow
@@ -46,7 +46,7 @@ from lakefmt._core.timeline.markers import OwnMarkers, create_marker, create_mar
 from lakefmt._core.timeline.observer import WrittenKeys
 from lakefmt._core.timeline.store import put_if_absent_confirmed
 from lakefmt._core.transactions.client import is_beside
-from lakefmt._core.transactions.commit_entries import find_entries, with_stored_entries
+from lakefmt._core.transactions.instant import find_entries, with_stored_entries
 from lakefmt._core.values import (
     CommitResult,
     FileId,

@@ -32,8 +32,8 @@ from lakefmt._core.filegroups.model import FileSlice
 from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableState
 from lakefmt._core.formats.names import base_file_name, has_bucket_number
 from lakefmt._core.index import Index, IndexKeys, Located, PlacingIndex
-from lakefmt._core.index.bucket.bucket_index import check_no_buckets
-from lakefmt._core.sorting.external_sort import gather_windows, sort_stream
+from lakefmt._core.index.bucket_index import check_no_buckets
+from lakefmt._core.sorting import gather_windows, sort_stream
 from lakefmt._core.values import (
     PARTITION_PATH,
     RECORD_KEY,

@@ -20,7 +20,7 @@ from lakefmt._core.arguments import field_names, foreign, foreign_items, shown
 from lakefmt._core.arrays import distinct, follow_each_other, from_numpy, rows_at
 from lakefmt._core.config.merge_rule import MergeRule
 from lakefmt._core.data_classes import dataclass, replace
-from lakefmt._core.filegroups.merge.precombine import combine_rows
+from lakefmt._core.filegroups.precombine import combine_rows
 from lakefmt._core.keys import KeySpec, build_new_partition_paths, build_partition_paths, build_record_keys
 from lakefmt._core.schema import conform
 from lakefmt._core.schema.python_values import arrow_array

@@ -1,7 +1,8 @@
 """Four steps of a write: key (rows in the table's schema, combined), locate (where keys are stored), place (a file for every row), write (the files).
 
-Under a global index keys may change partition: they leave the old file and enter a new one, in one commit. Late rows do not move: under event-time ordering a row that loses against the stored one stays out altogether. Where the
-index moves nothing, a row is written to the partition of its key, and has the values of that partition.
+Under a global index keys may change partition: they leave the old file and enter a new one, in one commit. Late rows do
+not move: under event-time ordering a row that loses against the stored one stays out altogether. Where the index moves
+nothing, a row is written to the partition of its key, and has the values of that partition.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from lakefmt._core.arrays import distinct, from_numpy, other_rows
 from lakefmt._core.config.merge_rule import Order
 from lakefmt._core.config.table_config import TableConfig, merge_rule
 from lakefmt._core.data_classes import dataclass, replace
-from lakefmt._core.filegroups.merge.base import Mask
+from lakefmt._core.filegroups.merge import Mask
 from lakefmt._core.filegroups.model import BaseFile, FileSlice
 from lakefmt._core.filegroups.ordering import has_order, incoming_wins, ordering_columns, unordered_deletes
 from lakefmt._core.filegroups.reader import KnownFooter
@@ -580,7 +581,7 @@ def _check_no_buckets(client: TableClient, batch: KeyedBatch, routes: Routes, sl
     """Raise when new rows go to partitions whose file groups are the buckets of an index that is not asked."""
     if not any(has_bucket_number(file_slice.file_id) for file_slice in slices):
         return
-    from lakefmt._core.index.bucket.bucket_index import check_no_buckets
+    from lakefmt._core.index.bucket_index import check_no_buckets
 
     codes = distinct(batch.partitions.indices.to_numpy(zero_copy_only=False)[new_rows(batch.num_rows, routes)])
     if len(codes):
@@ -597,7 +598,7 @@ def check_unknown_buckets(table_at: TableAt) -> None:
     if (
         "index" not in table_at.client.load_notes()
     ):  # lakefmt has not created the table, and Hudi has no property for the index
-        from lakefmt._core.index.bucket.bucket_index import check_no_buckets
+        from lakefmt._core.index.bucket_index import check_no_buckets
 
         slices = table_at.slices()
         check_no_buckets(slices, {file_slice.partition for file_slice in slices})
@@ -663,7 +664,7 @@ def ignores_deleted_keys(bound: BoundContext, batch: KeyedBatch) -> bool:
 
 def _deletes_without_times(bound: BoundContext) -> bool:
     """Tell whether a delete by key may carry no event time: a late row on top of it would bring back what it removed."""
-    from lakefmt._core.formats.log.delete_block import stores_every_ordering
+    from lakefmt._core.formats.log_delete_block import stores_every_ordering
 
     fields = [field_at(bound.schema, name) for name in bound.rule.stored.fields]
     return any(field is not None and not stores_every_ordering(field.type) for field in fields)

@@ -21,10 +21,10 @@ import pyarrow.compute as pc
 from lakefmt._core.arrays import distinct, from_numpy
 from lakefmt._core.config.table_config import merge_rule
 from lakefmt._core.data_classes import replace
-from lakefmt._core.filegroups.merge.precombine import order_ranks
 from lakefmt._core.filegroups.model import BaseFile, FileSlice
 from lakefmt._core.filegroups.ordering import Mask, has_order, ordering_columns, to_mask
 from lakefmt._core.filegroups.pending_plans import compacting_groups
+from lakefmt._core.filegroups.precombine import order_ranks
 from lakefmt._core.filegroups.reader import BaseFileReader
 from lakefmt._core.filegroups.table_client import TableAt, TableState
 from lakefmt._core.index import Index, IndexKeys, KeyReader, Located, capabilities_of, key_files, places_new_keys
@@ -35,7 +35,7 @@ from lakefmt._core.write.assign import Assigned, Logs, new_rows_by_partition, ro
 from lakefmt._core.write.commit.key_stats import slices_with_deletes, slices_with_own_keys
 
 if TYPE_CHECKING:
-    from lakefmt._core.filegroups.logs.reader import LogRows
+    from lakefmt._core.filegroups.log_reader import LogRows
 
 __all__ = [
     "SliceReader",
@@ -110,7 +110,7 @@ class SliceReader(BaseFileReader):
         base: bool = True,
     ) -> pa.Table:
         """Return a slice's rows, of all keys or those given; with `base` False only of keys that its logs have."""
-        from lakefmt._core.filegroups.merge.merged_slice import merge_logs
+        from lakefmt._core.filegroups.merged_slice import merge_logs
 
         names = self._schema.names if columns is None else [n for n in self._schema.names if n in columns]
         needed = {RECORD_KEY, IS_DELETED, *names, *(field.split(".", 1)[0] for field in self.rule.stored.fields)}
@@ -147,7 +147,7 @@ class SliceReader(BaseFileReader):
         return found.take(from_numpy(np.argsort(-ranks, kind="stable")))
 
     def _log_rows(self, file_slice: FileSlice, schema: pa.Schema) -> LogRows:
-        from lakefmt._core.filegroups.logs.reader import read_log_rows
+        from lakefmt._core.filegroups.log_reader import read_log_rows
 
         timeline = self._state.timeline
         return read_log_rows(
@@ -162,7 +162,7 @@ class SliceReader(BaseFileReader):
 
 
 def _of_keys(logs: LogRows, keys: pa.Array) -> LogRows:
-    from lakefmt._core.filegroups.logs.reader import LogRows
+    from lakefmt._core.filegroups.log_reader import LogRows
 
     mask = to_mask(pc.is_in(logs.table.column(RECORD_KEY), value_set=keys))
     table = logs.table.filter(from_numpy(mask))

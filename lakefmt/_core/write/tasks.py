@@ -23,13 +23,13 @@ import pyarrow.compute as pc
 from lakefmt._core.arrays import from_numpy
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.table_client import TableClient, TableState
-from lakefmt._core.formats.bloom.murmur import murmur_hadoop
+from lakefmt._core.formats.murmur import murmur_hadoop
 from lakefmt._core.index import Index, IndexKeys, PlacingIndex, capabilities_of, keeps_placement, places_new_keys
 from lakefmt._core.index.bloom import SimpleIndex
-from lakefmt._core.index.bucket.bucket_index import bucket_of
-from lakefmt._core.index.bucket.ring import splits_buckets
+from lakefmt._core.index.bucket_index import bucket_of
+from lakefmt._core.index.bucket_ring import splits_buckets
 from lakefmt._core.keys import KeySpec
-from lakefmt._core.metadata.reading.listing import ListingByMetadata
+from lakefmt._core.metadata.listing import ListingByMetadata
 from lakefmt._core.storage.open import open_store
 from lakefmt._core.timeline.instant import Action
 from lakefmt._core.transactions.client import write_client_of

@@ -16,7 +16,7 @@ from lakefmt._core.filegroups.reader import BaseFileReader
 from lakefmt._core.filegroups.table_client import TableClient, TableState
 from lakefmt._core.index import moves_between_partitions, places_new_keys
 from lakefmt._core.schema import reconcile
-from lakefmt._core.sorting.external_sort import gather_windows
+from lakefmt._core.sorting import gather_windows
 from lakefmt._core.values import RECORD_KEY, CommitResult, FileId, PartitionPath, WriteOperation
 from lakefmt._core.write.assign import (
     MOST_SMALL_FILES,

@@ -5,8 +5,8 @@ stream's identifier to the number of the batch, and ``lakefmt.streaming.query`` 
 query. Hudi compares numbers alone. A query with a new checkpoint folder counts from 0 again; by the id it is known as
 another one.
 
-Streams of changes (row kinds and Debezium's envelopes in DataFrames; docs/spark.md, docs/cdc.md) are reduced by Spark's tasks to the last
-change of each key, and go the same way.
+Streams of changes (row kinds and Debezium's envelopes in DataFrames; docs/spark.md, docs/cdc.md) are reduced by Spark's
+tasks to the last change of each key, and go the same way.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from lakefmt.errors import (
 )
 from lakefmt.spark.options import SparkWriteOptions, WriteCall, option_texts, parse_write_options
 from lakefmt.spark.services import CLUSTER_INLINE, INLINE, SCHEDULE, SCHEDULE_CLUSTERING, StreamServices
-from lakefmt.spark.writing.commit import existing_table
 from lakefmt.spark.writing.dataframe import partition_columns_apart, write_dataframe, write_few_rows
+from lakefmt.spark.writing.staging import existing_table
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

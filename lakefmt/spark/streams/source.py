@@ -17,7 +17,7 @@ from lakefmt._core.read.snapshot import planned_clusterings, with_archived_insta
 from lakefmt._core.storage.time_source import SystemTimeSource
 from lakefmt.errors import SnapshotExpired, UnsupportedFeature
 from lakefmt.spark.options import parse_read_options
-from lakefmt.spark.scan import PlannedScan, SparkSplit, open_scan
+from lakefmt.spark.reading import PlannedScan, SparkSplit, open_scan
 from lakefmt.spark.streams.offsets import (
     CommitSize,
     choose_end,

@@ -21,17 +21,37 @@ from lakefmt.errors import InvalidInputError, TableExists, TableNotFound, Unsupp
 from lakefmt.spark.options import SparkWriteOptions, WriteCall, log_notes, option_texts, parse_write_options, with_notes
 from lakefmt.spark.types import dataframe_schema, spark_schema, spark_types
 from lakefmt.spark.workers import check_workers
-from lakefmt.spark.writing.commit import MODES, check_creation, existing_table, write_and_commit, write_few_and_commit
 from lakefmt.spark.writing.distributed import SparkWrite, job_description
-from lakefmt.spark.writing.plan import FewRows, Limits, SparkWritePlan, can_collect, collect_few, take_limits, take_sort
-from lakefmt.spark.writing.staging import StagedRows, check_size, new_stage, read_staged, remove_stage, stage_rows
-from lakefmt.spark.writing.tasks import SilentSteps, WriteSteps
+from lakefmt.spark.writing.plan import (
+    FewRows,
+    Limits,
+    SilentSteps,
+    SparkWritePlan,
+    WriteSteps,
+    can_collect,
+    collect_few,
+    take_limits,
+    take_sort,
+)
+from lakefmt.spark.writing.staging import (
+    MODES,
+    StagedRows,
+    check_creation,
+    check_size,
+    existing_table,
+    new_stage,
+    read_staged,
+    remove_stage,
+    stage_rows,
+    write_and_commit,
+    write_few_and_commit,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-    from lakefmt._core.table_merge import TableMerge
+    from lakefmt._core.table_verbs import TableMerge
     from lakefmt._core.write.context import CommitEntries
 
 __all__ = [

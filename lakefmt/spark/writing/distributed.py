@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 from lakefmt import Table, create_table, errors
 from lakefmt._core.compaction.scheduler import run_services
 from lakefmt._core.data_classes import dataclass, replace
-from lakefmt._core.formats.bloom.murmur import murmur_hadoop
+from lakefmt._core.formats.murmur import murmur_hadoop
 from lakefmt._core.index import Index, capabilities_of, keeps_placement, moves_between_partitions, places_new_keys
 from lakefmt._core.keys import key_spec_from_properties
 from lakefmt._core.schema import field_at
@@ -48,46 +48,42 @@ from lakefmt._core.write.tasks import (
 )
 from lakefmt._core.write.transaction import WriteTransaction
 from lakefmt.spark.options import WriteCall
-from lakefmt.spark.writing.commit import (
-    check_creation,
-    request_of,
-    resolve_operation,
-    write_and_commit,
-    write_few_and_commit,
-)
 from lakefmt.spark.writing.plan import (
+    DONE,
     FILES_OF_A_TASK,
     FewRows,
     Limits,
     PartitionRows,
+    SilentSteps,
     SparkWritePlan,
+    Task,
     WriteFacts,
+    count_task,
+    direct_task,
+    done_batch,
+    few_rows_task,
     plan_spark_write,
+    prepare_task,
+    results_of,
+    route_task,
+    task_rows,
+    write_task,
 )
 from lakefmt.spark.writing.staging import (
     COUNTED,
     PREPARED,
     ROUTED,
     by_partition,
+    check_creation,
     line_of,
     pack,
     pre_images,
+    request_of,
+    resolve_operation,
     sorted_tables,
     unpack,
-)
-from lakefmt.spark.writing.tasks import (
-    DONE,
-    SilentSteps,
-    Task,
-    count_task,
-    direct_task,
-    done_batch,
-    few_rows_task,
-    prepare_task,
-    results_of,
-    route_task,
-    task_rows,
-    write_task,
+    write_and_commit,
+    write_few_and_commit,
 )
 
 if TYPE_CHECKING:

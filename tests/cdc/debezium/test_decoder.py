@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefmt._core.cdc.debezium.decoder import DebeziumDecoder
-from lakefmt._core.cdc.debezium.messages import SchemaRegistry
+from lakefmt._core.cdc.debezium_decoder import DebeziumDecoder
+from lakefmt._core.cdc.debezium_messages import SchemaRegistry
 from lakefmt._core.cdc.events import RowChanges, RowKind, SourceName, TableChanged, TableTruncated
 from lakefmt.errors import InvalidInputError, SourceUnavailable
 from tests.cdc.applier import Applied

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from lakefmt._core.cdc.debezium.decoder import DebeziumDecoder
+from lakefmt._core.cdc.debezium_decoder import DebeziumDecoder
 from lakefmt._core.cdc.events import SourceName
 from tests.cdc.applier import Applied, rows_in
 from tests.judges.debezium import DebeziumEngines, Message, debezium_missing

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lakefmt._core.cdc.debezium.decoder import DebeziumDecoder
+from lakefmt._core.cdc.debezium_decoder import DebeziumDecoder
 from tests.cdc.applier import Applied, rows_in
 
 RECORDED = json.loads(gzip.decompress((Path(__file__).parents[2] / "data/cdc/debezium.json.gz").read_bytes()))

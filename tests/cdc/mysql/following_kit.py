@@ -19,9 +19,9 @@ from lakefmt._core.cdc.events import (
     TableLoaded,
     TableTruncated,
 )
-from lakefmt._core.cdc.mysql.columns import column_of_server
 from lakefmt._core.cdc.mysql.snapshot import expression, quoted, selected_column
 from lakefmt._core.cdc.mysql.source import MySQLSource
+from lakefmt._core.cdc.mysql.statements import column_of_server
 from tests.judges.mariadb import READER, READER_PASSWORD, MariaServer
 
 _NUMBERS = itertools.count(1)

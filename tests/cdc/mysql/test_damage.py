@@ -8,8 +8,18 @@ import zlib
 
 import pytest
 
-from lakefmt._core.cdc.mysql.log import decompress, read_gtid, read_query, read_rows
-from lakefmt._core.cdc.mysql.positions import Gtid, covers, lost_position, lowest, parse_gtids, text_of
+from lakefmt._core.cdc.mysql.log import (
+    Gtid,
+    covers,
+    decompress,
+    lost_position,
+    lowest,
+    parse_gtids,
+    read_gtid,
+    read_query,
+    read_rows,
+    text_of,
+)
 from lakefmt._core.cdc.mysql.rows import RowBuffer, read_table_map
 from lakefmt.errors import InvalidInputError, LakefmtError, SourceRefused
 

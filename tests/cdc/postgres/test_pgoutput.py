@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefmt._core.cdc.postgres.pgoutput import (
+from lakefmt._core.cdc.postgres.rows import (
     UNSENT,
     Begin,
     Commit,
@@ -20,10 +20,12 @@ from lakefmt._core.cdc.postgres.pgoutput import (
     Relation,
     RelationColumn,
     Truncate,
+    TypeRow,
     Update,
     decode_message,
+    find_type,
+    to_arrow,
 )
-from lakefmt._core.cdc.postgres.rows import TypeRow, find_type, to_arrow
 from lakefmt.errors import FormatError
 
 MESSAGES = {

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from lakefmt._core.formats.hfile.blocks import (
+from lakefmt._core.formats.hfile_blocks import (
     BlockType,
     Codec,
     IndexEntry,
@@ -19,8 +19,8 @@ from lakefmt._core.formats.hfile.blocks import (
     encode_key_values,
     encode_trailer,
 )
-from lakefmt._core.formats.hfile.container import RECORD_SCHEMA
-from lakefmt._core.formats.log.blocks import BlockKind, scan_blocks
+from lakefmt._core.formats.hfile_container import RECORD_SCHEMA
+from lakefmt._core.formats.log_blocks import BlockKind, scan_blocks
 
 DATA = Path(__file__).parents[2] / "data" / "hfile"
 REAL = sorted(DATA.glob("*.hfile"))

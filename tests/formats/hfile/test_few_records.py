@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefmt._core.formats.hfile import blocks, container
-from lakefmt._core.formats.hfile.blocks import Prefixes, encode_key_values, read_records
-from lakefmt._core.formats.hfile.container import HFileOptions, HFileReader, encode_hfile, find_few_records
+from lakefmt._core.formats import hfile_blocks, hfile_container
+from lakefmt._core.formats.hfile_blocks import Prefixes, encode_key_values, read_records
+from lakefmt._core.formats.hfile_container import HFileOptions, HFileReader, encode_hfile, find_few_records
 from lakefmt.errors import CorruptFile, UnsupportedFeature
 from tests.formats.hfile.hfile_parts import KEYS, VALUES, numbered, table_of
 
@@ -62,8 +62,8 @@ def test_damaged_bytes_give_the_same_or_are_left_to_the_other_way(
 
 def test_a_look_into_a_small_file_looks_at_no_bytes_together(monkeypatch: pytest.MonkeyPatch) -> None:
     data = encode_hfile(*numbered(30).columns)
-    monkeypatch.setattr(container, "read_records", lambda *_: pytest.fail("all bytes were looked at together"))
-    monkeypatch.setattr(container, "read_file_info", lambda *_: pytest.fail("the file info was decoded"))
+    monkeypatch.setattr(hfile_container, "read_records", lambda *_: pytest.fail("all bytes were looked at together"))
+    monkeypatch.setattr(hfile_container, "read_file_info", lambda *_: pytest.fail("the file info was decoded"))
     opened = HFileReader.from_bytes(data, "f")
     assert opened.read().equals(numbered(30))
     assert opened.lookup_prefixes(pa.array([b"key-0000001"])).num_rows == 10
@@ -75,7 +75,7 @@ def test_records_with_versions_are_refused(rows: int, monkeypatch: pytest.Monkey
     """The byte behind each value is their version, and the file info says the largest one."""
     table = numbered(rows)
     plain = encode_hfile(*table.columns, HFileOptions(compression="none"))
-    monkeypatch.setattr(container, "read_file_info", lambda *_: {"MAX_MEMSTORE_TS_KEY": bytes(7) + b"\1"})
+    monkeypatch.setattr(hfile_container, "read_file_info", lambda *_: {"MAX_MEMSTORE_TS_KEY": bytes(7) + b"\1"})
     payload = payload_of(dict(zip(*(column.to_pylist() for column in table.columns), strict=True)))
     assert payload in plain
     versioned = plain.replace(payload, payload[:-1] + b"\1")
@@ -97,4 +97,4 @@ def test_many_records_are_not_gone_through_one_by_one() -> None:
     many = {b"key-%05d" % number: bytes([number % 7]) * (number % 9) for number in range(33)}
     assert find_few_records(payload_of(many)) is None
     assert read_records(payload_of(many), "f").num_rows == 33
-    assert np.array_equal(blocks.read_records(payload_of(many), "f").rows_of(pa.array([b"key-00007"])), [7])
+    assert np.array_equal(hfile_blocks.read_records(payload_of(many), "f").rows_of(pa.array([b"key-00007"])), [7])

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefmt._core.formats.hfile.blocks import HEADER_BYTES, TRAILER_BYTES, checksum_bytes
-from lakefmt._core.formats.hfile.container import RECORD_SCHEMA, HFileOptions, HFileReader, HFileWriter, encode_hfile
+from lakefmt._core.formats.hfile_blocks import HEADER_BYTES, TRAILER_BYTES, checksum_bytes
+from lakefmt._core.formats.hfile_container import RECORD_SCHEMA, HFileOptions, HFileReader, HFileWriter, encode_hfile
 from lakefmt.errors import CorruptFile, InvalidInputError, LakefmtError, UnsupportedFeature
 from tests.formats.hfile.hfile_parts import numbered, records, table_of, with_two_levels
 

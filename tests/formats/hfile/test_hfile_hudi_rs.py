@@ -9,8 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from lakefmt._core.formats.hfile.container import HFileOptions, HFileReader, encode_hfile
-from lakefmt._core.formats.log.blocks import BlockKind, encode_block, scan_blocks
+from lakefmt._core.formats.hfile_container import HFileOptions, HFileReader, encode_hfile
+from lakefmt._core.formats.log_blocks import BlockKind, encode_block, scan_blocks
 from tests.judges.hudi_rs import HudiRsJudge
 
 pytestmark = pytest.mark.judge_rs

@@ -7,7 +7,7 @@ import zipfile
 import pyarrow as pa
 import pytest
 
-from lakefmt._core.formats.hfile.container import HFileOptions, HFileReader, encode_hfile
+from lakefmt._core.formats.hfile_container import HFileOptions, HFileReader, encode_hfile
 from tests.compat.fixture_tables import SHARED
 from tests.formats.hfile.hfile_parts import DATA, REAL, log_contents
 

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lakefmt._core.formats.hfile.container import HFileOptions, HFileReader, encode_hfile
+from lakefmt._core.formats.hfile_container import HFileOptions, HFileReader, encode_hfile
 
 
 def opened(values: int, block_bytes: int = 16_384) -> tuple[HFileReader, list[int]]:

@@ -8,8 +8,8 @@ import zlib
 
 import pytest
 
-from lakefmt._core.formats.hfile import blocks
-from lakefmt._core.formats.hfile.blocks import HEADER_BYTES, BlockType, Codec, encode_hfile_block, read_payload
+from lakefmt._core.formats import hfile_blocks
+from lakefmt._core.formats.hfile_blocks import HEADER_BYTES, BlockType, Codec, encode_hfile_block, read_payload
 from lakefmt.errors import CorruptFile
 
 PAYLOAD = b"".join(b"%024d-key" % (number * 7919 % 10**9) for number in range(20_000))
@@ -40,7 +40,7 @@ def test_large_payloads_are_what_was_written(level: int, monkeypatch: pytest.Mon
 @pytest.mark.parametrize("at_once", [True, False])
 def test_streams_of_another_size_or_form_are_refused(at_once: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not at_once:
-        monkeypatch.setattr(blocks, "_MOST_AT_ONCE", 0)
+        monkeypatch.setattr(hfile_blocks, "_MOST_AT_ONCE", 0)
     stream, size = gzip.compress(PAYLOAD), len(PAYLOAD)
     half, rest = gzip.compress(PAYLOAD[: size // 2]), gzip.compress(PAYLOAD[size // 2 :])
     streams = [
@@ -65,7 +65,7 @@ def test_streams_of_another_size_or_form_are_refused(at_once: bool, monkeypatch:
 @pytest.mark.parametrize("at_once", [True, False])
 def test_a_changed_bit_of_a_stream_is_noticed(at_once: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not at_once:
-        monkeypatch.setattr(blocks, "_MOST_AT_ONCE", 0)
+        monkeypatch.setattr(hfile_blocks, "_MOST_AT_ONCE", 0)
     stream, dice = gzip.compress(PAYLOAD, mtime=0), random.Random(3)
     for place in [0, 1, 2, 3, *range(len(stream) - 8, len(stream)), *dice.sample(range(10, len(stream)), 40)]:
         changed = stream[:place] + bytes([stream[place] ^ 1 << dice.randrange(8)]) + stream[place + 1 :]
@@ -80,7 +80,7 @@ def test_a_large_claim_takes_no_memory_before_it_proves_true(monkeypatch: pytest
     def decompressed(*_: object, **__: object) -> bytes:
         raise AssertionError("memory for all that is claimed")
 
-    monkeypatch.setattr(blocks.pa, "Codec", decompressed)
+    monkeypatch.setattr(hfile_blocks.pa, "Codec", decompressed)
     stream, claimed = gzip.compress(b"\0" * (17 << 20)), (16 << 20) + 1
     with pytest.raises(CorruptFile, match="to the"):
         read(block(stream[:-4] + claimed.to_bytes(4, "little"), claimed))

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefmt._core.formats.hfile import blocks
-from lakefmt._core.formats.hfile.blocks import KEY_TAIL, encode_few, encode_key_values, read_records
-from lakefmt._core.formats.hfile.container import HFileReader, encode_hfile
+from lakefmt._core.formats import hfile_blocks
+from lakefmt._core.formats.hfile_blocks import KEY_TAIL, encode_few, encode_key_values, read_records
+from lakefmt._core.formats.hfile_container import HFileReader, encode_hfile
 from lakefmt.errors import CorruptFile, InvalidInputError
 
 #: Values that look like what stands behind a key.
@@ -49,7 +49,7 @@ def test_few_records_are_encoded_as_many_are(rows: tuple[list[bytes], list[bytes
 def test_keys_that_do_not_ascend_or_are_too_long_are_refused(rows: int) -> None:
     keys, values = [f"{row:05}".encode() for row in range(rows)], [b"v"] * rows
     assert HFileReader.from_bytes(encode_hfile(pa.array(keys), pa.array(values)), "f").read()["key"].to_pylist() == keys
-    for wrong in ([*keys[1:], keys[0]], [keys[0], *keys[:-1]], [*keys[:-1], b"z" * (blocks.MAX_KEY_BYTES + 1)]):
+    for wrong in ([*keys[1:], keys[0]], [keys[0], *keys[:-1]], [*keys[:-1], b"z" * (hfile_blocks.MAX_KEY_BYTES + 1)]):
         with pytest.raises(InvalidInputError):
             encode_hfile(pa.array(wrong), pa.array(values))
 
@@ -71,12 +71,12 @@ def test_damaged_bytes_give_the_same_as_without_the_shortcut(
 
     quick = outcome()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(blocks, "_records_of_one_key_size", lambda _: None)
+        patch.setattr(hfile_blocks, "_records_of_one_key_size", lambda _: None)
         assert outcome() == quick
 
 
 def test_the_shortcut_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "_record_candidates", lambda _: pytest.fail("every byte was looked at"))
+    monkeypatch.setattr(hfile_blocks, "_record_candidates", lambda _: pytest.fail("every byte was looked at"))
     keys = [f"key-{number:06d}".encode() for number in range(500)]
     values = [np.random.default_rng(number).bytes(50 + number % 7) for number in range(500)]
     assert read_records(encoded(keys, values), "f").keys().to_pylist() == keys

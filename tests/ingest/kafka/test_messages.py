@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefmt._core.cdc.debezium.messages import SchemaRegistry
+from lakefmt._core.cdc.debezium_messages import SchemaRegistry
 from lakefmt._core.ingest.kafka.decoding import AvroMessages, BlobMessages, JsonMessages, columns_of_keys, merge_parts
 from lakefmt.errors import FormatError, InvalidInputError, SourceUnavailable
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefmt._core.ingest.kafka.offsets import (
+from lakefmt._core.ingest.kafka.client import (
     begin_offsets,
     checkpoint_text,
     parse_offsets,

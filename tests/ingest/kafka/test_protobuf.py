@@ -13,7 +13,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, ti
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefmt._core.ingest.kafka.protobuf import ProtobufMessages, RegisteredMessages, without_frame
+from lakefmt._core.ingest.kafka.decoding import ProtobufMessages, RegisteredMessages, without_frame
 from lakefmt._core.ingest.kafka.source import open_kafka_source
 from lakefmt.errors import FormatError, InvalidInputError, UnknownSetting, UnsupportedFeature
 

@@ -9,7 +9,7 @@ import pytest
 
 import lakefmt
 import lakefmt.ingest
-from lakefmt._core.ingest.kafka.offsets import checkpoint_text, share_limit
+from lakefmt._core.ingest.kafka.client import checkpoint_text, share_limit
 
 COLUMNS = {"id": "string", "city": "string", "ts": "long", "v": ["null", "string"]}
 HUDIS_TYPES = {"cow": "COPY_ON_WRITE", "mor": "MERGE_ON_READ"}

@@ -24,7 +24,7 @@ from lakefmt._core.timeline.commit import (
     txn_entry_name,
     watermark_of,
 )
-from lakefmt._core.transactions.commit_entries import find_entries
+from lakefmt._core.transactions.instant import find_entries
 from lakefmt._core.values import WriteOperation
 from lakefmt._core.write.context import AlreadyDone, EntryView
 from lakefmt._core.write.transaction import WriteTransaction

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt import lowlevel
-from lakefmt._core.compaction.cluster.plan import ClusteringRules, plan_queue_clustering
+from lakefmt._core.compaction.cluster_plan import ClusteringRules, plan_queue_clustering
 from lakefmt._core.config.table_config import append_layout
 from lakefmt._core.filegroups.model import BaseFile, FileSlice
 from lakefmt._core.formats.names import has_bucket_number, queue_bucket_of, queue_file_id, queue_position_of
-from lakefmt._core.keys.key_buckets import check_bucket_key, key_buckets, murmur3
-from lakefmt._core.read.skipping import file_selection
-from lakefmt._core.sorting.orders import RowOrder
+from lakefmt._core.keys.generate import check_bucket_key, key_buckets, murmur3
+from lakefmt._core.read import file_selection
+from lakefmt._core.sorting import RowOrder
 from lakefmt.builders import ReadBuilder
 from lakefmt.errors import CorruptFile, InvalidInputError, SchemaMismatch, UnsupportedFeature
 from tests.example_counts import examples

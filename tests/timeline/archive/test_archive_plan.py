@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefmt._core.timeline.archive.plan import ArchiveEdges, ArchiveRules, plan_archive
+from lakefmt._core.timeline.archive import ArchiveEdges, ArchiveRules, plan_archive
 from lakefmt._core.timeline.instant import COMMIT_ACTIONS, Action, Instant, State
 from lakefmt._core.timeline.timeline import build_timeline, timeline_from_names
 from lakefmt.errors import InvalidInputError

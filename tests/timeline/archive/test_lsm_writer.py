@@ -14,7 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakefmt._core.storage.memory import MemoryStore
-from lakefmt._core.timeline.archive.lsm_timeline import (
+from lakefmt._core.timeline.archive import HistoryStore
+from lakefmt._core.timeline.instant import Action, Instant, State
+from lakefmt._core.timeline.lsm_timeline import (
     HISTORY_SCHEMA,
     HistoryEntry,
     HistoryFile,
@@ -29,8 +31,6 @@ from lakefmt._core.timeline.archive.lsm_timeline import (
     plan_of,
     plan_parts,
 )
-from lakefmt._core.timeline.archive.store import HistoryStore
-from lakefmt._core.timeline.instant import Action, Instant, State
 from lakefmt._core.values import InstantTime
 from lakefmt.errors import CorruptFile, InvalidInputError, LakefmtError, ObjectNotFound, StateError
 from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at

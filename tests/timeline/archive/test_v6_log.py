@@ -13,17 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakefmt._core.formats.avro.container import encode_container
-from lakefmt._core.formats.log.blocks import HeaderKey, scan_blocks, split_avro_records
+from lakefmt._core.formats.log_blocks import HeaderKey, scan_blocks, split_avro_records
 from lakefmt._core.storage.memory import MemoryStore
-from lakefmt._core.timeline.archive.v6_log import (
+from lakefmt._core.timeline.instant import Action, Instant, State
+from lakefmt._core.timeline.metadata_codec import BodyKind, body_kind, decode_body, encode_body
+from lakefmt._core.timeline.v6_archive import (
     LogArchive,
     LogRecord,
     archive_schema,
     encode_archive,
     next_archive_name,
 )
-from lakefmt._core.timeline.instant import Action, Instant, State
-from lakefmt._core.timeline.metadata_codec import BodyKind, body_kind, decode_body, encode_body
 from lakefmt._core.values import InstantTime
 from lakefmt.errors import CorruptFile, StorageError
 from lakefmt.testing.stores import FaultMode, FaultStore, fail_at

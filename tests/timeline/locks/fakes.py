@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from lakefmt._core.timeline.locks.dynamodb import LockItem
-from lakefmt._core.timeline.locks.hive import ACQUIRED, WAITING
+from lakefmt._core.timeline.locks.services import ACQUIRED, WAITING, LockItem
 from lakefmt.errors import StorageError
 
 

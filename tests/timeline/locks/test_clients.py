@@ -6,10 +6,8 @@ import itertools
 
 import pytest
 
-from lakefmt._core.timeline.locks.dynamodb import DynamoDBLockBackend
-from lakefmt._core.timeline.locks.hive import HiveLockBackend
 from lakefmt._core.timeline.locks.lease import LeasedLock
-from lakefmt._core.timeline.locks.zookeeper import ZooKeeperLockBackend
+from lakefmt._core.timeline.locks.services import DynamoDBLockBackend, HiveLockBackend, ZooKeeperLockBackend
 from lakefmt.testing.locks import LockKind, LockSuite
 from tests.timeline.locks.fakes import FakeDynamo, FakeHiveSession, FakeMetastore, FakeZooKeeper, FakeZooKeeperSession
 

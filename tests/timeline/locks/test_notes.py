@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt._core.storage import LocalStore, MemoryStore
-from lakefmt._core.storage.local import process_lock as process_locks_module
-from lakefmt._core.storage.local.process_lock import ProcessName, has_ended, process_locks, this_process
-from lakefmt._core.timeline.locks import filesystem
+from lakefmt._core.storage import process_lock as process_locks_module
+from lakefmt._core.storage.process_lock import ProcessName, has_ended, process_locks, this_process
+from lakefmt._core.timeline.locks import objects
 from lakefmt._core.timeline.locks.api import RetryPolicy
-from lakefmt._core.timeline.locks.filesystem import (
+from lakefmt._core.timeline.locks.objects import (
     FILE_SYSTEM_LOCK_NAME,
     FileSystemLock,
     Vouched,
@@ -44,7 +44,7 @@ HOLDER = """
 import os, signal, sys, time
 from lakefmt._core.storage import LocalStore
 from lakefmt._core.timeline.locks.api import RetryPolicy
-from lakefmt._core.timeline.locks.filesystem import FileSystemLock, HolderNotes
+from lakefmt._core.timeline.locks.objects import FileSystemLock, HolderNotes
 
 root, stage = sys.argv[1:]
 
@@ -255,7 +255,7 @@ def test_the_tests_see_a_missing_check(left, check, monkeypatch):
     """Sabotage: without one of the two checks the lock is taken from a living holder."""
     store, said = left
     if check == "process":
-        monkeypatch.setattr(filesystem, "has_ended", lambda process: True)
+        monkeypatch.setattr(objects, "has_ended", lambda process: True)
         text = of_a_living_process(store, said)
         store.put(FILE_SYSTEM_LOCK_NAME, text)
         with lock_at(store.url).hold():
@@ -279,7 +279,7 @@ def test_where_nothing_can_vouch_the_file_is_as_before():
 
 
 def test_a_system_that_tells_nothing_vouches_for_nobody(tmp_path, monkeypatch):
-    monkeypatch.setattr(filesystem, "this_process", lambda: None)
+    monkeypatch.setattr(objects, "this_process", lambda: None)
     with lock_at(tmp_path).hold():
         assert decode_stamp((tmp_path / FILE_SYSTEM_LOCK_NAME).read_bytes()).vouched is None
     assert listed_names(LocalStore(tmp_path)) == []

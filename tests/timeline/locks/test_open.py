@@ -15,19 +15,20 @@ import lakefmt
 from lakefmt._core.config.settings import resolve_settings
 from lakefmt._core.filegroups.table_client import TableClient
 from lakefmt._core.storage import LocalStore, MemoryStore, open_store
-from lakefmt._core.storage.remote.store import RemoteStore
+from lakefmt._core.storage.remote import RemoteStore
 from lakefmt._core.table import Table
 from lakefmt._core.timeline.locks.api import FencedLease, RetryPolicy
-from lakefmt._core.timeline.locks.filesystem import FILE_SYSTEM_LOCK_NAME, FileSystemLock
 from lakefmt._core.timeline.locks.local import InProcessLock, LocalLock
-from lakefmt._core.timeline.locks.open import LockOptions, default_lock_provider, lock_options, open_lock
-from lakefmt._core.timeline.locks.storage import (
+from lakefmt._core.timeline.locks.objects import (
+    FILE_SYSTEM_LOCK_NAME,
     STORAGE_LOCK_NAME,
+    FileSystemLock,
     LockRecord,
     StorageLock,
     decode_lock_record,
     encode_lock_record,
 )
+from lakefmt._core.timeline.locks.open import LockOptions, default_lock_provider, lock_options, open_lock
 from lakefmt.errors import CorruptFile, InvalidInputError, LeaseLost, LockUnavailable, UnsupportedFeature
 from lakefmt.testing.store_wrapper import WrapperStore
 from lakefmt.testing.virtual_time import Process, VirtualTime

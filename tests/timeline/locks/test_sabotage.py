@@ -9,9 +9,15 @@ import pytest
 
 from lakefmt._core.storage import MemoryStore
 from lakefmt._core.storage.api import CasResult, PutOutcome, with_versions
-from lakefmt._core.timeline.locks.filesystem import FILE_SYSTEM_LOCK_NAME, FileLockBackend, FileLockHandle
 from lakefmt._core.timeline.locks.lease import LeasedLock
-from lakefmt._core.timeline.locks.storage import STORAGE_LOCK_NAME, StorageLockBackend, StorageLockHandle
+from lakefmt._core.timeline.locks.objects import (
+    FILE_SYSTEM_LOCK_NAME,
+    STORAGE_LOCK_NAME,
+    FileLockBackend,
+    FileLockHandle,
+    StorageLockBackend,
+    StorageLockHandle,
+)
 from lakefmt.errors import LakefmtError
 from lakefmt.testing.locks import LockKind, LockSuite
 from lakefmt.testing.store_wrapper import WrapperStore

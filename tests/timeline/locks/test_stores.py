@@ -8,9 +8,8 @@ import pytest
 
 from lakefmt._core.storage import LocalStore, MemoryStore
 from lakefmt._core.storage.api import with_versions
-from lakefmt._core.timeline.locks.filesystem import FILE_SYSTEM_LOCK_NAME, FileSystemLock
 from lakefmt._core.timeline.locks.local import InProcessLock, LocalLock
-from lakefmt._core.timeline.locks.storage import StorageLock
+from lakefmt._core.timeline.locks.objects import FILE_SYSTEM_LOCK_NAME, FileSystemLock, StorageLock
 from lakefmt.testing.locks import LockKind, LockSuite
 from lakefmt.testing.virtual_time import RequestStore
 

@@ -12,9 +12,9 @@ import pytest
 from lakefmt._core.storage import MemoryStore
 from lakefmt._core.storage.time_source import SystemTimeSource
 from lakefmt._core.timeline.locks.api import RetryPolicy
-from lakefmt._core.timeline.locks.dynamodb import BotoLockTable, DynamoDBLockBackend, LockItem, decode_lock_item
 from lakefmt._core.timeline.locks.lease import LeasedLock
 from lakefmt._core.timeline.locks.open import LockOptions, open_lock
+from lakefmt._core.timeline.locks.services import BotoLockTable, DynamoDBLockBackend, LockItem, decode_lock_item
 from lakefmt.errors import CorruptFile, InvalidInputError, LeaseLost, LockUnavailable, StorageError, UnsupportedFeature
 from lakefmt.testing.virtual_time import Process, VirtualTime
 

@@ -3,7 +3,6 @@
 The decoder is lakefmt's own: a row of the log is cut into values column by column, so that Arrow columns come out without a Python object
 for each value, and what the log does not say, such as which sixteen bytes are a UUID, comes from the server's description of the table.
 
-``columns``: types; ``log``: the log's events and their stream; ``rows``: its rows as Arrow; ``statements``: which of its statements matter;
-``positions``: where a table is; ``connection``: the client; ``snapshot``: rows of now; ``following``: the loop that joins them.
-``source`` is the reader.
+``log``: the client, the log's events, their stream and positions in it; ``rows``: its rows as Arrow; ``statements``: types of
+columns, and which statements matter; ``snapshot``: rows of now; ``following``: the loop that joins them; ``source``: the reader.
 """

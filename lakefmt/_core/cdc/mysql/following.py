@@ -32,36 +32,35 @@ from lakefmt._core.cdc.events import (
     TableTruncated,
     is_followed,
 )
-from lakefmt._core.cdc.mysql.columns import HINTS, SourceColumn, is_whole_number, source_table
-from lakefmt._core.cdc.mysql.connection import Account, Session
 from lakefmt._core.cdc.mysql.log import (
     ROWS,
     SILENT,
+    Account,
     EventHeader,
     EventType,
+    Gtid,
     GtidEvent,
+    Gtids,
     LogStatement,
     LogStream,
     RowsEvent,
-    read_gtid,
-    read_query,
-    read_rotate,
-    read_rows,
-    read_xa_prepare,
-)
-from lakefmt._core.cdc.mysql.positions import (
-    Gtid,
-    Gtids,
+    Session,
     TablePosition,
     covers,
     is_covered,
     lost_position,
     lowest,
     parse_gtids,
+    read_gtid,
+    read_query,
+    read_rotate,
+    read_rows,
+    read_xa_prepare,
 )
 from lakefmt._core.cdc.mysql.rows import LogColumn, RowBuffer, TableMap, read_table_map, read_table_name
 from lakefmt._core.cdc.mysql.snapshot import Chunk, describe_table, keys_read, take_chunk
 from lakefmt._core.cdc.mysql.statements import (
+    HINTS,
     Altered,
     Created,
     DatabaseDropped,
@@ -69,8 +68,11 @@ from lakefmt._core.cdc.mysql.statements import (
     Meaning,
     Renamed,
     RowsAsText,
+    SourceColumn,
     Truncated,
+    is_whole_number,
     read_statement,
+    source_table,
 )
 from lakefmt.errors import InternalError, LakefmtError, SourceRefused
 
@@ -116,7 +118,7 @@ class FollowedTable:
         floor: transactions that its sink has: they are left out.
         is_read: all rows were read from the table.
         last_key: of the rows that were read; None: none was.
-        epoch: see :class:`~lakefmt._core.cdc.mysql.positions.TablePosition`.
+        epoch: see :class:`~lakefmt._core.cdc.mysql.log.TablePosition`.
         stored: the position it began with.
         hints: columns that the log shows as bytes, and are something else.
         shape: what its events look like; None: not known yet.

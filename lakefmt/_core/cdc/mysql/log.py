@@ -1,4 +1,4 @@
-"""The log of a MariaDB server: its events as bytes, and the stream of them that the server sends.
+"""Connections to a MariaDB server, and its log: events as bytes, their stream, and positions in it.
 
 What the server documents, as far as a reader of rows needs it. Whatever is not known here is a reason to stop, not to skip.
 """
@@ -6,24 +6,35 @@ What the server documents, as far as a reader of rows needs it. Whatever is not 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import selectors
 import socket
+import ssl
 import struct
 import zlib
-from collections.abc import Iterator
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
-from lakefmt._core.cdc.mysql.connection import Account, Session, translated
-from lakefmt._core.cdc.mysql.positions import Gtids, lost_position, parse_gtids, text_of
-from lakefmt.errors import PositionLost, SourceRefused, SourceUnavailable
+from lakefmt._core.arguments import library, shown
+from lakefmt._core.cdc.mysql.statements import SourceColumn
+from lakefmt.errors import InvalidInputError, PositionLost, SourceRefused, SourceUnavailable
 
 __all__ = [
+    "Account",
     "EventHeader",
     "EventType",
     "GtidEvent",
+    "Gtids",
     "LogStatement",
     "LogStream",
     "RowsEvent",
+    "Session",
+    "TablePosition",
+    "covers",
+    "is_covered",
+    "lost_position",
+    "lowest",
+    "parse_gtids",
     "read_gtid",
     "read_header",
     "read_length",
@@ -31,6 +42,8 @@ __all__ = [
     "read_rotate",
     "read_rows",
     "read_xa_prepare",
+    "text_of",
+    "translated",
 ]
 
 HEADER_BYTES: Final = 19
@@ -393,3 +406,293 @@ class LogStream:
             self._socket.shutdown(socket.SHUT_RDWR)
         with contextlib.suppress(Exception):
             self._session.raw._force_close()
+
+
+_VERSION: Final = 1
+
+
+class Gtid(NamedTuple):
+    """The newest transaction of a domain: which server wrote it, and its number."""
+
+    server: int
+    number: int
+
+
+#: The newest transaction of each domain.
+Gtids = Mapping[int, Gtid]
+
+
+def parse_gtids(gtid_list: str) -> dict[int, Gtid]:
+    """Return the transactions that a text of the server names.
+
+    Raises:
+        InvalidInputError: it is no such text.
+
+    Example:
+        >>> parse_gtids("0-1-5,7-1-12")[7].number
+        12
+    """
+    gtids = {}
+    try:
+        for part in filter(None, (part.strip() for part in gtid_list.split(","))):
+            domain, server, number = map(int, part.split("-"))
+            gtids[domain] = Gtid(server, number)
+    except ValueError:
+        raise InvalidInputError(f"{shown(gtid_list)} is no list of transactions such as 0-1-5") from None
+    return gtids
+
+
+def text_of(gtids: Gtids) -> str:
+    """Return the text that :func:`parse_gtids` reads."""
+    return ",".join(f"{domain}-{gtid.server}-{gtid.number}" for domain, gtid in sorted(gtids.items()))
+
+
+def covers(gtids: Gtids, others: Gtids) -> bool:
+    """Return whether everything in `others` came before `gtids`, or with it."""
+    return all(is_covered(gtids, domain, gtid.number) for domain, gtid in others.items())
+
+
+def is_covered(gtids: Gtids, domain: int, number: int) -> bool:
+    """Return whether a transaction came before `gtids`, or with it."""
+    newest = gtids.get(domain)
+    return newest is not None and newest.number >= number
+
+
+def lowest(all_gtids: Iterable[Gtids]) -> dict[int, Gtid]:
+    """Return the oldest of all in each domain; a domain that one of them lacks has to be read from its begin."""
+    first, *remaining = all_gtids
+    minimum = dict(first)
+    for gtids in remaining:
+        minimum = {
+            domain: min(gtid, gtids[domain], key=lambda each: each.number)
+            for domain, gtid in minimum.items()
+            if domain in gtids
+        }
+    return minimum
+
+
+def lost_position(newest: Gtids, gtids: Gtids) -> PositionLost | None:
+    """Return the error for a position that no server has whose newest transactions are `newest`; None: it may have it.
+
+    A server sends its whole log to a reader whose position has none of its domains.
+    """
+    unknown = sorted(set(gtids) - set(newest))
+    if unknown:
+        domains = ", ".join(map(str, unknown))
+        return PositionLost(
+            f"position {text_of(gtids)} is of another server: this one has no transactions of the domain {domains}"
+        )
+    if not covers(newest, gtids):
+        return PositionLost(
+            f"position {text_of(gtids)} is ahead of the server, which has come to {text_of(newest)}: it was restored from a "
+            "backup, or is a replica that lags"
+        )
+    return None
+
+
+class TablePosition(NamedTuple):
+    """A table up to a transaction.
+
+    Attributes:
+        gtids: the newest transactions that the table has.
+        read_from: where the log must be read from: before `gtids` if a prepared transaction was open.
+        server: which server it was read from, as it names itself.
+        epoch: sorts before positions in the files of another server; seconds since 1970.
+        is_read: all rows were read from the table.
+        last_key: else the key of the last row that was read; None: none was.
+        columns: of the table at `gtids`; empty: not known.
+        keys: of its primary key.
+        reads_again: the table has rows already, and all are read once more.
+        renamed: columns that have other names by now, which no row has shown yet.
+        dropped: columns that are no more, which no row has shown yet.
+    """
+
+    gtids: Gtids
+    read_from: Gtids
+    server: str
+    epoch: int
+    is_read: bool
+    last_key: tuple[object, ...] | None
+    columns: tuple[SourceColumn, ...]
+    keys: tuple[str, ...]
+    reads_again: bool = False
+    renamed: tuple[tuple[str, str], ...] = ()
+    dropped: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, object]:
+        """Return the value that a commit stores."""
+        value: dict[str, Any] = {
+            "source": "mariadb",
+            "version": _VERSION,
+            "server": self.server,
+            "epoch": self.epoch,
+            "gtid": text_of(self.gtids),
+            "schema": {"columns": [column.to_json() for column in self.columns], "keys": list(self.keys)},
+        }
+        if dict(self.read_from) != dict(self.gtids):
+            value["read_from"] = text_of(self.read_from)
+        if not self.is_read:
+            value["snapshot"] = {"last_key": None if self.last_key is None else list(self.last_key)}
+            if self.reads_again:
+                value["snapshot"]["again"] = True
+        if self.renamed or self.dropped:
+            value["names"] = {"renamed": [list(pair) for pair in self.renamed], "dropped": list(self.dropped)}
+        return value
+
+    @classmethod
+    def of_json(cls, value: Any) -> TablePosition:
+        """Return the position that a commit stored.
+
+        Raises:
+            InvalidInputError: it is none.
+        """
+        try:
+            if value["source"] != "mariadb" or value["version"] != _VERSION:
+                raise InvalidInputError(f"the stored position is not one of a MariaDB server: {shown(value)}")
+            gtids = parse_gtids(value["gtid"])
+            snapshot = value.get("snapshot")
+            last = None if snapshot is None else snapshot["last_key"]
+            names = value.get("names", {"renamed": [], "dropped": []})
+            return cls(
+                gtids,
+                parse_gtids(value["read_from"]) if "read_from" in value else gtids,
+                str(value["server"]),
+                int(value["epoch"]),
+                snapshot is None,
+                None if last is None else tuple(last),
+                tuple(SourceColumn.of_json(column) for column in value["schema"]["columns"]),
+                tuple(map(str, value["schema"]["keys"])),
+                snapshot is not None and snapshot.get("again") is True,
+                tuple((str(old), str(new)) for old, new in names["renamed"]),
+                tuple(map(str, names["dropped"])),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise InvalidInputError(f"the stored position cannot be read: {shown(value)}") from None
+
+
+_SECONDS_TO_CONNECT: Final = 15
+#: A statement that says nothing for so long has lost its server.
+_SECONDS_TO_ANSWER: Final = 600
+#: Too many connections, server shuts down, connection killed, and all codes of the client from 2000 on.
+_NO_TLS: Final = 2026
+_PASSING: Final = frozenset((1040, 1053, 1077, 1152, 1158, 1159, 1160, 1161, 1184, 1203, 1205, 1213, 1226, 1317, 1927))
+#: The session of a reader: times in UTC, no limit of a statement's time, text as it is stored.
+_SESSION: Final = (
+    "set time_zone = '+00:00', sql_mode = '', max_statement_time = 0, net_write_timeout = 600",
+    "set session transaction isolation level repeatable read",
+)
+
+
+class Account(NamedTuple):
+    """Where a server is, and who asks it."""
+
+    host: str
+    port: int
+    user: str
+    password: str
+    tls: bool | str
+
+    def __repr__(self) -> str:
+        return f"Account({self.host!r}, {self.port}, {self.user!r})"
+
+
+@contextlib.contextmanager
+def translated(account: Account) -> Iterator[None]:
+    """Turn errors of the client into those of a source.
+
+    Raises:
+        SourceUnavailable: the connection is lost, or there is none.
+        SourceRefused: the server refuses what it was asked.
+    """
+    errors = library(lambda: importlib.import_module("pymysql.err"), "pymysql", "mysql")
+    try:
+        yield
+    except (errors.OperationalError, errors.InterfaceError, OSError) as error:
+        code, message = _parts(error)
+        where = f"MariaDB at {account.host}:{account.port}"
+        if code == _NO_TLS or isinstance(getattr(error, "original_exception", None), ssl.SSLCertVerificationError):
+            raise SourceRefused(f"{where} is not trusted: {message} ({code})") from None
+        if isinstance(error, errors.OperationalError) and code not in _PASSING and not 2000 <= code < 3000:
+            raise SourceRefused(f"{where} refuses: {message} ({code})") from None
+        raise SourceUnavailable(f"{where} cannot be reached: {message} ({code})") from None
+    except errors.MySQLError as error:
+        code, message = _parts(error)
+        raise SourceRefused(f"MariaDB at {account.host}:{account.port} refuses: {message} ({code})") from error
+
+
+def _parts(error: BaseException) -> tuple[int, str]:
+    code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
+    return code, str(error.args[-1]) if error.args else type(error).__name__
+
+
+class Session:
+    """A connection for statements; values come as text, or as bytes where their type is one of bytes."""
+
+    def __init__(self, account: Account) -> None:
+        self.account = account
+        pymysql = library(lambda: importlib.import_module("pymysql"), "pymysql", "mysql")
+        # Text of the server stays text: what it means is decided by column, in Arrow.
+        plain = {key: value for key, value in pymysql.converters.conversions.items() if not isinstance(key, int)}
+        with translated(account):
+            self._connection = pymysql.connect(
+                host=account.host,
+                port=account.port,
+                user=account.user,
+                password=account.password,
+                charset="utf8mb4",
+                autocommit=True,
+                conv=plain,
+                connect_timeout=_SECONDS_TO_CONNECT,
+                read_timeout=_SECONDS_TO_ANSWER,
+                ssl=_context(account.tls),
+                ssl_disabled=account.tls is False,
+                program_name="lakefmt",
+            )
+        if account.tls is not False and not getattr(self._connection, "_secure", False):
+            self.close()  # older clients go on without a word
+            raise SourceRefused(f"the server at {account.host}:{account.port} has no TLS")
+        version = str(self._connection.get_server_info())
+        if "mariadb" not in version.lower():
+            self.close()
+            raise SourceRefused(
+                f"the server at {account.host}:{account.port} is not MariaDB ({version}): the log of MySQL cannot be read"
+            )
+        for statement in _SESSION:
+            self.rows(statement)
+
+    @property
+    def raw(self) -> Any:
+        """The client's connection."""
+        return self._connection
+
+    def rows(self, statement: str, arguments: Sequence[object] = ()) -> Sequence[tuple[Any, ...]]:
+        """Execute a statement and return all its rows.
+
+        Raises:
+            SourceUnavailable: the connection is lost.
+            SourceRefused: the server refuses the statement.
+        """
+        with translated(self.account), self._connection.cursor() as cursor:
+            cursor.execute(statement, tuple(arguments) or None)
+            return tuple(cursor.fetchall())
+
+    def value(self, expression: str) -> str:
+        """Return the value of an expression; "" for null."""
+        ((value,),) = self.rows(f"select {expression}")
+        return "" if value is None else str(value)
+
+    def close(self) -> None:
+        """Close the connection, also amid the rows of a statement; a second call does nothing."""
+        result = getattr(self._connection, "_result", None)
+        if result is not None and getattr(result, "unbuffered_active", False):
+            result.unbuffered_active = False  # or it reads all that is left when it goes
+            self._connection._force_close()
+        with contextlib.suppress(Exception):
+            self._connection.close()
+
+
+def _context(tls: bool | str) -> ssl.SSLContext | None:
+    # True: the certificates that this machine trusts; a text: the file of the authority's certificate.
+    if tls is False:
+        return None
+    return ssl.create_default_context(cafile=tls if isinstance(tls, str) else None)

@@ -25,8 +25,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt._core.cdc.events import SourceName
-from lakefmt._core.cdc.mysql.columns import HINTS, SourceColumn, value_type
 from lakefmt._core.cdc.mysql.log import read_length
+from lakefmt._core.cdc.mysql.statements import HINTS, SourceColumn, value_type
 from lakefmt.errors import SourceRefused
 
 __all__ = [

@@ -23,10 +23,9 @@ import pyarrow.compute as pc
 
 from lakefmt._core.arguments import library, shown
 from lakefmt._core.cdc.events import SourceName
-from lakefmt._core.cdc.mysql.columns import SourceColumn, column_of_server, value_type
-from lakefmt._core.cdc.mysql.connection import Account, Session, translated
-from lakefmt._core.cdc.mysql.positions import Gtids, parse_gtids
+from lakefmt._core.cdc.mysql.log import Account, Gtids, Session, parse_gtids, translated
 from lakefmt._core.cdc.mysql.rows import calendar_days, times_of_day
+from lakefmt._core.cdc.mysql.statements import SourceColumn, column_of_server, value_type
 from lakefmt.errors import InvalidInputError, SourceUnavailable
 
 __all__ = [

@@ -10,12 +10,11 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from lakefmt._core.arguments import shown
 from lakefmt._core.cdc.events import Event, Position, SourceFinding, SourceName, SourceTable, left_out, whole_pattern
-from lakefmt._core.cdc.mysql.columns import source_table
-from lakefmt._core.cdc.mysql.connection import Account, Session
 from lakefmt._core.cdc.mysql.following import FollowerSettings, LogFollower, followed_tables, server_name
-from lakefmt._core.cdc.mysql.positions import TablePosition, parse_gtids
+from lakefmt._core.cdc.mysql.log import Account, Session, TablePosition, parse_gtids
 from lakefmt._core.cdc.mysql.rows import codec_of
 from lakefmt._core.cdc.mysql.snapshot import describe_table
+from lakefmt._core.cdc.mysql.statements import source_table
 from lakefmt.errors import InvalidInputError, SourceRefused, SourceUnavailable
 
 __all__ = [

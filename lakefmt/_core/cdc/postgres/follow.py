@@ -1,9 +1,10 @@
 """Follow the log of a PostgreSQL server from stored positions: rows of now first, then transactions.
 
-A table's position says before which place of the log every transaction is in it. While its rows are read by parts, a run that dies
-leaves a table of which some pages are there as of one place of the log. The next run takes a new snapshot, behind that place. Rows that
-changed between both places are deleted and read anew from the new snapshot; all others of the pages that were read are as they were; and
-the pages that were not read come from the new snapshot. So changes never meet rows that are newer than they.
+A table's position says before which place of the log every transaction is in it. While its rows are read by parts, a
+run that dies leaves a table of which some pages are there as of one place of the log. The next run takes a new
+snapshot, behind that place. Rows that changed between both places are deleted and read anew from the new snapshot; all
+others of the pages that were read are as they were; and the pages that were not read come from the new snapshot. So
+changes never meet rows that are newer than they.
 """
 
 from __future__ import annotations
@@ -23,24 +24,21 @@ from lakefmt._core.cdc.events import (
     TableLoaded,
     TableTruncated,
 )
-from lakefmt._core.cdc.postgres.log import ReplicationStream, ensure_publication, ensure_slot, entries
-from lakefmt._core.cdc.postgres.pgoutput import (
+from lakefmt._core.cdc.postgres.rows import (
     Begin,
+    ChangeBuffer,
+    ColumnRow,
+    ColumnTypes,
     Commit,
     Delete,
     Insert,
+    KnownColumns,
     Message,
     Relation,
     Truncate,
     Update,
-    decode_message,
-)
-from lakefmt._core.cdc.postgres.rows import (
-    ChangeBuffer,
-    ColumnRow,
-    ColumnTypes,
-    KnownColumns,
     changes_of_names,
+    decode_message,
     numbers_of,
     snapshot_changes,
 )
@@ -48,9 +46,13 @@ from lakefmt._core.cdc.postgres.server import (
     PARTITIONED,
     PostgresConnection,
     PostgresSettings,
+    ReplicationStream,
     ServerCatalog,
     TableRow,
     ask,
+    ensure_publication,
+    ensure_slot,
+    entries,
     lsn_number,
 )
 from lakefmt._core.cdc.postgres.snapshot import ExportedSnapshot, TableReader, TouchedRows

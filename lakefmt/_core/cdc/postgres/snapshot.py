@@ -16,8 +16,17 @@ import pyarrow as pa
 import pyarrow.csv as pcsv
 
 from lakefmt._core.cdc.events import Event, RowChanges, RowKind, SourceName
-from lakefmt._core.cdc.postgres.pgoutput import UNSENT, Delete, Insert, Update, Values
-from lakefmt._core.cdc.postgres.rows import ColumnTypes, OddValues, snapshot_changes, table_of_texts
+from lakefmt._core.cdc.postgres.rows import (
+    UNSENT,
+    ColumnTypes,
+    Delete,
+    Insert,
+    OddValues,
+    Update,
+    Values,
+    snapshot_changes,
+    table_of_texts,
+)
 from lakefmt._core.cdc.postgres.server import (
     PARTITIONED,
     PostgresConnection,

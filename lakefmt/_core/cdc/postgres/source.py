@@ -12,27 +12,25 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from lakefmt._core.arguments import shown
 from lakefmt._core.cdc.events import Event, Position, SourceFinding, SourceName, SourceTable, left_out
 from lakefmt._core.cdc.postgres.follow import PostgresRun, latest_position
-from lakefmt._core.cdc.postgres.log import (
-    PARTITIONED_FROM,
-    ReplicationStream,
-    await_slot,
-    find_candidates,
-    find_slot,
-    has_publication,
-    is_made_here,
-    publication_statement,
-)
 from lakefmt._core.cdc.postgres.rows import OddValues
 from lakefmt._core.cdc.postgres.server import (
     PARTITIONED,
+    PARTITIONED_FROM,
     PostgresConnection,
     PostgresSettings,
+    ReplicationStream,
     Server,
     ServerCatalog,
     TableRow,
     ask,
+    await_slot,
+    find_candidates,
+    find_slot,
+    has_publication,
     identifier,
+    is_made_here,
     psycopg2,
+    publication_statement,
 )
 from lakefmt._core.data_classes import replace
 from lakefmt.errors import InvalidInputError, SourceUnavailable

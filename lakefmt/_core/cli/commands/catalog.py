@@ -19,7 +19,7 @@ from lakefmt._core.cli.options import open_for, table_argument, table_options
 from lakefmt.errors import InvalidInputError, UnsupportedFeature
 
 if TYPE_CHECKING:
-    from lakefmt._core.catalogs.api import CatalogTable
+    from lakefmt._core.catalogs.entries import CatalogTable
 
 __all__ = ["sql", "sync", "tables"]
 

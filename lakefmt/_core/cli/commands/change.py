@@ -171,7 +171,7 @@ def create(
 
 
 def _schema_from_text(schema_text: str) -> pa.Schema:
-    from lakefmt._core.schema.text import parse_schema
+    from lakefmt._core.schema.types import parse_schema
 
     try:
         return parse_schema(schema_text)

@@ -12,8 +12,8 @@ from lakefmt._core.cli.options import Pair, Partition, as_mapping, open_for, tab
 from lakefmt._core.cli.plans import confirm, dry_run_option, progress, show_plan, unneeded_yes_option, yes_option
 
 if TYPE_CHECKING:
-    from lakefmt._core.check.index_check import IndexReport
-    from lakefmt._core.index.bucket.ring import BucketChange
+    from lakefmt._core.check.run import IndexReport
+    from lakefmt._core.index.bucket_ring import BucketChange
     from lakefmt._core.metadata.manage import MetadataIndex
     from lakefmt._core.write.bucket_resize import ResizeResult
 

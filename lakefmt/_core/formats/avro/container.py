@@ -15,8 +15,7 @@ from functools import lru_cache
 
 import pyarrow as pa
 
-from lakefmt._core.formats.avro.reader import Decode, compile_decoder, read_long
-from lakefmt._core.formats.avro.writer import Encode, compile_encoder, encode_long
+from lakefmt._core.formats.avro.values import Decode, Encode, compile_decoder, compile_encoder, encode_long, read_long
 from lakefmt._core.schema.avro import AvroType, MalformedAvro, parse_avro_schema
 from lakefmt.errors import CorruptFile, InvalidInputError, UnsupportedFeature
 

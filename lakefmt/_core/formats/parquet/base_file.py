@@ -1,17 +1,20 @@
-"""Base files in Parquet: the writer with Hudi's footers, and the footer as a value (docs/format.md, Parquet).
+"""Base files in Parquet: the writer with Hudi's footers, the footer as a value, and columns by dictionary (docs/format.md, Parquet).
 
 Traps that this module closes:
 
 * ``store_schema=False`` silently drops key-value metadata that travels in the Arrow schema, so footers are added to
   the writer itself, and :func:`decode_footer` reads them back in the tests of every file kind.
 * Decimals stay FIXED_LEN_BYTE_ARRAY, lists are the three-level form; Java understands nothing else.
+
+A rewritten file takes most of its rows over from the file before. A column of few texts is stored there by a dictionary;
+to spell its texts out, row by row, only to collect them again for the new file, is a tenth of an upsert.
 """
 
 from __future__ import annotations
 
 import io
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import lru_cache
 from typing import BinaryIO
@@ -25,8 +28,7 @@ import pyarrow.types as pt
 
 from lakefmt._core.arrays import common_length, from_numpy, text_offsets
 from lakefmt._core.data_classes import dataclass
-from lakefmt._core.formats.bloom.bloom_filter import BloomFilter, decode_bloom_filter
-from lakefmt._core.formats.parquet.dictionary_columns import with_dictionaries
+from lakefmt._core.formats.bloom_filter import BloomFilter, decode_bloom_filter
 from lakefmt._core.formats.parquet.duplicate_columns import (
     DuplicatePages,
     LongText,
@@ -45,14 +47,22 @@ __all__ = [
     "BaseFileWriter",
     "ColumnTraits",
     "KeySummary",
+    "appended",
     "check_row_counts",
     "column_traits",
     "decode_footer",
+    "decoded_dictionaries",
+    "dictionary_column_names",
+    "dictionary_schema",
     "key_footers",
     "key_range",
     "key_ranges",
     "leaves_with_nan",
     "outermost",
+    "replaced_codes",
+    "same_text",
+    "with_dictionaries",
+    "without_unused",
 ]
 
 BLOOM_TYPE_KEY = "hoodie_bloom_filter_type_code"
@@ -560,3 +570,119 @@ def decode_footer(
         schema = parquet_schema(metadata).to_arrow_schema()
     # The metadata of the Arrow schema repeats the entries.
     return BaseFileFooter(metadata.num_rows, schema.remove_metadata(), entries)
+
+
+#: With fewer rows than this, the calls cost more than the texts.
+_MANY_ROWS = 4096
+#: Bytes of each value, in the file but before compression, of a column whose dictionary did not overflow: a dictionary with
+#: a number for each row takes less, texts take more.
+_FEW_BYTES = 4
+
+
+def dictionary_column_names(metadata: pq.FileMetaData, names: Collection[str]) -> list[str]:
+    """Return which of the columns `names` a file stores by dictionaries that are small beside its rows."""
+    if metadata.num_rows < _MANY_ROWS:
+        return []
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    return [
+        path
+        for leaf, path in enumerate(leaf_paths(metadata))
+        if path in names and all(_is_coded(group.column(leaf), group.num_rows) for group in groups)
+    ]
+
+
+def _is_coded(chunk: pq.ColumnChunkMetaData, num_rows: int) -> bool:
+    return bool(chunk.has_dictionary_page) and chunk.total_uncompressed_size <= _FEW_BYTES * num_rows
+
+
+def with_dictionaries(schema: pa.Schema, columns: Iterable[pa.Array | pa.ChunkedArray | pa.Field | None]) -> pa.Schema:
+    """Return `schema` with dictionaries where `columns`, in its order, have them of the same texts."""
+    given = list(columns)
+    if len(given) != len(schema):
+        raise ValueError(f"{len(given)} columns for a schema of {len(schema)}")
+    for number, column in enumerate(given):
+        # Most files have no such column: fields are looked at where one is.
+        if column is not None and isinstance(column.type, pa.DictionaryType):
+            field = schema.field(number)
+            if column.type.value_type == field.type:
+                schema = schema.set(number, field.with_type(column.type))
+    return schema
+
+
+def dictionary_schema(schema: pa.Schema, stored: pa.Schema) -> pa.Schema:
+    """Return `schema` with dictionaries where `stored` has them of the same texts."""
+    names = set(stored.names)
+    return with_dictionaries(schema, [stored.field(name) if name in names else None for name in schema.names])
+
+
+def decoded_dictionaries(schema: pa.Schema) -> pa.Schema:
+    """Return `schema` with texts where it has dictionaries of them."""
+    for number, column_field in enumerate(schema):
+        if pt.is_dictionary(column_field.type):
+            schema = schema.set(number, column_field.with_type(column_field.type.value_type))
+    return schema
+
+
+def same_text(text: str, count: int) -> pa.DictionaryArray:
+    """Return a column of one text.
+
+    Example:
+        >>> same_text("a", 2).to_pylist()
+        ['a', 'a']
+    """
+    return pa.DictionaryArray.from_arrays(from_numpy(np.zeros(count, np.int32)), pa.array([text], pa.string()))
+
+
+def replaced_codes(
+    column: pa.ChunkedArray, values: pa.Array, replace: Callable[[pa.ChunkedArray, pa.ChunkedArray], pa.Array]
+) -> pa.DictionaryArray:
+    """Return a column with the texts `values` in some rows.
+
+    Args:
+        column: texts by a dictionary.
+        values: texts, spelt out.
+        replace: puts the second column's numbers, one for each of `values`, in some rows of the first one.
+
+    Example:
+        >>> kind = pa.dictionary(pa.int32(), pa.string())
+        >>> first_goes = lambda old, new: pa.concat_arrays([*new.chunks, *old.slice(len(new)).chunks])
+        >>> replaced_codes(pa.chunked_array([["a", "b"]], kind), pa.array(["c"]), first_goes).to_pylist()
+        ['c', 'b']
+    """
+    old, new = _joined(column), values.dictionary_encode()
+    old_codes = pc.index_in(new.dictionary, value_set=old.dictionary)
+    added = new.dictionary.filter(pc.is_null(old_codes))
+    dictionary = pa.concat_arrays([old.dictionary, added]) if len(added) else old.dictionary
+    numbers = pc.index_in(new.dictionary, value_set=dictionary).take(new.indices)
+    indices = replace(pa.chunked_array([old.indices]), pa.chunked_array([numbers.cast(old.indices.type)]))
+    return pa.DictionaryArray.from_arrays(indices, dictionary)
+
+
+def appended(rows: pa.Table, more: pa.Table) -> pa.Table:
+    """Return rows with `more` behind them, whose texts are spelt out."""
+    for number, column_field in enumerate(rows.schema):
+        if pt.is_dictionary(column_field.type):
+            more = more.set_column(number, column_field, more.column(number).cast(column_field.type))
+    return pa.concat_tables([rows, more])
+
+
+def without_unused(rows: pa.Table) -> pa.Table:
+    """Return rows whose dictionaries hold no text that no row has: what was replaced or deleted must not be stored on."""
+    for number, column_field in enumerate(rows.schema):
+        if pt.is_dictionary(column_field.type):
+            rows = rows.set_column(number, column_field, _tidy(_joined(rows.column(number))))
+    return rows
+
+
+def _tidy(column: pa.DictionaryArray) -> pa.DictionaryArray:
+    indices = column.indices.drop_null() if column.indices.null_count else column.indices
+    used = np.bincount(indices.to_numpy(zero_copy_only=True), minlength=len(column.dictionary)) > 0
+    if used.all():
+        return column
+    new_indices = from_numpy((np.cumsum(used) - 1).astype(np.int32))
+    dictionary = column.dictionary.filter(from_numpy(used))
+    return pa.DictionaryArray.from_arrays(new_indices.take(column.indices), dictionary)
+
+
+def _joined(column: pa.ChunkedArray) -> pa.DictionaryArray:
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()

@@ -11,21 +11,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lakefmt._core.arguments import shown
-from lakefmt._core.cdc.debezium.messages import SchemaRegistry
+from lakefmt._core.cdc.debezium_messages import SchemaRegistry
 from lakefmt._core.cdc.events import RowKind
 from lakefmt._core.ingest.api import Checkpoint, SourceBatch, rejected_records
-from lakefmt._core.ingest.kafka.client import KafkaClient, MessageBatch
-from lakefmt._core.ingest.kafka.decoding import (
-    AvroMessages,
-    BlobMessages,
-    DebeziumMessages,
-    Decoded,
-    Decoder,
-    JsonMessages,
-    columns_of_keys,
-    merge_parts,
-)
-from lakefmt._core.ingest.kafka.offsets import (
+from lakefmt._core.ingest.kafka.client import (
+    KafkaClient,
+    MessageBatch,
     OffsetRange,
     begin_offsets,
     checkpoint_text,
@@ -34,8 +25,19 @@ from lakefmt._core.ingest.kafka.offsets import (
     parse_timestamp,
     plan_ranges,
 )
+from lakefmt._core.ingest.kafka.decoding import (
+    AvroMessages,
+    BlobMessages,
+    DebeziumMessages,
+    Decoded,
+    Decoder,
+    JsonMessages,
+    ProtobufMessages,
+    RegisteredMessages,
+    columns_of_keys,
+    merge_parts,
+)
 from lakefmt._core.ingest.kafka.options import KafkaOptions, parse_kafka_options
-from lakefmt._core.ingest.kafka.protobuf import ProtobufMessages, RegisteredMessages
 from lakefmt.errors import PositionLost, SourceRefused, UnknownSetting
 
 __all__ = ["KafkaRound", "KafkaSource", "MessageRows", "open_kafka_source"]

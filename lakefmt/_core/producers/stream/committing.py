@@ -63,7 +63,7 @@ from lakefmt._core.segments.resolve import (
     without_operators,
 )
 from lakefmt._core.storage.api import with_versions
-from lakefmt._core.storage.local.process_lock import process_locks
+from lakefmt._core.storage.process_lock import process_locks
 from lakefmt._core.timeline.commit import decode_entry, encode_entry, stream_entry_name
 from lakefmt._core.values import CommitResult, TableType, WriteOperation, sum_of_known
 from lakefmt._core.write.commit.retry import retried

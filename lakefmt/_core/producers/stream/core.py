@@ -20,17 +20,18 @@ import pyarrow as pa
 
 from lakefmt._core.data_classes import replace
 from lakefmt._core.filegroups.table_client import TableClient
-from lakefmt._core.producers.stream.buffer import (
+from lakefmt._core.producers.stream.committing import SegmentCommit, StreamMetrics
+from lakefmt._core.producers.stream.flushing import (
     Buffer,
+    Flusher,
     RateLimit,
+    RefusedRows,
     Tracked,
     failed_batches,
     finish_futures,
     first_together,
     take_tracked,
 )
-from lakefmt._core.producers.stream.committing import SegmentCommit, StreamMetrics
-from lakefmt._core.producers.stream.flushing import Flusher, RefusedRows
 from lakefmt._core.producers.stream.opening import Finish, SegmentWriter
 from lakefmt._core.producers.stream.options import (
     FailedBatch,

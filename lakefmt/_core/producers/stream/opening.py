@@ -41,7 +41,7 @@ from lakefmt._core.segments.pending import (
     plan_streams,
     take_claim,
 )
-from lakefmt._core.storage.local.process_lock import process_locks
+from lakefmt._core.storage.process_lock import process_locks
 from lakefmt._core.timeline.instant import Action
 from lakefmt._core.values import CommitResult, InstantTime
 from lakefmt._core.write.context import WriteRequest

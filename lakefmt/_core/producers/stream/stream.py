@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from lakefmt._core.arguments import shown
 from lakefmt._core.filegroups.table_client import TableClient
-from lakefmt._core.producers.stream.buffer import Tracked
 from lakefmt._core.producers.stream.committing import commit_options, has_record_keys
 from lakefmt._core.producers.stream.core import GIVEN_UP, StreamCore
+from lakefmt._core.producers.stream.flushing import Tracked
 from lakefmt._core.producers.stream.opening import Finish, SegmentWriter, recover_others
 from lakefmt._core.producers.stream.options import FailedBatch, FlushMode, StreamOptions
 from lakefmt._core.producers.stream.rows import (

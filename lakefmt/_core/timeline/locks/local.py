@@ -15,7 +15,7 @@ from typing import Final, cast
 from weakref import WeakValueDictionary
 
 from lakefmt._core.storage.api import ObjectStore
-from lakefmt._core.storage.local.process_lock import ProcessLock, SupportsProcessLocks
+from lakefmt._core.storage.process_lock import ProcessLock, SupportsProcessLocks
 from lakefmt._core.storage.time_source import SystemTimeSource, TimeSource
 from lakefmt._core.timeline.locks.api import FencedLease, Lease, RetryPolicy, TableLock
 from lakefmt.errors import CommitConflict, LockUnavailable

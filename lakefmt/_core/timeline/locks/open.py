@@ -21,17 +21,16 @@ from typing import TYPE_CHECKING
 
 from lakefmt._core.config.settings import SETTINGS, Settings
 from lakefmt._core.storage.api import ObjectStore, with_versions
-from lakefmt._core.storage.local.process_lock import process_locks
-from lakefmt._core.storage.local.store import LocalStore
+from lakefmt._core.storage.local import LocalStore
 from lakefmt._core.storage.open import local_path
+from lakefmt._core.storage.process_lock import process_locks
 from lakefmt._core.storage.time_source import SystemTimeSource, TimeSource
 from lakefmt._core.timeline.locks.api import Lease, LockBackend, LockOptions, RetryPolicy, TableLock
 from lakefmt._core.timeline.locks.local import InProcessLock, LocalLock
 from lakefmt.errors import InvalidInputError, UnsupportedFeature
 
 if TYPE_CHECKING:
-    from lakefmt._core.timeline.locks.filesystem import FileSystemLock
-    from lakefmt._core.timeline.locks.storage import StorageLock
+    from lakefmt._core.timeline.locks.objects import FileSystemLock, StorageLock
 
 __all__ = ["Lease", "LockOptions", "TableLock", "default_lock_provider", "lock_options", "open_lock"]
 
@@ -152,15 +151,15 @@ def open_lock(
 
 def _service(name: str, options: LockOptions, owner: str, time_source: TimeSource) -> LockBackend:
     if name == "ZookeeperBasedLockProvider":
-        from lakefmt._core.timeline.locks.zookeeper import open_zookeeper_backend
+        from lakefmt._core.timeline.locks.services import open_zookeeper_backend
 
         return open_zookeeper_backend(options)
     if name == "DynamoDBBasedLockProvider":
-        from lakefmt._core.timeline.locks.dynamodb import open_dynamodb_backend
+        from lakefmt._core.timeline.locks.services import open_dynamodb_backend
 
         return open_dynamodb_backend(options, owner, time_source)
     if name == "HiveMetastoreBasedLockProvider":
-        from lakefmt._core.timeline.locks.hive import open_hive_backend
+        from lakefmt._core.timeline.locks.services import open_hive_backend
 
         return open_hive_backend(options)
     raise UnsupportedFeature(f"lock provider {name!r} is not known; there are {', '.join(_LOCK_PROVIDERS)}")
@@ -169,7 +168,7 @@ def _service(name: str, options: LockOptions, owner: str, time_source: TimeSourc
 def _file_system_lock(
     store: ObjectStore, options: LockOptions, owner: str, time_source: TimeSource, now: Callable[[], float]
 ) -> FileSystemLock:
-    from lakefmt._core.timeline.locks.filesystem import FileSystemLock
+    from lakefmt._core.timeline.locks.objects import FileSystemLock
 
     where, name = _lock_file(store, options.text("filesystem.path"))
     if not where.capabilities.put_if_absent:
@@ -182,7 +181,7 @@ def _file_system_lock(
 
 def _lock_file(store: ObjectStore, path: str | None) -> tuple[ObjectStore, str]:
     """Return the store and name of the lock file for ``hoodie.write.lock.filesystem.path``."""
-    from lakefmt._core.timeline.locks.filesystem import FILE_SYSTEM_LOCK_NAME
+    from lakefmt._core.timeline.locks.objects import FILE_SYSTEM_LOCK_NAME
 
     if path is None:
         return store, FILE_SYSTEM_LOCK_NAME
@@ -200,7 +199,7 @@ def _lock_file(store: ObjectStore, path: str | None) -> tuple[ObjectStore, str]:
 def _storage_lock(
     store: ObjectStore, options: LockOptions, owner: str, time_source: TimeSource, now: Callable[[], float]
 ) -> StorageLock:
-    from lakefmt._core.timeline.locks.storage import StorageLock
+    from lakefmt._core.timeline.locks.objects import StorageLock
 
     swapping = with_versions(store)
     if swapping is None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
-from lakefmt._core.storage.remote.clients import ask_service, import_extra, without_password
+from lakefmt._core.storage.remote_clients import ask_service, import_extra, without_password
 from lakefmt.errors import InvalidInputError, LakefmtError, StorageError
 
 __all__ = [

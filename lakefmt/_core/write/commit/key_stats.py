@@ -29,7 +29,7 @@ from lakefmt._core.config.table_config import merge_rule
 from lakefmt._core.data_classes import dataclass
 from lakefmt._core.filegroups.model import FileSlice
 from lakefmt._core.filegroups.table_client import TableAt
-from lakefmt._core.formats.bloom.murmur import murmur_hadoop
+from lakefmt._core.formats.murmur import murmur_hadoop
 from lakefmt._core.formats.names import parse_base_file
 from lakefmt._core.formats.parquet.base_file import java_order_key, key_range
 from lakefmt._core.timeline.commit import LOG_KEYS_ENTRY, LOG_KEYS_LIVE, CommitMetadata

@@ -19,7 +19,7 @@ from typing import IO, Final, TypeVar
 import pyarrow as pa
 
 from lakefmt._core.filegroups.table_client import TableClient, TableState
-from lakefmt._core.sorting.external_sort import spilling
+from lakefmt._core.sorting import spilling
 from lakefmt._core.storage.time_source import TimeSource
 from lakefmt._core.timeline.locks.api import Lease
 from lakefmt._core.timeline.locks.local import HeldLock, expires_after, held_lock_scope

@@ -25,16 +25,16 @@ from lakefmt._core.filegroups.stored_keys import check_operations
 from lakefmt._core.filegroups.table_client import TableClient, TableState
 from lakefmt._core.keys import GENERATOR_KEYS, check_generator
 from lakefmt._core.metadata.layout import SEEN_KEY
-from lakefmt._core.schema.evolve import narrowed
-from lakefmt._core.storage.local.process_lock import process_locks
+from lakefmt._core.schema.alter import narrowed
 from lakefmt._core.storage.parallel import BegunRequest, map_concurrently
+from lakefmt._core.storage.process_lock import process_locks
 from lakefmt._core.storage.table_directory import TableDirectory
 from lakefmt._core.timeline.commit import LATE_ROWS_ENTRY, LOG_KEYS_ENTRY, CommitMetadata, encode_commit
 from lakefmt._core.timeline.heartbeat import heartbeat_name, make_stamp, read_stamp, stamp_text
 from lakefmt._core.timeline.instant import COMMIT_ACTIONS, Action, Instant, State
 from lakefmt._core.timeline.markers import list_marked, list_markers, remove_markers, remove_saved_writes
 from lakefmt._core.timeline.metadata_codec import BodyKind, encode_body
-from lakefmt._core.timeline.properties_store import recover_properties
+from lakefmt._core.timeline.store import recover_properties
 from lakefmt._core.timeline.timeline import Timeline
 from lakefmt._core.transactions.client import (
     Concurrency,
@@ -46,8 +46,7 @@ from lakefmt._core.transactions.client import (
     note_indexes,
     open_write_client,
 )
-from lakefmt._core.transactions.commit_entries import META_PREFIXES, with_carried_keys
-from lakefmt._core.transactions.instant import EarlyClaim, InstantTransaction
+from lakefmt._core.transactions.instant import META_PREFIXES, EarlyClaim, InstantTransaction, with_carried_keys
 from lakefmt._core.transactions.recovery import read_under_lock, remove_marked_files, undo_dead_writes
 from lakefmt._core.values import (
     CommitResult,

@@ -28,7 +28,7 @@ from lakefmt._core.arrays import from_numpy
 from lakefmt._core.config.merge_rule import MergeRule
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.base_writer import grown_filter, new_filter, row_group_bytes, rows_per_row_group
-from lakefmt._core.filegroups.merge.base import (
+from lakefmt._core.filegroups.merge import (
     MOST_ROWS_OF_A_PIECE,
     PLACE,
     Incoming,
@@ -42,20 +42,22 @@ from lakefmt._core.filegroups.merge.base import (
 from lakefmt._core.filegroups.model import BaseFile, join_path
 from lakefmt._core.filegroups.ordering import has_order
 from lakefmt._core.filegroups.reader import BaseFileReader, InSchema, KnownFooter
-from lakefmt._core.formats.bloom.bloom_filter import BloomFilter
+from lakefmt._core.formats.bloom_filter import BloomFilter
 from lakefmt._core.formats.names import parse_base_file
 from lakefmt._core.formats.parquet.base_file import (
     BaseFileFooter,
     BaseFileWriter,
     ColumnTraits,
     KeySummary,
+    appended,
     key_footers,
     key_range,
+    same_text,
+    without_unused,
 )
-from lakefmt._core.formats.parquet.dictionary_columns import appended, same_text, without_unused
 from lakefmt._core.formats.parquet.duplicate_columns import Pages, keepable_chunks
 from lakefmt._core.schema import with_meta_columns
-from lakefmt._core.sorting.external_sort import FileKeys, row_memory, sort_stream, widened
+from lakefmt._core.sorting import FileKeys, row_memory, sort_stream, widened
 from lakefmt._core.storage.api import PutOutcome, SupportsBeginFlush
 from lakefmt._core.timeline.observer import FileKeyChange, keys_of, without
 from lakefmt._core.values import FILE_NAME, META_COLUMNS, RECORD_KEY, WriteOperation, WriteStat

@@ -16,8 +16,8 @@ from lakefmt._core.arrays import from_numpy
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.table_client import TableAt
 from lakefmt._core.index import Index, IndexKeys
-from lakefmt._core.index.bucket.ring import SplittingIndex, splits_buckets
-from lakefmt._core.index.bucket.ring_files import DecidedRings, WaitingMove, waiting_moves
+from lakefmt._core.index.bucket_ring import SplittingIndex, splits_buckets
+from lakefmt._core.index.bucket_ring_files import DecidedRings, WaitingMove, waiting_moves
 from lakefmt._core.storage.api import ObjectStore
 from lakefmt._core.values import FileId, InstantTime, PartitionPath
 from lakefmt._core.write.assign import Assigned

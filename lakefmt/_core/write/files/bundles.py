@@ -1,8 +1,9 @@
 """Write the files of a commit in bundles: logs, small new base files, rewrites of small base files; a large one alone.
 
-Rows of logs are encoded as one table, rows of small new files are completed as one table, rows of small rewrites are read and merged as one table; then they are
-cut into files. A file of a hundred rows costs its calls, not its rows; so do key filters of few keys, which are made
-together. Every file has its marker, its name and its commit entry as if it had been written alone.
+Rows of logs are encoded as one table, rows of small new files are completed as one table, rows of small rewrites are
+read and merged as one table; then they are cut into files. A file of a hundred rows costs its calls, not its rows; so
+do key filters of few keys, which are made together. Every file has its marker, its name and its commit entry as if it
+had been written alone.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import pyarrow as pa
 from lakefmt._core.arrays import from_numpy
 from lakefmt._core.data_classes import dataclass
 from lakefmt._core.filegroups.base_writer import carried_filter, new_filter, row_group_bytes
-from lakefmt._core.filegroups.merge.base import (
+from lakefmt._core.filegroups.merge import (
     GROUP_NUMBER,
     Merged,
     can_be_together,
@@ -32,7 +33,7 @@ from lakefmt._core.filegroups.merge.base import (
 from lakefmt._core.filegroups.model import BaseFile
 from lakefmt._core.filegroups.ordering import to_mask
 from lakefmt._core.filegroups.reader import BaseFileReader, KnownFooter
-from lakefmt._core.formats.bloom.bloom_filter import BloomFilter, add_to_filters
+from lakefmt._core.formats.bloom_filter import BloomFilter, add_to_filters
 from lakefmt._core.formats.parquet.base_file import BaseFileFooter, ColumnTraits, column_traits, key_ranges
 from lakefmt._core.storage.api import SupportsPutBatch
 from lakefmt._core.values import FILE_NAME, RECORD_KEY

@@ -2,7 +2,7 @@
 
 A batch that touches thirty file groups writes thirty logs of some hundred rows. Their rows are prepared and encoded
 together, because for few rows a call costs more than its work. The assignment fixes the name of a log; files that follow
-when a log rolls over count on from its version. :mod:`~lakefmt._core.filegroups.logs.writer` makes blocks and files.
+when a log rolls over count on from its version. :mod:`~lakefmt._core.filegroups.log_writer` makes blocks and files.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pyarrow.types as pt
 from lakefmt._core.arrays import from_numpy
 from lakefmt._core.config.merge_rule import MergeRule
 from lakefmt._core.data_classes import dataclass, replace
-from lakefmt._core.filegroups.logs.writer import (
+from lakefmt._core.filegroups.log_writer import (
     LogForm,
     LogRowsOut,
     LogToWrite,
@@ -37,9 +37,9 @@ from lakefmt._core.filegroups.ordering import (
     ordering_values,
     refuse_nulls,
 )
-from lakefmt._core.filegroups.virtual_columns import VirtualColumns
-from lakefmt._core.formats.log.data_block import encode_records
-from lakefmt._core.formats.log.delete_block import storable_orderings
+from lakefmt._core.filegroups.reader import VirtualColumns
+from lakefmt._core.formats.log_data_block import encode_records
+from lakefmt._core.formats.log_delete_block import storable_orderings
 from lakefmt._core.schema import arrow_to_avro, with_meta_columns, without_meta_columns
 from lakefmt._core.storage.api import SupportsPutBatch
 from lakefmt._core.timeline.markers import create_marker, create_markers

@@ -12,9 +12,12 @@ import pyarrow.compute as pc
 from lakefmt._core.arrays import from_numpy
 from lakefmt._core.config.merge_rule import MergeRule
 from lakefmt._core.filegroups.base_writer import repeated
-from lakefmt._core.filegroups.merge.base import Mask
+from lakefmt._core.filegroups.merge import Mask
 from lakefmt._core.filegroups.ordering import marked_deletes, to_mask
-from lakefmt._core.formats.parquet.dictionary_columns import same_text, with_dictionaries
+from lakefmt._core.formats.parquet.base_file import (
+    same_text,
+    with_dictionaries,
+)
 from lakefmt._core.keys import build_auto_keys, build_auto_keys_of_many
 from lakefmt._core.values import (
     COMMIT_SEQNO,
@@ -26,13 +29,13 @@ from lakefmt._core.values import (
 )
 from lakefmt._core.write.context import MOVED_AWAY, BoundContext, FileAssignment
 
-__all__ = ["POSITION", "MetaColumns", "deletes_among", "routed_deletes", "with_meta_of"]
-
 #: A column of routed rows, never stored as such: the row of the base file that a log's row changes.
 POSITION = "_lakefmt_position"
 
+
 #: With fewer rows a column of one text is as quick without a dictionary.
 _ROWS_FOR_DICTIONARY = 1000
+
 
 _Column: TypeAlias = pa.Array | pa.ChunkedArray
 

@@ -23,7 +23,7 @@ from lakefmt._core.arrays import distinct, from_numpy
 from lakefmt._core.data_classes import dataclass
 from lakefmt._core.formats.avro.columnar.plan import Node
 from lakefmt._core.formats.avro.columnar.varint import I64, U8, anywhere, overlapping_words, padded, split_numbers
-from lakefmt._core.formats.avro.reader import read_long
+from lakefmt._core.formats.avro.values import read_long
 from lakefmt._core.schema.types import struct_fields
 from lakefmt.errors import UnsupportedFeature
 

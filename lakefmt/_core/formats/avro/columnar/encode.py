@@ -37,7 +37,7 @@ from lakefmt._core.formats.avro.columnar.varint import (
     voids,
     zigzag,
 )
-from lakefmt._core.formats.avro.writer import encode_long
+from lakefmt._core.formats.avro.values import encode_long
 from lakefmt.errors import SchemaMismatch
 
 __all__ = [

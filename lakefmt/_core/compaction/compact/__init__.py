@@ -1,5 +1,0 @@
-"""Compaction: merging the logs of file slices into new base files.
-
-``plan`` chooses the slices, ``records`` encodes and decodes the plan and withdraws pending ones, ``merge`` merges one slice,
-``run`` requests and executes plans, also those that other processes left.
-"""
