@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from threading import RLock
 from time import perf_counter
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Final, Unpack
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,7 +28,6 @@ from lakefmt._core.config.table_config import append_layout, check_merger
 from lakefmt._core.data_classes import replace
 from lakefmt._core.filegroups.stored_keys import key_columns
 from lakefmt._core.filegroups.table_client import TableClient, TableState
-from lakefmt._core.index import choose_index
 from lakefmt._core.keys import partition_items
 from lakefmt._core.metadata.listing import ListingByMetadata
 from lakefmt._core.producers.append import AppendVerbs, asked_properties
@@ -38,21 +37,6 @@ from lakefmt._core.read.verbs import ReadingVerbs
 from lakefmt._core.storage.open import location_text, open_store
 from lakefmt._core.table_verbs import CatalogVerbs, CompactionVerbs, ConsumerVerbs, ProducerVerbs, UndoVerbs
 from lakefmt._core.values import CommitResult, PartitionPath, Partitions, WriteOperation
-from lakefmt._core.write.commit.retry import GivenRows, StoredRows, retried
-from lakefmt._core.write.commit.transaction import CALLBACK_ON, FirstSchema, notify_callbacks
-from lakefmt._core.write.context import ARGUMENTS, OnCommit, WriteRequest, parse_call
-from lakefmt._core.write.ingest import holds_no_rows, open_stream, without_index
-from lakefmt._core.write.mutations import (
-    DeleteKeys,
-    GivenKeys,
-    delete_rows,
-    given_to_delete,
-    keys_to_delete,
-    take_keys,
-    updated_rows,
-)
-from lakefmt._core.write.transaction import WriteTransaction
-from lakefmt._core.write.verbs import delete_keys, delete_partitions, run_write
 from lakefmt.errors import InvalidFilter, InvalidInputError, TableExists, TableNotFound, UnsupportedFeature
 from lakefmt.options import WriteOptions
 
@@ -67,9 +51,14 @@ if TYPE_CHECKING:
     from lakefmt._core.table_accessors import TableAlter, TableIndexes, TablePlot
     from lakefmt._core.table_verbs import TableMerge
     from lakefmt._core.upgrade import UpgradePlan
-    from lakefmt._core.write.context import CommitEntries
+    from lakefmt._core.write.commit.retry import GivenRows
+    from lakefmt._core.write.context import CommitEntries, OnCommit, WriteRequest
+    from lakefmt._core.write.mutations import DeleteKeys
 
 __all__ = ["Table", "create_table", "open_table"]
+
+# What writes is imported by the verbs that write: it is a third of the modules, and a process that only reads needs none of them.
+_ARGUMENTS: Final = WriteOptions.__optional_keys__
 
 
 def create_table(
@@ -151,7 +140,7 @@ def create_table(
     check_texts(name=name, database=database)
     store, handle_options = open_store(location_text(path), storage_options), mapping_argument(options, "options")
     client = TableClient(store, with_merger(handle_options, merge), metadata_listing=ListingByMetadata())
-    columns = open_stream(data)[0] if schema is None else without_index(schema)
+    columns = _columns_of(schema, data)
     keyed = {"record_key": record_key, "ordering": ordering, "merge": merge}
     index, properties = unique_index(index, unique, mapping_argument(properties, "properties"))
     bucketing = {"order": order, "bucket_key": bucket_key, "buckets": buckets}
@@ -177,6 +166,12 @@ def create_table(
             raise
         return Table(client)
     return Table(client, creation_warnings(columns) + warnings)
+
+
+def _columns_of(schema: pa.Schema | None, data: object) -> pa.Schema:
+    from lakefmt._core.write.ingest import open_stream, without_index
+
+    return open_stream(data)[0] if schema is None else without_index(schema)
 
 
 def open_table(
@@ -272,7 +267,7 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, StreamVerbs, AppendVerbs, 
             >>> t.upsert(pa.table({"id": ["a", "a", "b"]})).num_inserts
             2
         """
-        check_keywords(self.upsert, call, ARGUMENTS)
+        check_keywords(self.upsert, call, _ARGUMENTS)
         return self._write(WriteOperation.UPSERT, data, call, partial=partial)
 
     def insert(self, data: object, *, drop_duplicates: bool = False, **call: Unpack[WriteOptions]) -> CommitResult:
@@ -294,7 +289,7 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, StreamVerbs, AppendVerbs, 
             >>> t.insert(pa.table({"id": ["a", "b", "b"]}), drop_duplicates=True).num_inserts
             1
         """
-        check_keywords(self.insert, call, ARGUMENTS)
+        check_keywords(self.insert, call, _ARGUMENTS)
         return self._write(WriteOperation.INSERT, data, call, drop_duplicates=drop_duplicates)
 
     def bulk_insert(
@@ -321,7 +316,7 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, StreamVerbs, AppendVerbs, 
             >>> t.bulk_insert(pa.table({"id": [f"{n}-{i}" for i in range(9)]}) for n in range(3)).num_inserts
             27
         """
-        check_keywords(self.bulk_insert, call, ARGUMENTS)
+        check_keywords(self.bulk_insert, call, _ARGUMENTS)
         return self._write(WriteOperation.BULK_INSERT, data, call, sort=sort, drop_duplicates=drop_duplicates)
 
     def sort_on_write(
@@ -344,7 +339,7 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, StreamVerbs, AppendVerbs, 
             >>> t.read()["id"].to_pylist()
             ['a', 'b', 'c']
         """
-        check_keywords(self.sort_on_write, call, ARGUMENTS)
+        check_keywords(self.sort_on_write, call, _ARGUMENTS)
         # Imported here: few programs order rows by columns.
         from lakefmt._core.write.bulk_insert import sort_text_of
 
@@ -369,7 +364,7 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, StreamVerbs, AppendVerbs, 
             >>> t.read()["id"].to_pylist()
             ['c']
         """
-        check_keywords(self.insert_overwrite, call, ARGUMENTS)
+        check_keywords(self.insert_overwrite, call, _ARGUMENTS)
         return self._write(WriteOperation.INSERT_OVERWRITE, data, call)
 
     def insert_overwrite_table(self, data: object, **call: Unpack[WriteOptions]) -> CommitResult:
@@ -391,7 +386,7 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, StreamVerbs, AppendVerbs, 
             >>> t.read()["id"].to_pylist()
             ['c']
         """
-        check_keywords(self.insert_overwrite_table, call, ARGUMENTS)
+        check_keywords(self.insert_overwrite_table, call, _ARGUMENTS)
         return self._write(WriteOperation.INSERT_OVERWRITE_TABLE, data, call)
 
     def delete_partitions(self, partitions: Partitions, **call: Unpack[WriteOptions]) -> CommitResult:
@@ -414,7 +409,12 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, StreamVerbs, AppendVerbs, 
             >>> t.read()["id"].to_pylist()
             ['b']
         """
-        check_keywords(self.delete_partitions, call, ARGUMENTS)
+        from lakefmt._core.write.commit.retry import retried
+        from lakefmt._core.write.context import parse_call
+        from lakefmt._core.write.transaction import WriteTransaction
+        from lakefmt._core.write.verbs import delete_partitions
+
+        check_keywords(self.delete_partitions, call, _ARGUMENTS)
         with self._writing:
             request, observer = parse_call(WriteOperation.DELETE_PARTITION, call)
             paths = self.client.at(self.client.load()).chosen_partitions(partitions, must_exist=True)
@@ -453,7 +453,11 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, StreamVerbs, AppendVerbs, 
             >>> t.read()["v"].to_pylist()
             [1, 30]
         """
-        check_keywords(self.update, call, ARGUMENTS)
+        from lakefmt._core.index import choose_index
+        from lakefmt._core.write.commit.retry import StoredRows
+        from lakefmt._core.write.mutations import updated_rows
+
+        check_keywords(self.update, call, _ARGUMENTS)
         given = mapping_argument(values, "values")
         texts = mapping_argument(expressions, "expressions")
         for name, expression in texts.items():
@@ -531,7 +535,13 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, StreamVerbs, AppendVerbs, 
             >>> t.delete(["a"]).num_deletes
             1
         """
-        check_keywords(self.delete, call, ARGUMENTS)
+        from lakefmt._core.write.commit.retry import retried
+        from lakefmt._core.write.context import parse_call
+        from lakefmt._core.write.mutations import GivenKeys, delete_rows, given_to_delete, take_keys
+        from lakefmt._core.write.transaction import WriteTransaction
+        from lakefmt._core.write.verbs import delete_keys
+
+        check_keywords(self.delete, call, _ARGUMENTS)
         request, observer = parse_call(WriteOperation.DELETE, call)
         requested_partitions = None if partitions is None else partition_items(partitions)
         # Taken out of whatever holds them before the first attempt: an iterator can be read once.
@@ -583,6 +593,13 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, StreamVerbs, AppendVerbs, 
         drop_duplicates: bool = False,
         sort: str = "none",
     ) -> CommitResult:
+        from lakefmt._core.write.commit.retry import StoredRows, retried
+        from lakefmt._core.write.commit.transaction import FirstSchema
+        from lakefmt._core.write.context import parse_call
+        from lakefmt._core.write.ingest import holds_no_rows
+        from lakefmt._core.write.transaction import WriteTransaction
+        from lakefmt._core.write.verbs import run_write
+
         started = perf_counter()
         request, observer = parse_call(
             operation, call, entries, partial=partial, drop_duplicates=drop_duplicates, sort=sort
@@ -610,6 +627,8 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, StreamVerbs, AppendVerbs, 
 
     def _given(self, data: object, request: WriteRequest, *, dry: bool) -> GivenRows:
         """Return the rows of a call; of a stream no more than a window is held in memory."""
+        from lakefmt._core.write.commit.retry import GivenRows
+
         window = None if dry else functools.partial(self._window_bytes, request)
         updates = request.operation is WriteOperation.UPSERT
         return GivenRows(
@@ -632,6 +651,7 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, StreamVerbs, AppendVerbs, 
     ) -> CommitResult:
         """Tell observers of a commit and run the services that follow it; what fails of them is only reported."""
         from lakefmt._core.compaction.scheduler import run_services
+        from lakefmt._core.write.commit.transaction import CALLBACK_ON, notify_callbacks
 
         if result is None:
             return CommitResult(None, operation=request.operation, seconds=seconds or 0.0)
@@ -725,6 +745,7 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, StreamVerbs, AppendVerbs, 
     def index(self) -> TableIndexes:
         """How this table finds keys, and the indexes of its metadata table: ``explain``, ``list``, ``create``, ``drop``."""
         from lakefmt._core.table_accessors import TableIndexes
+        from lakefmt._core.write.mutations import keys_to_delete
 
         return TableIndexes(self.client, lambda state, keys: keys_to_delete(self.client.at(state), keys), self._writing)
 

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, Unpack
 
 import pyarrow as pa
 
@@ -31,11 +31,6 @@ from lakefmt._core.filegroups.table_client import TableClient, TableVerbs
 from lakefmt._core.schema.cast import plain_columns
 from lakefmt._core.timeline.instant import Action
 from lakefmt._core.values import CommitResult, Filter, Partitions, TableType, WriteOperation, instant_of
-from lakefmt._core.write.commit.retry import retried
-from lakefmt._core.write.context import ARGUMENTS, OnCommit, WriteRequest, parse_call
-from lakefmt._core.write.ingest import open_stream, read_all
-from lakefmt._core.write.merge import Merge, plan_merge_write, run_merge
-from lakefmt._core.write.merge_rows import Clause, Values, When
 from lakefmt.errors import InvalidInputError
 from lakefmt.options import WriteOptions
 
@@ -56,6 +51,8 @@ if TYPE_CHECKING:
     from lakefmt._core.producers.stream.stream import AsyncStream, Stream
     from lakefmt._core.timeline.metadata_codec import Savepoint
     from lakefmt._core.undo import RestoreResult, RollbackResult
+    from lakefmt._core.write.context import OnCommit, WriteRequest
+    from lakefmt._core.write.merge_rows import Clause, Values
 
 __all__ = [
     "CatalogVerbs",
@@ -686,7 +683,7 @@ class CatalogVerbs(TableVerbs):
         return sync_to(self.client, catalog, database, name, mapping_argument(options, "options"))
 
 
-Finished = Callable[[CommitResult | None, WriteRequest, OnCommit | None, float], CommitResult]
+Finished: TypeAlias = "Callable[[CommitResult | None, WriteRequest, OnCommit | None, float], CommitResult]"
 #: What an update or insert stores: every column of the source, or column → SQL expression or value.
 MergeValues = Literal["all"] | bool | Mapping[str, object]
 
@@ -736,6 +733,8 @@ class TableMerge:
             >>> t.merge(pa.table({"id": ["a"], "v": [5]})).when_matched({"v": "t.v + s.v"}).execute().num_updates
             1
         """
+        from lakefmt._core.write.merge_rows import Clause, When
+
         return self._with(Clause(When.MATCHED, False, _values(update, "update"), where))
 
     def when_matched_delete(self, *, where: Filter = None) -> TableMerge:
@@ -752,6 +751,8 @@ class TableMerge:
             >>> t.merge(pa.table({"id": ["a"]})).when_matched_delete().execute().num_deletes
             1
         """
+        from lakefmt._core.write.merge_rows import Clause, When
+
         return self._with(Clause(When.MATCHED, True, None, where))
 
     def when_not_matched(self, insert: MergeValues = "all", *, where: Filter = None) -> TableMerge:
@@ -772,6 +773,8 @@ class TableMerge:
             >>> t.merge(pa.table({"id": ["b", "c"]})).when_not_matched().execute().num_inserts
             1
         """
+        from lakefmt._core.write.merge_rows import Clause, When
+
         return self._with(Clause(When.NOT_MATCHED, False, _values(insert, "insert"), where))
 
     def when_not_matched_by_source(
@@ -795,6 +798,8 @@ class TableMerge:
             >>> t.merge(pa.table({"id": ["b"]})).when_not_matched_by_source(delete=True).execute().num_deletes
             1
         """
+        from lakefmt._core.write.merge_rows import Clause, When
+
         deletes = flag_argument(delete, "delete")
         if deletes == (update is not None):
             raise InvalidInputError("when_not_matched_by_source takes either update= or delete=True")
@@ -828,7 +833,11 @@ class TableMerge:
             >>> result.num_updates, result.num_inserts
             (1, 1)
         """
-        check_keywords(self.execute, call, ARGUMENTS)
+        from lakefmt._core.write.commit.retry import retried
+        from lakefmt._core.write.context import parse_call
+        from lakefmt._core.write.merge import Merge, plan_merge_write, run_merge
+
+        check_keywords(self.execute, call, WriteOptions.__optional_keys__)
         if not self.clauses:
             raise InvalidInputError(
                 "the merge has no clause: say what happens, such as when_matched() and when_not_matched()"
@@ -844,6 +853,8 @@ class TableMerge:
 
     def _source_rows(self, request: WriteRequest) -> pa.Table:
         """Return the source's rows; of a stream no more than the settings allow are held."""
+        from lakefmt._core.write.ingest import open_stream, read_all
+
         schema, tables = open_stream(self.source, table_schema=lambda: self.client.at(self.client.load()).schema())
         most = resolve_settings(request.options, self.client.options).integer("lakefmt.merge.source.bytes")
         held, size = list[pa.Table](), 0

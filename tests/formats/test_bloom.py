@@ -24,9 +24,11 @@ from lakefmt._core.formats.bloom_filter import (
     SIMPLE,
     BloomFilter,
     add_to_filters,
+    are_in_text,
     decode_bloom_filter,
     filter_size,
 )
+from lakefmt._core.formats.murmur import chained_hashes
 from lakefmt.errors import CorruptFile, InvalidInputError, InvalidKey, UnsupportedFeature
 
 DATA = Path(__file__).parent.parent / "data" / "formats"
@@ -217,6 +219,21 @@ def test_looking_at_few_rows_at_a_time_changes_no_answer(n, limit, keys, strange
     with mock.patch.object(bloom_module, "_MAX_TESTS", step):
         assert bloom.contains(probes).tolist() == expected
     assert all(expected[: len(keys)])
+
+
+@given(st.integers(1, 20), shares, limits, keys_of, keys_of)
+def test_bits_that_are_decoded_alone_give_the_same_answers(n, p, limit, keys, strangers):
+    bloom = make(n, p, limit)
+    bloom.add(binary(keys))
+    asked, text = binary([*keys, *strangers]), bloom.encode().encode()
+
+    def hashes_of(k):
+        return chained_hashes(asked, k)
+
+    assert are_in_text(text, bloom.type_code, hashes_of).tolist() == bloom.contains(asked).tolist()
+    for damaged in (text[:-4], text[:8], text[:7], b"", b"A" * len(text), b"\xff" + text[1:]):
+        assert are_in_text(damaged, bloom.type_code, hashes_of) is None
+    assert are_in_text(text, "OTHER", hashes_of) is None
 
 
 @given(st.integers(1, 30), shares, limits, keys_of)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt._core.metadata.collect import files_of_slice
-from lakefmt._core.metadata.index_readers import read_expression_partition_stats, read_expression_stats
+from lakefmt._core.metadata.index_readers import read_expression_stats
 from lakefmt._core.metadata.layout import (
     METADATA_DIRECTORY,
     expression_index_definition,
@@ -205,7 +205,7 @@ def test_names_and_zones_are_checked() -> None:
 # ----------------------------------------------------------------------------------------------------------- reading
 
 
-def test_the_reader_says_what_each_file_and_partition_has() -> None:
+def test_the_reader_says_what_each_file_has() -> None:
     table = indexed("mor", 9)
     table.upsert(rows(0, 12, 2))
     state = table.client.load()
@@ -216,6 +216,3 @@ def test_the_reader_says_what_each_file_and_partition_has() -> None:
     some = read_expression_stats(metadata, "expr_index_id", "id", pa.string(), paths[:1])
     assert 0 < some.num_rows < files.num_rows
     assert pc.max(files["max"]).as_py() == "9"
-    whole = read_expression_partition_stats(metadata, "expr_index_id", "id", pa.string(), paths)
-    assert sorted(whole["name"].to_pylist()) == paths
-    assert sorted(whole["min"].to_pylist()) == ["0", "1"]

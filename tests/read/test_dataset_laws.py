@@ -25,6 +25,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakefmt
+from lakefmt._core.read import mor_scan
 from lakefmt._core.read.dataset import SnapshotRows
 from tests.example_counts import examples, seed_of_run
 
@@ -383,6 +384,9 @@ def check_polars(case: Case, view: str, condition: pl.Expr, columns: list[str]) 
             expected = whole.filter(condition).select(columns)
         found = lazy.filter(condition).select(columns).collect(engine=engine)  # type: ignore[call-overload]
         assert frame_rows(found) == frame_rows(expected), (case.name, view, str(condition), engine)
+        with mock.patch.object(mor_scan, "_LARGE_BYTES", 0):
+            counts = [each.select(pl.len()).collect(engine=engine).item() for each in (lazy, lazy.filter(condition))]  # type: ignore[call-overload]
+        assert counts == [whole.height, expected.height], (case.name, view, str(condition), engine)
     if "start" not in options:
         some = lazy.filter(condition).select(columns).head(3).collect()
         assert some.height == min(3, expected.height)

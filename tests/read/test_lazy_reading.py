@@ -225,6 +225,33 @@ def test_counts_are_those_of_the_rows(table: lakefmt.Table) -> None:
         assert table.count(text) == table.read(filter=text).num_rows, text
 
 
+@pytest.mark.parametrize("engine", ["in-memory", "streaming"])
+def test_polars_counts_rows_without_reading_any(table: lakefmt.Table, engine: Any) -> None:
+    frame, few = table.scan_polars(), pl.col("n") < 10
+    with mock.patch.object(polars_scan, "_Scan", side_effect=AssertionError("rows are read")):
+        assert frame.select(pl.len()).collect(engine=engine).item() == 600
+        assert frame.filter(pl.lit(True)).select(pl.len()).collect(engine=engine).item() == 600
+        assert frame.filter(pl.lit(False)).select(pl.len()).collect(engine=engine).item() == 0
+        assert table.scan_polars(columns=[]).select(pl.len()).collect(engine=engine).item() == 600
+        assert table.scan_polars(filter="city = 'sf'").select(pl.len()).collect(engine=engine).item() == 200
+    for counted, rows in ((frame.filter(few), 10), (frame.filter(few).head(3), 3)):
+        assert counted.select(pl.len()).collect(engine=engine).item() == rows
+    assert frame.select(pl.len(), pl.col("n").sum()).collect(engine=engine).row(0) == (600, sum(range(600)))
+    assert frame.with_row_index("number").select(pl.col("number").max()).collect(engine=engine).item() == 599
+
+
+def test_the_column_without_values_has_a_name_of_its_own(tmp_path: Path) -> None:
+    name = polars_scan._UNSTORED
+    made = lakefmt.create_table(
+        str(tmp_path / "t"), data=ROWS.rename_columns(["id", "city", name, "x"]), record_key="id", options=OPTIONS
+    )
+    made.insert(ROWS.rename_columns(["id", "city", name, "x"]))
+    frame = made.scan_polars()
+    assert frame.collect_schema().names() == ["id", "city", name, "x"]
+    assert frame.select(pl.len(), pl.col(name).sum()).collect().row(0) == (600, sum(range(600)))
+    assert frame.select(pl.len()).collect().item() == 600
+
+
 def test_increments_and_moments_are_datasets(table: lakefmt.Table) -> None:
     assert table.dataset(start="000").count_rows() == 600
     assert table.dataset(start="000", columns=["n"], filter="n < 5").to_table().num_rows == 5

@@ -10,6 +10,9 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
+from lakefmt._core.data_classes import replace
+from lakefmt._core.filegroups import log_reader as logs_reader
+from lakefmt._core.filegroups.reader import OpenBaseFile
 from lakefmt._core.read import mor_scan
 
 PARTITIONS = ("a", "b", "c", "d")
@@ -84,3 +87,69 @@ def test_what_is_merged_alone_starts_no_threads(written, monkeypatch):
     table, stored = written
     monkeypatch.setattr(mor_scan, "ThreadPoolExecutor", lambda _: pytest.fail("a pool of threads was made"))
     assert table.read().num_rows == len(stored)  # all slices are small, and merged together
+
+
+def test_a_count_is_that_of_the_rows(written, monkeypatch):
+    table, stored = written
+    monkeypatch.setattr(mor_scan, "_LARGE_BYTES", 0)
+    assert table.count() == len(stored)
+
+
+def updated(path: Path, **more: object) -> lakefmt.Table:
+    """A table whose logs have rows of two keys that their base files have, and no others."""
+    some = pa.table({"id": ["a", "b", "c", "d"] * 2, "part": ["x"] * 4 + ["y"] * 4, "v": range(8)})
+    table = lakefmt.create_table(
+        str(path), schema=some.schema, record_key="id", partition_by="part", table_type="mor", **more
+    )
+    table.insert(some)
+    table.upsert(some.take([0, 2, 5, 6]))
+    assert all(each.logs for each in table.file_groups())
+    return table
+
+
+def test_updates_are_counted_without_reading_keys(tmp_path, monkeypatch):
+    table = updated(tmp_path / "t")
+    monkeypatch.setattr(mor_scan, "_LARGE_BYTES", 0)
+    monkeypatch.setattr(mor_scan, "_stored_rows", None)
+    assert table.count() == 8
+
+
+@pytest.mark.parametrize("change", ["delete", "marked", "insert", "other key", "beyond the end", "no filter"])
+def test_what_may_change_the_number_of_rows_is_merged(tmp_path, monkeypatch, change):
+    one_bucket = {"index": "bucket", "properties": {"hoodie.bucket.index.num.buckets": "1"}}
+    table = updated(tmp_path / "t", **(one_bucket if change == "insert" else {}))
+    monkeypatch.setattr(mor_scan, "_LARGE_BYTES", 0)
+    one = pa.table({"id": ["b"], "part": ["x"], "v": [9]})
+    if change == "delete":
+        table.delete(one.select(["id", "part"]))
+    elif change == "marked":
+        table.upsert(one.append_column("_hoodie_is_deleted", pa.array([True])))
+    elif change == "insert":
+        table.upsert(one.set_column(0, "id", pa.array(["new"])))
+        assert any(len(each.logs) > 1 for each in table.file_groups())
+    elif change == "no filter":
+        monkeypatch.setattr(OpenBaseFile, "may_have", lambda opened, hashes_of: None)
+    else:
+        # A log tells the position of a key that the base file does not have, or one that is not in the file.
+        decode = logs_reader._rows_of_blocks
+
+        def other(*arguments):
+            rows, counts = decode(*arguments)
+            keys = rows.table.column("_hoodie_record_key").to_pylist()
+            keys = [f"new {key}" for key in keys] if change == "other key" else keys
+            index = rows.table.schema.get_field_index("_hoodie_record_key")
+            return replace(rows, table=rows.table.set_column(index, "_hoodie_record_key", pa.array(keys))), counts
+
+        monkeypatch.setattr(logs_reader, "_rows_of_blocks", other)
+        if change == "beyond the end":
+            positions = logs_reader._positions_in_base
+            monkeypatch.setattr(logs_reader, "_positions_in_base", lambda *given: positions(*given) + 100)
+    merged = []
+    plain = mor_scan._count_together
+    monkeypatch.setattr(mor_scan, "_count_together", lambda *given: merged.append(1) or plain(*given))
+    assert (
+        table.count()
+        == table.read().num_rows
+        == {"insert": 9, "other key": 12}.get(change, 8 - (change in ("delete", "marked")))
+    )
+    assert merged

@@ -32,7 +32,7 @@ from lakefmt._core.timeline.rollback import find_logs_of_instant
 from lakefmt._core.values import CommitResult, FileId, InstantTime, PartitionPath, WriteOperation, WriteStat
 from lakefmt._core.write.assign import FileSizing, Logs, Routes, assign_rows, log_file, new_file
 from lakefmt._core.write.commit.key_stats import groups_given_keys, may_hold_own_keys
-from lakefmt._core.write.files.log_payloads import split_deletes
+from lakefmt._core.write.files import log_payloads
 from lakefmt.errors import CommitConflict, CorruptFile, UnsupportedFeature
 from lakefmt.testing.stores import CountingStore
 from tests.judges.compare import assert_same_multiset
@@ -207,10 +207,11 @@ def test_marked_rows_become_delete_records_unless_their_order_cannot_be_said() -
     )
     flags = np.array([True, True, True, False])
     order = Order(("ts",))
-    out = split_deletes(table, flags, flags, MergeRule(order, order), frozenset(table.column_names))
+    rule, names = MergeRule(order, order), frozenset(table.column_names)
+    out = log_payloads._split(table, log_payloads._told_by_blocks(table, flags, flags, rule), names, None)
     assert out.deletes["_hoodie_record_key"].to_pylist() == ["a"]
     assert out.data["_hoodie_record_key"].to_pylist() == ["b", "c", "d"]
-    by_key = split_deletes(table, flags, np.zeros(4, bool), MergeRule(order, order), frozenset(table.column_names))
+    by_key = log_payloads._split(table, log_payloads._told_by_blocks(table, flags, np.zeros(4, bool), rule), names, None)
     assert by_key.deletes.num_rows == 3
 
 

@@ -154,11 +154,6 @@ class CdcOptions:
         """Whether deleted rows stay with a mark, for ever or for a while."""
         return self.delete_mode != "hard"
 
-    def log_columns(self) -> list[str]:
-        """Return the names of the columns that a log has besides those of the source."""
-        names = (self.operation_column, self.event_time_column, self.position_column, self.transaction_column)
-        return [name for name in names if name is not None]
-
     def to_dict(self) -> dict[str, object]:
         """Return every option by name."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}

@@ -19,6 +19,8 @@ from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.fs as pafs
@@ -27,8 +29,9 @@ import pyarrow.parquet as pq
 from lakefmt._core.config.table_config import TableConfig
 from lakefmt._core.data_classes import dataclass
 from lakefmt._core.filegroups.model import BaseFile
-from lakefmt._core.formats.bloom_filter import BloomFilter
+from lakefmt._core.formats.bloom_filter import BloomFilter, are_in_text
 from lakefmt._core.formats.parquet.base_file import (
+    BLOOM_TYPE_KEY,
     BaseFileFooter,
     check_row_counts,
     decode_footer,
@@ -42,7 +45,15 @@ from lakefmt._core.formats.parquet.duplicate_columns import (
     are_within,
     find_duplicate_column,
 )
-from lakefmt._core.formats.parquet.footers import LARGE_FOOTER, ReadBytes, ShortFooter, in_memory, read_short_footer
+from lakefmt._core.formats.parquet.footers import (
+    BLOOM_KEY,
+    LARGE_FOOTER,
+    LEGACY_BLOOM_KEY,
+    ReadBytes,
+    ShortFooter,
+    in_memory,
+    read_short_footer,
+)
 from lakefmt._core.keys import KeySpec, build_record_keys, key_spec_from_properties, parse_partition_values
 from lakefmt._core.schema import avro_to_arrow, reconcile, without_meta_columns
 from lakefmt._core.storage.api import ObjectStore
@@ -254,6 +265,23 @@ class OpenBaseFile:
         left_out = None if self._short is None else self._short.texts(read_bytes(self._source))
         return decode_footer(self.parquet.metadata, self.parquet.schema_arrow, left_out)
 
+    def may_have(self, hashes_of: Callable[[int], npt.NDArray[np.uint32]]) -> npt.NDArray[np.bool_] | None:
+        """Return which keys the file may have, by its key filter; None: it does not tell.
+
+        Args:
+            hashes_of: returns a number of chained hashes of each key.
+        """
+        entries = self.parquet.metadata.metadata or {}
+        left_out = {} if self._short is None else self._short.texts(read_bytes(self._source))
+        texts = (left_out.get(name) or entries.get(name.encode()) for name in (BLOOM_KEY, LEGACY_BLOOM_KEY))
+        text = next(filter(None, texts), None)
+        kind = entries.get(BLOOM_TYPE_KEY.encode())
+        return (
+            None
+            if text is None
+            else are_in_text(text, None if kind is None else kind.decode(errors="replace"), hashes_of)
+        )
+
     def coded(self, columns: Collection[str]) -> pq.ParquetFile:
         """Return the file as Arrow reads it with dictionaries for those of some columns that are stored so."""
         metadata = self.parquet.metadata
@@ -410,6 +438,13 @@ class BaseFileReader:
     def bloom_filter(self, file: BaseFile) -> BloomFilter | None:
         """Return a file's bloom filter, or None."""
         return self.footer(file).bloom_filter()
+
+    def rows_and_keys(
+        self, file: BaseFile, hashes_of: Callable[[int], npt.NDArray[np.uint32]]
+    ) -> tuple[int, npt.NDArray[np.bool_] | None]:
+        """Return the number of rows of a file, and which keys it may have; arguments as for :meth:`OpenBaseFile.may_have`."""
+        with self._open(file) as opened:
+            return int(opened.parquet.metadata.num_rows), opened.may_have(hashes_of)
 
     def forget_absent(self, partitions: Collection[PartitionPath] | None, present: Sequence[BaseFile]) -> None:
         """Drop the cached footers of files that a listing did not return.

@@ -13,7 +13,7 @@ import base64
 import math
 import mmap
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 
 import numpy as np
@@ -28,6 +28,7 @@ __all__ = [
     "SIMPLE",
     "BloomFilter",
     "add_to_filters",
+    "are_in_text",
     "decode_bloom_filter",
     "filter_size",
     "join_bits",
@@ -48,6 +49,12 @@ DYNAMIC = "DYNAMIC_V0"
 Flags = npt.NDArray[np.bool_]
 _FILTER_HEADER = struct.Struct(">iiBi")
 _DYNAMIC_COUNTERS = struct.Struct(">iii")
+#: Groups of three bytes that have the header and the counters.
+_HEAD_GROUPS = -(-(_FILTER_HEADER.size + _DYNAMIC_COUNTERS.size) // 3)
+_BASE64_ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+#: The six bits that each character stands for.
+_BASE64_VALUES = np.zeros(256, np.uint8)
+_BASE64_VALUES[np.frombuffer(_BASE64_ALPHABET, np.uint8)] = np.arange(64)
 _FILTER_MARKER = -1
 _MURMUR_HASH = 1
 _JENKINS_HASH = 0
@@ -468,6 +475,52 @@ def decode_bloom_filter(encoded: str | bytes, type_code: str | None = None) -> B
     bloom = _decode_dynamic(data, k, m) if type_code == DYNAMIC else _decode_simple(data, k, m)
     bloom._text = encoded if isinstance(encoded, str) else encoded.decode("ascii")
     return bloom
+
+
+def are_in_text(text: bytes, type_code: str | None, hashes_of: Callable[[int], U32]) -> Flags | None:
+    """Return for each of a few keys whether it may have been added to the filter of a Base64 text; only their bits are decoded.
+
+    Args:
+        text: the filter, as for :func:`decode_bloom_filter`.
+        type_code: of the filter; None means SIMPLE.
+        hashes_of: returns a number of chained hashes of each key, as :func:`chained_hashes` does.
+
+    Returns:
+        None if all of it has to be decoded: it is not as it is expected to be, or has too many rows.
+
+    Example:
+        >>> text = b"/////wAAAAcBAAAAYKAgAEFgYERQhAKAGA=="
+        >>> are_in_text(text, None, lambda k: chained_hashes(pa.array(["é", "e"]), k)).tolist()
+        [True, False]
+    """
+    characters = np.frombuffer(text, np.uint8)
+    begin, header, rows = _FILTER_HEADER.size, 0, 1
+    try:
+        data = base64.b64decode(text[: 4 * _HEAD_GROUPS])
+        k, m = _decode_header(data)
+        if type_code == DYNAMIC:
+            rows = _DYNAMIC_COUNTERS.unpack_from(data, begin)[2]
+            begin, header = begin + _DYNAMIC_COUNTERS.size, _FILTER_HEADER.size
+    except (ValueError, struct.error, CorruptFile, UnsupportedFeature):
+        return None
+    if len(text) % 4 or rows < 1 or type_code not in (None, SIMPLE, DYNAMIC):
+        return None
+    width, padding = header + _bytes_of(m), text[-2:].count(b"=")
+    if len(text) // 4 * 3 - padding != begin + rows * width:
+        return None
+    positions = positions_of(hashes_of(k), m).astype(np.int64)
+    if rows * positions.size > _MAX_UNPACKED:
+        return None
+    found = np.zeros(positions.shape[1], np.bool_)
+    for row in range(rows):
+        places = begin + row * width + header + (positions >> 3)
+        first = places // 3 * 4
+        three = np.zeros(places.shape, np.int64)
+        for number in range(4):
+            three = three << 6 | _BASE64_VALUES[characters[first + number]]
+        bits = three >> (16 - 8 * (places % 3)) >> (positions & 7) & 1
+        found |= bits.all(axis=0)
+    return found
 
 
 def _decode_header(data: bytes) -> tuple[int, int]:

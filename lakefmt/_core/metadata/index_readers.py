@@ -20,7 +20,6 @@ from lakefmt._core.metadata.layout import (
     PartitionKind,
     column_key,
     escape_partition,
-    expression_partition_stats_key,
     partition_key,
     record_keys_of,
     secondary_index_prefixes,
@@ -47,7 +46,6 @@ __all__ = [
     "locations_of",
     "lookup_locations",
     "lookup_record_keys",
-    "read_expression_partition_stats",
     "read_expression_stats",
     "read_stats",
     "read_stats_of_keys",
@@ -218,28 +216,6 @@ def read_expression_stats(
     prefixes = [first] if partitions is None else [first + partition_key(path) for path in partitions]
     stats = read_stats_of_keys(table, index, prefixes, data_type, nulls_counted=False)
     return stats.filter(pc.invert(stats["is_tight"]))  # those of data partitions are tight
-
-
-def read_expression_partition_stats(
-    table: MetadataTable, index: str, column: str, data_type: pa.DataType, partitions: Iterable[str]
-) -> pa.Table:
-    """Return what an expression gives for the rows of each data partition; ``name`` is its path.
-
-    Parameters:
-        table: the metadata table.
-        index: the metadata table's partition, ``expr_index_…``, of type ``column_stats``.
-        column: the column that the expression is of.
-        data_type: the type of what the expression gives.
-        partitions: paths of data partitions.
-
-    Returns:
-        Columns as of :func:`read_expression_stats`.
-
-    Raises:
-        CorruptFile: the metadata table is damaged.
-    """
-    keys = [expression_partition_stats_key(column, path) for path in partitions]
-    return read_stats_of_keys(table, index, keys, data_type, nulls_counted=False)
 
 
 # ----------------------------------------------------------------------------------- column statistics

@@ -47,7 +47,6 @@ from lakefmt._core.filegroups.table_client import TableVerbs
 from lakefmt._core.keys import parse_partition_values, time_ends
 from lakefmt._core.keys.generate import check_bucket_key
 from lakefmt._core.read.snapshot import Snapshot, bound_of
-from lakefmt._core.storage.process_lock import process_locks
 from lakefmt._core.timeline.commit import (
     WATERMARK,
     decode_entry,
@@ -58,8 +57,6 @@ from lakefmt._core.timeline.commit import (
 )
 from lakefmt._core.timeline.instant import parse_instant_time
 from lakefmt._core.values import CommitResult, InstantTime, Moment, PartitionPath, Partitions, WriteOperation
-from lakefmt._core.write.context import ARGUMENTS, AlreadyDone, EntryView, skipped_result, view_entries
-from lakefmt._core.write.ingest import holds_no_rows, open_stream, read_all
 from lakefmt.errors import (
     InstantNotFound,
     InvalidInputError,
@@ -73,6 +70,7 @@ from lakefmt.options import CommitOptions, WriteOptions
 
 if TYPE_CHECKING:
     from lakefmt._core.producers.append_tags import TableTags
+    from lakefmt._core.write.context import AlreadyDone, EntryView
 
 __all__ = [
     "OPTIONS",
@@ -82,7 +80,6 @@ __all__ = [
     "append_properties",
     "asked_properties",
     "old_partitions",
-    "option_rows",
     "parse_cutoff",
     "parse_txn",
     "parse_watermark",
@@ -143,7 +140,7 @@ class AppendVerbs(TableVerbs):
             >>> again.skipped, t.read().num_rows
             (True, 2)
         """
-        check_keywords(self.append, call, ARGUMENTS)
+        check_keywords(self.append, call, WriteOptions.__optional_keys__)
         entries = AppendEntries(parse_txn(txn), parse_watermark(watermark))
         requested_entries = None if entries == AppendEntries() else entries
         if entries.txn is not None and not call.get("dry_run"):
@@ -175,12 +172,16 @@ class AppendVerbs(TableVerbs):
 
     def _earlier_result(self, entries: AppendEntries) -> CommitResult | None:
         """Return the result of an append whose rows a commit has already; None: none has."""
+        from lakefmt._core.write.context import AlreadyDone, skipped_result, view_entries
+
         state = self.client.load()
         earlier = entries(view_entries(self.client.at(state)))
         return skipped_result(state, earlier, WriteOperation.INSERT) if isinstance(earlier, AlreadyDone) else None
 
     def _beside_others(self, options: object) -> object:
         """Return the options of an append: writers of an append table never conflict, so each expects others."""
+        from lakefmt._core.storage.process_lock import process_locks
+
         call_options = options if isinstance(options, Mapping) else {}
         properties = self.client.known_config.properties
         if properties.get("lakefmt.table.kind") != "append" or (
@@ -221,7 +222,9 @@ class AppendVerbs(TableVerbs):
             >>> sorted(t.read()["n"].to_pylist())
             [2, 3]
         """
-        check_keywords(self.overwrite, call, ARGUMENTS)
+        from lakefmt._core.write.ingest import holds_no_rows, open_stream, read_all
+
+        check_keywords(self.overwrite, call, WriteOptions.__optional_keys__)
         if text_argument(mode, "mode") not in ("dynamic", "static"):
             raise InvalidInputError(f"unknown mode {shown(mode)}: expected 'dynamic' or 'static'")
         schema, tables = open_stream(data, table_schema=lambda: self.client.at(self.client.load()).schema())
@@ -578,16 +581,6 @@ def _span_value(name: str, value: str) -> float:
     return int(match[1]) * (0.001 if unit == "ms" else _SPAN_SECONDS[unit[0]])
 
 
-def option_rows() -> list[str]:
-    """Return the rows of the table in docs/settings.md."""
-    rows = ["| Paimon's option | its default | here |", "|---|---|---|"]
-    for name, option in OPTIONS.items():
-        here = f"`{option.becomes}`" if option.becomes else ""
-        note = f"refused: {option.note}" if option.refused else option.note
-        rows.append(f"| `{name}` | {option.default or '–'} | {'; '.join(filter(None, (here, note)))} |")
-    return rows
-
-
 def paimon_options_markdown() -> str:
     """Return the table of Paimon's options for the documentation.
 
@@ -740,6 +733,7 @@ class AppendEntries:
         """Return the entries of the commit, or the commit that has this number of the application, or a later one.
 
         Example:
+            >>> from lakefmt._core.write.context import EntryView
             >>> entries = AppendEntries(("loader", 2), 1500)
             >>> view = EntryView(None, None, {}, now_ms=5, instant="20260101000000000")
             >>> told = entries(view)
@@ -748,6 +742,8 @@ class AppendEntries:
             >>> entries(EntryView(None, None, told, now_ms=6))
             AlreadyDone(instant='20260101000000000')
         """
+        from lakefmt._core.write.context import AlreadyDone
+
         new: dict[str, str] = {}
         if self.txn is not None:
             application, number = self.txn

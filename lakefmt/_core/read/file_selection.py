@@ -42,7 +42,14 @@ from lakefmt._core.notebook import NotebookText
 from lakefmt._core.read.filter_terms import Condition
 from lakefmt._core.read.filters import Filter, computing
 from lakefmt._core.read.partition_guarantees import Leaf, alterations, statistic_columns
-from lakefmt._core.read.scan import Query, check_query_type, chosen_row_groups, plan_query, prune_partitions
+from lakefmt._core.read.scan import (
+    Query,
+    check_query_type,
+    chosen_row_groups,
+    names_partition_columns,
+    plan_query,
+    prune_partitions,
+)
 from lakefmt._core.read.snapshot_files import covers_archived, pinned_slices
 from lakefmt._core.read.statistics_selection import (
     MOST_FILTERS,
@@ -491,7 +498,7 @@ def chosen_by_statistics(table_at: TableAt, slices: list[FileSlice], plan: Query
 def _selected(read: _Read, *, explained: bool) -> Selection | None:
     """Return the selection; None: an index says what is stored now, and that is not this state."""
     unused: list[UnusedIndex] = []
-    candidates, narrowed = _folded(read, _by_names(read), Candidates(), unused)
+    candidates, narrowed = _folded(read, _by_names(read, explained=explained), Candidates(), unused)
 
     def prune(partitions: Sequence[PartitionPath]) -> list[PartitionPath]:
         left = [path for path in partitions if path not in candidates.without_matches]
@@ -549,12 +556,20 @@ def _is_current(
 # ---------------------------------------------------------------------------------------------- before files are listed
 
 
-def _by_names(read: _Read) -> Iterator[Skipper[Candidates]]:
-    """Yield what leaves out partitions and file groups."""
+def _by_names(read: _Read, *, explained: bool) -> Iterator[Skipper[Candidates]]:
+    """Yield what leaves out partitions and file groups.
+
+    Parameters:
+        read: the read.
+        explained: also what is known to leave out nothing.
+    """
     condition, is_partitioned = read.condition, read.table_at.config.is_partitioned
     if condition is None:
         return
-    if is_partitioned:
+    # Else all files are listed at once, which takes less time than to list the partitions before.
+    if is_partitioned and (
+        explained or _PARTITION_STATS in read.ready or names_partition_columns(read.table_at, read.plan)
+    ):
         yield Skipper("partition values", _by_partition_values, in_metadata=False)
     if _RECORD_INDEX in read.ready and (condition.values or condition.may_fail):
         yield Skipper(_RECORD_INDEX, _by_record_index, of_newest=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache, partial
 from itertools import accumulate, pairwise
 from os import cpu_count
 from typing import TypeVar
@@ -32,11 +33,12 @@ from lakefmt._core.filegroups.merged_slice import (
     with_delete_marks,
     without_deleted,
 )
-from lakefmt._core.filegroups.model import FileSlice
+from lakefmt._core.filegroups.model import BaseFile, FileSlice
 from lakefmt._core.filegroups.ordering import to_mask
 from lakefmt._core.filegroups.precombine import combine_rows
 from lakefmt._core.filegroups.reader import VirtualColumns
 from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableState
+from lakefmt._core.formats.murmur import chained_hashes
 from lakefmt._core.read.filters import keep_rows
 from lakefmt._core.read.scan import Query
 from lakefmt._core.schema import reconcile
@@ -50,6 +52,8 @@ T = TypeVar("T")
 _MOST_THREADS = 4
 #: The most bytes of slices, and the most slices, that are merged together.
 _GROUP_BYTES, _MOST_SLICES = 4 << 20, 64
+#: A count asks the key filter of a base file of at least the first number of bytes for the keys of logs of at most the second one.
+_LARGE_BYTES, _FEW_LOG_BYTES = 1 << 20, 256 << 10
 
 
 def merged_tables(
@@ -75,9 +79,79 @@ def merged_tables(
 def count_merged(table_at: TableAt, slices: Sequence[FileSlice], query: Query) -> int:
     """Return how many rows of slices with logs a query keeps; arguments and errors are those of :func:`merged_tables`.
 
-    Only rows of the base files whose keys are in the logs are merged.
+    Only rows of the base files whose keys are in the logs are merged; none where the logs change stored rows only.
     """
-    return sum(_group_by_group(_work(table_at, query, None), slices, _count_together))
+    work = _work(table_at, query, None)
+    total, left = _count_updated(work, slices) if query.condition is None else (0, slices)
+    return total + sum(_group_by_group(work, left, _count_together))
+
+
+def _count_updated(work: _Work, slices: Sequence[FileSlice]) -> tuple[int, list[FileSlice]]:
+    """Return the number of rows of slices whose logs only change rows of their base files, and the other slices.
+
+    The keys of a base file are not read: a log's row is one of them where its block tells its position, and the file's key
+    filter does not deny it.
+    """
+    # Of a store that is far away logs and files are better asked for side by side.
+    is_near, has_positions = work.client.store.capabilities.low_latency, work.state.timeline.layout > 1
+    if not is_near or not has_positions or work.unstored is not None or not can_be_together(work.rule, 2):
+        return 0, list(slices)
+    few: list[FileSlice] = []
+    left: list[FileSlice] = []
+    for each in slices:
+        is_large = each.base is not None and each.base.size >= _LARGE_BYTES
+        is_few = is_large and sum(log.size for log in each.logs) <= _FEW_LOG_BYTES
+        (few if is_few else left).append(each)
+    total = 0
+    for begin in range(0, len(few), _MOST_SLICES):
+        some = few[begin : begin + _MOST_SLICES]
+        counts = _rows_updated(work, some)
+        total += sum(filter(None, counts))
+        left += [each for each, count in zip(some, counts, strict=True) if count is None]
+    return total, left
+
+
+def _rows_updated(work: _Work, slices: Sequence[FileSlice]) -> list[int | None]:
+    """Return the number of rows of each slice; None: its logs may bring or delete rows."""
+    timeline = work.state.timeline
+    read = read_logs_of_slices(
+        work.client.store,
+        slices,
+        [0] * len(slices),
+        work.schema,
+        work.rule,
+        layout=timeline.layout,
+        is_committed=lambda time: timeline.is_committed(InstantTime(time)),
+        bound=timeline.bound,
+    )
+    positions = None if read is None else read[0].positions
+    if read is None or positions is None:
+        # Some slices have inserts: they are found one by one.
+        return [count for each in slices for count in _rows_updated(work, [each])] if len(slices) > 1 else [None]
+    logs, log_rows = read
+    keys = logs.table.column(RECORD_KEY)
+    if keys.null_count:
+        return [None] * len(slices)
+    hashes_of = cache(partial(chained_hashes, keys))
+    spans = [slice(begin, end) for begin, end in pairwise(accumulate(log_rows, initial=0))]
+    return [
+        None
+        if each.base is None or logs.deletes[span].any()
+        else _rows_if_stored(work, each.base, partial(_hashes_in, hashes_of, span), positions[span])
+        for each, span in zip(slices, spans, strict=True)
+    ]
+
+
+def _hashes_in(hashes_of: Callable[[int], npt.NDArray[np.uint32]], span: slice, count: int) -> npt.NDArray[np.uint32]:
+    return hashes_of(count)[:, span]
+
+
+def _rows_if_stored(
+    work: _Work, file: BaseFile, hashes_of: Callable[[int], npt.NDArray[np.uint32]], positions: npt.NDArray[np.int64]
+) -> int | None:
+    """Return the number of rows of a base file; None: it may lack some keys."""
+    rows, stored = work.client.reader.rows_and_keys(file, hashes_of)
+    return rows if stored is not None and bool(stored.all()) and bool((positions < rows).all()) else None
 
 
 def _work(table_at: TableAt, query: Query, columns_of: TableState | None) -> _Work:

@@ -6,6 +6,9 @@ NaN for the largest number and equal to itself, so of floating point columns onl
 
 Polars reads base files itself where it would return the same rows: :func:`stored_files` checks their footers and pages, because Polars
 neither compares the checksums of pages nor knows altered columns. Other files are read by :mod:`~lakefmt._core.read.scan`.
+
+To count rows Polars asks a source for its first column. That is one of no values here, which is dropped from the frame that the caller
+gets, so that footers tell the count.
 """
 
 from __future__ import annotations
@@ -144,6 +147,8 @@ _OPERATORS: Final = {"Eq": "=", "Lt": "<", "LtEq": "<=", "Gt": ">", "GtEq": ">="
 _FLIPPED: Final = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _WHOLE_NUMBERS: Final = ("Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32", "UInt64")
 _UNITS: Final = {"Milliseconds": "ms", "Microseconds": "us", "Nanoseconds": "ns"}
+#: The name of the column without values.
+_UNSTORED: Final = "_lakefmt_no_values"
 #: Bytes of columns, once decoded, of files that Polars reads together; a larger file is read in batches.
 _TOGETHER_BYTES: Final = 64 << 20
 _CLOSED: Final = {"Both": (">=", "<="), "Left": (">=", "<"), "Right": (">", "<="), "None": (">", "<")}
@@ -163,36 +168,61 @@ def scan_polars(rows: SnapshotRows, name: str) -> pl.LazyFrame:
             f"Polars {pl.__version__} takes no sources of other libraries: install a newer one, or use to_polars()"
         ) from None
 
-    source = _Source(rows)
+    placeholder = _UNSTORED
+    while placeholder in rows.schema.names:
+        placeholder += "_"
+    source = _Source(rows, placeholder)
     known = inspect.signature(register_io_source).parameters
     # The options of newer releases.
     options: dict[str, Any] = {"is_pure": True, "explain_name": "lakefmt", "explain_detail": name}
     options = {option: value for option, value in options.items() if option in known}
-    return register_io_source(source, schema=pl.DataFrame(rows.schema.empty_table()).schema, **options)
+    schema: dict[str, Any] = {placeholder: pl.Null, **pl.DataFrame(rows.schema.empty_table()).schema}
+    return register_io_source(source, schema=schema, **options).drop(placeholder)
 
 
 @dataclass(frozen=True)
 class _Source:
-    """What Polars calls for rows; it pickles."""
+    """What Polars calls for rows; it pickles.
+
+    Attributes:
+        rows: what is read.
+        placeholder: the name of the first column, which has no values.
+    """
 
     rows: SnapshotRows
+    placeholder: str
 
     def __call__(
         self, columns: list[str] | None, predicate: pl.Expr | None, limit: int | None, batch_size: int | None
     ) -> Iterator[pl.DataFrame]:
         """Yield frames of the rows that a predicate keeps, no more than the limit."""
-        names = self.rows.schema.names if columns is None else list(columns)
-        condition = None if predicate is None else implied_condition_of_polars(predicate, self.rows.schema)
+        columns = [self.placeholder, *self.rows.schema.names] if columns is None else list(columns)
         left = math.inf if limit is None else limit
         if left <= 0:
             return
-        for frame in _Scan(self.rows, self.rows.plan(names, condition), predicate, limit).frames():
+        for frame in self._frames(columns, predicate, limit):
             if frame.height > left:
                 frame = frame.head(int(left))
             left -= frame.height
             yield frame
             if left <= 0:
                 return  # before the next file is read
+
+    def _frames(self, columns: Sequence[str], predicate: pl.Expr | None, limit: int | None) -> Iterator[pl.DataFrame]:
+        names = [name for name in columns if name != self.placeholder]
+        if not names and (predicate is None or not predicate.meta.root_names()):
+            count = self.rows.count(None)
+            frame = pl.DataFrame([pl.repeat(None, count, dtype=pl.Null, eager=True).alias(self.placeholder)])
+            yield frame if predicate is None else frame.filter(predicate)
+            return
+        condition = None if predicate is None else implied_condition_of_polars(predicate, self.rows.schema)
+        plan = self.rows.plan(names or self.rows.schema.names[:1], condition)
+        frames = _Scan(self.rows, plan, predicate, limit).frames()
+        if len(names) == len(columns):
+            yield from frames
+            return
+        for frame in frames:
+            yield frame.select(pl.lit(None, pl.Null).alias(self.placeholder), pl.all()).select(columns)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from functools import reduce
+from functools import cached_property, partial, reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from lakefmt._core.arguments import check_flags, text_argument, texts_argument
 from lakefmt._core.config.table_config import TableConfig
 from lakefmt._core.data_classes import dataclass
 from lakefmt._core.filegroups.model import BaseFile
-from lakefmt._core.filegroups.reader import SMALL_BYTES, dropped_values, reading, short_footer
+from lakefmt._core.filegroups.reader import SMALL_BYTES, dropped_values, parquet_file, reading, short_footer
 from lakefmt._core.filegroups.stored_keys import paths_tell_times, trusts_paths
 from lakefmt._core.filegroups.table_client import TableAt, TableClient
 from lakefmt._core.formats.parquet.base_file import check_row_counts
@@ -36,6 +36,7 @@ from lakefmt._core.schema import is_mislabelled, join_tables, reconcile, with_me
 from lakefmt._core.schema.avro import unknown_column
 from lakefmt._core.storage.api import ObjectStore
 from lakefmt._core.storage.arrow_filesystem import arrow_view, track_arrow_use
+from lakefmt._core.storage.parallel import map_concurrently
 from lakefmt._core.values import META_COLUMNS, RECORD_KEY, PartitionPath
 from lakefmt.errors import CorruptFile, InvalidInputError, SnapshotExpired, UnsupportedFeature
 
@@ -54,6 +55,7 @@ __all__ = [
     "chosen_row_groups",
     "count_files",
     "file_fragments",
+    "names_partition_columns",
     "plain_scanner",
     "plan_query",
     "prune_partitions",
@@ -79,7 +81,7 @@ _ALL_FOOTERS = "_metadata"
 _ARROW_SCHEMA = b"ARROW:schema"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Query:
     """What to read: the requested columns in order, the filter, and the schema of both."""
 
@@ -87,15 +89,15 @@ class Query:
     condition: Condition | None
     schema: pa.Schema
 
-    @property
+    @cached_property
     def result_schema(self) -> pa.Schema:
         """The schema of the result."""
         return pa.schema([self.schema.field(name) for name in self.columns])
 
-    @property
-    def filter_columns(self) -> set[str]:
-        """The columns that the filter uses."""
-        return set() if self.condition is None else filter_columns(self.condition.exact, self.schema)
+    @cached_property
+    def filter_columns(self) -> frozenset[str]:
+        """The columns that the filter uses: found once, Arrow is asked for them by trials."""
+        return frozenset(() if self.condition is None else filter_columns(self.condition.exact, self.schema))
 
 
 def plan_query(
@@ -179,14 +181,20 @@ def _names(columns: object) -> list[str]:
     return names
 
 
+def names_partition_columns(table_at: TableAt, query: Query) -> bool:
+    """Return whether the filter uses a column of which partition paths tell."""
+    fields = table_at.key_spec().partition_fields
+    return not query.filter_columns.isdisjoint(field.name.split(".", 1)[0] for field in fields)
+
+
 def prune_partitions(table_at: TableAt, partitions: Iterable[PartitionPath], query: Query) -> list[PartitionPath]:
     """Return the partitions that may have matching rows, judged by their paths."""
     remaining = list(partitions)
     if query.condition is None or not table_at.config.is_partitioned:
         return remaining
-    spec = table_at.key_spec()
-    if not {field.name.split(".", 1)[0] for field in spec.partition_fields} & query.filter_columns:
+    if not names_partition_columns(table_at, query):
         return remaining  # paths say nothing of other columns
+    spec = table_at.key_spec()
     guarantees = [partition_guarantee(spec, path, query.schema) for path in remaining]
     with computing():
         mask = satisfiable(guarantees, query.condition.exact, query.schema)
@@ -265,17 +273,35 @@ def plain_scanner(table_at: TableAt, files: Sequence[BaseFile], query: Query, **
 
 def count_files(table_at: TableAt, files: Sequence[BaseFile], query: Query) -> int:
     """Return the number of rows of base files that a query keeps: by footers where no row must be read."""
+    if query.condition is None:
+        store = table_at.client.store
+        return sum(map_concurrently(store, [partial(_rows_in_footer, store, file) for file in files]))
     total = 0
     for part in _parts(files):
         for group in _groups(table_at, part, query):
             if isinstance(group, BaseFile):
                 total += sum(rows.num_rows for rows in _reconciled(table_at, group, query))
-            elif query.condition is None or query.condition.prunes_exactly:
+            elif query.condition.prunes_exactly:
                 with _reading_many(table_at.client, part, group, query):
-                    total += group.count_rows(filter=None if query.condition is None else query.condition.exact)
+                    total += group.count_rows(filter=query.condition.exact)
             else:
                 total += sum(batch.num_rows for batch in _scanned(table_at.client, part, group, query))
     return total
+
+
+def _rows_in_footer(store: ObjectStore, file: BaseFile) -> int:
+    filesystem, prefix = store.arrow_filesystem()
+    with reading(file.path), filesystem.open_input_file(prefix + file.path) as source:
+        short = short_footer(source, near=isinstance(filesystem, pafs.LocalFileSystem))
+        if short is None:
+            with parquet_file(source) as parquet:
+                return _checked_rows(parquet.metadata)
+        return _checked_rows(short.metadata)
+
+
+def _checked_rows(metadata: pq.FileMetaData) -> int:
+    check_row_counts(metadata)
+    return int(metadata.num_rows)
 
 
 def file_fragments(
@@ -478,7 +504,7 @@ class _ByName:
 
 
 def _by_name(table_at: TableAt, query: Query) -> _ByName:
-    of_filter = frozenset(query.filter_columns)
+    of_filter = query.filter_columns
     used_columns = of_filter.union(query.columns)
     millis = [
         f.name for f in query.schema if f.name in used_columns and pa.types.is_timestamp(f.type) and f.type.unit == "ms"

@@ -25,6 +25,7 @@ __all__ = [
     "encode_struct",
     "fields_of",
     "integer_at",
+    "number_at",
     "only_field",
 ]
 
@@ -153,6 +154,11 @@ def _number(data: Readable, position: int) -> int:
         if shift > _MOST_NUMBER_BITS:  # each further byte would take longer than the one before it
             raise InternalError("a number of a Parquet footer has too many bytes")
     return number | byte << shift
+
+
+def number_at(data: Readable, position: int) -> tuple[int, int]:
+    """Return the number that begins at a byte, such as the length of a text, and where what is behind it begins."""
+    return _number(data, position), _after_number(data, position)
 
 
 def integer_at(data: Readable, position: int) -> int:

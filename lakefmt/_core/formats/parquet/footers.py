@@ -1,7 +1,7 @@
 """Footers of Parquet files without the key filter that Hudi stores in them.
 
 The filter is an entry of the footer: 2.6 MB of text in a file of 400,000 rows. Arrow copies each entry of a footer that it reads
-twice, into memory that it does not count, and holds the copies as long as anything refers to the footer. So the entry is cut out of
+twice, into memory that it does not count, and holds the copies as long as anything refers to the footer. So its value is cut out of
 the bytes before Arrow reads them, and whoever asks for the filter reads its text from the place where it is.
 
 A footer is what a stored file says, so that nothing in it is believed: what is gone through is bounded, and bytes that are not as
@@ -18,15 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakefmt._core.data_classes import dataclass
-from lakefmt._core.formats.parquet._compact import (
-    BINARY,
-    STRUCT,
-    Field,
-    count_at,
-    encode_list,
-    fields_of,
-    only_field,
-)
+from lakefmt._core.formats.parquet._compact import BINARY, number_at
 from lakefmt._core.formats.parquet.duplicate_columns import MAGIC, Span, with_length
 from lakefmt.errors import InternalError
 
@@ -55,12 +47,10 @@ _END_BYTES: Final = 64 << 10
 _HEAD_BYTES, _MOST_HEAD_BYTES = 64 << 10, 4 << 20
 #: What stands behind the entries: who wrote the file, and a few bytes for each column.
 _MOST_REST_BYTES: Final = 1 << 20
-_WINDOW_BYTES: Final = 512
-#: Bytes that are looked at one by one, of all entries: a file of Hudi has ten entries.
-_MOST_LOOKED_AT: Final = 1 << 16
-_MOST_NAME_BYTES: Final = 1 << 10
-# Numbers of fields in parquet.thrift.
-_ENTRIES, _ENTRY_NAME, _ENTRY_VALUE = 5, 1, 2
+#: A number of 64 bits has ten bytes of seven each.
+_MOST_NUMBER_BYTES: Final = 10
+#: The head of a field of text that comes behind the one before it.
+_TEXT_FIELD: Final = 1 << 4 | BINARY
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +59,7 @@ class ShortFooter:
 
     Attributes:
         metadata: the footer.
-        left_out: the entries that it lacks: where the text of each is in the file.
+        left_out: the entries that are empty there: where the text of each is in the file.
     """
 
     metadata: pq.FileMetaData
@@ -82,21 +72,6 @@ class ShortFooter:
             read_at: reads bytes of the file.
         """
         return {name: read_at(span.offset, span.size) for name, span in self.left_out.items()}
-
-
-class _Window:
-    """The bytes of a footer, of which those that are asked for are read, some at a time."""
-
-    def __init__(self, read_at: ReadBytes) -> None:
-        self._read_at, self._begin, self._data, self._left = read_at, 0, b"", _MOST_LOOKED_AT
-
-    def __getitem__(self, place: int, /) -> int:
-        self._left -= 1
-        if self._left < 0:
-            raise InternalError("a footer has more entries than expected")
-        if not self._begin <= place < self._begin + len(self._data):
-            self._begin, self._data = place, self._read_at(place, _WINDOW_BYTES)
-        return self._data[place - self._begin]
 
 
 def in_memory(read_at: ReadBytes, size: int) -> ReadBytes:
@@ -148,7 +123,7 @@ def read_short_footer(read_at: ReadBytes, size: int, least: int = LARGE_FOOTER) 
 
     bare, left_out = b"", dict[str, Span]()
     if length >= LARGE_FOOTER:
-        with suppress(IndexError, InternalError, RecursionError, UnicodeDecodeError):
+        with suppress(IndexError, InternalError):
             bare, left_out = _without_filter(in_footer, length)
     if not left_out:
         if least:
@@ -158,65 +133,40 @@ def read_short_footer(read_at: ReadBytes, size: int, least: int = LARGE_FOOTER) 
         metadata = pq.read_metadata(pa.BufferReader(b"".join([MAGIC, with_length(bare)])))
     except (pa.ArrowException, OSError, UnicodeDecodeError):  # the text of an error may be no text
         return None  # Arrow will tell of the whole footer what is wrong with it
+    if any((metadata.metadata or {}).get(name.encode()) != b"" for name in left_out):
+        return None  # what was cut out was no entry
     return ShortFooter(metadata, {name: Span(begin + at.offset, at.size) for name, at in left_out.items()})
 
 
 def _without_filter(read_at: ReadBytes, length: int) -> tuple[bytes, dict[str, Span]]:
-    """Return the bytes of a footer without its key filter, and where in them that was.
+    """Return the bytes of a footer whose key filter is empty, and where in them the filter was.
+
+    The filter is found by its name, because going through all row groups before it takes longer than Arrow takes to read them.
 
     Raises:
-        IndexError, InternalError, RecursionError, UnicodeDecodeError: it is damaged, or has no large filter.
+        IndexError, InternalError: it is damaged, or has no large filter.
     """
-    head, position = _head_of(read_at, length)
-    window = _Window(read_at)
-    kind = window[position] & 15
-    count, offset = count_at(window, position)
-    remaining_entries: list[bytes] = []
-    left_out: dict[str, Span] = {}
-    names: set[str] = set()
-    for _ in range(count):
-        fields = fields_of(window, offset)
-        end = (fields[-1].end if fields else offset) + 1
-        name = _text_at(read_at, window, only_field(fields, _ENTRY_NAME)).decode()
-        value = next((field for field in fields if field.number == _ENTRY_VALUE), None)
-        if kind != STRUCT or end > length or name in names:  # of two entries of a name Arrow tells one
-            raise InternalError("the entries of a footer are not as expected")
-        names.add(name)
-        if value is not None and name in (BLOOM_KEY, LEGACY_BLOOM_KEY) and value.end - value.start >= _LARGE_FILTER:
-            left_out[name] = _span_of(window, value)
-        else:
-            remaining_entries.append(read_at(offset, end - offset))
-        offset = end
-    if not left_out or length - offset > _MOST_REST_BYTES:
-        raise InternalError("a large footer has a key filter")
-    return b"".join([head[:position], encode_list(remaining_entries), read_at(offset, length - offset)]), left_out
-
-
-def _head_of(read_at: ReadBytes, length: int) -> tuple[bytes, int]:
-    """Return the first bytes of a footer, and where among them its entries begin."""
     size = _HEAD_BYTES
     while True:
         head = read_at(0, min(size, length))
-        try:
-            return head, only_field(fields_of(head, stop=_ENTRIES), _ENTRIES).start
-        except IndexError:
-            if size >= min(length, _MOST_HEAD_BYTES):
-                raise
-            size *= 8
+        found = [(name, at) for name in (BLOOM_KEY, LEGACY_BLOOM_KEY) if (at := head.find(_entry_named(name))) >= 0]
+        if found or size >= min(length, _MOST_HEAD_BYTES):
+            break
+        size *= 8
+    for name, position in found:
+        place = position + len(_entry_named(name))  # of the number that tells how long the value is
+        window = (
+            head if len(head) >= place + _MOST_NUMBER_BYTES else head + bytes(read_at(len(head), _MOST_NUMBER_BYTES))
+        )
+        count, begin = number_at(window, place)
+        end = begin + count
+        if _LARGE_FILTER <= count < length and length - _MOST_REST_BYTES <= end < length:
+            bare = b"".join([head[:place], b"\0", read_at(end, length - end)])
+            if bare.count(name.encode()) == 1:  # else some other text may have it
+                return bare, {name: Span(begin, count)}
+    raise InternalError("a large footer has a key filter")
 
 
-def _span_of(window: _Window, field: Field) -> Span:
-    """Return where a text is, behind its length."""
-    if field.kind != BINARY:
-        raise InternalError("an entry of a footer is no text")
-    begin = field.start
-    while window[begin] & 0x80:
-        begin += 1
-    return Span(begin + 1, field.end - begin - 1)
-
-
-def _text_at(read_at: ReadBytes, window: _Window, field: Field) -> bytes:
-    span = _span_of(window, field)
-    if not 0 <= span.size <= _MOST_NAME_BYTES:
-        raise InternalError("the name of an entry is long")
-    return read_at(span.offset, span.size)
+def _entry_named(name: str) -> bytes:
+    """Return how an entry begins: its name, behind the length, and the head of the field with its value."""
+    return b"".join([bytes([_TEXT_FIELD, len(name)]), name.encode(), bytes([_TEXT_FIELD])])

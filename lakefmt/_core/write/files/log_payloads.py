@@ -48,7 +48,7 @@ from lakefmt._core.write.context import BoundContext, FileAssignment, LogTarget,
 from lakefmt._core.write.files.meta_columns import POSITION, routed_deletes, with_meta_of
 from lakefmt.errors import InternalError
 
-__all__ = ["LogPayload", "build_log_payloads", "holds_whole_rows", "split_deletes", "write_log_files"]
+__all__ = ["LogPayload", "build_log_payloads", "holds_whole_rows", "write_log_files"]
 
 #: The most logs that are put at once.
 _MOST_AT_ONCE = 64
@@ -149,34 +149,20 @@ def holds_whole_rows(layout: int, rule: MergeRule, names: Sequence[str]) -> bool
     return layout == 1 or rule.is_own or rule.delete is not None or IS_DELETED in names
 
 
-def split_deletes(
-    rows: pa.Table,
-    deletes: Mask,
-    marked: Mask,
-    rule: MergeRule,
-    brought: frozenset[str],
-    positions: I64 | None = None,
-) -> LogRowsOut:
-    """Return rows as a log holds them.
+def _told_by_blocks(rows: pa.Table, deletes: Mask, marked: Mask, rule: MergeRule) -> Mask:
+    """Return which rows become records of a delete block.
 
     A row that marks itself deleted and has no ordering value that a delete block could say (none, none of one of several
-    fields, one that does not fit, or the int 0, which there stands for "whatever is stored") stays a row with its mark: readers take it for a delete with
-    its own order.
-    So does every one where the rule compares rows and a delete block would win over all of them.
+    fields, one that does not fit, or the int 0, which there stands for "whatever is stored") stays a row with its mark: readers
+    take it for a delete with its own order. So does every one where the rule compares rows and a delete block would win over
+    all of them.
 
     Args:
         rows: rows with every column of the table, meta columns first.
         deletes: which of them remove their key.
         marked: which of these say so by a column of their own.
         rule: how the table merges.
-        brought: the columns that the rows bring; others are left out of the data.
-        positions: the row of the base file that each of them stands for, ascending; None: not known.
     """
-    return _split(rows, _told_by_blocks(rows, deletes, marked, rule), brought, positions)
-
-
-def _told_by_blocks(rows: pa.Table, deletes: Mask, marked: Mask, rule: MergeRule) -> Mask:
-    """Return which rows become records of a delete block."""
     weak = np.zeros(rows.num_rows, dtype=bool)
     order = _stored_order(rows, rule)
     if order and (deletes & marked).any():
