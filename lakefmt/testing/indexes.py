@@ -105,6 +105,16 @@ class IndexSuite:
             _again(table).upsert(_rows((1, 2), 2))
             _compare(table, pa.concat_tables([_rows((0, 3, 4, 5), 1), _rows((1, 2), 2)]))
 
+    def test_a_deleted_key_is_not_stored(self, index_arguments: Mapping[str, object]) -> None:
+        for table, shape in self._tables(index_arguments):
+            table.upsert(_rows(range(6), 1))
+            table.delete(["k1"])
+            if shape.table_type == "mor":
+                table.compact()
+            table.delete(["k2"])
+            _again(table).insert(_rows(range(8), 2), drop_duplicates=True)
+            _compare(table, pa.concat_tables([_rows((0, 3, 4, 5), 1), _rows((1, 2, 6, 7), 2)]))
+
     def test_rows_of_stored_keys_can_be_left_out(self, index_arguments: Mapping[str, object]) -> None:
         for table, _ in self._tables(index_arguments):
             table.upsert(_rows(range(4), 1))

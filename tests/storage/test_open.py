@@ -286,15 +286,37 @@ def test_a_redactor_shows_nothing_itself():
         ("abfs://container@account.dfs.core.windows.net/t", "abfs://container@account.dfs.core.windows.net/t"),
         ("abfs://me:pw@account/t", "abfs://account/t"),
         ("/data/a?b@c", "/data/a?b@c"),
+        ("s3://KEY:SEC/RET@bucket/t", "s3://bucket/t"),
+        ("s3://KEY:sec@RET@bucket/t", "s3://bucket/t"),
+        ("mysql://me:p?w@host/db?x=1", "mysql://host/db"),
+        ("hdfs://host:8020/day@1/t", "hdfs://host:8020/day@1/t"),
+        ("s3://bucket/a@b:c@d", "s3://bucket/a@b:c@d"),
     ],
 )
 def test_what_a_url_shows(url, shown):
     assert printable_url(url) == shown
 
 
+@pytest.mark.parametrize("password", ["hunter22", "hun/ter22", "hun@ter22", "hunter?22"])
+@pytest.mark.parametrize("protocol", ["s3", "abfs", "file", "sftp"])
+def test_no_error_shows_the_password_of_a_url(protocol, password):
+    with pytest.raises(InvalidInputError) as raised:
+        open_store(f"{protocol}://me:{password}@host/t")
+    assert "22" not in str(raised.value)
+    assert "ter" not in Redactor({})(f"cannot connect to {protocol}://me:{password}@host/t: refused")
+
+
 @pytest.mark.parametrize(
     ("url", "has"),
-    [("s3://k:s@b/x", True), ("s3://b/x", False), ("s3://b/x:y@z", False), ("abfs://c@a/x", False), ("h://:s@b", True)],
+    [
+        ("s3://k:s@b/x", True),
+        ("s3://b/x", False),
+        ("s3://b/x:y@z", False),
+        ("abfs://c@a/x", False),
+        ("h://:s@b", True),
+        ("s3://k:s/t@b", True),
+        ("hdfs://h:80/a@b", False),
+    ],
 )
 def test_passwords_are_seen(url, has):
     assert has_password(url) is has

@@ -561,7 +561,7 @@ def plan_queue_clustering(
 
     Args:
         slices: the latest committed slices of the chosen partitions; those that name no bucket are left alone.
-        busy: file groups in a pending plan; what is before and behind one stays apart.
+        busy: file groups in a pending plan, or left out by a filter; what is before and behind one stays apart.
         rules: what is clustered, and how.
         completion_of: tells when a commit became visible, by its requested time.
         all_small: pack every run of small neighbours; False: only runs of enough files of about the same size.

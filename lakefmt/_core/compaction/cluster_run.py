@@ -376,7 +376,9 @@ class _ClusteringService:
         def completion_of(time: InstantTime) -> InstantTime:
             return timeline.completion_of(time) if timeline.tells_completion_of(time) else time
 
-        slices = self._chosen(state, rules)
+        slices, only = self._in_chosen_partitions(state, rules), self.wish.only
+        if only is not None:  # what is left out stays between the others
+            busy |= {(each.partition, each.file_id) for each in slices}.difference(only)
         return plan_queue_clustering(slices, busy, rules, completion_of, all_small=self.force, due=due)
 
     def _propose_buckets(
@@ -412,10 +414,12 @@ class _ClusteringService:
         )
 
     def _chosen(self, state: TableState, rules: ClusteringRules) -> list[FileSlice]:
+        slices, only = self._in_chosen_partitions(state, rules), self.wish.only
+        return slices if only is None else [each for each in slices if (each.partition, each.file_id) in only]
+
+    def _in_chosen_partitions(self, state: TableState, rules: ClusteringRules) -> list[FileSlice]:
         client = self.write_client.client
         slices = client.at(state).slices(None if self.wish.partitions is None else sorted(self.wish.partitions))
-        if self.wish.only is not None:
-            slices = [each for each in slices if (each.partition, each.file_id) in self.wish.only]
         if self.wish.partitions is not None:
             return slices
         now = client.clock.now()

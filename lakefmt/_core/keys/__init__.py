@@ -24,6 +24,7 @@ from lakefmt._core.keys.partition_path import (
     parse_partition_values,
     partition_guarantee,
     path_tells,
+    time_ends,
     time_guarantees,
     with_path_values,
 )
@@ -68,6 +69,7 @@ __all__ = [
     "partition_items",
     "path_tells",
     "plan_key_spec",
+    "time_ends",
     "time_guarantees",
     "with_path_values",
     "with_sampled_key",

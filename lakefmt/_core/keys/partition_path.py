@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from lakefmt._core.keys.spec import KeySpec, PartitionField
+from lakefmt._core.keys.spec import KeySpec, PartitionField, TimestampSpec
 from lakefmt._core.schema.types import field_at
 from lakefmt.errors import InvalidKey
 
@@ -32,6 +32,7 @@ __all__ = [
     "parse_partition_values",
     "partition_guarantee",
     "path_tells",
+    "time_ends",
     "time_guarantees",
     "with_path_values",
 ]
@@ -205,21 +206,49 @@ def time_guarantees(spec: KeySpec, paths: Sequence[str], schema: pa.Schema) -> l
         >>> str(time_guarantees(spec, ["on=2024%2F01%2F02"], schema)[0])
         '((on >= 2024-01-02) and (on < 2024-01-03))'
     """
-    divided = [divide_path(spec, path) for path in paths]
     guarantees: list[pc.Expression | None] = [None] * len(paths)
-    for field in [] if spec.unsupported else spec.partition_fields:
+    for field, timestamp, texts in _texts_of_times(spec, paths):
         column = field_at(schema, field.name)
-        if field.timestamp is None or column is None:
+        if column is None:
             continue
         from lakefmt._core.keys.timestamp import periods_of_texts  # few tables have partitions of times
 
-        texts = [None if parts is None else _text(field, parts[field.name], spec) for parts in divided]
-        periods = periods_of_texts(pa.array([text or "" for text in texts], pa.string()), field.timestamp, column.type)
-        for index, period in enumerate(periods):  # partitions, not rows
+        for index, period in enumerate(periods_of_texts(texts, timestamp, column.type)):  # partitions, not rows
             if period is not None:
                 known, guarantee = guarantees[index], _between(field.name, period, column.type, schema)
                 guarantees[index] = guarantee if known is None else known & guarantee
     return guarantees
+
+
+def time_ends(spec: KeySpec, paths: Sequence[str]) -> list[dict[str, datetime.datetime]]:
+    """Return for each path, by column of times, the last microsecond of the period that it names.
+
+    Example:
+        >>> from lakefmt._core.keys import plan_key_spec
+        >>> from lakefmt._core.keys.spec import day
+        >>> spec = plan_key_spec("id", day("on"), schema=pa.schema([("id", pa.int64()), ("on", pa.date32())]))
+        >>> [str(ends.get("on")) for ends in time_ends(spec, ["on=2024%2F01%2F02", "x"])]
+        ['2024-01-02 23:59:59.999999+00:00', 'None']
+    """
+    ends: list[dict[str, datetime.datetime]] = [{} for _ in paths]
+    for field, timestamp, texts in _texts_of_times(spec, paths):
+        from lakefmt._core.keys.timestamp import ends_of_texts  # few tables have partitions of times
+
+        for of_path, end in zip(ends, ends_of_texts(texts, timestamp), strict=True):  # partitions, not rows
+            if end is not None:
+                of_path[field.name] = end - datetime.timedelta(microseconds=1)
+    return ends
+
+
+def _texts_of_times(
+    spec: KeySpec, paths: Sequence[str]
+) -> Iterator[tuple[PartitionField, TimestampSpec, pa.StringArray]]:
+    """Yield the columns of times with how their texts are made, and the text of each path; empty: the path has none."""
+    divided = [divide_path(spec, path) for path in paths]
+    for field in [] if spec.unsupported else spec.partition_fields:
+        if field.timestamp is not None:
+            texts = [None if parts is None else _text(field, parts[field.name], spec) for parts in divided]
+            yield field, field.timestamp, pa.array([text or "" for text in texts], pa.string())
 
 
 def _between(name: str, period: tuple[int, int], data_type: pa.DataType, schema: pa.Schema) -> pc.Expression:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
@@ -23,7 +25,7 @@ from lakefmt._core.schema.java_text import distinct_values, plain_array
 from lakefmt._core.schema.types import storage_type
 from lakefmt.errors import InvalidKey, LakefmtError
 
-__all__ = ["periods_of_texts", "time_parts"]
+__all__ = ["ends_of_texts", "periods_of_texts", "time_parts"]
 
 
 #: Hudi reads a null number as 1 and a null text as the first millisecond after the epoch.
@@ -179,6 +181,8 @@ _PERIODS: Final = {
 _HOUR_MILLIS: Final = 3_600_000
 #: A zone's offset from UTC near a moment is one of those at as many hours from it.
 _HOURS_AROUND: Final = np.array([-72, -48, -26, -14, -12, -6, -3, -2, -1, 0, 1, 2, 3, 6, 12, 14, 26, 48, 72])
+#: The moments that Python's datetime can show, in milliseconds since the epoch.
+_FIRST_DATETIME, _LAST_DATETIME = -62_135_596_800_000, 253_402_300_799_999
 #: A missing number is a moment soon after the epoch: partitions of these hours may have such rows.
 _MISSING_FROM, _MISSING_TO = -48 * _HOUR_MILLIS, 72 * _HOUR_MILLIS
 
@@ -200,23 +204,58 @@ def periods_of_texts(texts: pa.Array, spec: TimestampSpec, data_type: pa.DataTyp
         >>> periods_of_texts(pa.array(["2024/01/02", "x"]), spec, pa.timestamp("us"))
         [(1704153600000000, 1704240000000000), None]
     """
+    unit = _unit_of_column(spec, data_type)
+    instants = None if unit is None else _instants_of_texts_of_periods(texts, spec)
+    if unit is None or instants is None:
+        return [None] * len(texts)
+    first, last, known_mask = instants
+    bounds = zip(
+        _first_numbers(first, unit).tolist(), _numbers_before(last, unit).tolist(), known_mask.tolist(), strict=True
+    )
+    return [(low, high) if is_told else None for low, high, is_told in bounds]  # partitions, not rows
+
+
+def ends_of_texts(texts: pa.Array, spec: TimestampSpec) -> list[datetime | None]:
+    """Return for the text of each partition the moment before which all of its times lie.
+
+    None: as for :func:`periods_of_texts`, or the moment is beyond the year 9999.
+
+    Parameters:
+        texts: decoded texts of partition paths, without nulls.
+        spec: how the texts are made.
+
+    Example:
+        >>> from lakefmt._core.keys.spec import TimestampType
+        >>> spec = TimestampSpec("yyyy/MM", TimestampType.EPOCHMICROSECONDS)
+        >>> [str(end) for end in ends_of_texts(pa.array(["2024/01", "x"]), spec)]
+        ['2024-02-01 00:00:00+00:00', 'None']
+    """
+    instants = _instants_of_texts_of_periods(texts, spec)
+    if instants is None:
+        return [None] * len(texts)
+    _, last, known_mask = instants
+    known_mask = known_mask & (last >= _FIRST_DATETIME) & (last <= _LAST_DATETIME)
+    shown = pa.array(np.where(known_mask, last, 0)).cast(pa.timestamp("ms", "UTC")).to_pylist()
+    return [end if is_told else None for end, is_told in zip(shown, known_mask.tolist(), strict=True)]  # partitions
+
+
+def _instants_of_texts_of_periods(
+    texts: pa.Array, spec: TimestampSpec
+) -> tuple[Times, Times, npt.NDArray[np.bool_]] | None:
+    """Return the first instant of each text's period, the one after it, and whether the text tells them; None: none does."""
     pattern = compile_pattern(spec.output_format)
     letters = "".join(letter for letter, _ in pattern.pieces).replace("Y", "y")
-    period, unit = _PERIODS.get(letters), _unit_of_column(spec, data_type)
-    if period is None or unit is None:
-        return [None] * len(texts)
+    period = _PERIODS.get(letters)
+    if period is None:
+        return None
     try:
         parsed = parse_times(texts, pattern)
         printed = format_times(parsed.local, parsed.local, pattern)
         first, last = _instants_of_periods(parsed.local, period, spec.output_timezone or "UTC")
     except LakefmtError:
-        return [None] * len(texts)  # a text of another rule is among them
+        return None  # a text of another rule is among them
     known_mask = parsed.fits & pc.equal(printed, texts).to_numpy(zero_copy_only=False)
-    known_mask &= (last <= _MISSING_FROM) | (first >= _MISSING_TO)
-    bounds = zip(
-        _first_numbers(first, unit).tolist(), _numbers_before(last, unit).tolist(), known_mask.tolist(), strict=True
-    )
-    return [(low, high) if is_told else None for low, high, is_told in bounds]  # partitions, not rows
+    return first, last, known_mask & ((last <= _MISSING_FROM) | (first >= _MISSING_TO))
 
 
 def _unit_of_column(spec: TimestampSpec, data_type: pa.DataType) -> str | None:

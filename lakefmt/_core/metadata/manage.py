@@ -412,13 +412,23 @@ class MetadataTableManager:
         changes = advertised_partitions(self.config, names, unready)
         seen = {name for name in self.config.properties.get(SEEN_KEY, "").split(",") if name} | set(names)
         changes[SEEN_KEY] = ",".join(sorted(seen - set(dropped))) or None
-        if definitions or load_definitions(self.client, self.config):
-            # Also none: Spark would go on with those that are there.
-            changes[DEFINITIONS_KEY] = definitions_path(self.config)
-            data = render_index_definitions(definitions)
-            self.client.store.put(definitions_path(self.config), data, durable=self.durable)
-            self.client.listed.keep_written(definitions_path(self.config), data)
-        return self._update_properties(changes)
+        stored = load_definitions(self.client, self.config)
+        if not definitions and not stored:
+            return self._update_properties(changes)
+        # Also none: Spark would go on with those that are there.
+        changes[DEFINITIONS_KEY] = definitions_path(self.config)
+        # What the properties advertise has its definition: one comes before the properties, and goes after them.
+        if any(stored.get(name) != each for name, each in definitions.items()):
+            self._store_definitions({**stored, **definitions})
+        config = self._update_properties(changes)
+        if stored.keys() - definitions.keys():
+            self._store_definitions(definitions)
+        return config
+
+    def _store_definitions(self, definitions: Mapping[str, IndexDefinition]) -> None:
+        path, data = definitions_path(self.config), render_index_definitions(definitions)
+        self.client.store.put(path, data, durable=self.durable)
+        self.client.listed.keep_written(path, data)
 
     def _hide(self, names: Iterable[str]) -> TableConfig:
         """Advertise only these partitions while others are made anew; should that fail, the next write says what is gone."""

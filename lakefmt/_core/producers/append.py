@@ -44,7 +44,7 @@ from lakefmt._core.config.table_config import (
 )
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.table_client import TableVerbs
-from lakefmt._core.keys import parse_partition_values
+from lakefmt._core.keys import parse_partition_values, time_ends
 from lakefmt._core.keys.generate import check_bucket_key
 from lakefmt._core.read.snapshot import Snapshot, bound_of
 from lakefmt._core.timeline.commit import (
@@ -307,7 +307,8 @@ class AppendVerbs(TableVerbs):
 
         Args:
             older_than: a span of time before now, or a time with its zone.
-            by: ``"values"``: by the first date or timestamp among a partition's values; partitions without are kept.
+            by: ``"values"``: by the first date or timestamp among a partition's values, of a period such as
+                ``lakefmt.month("at")`` by its end; partitions without are kept.
                 ``"update"``: by the last write to a partition.
             dry_run: True changes nothing.
             **call: as for :meth:`upsert`.
@@ -339,7 +340,12 @@ class AppendVerbs(TableVerbs):
             newest[each.partition] = max(
                 newest.get(each.partition, InstantTime("")), each.instant, *(log.instant for log in each.logs)
             )
-        times = {path: partition_time(parse_partition_values(spec, path, schema), zone) for path in newest if path}
+        paths = [path for path in newest if path]
+        names = [field.name for field in spec.partition_fields]
+        times: dict[PartitionPath, datetime | None] = {}
+        for path, ends in zip(paths, time_ends(spec, paths), strict=True):
+            values = {**(parse_partition_values(spec, path, schema) or {}), **ends}
+            times[path] = partition_time({name: values[name] for name in names if name in values}, zone)
         old = old_partitions(times, {path: last for path, last in newest.items() if path}, cutoff, of_instants, by)
         if old and not flag_argument(dry_run, "dry_run"):
             self.delete_partitions(list(old), **call)

@@ -117,7 +117,8 @@ def local_path(url: str) -> str:
     if path.startswith("//"):
         host, slash, below = path[2:].partition("/")
         if host not in ("", "localhost"):
-            raise InvalidInputError(f"{url!r} names the host {host!r}: a file URL begins with file:///")
+            host = host.rpartition("@")[2]
+            raise InvalidInputError(f"{printable_url(url)!r} names the host {host!r}: a file URL begins with file:///")
         path = slash + below
     path = os.fsdecode(unquote_to_bytes(os.fsencode(path)))
     if not path.strip("/"):

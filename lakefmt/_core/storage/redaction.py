@@ -8,9 +8,10 @@ from typing import Final
 
 __all__ = ["Redactor", "has_password", "printable_url"]
 
-_USER: Final = re.compile(r"(?<=://)[^/\s@]+@")
+#: A password may have slashes and at signs that nobody encoded: it ends at the last at sign. Digits before a slash are a port.
+_USER: Final = re.compile(r"(?<=://)(?:[^/\s@:]*:(?!\d*(?:/|\s|$))[^\s'\"<>]*@|[^/\s@]+@)")
 _QUERY: Final = re.compile(r"(?<=\S)\?[^\s'\"<>)\]]+")
-_PASSWORD: Final = re.compile(r"^[A-Za-z][\w+.-]*://[^/@]*:[^/]*@")
+_PASSWORD: Final = re.compile(r"^[A-Za-z][\w+.-]*://[^/@:]*:(?!\d*(?:/|$)).*@")
 #: Protocols that write ``container@account`` where others have a user.
 _AT_IS_ADDRESS: Final = frozenset({"abfs", "abfss", "az", "adl", "wasb", "wasbs"})
 _HIDDEN: Final = "***"
@@ -37,12 +38,12 @@ def printable_url(url: str) -> str:
         >>> printable_url("https://me:secret@host/t?sig=abc")
         'https://host/t'
     """
-    protocol, separator, rest = url.partition("://")
+    protocol, separator, _ = url.partition("://")
     if not separator:
         return url
     keeps_user = protocol.lower() in _AT_IS_ADDRESS and not has_password(url)
-    without_query = rest.partition("?")[0]
-    return f"{protocol}://{without_query}" if keeps_user else _USER.sub("", f"{protocol}://{without_query}")
+    shown = url if keeps_user else _USER.sub("", url)
+    return shown.partition("?")[0]
 
 
 class Redactor:

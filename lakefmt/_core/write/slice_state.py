@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefmt._core.arrays import from_numpy
+from lakefmt._core.arrays import distinct, from_numpy
 from lakefmt._core.config.table_config import merge_rule
 from lakefmt._core.data_classes import replace
 from lakefmt._core.filegroups.model import BaseFile, FileSlice
@@ -27,7 +27,7 @@ from lakefmt._core.filegroups.pending_plans import compacting_groups
 from lakefmt._core.filegroups.precombine import order_ranks
 from lakefmt._core.filegroups.reader import BaseFileReader
 from lakefmt._core.filegroups.table_client import TableAt, TableState
-from lakefmt._core.index import Index, IndexKeys, Located, capabilities_of, key_files, places_new_keys
+from lakefmt._core.index import Index, IndexKeys, KeyReader, Located, capabilities_of, key_files, places_new_keys
 from lakefmt._core.schema import reconcile, with_meta_columns
 from lakefmt._core.timeline.instant import Action
 from lakefmt._core.values import IS_DELETED, RECORD_KEY, InstantTime, PartitionPath, TableType
@@ -189,11 +189,27 @@ def find_stored(
         alive: as for :func:`apply_log_deletes`.
         every: as for :func:`apply_log_deletes`.
     """
-    located = index.locate(index_keys, slices, key_files(table_at.client, table_at.state))
-    if table_at.config.table_type is not TableType.MERGE_ON_READ or capabilities_of(index).covers_logs:
+    reader, capabilities = key_files(table_at.client, table_at.state), capabilities_of(index)
+    located = index.locate(index_keys, slices, reader)
+    if alive and not (capabilities.needs_file_reader or capabilities.covers_logs):
+        # It may remember where a key was that is deleted since.
+        located = _in_base_files(index_keys.keys, located, slices, reader)
+    if table_at.config.table_type is not TableType.MERGE_ON_READ or capabilities.covers_logs:
         return located
     partitions = None if index.is_global else index_keys.partitions
     return apply_log_deletes(table_at, index, index_keys.keys, partitions, located, slices, alive=alive, every=every)
+
+
+def _in_base_files(keys: pa.StringArray, located: Located, slices: Sequence[FileSlice], reader: KeyReader) -> Located:
+    """Return the pairs whose key the base file of their slice has."""
+    stored_mask = np.zeros(len(located.rows), bool)
+    for number in distinct(located.slices):  # files, not rows
+        base = slices[number].base
+        if base is not None:
+            pairs = np.flatnonzero(located.slices == number)
+            found = pc.is_in(keys.take(from_numpy(located.rows[pairs])), value_set=reader.keys(base))
+            stored_mask[pairs] = found.to_numpy(zero_copy_only=False)
+    return located.where(stored_mask)
 
 
 def apply_log_deletes(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -453,6 +454,32 @@ def test_expire_partitions_by_value_and_by_update(tmp_path: Path) -> None:
     for bad in ({"older_than": 5}, {"older_than": datetime(2026, 1, 1)}, {"older_than": month, "by": "size"}):
         with pytest.raises(InvalidInputError):
             table.expire_partitions(**bad)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("hive_style", ["true", "false"])
+@pytest.mark.parametrize(
+    ("period", "newest_expired"),
+    [
+        (lakefmt.year, datetime(2023, 12, 31, 23, tzinfo=UTC)),
+        (lakefmt.month, datetime(2024, 1, 31, 23, tzinfo=UTC)),
+        (lakefmt.day, datetime(2024, 2, 9, 23, tzinfo=UTC)),
+        (lakefmt.hour, datetime(2024, 2, 10, 11, tzinfo=UTC)),
+    ],
+)
+def test_a_period_expires_when_all_of_it_is_old(
+    period: Callable[[str], Any], newest_expired: datetime, hive_style: str
+) -> None:
+    cutoff = datetime(2024, 2, 10, 12, tzinfo=UTC)  # an hour is over
+    times = [cutoff + timedelta(hours=hours) for hours in (-24 * 800, -24 * 41, -24 * 10, -13, -1, 0, 24, 24 * 400)]
+    schema = pa.schema([("at", pa.timestamp("us", "UTC"))])
+    name = f"memory://append-periods-{period.__name__}-{hive_style}"
+    properties = {"hoodie.datasource.write.hive_style_partitioning": hive_style}
+    table = lakefmt.create_table(name, schema=schema, partition_by=period("at"), kind="append", properties=properties)
+    table.append(pa.table({"at": [*times, None]}, schema=schema))
+    table.expire_partitions(cutoff)
+    left = [at for at in times if at >= newest_expired + timedelta(hours=1)]
+    assert sorted(at for at in table.read()["at"].to_pylist() if at is not None) == left
+    assert table.read()["at"].null_count == 1  # its partition names a time that the row does not have
 
 
 def test_append_into_a_keyed_table_warns_that_it_repeats_keys() -> None:

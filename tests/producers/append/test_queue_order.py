@@ -17,6 +17,7 @@ from lakefmt._core.config.table_config import append_layout
 from lakefmt._core.filegroups.model import BaseFile, FileSlice
 from lakefmt._core.formats.names import has_bucket_number, queue_bucket_of, queue_file_id, queue_position_of
 from lakefmt._core.keys.generate import check_bucket_key, key_buckets, murmur3
+from lakefmt._core.read import file_selection
 from lakefmt._core.sorting import RowOrder
 from lakefmt.builders import ReadBuilder
 from lakefmt.errors import CorruptFile, InvalidInputError, SchemaMismatch, UnsupportedFeature
@@ -283,6 +284,19 @@ def test_a_file_in_a_pending_plan_keeps_its_neighbours_apart() -> None:
     ]
     with pytest.raises(UnsupportedFeature):
         plan_queue_clustering(some, (), ClusteringRules(order=RowOrder(("n",))), lambda time: time, all_small=True)
+
+
+def test_files_that_a_filter_leaves_out_keep_their_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    for limit in ("FEW_FILES", "FEW_NEAR_FILES", "FEW_PARTITIONS"):
+        monkeypatch.setattr(file_selection, limit, 0)  # the filter looks at the statistics of any file
+    table = lakefmt.create_table("memory://queue-where", schema=SCHEMA, properties=QUEUE, indexes=["column_stats"])
+    for n in range(6):
+        table.insert(rows("a", start=n))
+    expected = in_order(table)
+    packed = table.compact(where="n < 2 or n > 3")
+    assert packed.num_rows == 4
+    assert list(in_order(table).values()) == list(expected.values()) == [[0, 1, 2, 3, 4, 5]]
+    assert len(table.file_groups()) == 4
 
 
 @given(st.lists(st.integers(1, 2000), max_size=60))

@@ -99,6 +99,33 @@ def test_undoing_the_commit_of_a_stream_does_not_bring_its_rows_back(undo: str) 
     assert table_over(store).read(include_uncommitted=True)["v"].to_pylist() == [1]
 
 
+@pytest.mark.parametrize("undo", ["rollback", "restore"])
+def test_a_stream_goes_on_where_the_commit_that_took_its_rows_along_is_undone(
+    undo: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = make()
+    table = table_over(store)
+    first = table.upsert([{"id": "z", "v": 0, "s": None}])
+    options = {"flush_mode": "MANUAL_FLUSH", "commit_interval": 3_600_000, "request_failed_retry_times": 1}
+    with table.open_stream(writer_id="a", **options) as one, table.open_stream(writer_id="b", **options) as other:
+        one.upsert({"id": "a1", "v": 1})
+        one.flush()
+        other.upsert({"id": "b1", "v": 1})
+        other.flush()
+        other.commit()
+        assert table.read().num_rows == 3
+        newest = table.timeline.timeline.latest_commit.time
+        _ = table.rollback(newest) if undo == "rollback" else table.restore(first.instant)
+        one.upsert({"id": "a2", "v": 2})
+        one.flush()
+        one.commit()
+        assert sorted(table.read()["id"].to_pylist()) == ["a2", "z"]
+        assert "their commit was undone" in caplog.text
+        other.upsert({"id": "b2", "v": 2})
+    assert sorted(table.read()["id"].to_pylist()) == ["a2", "b2", "z"]
+    assert durable(store) == 0
+
+
 def test_what_was_not_committed_survives_a_restore() -> None:
     store = make(keyed=False)
     table = table_over(store)

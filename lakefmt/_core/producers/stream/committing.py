@@ -213,8 +213,17 @@ class SegmentCommit:
         table_at = client.at(state)
         before = committed_of_streams(table_at, {self._stream: self._since}).get(self._stream)
         uncommitted = [each for each in self._headers if before is None or each.position > before.position]
-        if not self._confirmed:
-            uncommitted = [each for each in uncommitted if (self._stream, each.position) in times]
+        if self._keyed or not self._confirmed:
+            found = [each for each in uncommitted if (self._stream, each.position) in times]
+            if self._confirmed and len(found) < len(uncommitted):
+                # The commit of another stream took them along.
+                _log.warning(
+                    "%s: %d segments of stream %r are gone: their commit was undone, or a repair gave them up",
+                    client.store.url,
+                    len(uncommitted) - len(found),
+                    self._stream,
+                )
+            uncommitted = found
         self._has_more = False
         if not uncommitted:
             return None
