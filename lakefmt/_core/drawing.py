@@ -455,6 +455,7 @@ def _drawn_cost(cost: CommitCost, x: float, step: float, floor: float, tall: flo
 
 #: Tiles of a picture; the smallest ones become one.
 _MOST_TILES: Final = 160
+_LEAST_SHARE: Final = 1e-9
 #: Share of logs up to which a hue goes, with its words.
 _SHARES: Final = ((0.0, "lf-blue"), (0.25, "lf-teal"), (0.5, "lf-amber"), (1.0, "lf-red"))
 
@@ -516,9 +517,9 @@ def layout_picture(tiles: Sequence[Tile], title: str, *, width: int = 960, heigh
 
 def _squarified(values: Sequence[float], whole: _Box) -> list[_Box]:
     """Return a box of each value, largest first, as square as rows allow (Bruls, Huizing, van Wijk 2000)."""
-    total = sum(values)
-    scale = whole.width * whole.height / total if total else 0.0
-    areas = [value * scale for value in values]
+    # By shares of the first one: the square of a much smaller value, or a quotient by it, is no number any more.
+    shares = [max(value / values[0], _LEAST_SHARE) for value in values]
+    areas = [share * (whole.width * whole.height / sum(shares)) for share in shares]
     boxes: list[_Box] = []
     free, first = whole, 0
     while first < len(areas):

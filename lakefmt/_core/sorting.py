@@ -39,7 +39,7 @@ from lakefmt._core.data_classes import dataclass
 from lakefmt._core.formats.bloom_filter import BloomFilter
 from lakefmt._core.formats.parquet.base_file import key_range, outermost
 from lakefmt._core.schema.cast import plain_columns
-from lakefmt._core.storage.os_errors import os_failure
+from lakefmt._core.storage.messages import os_failure
 from lakefmt.errors import InvalidInputError, SchemaMismatch
 
 __all__ = [

@@ -30,8 +30,8 @@ from lakefmt._core.compaction.operations import ServiceOperations, run_operation
 from lakefmt._core.data_classes import dataclass, replace
 from lakefmt._core.filegroups.table_client import TableClient, TableState
 from lakefmt._core.storage.api import remove_abandoned, with_versions
+from lakefmt._core.storage.messages import printable_url
 from lakefmt._core.storage.open import is_missing_folder, open_store
-from lakefmt._core.storage.redaction import printable_url
 from lakefmt._core.storage.time_source import TimeSource
 from lakefmt._core.table import Table, open_table
 from lakefmt._core.timeline.locks.lease import TimedLease

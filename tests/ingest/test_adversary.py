@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import lakefmt
 import lakefmt._core.ingest.files as file_sources
-import lakefmt._core.ingest.files as listing
+import lakefmt._core.ingest.folders as listing
 from lakefmt._core.ingest.api import RoundRows, SourceBatch
 from lakefmt._core.ingest.sink import JobSink
 from lakefmt._core.ingest.transforms import _has_try, _Sql

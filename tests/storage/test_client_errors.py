@@ -12,7 +12,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from lakefmt._core.storage import remote as _checked_files
-from lakefmt._core.storage.os_errors import os_failure
+from lakefmt._core.storage.messages import os_failure
 from lakefmt._core.storage.remote import RemoteStore
 from lakefmt._core.storage.remote_clients import (
     BodyCut,

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt._core.storage import LocalStore, MemoryStore, open_store
-from lakefmt._core.storage.redaction import Redactor, has_password, printable_url
+from lakefmt._core.storage.messages import Redactor, has_password, printable_url
 from lakefmt._core.storage.remote import RemoteStore
 from lakefmt.errors import InvalidInputError, StorageError, UnsafePath, UnsupportedFeature
 

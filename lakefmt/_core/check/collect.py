@@ -72,7 +72,7 @@ from lakefmt._core.segments.codec import (
 from lakefmt._core.segments.pending import is_blank, is_owned, list_claims, list_epochs
 from lakefmt._core.storage.api import ObjectInfo, ObjectStore, is_temporary
 from lakefmt._core.storage.atomic_files import is_abandoned
-from lakefmt._core.storage.os_errors import raise_if_transient
+from lakefmt._core.storage.messages import raise_if_transient
 from lakefmt._core.timeline.commit import CommitMetadata
 from lakefmt._core.timeline.heartbeat import DIRECTORY as HEARTBEATS
 from lakefmt._core.timeline.heartbeat import is_alive

@@ -47,7 +47,7 @@ from lakefmt._core.formats.log_delete_block import DeleteRecords, decode_delete_
 from lakefmt._core.schema import reconcile
 from lakefmt._core.schema.types import all_nullable, field_at, struct_fields
 from lakefmt._core.storage.api import ObjectStore
-from lakefmt._core.storage.os_errors import raise_if_transient
+from lakefmt._core.storage.messages import raise_if_transient
 from lakefmt._core.timeline.timeline import Timeline
 from lakefmt._core.values import DELETING_OPERATIONS, META_COLUMNS, OPERATION, PARTITION_PATH, RECORD_KEY, InstantTime
 from lakefmt.errors import (

@@ -57,7 +57,7 @@ from lakefmt._core.formats.parquet.footers import (
 from lakefmt._core.keys import KeySpec, build_record_keys, key_spec_from_properties, parse_partition_values
 from lakefmt._core.schema import avro_to_arrow, reconcile, without_meta_columns
 from lakefmt._core.storage.api import ObjectStore
-from lakefmt._core.storage.os_errors import is_transient_code
+from lakefmt._core.storage.messages import is_transient_code
 from lakefmt._core.values import META_COLUMNS, RECORD_KEY, PartitionPath
 from lakefmt.errors import CorruptFile, InvalidKey, ObjectNotFound, SnapshotExpired, StorageError, UnsupportedFeature
 

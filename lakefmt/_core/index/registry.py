@@ -25,7 +25,7 @@ from lakefmt._core.index.custom import INDEX_CLASS, load_index, load_installed_i
 from lakefmt._core.index.key_reader import key_files
 from lakefmt._core.keys import KeySpec
 from lakefmt._core.storage.api import ObjectStore
-from lakefmt._core.storage.redaction import printable_url
+from lakefmt._core.storage.messages import printable_url
 from lakefmt._core.timeline.conflict import adds_rows
 from lakefmt._core.values import FileId, InstantTime, PartitionPath, TableType, TableVersion, WriteStat
 from lakefmt.errors import InvalidInputError, UnknownSetting, UnsupportedFeature

@@ -26,8 +26,8 @@ from lakefmt._core.ingest.files import FileFormat, FileSource
 from lakefmt._core.producers.stream.committing import commit_options
 from lakefmt._core.schema import conform
 from lakefmt._core.storage.api import ObjectStore
+from lakefmt._core.storage.messages import printable_url
 from lakefmt._core.storage.open import location_text, open_store
-from lakefmt._core.storage.redaction import printable_url
 from lakefmt._core.table import Table, open_table
 from lakefmt._core.values import CommitResult, InstantTime, WriteOperation
 from lakefmt._core.write.context import EntryView

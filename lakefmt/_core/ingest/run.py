@@ -40,8 +40,8 @@ from lakefmt._core.ingest.open import jobs_of_topics, open_source
 from lakefmt._core.ingest.options import Layer, TableJob, is_number_within, resolve_table_job, table_layers
 from lakefmt._core.ingest.sink import JobSink, RoundBatch, check_conditions
 from lakefmt._core.ingest.transforms import Part, Transform, load_function, open_transforms
+from lakefmt._core.storage.messages import printable_url
 from lakefmt._core.storage.open import local_path, location_text
-from lakefmt._core.storage.redaction import printable_url
 from lakefmt._core.storage.time_source import SystemTimeSource, TimeSource
 from lakefmt._core.values import Clock, CommitResult, SystemClock
 from lakefmt.errors import (

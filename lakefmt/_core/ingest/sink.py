@@ -46,7 +46,7 @@ from lakefmt._core.schema import conform
 from lakefmt._core.schema.alter import evolve
 from lakefmt._core.segments.codec import OPERATOR, RowOperator
 from lakefmt._core.segments.resolve import number_keys, placed_rows, previous_rows
-from lakefmt._core.storage.redaction import printable_url
+from lakefmt._core.storage.messages import printable_url
 from lakefmt._core.table import Table, create_table, open_table
 from lakefmt._core.timeline.instant import Action
 from lakefmt._core.values import RECORD_KEY, CommitResult, WriteOperation

@@ -44,8 +44,8 @@ from lakefmt._core.loads.transactions import Live, Loaded, Transactions
 from lakefmt._core.producers.stream.committing import commit_options
 from lakefmt._core.storage.api import ObjectStore
 from lakefmt._core.storage.local import LocalStore
+from lakefmt._core.storage.messages import printable_url
 from lakefmt._core.storage.open import is_missing_folder, local_path, open_store
-from lakefmt._core.storage.redaction import printable_url
 from lakefmt._core.table import Table, open_table
 from lakefmt._core.values import Clock, SystemClock
 from lakefmt.errors import (

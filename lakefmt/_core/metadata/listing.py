@@ -30,7 +30,7 @@ from lakefmt._core.metadata.layout import (
 )
 from lakefmt._core.metadata.timeline import MetadataTimelineStore, records_all, unseen_commits
 from lakefmt._core.storage.api import ObjectInfo, SupportsTrees, check_name
-from lakefmt._core.storage.redaction import printable_url
+from lakefmt._core.storage.messages import printable_url
 from lakefmt._core.storage.table_directory import TableDirectory
 from lakefmt._core.timeline.timeline import Timeline
 from lakefmt._core.values import PartitionPath

@@ -75,7 +75,7 @@ from lakefmt._core.metadata.timeline import MetadataTimeline, MetadataTimelineSt
 from lakefmt._core.metadata.writer import MetadataTableWriter, known_forms
 from lakefmt._core.schema import avro_to_arrow, without_meta_columns
 from lakefmt._core.schema.history import LATEST_SCHEMA
-from lakefmt._core.storage.redaction import printable_url
+from lakefmt._core.storage.messages import printable_url
 from lakefmt._core.storage.table_directory import TableDirectory
 from lakefmt._core.timeline.commit import CommitMetadata
 from lakefmt._core.timeline.instant import Action, Instant, State

@@ -16,8 +16,8 @@ from lakefmt._core.filegroups.model import FileSlice
 from lakefmt._core.filegroups.table_client import TableAt, TableClient
 from lakefmt._core.metadata.listing import ListingByMetadata
 from lakefmt._core.storage.api import ObjectStore
+from lakefmt._core.storage.messages import Redactor, printable_url
 from lakefmt._core.storage.open import location_text, open_store
-from lakefmt._core.storage.redaction import Redactor, printable_url
 from lakefmt._core.storage.time_source import SystemTimeSource, TimeSource
 from lakefmt._core.table import Table
 from lakefmt._core.timeline.store import InstantCache

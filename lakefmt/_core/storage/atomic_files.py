@@ -24,7 +24,7 @@ from types import TracebackType
 from typing import BinaryIO, Final, cast
 
 from lakefmt._core.storage.api import TEMPORARY_PREFIX, Buffer, ObjectWriter, PutOutcome, is_temporary
-from lakefmt._core.storage.os_errors import is_full
+from lakefmt._core.storage.messages import is_full
 from lakefmt.errors import StateError, StorageError
 
 __all__ = [

@@ -60,7 +60,7 @@ from lakefmt._core.storage.atomic_files import (
     scan_directory,
     sidecar_of,
 )
-from lakefmt._core.storage.os_errors import os_failure
+from lakefmt._core.storage.messages import os_failure
 from lakefmt._core.storage.process_lock import ProcessLock, hold_file, is_held
 from lakefmt.errors import CorruptFile, ObjectNotFound, StorageError, UnsafePath
 

@@ -11,7 +11,7 @@ from lakefmt._core.arguments import Raised, foreign, mapping_argument, run_forei
 from lakefmt._core.storage.api import ObjectStore
 from lakefmt._core.storage.local import LocalStore
 from lakefmt._core.storage.memory import MemoryStore
-from lakefmt._core.storage.redaction import Redactor, has_password, printable_url
+from lakefmt._core.storage.messages import Redactor, has_password, printable_url
 from lakefmt.errors import InvalidInputError, LakefmtError, StorageError, UnsupportedFeature
 
 if TYPE_CHECKING:

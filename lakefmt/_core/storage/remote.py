@@ -47,8 +47,7 @@ from lakefmt._core.storage.api import (
     object_names,
 )
 from lakefmt._core.storage.arrow_filesystem import track_arrow_use
-from lakefmt._core.storage.os_errors import is_full, os_failure
-from lakefmt._core.storage.redaction import Redactor, printable_url
+from lakefmt._core.storage.messages import Redactor, is_full, os_failure, printable_url
 from lakefmt._core.storage.remote_clients import (
     Payload,
     check_length,

@@ -25,8 +25,7 @@ from typing import Final, TypeVar
 from lakefmt._core.arguments import Raised, run_foreign
 from lakefmt._core.data_classes import dataclass
 from lakefmt._core.storage.api import PutOutcome
-from lakefmt._core.storage.os_errors import is_transient_code
-from lakefmt._core.storage.redaction import Redactor, has_password
+from lakefmt._core.storage.messages import Redactor, has_password, is_transient_code
 from lakefmt.errors import InvalidInputError, LakefmtError, StorageError, UnsupportedFeature
 
 __all__ = [

@@ -337,7 +337,7 @@ def _table_columns(
     Raises:
         TableNotFound: there is no table; the message says how to create it.
     """
-    from lakefmt._core.storage.redaction import printable_url
+    from lakefmt._core.storage.messages import printable_url
 
     try:
         return open_for(table, options, storage_options).schema
