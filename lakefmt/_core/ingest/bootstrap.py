@@ -244,14 +244,14 @@ def write_bootstrap(table: Table, plan: BootstrapPlan, compare: Callable[[TableA
         heartbeat = write_client.heartbeat(BOOTSTRAP_INSTANT)
         if not heartbeat.claim():
             raise StateError(f"{client.store.url} is bootstrapped by somebody else")
-        instant = InstantTransaction(write_client, BOOTSTRAP_INSTANT, action, heartbeat)
-        with instant:
+        transaction = InstantTransaction(write_client, BOOTSTRAP_INSTANT, action, heartbeat)
+        with transaction:
             timeline_store = write_client.timeline(state.config)
             timeline_store.request(BOOTSTRAP_INSTANT, action)
             lease.check()
-            instant.start(state.config)
+            transaction.start(state.config)
     table_at = client.at(state)
-    with instant:
+    with transaction:
         stats, sources = _write_files(table_at, plan)
         now = int(client.clock.now().timestamp() * 1000)
         for name, data in encode_sources(plan.base, sources, now).items():
@@ -262,8 +262,8 @@ def write_bootstrap(table: Table, plan: BootstrapPlan, compare: Callable[[TableA
         with write_client.lock.hold() as lease:
             now_state = client.load()
             body = encode_commit(commit, now_state.config.version, replace=False)
-            done = instant.complete(lease, now_state.config, now_state.timeline, body, commit)
-    instant.finish(has_markers=False)
+            done = transaction.complete(lease, now_state.config, now_state.timeline, body, commit)
+    transaction.finish(has_markers=False)
     client.keep_commit(done, commit)
     return CommitResult(
         instant=BOOTSTRAP_INSTANT,
