@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import json
 import pickle
 import shutil
@@ -105,7 +106,8 @@ def check_doors(table: Table, rows: Sequence[Row]) -> None:
     assert values_of(pickle.loads(pickle.dumps(table.snapshot())).read()) == expected
     fragments = pickle.loads(pickle.dumps(list(table.dataset().get_fragments())))
     assert values_of(pa.concat_tables(each.to_table() for each in fragments)) == expected
-    assert values_of(table.scan_polars().collect().to_arrow()) == expected
+    if importlib.util.find_spec("polars.io.plugins") is not None:  # the oldest Polars takes no sources
+        assert values_of(table.scan_polars().collect().to_arrow()) == expected
     connection = pytest.importorskip("duckdb").connect()
     table.to_duckdb(connection, "bootstrapped")
     found = connection.sql("select id, v, ts, name, city from bootstrapped where v >= 2").fetchall()
