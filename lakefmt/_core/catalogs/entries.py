@@ -684,7 +684,7 @@ class MemoryCatalog:
         self._databases[table.database].setdefault(table.name, table)
 
     def replace_table(self, table: CatalogTable) -> None:
-        """Put an entry in the place of the stored one."""
+        """Replace the stored entry."""
         self._databases[table.database][table.name] = table
 
     def list_tables(self, database: str | None = None) -> list[CatalogTable]:

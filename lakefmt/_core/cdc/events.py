@@ -491,7 +491,7 @@ def comment_of(schema: pa.Schema, name: str) -> str:
 
 
 def first_schema(table: SourceTable, settings: TableSettings, options: CdcOptions) -> tuple[pa.Schema, tuple[str, ...]]:
-    """Return the columns and the key of a new table.
+    """Return the schema and the key columns of a new table.
 
     Args:
         table: of the source.

@@ -1,4 +1,4 @@
-"""The protocol of a source of rows, its checkpoints, and the rows of a round on their way into a commit.
+"""Sources of rows: their protocol, their checkpoints, and the buffer that holds the rows of a round.
 
 A source knows neither the table nor its commits. Rows leave it as Arrow columns; what cannot be decoded leaves it as rejected records.
 

@@ -144,10 +144,11 @@ def plan_bootstrap(source: str, target: str, partition_by: Sequence[str]) -> Boo
     texts = {name: [dict(_pairs(path))[name] for path in files] for name in fields}
     added = [pa.field(name, _type_of(texts[name])) for name in fields if name not in schema.names]
     columns = pa.schema([*_plain(schema), *added])
-    if with_spark_types(normalise_schema(columns)) != columns:
+    readable = with_spark_types(normalise_schema(columns))
+    if readable != columns:
         wrong = [
             f"{before.name} ({before.type})"
-            for before, after in zip(columns, with_spark_types(normalise_schema(columns)), strict=True)
+            for before, after in zip(columns, readable, strict=True)
             if before.type != after.type
         ]
         raise UnsupportedFeature(

@@ -242,7 +242,7 @@ def ends_of_texts(texts: pa.Array, spec: TimestampSpec) -> list[datetime | None]
 def _instants_of_texts_of_periods(
     texts: pa.Array, spec: TimestampSpec
 ) -> tuple[Times, Times, npt.NDArray[np.bool_]] | None:
-    """Return the first instant of each text's period, the one after it, and whether the text tells them; None: none does."""
+    """Return the begin and end of each text's period and a mask of the texts that name one; None if no text does."""
     pattern = compile_pattern(spec.output_format)
     letters = "".join(letter for letter, _ in pattern.pieces).replace("Y", "y")
     period = _PERIODS.get(letters)

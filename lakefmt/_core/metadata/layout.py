@@ -671,7 +671,7 @@ class IndexDefinition:
 
 
 def parse_index_definitions(data: bytes, what: str = INDEX_DEFINITIONS) -> dict[str, IndexDefinition]:
-    """Return the definitions of a file by name.
+    """Parse the index definitions of a file and return them by index name.
 
     Parameters:
         data: the whole file.

@@ -761,7 +761,7 @@ def done_batch(result: TaskResult) -> pa.RecordBatch:
 
 
 def _in_windows(batches: Iterator[pa.RecordBatch], schema: pa.Schema, most: int) -> Iterator[pa.Table]:
-    """Yield rows in tables of at least `most` bytes, but the last one."""
+    """Yield the rows as tables of at least `most` bytes; the last one may be smaller."""
     pending: list[pa.RecordBatch] = []
     held_bytes = 0
     for batch in batches:

@@ -472,7 +472,7 @@ def lowest(all_gtids: Iterable[Gtids]) -> dict[int, Gtid]:
 
 
 def lost_position(newest: Gtids, gtids: Gtids) -> PositionLost | None:
-    """Return the error for a position that no server has whose newest transactions are `newest`; None: it may have it.
+    """Return an error if a server whose newest transactions are `newest` cannot have a position; None if it may have it.
 
     A server sends its whole log to a reader whose position has none of its domains.
     """
@@ -571,7 +571,7 @@ class TablePosition(NamedTuple):
 
 
 _SECONDS_TO_CONNECT: Final = 15
-#: A statement that says nothing for so long has lost its server.
+#: Seconds without a response after which the connection of a statement is considered lost.
 _SECONDS_TO_ANSWER: Final = 600
 #: Too many connections, server shuts down, connection killed, and all codes of the client from 2000 on.
 _NO_TLS: Final = 2026

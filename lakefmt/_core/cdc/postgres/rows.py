@@ -747,7 +747,7 @@ Message: TypeAlias = Begin | Commit | Relation | Insert | Update | Delete | Trun
 
 
 def decode_message(body: bytes) -> Message:
-    """Return what one message of ``pgoutput`` says.
+    """Decode one message of ``pgoutput``.
 
     Raises:
         FormatError: it is cut, has more bytes than it needs, or is none of the protocol's first version.

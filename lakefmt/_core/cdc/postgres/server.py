@@ -728,7 +728,7 @@ def has_publication(connection: PostgresConnection, publication: str) -> bool:
 
 
 def find_candidates(connection: PostgresConnection, settings: PostgresSettings) -> list[SourceName]:
-    """Return the tables of the database that the patterns ask for."""
+    """Return the tables of the database that match the patterns."""
     return [name for row in ask(connection, _CANDIDATES) if settings.matches(name := SourceName(*row))]
 
 

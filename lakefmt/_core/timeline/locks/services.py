@@ -142,7 +142,7 @@ class ZooKeeperLockBackend:
 
     def _enter(self, session: ZooKeeperSession) -> str | None:
         if self._prefix:
-            # The answer to an earlier attempt was lost: a node of ours may be there.
+            # The response to an earlier attempt may be lost, and our node may exist already.
             names = [name for name in session.children(self._path) if name.startswith(self._prefix)]
             if names:
                 return names[0]
